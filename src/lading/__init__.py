@@ -1,0 +1,1 @@
+"""Sharded multimodal training data: open anything, convert anything to anything, prove that nothing was lost."""

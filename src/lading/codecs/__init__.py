@@ -1,0 +1,1 @@
+"""Bytes to bytes: compression, one file each."""

@@ -1,0 +1,204 @@
+"""Every error a user can meet.
+
+    LadingError                       anything that went wrong; carries file, offset, row, expected, found, advice
+    ├── DataError                     the data is bad                                    exit status 1
+    │   ├── CorruptShard              bytes of a shard break the rules of its format
+    │   ├── SidecarMismatch           a sidecar or manifest disagrees with its shard
+    │   ├── DuplicateField            one sample holds a field twice
+    │   ├── SchemaMismatch            rows or files do not fit the schema of the run
+    │   ├── BadReference              a reference names bytes that are not there, or not allowed
+    │   ├── LimitExceeded             a size, count or depth from a file is above its limit
+    │   └── Unrepresentable           the target format cannot hold this value or column
+    ├── UsageError (ValueError)       the call is wrong                                  exit status 2
+    │   ├── SourceNotFound            nothing is at the place, or matches the pattern
+    │   ├── DestinationExists         the destination holds something already
+    │   ├── UnknownFormat             no registered format has this name or recognises this file
+    │   └── MissingExtra              a feature needs a package that is not installed
+    └── StoreError (OSError)          the machine or a store failed                      exit status 3
+        ├── NotFound                  a file that should be there is not
+        └── ShortRead                 a store gave fewer bytes than asked for
+
+Catch `LadingError` for all of them, or `DataError` to go on with the next dataset. Levels add what they know as an
+error passes (`error.at(row=…)`) and never replace what a lower level said.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+__all__ = [
+    "BadReference",
+    "CorruptShard",
+    "DataError",
+    "DestinationExists",
+    "DuplicateField",
+    "LadingError",
+    "LimitExceeded",
+    "MissingExtra",
+    "NotFound",
+    "SchemaMismatch",
+    "ShortRead",
+    "SidecarMismatch",
+    "SourceNotFound",
+    "StoreError",
+    "UnknownFormat",
+    "Unrepresentable",
+    "UsageError",
+]
+
+_PLACES = ("file", "offset", "row", "sample", "column")
+
+
+class LadingError(Exception):
+    """Something went wrong; the text says what, where, and what to do.
+
+    Args:
+        message: what went wrong, one clause, no full stop.
+        file: path or URL.
+        offset: byte in that file (in the unwrapped stream if the file is compressed).
+        row: row of a table or ordinal of a sample.
+        sample: key of a sample.
+        column: column or field.
+        expected: what should have been there.
+        found: what was there.
+        advice: what to do next, a sentence.
+    """
+
+    exit_status = 1
+
+    def __init__(  # noqa: PLR0913 - the places an error can name, all optional and by keyword
+        self,
+        message: str,
+        *,
+        file: str | None = None,
+        offset: int | None = None,
+        row: int | None = None,
+        sample: str | None = None,
+        column: str | None = None,
+        expected: object = None,
+        found: object = None,
+        advice: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.file = file
+        self.offset = offset
+        self.row = row
+        self.sample = sample
+        self.column = column
+        self.expected = expected
+        self.found = found
+        self.advice = advice
+
+    def at(self, **places: Any) -> Self:
+        """Add places that are not known yet (`file`, `offset`, `row`, `sample`, `column`); give the error back."""
+        for name, value in places.items():
+            if name not in _PLACES:
+                raise TypeError(f"no such place: {name}")
+            if getattr(self, name) is None:
+                setattr(self, name, value)
+        return self
+
+    def to_dict(self) -> dict[str, object]:
+        """The error as JSON-able values, for `--json` and ledgers."""
+        names = (*_PLACES, "expected", "found", "advice")
+        known = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        plain = {k: v if isinstance(v, (int, str)) else str(v) for k, v in known.items()}
+        return {"error": type(self).__name__, "message": self.message, **plain}
+
+    def __str__(self) -> str:
+        where = self.file or ""
+        if self.offset is not None:
+            where += f" @ {self.offset}"
+        if self.row is not None:
+            where += f" row {self.row}"
+        if self.sample is not None:
+            where += f" sample {self.sample!r}"
+        if self.column is not None:
+            where += f" column {self.column!r}"
+        text = f"{where.strip()}: {self.message}" if where else self.message
+        if self.expected is not None and self.found is not None:
+            text += f"; expected {self.expected}, found {self.found}"
+        elif self.expected is not None:
+            text += f"; expected {self.expected}"
+        elif self.found is not None:
+            text += f"; found {self.found}"
+        return f"{text}. {self.advice}" if self.advice else text
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Errors cross process boundaries with everything they know."""
+        return (_rebuild, (type(self), self.message, {k: v for k, v in self.__dict__.items() if k != "message"}))
+
+
+def _rebuild(cls: type[LadingError], message: str, state: dict[str, Any]) -> LadingError:
+    error = cls(message)
+    error.__dict__.update(state)
+    return error
+
+
+class DataError(LadingError):
+    """The data is bad."""
+
+
+class CorruptShard(DataError):
+    """Bytes of a shard break the rules of its format."""
+
+
+class SidecarMismatch(DataError):
+    """A sidecar or manifest disagrees with its shard."""
+
+
+class DuplicateField(DataError):
+    """One sample holds a field twice."""
+
+
+class SchemaMismatch(DataError):
+    """Rows or files do not fit the schema of the run."""
+
+
+class BadReference(DataError):
+    """A reference names bytes that are not there, or that it may not name."""
+
+
+class LimitExceeded(DataError):
+    """A size, count or depth that a file declares is above its limit."""
+
+
+class Unrepresentable(DataError):
+    """The target format cannot hold this value or column."""
+
+
+class UsageError(LadingError, ValueError):
+    """The call is wrong."""
+
+    exit_status = 2
+
+
+class SourceNotFound(UsageError, FileNotFoundError):
+    """Nothing is at the place, or nothing matches the pattern."""
+
+
+class DestinationExists(UsageError, FileExistsError):
+    """The destination holds something already."""
+
+
+class UnknownFormat(UsageError):
+    """No registered format has this name, or recognises this file."""
+
+
+class MissingExtra(UsageError, ImportError):
+    """A feature needs a package that is not installed."""
+
+
+class StoreError(LadingError, OSError):
+    """The machine or a store failed."""
+
+    exit_status = 3
+
+
+class NotFound(StoreError, FileNotFoundError):
+    """A file that should be there is not."""
+
+
+class ShortRead(StoreError):
+    """A store gave fewer bytes than asked for."""

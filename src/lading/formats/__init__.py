@@ -1,0 +1,1 @@
+"""Shard formats, one file each."""

@@ -1,0 +1,134 @@
+"""The format contract: one shard in, batches out; batches in, one shard out.
+
+A format is a translator between record batches and the bytes of one shard file. It knows nothing of jobs, processes,
+progress or datasets, and does I/O only through the store it is given. A new format is one new file here and one
+`register()` (`lading.formats.registry`).
+
+A batch holds one row a sample. A payload column is either a *reference column* (`lading.ref`: the bytes are still in
+the file) or `large_binary` (they exist only in memory, e.g. came out of a compressed page). The schema of a batch with
+references carries its files table (`lading.ref.with_files`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lading.store.protocol import FileInfo, Sink, Store
+
+__all__ = ["Format", "ShardFacts", "ShardReader", "ShardSource", "ShardWriter"]
+
+
+@dataclass(frozen=True, slots=True)
+class ShardSource:
+    """One file to be read as a shard.
+
+    Attributes:
+        store: where it lies.
+        path: its path in the store; also the name that errors and references give.
+        info: its size and version, where they are known already.
+    """
+
+    store: Store
+    path: str
+    info: FileInfo | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ShardFacts:
+    """What a finished shard holds.
+
+    Attributes:
+        num_samples: rows written.
+        size_bytes: size of the file.
+        payload_bytes: bytes of values, before framing and compression.
+        details: what the format wants the manifest to know, JSON-able.
+    """
+
+    num_samples: int
+    size_bytes: int
+    payload_bytes: int
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+class ShardReader(Protocol):
+    """An open shard."""
+
+    def schema(self) -> pa.Schema:
+        """The exact schema of all rows, by the cheapest means (a footer; a walk over headers). Reads no payload."""
+
+    def num_rows(self) -> int:
+        """Number of rows, by the cheapest means."""
+
+    def index(self) -> pa.Table:
+        """The references by which the shard's rows are found, without payload.
+
+        Where values lie as byte ranges: a row a sample, a reference column a field (and `__key__` where there are
+        keys). Elsewhere a row for each unit that is read at once (a Parquet row group).
+        """
+
+    def read(self, rows: NDArray[np.int64] | None = None, columns: Sequence[str] | None = None) -> pa.Table:
+        """Rows by ordinal, in the order asked for, repeats allowed; all of them if None.
+
+        For random access: cost grows with the rows asked for.
+        """
+
+    def batches(
+        self, *, max_rows: int, max_bytes: int, columns: Sequence[str] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """All rows in order, at most `max_rows` and (but for a single larger row) `max_bytes` of payload a batch.
+
+        Streams: neither the shard nor an index of it is held. A batch has the columns that its rows have, so it may
+        lack fields that others hold; `lading.align` pads.
+        """
+
+    def close(self) -> None:
+        """Give up files and maps."""
+
+
+class ShardWriter(Protocol):
+    """A shard being written."""
+
+    def write(self, batch: pa.RecordBatch) -> pa.Table | None:
+        """Append rows; give the references of what was written (columns as `index()` of the reader, file 0).
+
+        None if values do not lie as ranges. Payload columns are binary, large_binary or binary_view.
+        """
+
+    def bytes_written(self) -> int:
+        """Size the file would have if closed now, as well as it is known: what splitting at a size goes by."""
+
+    def close(self) -> ShardFacts:
+        """Finish the shard's bytes (the sink stays open: its owner publishes it)."""
+
+
+class Format(Protocol):
+    """A shard format.
+
+    Attributes:
+        name: what users type (`--to parquet`).
+        extensions: file name endings, lower-case, with the dot; the first is the one that writers use.
+    """
+
+    name: str
+    extensions: tuple[str, ...]
+
+    def recognise(self, path: str, head: bytes) -> bool:
+        """Whether a file with this name and these first bytes (up to 1,024) is a shard of this format."""
+
+    def open_shard(self, source: ShardSource, options: Mapping[str, Any]) -> ShardReader:
+        """Open one shard. Unknown options are a UsageError that lists the known ones."""
+
+    def create_shard(self, sink: Sink, schema: pa.Schema, options: Mapping[str, Any]) -> ShardWriter:
+        """Begin one shard of rows of this schema. Raises Unrepresentable for a column the format cannot hold."""
+
+    def extension(self, options: Mapping[str, Any]) -> str:
+        """Ending of a shard's file name under these options, such as `.tar` or `.tar.gz`."""
+
+    def write_sidecars(self, store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts]]) -> list[str]:
+        """Write the peer's own index files for a folder of finished shards; give their paths."""

@@ -1,0 +1,58 @@
+"""The formats that are known, by name and by their first bytes.
+
+Built-in formats are named here as text and imported when they are first needed; anybody's format joins by `register`.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from lading.errors import UnknownFormat, UsageError
+from lading.formats.protocol import Format
+
+__all__ = ["find_format", "format_names", "get_format", "register"]
+
+_BUILT_IN = {
+    "webdataset": "lading.formats.webdataset",
+    "parquet": "lading.formats.parquet",
+}
+_registered: dict[str, Format] = {}
+
+
+def register(new: Format) -> None:
+    """Make a format known under its name. Raises UsageError if another one has it."""
+    taken = _registered.get(new.name)
+    if taken is not None and taken is not new:
+        raise UsageError(
+            f"the format name {new.name!r} is taken", found=f"{type(taken).__module__}.{type(taken).__name__}"
+        )
+    _registered[new.name] = new
+
+
+def format_names() -> list[str]:
+    """Names of all known formats, sorted."""
+    return sorted({*_BUILT_IN, *_registered})
+
+
+def get_format(name: str) -> Format:
+    """The format of this name. Raises UnknownFormat, listing those there are."""
+    if name not in _registered and name in _BUILT_IN:
+        register(import_module(_BUILT_IN[name]).FORMAT)
+    if name not in _registered:
+        raise UnknownFormat("no such format", expected=", ".join(format_names()), found=repr(name))
+    return _registered[name]
+
+
+def find_format(path: str, head: bytes) -> Format:
+    """The format that recognises a file by its name and first bytes. Raises UnknownFormat."""
+    for name in format_names():
+        candidate = get_format(name)
+        if candidate.recognise(path, head):
+            return candidate
+    raise UnknownFormat(
+        "no known format recognises this file",
+        file=path,
+        expected=", ".join(format_names()),
+        found=f"first bytes {head[:16]!r}",
+        advice="Name the format with --from (or format=).",
+    )

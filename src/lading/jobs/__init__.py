@@ -1,0 +1,1 @@
+"""Whole conversions, verifications, digests and comparisons."""

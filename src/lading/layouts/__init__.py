@@ -1,0 +1,1 @@
+"""Several formats' rows as one view."""

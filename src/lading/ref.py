@@ -1,0 +1,198 @@
+"""The reference: where the bytes of a value lie.
+
+A column of references is an Arrow extension array named `lading.ref` over
+
+    struct<file: int32, member: string?, offset: int64, length: int64, codec: int8, frame: int32>
+
+`file` is a row of a *files table*, which travels in the schema's metadata (`with_files`, `files_of`); `member` names a
+tar member whose range is not known yet; `offset` and `length` are a half-open range in bytes, counted in the unwrapped
+stream if the file has a wrap, and −1 where unknown (length −1 with offset 0: the whole file); `codec` says how the
+range itself is compressed; `frame` is one picture of a multi-frame file, −1 for all of it. A null reference means that
+there is no value.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+__all__ = [
+    "CODECS",
+    "FILES_KEY",
+    "FileEntry",
+    "RefType",
+    "Refs",
+    "concat",
+    "files_of",
+    "is_ref",
+    "make_refs",
+    "unpack",
+    "with_files",
+]
+
+FILES_KEY = b"lading.files"
+"""Key of a schema's metadata: JSON list of `[url, wrap, size_bytes, version]`, the files table."""
+
+CODECS = ("", "zstd", "zstd-magicless", "gzip")
+"""How a range is compressed, by the reference's `codec` number; 0 = not at all."""
+
+_STORAGE = pa.struct(
+    [
+        ("file", pa.int32()),
+        ("member", pa.string()),
+        ("offset", pa.int64()),
+        ("length", pa.int64()),
+        ("codec", pa.int8()),
+        ("frame", pa.int32()),
+    ]
+)
+
+
+class RefType(pa.ExtensionType):  # type: ignore[misc] # pyarrow has no type information
+    """Arrow type of a reference column."""
+
+    def __init__(self) -> None:
+        super().__init__(_STORAGE, "lading.ref")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return b""
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, _storage: pa.DataType, _serialized: bytes) -> RefType:
+        return cls()
+
+
+pa.register_extension_type(RefType())
+
+
+@dataclass(frozen=True, slots=True)
+class FileEntry:
+    """A row of the files table.
+
+    Attributes:
+        url: path or URL, as it was opened.
+        wrap: compression of the whole file (`""`, `"gzip"`, `"zstd"`, `"bz2"`, `"xz"`); offsets count in its stream.
+        size_bytes: size of the file as it lies there, −1 if unknown.
+        version: etag, or modification time in nanoseconds; empty if unknown. A change means another file.
+    """
+
+    url: str
+    wrap: str = ""
+    size_bytes: int = -1
+    version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Refs:
+    """The parts of a reference column as numpy arrays of one length; values under `valid == False` mean nothing."""
+
+    file: NDArray[np.int32]
+    offset: NDArray[np.int64]
+    length: NDArray[np.int64]
+    codec: NDArray[np.int8]
+    frame: NDArray[np.int32]
+    valid: NDArray[np.bool_]
+    member: pa.Array
+
+
+def is_ref(data_type: pa.DataType) -> bool:
+    """Whether a column of this type holds references."""
+    return isinstance(data_type, RefType)
+
+
+def make_refs(
+    offset: NDArray[np.int64],
+    length: NDArray[np.int64],
+    *,
+    file: int | NDArray[np.int32] = 0,
+    member: pa.Array | None = None,
+    codec: int | NDArray[np.int8] = 0,
+    frame: int | NDArray[np.int32] = -1,
+    valid: NDArray[np.bool_] | None = None,
+) -> pa.ExtensionArray:
+    """A reference column; `valid` is False where there is nothing."""
+    count = len(offset)
+    children = [
+        _column(file, count, np.int32),
+        pa.nulls(count, pa.string()) if member is None else member,
+        pa.array(np.ascontiguousarray(offset, np.int64)),
+        pa.array(np.ascontiguousarray(length, np.int64)),
+        _column(codec, count, np.int8),
+        _column(frame, count, np.int32),
+    ]
+    mask = None if valid is None or bool(valid.all()) else pa.array(~valid)
+    storage = pa.StructArray.from_arrays(children, fields=list(_STORAGE), mask=mask)
+    return pa.ExtensionArray.from_storage(RefType(), storage)
+
+
+def _column(value: int | NDArray[Any], count: int, dtype: type[np.generic]) -> pa.Array:
+    return pa.array(np.full(count, value, dtype) if isinstance(value, int) else np.ascontiguousarray(value, dtype))
+
+
+def unpack(column: pa.Array | pa.ChunkedArray) -> Refs:
+    """A reference column as numpy arrays; no copy where Arrow allows it."""
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+    storage = column.storage
+    valid = np.asarray(storage.is_valid().to_numpy(zero_copy_only=False), np.bool_)
+
+    def part(name: str) -> NDArray[Any]:
+        child: NDArray[Any] = storage.field(name).to_numpy(zero_copy_only=False)
+        return child
+
+    return Refs(
+        part("file"), part("offset"), part("length"), part("codec"), part("frame"), valid, storage.field("member")
+    )
+
+
+def files_of(schema: pa.Schema) -> tuple[FileEntry, ...]:
+    """The files table of a schema; empty if it has none."""
+    text = (schema.metadata or {}).get(FILES_KEY)
+    return tuple(FileEntry(*row) for row in orjson.loads(text)) if text else ()
+
+
+def with_files(schema: pa.Schema, files: Sequence[FileEntry]) -> pa.Schema:
+    """The schema with this files table in its metadata; other metadata stay."""
+    rows = [[f.url, f.wrap, f.size_bytes, f.version] for f in files]
+    return schema.with_metadata({**(schema.metadata or {}), FILES_KEY: orjson.dumps(rows)})
+
+
+def concat(tables: Sequence[pa.Table | pa.RecordBatch]) -> pa.Table:
+    """One table of tables that have one schema up to their files tables, whose references are renumbered.
+
+    Metadata other than the files table come from the first.
+    """
+    files: dict[FileEntry, int] = {}
+    parts = []
+    for table in tables:
+        whole = pa.Table.from_batches([table]) if isinstance(table, pa.RecordBatch) else table
+        renumber = np.array([files.setdefault(f, len(files)) for f in files_of(whole.schema)], np.int32)
+        for i, field in enumerate(whole.schema):
+            if is_ref(field.type) and len(renumber):
+                whole = whole.set_column(i, field, _renumbered(whole.column(i), renumber))
+        parts.append(whole.replace_schema_metadata(None))
+    joined = pa.concat_tables(parts)
+    return joined.cast(with_files(tables[0].schema, list(files))) if files else joined.cast(tables[0].schema)
+
+
+def _renumbered(column: pa.ChunkedArray, renumber: NDArray[np.int32]) -> pa.ExtensionArray:
+    refs = unpack(column)
+    file = renumber[np.where(refs.valid, refs.file, 0)]
+    return make_refs(
+        refs.offset,
+        refs.length,
+        file=file,
+        member=refs.member,
+        codec=refs.codec,
+        frame=refs.frame,
+        valid=refs.valid,
+    )

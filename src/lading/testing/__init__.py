@@ -1,0 +1,1 @@
+"""A kit for those who add formats and stores."""

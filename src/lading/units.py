@@ -1,0 +1,44 @@
+"""Sizes as people write them ⇄ bytes.
+
+One kilobyte is 1,024 bytes, as in the peers (`"100kb"` = 102,400).
+"""
+
+from __future__ import annotations
+
+import re
+
+from lading.errors import UsageError
+
+__all__ = ["format_bytes", "parse_bytes"]
+
+_UNITS = ("b", "kb", "mb", "gb", "tb", "pb", "eb", "zb", "yb")
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*", re.ASCII)
+
+
+def parse_bytes(size: int | str) -> int:
+    """Bytes of a size such as `"256MB"`, `"1.5gb"`, `"4096"` or `4096`.
+
+    Raises:
+        UsageError: the text is no size, or the size is negative.
+    """
+    if isinstance(size, int):
+        if size < 0:
+            raise UsageError("a size cannot be negative", found=size)
+        return size
+    match = _SIZE.fullmatch(size)
+    unit = match[2].lower() if match else ""
+    if unit and not unit.endswith("b"):
+        unit += "b"
+    if match is None or (unit and unit not in _UNITS):
+        raise UsageError("not a size", expected="a number and b, kb, mb, gb, tb …, such as 256MB", found=repr(size))
+    return int(float(match[1]) * 1024 ** (_UNITS.index(unit) if unit else 0))
+
+
+def format_bytes(count: int) -> str:
+    """A size for people, three digits at most: `"1.4 GB"`, `"512 B"`."""
+    value, unit = float(count), 0
+    while abs(value) >= 1000 and unit < len(_UNITS) - 1:  # noqa: PLR2004 - three digits before the unit grows
+        value /= 1024
+        unit += 1
+    digits = 0 if unit == 0 or abs(value) >= 100 else 1  # noqa: PLR2004 - 101 MB, but 9.5 MB
+    return f"{value:,.{digits}f} {_UNITS[unit].upper()}"

@@ -1,0 +1,199 @@
+"""Binary views: payloads without a copy. The only code that builds, takes, measures and compacts them.
+
+A `binary_view` value is 16 bytes: `int32 length`, then either up to 12 bytes inline, or a 4-byte prefix, `int32 buffer`
+and `int32 offset` (Arrow columnar format, "Variable-size Binary View Layout"). pyarrow 26 has no `take`, `filter`,
+`concat` of lengths … for them, and hangs every buffer on whatever is pickled, so a view is made at the last step before
+a sink and goes no further. Offsets are 32 bits: a larger buffer is given as overlapping segments.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+__all__ = ["SEGMENT_BYTES", "byte_lengths", "from_ranges", "gather", "join", "slices", "take"]
+
+SEGMENT_BYTES = 1 << 30
+"""Segments of a large buffer start at multiples of this and are twice as long, so any shorter value lies in one."""
+
+_INLINE_BYTES = 12
+_MAX_OFFSET = (1 << 31) - 1
+
+
+def from_ranges(
+    buffer: pa.Buffer,
+    offset: NDArray[np.int64],
+    length: NDArray[np.int64],
+    valid: NDArray[np.bool_] | None = None,
+) -> pa.Array:
+    """Views of the ranges `[offset, offset + length)` of a buffer; null where `valid` is False.
+
+    Gives `large_binary` (a copy) if one value is 1 GiB or more, which no view segment holds. The caller has checked
+    that every range lies inside the buffer. Touches the first bytes of every value.
+    """
+    return gather([buffer], np.zeros(len(offset), np.int32), offset, length, valid)
+
+
+def gather(
+    buffers: Sequence[pa.Buffer],
+    which: NDArray[np.int32],
+    offset: NDArray[np.int64],
+    length: NDArray[np.int64],
+    valid: NDArray[np.bool_] | None = None,
+) -> pa.Array:
+    """Views of ranges of several buffers: value i is `buffers[which[i]][offset[i] : offset[i] + length[i]]`."""
+    count = len(offset)
+    if valid is not None:
+        length = np.where(valid, length, 0)
+        offset = np.where(valid, offset, 0)
+    if count and int(length.max()) >= SEGMENT_BYTES:
+        return _joined(buffers, which, offset, length, valid)
+    segments: list[pa.Buffer] = []
+    first = np.zeros(len(buffers), np.int32)
+    for i, buffer in enumerate(buffers):
+        first[i] = len(segments)
+        segments += _segments(buffer)
+    view = np.zeros((count, 4), np.int32)
+    view[:, 0] = length
+    raw = view.view(np.uint8)
+    for i, buffer in enumerate(buffers):
+        mine = which == i if len(buffers) > 1 else np.ones(count, np.bool_)
+        _fill_prefixes(raw, np.frombuffer(buffer, np.uint8), offset, length, mine)
+    long = length > _INLINE_BYTES
+    view[long, 2] = first[which[long]] + (offset[long] // SEGMENT_BYTES).astype(np.int32)
+    view[long, 3] = offset[long] % SEGMENT_BYTES
+    return pa.Array.from_buffers(pa.binary_view(), count, [_bitmap(valid), pa.py_buffer(view), *segments])
+
+
+def _segments(buffer: pa.Buffer) -> list[pa.Buffer]:
+    if buffer.size <= _MAX_OFFSET:
+        return [buffer]
+    starts = range(0, buffer.size, SEGMENT_BYTES)
+    return [buffer.slice(start, min(_MAX_OFFSET, buffer.size - start)) for start in starts]
+
+
+def _fill_prefixes(
+    raw: NDArray[np.uint8],
+    source: NDArray[np.uint8],
+    offset: NDArray[np.int64],
+    length: NDArray[np.int64],
+    mine: NDArray[np.bool_],
+) -> None:
+    long = np.flatnonzero(mine & (length > _INLINE_BYTES))
+    if len(long):
+        raw[long, 4:8] = source[offset[long, None] + np.arange(4)]
+    short = np.flatnonzero(mine & (length <= _INLINE_BYTES) & (length > 0))
+    if len(short):
+        at = offset[short, None] + np.arange(_INLINE_BYTES)
+        inside = np.arange(_INLINE_BYTES) < length[short, None]
+        raw[short, 4:16] = np.where(inside, source[np.minimum(at, len(source) - 1)], 0)
+
+
+def _joined(
+    buffers: Sequence[pa.Buffer],
+    which: NDArray[np.int32],
+    offset: NDArray[np.int64],
+    length: NDArray[np.int64],
+    valid: NDArray[np.bool_] | None,
+) -> pa.Array:
+    ends = np.zeros(len(offset) + 1, np.int64)
+    np.cumsum(length, out=ends[1:])
+    body = pa.allocate_buffer(int(ends[-1]))
+    target = np.frombuffer(body, np.uint8)
+    sources = [np.frombuffer(buffer, np.uint8) for buffer in buffers]
+    for i in range(len(offset)):
+        target[ends[i] : ends[i + 1]] = sources[which[i]][offset[i] : offset[i] + length[i]]
+    return pa.Array.from_buffers(pa.large_binary(), len(offset), [_bitmap(valid), pa.py_buffer(ends), body])
+
+
+def _bitmap(valid: NDArray[np.bool_] | None) -> pa.Buffer | None:
+    if valid is None or bool(valid.all()):
+        return None
+    return pa.py_buffer(np.packbits(valid, bitorder="little"))
+
+
+def byte_lengths(column: pa.Array | pa.ChunkedArray) -> NDArray[np.int64]:
+    """Lengths in bytes of the values of a string, binary, large or view column; 0 where null."""
+    if isinstance(column, pa.ChunkedArray):
+        parts = [byte_lengths(chunk) for chunk in column.chunks]
+        return np.concatenate(parts) if parts else np.zeros(0, np.int64)
+    count, start = len(column), column.offset
+    buffers = column.buffers()
+    if count == 0:
+        return np.zeros(0, np.int64)
+    kind = column.type
+    if pa.types.is_binary_view(kind) or pa.types.is_string_view(kind):
+        sizes = np.frombuffer(buffers[1], np.int32)[start * 4 : (start + count) * 4 : 4].astype(np.int64)
+    elif pa.types.is_fixed_size_binary(kind):
+        sizes = np.full(count, kind.byte_width, np.int64)
+    else:
+        wide = pa.types.is_large_binary(kind) or pa.types.is_large_string(kind)
+        ends = np.frombuffer(buffers[1], np.int64 if wide else np.int32)[start : start + count + 1]
+        sizes = np.diff(ends).astype(np.int64)
+    if column.null_count:
+        sizes = np.where(column.is_valid().to_numpy(zero_copy_only=False), sizes, 0)
+    return sizes
+
+
+def take(column: pa.Array, indices: NDArray[np.int64]) -> pa.Array:
+    """Rows of a view column, in the order asked for; shares the payload."""
+    buffers = column.buffers()
+    view = np.frombuffer(buffers[1], np.int32).reshape(-1, 4)[column.offset : column.offset + len(column)]
+    valid = None
+    if column.null_count:
+        valid = np.asarray(column.is_valid().to_numpy(zero_copy_only=False), np.bool_)[indices]
+    taken = pa.py_buffer(np.ascontiguousarray(view[indices]))
+    return pa.Array.from_buffers(column.type, len(indices), [_bitmap(valid), taken, *buffers[2:]])
+
+
+def join(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """The same values as `large_binary` (or `large_string`), in memory of their own."""
+    kind = column.type
+    if pa.types.is_binary_view(kind):
+        return column.cast(pa.large_binary())
+    return column.cast(pa.large_string()) if pa.types.is_string_view(kind) else column
+
+
+def slices(column: pa.Array | pa.ChunkedArray) -> list[memoryview | None]:
+    """The values of a string, binary, large or view column as memory views of bytes; None where null. No copy."""
+    if isinstance(column, pa.ChunkedArray):
+        return [part for chunk in column.chunks for part in slices(chunk)]
+    if pa.types.is_binary_view(column.type) or pa.types.is_string_view(column.type):
+        parts = _view_slices(column)
+    else:
+        parts = _offset_slices(column)
+    if not column.null_count:
+        return list(parts)
+    present = column.is_valid().to_pylist()
+    return [part if there else None for part, there in zip(parts, present, strict=True)]
+
+
+def _offset_slices(column: pa.Array) -> list[memoryview]:
+    buffers, start = column.buffers(), column.offset
+    wide = pa.types.is_large_binary(column.type) or pa.types.is_large_string(column.type)
+    body = memoryview(buffers[2]).cast("B") if buffers[2] is not None else memoryview(b"")
+    if buffers[1] is None:
+        return []
+    ends = np.frombuffer(buffers[1], np.int64 if wide else np.int32)[start : start + len(column) + 1].tolist()
+    return [body[a:b] for a, b in pairwise(ends)]
+
+
+def _view_slices(column: pa.Array) -> list[memoryview]:
+    buffers = column.buffers()
+    inline = memoryview(buffers[1]).cast("B")
+    bodies = [memoryview(b).cast("B") for b in buffers[2:]]
+    first = column.offset
+    view = np.frombuffer(buffers[1], np.int32).reshape(-1, 4)[first : first + len(column)]
+    rows = zip(view[:, 0].tolist(), view[:, 2].tolist(), view[:, 3].tolist(), strict=True)
+    return [
+        bodies[which][at : at + size] if size > _INLINE_BYTES else inline[16 * i + 4 : 16 * i + 4 + size]
+        for i, (size, which, at) in enumerate(rows, first)
+    ]
