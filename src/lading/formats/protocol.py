@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from lading.store.protocol import FileInfo, Sink, Store
 
-__all__ = ["Format", "ShardFacts", "ShardReader", "ShardSource", "ShardWriter"]
+__all__ = ["Format", "ListedShard", "ShardFacts", "ShardReader", "ShardSource", "ShardWriter"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,23 @@ class ShardSource:
     store: Store
     path: str
     info: FileInfo | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ListedShard:
+    """A shard as a dataset's own index lists it; None where the index does not say.
+
+    Attributes:
+        path: where it lies, resolved against the folder of the index.
+        num_samples: rows it should hold.
+        size_bytes: size its file should have.
+        hashes: hex digests its file should have, by algorithm (`{"md5": …}`).
+    """
+
+    path: str
+    num_samples: int | None = None
+    size_bytes: int | None = None
+    hashes: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +137,9 @@ class Format(Protocol):
 
     def recognise(self, path: str, head: bytes) -> bool:
         """Whether a file with this name and these first bytes (up to 1,024) is a shard of this format."""
+
+    def list_shards(self, store: Store, path: str, head: bytes) -> list[ListedShard] | None:
+        """The shards that `path` lists, if it is this format's own index of a dataset (wids JSON, MDS); else None."""
 
     def open_shard(self, source: ShardSource, options: Mapping[str, Any]) -> ShardReader:
         """Open one shard. Unknown options are a UsageError that lists the known ones."""
