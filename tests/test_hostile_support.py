@@ -1,0 +1,65 @@
+"""The judge of hostile cases, tried with readers that do what none may do."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hostile import judge_cases
+from lading.errors import CorruptShard
+
+_ERROR = {"expect": "error", "error_names_any": ["x.tar"], "max_seconds": 1, "max_rss_mb": 200}
+_SAFE = {**_ERROR, "expect": "safe"}
+_CASES = {
+    "named": (_ERROR, None),
+    "unnamed": (_ERROR, "names none of"),
+    "data": (_ERROR, "no error after 2 samples"),
+    "data-safe": (_SAFE, None),
+    "named-safe": (_SAFE, None),
+    "foreign": (_SAFE, "ZeroDivisionError"),
+    "after-a-death": (_SAFE, None),
+    "hang": (_SAFE, "no end after 1 s"),
+    "big": (_SAFE, "used "),
+    "small-after-big": (_SAFE, None),
+    "stray": (_SAFE, "outside the case"),
+    "canary": ({**_SAFE, "canaries": ["../canary"]}, "code ran"),
+}
+
+
+def read_case(folder: Path, spec: dict[str, Any]) -> Iterator[int]:
+    what = spec["what"]
+    if what.startswith("named"):
+        raise CorruptShard("cut short", file="x.tar")
+    if what == "unnamed":
+        raise CorruptShard("cut short")
+    if what == "hang":
+        time.sleep(60)
+    if what == "big":
+        yield len(b"x" * (300 << 20))
+    if what in {"stray", "canary"}:
+        folder.with_name(what).write_text("")
+    yield 1 // (what != "foreign")
+    yield 2
+
+
+@pytest.fixture(scope="module")
+def verdicts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    cases = tmp_path_factory.mktemp("cases")
+    for name, (spec, _) in _CASES.items():
+        (cases / name).mkdir()
+        (cases / name / "expected.json").write_text(json.dumps({**spec, "what": name}))
+    return judge_cases([cases / name for name in _CASES], Path(__file__), tmp_path_factory.mktemp("scratch"))
+
+
+@pytest.mark.parametrize("case", _CASES)
+def test_verdict(verdicts: dict[str, list[str]], case: str) -> None:
+    problem = _CASES[case][1]
+    if problem is None:
+        assert verdicts[case] == []
+    else:
+        assert problem in verdicts[case][-1]
