@@ -1,0 +1,127 @@
+"""JSON that loses nothing.
+
+`orjson` is fast, and silently turns integers beyond 64 bits into floats; it refuses NaN, infinities, numbers that
+overflow, lone surrogates and a byte order mark, all of which stand in real data. Python's `json` keeps them. So texts
+go to orjson where both must give the same value, and to `json` where they might not.
+
+Source: RFC 8259; the spelling of `dumps` is that of Python's `json.dumps(value, ensure_ascii=False)`, as the peers
+write it.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import orjson
+
+from lading.errors import DataError, Unrepresentable
+
+__all__ = ["canonical", "canonical_text", "dumps", "loads"]
+
+# A text as `0` for a digit, `.` for what may follow a digit in a float, and a space for the rest: two searches in it
+# say whether a number may be there that orjson reads (19 digits: near 64 bits) or writes (floats) otherwise.
+_SHAPE = bytes(48 if i in b"0123456789" else 46 if i in b".eE" else 32 for i in range(256))
+_LONG_INTEGER = b"0" * 19
+_FLOAT = b"0."
+
+_PLAIN = json.JSONEncoder(ensure_ascii=False)
+_CANONICAL = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+
+
+def loads(data: bytes | bytearray | memoryview | str, *, base: int | None = None) -> Any:
+    """The value of a JSON text in UTF-8: integers of any size, NaN and infinities, lone surrogates, all kept.
+
+    A leading byte order mark is ignored; of two equal names in one object the last one holds.
+
+    Args:
+        data: the text.
+        base: where it begins in its file; errors then carry the offset in the file.
+
+    Raises:
+        DataError: the text is no JSON, no UTF-8, or nested more than about 1,000 deep.
+    """
+    text = _as_bytes(data)
+    if _LONG_INTEGER not in text.translate(_SHAPE):
+        try:
+            return orjson.loads(text)
+        except orjson.JSONDecodeError:
+            pass  # Python's json gives either the value that orjson refuses, or the error with its place
+    return _loads_slowly(text, base)
+
+
+def dumps(value: Any) -> str:
+    """JSON text of a value, spelled as Python's `json.dumps` does: `", "` and `": "`, non-ASCII left as it is.
+
+    Lone surrogates, which no UTF-8 holds, are escaped; so the text can always be stored.
+
+    Raises:
+        Unrepresentable: the value is none of dict, list, str, int, float, bool, None, or it is nested too deeply.
+    """
+    return _dump(_PLAIN, value)
+
+
+def canonical(value: Any) -> str:
+    """The one JSON text of a value: keys sorted by code point, no spaces, non-ASCII left, numbers as Python's `json`.
+
+    `1` and `1.0` differ; `1e+16`, `NaN`, `Infinity` are spelled so.
+
+    Raises:
+        Unrepresentable: as `dumps`.
+    """
+    return _dump(_CANONICAL, value)
+
+
+def canonical_text(data: bytes | bytearray | memoryview | str) -> bytes:
+    """The canonical text of a JSON text, in UTF-8; what `canonical(loads(data))` gives, but faster.
+
+    Raises:
+        DataError: as `loads`.
+    """
+    text = _as_bytes(data)
+    shape = text.translate(_SHAPE)
+    if _LONG_INTEGER not in shape and _FLOAT not in shape:
+        try:
+            return orjson.dumps(orjson.loads(text), option=orjson.OPT_SORT_KEYS)
+        except (orjson.JSONDecodeError, orjson.JSONEncodeError):
+            pass  # as in `loads`; encoding fails above 254 levels
+    return canonical(loads(text)).encode()
+
+
+def _as_bytes(data: bytes | bytearray | memoryview | str) -> bytes:
+    if isinstance(data, str):
+        return data.encode("utf-8", "surrogatepass")
+    return data if isinstance(data, bytes) else bytes(data)
+
+
+def _loads_slowly(text: bytes, base: int | None) -> Any:
+    try:
+        decoded = text.decode("utf-8-sig", "surrogatepass")
+        return json.loads(decoded)
+    except UnicodeDecodeError as error:
+        raise _broken(f"bytes that are no UTF-8 ({error.reason})", error.start, base) from None
+    except json.JSONDecodeError as error:
+        mark = 3 if text.startswith(b"\xef\xbb\xbf") else 0
+        at = mark + len(error.doc[: error.pos].encode("utf-8", "surrogatepass"))
+        raise _broken(error.msg, at, base) from None
+    except RecursionError:
+        raise DataError("JSON is nested too deeply", offset=base, expected="at most about 1,000 levels") from None
+    except ValueError as error:  # an integer of more than 4,300 digits: the interpreter's guard
+        raise DataError(f"JSON holds a number that cannot be read ({error})", offset=base) from None
+
+
+def _broken(what: str, at: int, base: int | None) -> DataError:
+    return DataError(f"broken JSON at byte {at} of the text: {what}", offset=None if base is None else base + at)
+
+
+def _dump(encoder: json.JSONEncoder, value: Any) -> str:
+    try:
+        text = encoder.encode(value)
+    except TypeError as error:
+        raise Unrepresentable(f"JSON cannot hold this value ({error})") from None
+    except (ValueError, RecursionError) as error:
+        raise Unrepresentable(f"JSON cannot hold this value: it is nested too deeply ({error})") from None
+    if text.isascii():
+        return text
+    # Only lone surrogates fail to encode; Python's escape of them is JSON's.
+    return text.encode("utf-8", "backslashreplace").decode()
