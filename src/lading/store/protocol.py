@@ -10,13 +10,17 @@ Nothing here starts a thread or a runtime before it is used, so that a process m
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias, runtime_checkable
 
 import pyarrow as pa
 
-__all__ = ["Buffer", "FileInfo", "MappedFile", "Mapper", "NativePath", "Sink", "Store"]
+from lading.errors import LadingError, NotFound, ShortRead, StoreError
+
+__all__ = ["Buffer", "FileInfo", "MappedFile", "Mapper", "NativePath", "Sink", "Store", "check_inside", "store_errors"]
 
 Buffer: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
 """Bytes in memory, by whatever name."""
@@ -28,7 +32,7 @@ class FileInfo:
 
     Attributes:
         path: as the store names it.
-        size_bytes: its size.
+        size_bytes: its size; −1 in a listing for what is no regular file and cannot be read (a dangling link, a pipe).
         version: etag, or modification time in nanoseconds; empty if the store has neither.
     """
 
@@ -109,3 +113,58 @@ class NativePath(Protocol):
     """A sink whose file a native library may write by itself, at `native_path`, before `close` publishes it."""
 
     native_path: str
+
+
+_ADVICE = {
+    errno.EACCES: "Check the permissions of the file and of the folders above it.",
+    errno.EPERM: "Check the permissions of the file and of the folders above it.",
+    errno.EROFS: "The place is read-only: write somewhere else.",
+    errno.ENOSPC: "The disk is full: free some space, or write somewhere else.",
+    errno.EDQUOT: "The quota is used up: free some space, or write somewhere else.",
+    errno.EMFILE: "Too many files are open: raise the limit (ulimit -n), or use fewer workers.",
+    errno.ENFILE: "Too many files are open on this machine.",
+}
+
+
+@contextmanager
+def store_errors(path: str, *others: type[Exception]) -> Iterator[None]:
+    """Errors of the operating system, and of the classes named, as lading's own about this path.
+
+    `errno` is kept, and the original is the cause. Lading's own errors pass.
+
+    Raises:
+        NotFound: for FileNotFoundError, and where a part of the path is a file.
+        StoreError: for everything else.
+    """
+    foreign: tuple[type[Exception], ...] = (OSError, *others)
+    try:
+        yield
+    except LadingError:
+        raise
+    except FileNotFoundError as error:
+        raise NotFound("no such file", file=path) from error
+    except NotADirectoryError as error:
+        raise NotFound("a part of the path is no folder", file=path) from error
+    except foreign as error:
+        number = getattr(error, "errno", None)
+        told = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        failed = StoreError(told[:1].lower() + told[1:].rstrip("."), file=path, advice=_ADVICE.get(number or 0))
+        failed.errno = number
+        raise failed from error
+
+
+def check_inside(path: str, ranges: Sequence[tuple[int, int]], size_bytes: int) -> None:
+    """Raise ShortRead unless every `(offset, length)` lies inside a file of this size.
+
+    For stores to call before they set memory aside: a range may come out of a damaged index.
+    """
+    for offset, length in ranges:
+        if offset < 0 or length < 0 or offset + length > size_bytes:
+            raise ShortRead(
+                "the range runs past the end of the file",
+                file=path,
+                offset=offset,
+                expected=f"{length} bytes",
+                found=f"a file of {size_bytes} bytes",
+                advice="The file was cut or replaced since its index was made, or the index is damaged.",
+            )

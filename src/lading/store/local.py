@@ -1,0 +1,392 @@
+"""Files of this machine.
+
+A path is what the operating system takes, relative or absolute, or `file://` and an absolute path as it stands (no
+percent-decoding, as fsspec). Only regular files are files: a pipe, socket, device or folder is refused before it is
+opened, since opening some of them blocks or does things. Links to files and folders are followed.
+
+While a file is being written it is `.{name}.lading-{token}.tmp` in its own folder; a folder being built is
+`.{name}.lading-{token}` beside its place (`lading.store.staging`). Listings leave both out.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import mmap
+import os
+import re
+import secrets
+import shutil
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+import pyarrow as pa
+
+from lading.errors import CorruptShard, ShortRead, StoreError
+from lading.store.protocol import Buffer, FileInfo, check_inside, store_errors
+
+__all__ = ["LocalMap", "LocalSink", "LocalStore", "final_place", "native_path", "temporary_name", "unfinished"]
+
+_SCHEME = "file://"
+_UNFINISHED = re.compile(r"\..*\.lading-[0-9a-f]{16}(\.tmp|\.lock)?", re.DOTALL)
+_MAX_BUFFERS = 1024
+"""Buffers of one `writev` (IOV_MAX). Linux cuts a call at 2 GiB by itself and says how far it came."""
+_MAX_READ_BYTES = 1 << 30
+_RENAME_EXCHANGE = 2
+_AT_FDCWD = -100
+_KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a character device",
+    stat.S_IFBLK: "a block device",
+}
+
+
+def native_path(path: str) -> str:
+    """A path as the operating system takes it: without `file://`.
+
+    Raises:
+        StoreError: no file can have this name (it holds a NUL, or is no text).
+    """
+    name = path.removeprefix(_SCHEME)
+    try:
+        encoded = os.fsencode(name)
+    except UnicodeEncodeError as error:
+        raise StoreError("the path is no valid text", file=ascii(path)) from error
+    if b"\0" in encoded:
+        raise StoreError("a path cannot hold a NUL", file=ascii(path))
+    return name
+
+
+def temporary_name(path: str, ending: str = "") -> str:
+    """A new hidden name beside a path, one that `unfinished` knows. Long names are cut to what file systems take."""
+    folder, name = os.path.split(path.rstrip("/"))
+    short = os.fsencode(name)[:200].decode(errors="ignore")
+    return os.path.join(folder, f".{short}.lading-{secrets.token_hex(8)}{ending}")
+
+
+def final_place(target: str) -> str:
+    """Where a folder of this name is to lie: behind the link, if the name is a link to a folder."""
+    name = native_path(target.rstrip("/"))
+    return os.path.realpath(name) if os.path.islink(name) and os.path.isdir(name) else name
+
+
+def unfinished(name: str) -> bool:
+    """Whether a base name is that of a file or folder still being written, or left by a process that died."""
+    return _UNFINISHED.fullmatch(name) is not None
+
+
+class LocalStore:
+    """The file system. Holds nothing open; may be shared by threads and inherited by forks."""
+
+    def head(self, path: str) -> FileInfo:
+        """Size, and modification time in nanoseconds as the version. Raises NotFound, or StoreError if no file."""
+        with store_errors(path):
+            status = os.stat(native_path(path))
+        _require_file(path, status)
+        return _info(path, status)
+
+    def walk(self, prefix: str) -> Iterator[FileInfo]:
+        """Everything below a folder that is no folder, by path in code-point order; links to folders are entered.
+
+        What is no regular file, or a link to nothing, has `size_bytes` −1. Left out are unfinished files and folders
+        of lading's own, and a link to a folder above itself. Nothing if `prefix` is no folder.
+        """
+        root = native_path(prefix) or "."
+        with store_errors(prefix):
+            try:
+                if not stat.S_ISDIR(os.stat(root).st_mode):
+                    return
+            except (FileNotFoundError, NotADirectoryError):
+                return
+            lead = prefix if prefix.endswith("/") or not prefix else prefix + "/"
+            yield from _walk(root, lead)
+
+    def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[Buffer]:
+        """One `bytes` per range; a range of more than 1 GiB is a pyarrow buffer."""
+        with _open_file(path) as (fd, size), store_errors(path):
+            check_inside(path, ranges, size)
+            return [_read_range(path, fd, offset, length) for offset, length in ranges]
+
+    def map(self, path: str) -> LocalMap:
+        """The file as one read-only buffer over its pages. Nothing is read until it is touched."""
+        with _open_file(path) as (fd, size), store_errors(path):
+            return LocalMap(path, mmap.mmap(fd, 0, access=mmap.ACCESS_READ) if size else None)
+
+    def put_stream(self, path: str) -> LocalSink:
+        """A sink for a new file; folders above it are made, and stay if the sink is aborted."""
+        return LocalSink(path)
+
+    def publish(self, source: str, target: str) -> None:
+        """Move a file or folder to its final name, in one step, and make that durable.
+
+        A folder in the target's place, or behind a link there, is exchanged for the new one in one step and then
+        deleted. Where the file system cannot exchange two names (some network ones), nothing is changed.
+
+        Raises:
+            NotFound: no such source.
+            StoreError: among others, the file system cannot exchange names.
+        """
+        old, new = native_path(source.rstrip("/")), final_place(target)
+        with store_errors(source):
+            folder = stat.S_ISDIR(os.lstat(old).st_mode)
+            if folder:
+                _sync_folders(old)
+        with store_errors(target):
+            os.makedirs(os.path.dirname(new) or ".", exist_ok=True)
+            if os.path.isdir(new) or (folder and os.path.lexists(new)):
+                _exchange(old, new)
+                self.delete(old)
+            else:
+                os.replace(old, new)
+            for parent in {os.path.dirname(old) or ".", os.path.dirname(new) or "."}:
+                _sync_folder(parent)
+
+    def delete(self, path: str) -> None:
+        """Remove a file, a link (not what it leads to) or a folder with all below it."""
+        name = native_path(path.rstrip("/"))
+        with store_errors(path):
+            try:
+                folder = stat.S_ISDIR(os.lstat(name).st_mode)
+            except (FileNotFoundError, NotADirectoryError):
+                return
+            if folder:
+                shutil.rmtree(name)
+            else:
+                os.unlink(name)
+
+
+class LocalMap:
+    """A mapped file. It lives as long as a buffer made of it.
+
+    Attributes:
+        path: as it was asked for.
+        size_bytes: its size when it was mapped.
+        buffer: all of it.
+    """
+
+    __slots__ = ("_map", "buffer", "path", "size_bytes")
+
+    def __init__(self, path: str, mapped: mmap.mmap | None) -> None:
+        self.path = path
+        self._map = mapped
+        self.size_bytes = 0 if mapped is None else len(mapped)
+        self.buffer: pa.Buffer = pa.py_buffer(b"" if mapped is None else mapped)
+
+    def check(self) -> None:
+        """Raise CorruptShard if the file's size has changed: to touch pages that are gone kills the process."""
+        now = self.size_bytes if self._map is None else self._map.size()
+        if now != self.size_bytes:
+            raise CorruptShard(
+                "the file changed while it was open",
+                file=self.path,
+                expected=f"{self.size_bytes} bytes",
+                found=f"{now} bytes",
+                advice="Do not write to data that is being read; with mmap=False a change is safe to meet.",
+            )
+
+    def release(self, start: int, stop: int) -> None:
+        """Give back the whole pages inside `[start, stop)`; the last page of the file counts as whole."""
+        page = mmap.PAGESIZE
+        first = -(-max(start, 0) // page) * page
+        last = self.size_bytes if stop >= self.size_bytes else stop // page * page
+        if self._map is not None and first < last:
+            self._map.madvise(mmap.MADV_DONTNEED, first, last - first)
+
+
+class LocalSink:
+    """A file being written under a hidden name, locked so that `lading.store.staging.sweep_stale` leaves it alone.
+
+    Attributes:
+        path: the final name.
+        native_path: the hidden name. A native library may open it and write it in place instead of calling `write`.
+    """
+
+    __slots__ = ("_fd", "_size", "native_path", "path")
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.native_path = temporary_name(native_path(path), ".tmp")
+        self._size = 0
+        with store_errors(path):
+            os.makedirs(os.path.dirname(self.native_path) or ".", exist_ok=True)
+            self._fd = os.open(self.native_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+            # Without locks (some network file systems) the file is still written; only sweeping cannot tell.
+            with suppress(OSError):
+                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def write(self, buffers: Sequence[Buffer]) -> None:
+        """Append the buffers in order. Raises StoreError, with advice where the disk is full."""
+        views = [memoryview(buffer) for buffer in buffers]
+        views = [view.cast("B") for view in views if view.nbytes]
+        with store_errors(self.path):
+            _write_all(self._fd, views)
+
+    def tell(self) -> int:
+        """Bytes in the file, by whomever written."""
+        return self._size if self._fd < 0 else os.fstat(self._fd).st_size
+
+    def close(self) -> FileInfo:
+        """Bring the bytes to disk, then give the file its name; on failure nothing is left."""
+        try:
+            with store_errors(self.path):
+                os.fsync(self._fd)
+                status = os.fstat(self._fd)
+                final = native_path(self.path)
+                os.replace(self.native_path, final)
+                _sync_folder(os.path.dirname(final) or ".")
+        except StoreError:
+            self.abort()
+            raise
+        self._drop(status.st_size)
+        return _info(self.path, status)
+
+    def abort(self) -> None:
+        """Drop what was written."""
+        if self._fd >= 0:
+            with store_errors(self.path), suppress(FileNotFoundError):
+                os.unlink(self.native_path)
+            self._drop(0)
+
+    def _drop(self, size: int) -> None:
+        os.close(self._fd)
+        self._fd, self._size = -1, size
+
+
+def _info(path: str, status: os.stat_result) -> FileInfo:
+    return FileInfo(path, status.st_size, str(status.st_mtime_ns))
+
+
+def _require_file(path: str, status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        kind = _KINDS.get(stat.S_IFMT(status.st_mode), "something else")
+        raise StoreError("not a file", file=path, expected="a regular file", found=kind)
+
+
+@contextmanager
+def _open_file(path: str) -> Iterator[tuple[int, int]]:
+    """Descriptor and size of a regular file."""
+    name = native_path(path)
+    with store_errors(path):
+        # Looked at before it is opened: opening a device may already do something. Once more after: the name may
+        # have been given to a pipe in between, and then O_NONBLOCK keeps the opening from waiting.
+        _require_file(path, os.stat(name))
+        fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    try:
+        status = os.fstat(fd)
+        _require_file(path, status)
+        yield fd, status.st_size
+    finally:
+        os.close(fd)
+
+
+def _read_range(path: str, fd: int, offset: int, length: int) -> Buffer:
+    if length <= _MAX_READ_BYTES:
+        data = os.pread(fd, length, offset)
+        if len(data) == length:
+            return data
+    return _read_in_parts(path, fd, offset, length)
+
+
+def _read_in_parts(path: str, fd: int, offset: int, length: int) -> pa.Buffer:
+    body = pa.allocate_buffer(length)
+    target = memoryview(body).cast("B")
+    done = 0
+    while done < length:
+        count = os.preadv(fd, [target[done : done + _MAX_READ_BYTES]], offset + done)
+        if count == 0:
+            raise ShortRead("the file became shorter", file=path, offset=offset, expected=length, found=done)
+        done += count
+    return body
+
+
+def _write_all(fd: int, views: list[memoryview]) -> None:
+    first = 0
+    while first < len(views):
+        done = os.writev(fd, views[first : first + _MAX_BUFFERS])
+        while first < len(views) and done >= len(views[first]):
+            done -= len(views[first])
+            first += 1
+        if done:
+            views[first] = views[first][done:]
+
+
+def _walk(root: str, lead: str) -> Iterator[FileInfo]:
+    """Files below `root`, named with `lead`. A stack of iterators, since folders may nest deeper than Python calls."""
+    status = os.stat(root)
+    above = [(status.st_dev, status.st_ino)]
+    stack = [_entries(root, lead)]
+    while stack:
+        entry, name = next(stack[-1], (None, ""))
+        if entry is None:
+            stack.pop()
+            above.pop()
+        elif not name.endswith("/"):
+            yield _entry_info(entry, name)
+        else:
+            status = entry.stat()
+            if (status.st_dev, status.st_ino) not in above:
+                above.append((status.st_dev, status.st_ino))
+                stack.append(_entries(entry.path, name))
+
+
+def _entries(folder: str, lead: str) -> Iterator[tuple[os.DirEntry[str], str]]:
+    """Entries of one folder and their paths; folders end in `/`, so that they sort as the paths below them do."""
+    with os.scandir(folder) as found:
+        named = [(e, lead + e.name + ("/" if _is_folder(e) else "")) for e in found if not unfinished(e.name)]
+    return iter(sorted(named, key=lambda pair: pair[1]))
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False  # a link to itself
+
+
+def _entry_info(entry: os.DirEntry[str], path: str) -> FileInfo:
+    try:
+        status = entry.stat()
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ELOOP):
+            return FileInfo(path, -1)
+        raise
+    return _info(path, status) if stat.S_ISREG(status.st_mode) else FileInfo(path, -1)
+
+
+def _sync_folder(path: str) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        # Some file systems have nothing to sync for a folder and say so with EINVAL.
+        if error.errno != errno.EINVAL:
+            raise
+    finally:
+        os.close(fd)
+
+
+def _sync_folders(root: str) -> None:
+    for folder, _, _ in os.walk(root):
+        _sync_folder(folder)
+
+
+def _exchange(one: str, other: str) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    swap = getattr(libc, "renameat2", None)
+    if swap is not None:
+        done = swap(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), ctypes.c_uint(_RENAME_EXCHANGE))
+        number = ctypes.get_errno()
+        if done == 0:
+            return
+        if number not in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
+            raise OSError(number, os.strerror(number), one, None, other)
+    raise StoreError(
+        "this file system cannot exchange two names in one step",
+        file=other,
+        expected="renameat2(RENAME_EXCHANGE)",
+        advice="Write to a new place, or remove what is there first.",
+    )
