@@ -1,0 +1,394 @@
+"""Features: what a column means, over the Arrow type in which it is stored.
+
+A feature is a small frozen value, kept as JSON in the metadata of an Arrow field under `lading.feature`. A field
+without it has the feature that its Arrow type suggests (string → Text, binary or reference → Bytes, list → Sequence,
+the rest → Value). Bytes stay as they are stored; `decode` makes Python values of them, one at a time, for `ds[i]`.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import xxhash
+from numpy.typing import NDArray
+
+from lading import jsontext
+from lading.errors import DataError
+from lading.ref import is_ref
+
+__all__ = [
+    "FEATURE_KEY",
+    "Array",
+    "Audio",
+    "Bytes",
+    "ClassLabel",
+    "Feature",
+    "Image",
+    "Json",
+    "Sequence",
+    "Text",
+    "Value",
+    "Video",
+    "decode",
+    "feature_of",
+    "fingerprint",
+    "from_huggingface",
+    "tag_by_extension",
+    "with_feature",
+]
+
+FEATURE_KEY = b"lading.feature"
+"""Key of a field's metadata: the feature as JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bytes:
+    """Bytes that mean nothing to lading."""
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A string, or its UTF-8 bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Json:
+    """A JSON text in UTF-8; its value is what is meant, not its spelling."""
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """An encoded image: the bytes of a file, or Hugging Face's `struct<bytes, path>`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Audio:
+    """An encoded sound; stored as an image is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Video:
+    """An encoded film; stored as an image is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """A dense array.
+
+    Attributes:
+        dtype: numpy's name; None if each value says it: the bytes of a `.npy` file.
+        shape: extent of each dimension, None for one that varies; None if each value says it. With a dtype and a
+            shape the bytes are the values alone, C order, little-endian.
+    """
+
+    dtype: str | None = None
+    shape: tuple[int | None, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClassLabel:
+    """A whole number that stands for a name, counted from 0; any other number is kept."""
+
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A plain value of an Arrow type, named as Arrow does without storage variants; bytes hold it as decimal text."""
+
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence:
+    """A list of one feature."""
+
+    feature: Feature
+
+
+Feature: TypeAlias = Bytes | Text | Json | Image | Audio | Video | Array | ClassLabel | Value | Sequence
+"""What a column means."""
+
+_PLAIN: dict[str, Feature] = {
+    "bytes": Bytes(),
+    "text": Text(),
+    "json": Json(),
+    "image": Image(),
+    "audio": Audio(),
+    "video": Video(),
+}
+
+_INTEGER = Value("int64")
+_EXTENSIONS: dict[str, Feature] = {
+    **dict.fromkeys(("jpg", "jpeg", "png", "gif", "webp", "bmp", "tif", "tiff", "avif", "heic", "heif"), Image()),
+    **dict.fromkeys(("ppm", "pgm", "pbm", "pnm", "jp2", "jxl", "img", "image"), Image()),
+    **dict.fromkeys(("wav", "mp3", "flac", "ogg", "oga", "opus", "m4a", "aac"), Audio()),
+    **dict.fromkeys(("mp4", "m4v", "mkv", "webm", "mov", "avi", "mpg", "mpeg"), Video()),
+    **dict.fromkeys(("txt", "text", "transcript", "html", "htm"), Text()),
+    **dict.fromkeys(("json", "jsn"), Json()),
+    **dict.fromkeys(("cls", "cls2", "index", "inx", "id"), _INTEGER),
+    "npy": Array(),
+}
+
+
+def feature_of(field: pa.Field) -> Feature:
+    """What a field says it means, else what its Arrow type suggests.
+
+    Raises:
+        DataError: the field names a feature that this version does not know.
+    """
+    told = (field.metadata or {}).get(FEATURE_KEY)
+    if told is None:
+        return _natural(field.type)
+    try:
+        return _from_json(orjson.loads(told))
+    except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
+        raise DataError(
+            "a feature that this version of lading does not know",
+            column=field.name,
+            expected=", ".join([*_PLAIN, "array", "class_label", "value", "sequence"]),
+            found=told[:200].decode("utf-8", "replace"),
+        ) from None
+
+
+def with_feature(field: pa.Field, feature: Feature) -> pa.Field:
+    """The field with this feature in its metadata; other metadata stay."""
+    return field.with_metadata({**(field.metadata or {}), FEATURE_KEY: _to_text(feature)})
+
+
+def tag_by_extension(name: str) -> dict[bytes, bytes]:
+    """Field metadata for a WebDataset field (`"seg.png"`, `"json"`) by its last extension; empty if that is unknown.
+
+    Source: webdataset 1.0.2 autodecode.py for text, numbers, JSON and arrays. Pickles, tensors and the like stay bytes.
+    """
+    feature = _EXTENSIONS.get(name.rpartition(".")[2].lower())
+    return {} if feature is None else {FEATURE_KEY: _to_text(feature)}
+
+
+def _natural(kind: pa.DataType) -> Feature:
+    if isinstance(kind, pa.FixedShapeTensorType):
+        return Array(np.dtype(kind.value_type.to_pandas_dtype()).name, tuple(kind.shape))
+    if isinstance(kind, pa.JsonType):
+        return Json()
+    plain = _plain(kind)
+    if pa.types.is_list(plain):
+        return Sequence(feature_of(plain.value_field))
+    return _NATURAL.get(plain) or Value(str(plain))
+
+
+_NATURAL: dict[pa.DataType, Feature] = {pa.string(): Text(), pa.binary(): Bytes()}
+_LISTS = (pa.ListType, pa.LargeListType, pa.FixedSizeListType, pa.ListViewType, pa.LargeListViewType)
+_VARIANTS = {
+    pa.large_string(): pa.string(),
+    pa.string_view(): pa.string(),
+    pa.large_binary(): pa.binary(),
+    pa.binary_view(): pa.binary(),
+}
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    """The type without the variants in which one thing is stored: large, view, dictionary, fixed size, extension."""
+    types = pa.types
+    if isinstance(kind, pa.BaseExtensionType) and not is_ref(kind):
+        kind = kind.storage_type
+    if types.is_dictionary(kind) or types.is_run_end_encoded(kind):
+        return _plain(kind.value_type)
+    if isinstance(kind, _LISTS):
+        inner = kind.value_field
+        return pa.list_(pa.field("item", _plain(inner.type), metadata=inner.metadata))
+    if types.is_struct(kind):
+        return pa.struct([(child.name, _plain(child.type)) for child in kind])
+    if types.is_fixed_size_binary(kind) or is_ref(kind):
+        return pa.binary()
+    return _VARIANTS.get(kind, kind)
+
+
+def _to_json(feature: Feature) -> dict[str, Any]:
+    match feature:
+        case Array(dtype, shape):
+            return {"kind": "array", "dtype": dtype, "shape": shape}
+        case ClassLabel(names):
+            return {"kind": "class_label", "names": names}
+        case Value(dtype):
+            return {"kind": "value", "dtype": dtype}
+        case Sequence(inner):
+            return {"kind": "sequence", "feature": _to_json(inner)}
+    return {"kind": type(feature).__name__.lower()}
+
+
+def _to_text(feature: Feature) -> bytes:
+    return orjson.dumps(_to_json(feature), option=orjson.OPT_SORT_KEYS)
+
+
+def _from_json(told: Mapping[str, Any]) -> Feature:
+    kind = told["kind"]
+    if kind == "array":
+        shape = told["shape"]
+        return Array(told["dtype"], None if shape is None else tuple(shape))
+    if kind == "class_label":
+        return ClassLabel(tuple(told["names"]))
+    if kind == "value":
+        return Value(told["dtype"])
+    return Sequence(_from_json(told["feature"])) if kind == "sequence" else _PLAIN[kind]
+
+
+def fingerprint(schema: pa.Schema) -> str:
+    """16 hex digits that are equal for schemas of the same names, types and features.
+
+    Order of columns, nullability, other metadata and storage variants (large, view, dictionary, reference) do not show.
+    """
+    rows = []
+    for field in schema:
+        plain = _plain(field.type)
+        stored = "bytes" if plain in (pa.string(), pa.binary()) else str(plain)
+        rows.append([field.name, stored, _to_json(feature_of(field))])
+    rows.sort(key=lambda row: str(row[0]))
+    return xxhash.xxh3_64_hexdigest(orjson.dumps(rows, option=orjson.OPT_SORT_KEYS))
+
+
+def from_huggingface(schema: pa.Schema) -> pa.Schema:
+    """The schema with the features that Hugging Face's metadata tell (Image, Audio, Video, ClassLabel, arrays, lists).
+
+    All metadata stay. A schema without that metadata comes back as it is; columns that it does not name too.
+
+    Raises:
+        DataError: the metadata are no JSON.
+
+    Source: datasets 5.2.0 features/features.py (`Features.arrow_schema`).
+    """
+    text = (schema.metadata or {}).get(b"huggingface")
+    told = jsontext.loads(text) if text is not None else None
+    for step in ("info", "features"):
+        told = told.get(step) if isinstance(told, dict) else None
+    if not isinstance(told, dict):
+        return schema
+    for i, field in enumerate(schema):
+        feature = _huggingface_feature(told.get(field.name))
+        if feature is not None and FEATURE_KEY not in (field.metadata or {}):
+            schema = schema.set(i, with_feature(field, feature))
+    return schema
+
+
+def _huggingface_feature(told: Any) -> Feature | None:
+    """None where the Arrow type says all there is to say."""
+    if isinstance(told, list) and len(told) == 1:
+        told = {"_type": "Sequence", "feature": told[0]}
+    if not isinstance(told, dict):
+        return None
+    kind = told.get("_type")
+    if kind in ("Image", "Audio", "Video"):
+        return _PLAIN[kind.lower()]
+    if kind == "ClassLabel" and isinstance(told.get("names"), list):
+        return ClassLabel(tuple(map(str, told["names"])))
+    if kind in ("Array2D", "Array3D", "Array4D", "Array5D") and isinstance(told.get("shape"), list):
+        return Array(str(told.get("dtype")), tuple(told["shape"]))
+    if kind in ("Sequence", "List", "LargeList"):
+        inner = _huggingface_feature(told.get("feature"))
+        return None if inner is None else Sequence(inner)
+    return None
+
+
+def decode(feature: Feature, value: Any) -> Any:
+    """The Python value of one stored value, for `ds[i]`: text as str, JSON parsed, numbers, arrays as numpy.
+
+    Media stay bytes (of Hugging Face's `struct<bytes, path>` the bytes, where it has them), arrays have memory of their
+    own, None stays None. Nothing is ever unpickled.
+
+    Raises:
+        DataError: the bytes are not what the feature says.
+    """
+    decoder = _DECODERS.get(type(feature))
+    return value if value is None or decoder is None else decoder(feature, value)
+
+
+def _text(_feature: Text, value: Any) -> Any:
+    try:
+        return bytes(value).decode() if isinstance(value, (bytes, memoryview)) else value
+    except UnicodeDecodeError as error:
+        raise DataError(f"text is no UTF-8 at byte {error.start} of the value", found=error.reason) from None
+
+
+def _json(_feature: Json, value: Any) -> Any:
+    return jsontext.loads(value) if isinstance(value, (str, bytes, memoryview)) else value
+
+
+def _number(feature: Value | ClassLabel, value: Any) -> Any:
+    kind = feature.dtype if isinstance(feature, Value) else "int64"
+    if not isinstance(value, (bytes, memoryview)) or not ("int" in kind or kind in _FLOATS):
+        return value
+    try:
+        return float(bytes(value)) if kind in _FLOATS else int(bytes(value))
+    except ValueError:
+        raise DataError(f"not a number ({kind})", found=repr(bytes(value[:40]))) from None
+
+
+def _items(feature: Sequence, value: Any) -> list[Any]:
+    return [decode(feature.feature, item) for item in value]
+
+
+def _media(_feature: Image | Audio | Video, value: Any) -> Any:
+    return value["bytes"] if isinstance(value, dict) and value.get("bytes") is not None else value
+
+
+def _array(feature: Array, value: Any) -> NDArray[Any]:
+    if not isinstance(value, (bytes, memoryview)):
+        return np.asarray(value, feature.dtype)
+    if feature.dtype is None or feature.shape is None:
+        return _npy(memoryview(value))
+    kind = np.dtype(feature.dtype).newbyteorder("<")
+    shape = [-1 if extent is None else extent for extent in feature.shape]
+    known = math.prod(extent for extent in shape if extent >= 0) * kind.itemsize
+    if -1 in shape and known:
+        shape[shape.index(-1)] = len(value) // known
+    return _filled(kind, tuple(shape), memoryview(value))
+
+
+def _filled(kind: np.dtype[Any], shape: tuple[int, ...], data: memoryview, *, fortran: bool = False) -> NDArray[Any]:
+    if min(shape, default=0) < 0 or math.prod(shape) * kind.itemsize != len(data):
+        raise DataError(
+            "an array of another size than its shape says", expected=f"{shape} of {kind}", found=f"{len(data)} bytes"
+        )
+    return np.ndarray(shape, kind, data, order="F" if fortran else "C").copy(order="K")
+
+
+_FLOATS = ("halffloat", "float", "double")
+_NPY_HEADER = 10_000
+"""Longest header that is parsed, as in numpy (`max_header_size`)."""
+
+
+def _npy(data: memoryview) -> NDArray[Any]:
+    """The array of a `.npy` file; sizes are checked before memory is taken. Source: numpy lib/format.py, 1.0 to 3.0."""
+    version = bytes(data[6:7])
+    start, encoding = 10 if version == b"\x01" else 12, "utf-8" if version == b"\x03" else "latin-1"
+    length = int.from_bytes(data[8:start], "little")
+    if bytes(data[:6]) != b"\x93NUMPY" or length > _NPY_HEADER or start + length > len(data):
+        raise DataError("not an .npy file", found=repr(bytes(data[:16])))
+    try:
+        header = ast.literal_eval(bytes(data[start : start + length]).decode(encoding).strip())
+        kind = np.lib.format.descr_to_dtype(header["descr"])
+        shape, fortran = tuple(map(int, header["shape"])), bool(header["fortran_order"])
+    except (ValueError, SyntaxError, TypeError, KeyError, IndexError, RecursionError, MemoryError):
+        raise DataError("an .npy file with a broken header", found=repr(bytes(data[start : start + 80]))) from None
+    if kind.hasobject:
+        raise DataError("an .npy file that holds pickled objects", advice="lading does not unpickle; convert it first.")
+    return _filled(kind, shape, data[start + length :], fortran=fortran)
+
+
+_DECODERS: dict[type, Callable[[Any, Any], Any]] = {
+    Text: _text,
+    Json: _json,
+    Value: _number,
+    ClassLabel: _number,
+    Sequence: _items,
+    Array: _array,
+    Image: _media,
+    Audio: _media,
+    Video: _media,
+}

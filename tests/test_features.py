@@ -1,0 +1,275 @@
+"""Features: kept in fields, told by names and peers, decoded one value at a time."""
+
+import io
+import json
+import pickle
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from lading.errors import DataError
+from lading.features import (
+    Array,
+    Audio,
+    Bytes,
+    ClassLabel,
+    Feature,
+    Image,
+    Json,
+    Sequence,
+    Text,
+    Value,
+    Video,
+    decode,
+    feature_of,
+    fingerprint,
+    from_huggingface,
+    tag_by_extension,
+    with_feature,
+)
+from lading.ref import RefType
+
+FEATURES = [
+    Bytes(),
+    Text(),
+    Json(),
+    Image(),
+    Audio(),
+    Video(),
+    Array(),
+    Array("float32", (2, None)),
+    ClassLabel(("cat", "ünicorn")),
+    Value("timestamp[us]"),
+    Sequence(Sequence(Image())),
+]
+
+
+@pytest.mark.parametrize("feature", FEATURES)
+def test_a_feature_travels_in_its_field(feature: Feature) -> None:
+    field = pa.field("x", pa.large_binary(), nullable=False, metadata={"own": "1"})
+    tagged = with_feature(field, feature)
+    assert feature_of(tagged) == feature
+    assert tagged.metadata[b"own"] == b"1"
+    assert not tagged.nullable
+    sink = pa.schema([tagged]).serialize()
+    assert feature_of(pa.ipc.read_schema(sink).field("x")) == feature
+
+
+@pytest.mark.parametrize(
+    "kind, feature",
+    [
+        (pa.string(), Text()),
+        (pa.dictionary(pa.int8(), pa.large_string()), Text()),
+        (pa.string_view(), Text()),
+        (pa.binary(5), Bytes()),
+        (RefType(), Bytes()),
+        (pa.int16(), Value("int16")),
+        (pa.large_list(pa.string()), Sequence(Text())),
+        (pa.list_(pa.float32(), 3), Sequence(Value("float"))),
+        (pa.struct([("a", pa.large_string())]), Value("struct<a: string>")),
+        (pa.fixed_shape_tensor(pa.float32(), [2, 3]), Array("float32", (2, 3))),
+        (pa.json_(), Json()),
+        (pa.null(), Value("null")),
+    ],
+)
+def test_an_untagged_field_has_the_feature_of_its_type(kind: pa.DataType, feature: Feature) -> None:
+    assert feature_of(pa.field("x", kind)) == feature
+
+
+@pytest.mark.parametrize("told", [b"{}", b"[1]", b"x", b'{"kind": "hologram"}', b'{"kind": "array"}'])
+def test_an_unknown_feature_is_an_error_that_names_its_column(told: bytes) -> None:
+    with pytest.raises(DataError, match=r"column 'x'.*does not know"):
+        feature_of(pa.field("x", pa.binary(), metadata={b"lading.feature": told}))
+
+
+@pytest.mark.parametrize(
+    "name, feature",
+    [
+        ("jpg", Image()),
+        ("seg.PNG", Image()),
+        ("json", Json()),
+        ("c.txt", Text()),
+        ("cls", Value("int64")),
+        ("npy", Array()),
+        ("wav", Audio()),
+        ("mp4", Video()),
+        ("pyd", None),
+        ("json.gz", None),
+        ("", None),
+    ],
+)
+def test_names_tell_by_their_last_extension(name: str, feature: Feature | None) -> None:
+    metadata = tag_by_extension(name)
+    assert (feature_of(pa.field(name, pa.binary(), metadata=metadata)) if metadata else None) == feature
+
+
+def test_fingerprint_shows_names_types_and_features_only() -> None:
+    schema = pa.schema([("a", pa.string()), ("b", pa.list_(pa.int32())), ("c", pa.struct([("s", pa.string())]))])
+    same = pa.schema(
+        [
+            pa.field("c", pa.struct([("s", pa.dictionary(pa.int32(), pa.large_string()))]), nullable=False),
+            pa.field("b", pa.large_list(pa.field("other", pa.int32()))),
+            pa.field("a", pa.string_view(), metadata={"k": "v"}),
+        ],
+        metadata={"x": "y"},
+    )
+    assert fingerprint(schema) == fingerprint(same)
+    assert len(fingerprint(schema)) == 16
+    a = schema.field("a")
+    for other in (a.with_name("z"), a.with_type(pa.int64()), a.with_type(pa.binary()), with_feature(a, Json())):
+        assert fingerprint(schema.set(0, other)) != fingerprint(schema)
+
+
+def test_a_reference_column_counts_as_bytes() -> None:
+    tag = tag_by_extension("txt")
+    fetched, referred = (pa.schema([pa.field("txt", t, metadata=tag)]) for t in (pa.large_binary(), RefType()))
+    assert fingerprint(fetched) == fingerprint(referred)
+
+
+# As datasets 5.2.0 writes it (`Dataset.to_parquet`), with the Arrow types that go with it.
+HUGGINGFACE = """{"info": {"features": {"image": {"_type": "Image"}, "audio": {"sampling_rate": 8000, "_type": "Audio"},
+"label": {"names": ["cat", "dog", "\\u00fcnicorn"], "_type": "ClassLabel"}, "tokens": {"feature": {"dtype": "int32",
+"_type": "Value"}, "_type": "List"}, "obj": {"a": {"dtype": "string", "_type": "Value"}, "b": {"feature": {"dtype":
+"float64", "_type": "Value"}, "_type": "List"}}, "boxes": {"feature": {"x": {"dtype": "float32", "_type": "Value"}, "c":
+{"names": ["u", "v"], "_type": "ClassLabel"}}, "_type": "List"}, "arr": {"shape": [2, 3], "dtype": "int16", "_type":
+"Array2D"}, "imgs": {"feature": {"_type": "Image"}, "_type": "List"}, "old": [{"_type": "Image"}], "big": {"dtype":
+"large_string", "_type": "Value"}, "bin": {"dtype": "binary", "_type": "Value"}, "fixed": {"feature": {"dtype":
+"float32", "_type": "Value"}, "length": 2, "_type": "List"}}}}"""
+MEDIA = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+
+
+def test_hugging_face_features() -> None:
+    found = pa.schema(
+        [
+            ("image", MEDIA),
+            ("audio", MEDIA),
+            ("label", pa.int64()),
+            ("tokens", pa.list_(pa.int32())),
+            ("obj", pa.struct([("a", pa.string()), ("b", pa.list_(pa.float64()))])),
+            ("boxes", pa.list_(pa.struct([("x", pa.float32()), ("c", pa.int64())]))),
+            ("arr", pa.list_(pa.list_(pa.int16()))),
+            ("imgs", pa.list_(MEDIA)),
+            ("old", pa.list_(MEDIA)),
+            ("big", pa.large_string()),
+            ("bin", pa.binary()),
+            ("fixed", pa.list_(pa.float32(), 2)),
+        ],
+        metadata={"huggingface": HUGGINGFACE, "other": "kept"},
+    )
+    schema = from_huggingface(found)
+    assert {f.name: feature_of(f) for f in schema} == {
+        "image": Image(),
+        "audio": Audio(),
+        "label": ClassLabel(("cat", "dog", "ünicorn")),
+        "tokens": Sequence(Value("int32")),
+        "obj": Value("struct<a: string, b: list<item: double>>"),
+        "boxes": Sequence(Value("struct<x: float, c: int64>")),
+        "arr": Array("int16", (2, 3)),
+        "imgs": Sequence(Image()),
+        "old": Sequence(Image()),
+        "big": Text(),
+        "bin": Bytes(),
+        "fixed": Sequence(Value("float")),
+    }
+    assert schema.metadata == found.metadata
+    assert schema.types == found.types
+
+
+@pytest.mark.parametrize("told", [None, {}, {"info": []}, {"info": {"features": {"x": {"_type": []}, "y": 3}}}])
+def test_hugging_face_metadata_that_say_nothing(told: Any) -> None:
+    schema = pa.schema([("x", pa.int8())], metadata={"huggingface": json.dumps(told)})
+    assert from_huggingface(schema).equals(schema, check_metadata=True)
+
+
+@pytest.mark.parametrize(
+    "feature, stored, value",
+    [
+        (Text(), "ü", "ü"),
+        (Text(), "ü".encode(), "ü"),
+        (Json(), b'{"a": 18446744073709551616}', {"a": 1 << 64}),
+        (Value("int64"), b"-7\n", -7),
+        (Value("double"), b"1e3", 1000.0),
+        (Value("int64"), 5, 5),
+        (Value("string"), b"x", b"x"),
+        (ClassLabel(("a", "b")), 1, 1),
+        (Image(), b"\x89PNG", b"\x89PNG"),
+        (Image(), {"bytes": b"x", "path": "p"}, b"x"),
+        (Image(), {"bytes": None, "path": "p"}, {"bytes": None, "path": "p"}),
+        (Sequence(Text()), [b"a", None], ["a", None]),
+        (Array(), None, None),
+    ],
+)
+def test_decode(feature: Feature, stored: Any, value: Any) -> None:
+    assert decode(feature, stored) == value
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(6, dtype=">i4").reshape(2, 3),
+        np.asfortranarray(np.arange(6.0).reshape(3, 2)),
+        np.zeros((0, 4), np.float16),
+        np.array(3),
+        np.array([("ü", 1)], [("näme", "U3"), ("n", "<i8")]),
+    ],
+)
+def test_npy_files(array: np.ndarray[Any, Any]) -> None:
+    file = io.BytesIO()
+    np.lib.format.write_array(file, array, version=(3, 0))
+    found = decode(Array(), file.getvalue())
+    assert found.dtype == array.dtype
+    assert found.flags.writeable
+    np.testing.assert_array_equal(found, array)
+    plain = io.BytesIO()
+    np.save(plain, np.arange(3, dtype="u2"))
+    assert decode(Array(), memoryview(plain.getvalue())).tolist() == [0, 1, 2]
+
+
+def _npy(header: str, body: bytes = b"") -> bytes:
+    text = header.encode()
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + body
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\x93NUMPY",
+        b"\x93NUMPY\x02\x00\xff\xff\xff\xff",
+        _npy("{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000,)}"),
+        _npy("{'descr': '<f8', 'fortran_order': False, 'shape': (-1,)}", b"12345678"),
+        _npy("{'descr': '<f8', 'fortran_order': False, 'shape': 3}"),
+        _npy("{'descr': 'banana', 'fortran_order': False, 'shape': ()}"),
+        _npy("__import__('os').system('true')"),
+        _npy("(" * 5000),
+        _npy("[]"),
+    ],
+)
+def test_broken_npy_files(data: bytes) -> None:
+    with pytest.raises(DataError):
+        decode(Array(), data)
+
+
+def test_nothing_is_unpickled() -> None:
+    file = io.BytesIO()
+    np.save(file, np.array([{}], object), allow_pickle=True)
+    with pytest.raises(DataError, match="does not unpickle"):
+        decode(Array(), file.getvalue())
+    assert decode(Bytes(), pickle.dumps(1)) == pickle.dumps(1)
+
+
+def test_raw_arrays_are_little_endian() -> None:
+    assert decode(Array("uint16", (1, 2)), b"\x01\x00\x00\x01").tolist() == [[1, 256]]
+    assert decode(Array("uint8", (None, 2)), b"abcd").shape == (2, 2)
+    assert decode(Array("int16", (2, 2)), [[1, 2], [3, 4]]).dtype == np.int16
+    for shape in ((3,), (None, 3), (None, None)):
+        with pytest.raises(DataError, match="another size"):
+            decode(Array("uint8", shape), b"abcd")
+
+
+@pytest.mark.parametrize("feature, stored", [(Text(), b"a\xff"), (Value("int64"), b"x"), (Json(), b"{")])
+def test_values_that_are_not_what_they_should_be(feature: Feature, stored: bytes) -> None:
+    with pytest.raises(DataError):
+        decode(feature, stored)
