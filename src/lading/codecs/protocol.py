@@ -1,0 +1,186 @@
+"""The codec contract, and the one loop that unpacks every kind of stream.
+
+A compressed file is one member after another (gzip members, zstd frames, bz2 and xz streams). A codec says how to
+unpack one member; `StreamDecoder` does the rest: further members, bounded output, the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+import pyarrow as pa
+
+from lading.errors import CorruptShard, DataError, LimitExceeded
+
+__all__ = ["PIECE_BYTES", "Codec", "Data", "Member", "Packer", "StreamDecoder", "StreamEncoder", "unpack"]
+
+Data: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
+"""Bytes in memory, by whatever name."""
+
+PIECE_BYTES = 1 << 20
+"""Largest piece that unpacking gives at once."""
+
+_STEP_BYTES = 64 << 10
+
+
+class Member(Protocol):
+    """Unpacks one member. The interface of `bz2.BZ2Decompressor` and `lzma.LZMADecompressor`."""
+
+    @property
+    def eof(self) -> bool:
+        """Whether the end of the member has been reached."""
+
+    @property
+    def needs_input(self) -> bool:
+        """Whether nothing more comes out without more input."""
+
+    @property
+    def unused_data(self) -> bytes:
+        """Input after the end of the member."""
+
+    def decompress(self, data: bytes, max_length: int = -1, /) -> bytes:
+        """Take input (it may be empty), give at most `max_length` bytes."""
+
+
+class Packer(Protocol):
+    """Packs one member. The interface of the compressor objects of `zlib`, `bz2`, `lzma` and `zstandard`."""
+
+    def compress(self, data: Data, /) -> bytes:
+        """Take input, give the packed bytes that are ready, perhaps none."""
+
+    def flush(self) -> bytes:
+        """The rest of the member."""
+
+
+@dataclass(frozen=True, slots=True)
+class Codec:
+    """A kind of compressed stream.
+
+    Attributes:
+        name: what files tables and options call it.
+        member: a new unpacker for the next member.
+        errors: what an unpacker raises for damaged input.
+        padding: whether zero bytes may stand between and after members, as this codec's own tool has it.
+        packer: a packer for a level and, where it is known, the size of the whole input.
+        levels: lowest, usual and highest level.
+    """
+
+    name: str
+    member: Callable[[], Member]
+    errors: tuple[type[Exception], ...]
+    padding: bool
+    packer: Callable[[int, int | None], Packer]
+    levels: tuple[int, int, int]
+
+
+class StreamDecoder:
+    """Unpacks a stream of members given in parts. Peak memory: the codec's window and two pieces.
+
+    Errors have the offset in the unpacked stream, which is what references count in.
+    """
+
+    def __init__(self, codec: Codec) -> None:
+        self._codec = codec
+        self._member: Member | None = None
+        self._taken = self._given = self._members = 0
+
+    def feed(self, data: Data) -> Iterator[bytes]:
+        """What comes out of the next part of the stream, in pieces of at most `PIECE_BYTES`.
+
+        Use up the iterator before the next call: unpacking goes on only as pieces are asked for, so a small input
+        that unpacks to terabytes costs nothing until somebody wants them.
+
+        Raises:
+            CorruptShard: the stream is damaged.
+            LimitExceeded: unpacking it would take a window larger than 128 MiB (zstd) or 256 MiB (xz).
+        """
+        view = memoryview(data)
+        if view.nbytes:
+            view = view.cast("B")
+        # In small steps: a codec hands back what follows a member as a copy, which a file of many small members would
+        # otherwise make quadratic.
+        for start in range(0, view.nbytes, _STEP_BYTES):
+            yield from self._step(bytes(view[start : start + _STEP_BYTES]))
+
+    def finish(self) -> list[bytes]:
+        """Say that the input is at its end; get what is left to come out (nothing, with the codecs there are).
+
+        Raises:
+            CorruptShard: the stream ends in the middle of a member, or there was none.
+        """
+        if self._member is not None or not self._members:
+            raise CorruptShard(
+                f"the {self._codec.name} stream {'ends too early' if self._taken else 'is empty'}",
+                offset=self._given,
+                found=f"its end after {self._taken} compressed bytes",
+            )
+        return []
+
+    def _step(self, data: bytes) -> Iterator[bytes]:
+        self._taken += len(data)
+        while data:
+            if self._member is None:
+                if self._codec.padding and self._members:
+                    data = data.lstrip(b"\0")
+                    if not data:
+                        return
+                self._member = self._codec.member()
+            try:
+                yield from self._unpack(self._member, data)
+            except self._codec.errors as error:
+                raise self._failed(error) from error
+            if not self._member.eof:
+                return
+            data = self._member.unused_data
+            self._member = None
+            self._members += 1
+
+    def _unpack(self, member: Member, data: bytes) -> Iterator[bytes]:
+        piece = member.decompress(data, PIECE_BYTES)
+        while True:
+            if piece:
+                self._given += len(piece)
+                yield piece
+            if member.eof or member.needs_input:
+                return
+            piece = member.decompress(b"", PIECE_BYTES)
+
+    def _failed(self, error: Exception) -> DataError:
+        found = f"{error}, in its first {self._taken} compressed bytes"
+        if "memory" in str(error).lower():
+            # How liblzma and libzstd say that the stream asks for a larger window than they were allowed.
+            return LimitExceeded(
+                f"the {self._codec.name} stream needs too much memory", offset=self._given, found=found
+            )
+        return CorruptShard(f"the {self._codec.name} stream is damaged", offset=self._given, found=found)
+
+
+class StreamEncoder:
+    """Packs a stream into one member. Equal input in equal parts gives equal bytes."""
+
+    def __init__(self, packer: Packer) -> None:
+        self._packer = packer
+
+    def feed(self, data: Data) -> bytes:
+        """Take the next part; get the packed bytes that are ready, perhaps none."""
+        return self._packer.compress(data)
+
+    def finish(self) -> bytes:
+        """The rest of the packed stream."""
+        return self._packer.flush()
+
+
+def unpack(codec: Codec, data: Data, max_bytes: int) -> bytes:
+    """A whole stream, at most `max_bytes`. Raises CorruptShard, LimitExceeded."""
+    decoder = StreamDecoder(codec)
+    pieces, total = [], 0
+    for piece in decoder.feed(data):
+        total += len(piece)
+        if total > max_bytes:
+            raise LimitExceeded(
+                f"the {codec.name} stream unpacks to too much", expected=f"at most {max_bytes} bytes", found="more"
+            )
+        pieces.append(piece)
+    return b"".join([*pieces, *decoder.finish()])

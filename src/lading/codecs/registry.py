@@ -1,0 +1,83 @@
+"""The codecs by name, and what a file's first bytes say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from lading.codecs import bz2_, gzip_, xz_, zstd_
+from lading.codecs.protocol import Codec, Data, StreamDecoder, StreamEncoder, unpack
+from lading.errors import LimitExceeded, UsageError
+
+__all__ = ["WRAPS", "decode_range", "sniff_wrap", "stream_decoder", "stream_encoder"]
+
+_CODECS = {codec.name: codec for codec in (gzip_.CODEC, zstd_.CODEC, bz2_.CODEC, xz_.CODEC)}
+
+WRAPS = tuple(_CODECS)
+"""Names of the compressions of whole files."""
+
+_GZIP_RANGE = replace(gzip_.CODEC, padding=False)  # padding belongs to files; a range ends where its bytes end
+_BZ2_BLOCKS = (b"1AY&SY", b"\x17rE8P\x90")
+
+
+def stream_decoder(name: str) -> StreamDecoder:
+    """A decoder for a stream that comes in parts. Raises UsageError for an unknown name."""
+    return StreamDecoder(_codec(name))
+
+
+def stream_encoder(name: str, level: int | None = None, *, size_bytes: int | None = None) -> StreamEncoder:
+    """An encoder for a stream that comes in parts; the same parts give the same bytes.
+
+    Args:
+        name: one of `WRAPS`.
+        level: None = the usual one of the codec's own tool.
+        size_bytes: size of the whole input, if it is known; zstd writes it into its header, where some readers want
+            it, and then fails if it was wrong.
+
+    Raises:
+        UsageError: an unknown name, or a level that the codec does not have.
+    """
+    codec = _codec(name)
+    low, usual, high = codec.levels
+    if level is not None and not low <= level <= high:
+        raise UsageError(f"{name} has no such level", expected=f"{low} to {high}", found=level)
+    return StreamEncoder(codec.packer(usual if level is None else level, size_bytes))
+
+
+def sniff_wrap(head: bytes) -> str:
+    """How a file with these first bytes is compressed: `""`, or one of `WRAPS`. Ten bytes are enough."""
+    if head.startswith(b"\x1f\x8b\x08"):
+        return "gzip"
+    if head.startswith(zstd_.MAGIC) or zstd_.is_skippable(head):
+        return "zstd"
+    if head.startswith(b"\xfd7zXZ\0"):
+        return "xz"
+    if head.startswith(b"BZh") and head[3:4] in b"123456789" and head[4:10] in _BZ2_BLOCKS:
+        return "bz2"
+    return ""
+
+
+def decode_range(codec: str, data: Data, max_bytes: int) -> bytes:
+    """What the bytes of one range unpack to, by its codec (`lading.ref.CODECS`).
+
+    The range must be used up exactly. Peak memory: what comes out, at most `max_bytes`.
+
+    Raises:
+        CorruptShard: the range is damaged, cut, or goes on after its end.
+        LimitExceeded: more than `max_bytes` come out.
+        UsageError: an unknown codec.
+    """
+    if codec == "gzip":
+        return unpack(_GZIP_RANGE, data, max_bytes)
+    if codec in ("zstd", "zstd-magicless"):
+        return zstd_.decode_frame(data, max_bytes, magicless=codec == "zstd-magicless")
+    if codec:
+        raise UsageError("no such codec of a range", expected="zstd, zstd-magicless, gzip or none", found=repr(codec))
+    if memoryview(data).nbytes > max_bytes:
+        raise LimitExceeded("the range is too long", expected=f"at most {max_bytes}", found=memoryview(data).nbytes)
+    return bytes(data)
+
+
+def _codec(name: str) -> Codec:
+    if name not in _CODECS:
+        raise UsageError("no such compression", expected=", ".join(WRAPS), found=repr(name))
+    return _CODECS[name]

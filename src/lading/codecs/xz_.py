@@ -1,0 +1,26 @@
+"""xz: streams one after another, with the zero padding between and after them that the format has.
+
+Source: The .xz File Format 1.2.1, section 2.2 (padding comes in fours there; any number will do here).
+"""
+
+from __future__ import annotations
+
+import lzma
+
+from lading.codecs.protocol import Codec, Packer
+
+__all__ = ["CODEC"]
+
+_MAX_MEMORY_BYTES = 256 << 20
+"""What unpacking may take: `xz -9` needs 65 MiB, a hostile header may ask for 4 GiB."""
+
+
+def _member() -> lzma.LZMADecompressor:
+    return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_MAX_MEMORY_BYTES)
+
+
+def _packer(level: int, _size_bytes: int | None) -> Packer:
+    return lzma.LZMACompressor(lzma.FORMAT_XZ, preset=level)
+
+
+CODEC = Codec("xz", _member, (lzma.LZMAError,), padding=True, packer=_packer, levels=(0, 6, 9))
