@@ -11,6 +11,7 @@ references carries its files table (`lading.ref.with_files`).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -32,11 +33,13 @@ class ShardSource:
         store: where it lies.
         path: its path in the store; also the name that errors and references give.
         info: its size and version, where they are known already.
+        index: what `ShardReader.index()` gave for this very file before; a reader may use it instead of looking again.
     """
 
     store: Store
     path: str
     info: FileInfo | None = None
+    index: pa.Table | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +77,13 @@ class ShardFacts:
 
 
 class ShardReader(Protocol):
-    """An open shard."""
+    """An open shard.
+
+    Attributes:
+        counts: what the summary should tell of this shard, by a short phrase ("members that are no samples, skipped").
+    """
+
+    counts: Counter[str]
 
     def schema(self) -> pa.Schema:
         """The exact schema of all rows, by the cheapest means (a footer; a walk over headers). Reads no payload."""
