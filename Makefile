@@ -1,0 +1,54 @@
+# make demo   a small real dataset through every format, and the proof that nothing was lost
+# make test   lint, types and tests; what continuous integration runs
+# make lint   only the linter, the formatter's check and the types
+# make bench  speed beside the peers' and the machine's limit (FULL=1 for the large corpora, CASES='read*', REPS=5)
+# make clean  remove what these made
+#
+# Each sets up what it needs in $(VENV), once.
+
+PYTHON ?= python3
+VENV ?= .venv
+DATA ?= build/bench-data/$(if $(FULL),full,small)
+REPS ?= 3
+CASES ?= *
+
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+.PHONY: demo test lint bench clean
+
+demo: $(VENV)/.lading
+	$(BIN)/lading demo
+
+test: $(VENV)/.peers lint
+	$(BIN)/python -m pytest -n 2
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/.peers
+	$(BIN)/python bench/corpora.py --data $(DATA) $(if $(FULL),--full)
+	$(BIN)/python bench/run.py --data $(DATA) --reps $(REPS) --cases '$(CASES)'
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.lading: pyproject.toml | $(BIN)/python
+	$(PIP) --editable '.[all]'
+	touch $@
+
+$(VENV)/.dev: pyproject.toml | $(BIN)/python
+	$(PIP) --editable '.[dev]'
+	touch $@
+
+# The peers that the interop tests and the benches run: pinned, and without their dependencies, since some ask for
+# gigabytes that nothing here needs.
+$(VENV)/.peers: tests/interop/requirements.txt $(VENV)/.dev
+	$(PIP) --no-deps --requirement $<
+	touch $@

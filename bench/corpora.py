@@ -1,0 +1,121 @@
+"""Make the files that the benches read: seeded, the same bytes every time.
+
+    images/*.tar         20,000 samples: a picture of about 100 KB that does not compress, and a small JSON
+    texts/*.tar          500,000 samples: a text of about 300 bytes and a class number
+    documents/*.tar      4,000 interleaved documents of about 250 KB: five texts and four pictures in turn
+    documents/*.parquet  the same, made of the tars by NeMo Curator
+    facts.json           samples, members and bytes of values of each
+
+That is `--full`, 3.3 GB; without it a tenth. What is there already is kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import glob
+import json
+import os
+import tarfile
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+_JPEG = bytes.fromhex("ffd8ffe000104a46494600010100000100010000")
+_SHARDS = {"images": 20, "texts": 20, "documents": 40}
+_PER_SHARD = {"images": 1000, "texts": 25_000, "documents": 100}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", required=True, help="folder to make them in")
+    parser.add_argument("--full", action="store_true", help="the large corpora")
+    args = parser.parse_args()
+    facts = {}
+    for seed, (name, make) in enumerate({"images": _image, "texts": _text, "documents": _document}.items()):
+        shards = _SHARDS[name] if args.full else _SHARDS[name] // 10
+        facts[name] = _corpus(os.path.join(args.data, name), seed, shards, _PER_SHARD[name], make)
+    _parquet_by_nemo(os.path.join(args.data, "documents"))
+    with open(os.path.join(args.data, "facts.json"), "w", encoding="utf-8") as out:
+        json.dump(facts, out, indent=1)
+
+
+def _corpus(folder: str, seed: int, shards: int, samples: int, make) -> dict[str, int]:
+    os.makedirs(folder, exist_ok=True)
+    words = _words(np.random.default_rng(seed), 4 << 20)
+    total = {"samples": shards * samples, "members": 0, "payload_bytes": 0}
+    for shard in range(shards):
+        path = os.path.join(folder, f"{shard:06d}.tar")
+        if not os.path.exists(path):
+            random = np.random.default_rng([seed, shard])
+            members = (m for i in range(samples) for m in make(random, words, shard * samples + i))
+            _write_tar(path, members)
+        with tarfile.open(path, "r:") as tar:
+            sizes = [member.size for member in tar]
+        total["members"] += len(sizes)
+        total["payload_bytes"] += sum(sizes)
+    return total
+
+
+def _image(random, words: str, i: int) -> Iterator[tuple[str, bytes]]:
+    yield f"{i:08d}.jpg", _picture(random, 100_000)
+    meta = {"caption": _passage(random, words, 120), "width": 640, "height": 480, "url": f"https://example.org/{i}.jpg"}
+    yield f"{i:08d}.json", json.dumps(meta).encode()
+
+
+def _text(random, words: str, i: int) -> Iterator[tuple[str, bytes]]:
+    size = int(np.clip(random.lognormal(np.log(300), 0.3), 40, 2000))
+    yield f"{i:08d}.cls", str(random.integers(-(2**62), 2**62)).encode()
+    yield f"{i:08d}.txt", _passage(random, words, size).encode()
+
+
+def _document(random, words: str, i: int) -> Iterator[tuple[str, bytes]]:
+    key = f"doc{i:08d}"
+    texts = [_passage(random, words, int(random.integers(300, 700))) if at % 2 == 0 else None for at in range(9)]
+    images = [f"{key}.{at}.jpg" if at % 2 else None for at in range(9)]
+    meta = {"texts": texts, "images": images, "url": f"https://example.org/{i}", "score": round(random.random(), 6)}
+    yield f"{key}.json", json.dumps(meta).encode()
+    for name in filter(None, images):
+        yield name, _picture(random, 60_000)
+
+
+def _picture(random, mean_bytes: int) -> bytes:
+    size = int(np.clip(random.lognormal(np.log(mean_bytes) - 0.125, 0.5), 4_000, 15 * mean_bytes))
+    return _JPEG + random.bytes(size - len(_JPEG))
+
+
+def _words(random, size: int) -> str:
+    letters = [bytes(random.integers(97, 123, random.integers(2, 10), np.uint8)).decode() for _ in range(2000)]
+    return " ".join(letters[i] for i in random.integers(0, len(letters), size // 6))
+
+
+def _passage(random, words: str, size: int) -> str:
+    start = int(random.integers(0, len(words) - size))
+    return words[start : start + size]
+
+
+def _write_tar(path: str, members: Iterable[tuple[str, bytes]]) -> None:
+    with open(f"{path}.part", "wb") as out:
+        for name, data in members:
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            out.write(info.tobuf(tarfile.USTAR_FORMAT) + data + bytes(-len(data) % 512))
+        out.write(bytes(1024))
+    os.replace(f"{path}.part", path)
+
+
+def _parquet_by_nemo(folder: str) -> None:
+    from nemo_curator.stages.interleaved.io.readers import InterleavedWebdatasetReaderStage
+    from nemo_curator.stages.interleaved.io.writers import InterleavedParquetWriterStage
+    from nemo_curator.tasks import FileGroupTask
+
+    tars = sorted(glob.glob(os.path.join(folder, "*.tar")))
+    if len(glob.glob(os.path.join(folder, "*.parquet"))) == len(tars):
+        return
+    read = InterleavedWebdatasetReaderStage(materialize_on_read=True)
+    write = InterleavedParquetWriterStage(path=folder, mode="ignore")
+    for tar in tars:
+        write.process(read.process(FileGroupTask(dataset_name="documents", data=[tar])))
+
+
+if __name__ == "__main__":
+    main()
