@@ -1,0 +1,327 @@
+"""Schemas of many files made one, and tables made to fit.
+
+`reconcile_schema`, `align_table` and `resolve_schema` follow the peer's rules for the item table, and hold for any
+other; `union_schema` finds the one schema of files that differ, before any of their rows are read.
+
+Columns of references (`lading.ref`) stand for bytes: they are never cast, and fit every binary target.
+
+Source: nemo-curator 1.4.0, stages/interleaved/utils/schema.py.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal, TypeAlias, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lading.errors import DuplicateField, SchemaMismatch, UsageError
+from lading.features import FEATURE_KEY
+from lading.interleaved import INTERLEAVED_SCHEMA, LINEAGE_KEY, RESERVED
+from lading.ref import FILES_KEY, is_ref
+
+__all__ = ["SchemaPolicy", "align_table", "reconcile_schema", "resolve_schema", "union_schema"]
+
+SchemaPolicy: TypeAlias = Literal["union", "strict", "intersect"]
+"""What to do where files differ: take every column, refuse, or take the columns that all have."""
+
+_Rows = TypeVar("_Rows", pa.Table, pa.RecordBatch)
+_LARGE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
+
+
+def reconcile_schema(schema: pa.Schema) -> pa.Schema:
+    """The schema with the reserved columns of the item table in their own types, and no dictionaries.
+
+    Reserved columns that are large (or references) stay so, since a smaller type might not hold them; other columns
+    keep their types but for dictionary encoding. No column is added; metadata stay.
+    """
+    _refuse_twins(schema)
+    return pa.schema([_reconciled(field) for field in schema], metadata=schema.metadata)
+
+
+def _reconciled(field: pa.Field) -> pa.Field:
+    plain = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+    if field.name not in RESERVED:
+        return field.with_type(plain)
+    own = INTERLEAVED_SCHEMA.field(field.name)
+    large = pa.types.is_large_string(plain) or pa.types.is_large_binary(plain)
+    keep = is_ref(plain) or plain == _LARGE.get(own.type)
+    kind = plain if keep else _LARGE[own.type] if large and own.type in _LARGE else own.type
+    return pa.field(field.name, kind, own.nullable, field.metadata)
+
+
+def resolve_schema(
+    schema: pa.Schema | None = None, overrides: Mapping[str, pa.DataType] | pa.Schema | None = None
+) -> pa.Schema | None:
+    """The item schema that a caller asked for; None if they asked for none.
+
+    `schema` holds as it is, and wins over `overrides` with a warning; `overrides` change the types of reserved columns
+    and add others after them.
+    """
+    if schema is not None:
+        if overrides:
+            warnings.warn("schema and schema_overrides are both given; schema holds", stacklevel=2)
+        return schema
+    if not overrides:
+        return None
+    asked = overrides if isinstance(overrides, pa.Schema) else pa.schema(list(overrides.items()))
+    resolved = INTERLEAVED_SCHEMA
+    for field in asked:
+        at = resolved.get_field_index(field.name)
+        resolved = resolved.append(field) if at < 0 else resolved.set(at, resolved.field(at).with_type(field.type))
+    return resolved
+
+
+def align_table(table: _Rows, target: pa.Schema) -> _Rows:
+    """The rows with the columns of the target, in its order: missing ones as nulls, others left out, types cast.
+
+    Every cast is checked. Metadata of the rows stay (theirs wins in the schema, the target's in the fields). Columns
+    that are cast take memory; the rest are shared.
+
+    Raises:
+        SchemaMismatch: a value does not fit the type of its column, or a column that may not be null is missing or
+            holds a null; names column, first bad row, types.
+        DuplicateField: a column stands twice.
+    """
+    _refuse_twins(table.schema)
+    _refuse_twins(target)
+    fields, columns = [], []
+    for field in target:
+        at = table.schema.get_field_index(field.name)
+        column = pa.nulls(table.num_rows, field.type) if at < 0 else _cast(table.column(at), field)
+        _refuse_nulls(column, field, missing=at < 0)
+        told = {} if at < 0 else table.schema.field(at).metadata or {}
+        fields.append(pa.field(field.name, column.type, field.nullable, {**told, **(field.metadata or {})}))
+        columns.append(column)
+    metadata = {**(target.metadata or {}), **(table.schema.metadata or {})}
+    return type(table).from_arrays(columns, schema=pa.schema(fields, metadata=metadata))
+
+
+def _refuse_twins(schema: pa.Schema) -> None:
+    name, count = Counter(schema.names).most_common(1)[0] if len(schema) else ("", 1)
+    if count > 1:
+        raise DuplicateField("the table holds this column more than once", column=name, found=f"{count} times")
+
+
+def _refuse_nulls(column: pa.Array | pa.ChunkedArray, field: pa.Field, *, missing: bool) -> None:
+    if field.nullable or not column.null_count:
+        return
+    if missing:
+        raise SchemaMismatch("the column is missing and may not be null", column=field.name, expected=str(field.type))
+    row = int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
+    raise SchemaMismatch("a null where none may be", column=field.name, row=row, expected=str(field.type), found="null")
+
+
+def _cast(column: Any, field: pa.Field) -> Any:
+    kind = field.type
+    if column.type == kind or (is_ref(column.type) and (is_ref(kind) or _is_bytes(kind))):
+        return column
+    if is_ref(kind) and _is_bytes(column.type):
+        return column
+    try:
+        return _checked_cast(column, kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+        row = _first_failure(column, kind)
+        raise SchemaMismatch(
+            f"a value does not fit the column's type ({error})",
+            column=field.name,
+            row=row,
+            expected=str(kind),
+            found=f"{column.type} {str(column[row])[:40]}" if len(column) else str(column.type),
+        ) from None
+
+
+def _checked_cast(column: Any, kind: pa.DataType) -> Any:
+    cast = column.cast(kind)
+    if pa.types.is_floating(column.type) and pa.types.is_floating(kind) and kind.bit_width < column.type.bit_width:
+        overflow = pc.and_(pc.is_finite(column), pc.is_inf(cast))
+        if pc.any(overflow).as_py():
+            raise pa.ArrowInvalid("a finite value becomes infinite")
+    return cast
+
+
+def _first_failure(column: Any, kind: pa.DataType) -> int:
+    """First row that cannot be cast, by halving."""
+    start, stop = 0, len(column)
+    while stop - start > 1:
+        middle = (start + stop) // 2
+        try:
+            _checked_cast(column[start:middle], kind)
+            start = middle
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
+            stop = middle
+    return start
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    types = pa.types
+    tests = (types.is_binary, types.is_large_binary, types.is_binary_view, types.is_fixed_size_binary)
+    return any(test(kind) for test in tests)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    types = pa.types
+    return any(test(kind) for test in (types.is_string, types.is_large_string, types.is_string_view))
+
+
+def union_schema(
+    schemas: Iterable[tuple[str, pa.Schema]], policy: SchemaPolicy = "union"
+) -> tuple[pa.Schema, list[str]]:
+    """The one schema of many files, and how they differ, a line a column.
+
+    Types that differ become the smallest that holds both: null becomes anything; texts large_string, bytes
+    large_binary; whole numbers grow among the signed or among the unsigned, floats to the wider; lists and structs
+    likewise inside. Columns come in the order in which the files first name them; a column that some file lacks may be
+    null. Of differing metadata the first holds; the files table and lineage, which are one file's own, are left out.
+
+    Args:
+        schemas: name (for messages) and schema of each file.
+        policy: `union` (every column), `intersect` (columns of all files) or `strict` (no difference).
+
+    Raises:
+        SchemaMismatch: no type holds both, or, with `strict`, the files differ; names both files, column, types.
+        UsageError: no such policy.
+    """
+    if policy not in ("union", "strict", "intersect"):
+        raise UsageError("no such schema policy", expected="union, strict, intersect", found=repr(policy))
+    distinct = _distinct(schemas)
+    total = sum(count for _, _, count in distinct)
+    names = dict.fromkeys(name for schema, _, _ in distinct for name in schema.names)
+    fields: list[pa.Field] = []
+    differences: list[str] = []
+    for name in names:
+        field, difference = _merged(name, distinct)
+        missing = [(file, count) for schema, file, count in distinct if name not in schema.names]
+        if missing:
+            having = next(file for schema, file, _ in distinct if name in schema.names)
+            fate = "left out" if policy == "intersect" else "null there"
+            lacking = f"missing in {sum(count for _, count in missing)} of {total} files, first {missing[0][0]}: {fate}"
+            difference = "; ".join(filter(None, [f"column {name!r} of {having}: {lacking}", difference]))
+            field = field.with_nullable(True)  # noqa: FBT003 - pyarrow takes it by position only
+        if difference and policy == "strict":
+            raise SchemaMismatch("files differ in their schema", column=name, found=difference, advice=_ADVICE)
+        if difference:
+            differences.append(difference)
+        if not (missing and policy == "intersect"):
+            fields.append(field)
+    return pa.schema(fields, metadata=_merged_metadata([schema.metadata for schema, _, _ in distinct])), differences
+
+
+_ADVICE = "Take every column with --schema union, or those that all files have with --schema intersect."
+
+
+def _distinct(schemas: Iterable[tuple[str, pa.Schema]]) -> list[tuple[pa.Schema, str, int]]:
+    """Each schema once, with the first file that has it and how many have it: a million shards are a few schemas."""
+    seen: dict[bytes, tuple[pa.Schema, str]] = {}
+    counts: Counter[bytes] = Counter()
+    for file, schema in schemas:
+        metadata = {k: v for k, v in (schema.metadata or {}).items() if k not in (FILES_KEY, LINEAGE_KEY)}
+        own = schema.with_metadata(metadata or None)
+        key = own.serialize().to_pybytes()
+        if key not in seen:
+            _refuse_twins(own)
+            seen[key] = (own, file)
+        counts[key] += 1
+    return [(schema, file, counts[key]) for key, (schema, file) in seen.items()]
+
+
+def _merged(name: str, distinct: list[tuple[pa.Schema, str, int]]) -> tuple[pa.Field, str]:
+    """One field for a column, and in words how the files differ in it."""
+    found = [(schema.field(name), file) for schema, file, _ in distinct if name in schema.names]
+    first, first_file = found[0]
+    kind, kinds = first.type, {str(first.type): f"{first.type} in {first_file}"}
+    for field, file in found[1:]:
+        wider = _widened(kind, field.type)
+        if wider is None:
+            raise SchemaMismatch(
+                f"no type holds the values of both {first_file} and {file}",
+                column=name,
+                expected=f"{kind} ({first_file})",
+                found=f"{field.type} ({file})",
+                advice="Convert the files apart, or name the type with --columns.",
+            )
+        kinds.setdefault(str(field.type), f"{field.type} in {file}")
+        kind = wider
+    features = {(field.metadata or {}).get(FEATURE_KEY, b"") for field, _ in found}
+    words = [f"column {name!r}: {', '.join(kinds.values())}; {kind} is taken"] if len(kinds) > 1 else []
+    words += [f"column {name!r}: other features; that of {first_file} is taken"] if len(features) > 1 else []
+    nullable = any(field.nullable for field, _ in found) or any(pa.types.is_null(field.type) for field, _ in found)
+    return pa.field(name, kind, nullable, _merged_metadata([f.metadata for f, _ in found])), "; ".join(words)
+
+
+def _merged_metadata(metadata: list[dict[bytes, bytes] | None]) -> dict[bytes, bytes] | None:
+    merged: dict[bytes, bytes] = {}
+    for told in metadata:
+        merged = {**(told or {}), **merged}
+    return merged or None
+
+
+def _widened(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
+    """The smallest type that holds the values of both; None if there is none."""
+    if a == b or pa.types.is_null(b):
+        return a
+    if pa.types.is_null(a):
+        return b
+    return next((wider for rule in _RULES if (wider := rule(a, b)) is not None), None)
+
+
+def _wider_text(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
+    return pa.large_string() if _is_text(a) and _is_text(b) else None
+
+
+def _wider_bytes(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
+    return pa.large_binary() if all(_is_bytes(kind) or is_ref(kind) for kind in (a, b)) else None
+
+
+def _wider_number(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
+    for family in (pa.types.is_signed_integer, pa.types.is_unsigned_integer, pa.types.is_floating):
+        if family(a) and family(b):
+            return a if a.bit_width >= b.bit_width else b
+    return None
+
+
+def _wider_dictionary(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
+    if not (pa.types.is_dictionary(a) or pa.types.is_dictionary(b)):
+        return None
+    plain = (kind.value_type if pa.types.is_dictionary(kind) else kind for kind in (a, b))
+    return _widened(*plain)
+
+
+def _wider_list(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
+    lists = (pa.ListType, pa.LargeListType, pa.FixedSizeListType)
+    if not (isinstance(a, lists) and isinstance(b, lists)):
+        return None
+    inner = _widened(a.value_type, b.value_type)
+    if inner is None:
+        return None
+    small = isinstance(a, pa.ListType) and isinstance(b, pa.ListType)
+    return pa.list_(inner) if small else pa.large_list(inner)
+
+
+def _wider_struct(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
+    if not (pa.types.is_struct(a) and pa.types.is_struct(b)):
+        return None
+    if any(len({child.name for child in kind}) < kind.num_fields for kind in (a, b)):
+        return None
+    children: dict[str, pa.DataType] = {}
+    for child in [*a, *b]:
+        wider = _widened(children.get(child.name, pa.null()), child.type)
+        if wider is None:
+            return None
+        children[child.name] = wider
+    return pa.struct(list(children.items()))
+
+
+_RULES: tuple[Callable[[pa.DataType, pa.DataType], pa.DataType | None], ...] = (
+    _wider_text,
+    _wider_bytes,
+    _wider_number,
+    _wider_dictionary,
+    _wider_list,
+    _wider_struct,
+)
