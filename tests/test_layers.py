@@ -15,11 +15,12 @@ import lading
 _ROOT = Path(lading.__file__).parent
 
 LAYERS = (
-    "errors units ref views ranges digest features interleaved align manifest jsontext",
+    "errors units ref views ranges hashing digest features interleaved align manifest jsontext",
     "image codecs tar",
     "store",
     "formats",
-    "layouts fetch source",
+    "fetch source index_cache",
+    "layouts",
     "dataset writer",
     "jobs testing",
     "cli",
@@ -27,10 +28,15 @@ LAYERS = (
 )
 """What stands on one line does not import each other, but for the first line (there without cycles)."""
 
-SHARED = {"store": {"protocol"}, "formats": {"protocol", "registry"}}
+SHARED = {
+    "codecs": {"protocol"},
+    "store": {"protocol"},
+    "formats": {"protocol", "registry"},
+    "layouts": {"protocol", "options"},
+}
 """Files of a folder that the others in it may import."""
 
-DOORS = {"store": {"open"}}
+DOORS = {"codecs": {"registry"}, "store": {"open"}, "layouts": {"open"}}
 """Files of a folder that may import all others in it, as its `__init__` may."""
 
 BESIDE = {"data", "testing"}
@@ -68,7 +74,8 @@ def _may_import(module: str, target: str) -> bool:
     room, other = _room(module), _room(target)
     if room == other:
         file, other_file = module.rpartition(".")[2], target.rpartition(".")[2]
-        return file in {room, *DOORS.get(room, ())} or other_file in SHARED.get(room, ())
+        one_family = file.split("_")[0] == other_file.split("_")[0]  # mint.py and mint_write.py
+        return one_family or file in {room, *DOORS.get(room, ())} or other_file in SHARED.get(room, ())
     both_ground = _LAYER[room] == _LAYER[other] == 0
     return other not in BESIDE and (both_ground or _LAYER[other] < _LAYER[room])
 

@@ -1,0 +1,124 @@
+"""What stands around the code keeps step with it: docs, packaging, the fragments of the change log."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import inspect
+import re
+import tarfile
+import tomllib
+from collections.abc import Iterator
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+import lading
+from lading import errors
+from lading.formats.registry import format_names
+
+_ROOT = Path(__file__).parents[1]
+_PAGES = sorted(
+    p for folder in ("", "docs/**/", "bench/", "changes/", "tests/golden/") for p in _ROOT.glob(f"{folder}*.md")
+)
+_PROJECT = tomllib.loads((_ROOT / "pyproject.toml").read_text())["project"]
+_ERRORS = {name: getattr(errors, name) for name in errors.__all__}
+
+
+def test_the_package_shows_few_names_and_explains_each() -> None:
+    names = getattr(lading, "__all__", [])
+    assert len(names) <= 15
+    assert names == sorted(names)
+    assert [name for name in names if not inspect.getdoc(getattr(lading, name))] == []
+
+
+def _drawn_tree() -> Iterator[tuple[int, str]]:
+    """Depth and name of every line of the tree in the docstring of `lading.errors`."""
+    for line in str(errors.__doc__).splitlines():
+        match = re.match(r"    ([│ ]*(?:[├└]── )?)(\w+)", line)
+        if match and match[2] in _ERRORS:
+            yield len(match[1]) // 4, match[2]
+
+
+def test_the_drawn_tree_of_errors_is_the_tree_of_classes() -> None:
+    above: list[str] = []
+    for depth, name in _drawn_tree():
+        parent = _ERRORS[name].__bases__[0].__name__
+        assert parent == (above[depth - 1] if depth else "Exception")
+        above[depth:] = [name]
+    assert sorted(name for _, name in _drawn_tree()) == sorted(_ERRORS)
+
+
+def test_the_page_of_errors_lists_them_with_status_and_builtin() -> None:
+    rows = re.findall(
+        r"^\| `(\w+)` \| (?:`(\w+)`)? ?\| .* \| (\d?) ?\|$", (_ROOT / "docs/errors.md").read_text(), re.MULTILINE
+    )
+    assert [name for name, _, _ in rows] == [name for _, name in _drawn_tree()]
+    for name, builtin, status in rows:
+        assert not builtin or issubclass(_ERRORS[name], getattr(builtins, builtin)), name
+        assert not status or int(status) == _ERRORS[name].exit_status, name
+
+
+def test_every_format_has_a_page_and_is_on_the_first_page() -> None:
+    index = (_ROOT / "docs/index.md").read_text()
+    for name in format_names():
+        assert (_ROOT / f"docs/formats/{name}.md").exists()
+        assert f"formats/{name}.md" in index
+
+
+def test_every_file_and_room_is_in_the_design() -> None:
+    design = (_ROOT / "docs/design.md").read_text()
+    rooms = {p.name + ("/" if p.is_dir() else "") for p in (_ROOT / "src/lading").iterdir() if p.name[0] not in "_."}
+    assert {room for room in rooms - {"py.typed"} if f"| `{room}` |" not in design} == set()
+
+
+@pytest.mark.parametrize("page", _PAGES, ids=lambda page: str(page.relative_to(_ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#]+)\)", page.read_text())
+    assert [link for link in links if "://" not in link and not (page.parent / link).exists()] == []
+
+
+def test_decisions_are_numbered_one_after_the_other() -> None:
+    pages = sorted((_ROOT / "docs/decisions").iterdir())
+    assert [page.name[:4] for page in pages] == [f"{number:03d}-" for number in range(1, len(pages) + 1)]
+    assert [page.name for page in pages if not page.read_text().startswith(f"# {page.name[:3]} ")] == []
+
+
+def test_fragments_of_the_change_log_are_named_by_kind() -> None:
+    kinds = "feature|fix|format|deprecation|internal"
+    names = [path.name for path in (_ROOT / "changes").iterdir() if path.name != "README.md"]
+    assert [name for name in names if not re.fullmatch(rf"[a-z0-9-]+\.({kinds})\.md", name)] == []
+
+
+def test_dependencies_are_used_and_extras_gathered() -> None:
+    imported = {
+        name.split(".")[0]
+        for path in _ROOT.glob("src/**/*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+        for name in ([node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names])
+    }
+    needed = {re.split(r"[<>=\[]", line)[0] for line in _PROJECT["dependencies"]}
+    assert needed - imported == set()
+    extras = _PROJECT["optional-dependencies"]
+    assert extras["all"] == [f"lading[{name}]" for name in sorted(extras.keys() - {"all", "dev", "interop"})]
+
+
+def test_the_small_dataset_travels_with_the_package() -> None:
+    folder = resources.files("lading.data")
+    assert "Apache License 2.0" in (folder / "NOTICE.md").read_text()
+    for name in ("docs-00000.tar", "docs-00001.tar"):
+        with (folder / name).open("rb") as file, tarfile.open(fileobj=file) as tar:
+            assert any(member.endswith(".json") for member in tar.getnames())
+
+
+def test_no_file_names_a_place_on_somebody_s_machine() -> None:
+    places = re.compile(
+        "|".join(["/" + "work/", r"\.\./" + "shared", "/" + r"home/\w", "/" + r"Users/\w", "/" + r"root/\w"])
+    )
+    folders = ("src", "tests", "docs", "bench", "changes", ".ci")
+    text = {".py", ".md", ".toml", ".txt", ".json", ".yml", ".yaml", ""}
+    paths = [p for folder in folders for p in (_ROOT / folder).rglob("*") if p.is_file() and p.suffix in text]
+    paths += [p for p in _ROOT.iterdir() if p.is_file() and p.suffix in text]
+    assert [str(path) for path in paths if places.search(path.read_text(errors="replace"))] == []
