@@ -4,8 +4,8 @@ A path is what the operating system takes, relative or absolute, or `file://` an
 percent-decoding, as fsspec). Only regular files are files: a pipe, socket, device or folder is refused before it is
 opened, since opening some of them blocks or does things. Links to files and folders are followed.
 
-While a file is being written it is `.{name}.lading-{token}.tmp` in its own folder; a folder being built is
-`.{name}.lading-{token}` beside its place (`lading.store.staging`). Listings leave both out.
+A file being written lies under a hidden name in its own folder, a folder being built beside its place
+(`lading.store.local_staging`). Listings leave both out.
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ import errno
 import fcntl
 import mmap
 import os
-import re
-import secrets
 import shutil
 import stat
 from collections.abc import Iterator, Sequence
@@ -25,12 +23,11 @@ from contextlib import contextmanager, suppress
 import pyarrow as pa
 
 from lading.errors import CorruptShard, ShortRead, StoreError
-from lading.store.protocol import Buffer, FileInfo, check_inside, store_errors
+from lading.store.protocol import Buffer, FileInfo, check_inside, store_errors, temporary_name, unfinished
 
-__all__ = ["LocalMap", "LocalSink", "LocalStore", "final_place", "native_path", "temporary_name", "unfinished"]
+__all__ = ["LocalMap", "LocalSink", "LocalStore", "final_place", "native_path"]
 
 _SCHEME = "file://"
-_UNFINISHED = re.compile(r"\..*\.lading-[0-9a-f]{16}(\.tmp|\.lock)?", re.DOTALL)
 _MAX_BUFFERS = 1024
 """Buffers of one `writev` (IOV_MAX). Linux cuts a call at 2 GiB by itself and says how far it came."""
 _MAX_READ_BYTES = 1 << 30
@@ -61,22 +58,10 @@ def native_path(path: str) -> str:
     return name
 
 
-def temporary_name(path: str, ending: str = "") -> str:
-    """A new hidden name beside a path, one that `unfinished` knows. Long names are cut to what file systems take."""
-    folder, name = os.path.split(path.rstrip("/"))
-    short = os.fsencode(name)[:200].decode(errors="ignore")
-    return os.path.join(folder, f".{short}.lading-{secrets.token_hex(8)}{ending}")
-
-
 def final_place(target: str) -> str:
     """Where a folder of this name is to lie: behind the link, if the name is a link to a folder."""
     name = native_path(target.rstrip("/"))
     return os.path.realpath(name) if os.path.islink(name) and os.path.isdir(name) else name
-
-
-def unfinished(name: str) -> bool:
-    """Whether a base name is that of a file or folder still being written, or left by a process that died."""
-    return _UNFINISHED.fullmatch(name) is not None
 
 
 class LocalStore:
@@ -198,7 +183,7 @@ class LocalMap:
 
 
 class LocalSink:
-    """A file being written under a hidden name, locked so that `lading.store.staging.sweep_stale` leaves it alone.
+    """A file being written under a hidden name, locked so that `lading.store.local_staging` does not sweep it away.
 
     Attributes:
         path: the final name.

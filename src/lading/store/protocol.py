@@ -11,6 +11,8 @@ Nothing here starts a thread or a runtime before it is used, so that a process m
 from __future__ import annotations
 
 import errno
+import re
+import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,7 +22,19 @@ import pyarrow as pa
 
 from lading.errors import LadingError, NotFound, ShortRead, StoreError
 
-__all__ = ["Buffer", "FileInfo", "MappedFile", "Mapper", "NativePath", "Sink", "Store", "check_inside", "store_errors"]
+__all__ = [
+    "Buffer",
+    "FileInfo",
+    "MappedFile",
+    "Mapper",
+    "NativePath",
+    "Sink",
+    "Store",
+    "check_inside",
+    "store_errors",
+    "temporary_name",
+    "unfinished",
+]
 
 Buffer: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
 """Bytes in memory, by whatever name."""
@@ -113,6 +127,24 @@ class NativePath(Protocol):
     """A sink whose file a native library may write by itself, at `native_path`, before `close` publishes it."""
 
     native_path: str
+
+
+_UNFINISHED = re.compile(r"\..*\.lading-[0-9a-f]{16}(\.tmp|\.lock)?", re.DOTALL)
+
+
+def temporary_name(path: str, ending: str = "") -> str:
+    """A new hidden name beside a path: `.{name}.lading-{16 hex digits}{ending}`.
+
+    Long names are cut, since file systems take no more than 255 bytes.
+    """
+    folder, slash, name = path.rstrip("/").rpartition("/")
+    short = name.encode(errors="surrogateescape")[:200].decode(errors="ignore")
+    return f"{folder}{slash}.{short}.lading-{secrets.token_hex(8)}{ending}"
+
+
+def unfinished(name: str) -> bool:
+    """Whether a base name is that of a file or folder still being written, or left by a process that died."""
+    return _UNFINISHED.fullmatch(name) is not None
 
 
 _ADVICE = {
