@@ -1,0 +1,299 @@
+"""Materialise: references → bytes, in bulk.
+
+Local files are mapped and values are views of the map; other stores are asked for few coalesced ranges; a compressed
+file is read forward through one decompressor. An error is tied to its row before the policy `on_error` is applied.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Self, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lading.codecs import decode_range
+from lading.errors import BadReference, CorruptShard, LadingError, NotFound, UsageError
+from lading.image import extract_frame
+from lading.ranges import plan_ranges
+from lading.ref import CODECS, FileEntry, Refs, files_of, is_ref, unpack
+from lading.store.open import Stores, resolve
+from lading.store.protocol import MappedFile, Mapper, Store
+from lading.store.unwrap import UnwrappedFile
+from lading.views import gather, join
+
+__all__ = ["ERROR_COLUMN", "Fetcher", "OnError", "materialise"]
+
+OnError: TypeAlias = Literal["error", "warn", "drop_row", "drop_sample"]
+"""For a row whose bytes cannot be had: raise; keep it with a null and a warning; drop it; drop its sample."""
+
+ERROR_COLUMN = "materialize_error"
+"""Column of interleaved items that holds a row's error as text."""
+
+_MAX_GAP_BYTES = 64 << 10
+_MAX_REQUEST_BYTES = 64 << 20
+_MAX_DECODED_BYTES = 4 << 30
+
+
+@dataclass(slots=True)
+class _Located:
+    """Where the values of a column are in memory: `buffers[which[i]]` from `offset[i]`, `length[i]` bytes."""
+
+    buffers: list[pa.Buffer]
+    which: NDArray[np.int32]
+    offset: NDArray[np.int64]
+    length: NDArray[np.int64]
+    valid: NDArray[np.bool_]
+    errors: dict[int, LadingError] = field(default_factory=dict)
+
+    def fail(self, rows: Iterable[int], error: LadingError) -> None:
+        """Tie an error to rows that have none yet."""
+        for row in rows:
+            self.errors.setdefault(row, error)
+            self.valid[row] = False
+
+    def replace(self, row: int, data: bytes) -> None:
+        """Put other bytes in the place of a value."""
+        self.which[row] = len(self.buffers)
+        self.buffers.append(pa.py_buffer(data))
+        self.offset[row], self.length[row] = 0, len(data)
+
+
+class Fetcher:
+    """Open files behind references, kept between batches; close it when done.
+
+    Args:
+        stores: which store serves which URL.
+        mmap: False reads local files through `pread` into memory, so that a file truncated by somebody else cannot
+            kill the process.
+        max_open: mapped files kept at once.
+    """
+
+    def __init__(self, stores: Stores | None = None, *, mmap: bool = True, max_open: int = 64) -> None:
+        self._stores = stores or Stores()
+        self._mmap = mmap
+        self._max_open = max_open
+        self._maps: OrderedDict[str, MappedFile] = OrderedDict()
+        self._unwrapped: dict[str, UnwrappedFile] = {}
+        self._touched: list[tuple[MappedFile, int, int]] = []
+
+    def close(self) -> None:
+        """Give up maps and streams; views made before stay good."""
+        self._maps.clear()
+        self._touched.clear()
+        self._unwrapped.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def release(self) -> None:
+        """Give back the mapped pages that were touched since the last call: mapped pages count as resident memory.
+
+        Views of them stay good; their pages are read again if they are touched again.
+        """
+        for mapped, start, stop in self._touched:
+            mapped.release(start, stop)
+        self._touched.clear()
+
+    def materialise(
+        self,
+        batch: pa.RecordBatch,
+        columns: Sequence[str] | None = None,
+        on_error: OnError = "error",
+        *,
+        views: bool = False,
+    ) -> pa.RecordBatch:
+        """The batch with its reference columns (all, or those named) as bytes.
+
+        Gives `large_binary` columns in memory of their own, or with `views` `binary_view` columns over mapped files:
+        those go to a sink or a consumer and nowhere else. Fields keep their metadata; the files table stays.
+
+        Raises:
+            BadReference: under `on_error="error"`, for the first row whose bytes cannot be had.
+            StoreError: the store failed; no policy covers that.
+        """
+        wanted = [n for n in (batch.schema.names if columns is None else columns) if is_ref(batch.schema.field(n).type)]
+        files = files_of(batch.schema)
+        located = {name: self._locate(unpack(batch.column(name)), files) for name in wanted}
+        batch, keep = _apply_policy(batch, located, on_error)
+        for name in wanted:
+            at = located[name]
+            part = at if keep is None else _kept(at, keep)
+            batch = _with_column(batch, name, _build(part, views=views))
+        if not views:
+            self.release()
+        return batch
+
+    def _locate(self, refs: Refs, files: Sequence[FileEntry]) -> _Located:
+        count = len(refs.offset)
+        at = _Located(
+            [], np.zeros(count, np.int32), refs.offset.copy(), np.where(refs.valid, refs.length, 0), refs.valid.copy()
+        )
+        for number in np.unique(refs.file[refs.valid]).tolist():
+            rows = np.flatnonzero(refs.valid & (refs.file == number))
+            if not 0 <= number < len(files):
+                at.fail(rows.tolist(), BadReference("the reference names no file of its table", found=number))
+                continue
+            try:
+                self._locate_file(at, rows, files[number])
+            except (NotFound, CorruptShard, BadReference) as error:
+                at.fail(rows.tolist(), error)
+        _unpack_values(at, refs)
+        return at
+
+    def _locate_file(self, at: _Located, rows: NDArray[np.int64], entry: FileEntry) -> None:
+        store, path = resolve(entry.url, self._stores)
+        if entry.wrap:
+            self._read_unwrapped(at, rows, entry, store, path)
+        elif self._mmap and isinstance(store, Mapper):
+            self._view_map(at, rows, entry, store, path)
+        else:
+            _read_ranges(at, rows, entry, store, path)
+
+    def _view_map(self, at: _Located, rows: NDArray[np.int64], entry: FileEntry, store: Mapper, path: str) -> None:
+        mapped = self._map(store, path)
+        mapped.check()
+        rows = _inside(at, rows, entry, mapped.size_bytes)
+        if len(rows):
+            at.which[rows] = len(at.buffers)
+            at.buffers.append(mapped.buffer)
+            start, stop = int(at.offset[rows].min()), int((at.offset[rows] + at.length[rows]).max())
+            self._touched.append((mapped, start, stop))
+
+    def _map(self, store: Mapper, path: str) -> MappedFile:
+        mapped = self._maps.get(path)
+        if mapped is None:
+            mapped = self._maps[path] = store.map(path)
+            if len(self._maps) > self._max_open:
+                self._maps.popitem(last=False)
+        self._maps.move_to_end(path)
+        return mapped
+
+    def _read_unwrapped(self, at: _Located, rows: NDArray[np.int64], entry: FileEntry, store: Store, path: str) -> None:
+        stream = self._unwrapped.get(path)
+        if stream is None:
+            stream = self._unwrapped[path] = UnwrappedFile(store, path, entry.wrap)
+        for row in rows[np.argsort(at.offset[rows], kind="stable")].tolist():
+            try:
+                at.replace(row, stream.read(int(at.offset[row]), int(at.length[row])))
+            except BadReference as error:
+                at.fail([row], error)
+
+
+def _inside(at: _Located, rows: NDArray[np.int64], entry: FileEntry, size: int) -> NDArray[np.int64]:
+    """Rows whose ranges lie inside the file; the others fail. A length of −1 is the rest of the file."""
+    at.length[rows] = np.where(at.length[rows] == -1, size - at.offset[rows], at.length[rows])
+    offset, length = at.offset[rows], at.length[rows]
+    good = (offset >= 0) & (length >= 0) & (offset <= size) & (length <= size - offset)
+    for row in rows[~good].tolist():
+        at.fail([row], BadReference(
+            "the reference runs past the end of the file", file=entry.url, offset=int(at.offset[row]), row=row,
+            expected=f"{int(at.length[row])} bytes", found=f"a file of {size} bytes",
+            advice="The file was cut or replaced since the reference was made.",
+        ))  # fmt: skip
+    return rows[good]
+
+
+def _read_ranges(at: _Located, rows: NDArray[np.int64], entry: FileEntry, store: Store, path: str) -> None:
+    size = entry.size_bytes if entry.size_bytes >= 0 else store.head(path).size_bytes
+    rows = _inside(at, rows, entry, size)
+    plan = plan_ranges(
+        at.offset[rows], at.length[rows], max_gap_bytes=_MAX_GAP_BYTES, max_request_bytes=_MAX_REQUEST_BYTES
+    )
+    first = len(at.buffers)
+    at.buffers += [pa.py_buffer(b) for b in store.get_ranges(path, plan.requests)]
+    at.which[rows] = first + plan.request_of
+    at.offset[rows] = plan.offset_in
+
+
+def _unpack_values(at: _Located, refs: Refs) -> None:
+    """Decompress ranges that have a codec and pick frames: few values, one by one."""
+    for row in np.flatnonzero(at.valid & ((refs.codec != 0) | (refs.frame >= 0))).tolist():
+        body = memoryview(at.buffers[at.which[row]]).cast("B")
+        data: bytes | memoryview = body[at.offset[row] : at.offset[row] + at.length[row]]
+        try:
+            if refs.codec[row]:
+                data = decode_range(CODECS[refs.codec[row]], data, _MAX_DECODED_BYTES)
+            if refs.frame[row] >= 0:
+                data = extract_frame(data, int(refs.frame[row]))
+            at.replace(row, bytes(data))
+        except (CorruptShard, BadReference) as error:
+            at.fail([row], error.at(row=row))
+
+
+def _build(at: _Located, *, views: bool) -> pa.Array:
+    column = gather(at.buffers, at.which, at.offset, at.length, at.valid)
+    return column if views else join(column)
+
+
+def _kept(at: _Located, keep: NDArray[np.bool_]) -> _Located:
+    return _Located(at.buffers, at.which[keep], at.offset[keep], at.length[keep], at.valid[keep])
+
+
+def _with_column(batch: pa.RecordBatch, name: str, column: pa.Array) -> pa.RecordBatch:
+    i = batch.schema.get_field_index(name)
+    return batch.set_column(i, batch.schema.field(i).with_type(column.type), column)
+
+
+def _apply_policy(
+    batch: pa.RecordBatch, located: dict[str, _Located], on_error: OnError
+) -> tuple[pa.RecordBatch, NDArray[np.bool_] | None]:
+    """The batch with errors written down and rows dropped, and which rows were kept (None = all)."""
+    errors = {row: e.at(column=name) for name, at in located.items() for row, e in at.errors.items()}
+    earlier = _earlier_errors(batch)
+    if not errors and not earlier:
+        return batch, None
+    if on_error == "error":
+        row = min([*errors, *earlier])
+        raise errors.get(row) or BadReference(earlier[row], row=row)
+    batch = _write_errors(batch, errors)
+    bad = np.zeros(batch.num_rows, np.bool_)
+    bad[[*errors, *earlier]] = True
+    if on_error == "warn":
+        first = errors[min(errors)] if errors else earlier[min(earlier)]
+        warnings.warn(f"{int(bad.sum())} rows have no bytes; the first: {first}", stacklevel=3)
+        return batch, None
+    if on_error == "drop_sample" and "sample_id" in batch.schema.names:
+        ids = batch.column("sample_id").dictionary_encode().indices.to_numpy(zero_copy_only=False)
+        bad = np.isin(ids, np.unique(ids[bad]))
+    elif on_error not in ("drop_row", "drop_sample"):
+        raise UsageError("no such policy", expected="error, warn, drop_row, drop_sample", found=repr(on_error))
+    return batch.filter(pa.array(~bad)), ~bad
+
+
+def _earlier_errors(batch: pa.RecordBatch) -> dict[int, str]:
+    if ERROR_COLUMN not in batch.schema.names:
+        return {}
+    column = batch.column(ERROR_COLUMN)
+    if column.null_count == len(column):
+        return {}
+    return {i: text for i, text in enumerate(column.to_pylist()) if text}
+
+
+def _write_errors(batch: pa.RecordBatch, errors: dict[int, LadingError]) -> pa.RecordBatch:
+    if not errors or ERROR_COLUMN not in batch.schema.names:
+        return batch
+    texts = batch.column(ERROR_COLUMN).to_pylist()
+    for row, error in errors.items():
+        texts[row] = texts[row] or str(error)
+    i = batch.schema.get_field_index(ERROR_COLUMN)
+    return batch.set_column(i, batch.schema.field(i), pa.array(texts, batch.schema.field(i).type))
+
+
+def materialise(
+    batch: pa.RecordBatch,
+    columns: Sequence[str] | None = None,
+    on_error: OnError = "error",
+    *,
+    stores: Stores | None = None,
+) -> pa.RecordBatch:
+    """The batch with its reference columns as `large_binary`. See `Fetcher.materialise`; opens and closes files."""
+    with Fetcher(stores) as fetcher:
+        return fetcher.materialise(batch, columns, on_error)

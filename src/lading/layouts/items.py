@@ -1,0 +1,229 @@
+"""The view `interleaved` of a format whose rows are items already (Parquet and the like).
+
+Reserved columns get their canonical types, absent ones come as nulls; rows of one sample must stand together.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from lading.align import align_table, reconcile_schema
+from lading.errors import DataError, LadingError, SchemaMismatch
+from lading.formats.protocol import ShardReader
+from lading.hashing import hash_strings
+from lading.interleaved import INTERLEAVED_SCHEMA, RESERVED, sample_starts, split_rows
+from lading.layouts.options import InterleavedOptions
+from lading.views import byte_lengths
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["ItemsView", "payload_bytes"]
+
+_ID_ROWS = 65_536
+
+
+class ItemsView:
+    """A shard of item rows, taken sample by sample.
+
+    Args:
+        reader: the open shard.
+        path: its name in errors.
+        options: `fields` is looked at; the rest is for tars.
+    """
+
+    def __init__(self, reader: ShardReader, path: str, options: InterleavedOptions) -> None:
+        self._reader, self._path, self._options = reader, path, options
+        self._starts: NDArray[np.int64] | None = None
+        self.counts: Counter[str] = Counter()
+
+    def schema(self) -> pa.Schema:
+        """The shard's schema with canonical reserved columns; absent ones and absent `fields` come after the others."""
+        schema = self._own_schema()
+        kept = [f for f in schema if f.name in RESERVED or self._wants(f.name)]
+        absent = [INTERLEAVED_SCHEMA.field(n) for n in RESERVED if n not in schema.names]
+        unknown = [n for n in self._options.fields or () if n not in schema.names and n not in RESERVED]
+        fields = [*kept, *absent, *(pa.field(n, pa.null()) for n in unknown)]
+        return pa.schema(fields, metadata=schema.metadata)
+
+    def _own_schema(self) -> pa.Schema:
+        schema = self._reader.schema()
+        for name in ("sample_id", "position", "modality"):
+            if name not in schema.names:
+                raise SchemaMismatch("items need this column", file=self._path, column=name, found=schema.names)
+        try:
+            return reconcile_schema(schema)
+        except LadingError as error:
+            raise error.at(file=self._path) from None
+
+    def _wants(self, name: str) -> bool:
+        return self._options.fields is None or name in self._options.fields
+
+    def index(self) -> None:
+        """Nothing: a footer is an index already."""
+
+    def num_samples(self) -> int:
+        """Number of samples; reads the column of ids once."""
+        return len(self._bounds()) - 1
+
+    def _bounds(self) -> NDArray[np.int64]:
+        if self._starts is None:
+            parts, row, last = [], 0, None
+            for batch in self._reader.batches(max_rows=_ID_ROWS, max_bytes=64 << 20, columns=["sample_id"]):
+                ids = self._ids(batch, row)
+                starts = sample_starts(ids)
+                if len(ids) and ids[0].as_py() == last:
+                    starts = starts[1:]
+                parts.append(starts + row)
+                row += len(ids)
+                last = ids[-1].as_py() if len(ids) else last
+            self._starts = np.concatenate([*parts, np.array([row])]).astype(np.int64)
+        return self._starts
+
+    def _ids(self, batch: pa.RecordBatch, row: int) -> pa.Array:
+        ids = batch.column("sample_id")
+        if ids.null_count:
+            raise DataError("an item belongs to a sample", file=self._path, column="sample_id", found="null",
+                            row=row + int(np.argmin(ids.is_valid().to_numpy(zero_copy_only=False))))  # fmt: skip
+        return ids
+
+    def batches(
+        self, *, max_rows: int, max_bytes: int, columns: Sequence[str] | None = None, schema: pa.Schema | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """All rows in order, samples whole, reserved columns canonical.
+
+        Raises:
+            DataError: a null `sample_id`, or one that comes back after other samples; both rows are named.
+        """
+        target = schema or self.schema()
+        if columns is not None:
+            target = pa.schema([target.field(n) for n in target.names if n in columns or n == "sample_id"],
+                               metadata=target.metadata)  # fmt: skip
+        present = set(self._reader.schema().names)
+        wanted = [n for n in target.names if n in present]
+        rows = self._reader.batches(max_rows=max_rows, max_bytes=max_bytes, columns=wanted)
+        for batch in _whole_samples(self._checked(rows), max_rows, max_bytes):
+            yield self._aligned(batch, target)
+        self.counts.update(self._reader.counts)
+
+    def _checked(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Refuse ids that come back: 16 bytes a sample are kept of those that went by."""
+        row, last = 0, None
+        hashes: list[NDArray[np.uint64]] = []
+        rows: list[NDArray[np.int64]] = []
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            ids = self._ids(batch, row)
+            starts = sample_starts(ids)
+            fresh = starts[1:] if ids[0].as_py() == last else starts
+            hashes.append(hash_strings(ids.take(pa.array(fresh)).cast(pa.large_string())))
+            rows.append(fresh + row)
+            last = ids[-1].as_py()
+            row += batch.num_rows
+            yield batch
+        if hashes:
+            self._refuse_returning(np.concatenate(hashes), np.concatenate(rows))
+
+    def _refuse_returning(self, hashes: NDArray[np.uint64], rows: NDArray[np.int64]) -> None:
+        order = np.argsort(hashes, kind="stable")
+        same = np.flatnonzero(hashes[order][1:] == hashes[order][:-1])
+        if len(same):
+            first, again = int(rows[order[same[0]]]), int(rows[order[same[0] + 1]])
+            raise DataError(
+                f"the rows of a sample do not stand together: the id of row {first} comes back",
+                file=self._path, row=again, column="sample_id",
+                advice="Sort the file by sample_id and position.",
+            )  # fmt: skip
+
+    def _aligned(self, batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
+        position = batch.schema.get_field_index("position")
+        if position >= 0 and batch.column(position).null_count:
+            row = int(np.argmin(batch.column(position).is_valid().to_numpy(zero_copy_only=False)))
+            raise DataError("an item has a position", file=self._path, column="position", row=row, found="null")
+        try:
+            table = align_table(pa.Table.from_batches([batch]), target)
+        except LadingError as error:
+            raise error.at(file=self._path) from None
+        return table.combine_chunks().to_batches()[0]
+
+    def read(self, samples: NDArray[np.int64], columns: Sequence[str] | None = None) -> pa.Table:
+        """The rows of samples by ordinal, in the order asked for."""
+        bounds = self._bounds()
+        counts = bounds[samples + 1] - bounds[samples]
+        ends = np.cumsum(counts)
+        rows = np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(bounds[samples] - (ends - counts), counts)
+        target = self.schema()
+        if columns is not None:
+            target = pa.schema([target.field(n) for n in target.names if n in columns], metadata=target.metadata)
+        present = set(self._reader.schema().names)
+        return align_table(self._reader.read(rows, [n for n in target.names if n in present]), target)
+
+    def close(self) -> None:
+        """Close the reader."""
+        self._reader.close()
+
+
+def payload_bytes(batch: pa.RecordBatch) -> NDArray[np.int64]:
+    """What each row counts towards `max_batch_bytes`: payload, also of references, text, and 8 bytes."""
+    total = np.full(batch.num_rows, 8, np.int64)
+    for column in batch.columns:
+        kind = column.type
+        if isinstance(kind, pa.ExtensionType):
+            length = column.storage.field("length")
+            total += np.where(column.is_valid(), np.maximum(length, 0), 0)
+        elif pa.types.is_dictionary(kind):
+            continue
+        elif any(test(kind) for test in _SIZED):
+            total += byte_lengths(column)
+    return total
+
+
+_SIZED = (
+    pa.types.is_string,
+    pa.types.is_large_string,
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+    pa.types.is_binary_view,
+    pa.types.is_string_view,
+    pa.types.is_fixed_size_binary,
+)
+
+
+def _whole_samples(batches: Iterable[pa.RecordBatch], max_rows: int, max_bytes: int) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches that cut no sample: the last sample of each waits for the next."""
+    waiting: list[pa.RecordBatch] = []
+    for batch in batches:
+        ids = batch.column("sample_id")
+        if waiting and waiting[-1].column("sample_id")[-1].as_py() != ids[0].as_py():
+            yield from _split(_concat(waiting), max_rows, max_bytes)
+            waiting = []
+        last = int(pc.index(ids, ids[-1]).as_py()) if len(ids) else 0
+        if last and not waiting:
+            yield from _split(batch.slice(0, last), max_rows, max_bytes)
+            batch = batch.slice(last)  # noqa: PLW2901 - the rest of it waits
+        elif last:
+            yield from _split(_concat([*waiting, batch.slice(0, last)]), max_rows, max_bytes)
+            waiting, batch = [], batch.slice(last)  # noqa: PLW2901
+        waiting.append(batch)
+    if waiting:
+        yield from _split(_concat(waiting), max_rows, max_bytes)
+
+
+def _concat(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+def _split(batch: pa.RecordBatch, max_rows: int, max_bytes: int) -> Iterator[pa.RecordBatch]:
+    starts = sample_starts(batch.column("sample_id"))
+    bounds = split_rows(starts, payload_bytes(batch), max_rows=max_rows, max_bytes=max_bytes)
+    for start, stop in pairwise(bounds.tolist()):
+        yield batch.slice(start, stop - start)

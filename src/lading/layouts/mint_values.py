@@ -1,0 +1,101 @@
+"""Values out of JSON → Arrow columns that lose nothing.
+
+A field whose values are all of one JSON type becomes a column of that type. A field that mixes them (whole numbers and
+floats too: `1` and `1.0` differ), or that holds lists, objects or integers beyond 64 bits, becomes a string column of
+JSON texts with the feature Json.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow as pa
+
+from lading import jsontext
+from lading.errors import SchemaMismatch
+from lading.features import Json, feature_of, with_feature
+
+__all__ = ["Kinds", "build_column", "column_type", "union_json_schemas"]
+
+_BOOL, _INT, _LONG, _FLOAT, _STRING, _NESTED = 1, 2, 4, 8, 16, 32
+_TYPES = {0: pa.null(), _BOOL: pa.bool_(), _INT: pa.int64(), _FLOAT: pa.float64(), _STRING: pa.string()}
+_MIN_INT, _MAX_INT = -(1 << 63), (1 << 63) - 1
+
+
+def _kind(value: object) -> int:
+    if value is None:
+        return 0
+    if isinstance(value, bool):
+        return _BOOL
+    if isinstance(value, int):
+        return _INT if _MIN_INT <= value <= _MAX_INT else _LONG
+    if isinstance(value, float):
+        return _FLOAT
+    return _STRING if isinstance(value, str) else _NESTED
+
+
+class Kinds:
+    """Which JSON types the fields of many documents hold; a few bytes a field."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, int] = {}
+        self._entries: dict[str, int] = {}
+
+    @property
+    def names(self) -> list[str]:
+        """Names of fields in order of appearance."""
+        return list(self._seen)
+
+    def add(self, fields: dict[str, Any], per_item: set[str]) -> None:
+        """Count one document; of the fields in `per_item` the list's entries."""
+        for name, value in fields.items():
+            self._seen[name] = self._seen.get(name, 0) | _kind(value)
+            if name in per_item and isinstance(value, list):
+                for entry in value:
+                    self._entries[name] = self._entries.get(name, 0) | _kind(entry)
+
+    def of(self, name: str, *, per_item: bool) -> int:
+        """The types seen in a field, or in the entries of its lists."""
+        return (self._entries if per_item else self._seen).get(name, 0)
+
+
+def column_type(name: str, kinds: int) -> pa.Field:
+    """The field of a column that holds all values of these types exactly."""
+    if kinds in _TYPES:
+        return pa.field(name, _TYPES[kinds])
+    return with_feature(pa.field(name, pa.string()), Json())
+
+
+def build_column(target: pa.Field, values: list[Any], path: str) -> pa.Array:
+    """A column of Python values out of JSON, in the target's type.
+
+    Raises:
+        SchemaMismatch: a value does not fit the type; names file and column.
+    """
+    try:
+        if isinstance(feature_of(target), Json):
+            return pa.array([None if v is None else jsontext.dumps(v) for v in values], target.type)
+        return pa.array(values, target.type)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, UnicodeEncodeError, OverflowError) as error:
+        raise SchemaMismatch("a value does not fit the type of its column", file=path, column=target.name,
+                             expected=target.type, found=str(error)) from error  # fmt: skip
+
+
+def union_json_schemas(schemas: Iterable[pa.Schema]) -> pa.Schema:
+    """The schema whose columns hold the values of all: columns that differ in type become JSON texts."""
+    fields: dict[str, pa.Field] = {}
+    metadata = None
+    for schema in schemas:
+        metadata = metadata or schema.metadata
+        for field in schema:
+            fields[field.name] = _union(fields[field.name], field) if field.name in fields else field
+    return pa.schema(list(fields.values()), metadata=metadata)
+
+
+def _union(one: pa.Field, other: pa.Field) -> pa.Field:
+    if pa.types.is_null(one.type) or one.equals(other, check_metadata=True):
+        return other
+    if pa.types.is_null(other.type):
+        return one
+    return with_feature(pa.field(one.name, pa.string()), Json())

@@ -1,0 +1,48 @@
+"""One shard, opened as a view; and which view a shard asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from lading.errors import UsageError
+from lading.fetch import Fetcher
+from lading.formats.protocol import Format, ShardReader, ShardSource
+from lading.formats.webdataset import WebdatasetReader
+from lading.interleaved import is_interleaved_schema
+from lading.layouts.items import ItemsView
+from lading.layouts.mint import MintView, looks_interleaved
+from lading.layouts.options import InterleavedOptions
+from lading.layouts.protocol import View
+from lading.layouts.samples import SamplesView
+
+__all__ = ["VIEWS", "detect_view", "open_view"]
+
+VIEWS = ("samples", "interleaved")
+
+
+def open_view(
+    fmt: Format,
+    source: ShardSource,
+    view: str,
+    fetcher: Fetcher,
+    format_options: Mapping[str, Any],
+    interleaved: InterleavedOptions,
+) -> View:
+    """Open one shard as a view. Raises UsageError for a view that does not exist."""
+    if view not in VIEWS:
+        raise UsageError("no such view", expected=" or ".join(VIEWS), found=repr(view))
+    reader = fmt.open_shard(source, format_options)
+    if view == "samples":
+        return SamplesView(reader)
+    if isinstance(reader, WebdatasetReader):
+        return MintView(reader, fetcher, source, interleaved)
+    return ItemsView(reader, source.path, interleaved)
+
+
+def detect_view(reader: ShardReader, fetcher: Fetcher, interleaved: InterleavedOptions) -> str | None:
+    """The view that a shard's first samples ask for; None if the shard is empty and says nothing."""
+    if isinstance(reader, WebdatasetReader):
+        found = looks_interleaved(reader, fetcher, interleaved)
+        return None if found is None else VIEWS[found]
+    return VIEWS[is_interleaved_schema(reader.schema())]

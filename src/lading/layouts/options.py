@@ -1,0 +1,57 @@
+"""Options of the view `interleaved`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from lading.errors import UsageError
+from lading.interleaved import RESERVED
+
+__all__ = ["AUTO", "InterleavedOptions"]
+
+AUTO = "auto"
+"""`sample_id_field`: take the JSON's `sample_id` where the first documents have one, else the JSON member's stem."""
+
+
+@dataclass(frozen=True, slots=True)
+class InterleavedOptions:
+    """How interleaved samples are read. Names and defaults are those of NeMo Curator's readers, where it has them.
+
+    Attributes:
+        fields: passthrough columns to keep; None keeps all, absent ones come as nulls.
+        per_image_fields: JSON fields with one entry an image; entry i goes to the i-th image.
+        per_text_fields: JSON fields with one entry a text.
+        per_item_fields: JSON fields with one entry a text or image, in the order of positions.
+        sample_id_field: JSON field that names the sample; None: the JSON member's base name less its extension.
+        image_member_field: JSON field that names the member of a sample's default image.
+        texts_field: JSON field with the texts by position.
+        images_field: JSON field with the images by position.
+        json_extensions: endings of JSON members, in any case.
+        image_extensions: endings tried for a sample's default image, in this order.
+        unreferenced: a member that no JSON names is an error, or is dropped and counted.
+    """
+
+    fields: tuple[str, ...] | None = None
+    per_image_fields: tuple[str, ...] = ()
+    per_text_fields: tuple[str, ...] = ()
+    per_item_fields: tuple[str, ...] = ()
+    sample_id_field: str | None = AUTO
+    image_member_field: str | None = None
+    texts_field: str = "texts"
+    images_field: str = "images"
+    json_extensions: tuple[str, ...] = (".json",)
+    image_extensions: tuple[str, ...] = (".jpg", ".jpeg", ".png", ".tif", ".tiff", ".webp", ".bmp", ".gif")
+    unreferenced: Literal["error", "drop"] = "error"
+
+    def __post_init__(self) -> None:
+        """Refuse options that contradict each other."""
+        taken = {self.texts_field, self.images_field, self.sample_id_field, self.image_member_field,
+                 *self.per_image_fields, *self.per_text_fields, *self.per_item_fields}  # fmt: skip
+        for name in self.fields or ():
+            if name in RESERVED:
+                raise UsageError("a reserved column is always there", found=f"fields={name!r}")
+            if name in taken:
+                raise UsageError("this field is named by another option", found=f"fields={name!r}")
+        if self.unreferenced not in ("error", "drop"):
+            raise UsageError("no such policy", expected="error or drop", found=f"unreferenced={self.unreferenced!r}")

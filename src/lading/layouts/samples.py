@@ -1,0 +1,54 @@
+"""The view `samples`: a row is a sample, as the format gives it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lading.formats.protocol import ShardReader
+
+__all__ = ["SamplesView"]
+
+
+class SamplesView:
+    """A shard whose rows are samples."""
+
+    def __init__(self, reader: ShardReader) -> None:
+        self._reader = reader
+        self.counts: Counter[str] = Counter()
+
+    def schema(self) -> pa.Schema:
+        """The exact schema of all rows."""
+        return self._reader.schema()
+
+    def index(self) -> pa.Table:
+        """The reader's index."""
+        return self._reader.index()
+
+    def num_samples(self) -> int:
+        """Number of rows."""
+        return self._reader.num_rows()
+
+    def batches(
+        self,
+        *,
+        max_rows: int,
+        max_bytes: int,
+        columns: Sequence[str] | None = None,
+        schema: pa.Schema | None = None,  # noqa: ARG002 - a format's types are its own
+    ) -> Iterator[pa.RecordBatch]:
+        """All rows in order."""
+        yield from self._reader.batches(max_rows=max_rows, max_bytes=max_bytes, columns=columns)
+        self.counts.update(self._reader.counts)
+
+    def read(self, samples: NDArray[np.int64], columns: Sequence[str] | None = None) -> pa.Table:
+        """Rows by ordinal, in the order asked for."""
+        return self._reader.read(samples, columns)
+
+    def close(self) -> None:
+        """Close the reader."""
+        self._reader.close()

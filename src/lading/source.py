@@ -1,0 +1,214 @@
+"""What users name as a source → the shards it stands for.
+
+A source is a file, a folder, a glob (`mint/*.tar`), a brace pattern (`shard-{000000..000123}.tar`), a `::`-joined list,
+a list of any of these, or a dataset's own index file (wids JSON). `${WDS_NAME}` is filled in from the environment, for
+names that begin with `WDS_` only. `pipe:` commands are refused: data must not run programs.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import glob
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import orjson
+import pyarrow as pa
+
+from lading.errors import NotFound, SourceNotFound, UnknownFormat, UsageError
+from lading.formats.protocol import Format, ListedShard
+from lading.formats.registry import format_names, get_format
+from lading.store.open import Stores, is_local, resolve
+from lading.store.protocol import FileInfo, Store
+
+__all__ = ["HEAD_BYTES", "LISTING_SCHEMA", "Listing", "expand_braces", "list_source", "read_head"]
+
+HEAD_BYTES = 1024
+"""First bytes of a file that formats recognise it by."""
+
+LISTING_SCHEMA = pa.schema(
+    [
+        pa.field("path", pa.string(), nullable=False),
+        pa.field("num_samples", pa.int64()),
+        pa.field("size_bytes", pa.int64()),
+        pa.field("hashes", pa.string()),
+    ]
+)
+"""A row a shard; `hashes` is a JSON object of hex digests by algorithm; null where the lister does not say."""
+
+_MAX_BRACE_ITEMS = 10_000_000
+_BRACES = re.compile(r"\{([^{}]*)\}")
+_RANGE = re.compile(r"(\d+)\.\.(\d+)")
+_VARIABLE = re.compile(r"\$\{(WDS_[A-Za-z0-9_]*)\}")
+_GLOB = re.compile(r"[*?\[]")
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The shards of a source, in order, as columns: no object per shard is kept.
+
+    Attributes:
+        table: rows of `LISTING_SCHEMA`.
+        index_file: the file that listed them (wids JSON), if one did.
+        folder: the folder that was named, if exactly one was: its manifest, if any, lies there.
+    """
+
+    table: pa.Table
+    index_file: str | None = None
+    folder: str | None = None
+
+
+def read_head(store: Store, path: str, info: FileInfo | None = None) -> bytes:
+    """The first bytes of a file, `HEAD_BYTES` at most. Raises NotFound."""
+    size = (info or store.head(path)).size_bytes
+    [data] = store.get_ranges(path, [(0, min(size, HEAD_BYTES))])
+    return bytes(data)
+
+
+def list_source(source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], stores: Stores) -> Listing:
+    """The shards that a source stands for.
+
+    Globs and folders give files in code-point order of their paths; lists and braces keep their own order. Local
+    globs and folders are listed once; no shard is opened.
+
+    Raises:
+        SourceNotFound: a file is not there, or a pattern or folder gives no shard.
+        UsageError: a `pipe:` command, an unset variable, a brace pattern of more than ten million names.
+    """
+    one = isinstance(source, (str, os.PathLike))
+    names = os.fspath(source).split("::") if one else [os.fspath(s) for s in source]
+    if not names:
+        raise SourceNotFound("the list of sources is empty")
+    listings = [_list_one(name, stores) for pattern in names for name in expand_braces(_fill_variables(pattern))]
+    if len(listings) == 1:
+        return listings[0]
+    return Listing(pa.concat_tables([listing.table for listing in listings]))
+
+
+def _fill_variables(pattern: str) -> str:
+    if pattern.startswith("pipe:"):
+        raise UsageError("a source cannot be a command", found=repr(pattern), advice="Name files or URLs instead.")
+
+    def value(match: re.Match[str]) -> str:
+        if match[1] not in os.environ:
+            raise UsageError(f"the environment variable {match[1]} is not set", found=repr(pattern))
+        return os.environ[match[1]]
+
+    return _VARIABLE.sub(value, pattern)
+
+
+def expand_braces(pattern: str) -> Iterator[str]:
+    """Names of a brace pattern, in order: `a-{00..02}.tar`, `{train,val}-{0..9}.tar`. A range keeps its leading zeros.
+
+    A pair of braces without `..` or a comma stands for itself.
+    """
+    parts: list[list[str] | range] = []
+    widths: list[int] = []
+    literals, at, total = [], 0, 1
+    for match in _BRACES.finditer(pattern):
+        numbers = _RANGE.fullmatch(match[1])
+        if numbers is None and "," not in match[1]:
+            continue
+        literals.append(pattern[at : match.start()])
+        at = match.end()
+        if numbers:
+            parts.append(range(int(numbers[1]), int(numbers[2]) + 1))
+            widths.append(len(numbers[1]))
+        else:
+            parts.append(match[1].split(","))
+            widths.append(0)
+        total *= len(parts[-1])
+        if total > _MAX_BRACE_ITEMS:
+            raise UsageError("the brace pattern names too many files", expected=_MAX_BRACE_ITEMS, found=total)
+    tail = pattern[at:]
+    for choice in product(*parts):
+        texts = [f"{c:0{w}d}" if isinstance(c, int) else c for c, w in zip(choice, widths, strict=True)]
+        yield "".join(a + b for a, b in zip(literals, texts, strict=True)) + tail
+
+
+def _list_one(name: str, stores: Stores) -> Listing:
+    store, path = resolve(name, stores)
+    if _GLOB.search(path):
+        infos = list(_match(store, path))
+        if not infos:
+            raise SourceNotFound("no file matches the pattern", file=name)
+        return Listing(_table(ListedShard(i.path, size_bytes=i.size_bytes) for i in infos))
+    if _is_folder(store, path):
+        return _list_folder(store, path)
+    try:
+        info = store.head(path)
+    except NotFound as error:
+        raise SourceNotFound("no such file or folder", file=name) from error
+    if path.endswith(".json"):
+        head = read_head(store, path, info)
+        for format_name in format_names():
+            listed = get_format(format_name).list_shards(store, path, head)
+            if listed is not None:
+                return Listing(_table(listed), index_file=path)
+    return Listing(_table([ListedShard(path, size_bytes=info.size_bytes)]))
+
+
+def _is_folder(store: Store, path: str) -> bool:
+    if is_local(store):
+        return os.path.isdir(path)
+    return path.endswith("/") or next(iter(store.walk(path.rstrip("/") + "/")), None) is not None
+
+
+def _match(store: Store, pattern: str) -> Iterator[FileInfo]:
+    if is_local(store):
+        for path in sorted(glob.glob(pattern, recursive=True)):
+            if not os.path.isdir(path):
+                yield store.head(path)
+        return
+    fixed = pattern[: _GLOB.search(pattern).start()]  # type: ignore[union-attr] # the caller found a wildcard
+    folder = fixed[: fixed.rfind("/") + 1]
+    depth = pattern.count("/")
+    for info in store.walk(folder):
+        if ("**" in pattern or info.path.count("/") == depth) and fnmatch.fnmatchcase(info.path, pattern):
+            yield info
+
+
+def _list_folder(store: Store, folder: str) -> Listing:
+    """Shards below a folder: files with an ending that a format claims; hidden ones and `_lading` are left out."""
+    root = folder.rstrip("/") or "/"
+    claims: dict[str, list[FileInfo]] = {}
+    for info in store.walk(root):
+        inside = info.path[len(root) :].strip("/").split("/")
+        if any(part.startswith((".", "_lading")) for part in inside):
+            continue
+        claimed = _claimed_by(info.path)
+        if claimed is not None:
+            claims.setdefault(claimed.name, []).append(info)
+    if not claims:
+        endings = ", ".join(e for n in format_names() for e in get_format(n).extensions)
+        raise SourceNotFound("the folder holds no shard", file=folder, expected=f"files ending in {endings}")
+    if len(claims) > 1:
+        found = ", ".join(f"{len(files)} {name}" for name, files in sorted(claims.items()))
+        raise UnknownFormat("the folder holds shards of several formats", file=folder, found=found,
+                            advice="Name the files of one of them, for example with a glob.")  # fmt: skip
+    [infos] = claims.values()
+    return Listing(_table(ListedShard(i.path, size_bytes=i.size_bytes) for i in infos), folder=root)
+
+
+def _claimed_by(path: str) -> Format | None:
+    for name in format_names():
+        candidate = get_format(name)
+        if path.lower().endswith(candidate.extensions):
+            return candidate
+    return None
+
+
+def _table(shards: Sequence[ListedShard] | Iterator[ListedShard]) -> pa.Table:
+    rows = list(shards)
+    return pa.table(
+        [
+            pa.array([s.path for s in rows], pa.string()),
+            pa.array([s.num_samples for s in rows], pa.int64()),
+            pa.array([s.size_bytes for s in rows], pa.int64()),
+            pa.array([orjson.dumps(dict(s.hashes)).decode() if s.hashes else None for s in rows], pa.string()),
+        ],
+        schema=LISTING_SCHEMA,
+    )

@@ -1,0 +1,83 @@
+"""A compressed file read as the stream that comes out of it.
+
+Offsets count in the unwrapped stream. Reading goes forward; the last `keep_bytes` that went by are kept, so that to
+look a little back (an image before its JSON) costs nothing. A read further back starts again from the beginning:
+correct, counted in `restarts`, and as slow as it sounds.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+
+from lading.codecs import stream_decoder
+from lading.errors import BadReference, LadingError
+from lading.store.protocol import Store
+
+__all__ = ["UnwrappedFile"]
+
+_READ_BYTES = 1 << 20
+
+
+class UnwrappedFile:
+    """Random reads in the unwrapped stream of one file. Peak memory: `keep_bytes` plus the range asked for.
+
+    Attributes:
+        restarts: how often a read went further back than what was kept.
+    """
+
+    def __init__(self, store: Store, path: str, wrap: str, *, keep_bytes: int = 64 << 20) -> None:
+        self._store, self._path, self._wrap, self._keep = store, path, wrap, keep_bytes
+        self._size = store.head(path).size_bytes
+        self._pieces: deque[tuple[int, bytes]] = deque()
+        self._kept = self._end = 0
+        self._stream = self._decode()
+        self.restarts = 0
+
+    def _decode(self) -> Iterator[bytes]:
+        decoder = stream_decoder(self._wrap)
+        try:
+            for at in range(0, self._size, _READ_BYTES):
+                [data] = self._store.get_ranges(self._path, [(at, min(_READ_BYTES, self._size - at))])
+                yield from decoder.feed(data)
+            yield from decoder.finish()
+        except LadingError as error:
+            raise error.at(file=self._path) from None
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Bytes of one range.
+
+        Raises:
+            BadReference: the stream ends before the range does.
+            CorruptShard: the compressed stream is damaged.
+        """
+        if offset < 0 or length < 0:
+            raise BadReference("a range cannot be negative", file=self._path, offset=offset, found=length)
+        if offset < (self._pieces[0][0] if self._pieces else self._end):
+            self.restarts += 1
+            self._pieces.clear()
+            self._kept = self._end = 0
+            self._stream = self._decode()
+        self._forward(offset, offset + length)
+        parts = []
+        for start, piece in self._pieces:
+            if start < offset + length and start + len(piece) > offset:
+                parts.append(piece[max(offset - start, 0) : offset + length - start])
+        return b"".join(parts)
+
+    def _forward(self, offset: int, stop: int) -> None:
+        while self._end < stop:
+            piece = next(self._stream, None)
+            if piece is None:
+                raise BadReference(
+                    "the reference runs past the end of the unwrapped stream",
+                    file=self._path,
+                    offset=offset,
+                    expected=f"{stop - offset} bytes",
+                    found=f"a stream of {self._end} bytes",
+                )
+            self._pieces.append((self._end, piece))
+            self._end += len(piece)
+            self._kept += len(piece)
+            while self._kept > self._keep and self._pieces[0][0] + len(self._pieces[0][1]) <= offset:
+                self._kept -= len(self._pieces.popleft()[1])
