@@ -5,7 +5,7 @@ percent-decoding, as fsspec). Only regular files are files: a pipe, socket, devi
 opened, since opening some of them blocks or does things. Links to files and folders are followed.
 
 A file being written lies under a hidden name in its own folder, a folder being built beside its place
-(`lading.store.local_staging`). Listings leave both out.
+(`lading.store.staging`). Listings leave both out.
 """
 
 from __future__ import annotations
@@ -23,11 +23,19 @@ from contextlib import contextmanager, suppress
 import pyarrow as pa
 
 from lading.errors import CorruptShard, ShortRead, StoreError
-from lading.store.protocol import Buffer, FileInfo, check_inside, store_errors, temporary_name, unfinished
+from lading.store.protocol import (
+    Buffer,
+    FileInfo,
+    check_inside,
+    final_place,
+    native_path,
+    store_errors,
+    temporary_name,
+    unfinished,
+)
 
-__all__ = ["LocalMap", "LocalSink", "LocalStore", "final_place", "native_path"]
+__all__ = ["LocalMap", "LocalSink", "LocalStore"]
 
-_SCHEME = "file://"
 _MAX_BUFFERS = 1024
 """Buffers of one `writev` (IOV_MAX). Linux cuts a call at 2 GiB by itself and says how far it came."""
 _MAX_READ_BYTES = 1 << 30
@@ -40,28 +48,6 @@ _KINDS = {
     stat.S_IFCHR: "a character device",
     stat.S_IFBLK: "a block device",
 }
-
-
-def native_path(path: str) -> str:
-    """A path as the operating system takes it: without `file://`.
-
-    Raises:
-        StoreError: no file can have this name (it holds a NUL, or is no text).
-    """
-    name = path.removeprefix(_SCHEME)
-    try:
-        encoded = os.fsencode(name)
-    except UnicodeEncodeError as error:
-        raise StoreError("the path is no valid text", file=ascii(path)) from error
-    if b"\0" in encoded:
-        raise StoreError("a path cannot hold a NUL", file=ascii(path))
-    return name
-
-
-def final_place(target: str) -> str:
-    """Where a folder of this name is to lie: behind the link, if the name is a link to a folder."""
-    name = native_path(target.rstrip("/"))
-    return os.path.realpath(name) if os.path.islink(name) and os.path.isdir(name) else name
 
 
 class LocalStore:
@@ -183,7 +169,7 @@ class LocalMap:
 
 
 class LocalSink:
-    """A file being written under a hidden name, locked so that `lading.store.local_staging` does not sweep it away.
+    """A file being written under a hidden name, locked so that `lading.store.staging` does not sweep it away.
 
     Attributes:
         path: the final name.
@@ -194,14 +180,13 @@ class LocalSink:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.native_path = temporary_name(native_path(path), ".tmp")
         self._size = 0
+        self._fd = -1
         with store_errors(path):
-            os.makedirs(os.path.dirname(self.native_path) or ".", exist_ok=True)
-            self._fd = os.open(self.native_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-            # Without locks (some network file systems) the file is still written; only sweeping cannot tell.
-            with suppress(OSError):
-                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.makedirs(os.path.dirname(native_path(path)) or ".", exist_ok=True)
+            while self._fd < 0:
+                self.native_path = temporary_name(native_path(path), ".tmp")
+                self._fd = _create_locked(self.native_path)
 
     def write(self, buffers: Sequence[Buffer]) -> None:
         """Append the buffers in order. Raises StoreError, with advice where the disk is full."""
@@ -286,6 +271,18 @@ def _read_in_parts(path: str, fd: int, offset: int, length: int) -> pa.Buffer:
             raise ShortRead("the file became shorter", file=path, offset=offset, expected=length, found=done)
         done += count
     return body
+
+
+def _create_locked(path: str) -> int:
+    """Descriptor of a new, locked file; −1 if a sweep took it for an abandoned one before it was locked."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    # Without locks (some network file systems) the file is still written; nothing is swept there.
+    with suppress(OSError):
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    if os.fstat(fd).st_nlink:
+        return fd
+    os.close(fd)
+    return -1
 
 
 def _write_all(fd: int, views: list[memoryview]) -> None:

@@ -11,6 +11,7 @@ Nothing here starts a thread or a runtime before it is used, so that a process m
 from __future__ import annotations
 
 import errno
+import os
 import re
 import secrets
 from collections.abc import Iterator, Sequence
@@ -31,6 +32,8 @@ __all__ = [
     "Sink",
     "Store",
     "check_inside",
+    "final_place",
+    "native_path",
     "store_errors",
     "temporary_name",
     "unfinished",
@@ -129,7 +132,30 @@ class NativePath(Protocol):
     native_path: str
 
 
+_FILE_SCHEME = "file://"
 _UNFINISHED = re.compile(r"\..*\.lading-[0-9a-f]{16}(\.tmp|\.lock)?", re.DOTALL)
+
+
+def native_path(path: str) -> str:
+    """A path as the operating system takes it: without `file://`.
+
+    Raises:
+        StoreError: no file can have this name (it holds a NUL, or is no text).
+    """
+    name = path.removeprefix(_FILE_SCHEME)
+    try:
+        encoded = os.fsencode(name)
+    except UnicodeEncodeError as error:
+        raise StoreError("the path is no valid text", file=ascii(path)) from error
+    if b"\0" in encoded:
+        raise StoreError("a path cannot hold a NUL", file=ascii(path))
+    return name
+
+
+def final_place(target: str) -> str:
+    """Where a folder of this name is to lie: behind the link, if the name is a link to a folder."""
+    name = native_path(target.rstrip("/"))
+    return os.path.realpath(name) if os.path.islink(name) and os.path.isdir(name) else name
 
 
 def temporary_name(path: str, ending: str = "") -> str:

@@ -10,20 +10,21 @@ from __future__ import annotations
 
 import fcntl
 import os
-import re
+import shutil
 from contextlib import suppress
 from typing import Self
 
-from lading.store.local import LocalStore, final_place
-from lading.store.protocol import store_errors, temporary_name
+from lading.store.protocol import final_place, store_errors, temporary_name, unfinished
 
 __all__ = ["StagedFolder", "stage_folder", "sweep_stale"]
+
+_TOKEN_DIGITS = 16
 
 
 class StagedFolder:
     """A new, empty folder to build in; with `with`, whatever is left of it at the end is deleted.
 
-    `LocalStore().publish(staged.path, target)` gives it its name; what it replaces takes its place here, and goes.
+    `LocalStore().publish(staged.path, target)` gives it its name; what it replaces comes here instead, and is deleted.
 
     Attributes:
         path: where to build.
@@ -33,11 +34,12 @@ class StagedFolder:
         self.path = path
         self._lock = lock
 
-    def close(self) -> None:
+    def release(self) -> None:
         """Delete the folder, if it still has its temporary name, and give the lock back."""
         if self._lock >= 0:
-            LocalStore().delete(self.path)
-            LocalStore().delete(self.path + ".lock")
+            with store_errors(self.path):
+                _delete(self.path)
+                _delete(self.path + ".lock")
             os.close(self._lock)
             self._lock = -1
 
@@ -45,14 +47,14 @@ class StagedFolder:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        self.release()
 
 
 def stage_folder(target: str) -> StagedFolder:
     """A folder beside `target` (behind it, if it is a link to a folder), on the same file system.
 
     Raises:
-        StoreError: the folder cannot be made, or this file system has no locks.
+        StoreError: the folder cannot be made.
     """
     place = final_place(target)
     with store_errors(target):
@@ -68,32 +70,50 @@ def stage_folder(target: str) -> StagedFolder:
 def sweep_stale(target: str) -> list[str]:
     """Delete what dead processes left while they built this file or folder; give the paths that are gone.
 
-    What has a living owner stays. A folder goes before its lock file, so that a sweep that is killed is done again.
+    What has a living owner stays, and what this user may not delete. A folder goes before its lock file, so that a
+    sweep that is killed is done again.
     """
-    folder, name = os.path.split(final_place(target))
-    mark = re.compile(re.escape("." + name) + r"\.lading-[0-9a-f]{16}\.(lock|tmp)")
-    gone: list[str] = []
-    with store_errors(target), suppress(FileNotFoundError):
-        for found in sorted(filter(mark.fullmatch, os.listdir(folder or "."))):
-            path = os.path.join(folder, found)
-            lock = _lock(path, create=False)
-            if lock is not None:
-                gone += _sweep(path)
-                os.close(lock)
+    place = final_place(target)
+    folder = os.path.dirname(place)
+    stem = os.path.basename(temporary_name(place))[:-_TOKEN_DIGITS]
+    with store_errors(target):
+        names = sorted(os.listdir(folder or ".")) if os.path.isdir(folder or ".") else []
+        gone = []
+        for name in names:
+            if name.startswith(stem) and unfinished(name) and name.endswith((".lock", ".tmp")):
+                with suppress(PermissionError):
+                    gone += _sweep(os.path.join(folder, name))
     return gone
 
 
 def _sweep(path: str) -> list[str]:
-    """Delete one thing without an owner, whose lock file or self this is."""
+    """Delete one file, or one folder and its lock file, unless it has an owner."""
+    lock = _lock(path, create=False)
+    if lock is None:
+        return []
     built = path.removesuffix(".lock")
-    there = built != path and os.path.lexists(built)
-    LocalStore().delete(built)
-    LocalStore().delete(path)
-    return [built] if there or built == path else []
+    try:
+        there = os.path.lexists(built)
+        _delete(built)
+        _delete(path)
+    finally:
+        os.close(lock)
+    return [built] if there else []
+
+
+def _delete(path: str) -> None:
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path)
+    else:
+        with suppress(FileNotFoundError):
+            os.unlink(path)
 
 
 def _lock(path: str, *, create: bool) -> int | None:
-    """The locked file's descriptor; None if somebody else has the lock, or deletes the file meanwhile."""
+    """The locked file's descriptor; None if somebody else has the lock, or deletes the file meanwhile.
+
+    Where there are no locks (some network file systems), building goes on without, and nothing is swept.
+    """
     try:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0), 0o666)
     except FileNotFoundError:
@@ -106,7 +126,7 @@ def _lock(path: str, *, create: bool) -> int | None:
     except BlockingIOError:
         pass
     except OSError:
-        os.close(fd)
-        raise
+        if create:
+            return fd
     os.close(fd)
     return None
