@@ -14,11 +14,12 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 
 from lading.errors import MissingExtra, ShortRead, StoreError, UsageError
-from lading.store.protocol import Buffer, FileInfo, store_errors, temporary_name, unfinished
+from lading.store.protocol import Buffer, FileInfo, check_inside, store_errors, temporary_name, unfinished
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -31,6 +32,8 @@ _ATOMIC = frozenset(("s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "os
 """Schemes whose uploads show nothing before they are complete."""
 _PART_BYTES = 8 << 20
 """Largest piece handed to a backend at once: it may hold a copy of a whole piece."""
+_UNCHECKED_BYTES = 64 << 20
+"""A longer range is compared with the file's size first: some backends set its memory aside whatever the file holds."""
 _VERSION_KEYS = ("ETag", "etag", "generation", "mtime", "LastModified", "last_modified", "updated", "created")
 _MANIFEST = "_lading/manifest.json"
 _GLOB = re.compile(r"[*?\[]")
@@ -112,6 +115,8 @@ class FsspecStore:
             if offset < 0 or length < 0:
                 # To fsspec, an offset below zero counts from the end.
                 raise ShortRead("no range of a file", file=path, offset=offset, found=f"{length} bytes")
+        if any(length > _UNCHECKED_BYTES for _, length in wanted):
+            check_inside(path, wanted, self.head(path).size_bytes)
         starts, stops = [offset for offset, _ in wanted], [offset + length for offset, length in wanted]
         with _errors(path):
             answers = iter(fs.cat_ranges([path] * len(wanted), starts, stops, on_error="raise") if wanted else ())
@@ -283,9 +288,11 @@ def _stripped(fs: FileSystem, path: str) -> str:
 
 
 def _info(path: str, found: dict[str, Any]) -> FileInfo:
-    version = next((str(found[key]) for key in _VERSION_KEYS if found.get(key)), "")
+    version = next((found[key] for key in _VERSION_KEYS if found.get(key)), "")
+    if isinstance(version, datetime):
+        version = version.timestamp()  # a backend may give a time as such here and as seconds there
     odd = found.get("type") == "other" and not found.get("islink")
-    return FileInfo(path, -1 if odd or found.get("size") is None else int(found["size"]), version)
+    return FileInfo(path, -1 if odd or found.get("size") is None else int(found["size"]), str(version))
 
 
 def _check_size(info: FileInfo, written: int) -> None:

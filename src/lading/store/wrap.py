@@ -11,7 +11,7 @@ from threading import Lock
 from typing import TypeVar
 
 from lading.errors import NotFound, ShortRead, StoreError
-from lading.store.protocol import Buffer, FileInfo, Mapper, NativePath, Sink, Store, check_inside
+from lading.store.protocol import Buffer, FileInfo, Mapper, NativePath, Sink, Store
 
 __all__ = ["CheckedStore", "CountingStore", "RetryingStore", "WrappedStore"]
 
@@ -205,25 +205,24 @@ class RetryingStore(WrappedStore):
     def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[Buffer]:
         """As the store inside, tried again; not if a range lies outside the file, which no waiting mends."""
 
-        def ask() -> list[Buffer]:
-            try:
-                return self.inner.get_ranges(path, ranges)
-            except ShortRead:
-                check_inside(path, ranges, self.inner.head(path).size_bytes)
-                raise
+        def worth(error: StoreError) -> bool:
+            if isinstance(error, ShortRead):
+                size = self.inner.head(path).size_bytes
+                return all(offset >= 0 and 0 <= length <= size - offset for offset, length in ranges)
+            return _transient(error)
 
-        return self._retry(ask)
+        return self._retry(lambda: self.inner.get_ranges(path, ranges), worth)
 
     def delete(self, path: str) -> None:
         """As the store inside, tried again."""
         self._retry(lambda: self.inner.delete(path))
 
-    def _retry(self, call: Callable[[], _T]) -> _T:
+    def _retry(self, call: Callable[[], _T], worth: Callable[[StoreError], bool] | None = None) -> _T:
         for attempt in range(1, self._attempts):
             try:
                 return call()
             except StoreError as error:
-                if not _transient(error):
+                if not (worth or _transient)(error):
                     raise
             self._sleep(self._backoff_s * 2 ** (attempt - 1) * random.uniform(0.5, 1))  # noqa: S311 - spreads load only
         return call()
@@ -239,6 +238,6 @@ def _transient(error: StoreError) -> bool:
         return status in _TRANSIENT_STATUS
     if error.errno is not None:
         return error.errno in _TRANSIENT
-    if isinstance(error, ShortRead) or isinstance(cause, (TimeoutError, ConnectionError)):
+    if isinstance(cause, (TimeoutError, ConnectionError)):
         return True
     return any(part in type(cause).__name__ for part in _TRANSIENT_NAMES)

@@ -1,1 +1,11 @@
-"""A kit for those who add formats and stores."""
+"""A kit for those who add formats and stores. Needs pytest; `lading.testing.strategies` needs Hypothesis."""
+
+import pytest
+
+# So that a failing assertion of the kit shows its values; it must be said before the modules are loaded.
+pytest.register_assert_rewrite("lading.testing.store", "lading.testing.format")
+
+from lading.store.wrap import CountingStore  # noqa: E402 - see above
+from lading.testing.store import StoreTests  # noqa: E402 - see above
+
+__all__ = ["CountingStore", "StoreTests"]
