@@ -41,7 +41,7 @@ def _by_lading(source: str, target: str) -> Way:
         format_ = "parquet" if target == "parquet" else "webdataset"
 
         def work() -> Done:
-            lading.convert(paths, os.path.join(place.out, "new"), format=format_, workers=1)
+            lading.convert(paths, os.path.join(place.out, "new"), format=format_)
             return done
 
         return work

@@ -15,11 +15,11 @@ import lading
 _ROOT = Path(lading.__file__).parent
 
 LAYERS = (
-    "errors units ref views ranges hashing digest features interleaved align manifest jsontext",
+    "errors units jsontext ref views ranges hashing features rows interleaved align canonical digest manifest",
     "image codecs tar",
     "store",
     "formats",
-    "fetch source index_cache",
+    "commit fetch index_cache manifest_files source",
     "layouts",
     "dataset writer",
     "jobs testing",
@@ -33,6 +33,7 @@ SHARED = {
     "store": {"protocol"},
     "formats": {"protocol", "registry"},
     "layouts": {"protocol", "options"},
+    "jobs": {"plan", "digest"},
 }
 """Files of a folder that the others in it may import."""
 
@@ -70,12 +71,18 @@ def _room(module: str) -> str:
     return module.split(".")[1] if "." in module else "__init__"
 
 
+def _family(file: str) -> str:
+    """Files that are one thing in parts: `webdataset.py` and `_webdataset_scan.py`, `mint.py` and `mint_write.py`."""
+    return file.strip("_").split("_", maxsplit=1)[0]
+
+
 def _may_import(module: str, target: str) -> bool:
     room, other = _room(module), _room(target)
     if room == other:
         file, other_file = module.rpartition(".")[2], target.rpartition(".")[2]
-        one_family = file.split("_")[0] == other_file.split("_")[0]  # mint.py and mint_write.py
-        return one_family or file in {room, *DOORS.get(room, ())} or other_file in SHARED.get(room, ())
+        if _family(file) == _family(other_file):
+            return True
+        return file in {room, *DOORS.get(room, ())} or other_file in SHARED.get(room, ())
     both_ground = _LAYER[room] == _LAYER[other] == 0
     return other not in BESIDE and (both_ground or _LAYER[other] < _LAYER[room])
 

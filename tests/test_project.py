@@ -105,6 +105,14 @@ def test_dependencies_are_used_and_extras_gathered() -> None:
     assert extras["all"] == [f"lading[{name}]" for name in sorted(extras.keys() - {"all", "dev", "interop"})]
 
 
+def test_every_waiver_of_a_rule_says_why() -> None:
+    waiver = re.compile(r"# (?:noqa|type: ignore)\b.*")
+    reason = re.compile(r"# noqa: [A-Z0-9, ]+ - \S.*|# type: ignore\[[\w-]+\] # \S.*")
+    lines = [(path, line) for path in _ROOT.glob("src/**/*.py") for line in path.read_text().splitlines()]
+    found = [(path.name, match[0]) for path, line in lines if (match := waiver.search(line))]
+    assert [where for where in found if not reason.fullmatch(where[1])] == []
+
+
 def test_the_small_dataset_travels_with_the_package() -> None:
     folder = resources.files("lading.data")
     assert "Apache License 2.0" in (folder / "NOTICE.md").read_text()
