@@ -1,0 +1,362 @@
+"""The canonical form of values: what a content digest is taken of. A batch at once, by Arrow and numpy.
+
+**The definition.** The form of a value begins with a tag of one byte, and says where it ends:
+
+    null       nothing: a field that is null is left out, so absent equals null; `n` as an item of a list
+    bool       `T`, `F`
+    int        `i`, int64 little-endian, whatever its width was; beyond int64 `I`, then its decimal text as bytes
+    float      `f`, binary64 little-endian after exact widening; one NaN; −0.0 differs from 0.0
+    bytes      `s`, length (1 byte), bytes; if longer than 64: `h`, their xxh3-128. Strings are their UTF-8 bytes
+    list       `l`, count (8 bytes), items
+    struct     `{`, for each field that is not null its name (as bytes) and its value, sorted by the name's bytes, `}`
+    array      `a`, dtype (numpy's name, as bytes), shape (a list of ints), values (C order, little-endian, as bytes)
+    decimal    `d`, its text as bytes; trailing zeros count
+    time       a letter, a unit and an int64: `D` date, `t` date and time, `z` the same in a known time zone (the
+               instant; the zone's name does not show), `o` time of day, `u` duration; the coarsest unit that is exact:
+               `d` days (dates only), `s` seconds, `m` milli-, `u` micro-, `n` nanoseconds
+    JSON       the value that the text means: objects are structs, lists lists; a text that is no JSON is bytes; what is
+               nested deeper than 100 levels is `j` and its canonical text as bytes
+
+So how a value is stored (dictionary, large, view, fixed size, chunks, a list or its JSON text) does not show. Long
+values stand as their hash, so that payloads are hashed where they lie and are not copied. Media are their stored bytes,
+never pixels; a map is a list of structs of `key` and `value`.
+
+xxh3 finds accidents, not forgeries.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import xxhash
+from numpy.typing import NDArray
+
+from lading import jsontext
+from lading.errors import DataError, LadingError, Unrepresentable, UsageError
+from lading.features import Feature, Json, feature_of
+from lading.features import Sequence as ListOf
+from lading.ref import is_ref
+from lading.views import byte_lengths, slices, take
+
+__all__ = ["FORM", "column_forms", "field_forms", "hash_forms", "joined", "list_forms", "present", "struct_forms"]
+
+FORM = pa.large_binary()
+"""Arrow type of a column of forms; null where the value is null."""
+
+_SHORT = 64
+_DEEP = 100
+_EMPTY = pa.scalar(b"", FORM)
+_hash: Callable[[Any], bytes] = xxhash.xxh3_128_digest
+
+
+def hash_forms(forms: pa.Array) -> NDArray[np.uint8]:
+    """xxh3-128 of each form: shape (rows, 16), big-endian."""
+    return np.frombuffer(b"".join(map(_hash, forms.to_pylist())), np.uint8).reshape(-1, 16)
+
+
+def field_forms(columns: Iterable[tuple[pa.Field, pa.Array | pa.ChunkedArray]]) -> dict[str, pa.Array]:
+    """Forms of columns by name, names in order.
+
+    Raises:
+        UsageError: a column holds references.
+        Unrepresentable: a column's type has no canonical form. Both name the column.
+    """
+    forms = {}
+    for field, column in sorted(columns, key=lambda item: item[0].name.encode()):
+        try:
+            forms[field.name] = column_forms(column, feature_of(field))
+        except LadingError as error:
+            raise error.at(column=field.name) from None
+    return forms
+
+
+def column_forms(column: pa.Array | pa.ChunkedArray, feature: Feature) -> pa.Array:
+    """Forms of a column's values, one array. Raises as `field_forms`."""
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    return pa.concat_arrays([_forms(chunk, feature) for chunk in chunks] or [pa.array([], FORM)])
+
+
+def struct_forms(forms: Mapping[str, pa.Array], count: int) -> pa.Array:
+    """Forms of structs, one a row, of the forms of their fields, which stand in the order of names."""
+    named = [joined(pa.scalar(_bytes_form(name.encode()), FORM), form) for name, form in forms.items()]
+    if not named:
+        return pa.array([b"{}"] * count, FORM)
+    return pc.binary_join_element_wise(
+        pa.scalar(b"{", FORM), *named, pa.scalar(b"}", FORM), _EMPTY, null_handling="replace", null_replacement=b""
+    )
+
+
+def joined(*parts: Any) -> pa.Array:
+    """Forms put together row by row; null where one of them is."""
+    return pc.binary_join_element_wise(*parts, _EMPTY)
+
+
+def _bytes_form(value: bytes | memoryview) -> bytes:
+    return b"s" + bytes((len(value),)) + value if len(value) <= _SHORT else b"h" + _hash(value)
+
+
+def _forms(column: pa.Array, feature: Feature) -> pa.Array:
+    if pa.types.is_dictionary(column.type):
+        return _forms(column.dictionary, feature).take(column.indices)
+    if is_ref(column.type):
+        raise UsageError("a digest needs the bytes; this column holds references", advice="Materialise it first.")
+    if isinstance(column.type, pa.FixedShapeTensorType):
+        return _of_tensor(column)
+    if isinstance(column.type, pa.BaseExtensionType):
+        return _forms(column.storage, feature)
+    if pa.types.is_run_end_encoded(column.type):
+        column = pc.run_end_decode(column)
+    if pa.types.is_nested(column.type):
+        return _of_nested(column, feature)
+    if not _is_bytes(column.type):
+        return _of_scalar(column)
+    return _of_json(column) if isinstance(feature, Json) else _of_bytes(column)
+
+
+def present(column: pa.Array) -> NDArray[np.bool_]:
+    """Whether a row has a value."""
+    return np.asarray(column.is_valid().to_numpy(zero_copy_only=False), np.bool_)
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    types = pa.types
+    plain = (types.is_binary, types.is_large_binary, types.is_string, types.is_large_string, types.is_fixed_size_binary)
+    return any(test(kind) for test in (*plain, types.is_binary_view, types.is_string_view))
+
+
+def _of_bytes(column: pa.Array) -> pa.Array:
+    if pa.types.is_fixed_size_binary(column.type):
+        column = column.cast(FORM)
+    sizes = byte_lengths(column)
+    if not len(sizes) or sizes.max() <= _SHORT:
+        return _of_short(column, sizes)
+    valid = present(column)
+    short, long = np.flatnonzero(valid & (sizes <= _SHORT)), np.flatnonzero(sizes > _SHORT)
+    digests = np.frombuffer(b"".join(map(_hash, _only(column, long))), np.uint8).reshape(-1, 16)
+    forms = [(long, _fixed(b"h", digests))]
+    if len(short):
+        forms.append((short, _of_short(_taken(column, short), sizes[short])))
+    return _scattered(len(column), forms)
+
+
+def _only(column: pa.Array, rows: NDArray[np.int64]) -> list[memoryview | None]:
+    values = slices(column)
+    return [values[row] for row in rows.tolist()]
+
+
+def _taken(column: pa.Array, rows: NDArray[np.int64]) -> pa.Array:
+    is_view = pa.types.is_binary_view(column.type) or pa.types.is_string_view(column.type)
+    return take(column, rows) if is_view else column.take(pa.array(rows))
+
+
+def _of_short(column: pa.Array, sizes: NDArray[np.int64]) -> pa.Array:
+    plain = column if pa.types.is_large_binary(column.type) else column.cast(FORM)
+    return joined(pa.scalar(b"s", FORM), _fixed(b"", sizes.astype(np.uint8).reshape(-1, 1)), plain)
+
+
+def _scattered(count: int, parts: Sequence[tuple[NDArray[np.int64], pa.Array]]) -> pa.Array:
+    """One column of parts that know their rows; null elsewhere."""
+    at = np.full(count, -1, np.int64)
+    done = 0
+    for rows, part in parts:
+        at[rows] = np.arange(done, done + len(part))
+        done += len(part)
+    return pa.concat_arrays([part for _, part in parts]).take(pa.array(at, mask=at < 0))
+
+
+def _fixed(tag: bytes, values: NDArray[Any], like: pa.Array | None = None) -> pa.Array:
+    """Forms of one length: the tag and the bytes of a row; null where `like` is."""
+    width = values.dtype.itemsize * math.prod(values.shape[1:])
+    raw = np.ascontiguousarray(values).view(np.uint8).reshape(len(values), width)
+    form = np.empty((len(raw), len(tag) + raw.shape[1]), np.uint8)
+    form[:, : len(tag)] = np.frombuffer(tag, np.uint8)
+    form[:, len(tag) :] = raw
+    ends = np.arange(len(raw) + 1, dtype=np.int64) * form.shape[1]
+    return _over(form, ends, like)
+
+
+def _over(data: Any, ends: NDArray[np.int64], like: pa.Array | None) -> pa.Array:
+    """A large_binary column over bytes that are there already."""
+    valid = None
+    if like is not None and like.null_count:
+        valid = pa.py_buffer(np.packbits(present(like), bitorder="little"))
+    return pa.Array.from_buffers(FORM, len(ends) - 1, [valid, pa.py_buffer(ends), pa.py_buffer(data)])
+
+
+def _of_scalar(column: pa.Array) -> pa.Array:
+    kind, types = column.type, pa.types
+    if types.is_null(kind):
+        return pa.nulls(len(column), FORM)
+    if types.is_boolean(kind):
+        truth = np.asarray(pc.fill_null(column, fill_value=False).to_numpy(zero_copy_only=False), np.bool_)
+        return _fixed(b"", np.where(truth, ord("T"), ord("F")).astype(np.uint8), column)
+    if types.is_floating(kind):
+        wide = np.array(_numbers(column), "<f8")
+        wide.view("<u8")[np.isnan(wide)] = 0x7FF8 << 48
+        return _fixed(b"f", wide, column)
+    if types.is_decimal(kind):
+        return joined(pa.scalar(b"d", FORM), _of_bytes(column.cast(pa.large_string())))
+    if types.is_integer(kind):
+        return _of_integers(column)
+    if types.is_temporal(kind) and not types.is_interval(kind):
+        return _of_time(column)
+    raise Unrepresentable("values of this type have no digest", found=str(kind))
+
+
+def _numbers(column: pa.Array) -> NDArray[Any]:
+    """A primitive column as numpy; anything where it is null."""
+    buffer, width = column.buffers()[1], column.type.bit_width // 8
+    kind = np.dtype(f"<i{width}" if pa.types.is_temporal(column.type) else column.type.to_pandas_dtype())
+    if not len(column):
+        return np.zeros(0, kind)
+    return np.frombuffer(buffer, kind, len(column), column.offset * width)
+
+
+def _of_integers(column: pa.Array) -> pa.Array:
+    values = _numbers(column)
+    forms = _fixed(b"i", values.astype("<i8"), column)
+    if not pa.types.is_uint64(column.type):
+        return forms
+    valid = present(column)
+    huge = np.flatnonzero((values > np.iinfo(np.int64).max) & valid)
+    if not len(huge):
+        return forms
+    rest = np.flatnonzero((values <= np.iinfo(np.int64).max) & valid)
+    texts = pa.array([_scalar_form(value) for value in values[huge].tolist()], FORM)
+    return _scattered(len(column), [(huge, texts), (rest, forms.take(pa.array(rest)))])
+
+
+_COARSER = {"ns": ("us", 1000), "us": ("ms", 1000), "ms": ("s", 1000), "s": ("d", 86_400)}
+_TIME = np.dtype([("unit", "u1"), ("value", "<i8")])
+
+
+def _of_time(column: pa.Array) -> pa.Array:
+    kind, types = column.type, pa.types
+    tag = b"D" if types.is_date(kind) else b"o" if types.is_time(kind) else b"u" if types.is_duration(kind) else b"t"
+    if types.is_timestamp(kind) and kind.tz is not None:
+        tag = b"z"
+    unit = {pa.date32(): "d", pa.date64(): "ms"}.get(kind) or kind.unit
+    form = np.empty(len(column), _TIME)
+    form["value"] = _numbers(
+        column.view(pa.int32() if kind in (pa.date32(), pa.time32("s"), pa.time32("ms")) else pa.int64())
+    )
+    form["unit"] = ord(unit[0])
+    while unit != ("d" if tag == b"D" else "s"):
+        coarser, factor = _COARSER[unit]
+        exact = (form["unit"] == ord(unit[0])) & (form["value"] % factor == 0)
+        form["value"][exact] //= factor
+        form["unit"][exact] = ord(coarser[0])
+        unit = coarser
+    return _fixed(tag, form, column)
+
+
+def _of_tensor(column: pa.Array) -> pa.Array:
+    kind = column.type
+    dtype = np.dtype(kind.value_type.to_pandas_dtype())
+    stored = column.storage
+    width = stored.type.list_size
+    values = _numbers(stored.values)[stored.offset * width : (stored.offset + len(stored)) * width]
+    raw = values.astype(dtype.newbyteorder("<"), copy=False)
+    whole = _over(raw, np.arange(len(column) + 1, dtype=np.int64) * width * dtype.itemsize, column)
+    head = b"a" + _bytes_form(dtype.name.encode()) + _scalar_form(list(kind.shape))
+    return joined(pa.scalar(head, FORM), _of_bytes(whole))
+
+
+def _of_nested(column: pa.Array, feature: Feature) -> pa.Array:
+    if pa.types.is_struct(column.type):
+        forms = field_forms(zip(column.type, column.flatten(), strict=True))
+        return pc.if_else(column.is_valid(), struct_forms(forms, len(column)), pa.scalar(None, FORM))
+    values, bounds = _list_parts(column)
+    item = feature.feature if isinstance(feature, ListOf) else feature_of(pa.field("item", values.type))
+    return list_forms(_forms(values, item), bounds, column)
+
+
+def _list_parts(column: pa.Array) -> tuple[pa.Array, NDArray[np.int64]]:
+    """All items of the rows, and where those of each row begin."""
+    # No casts among the kinds of list: pyarrow 26 makes offsets that go backwards of list views.
+    types, kind = pa.types, column.type
+    if types.is_fixed_size_list(kind):
+        width = kind.list_size
+        bounds = np.arange(len(column) + 1, dtype=np.int64) * width
+        return column.values[column.offset * width : (column.offset + len(column)) * width], bounds
+    if types.is_list_view(kind) or types.is_large_list_view(kind):
+        sizes = np.where(present(column), column.sizes.to_numpy(), 0)
+        return column.flatten(), np.concatenate([[0], np.cumsum(sizes)])
+    if not (types.is_list(kind) or types.is_large_list(kind) or types.is_map(kind)):
+        raise Unrepresentable("values of this type have no digest", found=str(kind))
+    bounds = np.asarray(column.offsets.to_numpy(), np.int64)
+    values = column.values
+    if types.is_map(kind):
+        values = pa.StructArray.from_arrays([column.keys, column.items], ["key", "value"])
+    return values[bounds[0] : bounds[-1]], bounds - bounds[0]
+
+
+def list_forms(items: pa.Array, bounds: NDArray[np.int64], like: pa.Array | None = None) -> pa.Array:
+    """Forms of lists: list i of the items with forms `[bounds[i], bounds[i + 1])`; null where `like` is.
+
+    The forms of a list's items lie one after another already, so they are not copied but to put the count before them.
+    """
+    forms = pc.fill_null(items, b"n")
+    ends, data = np.zeros(1, np.int64), pa.py_buffer(b"")
+    if len(forms):
+        _, raw_ends, data = forms.buffers()
+        ends = np.frombuffer(raw_ends, np.int64)[forms.offset : forms.offset + len(forms) + 1]
+    return joined(_fixed(b"l", np.diff(bounds).astype("<i8")), _over(data, ends[bounds], like))
+
+
+def _of_json(column: pa.Array) -> pa.Array:
+    return pa.array([None if text is None else _json_form(text) for text in slices(column)], FORM)
+
+
+def _json_form(text: memoryview) -> bytes | None:
+    try:
+        value = jsontext.loads(text)
+    except DataError:
+        return _bytes_form(text)
+    return None if value is None else _scalar_form(value)
+
+
+def _scalar_form(value: Any, depth: int = 0) -> bytes:
+    """The form of one value that came out of JSON."""
+    return _JSON_FORMS[type(value)](value, depth)
+
+
+def _int_form(value: int, _depth: int) -> bytes:
+    if -(1 << 63) <= value < 1 << 63:
+        return b"i" + value.to_bytes(8, "little", signed=True)
+    return b"I" + _bytes_form(b"%d" % value)
+
+
+def _float_form(value: float, _depth: int) -> bytes:
+    return b"f" + (_NAN if math.isnan(value) else struct.pack("<d", value))
+
+
+def _list_form(value: list[Any], depth: int) -> bytes:
+    if depth == _DEEP:
+        return b"j" + _bytes_form(jsontext.canonical(value).encode())
+    return b"l" + len(value).to_bytes(8, "little") + b"".join(_scalar_form(item, depth + 1) for item in value)
+
+
+def _object_form(value: dict[str, Any], depth: int) -> bytes:
+    if depth == _DEEP:
+        return b"j" + _bytes_form(jsontext.canonical(value).encode())
+    named = sorted((key.encode("utf-8", "surrogatepass"), item) for key, item in value.items() if item is not None)
+    return b"{" + b"".join(_bytes_form(key) + _scalar_form(item, depth + 1) for key, item in named) + b"}"
+
+
+_NAN = struct.pack("<Q", 0x7FF8 << 48)
+_JSON_FORMS: dict[type, Callable[[Any, int], bytes]] = {
+    type(None): lambda _, __: b"n",
+    bool: lambda value, _: b"T" if value else b"F",
+    str: lambda value, _: _bytes_form(value.encode("utf-8", "surrogatepass")),
+    int: _int_form,
+    float: _float_form,
+    list: _list_form,
+    dict: _object_form,
+}

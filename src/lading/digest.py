@@ -1,0 +1,177 @@
+"""The content digest: what samples hold, whatever format, shard or batch they lie in.
+
+A sample's digest is xxh3-128 (16 bytes, big-endian) over the canonical form (`lading.canonical`) of the struct of its
+fields; `__key__` is one of them. An interleaved sample's is taken of its items (`interleaved_digests`).
+
+A dataset has two: `ordered` is xxh3-128 over the sample digests in order; `unordered` is their sum modulo 2¹²⁸, which
+any number of processes can add up. Bounds of shards and batches do not show in either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from itertools import pairwise
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import xxhash
+from numpy.typing import NDArray
+
+from lading.canonical import column_forms, field_forms, hash_forms, joined, list_forms, present, struct_forms
+from lading.errors import DataError, UsageError
+from lading.features import Text
+from lading.interleaved import sample_starts, split_rows
+
+__all__ = ["DatasetDigest", "interleaved_digests", "sample_digests"]
+
+_SLICE_ROWS = 1 << 16
+
+
+def sample_digests(rows: pa.Table | pa.RecordBatch, *, exclude: Collection[str] = ()) -> NDArray[np.uint8]:
+    """Digests of rows, each a sample: shape (rows, 16). Takes memory for the short values of 65,536 rows.
+
+    Args:
+        rows: with their bytes: references must be materialised before.
+        exclude: columns that are no content.
+
+    Raises:
+        UsageError: a column holds references.
+        Unrepresentable: a column's type has no canonical form; names it.
+    """
+    table = _table(rows)
+    parts = [np.zeros((0, 16), np.uint8)]
+    for at in range(0, table.num_rows, _SLICE_ROWS):
+        some = table.slice(at, _SLICE_ROWS)
+        columns = [(f, c) for f, c in zip(some.schema, some.columns, strict=True) if f.name not in exclude]
+        parts.append(hash_forms(struct_forms(field_forms(columns), some.num_rows)))
+    return np.concatenate(parts)
+
+
+_NOT_CONTENT = ("sample_id", "source_ref", "materialize_error")
+_ITEM_KEYS = ("position", "modality", "content_type")
+
+
+def interleaved_digests(rows: pa.Table | pa.RecordBatch) -> NDArray[np.uint8]:
+    """Digests of the samples that items make up: shape (samples, 16), in order of the runs of one `sample_id`.
+
+    The form is that of `sample_id`, of the list of metadata rows (their values: all columns but position, modality and
+    content type, which readers make up), and of the list of the other rows as structs of all their columns. Rows are
+    taken by position, text before others, else as they come, since a tar has no other order. `source_ref` and
+    `materialize_error` say where bytes lie, not what they are. Rows that carry nothing are left out, since a tar cannot
+    tell them from none: a metadata row without a value, and a text row without text or value (a gap).
+
+    Args:
+        rows: whole samples, materialised. Takes memory for the short values of some 65,536 rows.
+
+    Raises:
+        DataError: a `sample_id` is null.
+        UsageError, Unrepresentable: as `sample_digests`.
+    """
+    table = _table(rows)
+    starts = sample_starts(table["sample_id"])
+    bounds = split_rows(starts, np.ones(table.num_rows, np.int64), max_bytes=_SLICE_ROWS)
+    parts = [_of_items(table.slice(first, last - first)) for first, last in pairwise(bounds.tolist())]
+    return np.concatenate([np.zeros((0, 16), np.uint8), *parts])
+
+
+def _of_items(table: pa.Table) -> NDArray[np.uint8]:
+    starts = sample_starts(table["sample_id"])
+    sample = np.repeat(np.arange(len(starts)), np.diff(starts, append=table.num_rows))
+    columns = zip(table.schema, table.columns, strict=True)
+    forms = field_forms([(field, column) for field, column in columns if field.name not in _NOT_CONTENT])
+    values = {name: form for name, form in forms.items() if name not in _ITEM_KEYS}
+    carries = np.zeros(table.num_rows, np.bool_)
+    for form in values.values():
+        carries |= present(form)
+    modality = np.asarray(table["modality"].cast(pa.large_string()).to_numpy())
+    metadata, text = modality == "metadata", modality == "text"
+    position = np.asarray(pc.fill_null(table["position"], 0).to_numpy(), np.int64)
+    order = np.lexsort((~text, position, ~metadata, sample))
+    order = order[(carries | ~(metadata | text))[order]]
+    rows = pc.if_else(pa.array(metadata), struct_forms(values, len(sample)), struct_forms(forms, len(sample)))
+    # Of each sample the metadata rows come first: two lists that lie one after the other.
+    counts = np.bincount(sample[order] * 2 + ~metadata[order], minlength=2 * len(starts))
+    lists = list_forms(rows.take(pa.array(order)), np.concatenate([[0], np.cumsum(counts)]))
+    ids = column_forms(table["sample_id"], Text()).take(pa.array(starts))
+    return hash_forms(joined(ids, lists[::2], lists[1::2]))
+
+
+def _table(rows: pa.Table | pa.RecordBatch) -> pa.Table:
+    return pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
+
+
+class DatasetDigest:
+    """The digest of a dataset, made of its samples' digests as they come.
+
+    A digest that was merged, or read from JSON, knows its parts' sum, but not their order: `merge` drops `ordered`.
+    """
+
+    __slots__ = ("_ordered", "_sum", "count")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._sum = 0
+        self._ordered: xxhash.xxh3_128 | str | None = xxhash.xxh3_128()
+
+    def update(self, digests: NDArray[np.uint8]) -> None:
+        """Add samples, in order: their digests, shape (samples, 16).
+
+        Raises:
+            UsageError: this digest was read from JSON, so nothing can follow in order.
+        """
+        if isinstance(self._ordered, str):
+            raise UsageError("a digest that was read cannot go on", advice="Merge it with another one instead.")
+        if self._ordered is not None:
+            self._ordered.update(np.ascontiguousarray(digests).data)
+        words = np.ascontiguousarray(digests).view(">u4").astype(np.uint64).sum(axis=0).tolist()
+        self._add(sum(word << shift for word, shift in zip(words, (96, 64, 32, 0), strict=True)), len(digests))
+
+    def _add(self, total: int, count: int) -> None:
+        self._sum = (self._sum + total) % (1 << 128)
+        self.count += count
+
+    @property
+    def ordered(self) -> str | None:
+        """32 hex digits: the samples in their order; None where that is not known."""
+        return self._ordered if isinstance(self._ordered, str | None) else self._ordered.hexdigest()
+
+    @property
+    def unordered(self) -> str:
+        """32 hex digits: the samples in whatever order."""
+        return f"{self._sum:032x}"
+
+    def merge(self, other: DatasetDigest) -> Self:
+        """Add the samples of another digest, in no order."""
+        self._ordered = None
+        self._add(other._sum, other.count)
+        return self
+
+    def to_json(self) -> dict[str, Any]:
+        """The digest as JSON-able values: `ordered`, `unordered`, `count`."""
+        return {"ordered": self.ordered, "unordered": self.unordered, "count": self.count}
+
+    @classmethod
+    def from_json(cls, told: Mapping[str, Any]) -> Self:
+        """The digest that `to_json` gave.
+
+        Raises:
+            DataError: it is none.
+        """
+        digest = cls()
+        try:
+            digest._add(int(told["unordered"], 16), int(told["count"]))
+            digest._ordered = None if told["ordered"] is None else f"{int(told['ordered'], 16):032x}"
+        except (KeyError, TypeError, ValueError):
+            raise DataError("not a dataset digest", found=repr(told)[:100]) from None
+        return digest
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, DatasetDigest) and self.to_json() == other.to_json()
+
+    def __hash__(self) -> int:
+        return hash((self.count, self._sum))
+
+    def __repr__(self) -> str:
+        return f"DatasetDigest(ordered={self.ordered}, unordered={self.unordered}, count={self.count})"

@@ -1,0 +1,314 @@
+"""Digests of samples, of interleaved samples and of datasets."""
+
+import datetime as dt
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import xxhash
+
+from lading.digest import DatasetDigest, interleaved_digests, sample_digests
+from lading.errors import DataError, Unrepresentable, UsageError
+from lading.features import Json, with_feature
+from lading.interleaved import INTERLEAVED_SCHEMA
+from lading.ref import make_refs
+from lading.views import from_ranges
+
+
+def test_the_form_of_one_sample() -> None:
+    table = pa.table({"b": pa.array([7], pa.uint8()), "a": [None], "é": ["x" * 65], "c": [[1.5, None]]})
+    form = b"{s\x01bi\x07" + bytes(7) + b"s\x01cl\x02" + bytes(7) + b"f" + np.float64(1.5).tobytes() + b"n"
+    form += b"s\x02\xc3\xa9h" + xxhash.xxh3_128(b"x" * 65).digest() + b"}"
+    assert sample_digests(table).tobytes() == xxhash.xxh3_128(form).digest()
+    assert sample_digests(table.to_batches()[0]).tobytes() == xxhash.xxh3_128(form).digest()
+
+
+def test_nothing_at_all() -> None:
+    assert sample_digests(pa.table({"a": pa.array([], pa.string())})).shape == (0, 16)
+    assert sample_digests(pa.table({"a": [None]})).tobytes() == xxhash.xxh3_128(b"{}").digest()
+    assert sample_digests(pa.table({"a": [1]}), exclude=["a"]).tobytes() == xxhash.xxh3_128(b"{}").digest()
+
+
+def _digest(value: Any, kind: pa.DataType | None = None) -> bytes:
+    return sample_digests(pa.table({"x": pa.array([value], kind)})).tobytes()
+
+
+DIFFERENT = [
+    (None, None),
+    (0, pa.int8()),
+    (1, pa.int8()),
+    ((1 << 64) - 1, pa.uint64()),
+    (-1, pa.int64()),
+    (0.0, pa.float32()),
+    (-0.0, pa.float32()),
+    (float("nan"), pa.float32()),
+    (False, None),
+    (True, None),
+    ("", None),
+    ("0", None),
+    (b"\0", None),
+    ([], pa.list_(pa.int8())),
+    ([None], pa.list_(pa.int8())),
+    ([0], pa.list_(pa.int8())),
+    ([[0]], pa.list_(pa.list_(pa.int8()))),
+    ({"a": None}, pa.struct([("a", pa.int8())])),
+    ({"a": 0}, pa.struct([("a", pa.int8())])),
+    ({"b": 0}, pa.struct([("b", pa.int8())])),
+    (Decimal(0), pa.decimal128(3, 0)),
+    (Decimal("0.0"), pa.decimal128(3, 1)),
+    (0, pa.date32()),
+    (0, pa.timestamp("s")),
+    (0, pa.timestamp("s", "UTC")),
+    (0, pa.time32("s")),
+    (0, pa.duration("s")),
+]
+
+
+def test_values_that_are_easily_confused() -> None:
+    assert len({_digest(*value) for value in DIFFERENT}) == len(DIFFERENT)
+
+
+@pytest.mark.parametrize(
+    "forms",
+    [
+        [(-5, pa.int8()), (-5, pa.int64())],
+        [(5, pa.uint64()), (5, pa.int16())],
+        [(0.5, pa.float16()), (0.5, pa.float64())],
+        [(float("nan"), pa.float16()), (-float("nan"), pa.float64())],
+        [("é", None), ("é".encode(), None)],
+        [(b"abc", pa.binary(3)), (b"abc", pa.binary_view())],
+        [(dt.date(2020, 2, 2), pa.date32()), (dt.date(2020, 2, 2), pa.date64())],
+        [(-1500, pa.timestamp("ms")), (-1_500_000_000, pa.timestamp("ns"))],
+        [(86_400, pa.timestamp("s", "UTC")), (86_400_000, pa.timestamp("ms", "Asia/Tokyo"))],
+        [(3_000_000_000, pa.duration("ns")), (3, pa.duration("s"))],
+        [([1, None], pa.list_(pa.int8())), ([1, None], pa.list_(pa.int16(), 2))],
+        [([("k", 1)], pa.map_(pa.string(), pa.int8())), ([{"key": "k", "value": 1}], None)],
+        [({"a": 1, "b": None}, None), ({"a": 1}, None)],
+    ],
+)
+def test_how_a_value_is_stored_does_not_show(forms: list[tuple[Any, Any]]) -> None:
+    assert len({_digest(*form) for form in forms}) == 1
+
+
+def _json(text: str | None) -> bytes:
+    field = with_feature(pa.field("x", pa.string()), Json())
+    return sample_digests(pa.table([pa.array([text], pa.string())], schema=pa.schema([field]))).tobytes()
+
+
+@pytest.mark.parametrize(
+    "text, value, kind",
+    [
+        ("null", None, None),
+        (None, None, None),
+        (" 7", 7, pa.int16()),
+        ("18446744073709551615", (1 << 64) - 1, pa.uint64()),
+        ("7.0", 7.0, pa.float64()),
+        ("NaN", float("nan"), pa.float32()),
+        ('"\\u00fc"', "ü", None),
+        ("true", True, None),
+        ('[1, null, {"b": [], "a": "x"}]', None, None),
+        ('{"b": 1, "a": null}', {"a": None, "b": 1}, None),
+        ("not json", b"not json", None),
+    ],
+)
+def test_json_is_what_it_means(text: str | None, value: Any, kind: Any) -> None:
+    if text is not None and text.startswith("["):
+        assert _json(text) == _json('[1,null,{"a":"x","b":[]}]')
+        assert _json(text) != _json('[1,{"a":"x","b":[]}]')
+    else:
+        assert _json(text) == _digest(value, kind)
+
+
+def test_json_without_bottom() -> None:
+    deep = "[" * 400 + '{"b": 1, "a": 1.50}' + "]" * 400
+    assert _json(deep) == _json(deep.replace('{"b": 1, "a": 1.50}', '{"a":1.5,"b":1}'))
+    assert _json(deep) != _json(deep.replace("1.50", "1.51"))
+
+
+def test_tensors_are_dtype_shape_and_bytes() -> None:
+    def tensor(dtype: pa.DataType, shape: list[int], start: int = 0) -> pa.Array:
+        kind = pa.fixed_shape_tensor(dtype, shape)
+        storage = pa.array([[start, 1, 2, 3], None, [4, 5, 6, 7]], pa.list_(dtype, 4))
+        return pa.ExtensionArray.from_storage(kind, storage)
+
+    usual = sample_digests(pa.table({"x": tensor(pa.int16(), [2, 2])}))
+    body = np.arange(4, dtype="<i2").tobytes()
+    shape = b"l\x02" + bytes(7) + (b"i\x02" + bytes(7)) * 2
+    form = b"{s\x01xas\x05int16" + shape + b"s\x08" + body + b"}"
+    assert usual[0].tobytes() == xxhash.xxh3_128(form).digest()
+    assert usual[1].tobytes() == xxhash.xxh3_128(b"{}").digest()
+    sliced = sample_digests(pa.table({"x": tensor(pa.int16(), [2, 2])[1:]}))
+    np.testing.assert_array_equal(sliced, usual[1:])
+    for other in (tensor(pa.int16(), [4]), tensor(pa.uint16(), [2, 2]), tensor(pa.int16(), [2, 2], 1)):
+        assert sample_digests(pa.table({"x": other}))[0].tobytes() != usual[0].tobytes()
+
+
+def test_payloads_are_hashed_where_they_lie() -> None:
+    body = pa.py_buffer(np.random.default_rng(0).bytes(1 << 20))
+    offset = np.array([0, 100, 5, 1000])
+    length = np.array([65, 64, 0, 500_000])
+    views = from_ranges(body, offset, length, np.array([True, True, True, True]))
+    plain = pa.table({"x": views.cast(pa.large_binary())})
+    allocated = pa.total_allocated_bytes()
+    found = sample_digests(pa.table({"x": views}))
+    assert pa.total_allocated_bytes() - allocated < 10_000
+    np.testing.assert_array_equal(found, sample_digests(plain))
+
+
+def test_columns_that_have_no_digest() -> None:
+    refs = make_refs(np.array([0]), np.array([1]))
+    with pytest.raises(UsageError, match=r"column 'jpg'.*Materialise"):
+        sample_digests(pa.table({"jpg": refs}))
+    spans = pa.array([(1, 2, 3)], pa.month_day_nano_interval())
+    with pytest.raises(Unrepresentable, match="column 'span'"):
+        sample_digests(pa.table({"span": spans}))
+    either = pa.UnionArray.from_sparse(pa.array([0], pa.int8()), [pa.array([1]), pa.array(["a"])])
+    with pytest.raises(Unrepresentable, match="column 'either'"):
+        sample_digests(pa.table({"either": either}))
+
+
+def _items(*rows: dict[str, Any], schema: pa.Schema | None = None) -> pa.Table:
+    wide = schema or INTERLEAVED_SCHEMA.append(pa.field("url", pa.string())).append(pa.field("n", pa.int8()))
+    usual = {"sample_id": "a", "position": 0, "modality": "text"}
+    return pa.Table.from_pylist([{**usual, **row} for row in rows], schema=wide)
+
+
+META = {"position": -1, "modality": "metadata", "content_type": "application/json", "url": "u"}
+TEXT = {"position": 0, "text_content": "hello", "content_type": "text/plain"}
+IMAGE = {"position": 1, "modality": "image", "binary_content": b"\xff" * 100, "content_type": "image/jpeg"}
+OTHER = {"sample_id": "b", "position": 0, "text_content": "bye"}
+BASE = [META, TEXT, IMAGE, OTHER]
+
+
+def test_the_form_of_an_interleaved_sample() -> None:
+    def text(value: bytes) -> bytes:
+        return b"s" + bytes([len(value)]) + value
+
+    found = interleaved_digests(_items(META, TEXT))
+    one = b"l\x01" + bytes(7)
+    row = text(b"content_type") + text(b"text/plain") + text(b"modality") + text(b"text")
+    row += text(b"position") + b"i" + bytes(8) + text(b"text_content") + text(b"hello")
+    form = text(b"a") + one + b"{" + text(b"url") + text(b"u") + b"}" + one + b"{" + row + b"}"
+    assert found.tobytes() == xxhash.xxh3_128(form).digest()
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [TEXT, META, IMAGE, OTHER],
+        [IMAGE, META, TEXT, OTHER],
+        [META, TEXT, {"position": 7}, IMAGE, OTHER],
+        [META, TEXT, {**TEXT, "text_content": None, "position": 1}, IMAGE, OTHER],
+        [META, {**TEXT, "source_ref": "{}"}, {**IMAGE, "materialize_error": "e"}, OTHER],
+        [{**META, "content_type": None, "position": -2}, TEXT, IMAGE, OTHER],
+        [META, TEXT, IMAGE, {**META, "sample_id": "b", "url": None}, OTHER],
+        [META, TEXT, IMAGE, {**META, "url": None}, OTHER],
+    ],
+)
+def test_what_no_tar_can_tell_does_not_show(rows: list[dict[str, Any]]) -> None:
+    np.testing.assert_array_equal(interleaved_digests(_items(*rows)), interleaved_digests(_items(*BASE)))
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [{**META, "url": "v"}, TEXT, IMAGE],
+        [{**META, "n": 0}, TEXT, IMAGE],
+        [{**META, "text_content": ""}, TEXT, IMAGE],
+        [TEXT, IMAGE],
+        [META, {**TEXT, "url": "u"}, IMAGE],
+        [META, {**TEXT, "text_content": ""}, IMAGE],
+        [META, {**TEXT, "text_content": None, "n": 1}, TEXT, IMAGE],
+        [META, {**TEXT, "content_type": None}, IMAGE],
+        [META, {**TEXT, "position": 2}, IMAGE],
+        [META, TEXT, {**IMAGE, "binary_content": b"\xff" * 99 + b"\xfe"}],
+        [META, TEXT, {**IMAGE, "binary_content": None}],
+        [META, TEXT, {**IMAGE, "modality": "audio"}],
+        [META, TEXT, IMAGE, {**IMAGE, "binary_content": None, "position": 2}],
+        [META, TEXT, IMAGE, TEXT],
+        [META, TEXT],
+    ],
+)
+def test_what_must_show(rows: list[dict[str, Any]]) -> None:
+    found = interleaved_digests(_items(*rows, OTHER))
+    expected = interleaved_digests(_items(*BASE))
+    assert found[0].tobytes() != expected[0].tobytes()
+    assert found[1].tobytes() == expected[1].tobytes()
+
+
+def test_text_stands_before_others_and_else_rows_keep_their_order() -> None:
+    first, second = {**TEXT, "text_content": "1"}, {**TEXT, "text_content": "2"}
+    image = {**IMAGE, "position": 0}
+    one = interleaved_digests(_items(first, second, image)).tobytes()
+    assert interleaved_digests(_items(image, first, second)).tobytes() == one
+    assert interleaved_digests(_items(second, first, image)).tobytes() != one
+
+
+def test_an_id_that_comes_back_is_another_sample() -> None:
+    assert interleaved_digests(_items(TEXT, OTHER, IMAGE)).shape == (3, 16)
+    with pytest.raises(DataError, match="row 1 column 'sample_id'"):
+        interleaved_digests(pa.table({"sample_id": ["a", None], "position": [0, 0], "modality": ["text"] * 2}))
+    assert interleaved_digests(INTERLEAVED_SCHEMA.empty_table()).shape == (0, 16)
+
+
+def test_long_runs_are_cut_between_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = pa.concat_tables([_items(*BASE), _items(*BASE)])
+    expected = interleaved_digests(table)
+    monkeypatch.setattr("lading.digest._SLICE_ROWS", 3)
+    np.testing.assert_array_equal(interleaved_digests(table), expected)
+    np.testing.assert_array_equal(interleaved_digests(table.combine_chunks()), expected)
+
+
+def test_the_peers_own_writing_and_reading_loses_nothing(golden: Any) -> None:
+    for case in ("parquet-basic", "parquet-large"):
+        given, read = (
+            pa.ipc.open_file(golden("interleaved") / case / name).read_all()
+            for name in ("input.arrow", "expected-default.arrow")
+        )
+        assert read.schema.field("sample_id").type == pa.large_string()
+        np.testing.assert_array_equal(interleaved_digests(read), interleaved_digests(given))
+
+
+def test_dataset_digests() -> None:
+    rows = sample_digests(pa.table({"x": list(range(10))}))
+    whole, parts = DatasetDigest(), DatasetDigest()
+    whole.update(rows)
+    parts.update(rows[:3])
+    parts.update(rows[3:3])
+    parts.update(rows[3:])
+    assert whole == parts
+    assert whole.ordered == xxhash.xxh3_128(rows.tobytes()).hexdigest()
+    assert whole.unordered == f"{sum(int.from_bytes(row.tobytes(), 'big') for row in rows) % (1 << 128):032x}"
+    assert whole.count == 10
+    other = DatasetDigest()
+    other.update(rows[::-1])
+    assert other.unordered == whole.unordered
+    assert other.ordered != whole.ordered
+    assert other != whole
+
+
+def test_dataset_digests_merge_and_travel() -> None:
+    rows = sample_digests(pa.table({"x": list(range(10))}))
+    whole, one, two = DatasetDigest(), DatasetDigest(), DatasetDigest()
+    whole.update(rows)
+    one.update(rows[:4])
+    two.update(rows[4:])
+    told = DatasetDigest.from_json(whole.to_json())
+    assert told == whole
+    assert hash(told) == hash(whole)
+    assert repr(told) == repr(whole)
+    with pytest.raises(UsageError, match="cannot go on"):
+        told.update(rows)
+    merged = DatasetDigest.from_json(one.to_json()).merge(two)
+    assert (merged.unordered, merged.count, merged.ordered) == (whole.unordered, 10, None)
+    merged.update(rows)
+    assert merged.count == 20
+    assert DatasetDigest.from_json(merged.to_json()) == merged
+
+
+@pytest.mark.parametrize("told", [{}, {"ordered": None, "unordered": "x", "count": 1}, {"ordered": 5}])
+def test_digests_that_are_none(told: dict[str, Any]) -> None:
+    with pytest.raises(DataError, match="not a dataset digest"):
+        DatasetDigest.from_json(told)
