@@ -6,6 +6,7 @@ import pytest
 pytest.register_assert_rewrite("lading.testing.store", "lading.testing.format")
 
 from lading.store.wrap import CountingStore  # noqa: E402 - see above
+from lading.testing.format import FormatTests  # noqa: E402 - see above
 from lading.testing.store import StoreTests  # noqa: E402 - see above
 
-__all__ = ["CountingStore", "StoreTests"]
+__all__ = ["CountingStore", "FormatTests", "StoreTests"]
