@@ -1,0 +1,398 @@
+"""The manifest: what a dataset holds, and its shards. Values only; files are read and written elsewhere.
+
+    _lading/manifest.json          one JSON object of a few KB: what all shards have in common, and their totals
+    _lading/shards.arrow           Arrow IPC file, a row a shard (`SHARDS_SCHEMA`), mapped when it is read
+    _lading/index-000000.arrow     Arrow IPC file of references, a batch a shard
+
+The manifest's appearance is the commit. Each of many writers has a manifest of its own; `merge` makes them one.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from lading import jsontext
+from lading.align import union_schema
+from lading.digest import DatasetDigest
+from lading.errors import BadReference, DataError, LimitExceeded, SchemaMismatch, SidecarMismatch, UsageError
+from lading.features import FEATURE_KEY, fingerprint
+
+__all__ = [
+    "FOLDER",
+    "INDEX_NAME",
+    "MANIFEST_NAME",
+    "SHARDS_NAME",
+    "SHARDS_SCHEMA",
+    "VERSION",
+    "Manifest",
+    "from_json",
+    "lookup",
+    "merge",
+    "read_shards",
+    "sample_ends",
+    "shards_table",
+    "slice_shards",
+    "to_json",
+    "validate",
+    "write_shards",
+]
+
+VERSION = 1
+"""Version of the layout that is written. Newer ones are refused."""
+
+FOLDER = "_lading"
+"""Folder of lading's own files, beside the shards."""
+
+MANIFEST_NAME = "manifest.json"
+SHARDS_NAME = "shards.arrow"
+INDEX_NAME = "index-{:06d}.arrow"
+
+SHARDS_SCHEMA = pa.schema(
+    [
+        pa.field("path", pa.string(), nullable=False),
+        pa.field("num_samples", pa.int64(), nullable=False),
+        pa.field("size_bytes", pa.int64(), nullable=False),
+        pa.field("payload_bytes", pa.int64(), nullable=False),
+        pa.field("xxh3", pa.string()),
+        pa.field("index_file", pa.string()),
+        pa.field("index_batch", pa.int32()),
+    ]
+)
+"""A row a shard, in order: `path` below the dataset's folder; `xxh3` of the file, 16 hex digits; its references are
+batch `index_batch` of the file `index_file`."""
+
+
+def _created_by() -> str:
+    try:
+        return f"lading {version('lading')}"
+    except PackageNotFoundError:
+        return "lading"
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What the shards of a dataset have in common, and their totals.
+
+    Attributes:
+        format: name of the shard format.
+        view: `samples` or `interleaved`.
+        schema: of all rows, with features in its fields.
+        num_samples: samples in all shards.
+        num_shards: shards.
+        size_bytes: bytes of their files.
+        payload_bytes: bytes of values, before framing and compression.
+        options: how the shards were written, JSON-able; readers open them with these.
+        counts: what was noticed while writing, by a short phrase.
+        digests: `DatasetDigest.to_json()`, or empty.
+        sidecars: the peers' own index files, by path below the dataset's folder.
+        rank: the writer, if one of many.
+        created_by: name and version of what wrote it.
+        version: of the layout of these files.
+    """
+
+    format: str
+    view: str
+    schema: pa.Schema
+    num_samples: int = 0
+    num_shards: int = 0
+    size_bytes: int = 0
+    payload_bytes: int = 0
+    options: Mapping[str, Any] = field(default_factory=dict)
+    counts: Mapping[str, int] = field(default_factory=dict)
+    digests: Mapping[str, Any] = field(default_factory=dict)
+    sidecars: tuple[str, ...] = ()
+    rank: int | None = None
+    created_by: str = field(default_factory=_created_by)
+    version: int = VERSION
+
+
+_PLAIN = ("format", "view", "num_samples", "num_shards", "size_bytes", "payload_bytes", "rank", "created_by", "version")
+_TYPES = {"format": str, "view": str, "created_by": str, "options": dict, "counts": dict, "digests": dict}
+
+
+def to_json(manifest: Manifest) -> bytes:
+    """The manifest as JSON: the schema as base64 of its Arrow IPC form, and again as a list for people."""
+    fields = [
+        {
+            "name": column.name,
+            "type": str(column.type),
+            "nullable": column.nullable,
+            "feature": (column.metadata or {}).get(FEATURE_KEY, b"").decode() or None,
+        }
+        for column in manifest.schema
+    ]
+    told = {name: getattr(manifest, name) for name in _PLAIN} | {
+        "options": dict(manifest.options),
+        "counts": dict(manifest.counts),
+        "digests": dict(manifest.digests),
+        "sidecars": manifest.sidecars,
+        "fields": fields,
+        "fingerprint": fingerprint(manifest.schema),
+        "schema": base64.b64encode(manifest.schema.serialize()).decode(),
+    }
+    return orjson.dumps(told, option=orjson.OPT_INDENT_2) + b"\n"
+
+
+def from_json(data: bytes, *, file: str | None = None) -> Manifest:
+    """The manifest that `to_json` wrote.
+
+    Raises:
+        DataError: it is none, or of a newer version, or its parts contradict each other; names the file.
+    """
+    try:
+        told = jsontext.loads(data)
+        _check(told)
+        schema = _schema(told)
+        plain = {name: told[name] for name in _PLAIN}
+        sidecars = tuple(told["sidecars"])
+    except KeyError as error:
+        raise DataError("not a manifest", file=file, expected=f"a value for {error}") from None
+    except (pa.ArrowException, binascii.Error, TypeError, OSError) as error:
+        raise DataError(f"not a manifest: its schema cannot be read ({error})", file=file) from None
+    except DataError as error:
+        raise error.at(file=file) from None
+    _inside(pa.array(sidecars, pa.string()), file)
+    return Manifest(
+        **plain,
+        schema=schema,
+        options=told["options"],
+        counts=told["counts"],
+        digests=told["digests"],
+        sidecars=sidecars,
+    )
+
+
+def _schema(told: Mapping[str, Any]) -> pa.Schema:
+    schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(told["schema"], validate=True)))
+    found = fingerprint(schema)
+    if found != told["fingerprint"]:
+        raise DataError("the schema is not that of the fingerprint", expected=told["fingerprint"], found=found)
+    return schema
+
+
+def _check(told: Any) -> None:
+    if not isinstance(told, dict) or not isinstance(told.get("version"), int):
+        raise DataError("not a manifest", expected="a JSON object with a version", found=repr(told)[:80])
+    if told["version"] > VERSION:
+        raise DataError(
+            "the manifest is of a newer version",
+            expected=f"version {VERSION}",
+            found=f"version {told['version']} by {told.get('created_by')}",
+            advice="Upgrade lading, or open the shards themselves with a pattern.",
+        )
+    for name, kind in _TYPES.items():
+        if not isinstance(told[name], kind):
+            raise DataError("not a manifest", expected=f"{name}: {kind.__name__}", found=repr(told[name])[:80])
+    for name in ("num_samples", "num_shards", "size_bytes", "payload_bytes"):
+        if type(told[name]) is not int or told[name] < 0:
+            raise DataError("not a manifest", expected=f"{name}: a whole number", found=repr(told[name])[:80])
+    if not isinstance(told["sidecars"], list) or not all(isinstance(path, str) for path in told["sidecars"]):
+        raise DataError("not a manifest", expected="sidecars: a list of paths", found=repr(told["sidecars"])[:80])
+
+
+def shards_table(
+    path: Sequence[str],
+    num_samples: Sequence[int],
+    size_bytes: Sequence[int],
+    payload_bytes: Sequence[int],
+    *,
+    xxh3: Sequence[str | None] | None = None,
+    index_file: Sequence[str | None] | None = None,
+    index_batch: Sequence[int | None] | None = None,
+) -> pa.Table:
+    """Shards as a table of `SHARDS_SCHEMA`, in the order given.
+
+    Raises:
+        BadReference: a path leads out of the dataset's folder.
+        DataError: a number is negative.
+    """
+    given = (path, num_samples, size_bytes, payload_bytes, xxh3, index_file, index_batch)
+    columns = [
+        pa.nulls(len(path), kind.type) if values is None else pa.array(values, kind.type)
+        for values, kind in zip(given, SHARDS_SCHEMA, strict=True)
+    ]
+    return _checked(pa.Table.from_arrays(columns, schema=SHARDS_SCHEMA), None)
+
+
+def write_shards(shards: pa.Table) -> pa.Buffer:
+    """The bytes of `shards.arrow`: an Arrow IPC file, uncompressed so that it can be mapped."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, shards.schema) as writer:
+        writer.write_table(shards)
+    return sink.getvalue()
+
+
+def read_shards(buffer: pa.Buffer, *, file: str | None = None) -> pa.Table:
+    """The shards of `shards.arrow`; shares the buffer's memory.
+
+    Raises:
+        DataError: it is none; names the file.
+        BadReference: a path leads out of the dataset's folder.
+    """
+    try:
+        table = pa.ipc.open_file(buffer).read_all()
+        table.validate(full=True)
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"not a list of shards ({error})", file=file) from None
+    if not table.schema.equals(SHARDS_SCHEMA):
+        expected, found = (", ".join(f"{f.name}: {f.type}" for f in s) for s in (SHARDS_SCHEMA, table.schema))
+        raise DataError("not a list of shards", file=file, expected=expected, found=found)
+    return _checked(table, file)
+
+
+# Absolute, with a scheme or drive, with a `.`, `..` or empty part, with a backslash or a control character.
+_OUTSIDE = r"^/|^[A-Za-z][A-Za-z0-9+.-]*:|(^|/)(\.{1,2})?(/|$)|[\x00-\x1f\\]"
+
+
+def _inside(paths: pa.Array | pa.ChunkedArray, file: str | None) -> None:
+    bad = pc.fill_null(pc.match_substring_regex(paths, _OUTSIDE), fill_value=False)
+    if pc.any(bad).as_py():
+        row = int(np.argmax(bad.to_numpy(zero_copy_only=False)))
+        raise BadReference(
+            "a path leads out of the dataset's folder", file=file, row=row, found=repr(paths[row].as_py())[:200]
+        )
+
+
+def _checked(shards: pa.Table, file: str | None) -> pa.Table:
+    for column in SHARDS_SCHEMA:
+        if not column.nullable and shards[column.name].null_count:
+            raise DataError("a null where none may be", file=file, column=column.name)
+    for name in ("path", "index_file"):
+        _inside(shards[name], file)
+    for name in ("num_samples", "size_bytes", "payload_bytes", "index_batch"):
+        negative = pc.min(shards[name]).as_py()
+        if negative is not None and negative < 0:
+            raise DataError("a number of a shard is negative", file=file, column=name, found=negative)
+    for name in ("num_samples", "size_bytes", "payload_bytes"):
+        if np.sum(shards[name].to_numpy(), dtype=np.float64) >= 1 << 63:
+            raise LimitExceeded("the shards are too large to be counted", file=file, column=name)
+    return shards
+
+
+def merge(parts: Sequence[tuple[Manifest, pa.Table]]) -> tuple[Manifest, pa.Table]:
+    """One manifest and one list of shards of several, in their order. Associative; one part comes back as it is.
+
+    Totals, counts and digests add up (the digest in order is not known of a merged dataset); schemas are united; of
+    `created_by` the first holds.
+
+    Raises:
+        SchemaMismatch: formats, views or options differ, or no schema holds all rows.
+        UsageError: there are no parts.
+    """
+    if not parts:
+        raise UsageError("there is no manifest to merge")
+    return reduce(_merged, parts)
+
+
+def _merged(one: tuple[Manifest, pa.Table], two: tuple[Manifest, pa.Table]) -> tuple[Manifest, pa.Table]:
+    (a, shards_a), (b, shards_b) = one, two
+    for name in ("format", "view", "options"):
+        if getattr(a, name) != getattr(b, name):
+            found = f"{getattr(a, name)!r} (rank {a.rank}) and {getattr(b, name)!r} (rank {b.rank})"
+            raise SchemaMismatch(f"manifests of one dataset differ in their {name}", found=found)
+    schema, _ = union_schema([(f"rank {a.rank}", a.schema), (f"rank {b.rank}", b.schema)])
+    digests: Mapping[str, Any] = {}
+    if a.digests and b.digests:
+        digests = DatasetDigest.from_json(a.digests).merge(DatasetDigest.from_json(b.digests)).to_json()
+    merged = replace(
+        a,
+        schema=schema,
+        num_samples=a.num_samples + b.num_samples,
+        num_shards=a.num_shards + b.num_shards,
+        size_bytes=a.size_bytes + b.size_bytes,
+        payload_bytes=a.payload_bytes + b.payload_bytes,
+        counts={name: a.counts.get(name, 0) + b.counts.get(name, 0) for name in {**a.counts, **b.counts}},
+        digests=digests,
+        sidecars=tuple(dict.fromkeys([*a.sidecars, *b.sidecars])),
+        rank=None,
+    )
+    return merged, pa.concat_tables([shards_a, shards_b])
+
+
+def slice_shards(manifest: Manifest, shards: pa.Table, first: int, count: int) -> tuple[Manifest, pa.Table]:
+    """The dataset of `count` shards from shard `first` on. Digests and counts are dropped: they are of the whole."""
+    if first < 0 or count < 0 or first + count > len(shards):
+        raise UsageError("no such shards", expected=f"shards 0 to {len(shards)}", found=f"{first} to {first + count}")
+    some = shards.slice(first, count)
+    totals: dict[str, Any] = _totals(some)
+    return replace(manifest, counts={}, digests={}, **totals), some
+
+
+def _totals(shards: pa.Table) -> dict[str, Any]:
+    sums = {name: pc.sum(shards[name]).as_py() or 0 for name in ("num_samples", "size_bytes", "payload_bytes")}
+    return {"num_shards": len(shards), **sums}
+
+
+def sample_ends(shards: pa.Table) -> NDArray[np.int64]:
+    """Number of samples in each shard and all before it: what `lookup` searches."""
+    return np.cumsum(shards["num_samples"].to_numpy(), dtype=np.int64)
+
+
+def lookup(ends: NDArray[np.int64], ordinals: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """Shard and row in it of each sample, by its ordinal in the dataset.
+
+    Raises:
+        UsageError: there is no such sample; names the first.
+    """
+    total = int(ends[-1]) if len(ends) else 0
+    wrong = (ordinals < 0) | (ordinals >= total)
+    if wrong.any():
+        raise UsageError("no such sample", expected=f"0 to {total - 1}", found=int(ordinals[np.argmax(wrong)]))
+    shard = np.searchsorted(ends, ordinals, "right")
+    starts = np.concatenate([[0], ends[:-1]])
+    return shard.astype(np.int32), ordinals - starts[shard] if total else ordinals
+
+
+def validate(
+    manifest: Manifest,
+    shards: pa.Table,
+    *,
+    size_bytes: NDArray[np.int64] | None = None,
+    num_samples: NDArray[np.int64] | None = None,
+    file: str | None = None,
+) -> None:
+    """Hold the manifest against its list of shards, and the list against what was found.
+
+    Args:
+        manifest: says the totals.
+        shards: says each shard.
+        size_bytes: sizes of the files as they are, by row of `shards`; negative where not known.
+        num_samples: samples that were found, likewise.
+        file: path of the manifest, for messages.
+
+    Raises:
+        SidecarMismatch: they disagree; names what differs, and the first shard.
+    """
+    for name, total in _totals(shards).items():
+        if getattr(manifest, name) != total:
+            raise SidecarMismatch(
+                f"the manifest's {name} is not that of its shards",
+                file=file,
+                expected=getattr(manifest, name),
+                found=total,
+            )
+    for name, found in (("size_bytes", size_bytes), ("num_samples", num_samples)):
+        if found is None:
+            continue
+        told = shards[name].to_numpy()
+        wrong = (found >= 0) & (found != told)
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            raise SidecarMismatch(
+                f"a shard's {name} is not what the manifest says ({int(wrong.sum())} shards differ)",
+                file=shards["path"][row].as_py(),
+                expected=int(told[row]),
+                found=int(found[row]),
+            )

@@ -1,0 +1,232 @@
+"""Manifests: their JSON, their shards, merged, cut, searched, held against what is there."""
+
+import base64
+import json
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from lading.digest import DatasetDigest, sample_digests
+from lading.errors import BadReference, DataError, LimitExceeded, SchemaMismatch, SidecarMismatch, UsageError
+from lading.features import Image, feature_of, with_feature
+from lading.manifest import (
+    SHARDS_SCHEMA,
+    VERSION,
+    Manifest,
+    from_json,
+    lookup,
+    merge,
+    read_shards,
+    sample_ends,
+    shards_table,
+    slice_shards,
+    to_json,
+    validate,
+    write_shards,
+)
+
+SCHEMA = pa.schema(
+    [
+        pa.field("__key__", pa.string(), nullable=False),
+        with_feature(pa.field("jpg", pa.large_binary()), Image()),
+        pa.field("n", pa.int8(), metadata={"unit": "kg"}),
+    ],
+    metadata={"own": "yes"},
+)
+
+
+def _digest(first: int, count: int) -> DatasetDigest:
+    digest = DatasetDigest()
+    digest.update(sample_digests(pa.table({"x": np.arange(first, first + count)})))
+    return digest
+
+
+def _part(first: int, samples: list[int], **changes: Any) -> tuple[Manifest, pa.Table]:
+    count = len(samples)
+    paths = [f"shard-{first + i:06d}.tar" for i in range(count)]
+    shards = shards_table(paths, samples, [1000 * n for n in samples], [900 * n for n in samples])
+    manifest = Manifest(
+        "webdataset",
+        "samples",
+        SCHEMA,
+        num_samples=sum(samples),
+        num_shards=count,
+        size_bytes=1000 * sum(samples),
+        payload_bytes=900 * sum(samples),
+        options={"compression": None},
+        counts={"dropped": first, "other": 1} if first else {"dropped": 1},
+        digests=_digest(first * 100, sum(samples)).to_json(),
+        sidecars=("index.json",),
+        rank=first,
+    )
+    return replace(manifest, **changes), shards
+
+
+def test_a_manifest_travels_as_json() -> None:
+    manifest, _ = _part(3, [5, 7])
+    data = to_json(manifest)
+    found = from_json(data)
+    assert found == manifest
+    assert found.schema.equals(SCHEMA, check_metadata=True)
+    assert feature_of(found.schema.field("jpg")) == Image()
+    assert found.created_by.startswith("lading ")
+    assert len(data) < 10_000
+    told = json.loads(data)
+    assert [f["name"] for f in told["fields"]] == ["__key__", "jpg", "n"]
+    assert told["fields"][1]["feature"] == '{"kind":"image"}'
+    assert told["fields"][0]["nullable"] is False
+
+
+def _changed(**changes: Any) -> bytes:
+    told = json.loads(to_json(_part(0, [1])[0]))
+    told.update(changes)
+    return json.dumps({k: v for k, v in told.items() if v != "gone"}).encode()
+
+
+@pytest.mark.parametrize(
+    "data, says",
+    [
+        (b"", "broken JSON"),
+        (b"[]", "not a manifest"),
+        (b"{}", "version"),
+        (_changed(version=VERSION + 1), "newer version.*Upgrade"),
+        (_changed(version="1"), "version"),
+        (_changed(format=None), "format"),
+        (_changed(view="gone"), "view"),
+        (_changed(num_samples=-1), "num_samples"),
+        (_changed(size_bytes=1.5), "size_bytes"),
+        (_changed(num_shards=True), "num_shards"),
+        (_changed(rank="gone"), "rank"),
+        (_changed(options=[]), "options"),
+        (_changed(sidecars=[1]), "sidecars"),
+        (_changed(sidecars="gone"), "sidecars"),
+        (_changed(schema="gone"), "schema"),
+        (_changed(schema=5), "schema"),
+        (_changed(schema="***"), "schema"),
+        (_changed(schema=base64.b64encode(b"garbage!" * 9).decode()), "schema"),
+        (_changed(fingerprint="0" * 16), "fingerprint"),
+    ],
+)
+def test_what_is_no_manifest(data: bytes, says: str) -> None:
+    with pytest.raises(DataError, match=says) as caught:
+        from_json(data, file="a/manifest.json")
+    assert caught.value.file == "a/manifest.json"
+
+
+OUTSIDE = ["", "/a", "..", "../a", "a/../../b", "a/..", ".", "./a", "a//b", "s3://b/a", "C:/a", "a\\b", "a\0b", "a/"]
+
+
+@pytest.mark.parametrize("path", OUTSIDE)
+def test_paths_stay_in_the_folder(path: str) -> None:
+    with pytest.raises(BadReference, match="row 1"):
+        shards_table(["ok.tar", path], [1, 1], [1, 1], [1, 1])
+    with pytest.raises(BadReference):
+        shards_table(["ok.tar"], [1], [1], [1], index_file=[path], index_batch=[0])
+    if "\0" not in path:
+        with pytest.raises(BadReference):
+            from_json(_changed(sidecars=[path]), file="m")
+
+
+def test_usual_paths_are_taken() -> None:
+    paths = ["a.tar", "train/a..b.tar", "..a/b", "ü/x y.tar", "a/.hidden"]
+    assert shards_table(paths, [1] * 5, [1] * 5, [1] * 5)["path"].to_pylist() == paths
+
+
+def test_shards_travel_as_an_arrow_file() -> None:
+    shards = shards_table(
+        ["a.tar", "b.tar"], [1, 2], [3, 4], [5, 6], xxh3=["0" * 16, None], index_file=["i", "i"], index_batch=[0, 1]
+    )
+    found = read_shards(write_shards(shards), file="shards.arrow")
+    assert found.equals(shards)
+    assert found.schema == SHARDS_SCHEMA
+    assert read_shards(write_shards(shards.slice(0, 0))).num_rows == 0
+
+
+def test_lists_that_are_none() -> None:
+    shards = shards_table(["a.tar"], [1], [1], [1])
+    good = write_shards(shards).to_pybytes()
+    for bad in (b"", good[:100], b"x" * 300):
+        with pytest.raises(DataError, match="not a list of shards"):
+            read_shards(pa.py_buffer(bad), file="f")
+    with pytest.raises(DataError, match="xxh3"):
+        read_shards(write_shards(shards.drop_columns(["xxh3"])))
+    with pytest.raises(DataError, match="column 'size_bytes'"):
+        shards_table(["a"], [1], [-1], [1])
+    with pytest.raises(DataError, match="null"):
+        shards_table(["a"], [None], [1], [1])  # type: ignore[list-item]
+    with pytest.raises(LimitExceeded, match="num_samples"):
+        shards_table(["a", "b"], [1 << 62, 1 << 62], [1, 1], [1, 1])
+
+
+def test_merging() -> None:
+    one, two = _part(0, [2, 3]), _part(5, [4])
+    merged, shards = merge([one, two])
+    assert (merged.num_samples, merged.num_shards, merged.size_bytes, merged.payload_bytes) == (9, 3, 9000, 8100)
+    assert shards["path"].to_pylist() == ["shard-000000.tar", "shard-000001.tar", "shard-000005.tar"]
+    assert merged.counts == {"dropped": 6, "other": 1}
+    assert merged.rank is None
+    assert merged.sidecars == ("index.json",)
+    both = _digest(0, 5).merge(_digest(500, 4))
+    assert merged.digests == {"ordered": None, "unordered": both.unordered, "count": 9}
+    validate(merged, shards)
+    assert merge([one]) == one
+    assert merge([one, _part(1, [], digests={})])[0].digests == {}
+    with pytest.raises(UsageError):
+        merge([])
+
+
+def test_merging_unites_schemas() -> None:
+    wider = SCHEMA.set(2, pa.field("n", pa.int64())).append(pa.field("txt", pa.string()))
+    merged, _ = merge([_part(0, [1]), _part(1, [1], schema=wider)])
+    assert merged.schema.names == ["__key__", "jpg", "n", "txt"]
+    assert merged.schema.field("n").type == pa.int64()
+    assert feature_of(merged.schema.field("jpg")) == Image()
+
+
+@pytest.mark.parametrize("changes", [{"format": "mds"}, {"view": "interleaved"}, {"options": {"compression": "zstd"}}])
+def test_what_cannot_be_merged(changes: dict[str, Any]) -> None:
+    with pytest.raises(SchemaMismatch, match=next(iter(changes))):
+        merge([_part(0, [1]), _part(1, [1], **changes)])
+
+
+def test_cutting() -> None:
+    manifest, shards = _part(0, [2, 3, 4])
+    some, rows = slice_shards(manifest, shards, 1, 2)
+    validate(some, rows)
+    assert (some.num_samples, some.num_shards, some.digests) == (7, 2, {})
+    assert rows["path"].to_pylist() == ["shard-000001.tar", "shard-000002.tar"]
+    assert slice_shards(manifest, shards, 3, 0)[0].num_samples == 0
+    for first, count in ((-1, 1), (0, 4), (2, -1)):
+        with pytest.raises(UsageError):
+            slice_shards(manifest, shards, first, count)
+
+
+def test_lookup() -> None:
+    _, shards = _part(0, [2, 0, 3, 0])
+    ends = sample_ends(shards)
+    shard, row = lookup(ends, np.array([4, 0, 1, 2, 4]))
+    assert shard.tolist() == [2, 0, 0, 2, 2]
+    assert row.tolist() == [2, 0, 1, 0, 2]
+    assert (shard.dtype, row.dtype) == (np.int32, np.int64)
+    for wrong in (5, -1):
+        with pytest.raises(UsageError, match=f"expected 0 to 4, found {wrong}"):
+            lookup(ends, np.array([0, wrong]))
+    assert lookup(ends[:0], np.array([], np.int64))[0].tolist() == []
+    with pytest.raises(UsageError):
+        lookup(ends[:0], np.array([0]))
+
+
+def test_validating() -> None:
+    manifest, shards = _part(0, [2, 3])
+    validate(manifest, shards, size_bytes=np.array([-1, 3000]), num_samples=np.array([2, -1]))
+    with pytest.raises(SidecarMismatch, match="num_samples is not that of its shards; expected 6, found 5"):
+        validate(replace(manifest, num_samples=6), shards, file="m")
+    with pytest.raises(SidecarMismatch, match=r"num_shards.*expected 2, found 1"):
+        validate(manifest, shards.slice(0, 1))
+    with pytest.raises(SidecarMismatch, match=r"shard-000001.tar: a shard's size_bytes.*expected 3000, found 2999"):
+        validate(manifest, shards, size_bytes=np.array([2000, 2999]))
+    with pytest.raises(SidecarMismatch, match=r"num_samples.*\(2 shards differ\)"):
+        validate(manifest, shards, num_samples=np.array([0, 0]))
