@@ -139,10 +139,13 @@ class Format(Protocol):
     Attributes:
         name: what users type (`--to parquet`).
         extensions: file name endings, lower-case, with the dot; the first is the one that writers use.
+        fixed_schema: whether all rows of a shard have the columns that `create_shard` was given; otherwise a sample may
+            have any fields.
     """
 
     name: str
     extensions: tuple[str, ...]
+    fixed_schema: bool
 
     def recognise(self, path: str, head: bytes) -> bool:
         """Whether a file with this name and these first bytes (up to 1,024) is a shard of this format."""
