@@ -1,0 +1,306 @@
+"""What only the file system does."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from lading.errors import CorruptShard, NotFound, StoreError
+from lading.store.local import LocalStore
+from lading.store.protocol import Mapper, NativePath
+from lading.views import from_ranges
+
+STORE = LocalStore()
+
+
+@pytest.fixture(params=["fifo", "socket", "folder", "device", "link to a fifo"])
+def odd(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, str]]:
+    path = tmp_path / "odd"
+    if request.param == "device":
+        yield "/dev/zero", "a character device"
+    elif request.param == "folder":
+        path.mkdir()
+        yield str(path), "a folder"
+    elif request.param == "socket":
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(str(path))
+            yield str(path), "a socket"
+    else:
+        os.mkfifo(path)
+        link = tmp_path / "link"
+        link.symlink_to(path)
+        yield str(path if request.param == "fifo" else link), "a pipe"
+
+
+def test_only_regular_files_are_opened(odd: tuple[str, str]) -> None:
+    path, kind = odd
+    for call in (STORE.head, STORE.map, lambda path: STORE.get_ranges(path, [(0, 1)])):
+        with pytest.raises(StoreError, match=f"expected a regular file, found {kind}") as caught:
+            call(path)
+        assert caught.value.file == path
+
+
+@pytest.mark.parametrize("path", ["a\0b", "\ud800", "file:///a\0b"])
+def test_paths_that_no_file_can_have(path: str) -> None:
+    for call in (STORE.head, STORE.put_stream, STORE.delete, lambda path: list(STORE.walk(path))):
+        with pytest.raises(StoreError, match="path"):
+            call(path)
+
+
+def test_a_name_that_is_too_long_is_an_error_of_ours(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="too long"):
+        STORE.head(str(tmp_path / ("x" * 300)))
+
+
+def test_a_long_name_can_be_written(tmp_path: Path) -> None:
+    path = str(tmp_path / ("é" * 127))
+    STORE.put_stream(path).close()
+    assert STORE.head(path).size_bytes == 0
+
+
+def test_versions_are_modification_times_in_nanoseconds(tmp_path: Path) -> None:
+    file = tmp_path / "a"
+    file.write_bytes(b"x")
+    os.utime(file, ns=(1, 1_700_000_000_123_456_789))
+    assert STORE.head(str(file)).version == "1700000000123456789"
+
+
+def test_relative_paths_and_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    STORE.put_stream("a/b").close()
+    STORE.put_stream("c").close()
+    assert [info.path for info in STORE.walk("")] == ["a/b", "c"]
+    assert [info.path for info in STORE.walk(".")] == ["./a/b", "./c"]
+    STORE.publish("a", "d")
+    assert [info.path for info in STORE.walk("")] == ["c", "d/b"]
+
+
+def test_links_are_followed_and_dangling_ones_listed(tmp_path: Path) -> None:
+    outside, top = tmp_path / "outside", tmp_path / "top"
+    outside.mkdir()
+    top.mkdir()
+    (outside / "x").write_bytes(b"12345")
+    (top / "file").symlink_to(outside / "x")
+    (top / "folder").symlink_to(outside)
+    (top / "gone").symlink_to(tmp_path / "nothing")
+    (top / "itself").symlink_to(top / "itself")
+    (top / "loop").symlink_to(top)
+    os.mkfifo(top / "pipe")
+    found = [(info.path.removeprefix(f"{top}/"), info.size_bytes) for info in STORE.walk(str(top))]
+    assert found == [("file", 5), ("folder/x", 5), ("gone", -1), ("itself", -1), ("pipe", -1)]
+    with pytest.raises(NotFound):
+        STORE.head(str(top / "gone"))
+
+
+def test_folders_nest_deeper_than_python_calls(tmp_path: Path) -> None:
+    deep = str(tmp_path / "x")
+    os.mkdir(deep)
+    for _ in range(1100):
+        deep += "/x"
+        os.mkdir(deep)
+    Path(deep, "f").write_bytes(b"x")
+    assert sys.getrecursionlimit() <= 1100
+    assert [info.path for info in STORE.walk(str(tmp_path))] == [f"{deep}/f"]
+    subprocess.run(["rm", "-rf", str(tmp_path / "x")], check=True)
+
+
+def test_deleting_a_link_leaves_what_it_leads_to(tmp_path: Path) -> None:
+    outside, top = tmp_path / "outside", tmp_path / "top"
+    outside.mkdir()
+    (outside / "x").write_bytes(b"kept")
+    top.mkdir()
+    (top / "folder").symlink_to(outside)
+    (tmp_path / "link").symlink_to(outside)
+    STORE.delete(str(top))
+    STORE.delete(str(tmp_path / "link"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["outside"]
+    assert (outside / "x").read_bytes() == b"kept"
+
+
+def test_publishing_a_folder_where_a_link_leads_to_one(tmp_path: Path) -> None:
+    (tmp_path / "disk" / "out").mkdir(parents=True)
+    (tmp_path / "disk" / "out" / "old").write_bytes(b"old")
+    (tmp_path / "out").symlink_to(tmp_path / "disk" / "out")
+    (tmp_path / "disk" / "new").mkdir()
+    (tmp_path / "disk" / "new" / "new").write_bytes(b"new")
+    STORE.publish(str(tmp_path / "disk" / "new"), str(tmp_path / "out"))
+    assert (tmp_path / "out").is_symlink()
+    assert [path.name for path in (tmp_path / "disk" / "out").iterdir()] == ["new"]
+    assert not (tmp_path / "disk" / "new").exists()
+
+
+def test_publishing_over_the_other_kind(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"file")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "x").write_bytes(b"x")
+    STORE.publish(str(tmp_path / "file"), str(tmp_path / "folder"))
+    assert (tmp_path / "folder").read_bytes() == b"file"
+    (tmp_path / "new").mkdir()
+    STORE.publish(str(tmp_path / "new"), str(tmp_path / "folder"))
+    assert (tmp_path / "folder").is_dir()
+
+
+_WATCH = """
+import os, sys, time
+end, looks = time.monotonic() + 20, 0
+print("ready", flush=True)
+while not os.path.exists(sys.argv[1] + ".done") and time.monotonic() < end:
+    os.stat(sys.argv[1])
+    looks += 1
+print(looks)
+"""
+
+
+def test_there_is_no_moment_without_a_dataset(tmp_path: Path) -> None:
+    """Somebody who looks all the time always finds a folder in the dataset's place."""
+    out = tmp_path / "out"
+    out.mkdir()
+    with subprocess.Popen([sys.executable, "-c", _WATCH, str(out)], stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        for number in range(30):
+            new = tmp_path / f"new{number}"
+            new.mkdir()
+            (new / "x").write_bytes(b"%d" % number)
+            STORE.publish(str(new), str(out))
+        (tmp_path / "out.done").touch()
+        assert int(child.stdout.read()) > 0
+    assert child.returncode == 0
+    assert (out / "x").read_bytes() == b"29"
+
+
+def test_a_native_library_may_write_the_file(tmp_path: Path) -> None:
+    path = str(tmp_path / "a" / "b")
+    sink = STORE.put_stream(path)
+    assert isinstance(sink, NativePath)
+    with pa.OSFile(sink.native_path, "wb") as file:
+        file.write(b"by itself")
+    assert sink.tell() == 9
+    assert not os.path.exists(path)
+    assert sink.close() == STORE.head(path)
+    assert Path(path).read_bytes() == b"by itself"
+    assert os.listdir(tmp_path / "a") == ["b"]
+
+
+def test_unfinished_files_are_hidden_and_not_listed(tmp_path: Path) -> None:
+    sink = STORE.put_stream(str(tmp_path / "a"))
+    [name] = os.listdir(tmp_path)
+    assert name.startswith(".a.lading-")
+    assert list(STORE.walk(str(tmp_path))) == []
+    sink.abort()
+    assert os.listdir(tmp_path) == []
+
+
+def test_modes_follow_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        STORE.put_stream(str(tmp_path / "a")).close()
+    finally:
+        os.umask(before)
+    assert (tmp_path / "a").stat().st_mode & 0o777 == 0o640
+
+
+@contextmanager
+def file_size_limit(limit: int) -> Iterator[None]:
+    """Writing past `limit` fails with EFBIG, as a full disk does with ENOSPC."""
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, handler)
+
+
+def test_a_write_that_fails_is_an_error_of_ours(tmp_path: Path) -> None:
+    path = str(tmp_path / "a")
+    sink = STORE.put_stream(path)
+    with file_size_limit(10_000), pytest.raises(StoreError, match="file too large") as caught:
+        sink.write([bytes(6000)] * 3)
+    assert (caught.value.errno, caught.value.file) == (errno.EFBIG, path)
+    sink.abort()
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_full_disk_says_what_to_do() -> None:
+    sink = STORE.put_stream("/dev/shm/lading-full")  # any place will do: the file behind the sink is exchanged below
+    os.dup2(os.open("/dev/full", os.O_WRONLY), sink._fd)
+    with pytest.raises(StoreError, match=r"no space left on device.*free some space"):
+        sink.write([b"x"])
+    sink.abort()
+
+
+def test_a_file_where_a_folder_should_be(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(StoreError):
+        STORE.put_stream(str(tmp_path / "file" / "x"))
+    with pytest.raises(NotFound, match="no folder"):
+        STORE.head(str(tmp_path / "file" / "x"))
+
+
+def test_a_file_cannot_take_the_place_of_a_folder_by_its_sink(tmp_path: Path) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    sink = STORE.put_stream(str(tmp_path / "a"))
+    with pytest.raises(StoreError):
+        sink.close()
+    assert os.listdir(tmp_path) == ["a"]
+
+
+def test_a_map_says_when_its_file_was_cut(tmp_path: Path) -> None:
+    file = tmp_path / "a"
+    file.write_bytes(bytes(10_000))
+    assert isinstance(STORE, Mapper)
+    mapped = STORE.map(str(file))
+    mapped.check()
+    os.truncate(file, 5000)
+    with pytest.raises(CorruptShard, match="expected 10000 bytes, found 5000 bytes") as caught:
+        mapped.check()
+    assert caught.value.file == str(file)
+
+
+def test_released_pages_are_no_longer_resident(tmp_path: Path) -> None:
+    file = tmp_path / "a"
+    with file.open("wb") as out:
+        out.truncate(64 << 20)
+    mapped = STORE.map(str(file))
+    content = np.frombuffer(mapped.buffer, np.uint8)
+
+    def resident_kb() -> int:
+        lines = Path("/proc/self/smaps").read_text().split(f"{file}\n")[1].splitlines()
+        return int(next(line for line in lines if line.startswith("Rss:")).split()[1])
+
+    assert not content.any()
+    assert resident_kb() == 64 << 10
+    mapped.release(5000, 32 << 20)
+    assert resident_kb() == (32 << 10) + 8
+    mapped.release(0, 64 << 20)
+    assert resident_kb() == 0
+    assert from_ranges(mapped.buffer, np.array([100]), np.array([20])).to_pylist() == [bytes(20)]
+
+
+def test_nothing_is_left_open(tmp_path: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    (tmp_path / "a").write_bytes(b"12345")
+    for _ in range(3):
+        STORE.head(str(tmp_path / "a"))
+        STORE.get_ranges(str(tmp_path / "a"), [(0, 5)])
+        STORE.map(str(tmp_path / "a"))
+        STORE.put_stream(str(tmp_path / "b")).close()
+        STORE.put_stream(str(tmp_path / "c")).abort()
+        for bad in ("/dev/null", str(tmp_path)):
+            with pytest.raises(StoreError):
+                STORE.get_ranges(bad, [(0, 1)])
+    assert len(os.listdir("/proc/self/fd")) == before
