@@ -1,0 +1,207 @@
+"""`lading convert`: shards of one format into shards of another."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lading.cli.options import (
+    READ_PANEL,
+    Debug,
+    From,
+    Json,
+    Option,
+    Sources,
+    View,
+    name_list,
+    named_options,
+    one_or_many,
+    take_interleaved,
+)
+from lading.cli.output import Output
+from lading.cli.progress import watching
+from lading.cli.text import count, facts, visible
+from lading.units import format_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import RenderableType
+
+    from lading.jobs.convert import ConvertSummary
+    from lading.layouts.options import InterleavedOptions
+
+__all__ = ["convert"]
+
+_WRITE, _DOCUMENTS = "What is written", "Interleaved documents"
+
+
+class SchemaChoice(StrEnum):
+    """What to do with shards whose columns differ."""
+
+    UNION = "union"
+    STRICT = "strict"
+    INTERSECT = "intersect"
+
+
+class Unreferenced(StrEnum):
+    """What to do with a member that no JSON names."""
+
+    ERROR = "error"
+    DROP = "drop"
+
+
+class OnDuplicate(StrEnum):
+    """What to do with a field that one sample holds twice."""
+
+    ERROR = "error"
+    KEEP_FIRST = "keep_first"
+    KEEP_LAST = "keep_last"
+
+
+Names = str | None
+
+
+def convert(  # noqa: PLR0913 - one parameter an option: the signature is the command line
+    *,
+    sources: Sources,
+    destination: Annotated[str, typer.Argument(metavar="DST", show_default=False, help="Folder of the new dataset.")],
+    to: Annotated[
+        str, typer.Option("--to", metavar="FORMAT", help="Format to write.", rich_help_panel=_WRITE, show_default=False)
+    ],
+    source_format: From = None,
+    view: View = None,
+    option: Option = None,
+    names: Annotated[
+        Names,
+        typer.Option(
+            "--columns", metavar="A,B", help="Columns to keep, beside keys; all by default.", rich_help_panel=READ_PANEL
+        ),
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="Samples to convert, at most.", rich_help_panel=READ_PANEL)
+    ] = None,
+    schema: Annotated[
+        SchemaChoice,
+        typer.Option(
+            help="Where shards have other columns: take all, refuse, or take those that all have.",
+            rich_help_panel=READ_PANEL,
+        ),
+    ] = SchemaChoice.UNION,
+    on_duplicate: Annotated[
+        OnDuplicate | None,
+        typer.Option(help="Where one sample holds a field twice.", rich_help_panel=READ_PANEL),
+    ] = None,
+    max_batch_bytes: Annotated[
+        str, typer.Option(metavar="SIZE", help="Payload held in memory at once.", rich_help_panel=READ_PANEL)
+    ] = "512MB",
+    shard_size: Annotated[
+        str, typer.Option(metavar="SIZE", help="Size at which a new shard begins.", rich_help_panel=_WRITE)
+    ] = "256MB",
+    to_option: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--to-option",
+            metavar="NAME=VALUE",
+            help="An option of the format written. Repeatable.",
+            rich_help_panel=_WRITE,
+        ),
+    ] = None,
+    overwrite: Annotated[
+        bool,
+        typer.Option(
+            "--overwrite", metavar="", help="Replace what is at DST, in one step at the end.", rich_help_panel=_WRITE
+        ),
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", metavar="", help="Read and plan, write nothing.", rich_help_panel=_WRITE)
+    ] = False,
+    verify: Annotated[
+        bool,
+        typer.Option("--verify", metavar="", help="Read DST back and compare content digests.", rich_help_panel=_WRITE),
+    ] = False,
+    kept_fields: Annotated[
+        Names,
+        typer.Option(
+            "--fields", metavar="A,B", help="Fields of the JSON to keep; all by default.", rich_help_panel=_DOCUMENTS
+        ),
+    ] = None,
+    per_image_fields: Annotated[
+        Names,
+        typer.Option(metavar="A,B", help="Fields with one entry an image.", rich_help_panel=_DOCUMENTS),
+    ] = None,
+    per_text_fields: Annotated[
+        Names,
+        typer.Option(metavar="A,B", help="Fields with one entry a text.", rich_help_panel=_DOCUMENTS),
+    ] = None,
+    sample_id_field: Annotated[
+        Names,
+        typer.Option(metavar="NAME", help="Field that names the document.", rich_help_panel=_DOCUMENTS),
+    ] = None,
+    unreferenced: Annotated[
+        Unreferenced | None,
+        typer.Option(help="What to do with a member that no JSON names.", rich_help_panel=_DOCUMENTS),
+    ] = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Convert shards to another format, losing nothing.
+
+    DST appears in one step at the end; if anything fails, it stays as it was.
+
+    Example: lading convert 'mint/*.tar' out/ --to parquet --verify
+    """
+    with Output(as_json=as_json, debug=debug, interrupted=f"{destination} is as it was before") as out:
+        from lading.jobs import convert as job
+
+        source_options = named_options(option)
+        documents = _documents(
+            take_interleaved(source_options),
+            fields=name_list(kept_fields), per_image_fields=name_list(per_image_fields),
+            per_text_fields=name_list(per_text_fields), sample_id_field=sample_id_field, unreferenced=unreferenced,
+        )  # fmt: skip
+        if on_duplicate is not None:
+            source_options["on_duplicate"] = on_duplicate.value
+        with watching(out.err, "converting") as tell:
+            done = job.convert(
+                one_or_many(sources), destination, format=to, source_format=source_format, view=view,
+                columns=name_list(names), shard_size=shard_size, max_batch_bytes=max_batch_bytes, limit=limit,
+                schema_policy=schema.value, overwrite=overwrite, verify=verify, dry_run=dry_run,
+                source_options=source_options, options=named_options(to_option), interleaved=documents,
+                on_progress=tell,
+            )  # fmt: skip
+        out.show({"destination": destination, **asdict(done)}, _text(destination, done))
+
+
+def _documents(given: InterleavedOptions | None, **flags: Any) -> InterleavedOptions | None:
+    """Options of interleaved data: those of `--option`, with those that have a flag of their own; None if none."""
+    from lading.layouts.options import InterleavedOptions
+
+    told = {name: str(v) if isinstance(v, StrEnum) else v for name, v in flags.items() if v is not None}
+    return replace(given or InterleavedOptions(), **told) if told else given
+
+
+def _text(destination: str, done: ConvertSummary) -> Iterator[RenderableType]:
+    from rich.text import Text
+
+    samples = count(done.samples, "sample")
+    if done.view == "interleaved":
+        samples += f" ({count(done.rows, 'item')})"
+    read = f"{count(done.source_shards, 'shard')} of {done.source_format}, as {done.view}: {samples}, "
+    rows = [("read", Text(read + format_bytes(done.payload_bytes)))]
+    if done.dry_run:
+        rows.append(("wrote", Text.assemble(("nothing", "bold"), " (dry run)")))
+    else:
+        wrote = f": {count(done.shards, 'shard')} of {done.format}, {format_bytes(done.size_bytes)}"
+        rows.append(("wrote", Text.assemble((visible(destination), "bold"), wrote)))
+    speed = f", {format_bytes(int(done.payload_bytes / done.seconds))}/s" if done.seconds > 0 else ""
+    rows.append(("took", Text(f"{done.seconds:.1f} s{speed}")))
+    rows += [("noticed", Text(f"{number:,} {visible(what)}", "yellow")) for what, number in done.counts.items()]
+    rows += [("schemas", Text(visible(difference), "yellow")) for difference in done.differences]
+    if done.verified:
+        proof = f" read back, content digest {done.digest} on both sides"
+        rows.append(("verified", Text.assemble(("equal", "bold green"), f":{proof}")))
+    yield facts(rows)

@@ -1,0 +1,109 @@
+"""`lading demo`: a small real dataset through every format, and the proof that nothing was lost."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from contextlib import nullcontext
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lading.cli.options import Debug, Json
+from lading.cli.output import Output
+from lading.cli.text import count, visible
+from lading.units import format_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rich.console import RenderableType
+
+    from lading.jobs.demo import DemoStep
+
+__all__ = ["demo"]
+
+
+def demo(
+    folder: Annotated[
+        str | None,
+        typer.Option("--to", metavar="DIR", help="New folder for the datasets, kept; by default a temporary one."),
+    ] = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Send a small real dataset through every format, and see it unharmed.
+
+    13 pages of documentation with their images go from tar to Parquet, to tar,
+    and to Parquet again. The content digest is taken after each step; the exit
+    status is 1 if one differs.
+
+    Example: lading demo
+    """
+    with Output(as_json=as_json, debug=debug) as out:
+        from lading.jobs import demo as job
+
+        with tempfile.TemporaryDirectory(prefix="lading-demo-") if folder is None else nullcontext(folder) as place:
+            steps: list[DemoStep] = []
+            out.tell(_opening())
+            for step in job.demo(place, shown="" if folder is None else None):
+                steps.append(step)
+                out.tell(_step(step))
+            same = all(step.same for step in steps)
+            out.status = 0 if same else 1
+            out.show({"same": same, "steps": [asdict(step) for step in steps]}, _closing(steps, folder, same=same))
+
+
+def _opening() -> Iterator[RenderableType]:
+    from rich.text import Text
+
+    yield Text("13 pages of the Streamlit documentation, texts and images, from tar to Parquet and back, twice.")
+    yield Text("The content digest after each step tells whether anything was lost.\n")
+
+
+def _step(step: DemoStep) -> Iterator[RenderableType]:
+    from rich.text import Text
+
+    yield Text.assemble(("$ ", "dim"), (visible(step.command), "bold"))
+    what = f"{count(step.shards, 'shard')}, {count(step.samples, 'document')}, {format_bytes(step.size_bytes)}"
+    took = f", {step.seconds:.2f} s" if step.seconds else ""
+    verdict = ("same", "bold green") if step.same else ("DIFFERENT", "bold red")
+    yield Text.assemble("  ", what, took)
+    yield Text.assemble("  digest ", step.digest, " ", "" if not step.seconds else verdict)
+
+
+def _closing(steps: Sequence[DemoStep], folder: str | None, *, same: bool) -> Iterator[RenderableType]:
+    from rich.text import Text
+
+    from lading.cli.samples import as_text, read_samples
+    from lading.dataset import open_dataset
+
+    last = steps[-1]
+    name = last.path if folder is not None else os.path.basename(last.path)
+    yield Text.assemble(("\n$ ", "dim"), (visible(f"lading head {name} -n 1"), "bold"))
+    with open_dataset(last.path) as dataset:
+        for sample in read_samples(dataset, 1):
+            yield from as_text(sample)
+    if not same:
+        yield Text("The digests differ: something was lost. This is a fault of lading; please report it.", "bold red")
+        return
+    texts, images = (count(last.items.get(kind, 0), kind) for kind in ("text", "image"))
+    yield Text.assemble(
+        ("Nothing changed", "bold green"),
+        f": {count(last.samples, 'document')}, {texts} and {images} are the same",
+        f" after {count(len(steps) - 1, 'conversion')}.",
+    )
+    yield from _what_next(steps, folder)
+
+
+def _what_next(steps: Sequence[DemoStep], folder: str | None) -> Iterator[RenderableType]:
+    from rich.text import Text
+
+    yield Text("\nTo go on:", "dim")
+    if folder is None:
+        commands = ["lading demo --to demo", "lading info demo/docs", "lading diff demo/docs demo/docs-tar"]
+    else:
+        commands = [f"lading info {steps[-1].path}", f"lading diff {steps[0].path} {steps[-1].path}"]
+    for command in [*commands, "lading convert YOUR-DATA out --to parquet --verify"]:
+        yield Text(f"  {visible(command)}")

@@ -1,0 +1,39 @@
+"""`lading digest`: the content digest of a dataset."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from lading.cli.options import Debug, From, Json, Option, Sources, View, one_or_many, opening
+from lading.cli.output import Output
+from lading.cli.text import facts
+
+__all__ = ["Limit", "digest"]
+
+Limit = Annotated[int | None, typer.Option("--limit", min=0, metavar="N", help="Samples to read, at most.")]
+
+
+def digest(
+    sources: Sources,
+    limit: Limit = None,
+    source_format: From = None,
+    view: View = None,
+    option: Option = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Print the content digest, which is the same in every format.
+
+    Shard boundaries do not count. The ordered digest depends on the order of
+    samples, the unordered one does not.
+
+    Example: lading digest out/
+    """
+    with Output(as_json=as_json, debug=debug) as out:
+        from lading.jobs import digest as job
+
+        found = job.dataset_digest(one_or_many(sources), limit=limit, **opening(source_format, view, option))
+        rows = [("ordered", str(found.ordered)), ("unordered", found.unordered), ("samples", f"{found.count:,}")]
+        out.show(found.to_json(), [facts(rows)])

@@ -1,0 +1,49 @@
+"""`lading head`: look at samples."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from lading.cli.options import Debug, From, Json, Option, Sources, View, name_list, one_or_many, opening
+from lading.cli.output import Output
+
+__all__ = ["head"]
+
+
+def head(  # noqa: PLR0913 - one parameter an option: the signature is the command line
+    *,
+    sources: Sources,
+    number: Annotated[int, typer.Option("-n", "--number", min=0, metavar="N", help="Samples to show.")] = 5,
+    start: Annotated[
+        int, typer.Option("--at", min=0, metavar="N", help="First sample to show, counted from 0; needs an index.")
+    ] = 0,
+    names: Annotated[
+        str | None, typer.Option("--columns", metavar="A,B", help="Columns to read; all of them by default.")
+    ] = None,
+    full: Annotated[
+        bool,
+        typer.Option("--full", metavar="", help="Whole texts and all items; with --json also the bytes, in base64."),
+    ] = False,
+    source_format: From = None,
+    view: View = None,
+    option: Option = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Look at samples: fields, sizes, pictures, the beginning of texts.
+
+    The items of interleaved documents are shown in order.
+    With --json a sample is a line, and media are told by size and type.
+
+    Example: lading head mint/00000.tar -n 2
+    """
+    with Output(as_json=as_json, debug=debug) as out:
+        from lading.cli.samples import as_json as sample_json
+        from lading.cli.samples import as_text, read_samples
+        from lading.dataset import open_dataset
+
+        with open_dataset(one_or_many(sources), **opening(source_format, view, option)) as dataset:
+            for sample in read_samples(dataset, number, start, name_list(names)):
+                out.show(sample_json(sample, full=full), as_text(sample, full=full), indent=None)

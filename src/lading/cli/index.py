@@ -1,0 +1,45 @@
+"""`lading index`: look through every shard once, so that random access need not."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from lading.cli.options import Debug, From, Json, Option, Sources, View, one_or_many, opening
+from lading.cli.output import Output
+from lading.cli.progress import watching
+from lading.cli.text import count, facts, visible
+
+__all__ = ["index"]
+
+
+def index(
+    sources: Sources,
+    source_format: From = None,
+    view: View = None,
+    option: Option = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Look through every shard once, so that random access need not.
+
+    What is found is kept in the cache folder ($LADING_CACHE), not beside the data.
+
+    Example: lading index 'mint/*.tar'
+    """
+    with Output(as_json=as_json, debug=debug) as out:
+        from lading.jobs import index as job
+        from lading.jobs.convert import Progress
+
+        with watching(out.err, "indexing") as tell:
+            found = job.index(
+                one_or_many(sources),
+                on_progress=lambda done, shards: tell(Progress(done, shards, 0, 0)),
+                **opening(source_format, view, option),
+            )
+        rows = [
+            ("shards", f"{found.shards:,}"),
+            ("samples", f"{found.samples:,}"),
+            ("kept", f"the index of {count(found.kept, 'shard')}; the others need none"),
+            ("in", visible(found.folder)),
+        ]
+        out.show(asdict(found), [facts(rows)])

@@ -1,0 +1,67 @@
+"""`lading info`: what a dataset is."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from lading.cli.options import Debug, From, Json, Option, Sources, View, one_or_many, opening
+from lading.cli.output import Output
+from lading.cli.text import columns, count, facts, visible
+from lading.units import format_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rich.console import RenderableType
+
+    from lading.jobs.info import Info
+
+__all__ = ["info"]
+
+
+def info(
+    sources: Sources,
+    source_format: From = None,
+    view: View = None,
+    option: Option = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Say what a dataset is: format, shards, samples, bytes, columns.
+
+    The items of interleaved documents are counted by modality. Headers and footers are read, payload is not.
+
+    Example: lading info 'mint/*.tar'
+    """
+    with Output(as_json=as_json, debug=debug) as out:
+        from lading.jobs import info as job
+
+        found = job.info(one_or_many(sources), **opening(source_format, view, option))
+        value: dict[str, Any] = asdict(found)
+        value["columns"] = [dict(zip(("name", "type", "feature"), c, strict=True)) for c in found.columns]
+        out.show(value, _text(sources, found))
+
+
+def _text(sources: Sequence[str], found: Info) -> Iterator[RenderableType]:
+    from rich.text import Text
+
+    yield Text(visible(" ".join(sources)), "bold")
+    rows = [
+        ("format", found.format),
+        ("view", found.view + (" (a row is an item of a document)" if found.view == "interleaved" else "")),
+        ("shards", f"{found.shards:,}"),
+        ("samples", f"{found.samples:,}"),
+    ]
+    if found.view == "interleaved":
+        by_modality = ", ".join(f"{number:,} {visible(name)}" for name, number in found.modalities.items())
+        rows.append(("items", f"{found.rows:,}: {by_modality}" if by_modality else f"{found.rows:,}"))
+    rows.append(("size", format_bytes(found.size_bytes)))
+    rows.append(("manifest", "lading's" if found.manifest else "none"))
+    rows += [("noticed", f"{number:,} {visible(what)}") for what, number in found.counts.items()]
+    yield facts((name, Text(value)) for name, value in rows)
+    yield ""
+    yield columns(
+        (count(len(found.columns), "column"), "type", "holds"),
+        [(Text(visible(n), "cyan"), Text(visible(t)), Text(f.lower(), "dim")) for n, t, f in found.columns],
+    )

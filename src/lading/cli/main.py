@@ -1,0 +1,56 @@
+"""The `lading` command."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from lading.cli.convert import convert
+from lading.cli.demo import demo
+from lading.cli.diff import diff
+from lading.cli.digest import digest
+from lading.cli.formats import formats
+from lading.cli.head import head
+from lading.cli.index import index
+from lading.cli.info import info
+from lading.cli.output import prepare_streams
+from lading.cli.verify import verify
+
+__all__ = ["app", "run"]
+
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["--help", "-h"]},
+)
+for _verb in (demo, info, head, convert, verify, digest, diff, index, formats):
+    app.command()(_verb)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"lading {version('lading')}")
+        raise typer.Exit
+
+
+@app.callback()
+def lading(
+    _version: Annotated[
+        bool, typer.Option("--version", metavar="", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Training data in shards: look, convert, prove that nothing was lost.
+
+    Exit status: 0 all is well; 1 the data are bad, or differ; 2 the call is
+    wrong; 3 the machine, a store or lading itself failed; 130 interrupted.
+    """
+
+
+def run() -> None:
+    """What the shell's `lading` runs."""
+    prepare_streams()
+    app(prog_name="lading")

@@ -1,0 +1,197 @@
+"""What a command prints: text for people or JSON for programs, errors, and the exit status.
+
+Results go to standard output, everything else to standard error, so that `--json` output is JSON and nothing else.
+Every command runs inside one `Output`, which turns whatever ends it into a status:
+
+    0    all is well, or the reader of a pipe had enough
+    1    the data are bad, or two datasets differ
+    2    the call is wrong
+    3    the machine, a store, or lading itself failed
+    130  interrupted
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import os
+import sys
+import traceback
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Self
+
+import typer
+
+from lading.cli.text import ESCAPED, plain, visible
+from lading.errors import LadingError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from types import TracebackType
+
+    from rich.console import Console, RenderableType
+
+__all__ = ["Output", "error_lines", "json_text", "prepare_streams"]
+
+FAILED = 3
+INTERRUPTED = 130
+_OURS = (typer.Exit, typer.Abort, typer.BadParameter, SystemExit, GeneratorExit)
+
+
+class Output:
+    """Standard output and standard error of one command; entered for as long as the command runs.
+
+    Args:
+        as_json: results are JSON.
+        debug: errors come with a traceback.
+        interrupted: what an interrupted user is told.
+
+    Attributes:
+        status: the exit status, where nothing worse happens.
+    """
+
+    def __init__(self, *, as_json: bool, debug: bool, interrupted: str = "interrupted") -> None:
+        self.as_json, self.status = as_json, 0
+        self._debug, self._interrupted = debug, interrupted
+
+    @cached_property
+    def out(self) -> Console:
+        """Standard output, for text."""
+        return _console(stderr=False)
+
+    @cached_property
+    def err(self) -> Console:
+        """Standard error."""
+        return _console(stderr=True)
+
+    def show(self, value: object, text: Iterable[RenderableType], *, indent: int | None = 2) -> None:
+        """Print a result: `value` as one JSON document with `--json`, else `text`.
+
+        Args:
+            value: what JSON can hold.
+            text: what rich can print, one after the other; made only if it is printed.
+            indent: of the JSON; None for one line.
+        """
+        if self.as_json:
+            sys.stdout.write(json_text(value, indent=indent) + "\n")
+            return
+        self.tell(text)
+
+    def tell(self, text: Iterable[RenderableType]) -> None:
+        """Print what only people want to know of; nothing with `--json`."""
+        if not self.as_json:
+            for part in text:
+                self.out.print(part)
+
+    def warn(self, message: str) -> None:
+        """A line on standard error that something deserves a look."""
+        self._say("warning", "yellow", [visible(message)])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        """Explain an error, and leave with the status; typer's own ways out pass."""
+        if isinstance(error, _OURS):
+            return False
+        try:
+            if error is not None:
+                self._explain(error)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            _silence()
+        if self.status:
+            raise typer.Exit(self.status) from None
+        return True
+
+    def _explain(self, error: BaseException) -> None:
+        if isinstance(error, BrokenPipeError):
+            _silence()
+            return
+        if self._debug and not isinstance(error, KeyboardInterrupt):
+            traceback.print_exception(error, file=sys.stderr)
+        if isinstance(error, KeyboardInterrupt):
+            self.status = INTERRUPTED
+            self._say("interrupted", "yellow", [visible(self._interrupted)])
+            return
+        told = _told(error)
+        self.status = told.exit_status
+        if self.as_json:
+            sys.stdout.write(json_text({**told.to_dict(), "error": type(error).__name__}) + "\n")
+        self._say("error", "bold red", error_lines(told))
+
+    def _say(self, label: str, style: str, lines: list[str]) -> None:
+        from rich.text import Text
+
+        first, *rest = lines
+        self.err.print(Text.assemble((f"{label}:", style), " ", first), soft_wrap=True)
+        for line in rest:
+            self.err.print(Text(f"  {line}"), soft_wrap=True)
+
+
+def _told(error: BaseException) -> LadingError:
+    """Any error as one of lading's own, for printing."""
+    if isinstance(error, LadingError):
+        return error
+    if isinstance(error, MemoryError):
+        told = LadingError("out of memory", advice="Use smaller batches (--max-batch-bytes), or a larger machine.")
+    elif isinstance(error, OSError):
+        told = LadingError(error.strerror or str(error), file=None if error.filename is None else str(error.filename))
+    else:
+        told = LadingError(
+            f"internal error: {type(error).__name__}: {error}",
+            advice="This is a fault of lading, not of the data: run again with --debug, and report what it prints.",
+        )
+    told.exit_status = FAILED
+    return told
+
+
+def error_lines(error: LadingError) -> list[str]:
+    """An error for people, safe to print: what and where on one line, what to do on the next."""
+    text = str(error)
+    if not error.advice:
+        return [visible(text)]
+    return [visible(text.removesuffix(f". {error.advice}")), visible(error.advice)]
+
+
+def json_text(value: object, *, indent: int | None = 2) -> str:
+    """JSON that any program reads and any terminal can show: control and hidden characters are escaped."""
+    ascii_only = not (sys.stdout.encoding or "").lower().startswith("utf")
+    text = json.dumps(value, indent=indent, ensure_ascii=ascii_only, allow_nan=False)
+    return ESCAPED.sub(lambda match: "\n" if match[0] == "\n" else json.dumps(match[0])[1:-1], text)
+
+
+def _console(*, stderr: bool) -> Console:
+    from rich.console import Console
+
+    class QuietConsole(Console):
+        """A console that leaves a closed pipe to the command."""
+
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError
+
+    return QuietConsole(stderr=stderr, markup=False, highlight=False, emoji=False)
+
+
+def _silence() -> None:
+    """Nobody reads standard output any more: what is still buffered goes nowhere, without a complaint."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def prepare_streams() -> None:
+    """Make standard output and error print anything: what their encoding lacks is spelled in ASCII."""
+    codecs.register_error("lading", _in_ascii)
+    for name in ("stdout", "stderr"):
+        stream: Any = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - open until the process ends, as they always are
+        else:
+            stream.reconfigure(errors="lading")
+
+
+def _in_ascii(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return plain(error.object[error.start : error.end]), error.end

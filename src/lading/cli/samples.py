@@ -1,0 +1,302 @@
+"""Samples for people and for programs: what each field is, how large, and how it begins."""
+
+from __future__ import annotations
+
+import base64
+import math
+from dataclasses import dataclass
+from itertools import islice, pairwise
+from typing import TYPE_CHECKING, Any
+
+from lading.cli.text import Excerpt, count, visible
+from lading.units import format_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    import pyarrow as pa
+    from rich.console import RenderableType
+
+    from lading.dataset import Dataset
+
+__all__ = ["Sample", "Shown", "as_json", "as_text", "read_samples"]
+
+_BATCH_BYTES = 64 << 20
+_SHORT_ITEMS = 24
+_PREVIEW_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """One value.
+
+    Attributes:
+        name: of its field.
+        kind: what it is: image, text, json, array, bytes, int64 …
+        value: as `ds[i]` gives it; the stored bytes where they are not what the feature says.
+        size_bytes: of its stored form; None for plain values.
+        problem: why the value could not be read.
+    """
+
+    name: str
+    kind: str
+    value: Any
+    size_bytes: int | None = None
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One sample.
+
+    Attributes:
+        number: its place in the dataset.
+        key: what it is called; None if it has no name.
+        fields: its own values; nulls are left out.
+        items: of an interleaved sample, in order: the values of each; None for a plain one.
+    """
+
+    number: int
+    key: str | None
+    fields: Sequence[Shown]
+    items: Sequence[Sequence[Shown]] | None = None
+
+
+def read_samples(dataset: Dataset, number: int, start: int = 0, names: Sequence[str] | None = None) -> Iterator[Sample]:
+    """Samples from a place on, payload and all. From the beginning it streams; further on it needs an index.
+
+    Args:
+        dataset: the dataset.
+        number: samples, at most.
+        start: the first one.
+        names: columns to read; None for all.
+    """
+    if start:
+        last = min(start + number, len(dataset))
+        batches: Iterator[Any] = (dataset.take([i], names) for i in range(start, last))
+    else:
+        batches = dataset.batches(max_rows=max(number, 1), max_bytes=_BATCH_BYTES, columns=names)
+    one_by_one = (rows for batch in batches for rows in _samples_of(batch, dataset.view))
+    for place, rows in enumerate(islice(one_by_one, number), start):
+        yield _document(place, rows) if dataset.view == "interleaved" else _plain_sample(place, rows)
+
+
+def _samples_of(batch: pa.RecordBatch | pa.Table, view: str) -> Iterator[pa.RecordBatch | pa.Table]:
+    from lading.interleaved import sample_starts
+
+    starts = range(batch.num_rows)
+    if view == "interleaved":
+        ids = batch.column("sample_id")
+        starts = sample_starts(ids if not hasattr(ids, "combine_chunks") else ids.combine_chunks()).tolist()
+    for first, last in pairwise([*starts, batch.num_rows]):
+        yield batch.slice(first, last - first)
+
+
+def _plain_sample(number: int, rows: pa.RecordBatch | pa.Table) -> Sample:
+    [values] = _values(rows)
+    key = next((shown.value for shown in values if shown.name == "__key__"), None)
+    return Sample(number, None if key is None else str(key), [s for s in values if s.name != "__key__"])
+
+
+def _document(number: int, rows: pa.RecordBatch | pa.Table) -> Sample:
+    own: list[Shown] = []
+    items = []
+    key = None
+    for values in _values(rows):
+        found = {shown.name: shown.value for shown in values}
+        key = found.get("sample_id")
+        if found.get("modality") == "metadata":
+            own += [s for s in values if s.name not in _RESERVED]
+        else:
+            items.append([s for s in values if s.name != "sample_id"])
+    return Sample(number, None if key is None else str(key), own, items)
+
+
+_RESERVED = ("sample_id", "position", "modality", "content_type")
+
+
+def _values(rows: pa.RecordBatch | pa.Table) -> list[list[Shown]]:
+    """The values of each row that are not null."""
+    described = [(field.name, *_column(rows.column(i), field)) for i, field in enumerate(rows.schema)]
+    return [
+        [_shown(name, feature, stored[i]) for name, feature, stored in described if stored[i] is not None]
+        for i in range(rows.num_rows)
+    ]
+
+
+def _column(column: pa.Array | pa.ChunkedArray, field: pa.Field) -> tuple[Any, list[Any]]:
+    from lading.features import feature_of
+
+    return feature_of(field), column.to_pylist()
+
+
+def _shown(name: str, feature: Any, stored: Any) -> Shown:
+    from lading.errors import DataError
+    from lading.features import decode
+
+    size = len(stored.encode("utf-8", "surrogatepass")) if isinstance(stored, str) else None
+    size = len(stored) if isinstance(stored, (bytes, memoryview)) else size
+    kind = type(feature).__name__.lower()
+    try:
+        value = decode(feature, stored)
+    except DataError as error:
+        return Shown(name, kind, stored, size, str(error))
+    if kind == "value":
+        kind = feature.dtype
+    if size is None and isinstance(value, bytes):
+        size = len(value)
+    return Shown(name, kind, value, size)
+
+
+# For people
+
+
+def as_text(sample: Sample, *, full: bool = False) -> Iterator[RenderableType]:
+    """A sample as lines for a terminal: its name, its fields, its items in order."""
+    from rich.rule import Rule
+    from rich.text import Text
+
+    name = visible(sample.key) if sample.key is not None else "(no key)"
+    title = Text.assemble((f"{sample.number:,}", "dim"), "  ", (name, "bold"), overflow="ellipsis", no_wrap=True)
+    yield Rule(title, align="left", style="dim")
+    lines = 0 if full else 2
+    if sample.fields:
+        yield _table((s.name, s.kind, *_told(s, lines)) for s in sample.fields)
+    if sample.items is not None:
+        if sample.fields:
+            yield ""
+        shown = sample.items if full else sample.items[:_SHORT_ITEMS]
+        yield _table(_item_row(item, lines) for item in shown)
+        if len(shown) < len(sample.items):
+            left = count(len(sample.items) - len(shown), "more item")
+            yield Text(f"  … {left} (--full shows all)", "dim")
+    yield ""
+
+
+def _table(rows: Iterable[tuple[str, str, RenderableType, str]]) -> RenderableType:
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table.grid(padding=(0, 2), expand=True)
+    table.add_column(style="cyan", max_width=24, overflow="fold")
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(ratio=1)
+    table.add_column(justify="right", style="dim", no_wrap=True)
+    for name, kind, told, size in rows:
+        table.add_row(Text(visible(name)), Text(visible(kind)), told, Text(size))
+    return Padding(table, (0, 0, 0, 2))
+
+
+def _told(shown: Shown, max_lines: int) -> tuple[RenderableType, str]:
+    """What a value holds, and its size."""
+    size = "" if shown.size_bytes is None else format_bytes(shown.size_bytes)
+    if shown.problem is not None:
+        return Excerpt(shown.problem, "red", max_lines=max_lines), size
+    return Excerpt(_content(shown), max_lines=max_lines), size
+
+
+def _content(shown: Shown) -> str:
+    value = shown.value
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bytes):
+        return _media(value) or _preview(value)
+    if hasattr(value, "dtype"):
+        return f"{value.dtype} {'×'.join(map(str, value.shape)) or 'scalar'}"
+    if isinstance(value, float):
+        return repr(value)
+    from lading import jsontext
+
+    return jsontext.dumps(_jsonable(value, full=False))
+
+
+def _media(data: bytes) -> str | None:
+    """`png 640×480` of a picture, None of anything else."""
+    from lading.image import image_info
+
+    info = image_info(data)
+    if info is None:
+        return None
+    frames = f", {count(info.frames or 1, 'frame')}" if (info.frames or 1) > 1 else ""
+    return f"{info.mime.removeprefix('image/')} {info.width}×{info.height}{frames}"
+
+
+def _preview(data: bytes) -> str:
+    head = data[:_PREVIEW_BYTES].hex(" ")
+    return f"{head} …" if len(data) > _PREVIEW_BYTES else head or "(empty)"
+
+
+def _item_row(item: Sequence[Shown], max_lines: int) -> tuple[str, str, RenderableType, str]:
+    """Position, modality, content and size of one item; what else it has follows the content."""
+    from rich.console import Group
+
+    found = {shown.name: shown for shown in item}
+    values = {name: shown.value for name, shown in found.items()}
+    content = found.get("text_content") or found.get("binary_content")
+    told: RenderableType
+    told, size = _told(content, max_lines) if content is not None else (_absent(values), "")
+    more = [s for s in item if s.name not in _ITEM_COLUMNS]
+    notes = [Excerpt(f"{s.name}: {_content(s)}", "dim", max_lines=max_lines) for s in more]
+    if "materialize_error" in values:
+        notes.append(Excerpt(str(values["materialize_error"]), "red", max_lines=max_lines))
+    return (
+        str(values.get("position", "")),
+        str(values.get("modality", "")),
+        Group(told, *notes) if notes else told,
+        size,
+    )
+
+
+_ITEM_COLUMNS = (*_RESERVED, "text_content", "binary_content", "source_ref", "materialize_error")
+
+
+def _absent(values: dict[str, Any]) -> RenderableType:
+    source = values.get("source_ref")
+    return Excerpt("nothing here" if source is None else f"not read: {source}", "dim")
+
+
+# For programs
+
+
+def as_json(sample: Sample, *, full: bool = False) -> dict[str, Any]:
+    """A sample as JSON can hold it: fields by name; bytes by their size and what they are, with `full` also in base64.
+
+    NaN and infinities become the strings `NaN`, `Infinity`, `-Infinity`.
+    """
+    key = "__key__" if sample.items is None else "sample_id"
+    named = {} if sample.key is None else {key: sample.key}
+    own = {s.name: _jsonable(s.value, full=full) for s in sample.fields}
+    if sample.items is None:
+        return {**named, **own}
+    return {
+        **named, **own,
+        "items": [{s.name: _jsonable(s.value, full=full) for s in item} for item in sample.items],
+    }  # fmt: skip
+
+
+def _jsonable(value: Any, *, full: bool) -> Any:
+    if isinstance(value, (bytes, memoryview)):
+        return _bytes_json(bytes(value), full=full)
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, dict):
+        return {str(k): _jsonable(v, full=full) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_jsonable(v, full=full) for v in value]
+    if hasattr(value, "dtype"):
+        told = {"dtype": str(value.dtype), "shape": list(value.shape)}
+        return {**told, "values": _jsonable(value.tolist(), full=True)} if full else told
+    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
+
+
+def _bytes_json(data: bytes, *, full: bool) -> dict[str, Any]:
+    from lading.image import image_info
+
+    told: dict[str, Any] = {"bytes": len(data)}
+    info = image_info(data)
+    if info is not None:
+        told |= {"mime": info.mime, "width": info.width, "height": info.height}
+    if full:
+        told["base64"] = base64.b64encode(data).decode()
+    return told

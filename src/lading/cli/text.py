@@ -1,0 +1,95 @@
+"""Text that is safe and short: what comes out of data is shown, never obeyed by the terminal."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+    from rich.table import Table
+
+__all__ = ["ESCAPED", "Excerpt", "columns", "count", "facts", "plain", "visible"]
+
+ESCAPED = re.compile(
+    r"[\x00-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u2028-\u202e"
+    r"\u2060-\u206f\u3164\ud800-\udfff\ufeff\uffa0\ufff9-\ufffb]|[\U000e0000-\U000e0fff]"
+)
+"""Characters that move the cursor, change direction or colours, hide, or cannot be encoded."""
+
+_SPACES = re.compile(r"\s+")
+_ASCII = {"…": "...", "·": "-", "×": "x", "¶": "P", "─": "-", "–": "-", "—": "-", "→": "->", "’": "'", "✓": "ok"}
+
+
+def visible(text: str) -> str:
+    """The text on one line, with every character that a terminal might obey, or would hide, spelled out."""
+    return ESCAPED.sub(lambda match: _spelled(match[0]), text)
+
+
+def _spelled(character: str) -> str:
+    return ascii(character)[1:-1]
+
+
+def plain(text: str) -> str:
+    """The text in ASCII: our own signs by what resembles them, all else spelled out."""
+    return "".join(_ASCII.get(c) or (c if c.isascii() else _spelled(c)) for c in text)
+
+
+def count(number: int, one: str, many: str | None = None) -> str:
+    """`1 shard`, `1,204 shards`."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+class Excerpt:
+    """The beginning of a text, on as many lines as allowed, as wide as there is room.
+
+    Args:
+        text: any text; runs of white space become one space, and nothing in it is obeyed.
+        style: a rich style.
+        max_lines: lines; 0 for all of the text, as it is broken into lines.
+    """
+
+    def __init__(self, text: str, style: str = "", *, max_lines: int = 2) -> None:
+        self._text, self._style, self._max_lines = text, style, max_lines
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        from rich.text import Text
+
+        width = max(options.max_width, 1)
+        if not self._max_lines:
+            for line in self._text.splitlines():
+                yield Text(visible(line), self._style)
+            return
+        room = width * (self._max_lines + 1)
+        lines = Text(visible(_SPACES.sub(" ", self._text[: 4 * room]).strip()[:room]), self._style).wrap(console, width)
+        if len(lines) > self._max_lines or len(self._text) > 4 * room:
+            lines = lines[: self._max_lines]
+            lines[-1].truncate(width - 1)
+            lines[-1].append("…")
+        yield Text("\n").join(lines)
+
+
+def facts(rows: Iterable[tuple[str, RenderableType]]) -> Table:
+    """Names and what is to be said of them, in two columns."""
+    from rich.table import Table
+
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in rows:
+        table.add_row(name, value)
+    return table
+
+
+def columns(heads: Sequence[str], rows: Iterable[Sequence[RenderableType]]) -> Table:
+    """A table without lines: column heads, and rows below them."""
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    for head in heads:
+        table.add_column(head, overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    return table

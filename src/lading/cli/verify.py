@@ -1,0 +1,71 @@
+"""`lading verify`: read everything, and hold it against what manifest and sidecars say."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lading.cli.options import Debug, From, Json, Option, Sources, View, one_or_many, opening
+from lading.cli.output import Output, error_lines
+from lading.cli.text import count, facts
+from lading.errors import LadingError
+from lading.units import format_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from rich.console import RenderableType
+
+    from lading.jobs.verify import VerifyResult
+
+__all__ = ["verify"]
+
+
+def verify(
+    sources: Sources,
+    max_findings: Annotated[
+        int, typer.Option("--max-findings", min=1, metavar="N", help="Stop after so many findings.")
+    ] = 100,
+    source_format: From = None,
+    view: View = None,
+    option: Option = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Read everything, and hold it against manifest and index files.
+
+    The exit status is 1 if anything is wrong; what is wrong is listed.
+
+    Example: lading verify out/
+    """
+    with Output(as_json=as_json, debug=debug) as out:
+        from lading.jobs import verify as job
+
+        found = job.verify(one_or_many(sources), max_findings=max_findings, **opening(source_format, view, option))
+        out.status = 0 if found.ok else 1
+        out.show({"ok": found.ok, **asdict(found)}, _text(found))
+
+
+def _text(found: VerifyResult) -> Iterator[RenderableType]:
+    from rich.text import Text
+
+    for finding in found.findings:
+        first, *rest = error_lines(_as_error(finding))
+        yield Text.assemble(("✗ ", "bold red"), first, overflow="fold")
+        yield from (Text(f"  {line}", "dim") for line in rest)
+    label = ("all is well", "bold green") if found.ok else (count(len(found.findings), "finding"), "bold red")
+    yield Text.assemble(label, f" in {count(found.shards, 'shard')}")
+    yield facts(
+        [
+            ("read", f"{count(found.samples, 'sample')}, {format_bytes(found.size_bytes)}, {found.seconds:.1f} s"),
+            ("held against", ", ".join(found.checked) or "nothing: there is neither a manifest nor a sidecar"),
+            ("digest", found.digest),
+        ]
+    )
+
+
+def _as_error(finding: Mapping[str, Any]) -> LadingError:
+    places = {name: value for name, value in finding.items() if name not in ("error", "message")}
+    return LadingError(finding["message"], **places)

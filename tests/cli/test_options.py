@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import pytest
+
+from lading.cli.options import name_list, named_options, one_or_many, opening, take_interleaved
+from lading.errors import UsageError
+from lading.layouts.options import InterleavedOptions
+
+
+def test_values_that_are_json_are_taken_as_such() -> None:
+    given = ["flag=true", "level=3", 'names=["a", "b"]', "size=64MB", "empty=", "text=a=b"]
+    assert named_options(given) == {
+        "flag": True, "level": 3, "names": ["a", "b"], "size": "64MB", "empty": "", "text": "a=b",
+    }  # fmt: skip
+    assert named_options(None) == {}
+
+
+@pytest.mark.parametrize("pair", ["flag", "=x", ""])
+def test_an_option_without_a_name_or_value_is_refused(pair: str) -> None:
+    with pytest.raises(UsageError, match="NAME=VALUE"):
+        named_options([pair])
+
+
+def test_an_option_given_twice_is_refused() -> None:
+    with pytest.raises(UsageError, match="twice"):
+        named_options(["a=1", "a=2"])
+
+
+def test_options_of_interleaved_data_are_told_from_those_of_the_format() -> None:
+    told = opening(None, None, ["unreferenced=drop", "per_image_fields=alt, hash", "on_duplicate=keep_last"])
+    assert told["interleaved"] == InterleavedOptions(unreferenced="drop", per_image_fields=("alt", "hash"))
+    assert told["options"] == {"on_duplicate": "keep_last"}
+
+
+def test_without_options_of_interleaved_data_the_manifest_s_hold() -> None:
+    assert take_interleaved({"mmap": False}) is None
+
+
+def test_lists_and_null_are_options_of_interleaved_data_too() -> None:
+    given = named_options(['fields=["a"]', "sample_id_field=null"])
+    assert take_interleaved(given) == InterleavedOptions(fields=("a",), sample_id_field=None)
+
+
+def test_names_are_split_at_commas() -> None:
+    assert name_list(" a ,b,, ") == ("a", "b")
+    assert name_list("") == ()
+    assert name_list(None) is None
+
+
+def test_one_source_stays_one() -> None:
+    assert one_or_many(["out/"]) == "out/"
+    assert one_or_many(["a.tar", "b.tar"]) == ["a.tar", "b.tar"]

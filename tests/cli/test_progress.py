@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import io
+
+from rich.console import Console
+
+from lading.cli.progress import LineProgress, progress_text, watching
+from lading.jobs.convert import Progress
+
+
+def test_what_is_known_is_told_in_one_line() -> None:
+    done = Progress(12, 40, 48_211, 1_288_490_188)
+    assert progress_text(done, 1.5) == "12/40 shards, 48,211 samples, 1.2 GB, 819 MB/s"
+
+
+def test_what_is_not_known_is_left_out() -> None:
+    assert progress_text(Progress(1, 2, 0, 0), 1.0) == "1/2 shards"
+    assert progress_text(Progress(0, 1, 1, 1024), 0.0) == "0/1 shard, 1 sample, 1.0 KB"
+
+
+def test_a_line_comes_every_few_seconds_and_not_at_once() -> None:
+    lines: list[str] = []
+    now = [100.0]
+    tell = LineProgress("converting", lines.append, clock=lambda: now[0])
+    for second in range(13):
+        now[0] = 100.0 + second
+        tell(Progress(second, 20, second, 0))
+    assert lines == ["converting: 5/20 shards, 5 samples", "converting: 10/20 shards, 10 samples"]
+
+
+def test_a_terminal_gets_a_bar_that_goes_away() -> None:
+    class Screen(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    screen = Screen()
+    console = Console(file=screen, force_terminal=True, width=100, color_system=None, markup=False)
+    with watching(console, "converting") as tell:
+        tell(Progress(1, 4, 10, 2048))
+    assert "converting" in screen.getvalue()
+    assert screen.getvalue().endswith("\x1b[2K")
+
+
+def test_a_log_gets_nothing_of_a_short_job() -> None:
+    screen = io.StringIO()
+    with watching(Console(file=screen), "converting") as tell:
+        tell(Progress(1, 4, 10, 2048))
+    assert screen.getvalue() == ""
