@@ -6,12 +6,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Never
 
 import pytest
 from fsspec import AbstractFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
-from lading.errors import LadingError, MissingExtra, NotFound, StoreError, UsageError
+from lading.errors import LadingError, MissingExtra, NotFound, ShortRead, StoreError, UsageError
 from lading.store.fsspec import FsspecStore
 from lading.store.local import LocalStore
 from lading.store.memory import MemoryStore
@@ -153,6 +154,34 @@ def test_a_server_that_ignores_ranges_is_an_error() -> None:
 
     with pytest.raises(StoreError, match="whole files where ranges were asked for"):
         FsspecStore(Whole()).get_ranges("memory://a", [(0, 10)])
+
+
+def test_a_refused_range_is_a_short_read_if_it_lies_outside() -> None:
+    """s3fs 2026.9 gives EINVAL for HTTP 416, which a server sends where no byte of a range is there."""
+
+    class Strict(MemoryFileSystem):
+        cachable = False
+
+        def cat_file(self, path: str, start: object = None, end: object = None, **options: object) -> bytes:
+            raise OSError(22, "The requested range is not satisfiable")
+
+    fs = Strict()
+    fs.pipe_file("memory://strict/a", bytes(100))
+    with pytest.raises(ShortRead, match="a file of 100 bytes"):
+        FsspecStore(fs).get_ranges("memory://strict/a", [(100, 5)])
+    with pytest.raises(StoreError, match="not satisfiable"):
+        FsspecStore(fs).get_ranges("memory://strict/a", [(10, 5)])
+
+
+def test_what_a_backend_cannot_do_is_a_wrong_call() -> None:
+    class ReadOnly(MemoryFileSystem):
+        cachable = False
+
+        def _open(self, path: str, mode: str = "rb", **options: object) -> Never:
+            raise NotImplementedError
+
+    with pytest.raises(UsageError, match="cannot do that"):
+        FsspecStore(ReadOnly()).put_stream("memory://read/only")
 
 
 def test_a_server_that_does_not_say_the_size() -> None:

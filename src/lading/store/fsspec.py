@@ -9,12 +9,14 @@ are written under a hidden name and moved; a folder is published file by file th
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 
@@ -118,8 +120,13 @@ class FsspecStore:
         if any(length > _UNCHECKED_BYTES for _, length in wanted):
             check_inside(path, wanted, self.head(path).size_bytes)
         starts, stops = [offset for offset, _ in wanted], [offset + length for offset, length in wanted]
-        with _errors(path):
-            answers = iter(fs.cat_ranges([path] * len(wanted), starts, stops, on_error="raise") if wanted else ())
+        try:
+            with _errors(path):
+                answers = iter(fs.cat_ranges([path] * len(wanted), starts, stops, on_error="raise") if wanted else ())
+        except StoreError as error:
+            if _outside(error):
+                check_inside(path, wanted, self.head(path).size_bytes)
+            raise
         return [_exactly(path, offset, length, next(answers)) if length else b"" for offset, length in ranges]
 
     def put_stream(self, path: str) -> FsspecSink:
@@ -244,9 +251,19 @@ class FsspecSink:
 
 @contextmanager
 def _errors(path: str) -> Iterator[None]:
+    """Errors of a backend as lading's own."""
     loaded = ((sys.modules.get(module), name) for module, name in _FOREIGN)
     with store_errors(path, *(getattr(module, name) for module, name in loaded if module is not None)):
-        yield
+        try:
+            yield
+        except FileNotFoundError as error:
+            hidden = error.__cause__
+            # fsspec's HTTP says "not found" whatever it was that failed.
+            if type(hidden).__module__.startswith("aiohttp") and getattr(hidden, "status", 0) != HTTPStatus.NOT_FOUND:
+                raise hidden from None  # type: ignore[misc] # an exception, since it has a module of aiohttp's
+            raise
+        except NotImplementedError as error:
+            raise UsageError("this kind of store cannot do that", file=path, advice="Use another place.") from error
 
 
 def _file_system(url: str) -> FileSystem:
@@ -303,6 +320,12 @@ def _check_size(info: FileInfo, written: int) -> None:
             expected=f"{written} bytes",
             found=f"{info.size_bytes} bytes",
         )
+
+
+def _outside(error: StoreError) -> bool:
+    """Whether a server refused a range, which it does where no byte of it is there: HTTP 416, by s3fs as EINVAL."""
+    statuses = (getattr(error.__cause__, name, None) for name in ("status", "code"))
+    return error.errno == errno.EINVAL or HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE in statuses
 
 
 def _exactly(path: str, offset: int, length: int, answer: bytes) -> bytes:
