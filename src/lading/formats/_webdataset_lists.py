@@ -1,0 +1,218 @@
+"""The peers' index files: wids JSON, which lists the shards of a dataset, and `.tar.idx`, which lists a tar's samples.
+
+    index.json   {"__kind__": "wids-shard-index-v1", "wids_version": 1, "name"?,
+                  "shardlist": [{"url", "nsamples", "filesize", "md5sum"?}]}; urls are relative to the index
+    x.tar.idx    uint64, little-endian: where each sample's first header begins (its extension records included), then
+                 the padded end of the last member
+
+Source: webdataset 0.2.111, wids/wids.py and wids/wids_specs.py; megatron-energon 7.4.1, flavors/webdataset/indexing.py.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from lading.errors import BadReference, DataError, LimitExceeded, NotFound, SidecarMismatch
+from lading.formats.protocol import ListedShard, ShardFacts
+from lading.store.protocol import Store
+from lading.tar import BLOCK
+
+__all__ = ["check_end", "check_starts", "list_wids", "read_idx", "sidecar_mismatch", "write_wids"]
+
+_IDX_ENDING = ".idx"
+"""What is added to a tar's path."""
+
+_KIND = "wids-shard-index-v1"
+_MARKS = (b'"__kind__"', b'"shardlist"')
+_MAX_INDEX_BYTES = 256 << 20
+_FEW_SHARDS = 64
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|/")
+_ADVICE = "Make the index again, or leave it aside with sidecar='ignore' (--ignore-sidecar)."
+
+
+def list_wids(store: Store, path: str, head: bytes) -> list[ListedShard] | None:
+    """The shards that a wids index lists, in its order; None if the file is no wids index.
+
+    Raises:
+        DataError: it is one, but broken, or lists a shard twice.
+        BadReference: a url leaves the folder of the index.
+        SidecarMismatch: a shard has another size than the index says.
+        NotFound: a shard is not there.
+        LimitExceeded: the index is larger than 256 MiB.
+    """
+    if not path.endswith(".json") or not any(mark in head for mark in _MARKS):
+        return None
+    size = store.head(path).size_bytes
+    if size > _MAX_INDEX_BYTES:
+        raise LimitExceeded("the index is too large", file=path, expected=f"at most {_MAX_INDEX_BYTES}", found=size)
+    [data] = store.get_ranges(path, [(0, size)])
+    try:
+        index = orjson.loads(memoryview(data))
+    except orjson.JSONDecodeError as error:
+        raise DataError("the index is no JSON", file=path, offset=error.pos, found=error.msg) from error
+    if not isinstance(index, dict) or index.get("__kind__") != _KIND:
+        return None
+    entries = index.get("shardlist")
+    if not isinstance(entries, list):
+        raise DataError("the index has no list of shards", file=path, column="shardlist", found=type(entries).__name__)
+    shards = [_shard(path, row, entry) for row, entry in enumerate(entries)]
+    _refuse_repeats(path, shards)
+    _check_sizes(store, path, shards)
+    return shards
+
+
+def _shard(path: str, row: int, entry: object) -> ListedShard:
+    if not isinstance(entry, dict) or not isinstance(entry.get("url"), str):
+        raise DataError("a shard of the index has no url", file=path, row=row, found=repr(entry)[:80])
+    md5 = entry.get("md5sum")
+    if md5 is not None and not isinstance(md5, str):
+        raise DataError("a hash is no text", file=path, row=row, column="md5sum", found=repr(md5)[:80])
+    return ListedShard(
+        _resolve(path, row, entry["url"]),
+        _count(path, row, entry, "nsamples"),
+        _count(path, row, entry, "filesize"),
+        {} if md5 is None else {"md5": md5},
+    )
+
+
+def _count(path: str, row: int, entry: Mapping[str, Any], name: str) -> int | None:
+    value = entry.get(name)
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
+        raise DataError("not a count", file=path, row=row, column=name, expected="0 or more", found=repr(value)[:80])
+    return value
+
+
+def _resolve(path: str, row: int, url: str) -> str:
+    """Where a shard lies: below the folder of the index, nowhere else."""
+    folder = path[: path.rfind("/") + 1]
+    inside = url.removeprefix(folder) if _URL.match(url) and folder else url
+    if _URL.match(inside) or ".." in inside.split("/") or not inside or "\0" in inside:
+        raise BadReference(
+            "the index names a shard outside its folder", file=path, row=row, found=repr(url),
+            advice="Name the shards themselves instead of the index.",
+        )  # fmt: skip
+    return folder + posixpath.normpath(inside)
+
+
+def _refuse_repeats(path: str, shards: Sequence[ListedShard]) -> None:
+    seen: dict[str, int] = {}
+    for row, shard in enumerate(shards):
+        if seen.setdefault(shard.path, row) != row:
+            raise DataError(
+                "the index lists a shard twice", file=path, row=row, found=f"{shard.path}, as row {seen[shard.path]}"
+            )
+
+
+def _check_sizes(store: Store, path: str, shards: Sequence[ListedShard]) -> None:
+    """Compare sizes; a look at each of many shards would be a request each, so the folder is listed instead."""
+    known: dict[str, int] = {}
+    if len(shards) > _FEW_SHARDS:
+        known = {info.path: info.size_bytes for info in store.walk(path[: path.rfind("/") + 1].rstrip("/"))}
+    for shard in shards:
+        if shard.size_bytes is None:
+            continue
+        found = known.get(shard.path)
+        if found is None:
+            found = store.head(shard.path).size_bytes
+        if found != shard.size_bytes:
+            raise SidecarMismatch(
+                f"the size differs from what {path} says",
+                file=shard.path,
+                expected=f"{shard.size_bytes} bytes",
+                found=f"{found} bytes",
+                advice=_ADVICE,
+            )
+
+
+def write_wids(store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts]]) -> list[str]:
+    """Write `index.json` beside finished shards; give its path."""
+    entries = []
+    for path, facts in shards:
+        url = path.removeprefix(folder.rstrip("/") + "/")
+        entry = {"url": url, "nsamples": facts.num_samples, "filesize": facts.size_bytes}
+        if "md5" in facts.details:
+            entry["md5sum"] = facts.details["md5"]
+        entries.append(entry)
+    index = {"__kind__": _KIND, "wids_version": 1, "shardlist": entries}
+    place = posixpath.join(folder, "index.json")
+    sink = store.put_stream(place)
+    try:
+        sink.write([orjson.dumps(index, option=orjson.OPT_INDENT_2), b"\n"])
+        sink.close()
+    except BaseException:
+        sink.abort()
+        raise
+    return [place]
+
+
+def read_idx(store: Store, path: str, size_bytes: int) -> NDArray[np.int64] | None:
+    """Where a tar's samples begin and the last one ends, by the `.idx` beside it; None if there is none.
+
+    Raises:
+        SidecarMismatch: it cannot belong to this tar: cut, out of order, unaligned, or past the tar's end.
+    """
+    idx = path + _IDX_ENDING
+    try:
+        size = store.head(idx).size_bytes
+    except NotFound:
+        return None
+    if size % 8 or not size or size // 8 > size_bytes // BLOCK + 1:
+        raise sidecar_mismatch(path, 0, "8 bytes for each sample and one more entry", f"{size} bytes")
+    [data] = store.get_ranges(idx, [(0, size)])
+    entries = np.frombuffer(memoryview(data), "<u8")
+    bad = (entries % BLOCK != 0) | (entries > -(-size_bytes // BLOCK) * BLOCK)
+    bad[1:] |= entries[1:] <= entries[:-1]
+    if bad.any():
+        at = int(bad.argmax())
+        raise sidecar_mismatch(
+            path, 8 * at, f"multiples of {BLOCK} in order, up to {size_bytes}", f"{int(entries[at])}"
+        )
+    return entries.astype(np.int64)
+
+
+def check_starts(path: str, entries: NDArray[np.int64], first: int, starts: NDArray[np.int64]) -> None:
+    """Raise SidecarMismatch unless the samples from ordinal `first` on begin where the `.idx` says."""
+    expected = entries[first : first + len(starts)]
+    if first + len(starts) >= len(entries):
+        expected = entries[first:-1]
+    wrong = np.flatnonzero(expected != starts[: len(expected)])
+    row = int(wrong[0]) if len(wrong) else len(expected)
+    if row < len(starts):
+        said = f"a sample at {int(expected[row])}" if row < len(expected) else "no more samples"
+        raise sidecar_mismatch(path, 8 * (first + row), said, f"one at {int(starts[row])}")
+
+
+def check_end(path: str, entries: NDArray[np.int64], samples: int, end: int, stop: int) -> None:
+    """Raise SidecarMismatch unless the `.idx` has this many samples, and ends where the tar's members do.
+
+    Args:
+        path: the tar.
+        entries: of the `.idx`.
+        samples: how many the tar has.
+        end: padded end of the last sample.
+        stop: where the archive ends; skipped members may lie between.
+    """
+    last = len(entries) - 1
+    if samples != last:
+        raise sidecar_mismatch(path, 8 * samples, f"{last} samples", f"{samples}")
+    if not end <= entries[last] <= stop:
+        raise sidecar_mismatch(path, 8 * last, f"the end at {entries[last]}", f"the end of the last sample at {end}")
+
+
+def sidecar_mismatch(path: str, offset: int, expected: str, found: str) -> SidecarMismatch:
+    """The error that a tar and its `.idx` disagree: what the `.idx` says at an offset of its own, and what there is."""
+    return SidecarMismatch(
+        f"the index of samples disagrees with {path}",
+        file=path + _IDX_ENDING,
+        offset=offset,
+        expected=expected,
+        found=found,
+        advice=_ADVICE,
+    )

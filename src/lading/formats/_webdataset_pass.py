@@ -1,0 +1,195 @@
+"""One pass over a tar: its members become batches of samples, and what is to be told of the tar is noted on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lading.errors import LimitExceeded
+from lading.formats._webdataset_lists import check_end, check_starts
+from lading.formats._webdataset_rows import ColumnMaker, Rows, Splitter, bounds_of, join_rows, to_batch
+from lading.formats._webdataset_scan import scan
+from lading.formats._webdataset_sparse import expand
+from lading.formats._webdataset_walk import Stream, TarFile, Walk, naming
+from lading.hashing import hash_strings
+from lading.ref import make_refs, with_files
+from lading.tar import Cursor, Headers, Sparse, Window, padded
+from lading.views import from_ranges, join
+
+__all__ = ["Pass"]
+
+_STREAM_BYTES = (1 << 20, 64 << 20)
+"""Least and most of a compressed tar that is in memory at once, but for a larger sample."""
+
+
+class Pass:
+    """A walk over all members of a tar, or of a part of it.
+
+    Args:
+        tar: the file.
+        lower_case: field names in lower case.
+        on_duplicate: what a second member of one field in one sample is.
+        entries: where samples begin by the tar's sidecar, to be compared with.
+
+    Attributes:
+        splitter: fields so far, and members left out.
+        samples: how many began so far.
+        dropped: members dropped as duplicates.
+        returning: samples whose key an earlier one has; known at the end.
+        closed: whether the archive ended with a block of zeros; known at the end.
+    """
+
+    def __init__(
+        self, tar: TarFile, *, lower_case: bool, on_duplicate: str, entries: NDArray[np.int64] | None = None
+    ) -> None:
+        self.splitter = Splitter(lower_case=lower_case)
+        self.samples = self.dropped = self.returning = 0
+        self.closed = False
+        self._tar, self._on_duplicate, self._entries = tar, on_duplicate, entries
+        self._hashes: list[NDArray[np.uint64]] = []
+        self._end = 0
+        self._metadata = with_files(pa.schema([]), [tar.entry]).metadata
+
+    def rows(self) -> Iterator[Rows]:
+        """The members that belong to samples, window by window; reads headers only."""
+        with naming(self._tar.path):
+            walk = Walk(self._tar)
+            for found in walk:
+                rows = self._take(found)
+                if len(rows):
+                    yield rows
+            self._finish(walk.cursor)
+
+    def part(self, start: int, stop: int | None) -> Rows:
+        """The members of samples between two places of the tar, without noting anything."""
+        self.splitter.restart()
+        with naming(self._tar.path):
+            return join_rows([self.splitter.split(found) for found in Walk(self._tar, start, stop)])
+
+    def batch(
+        self, rows: Rows, columns: Sequence[str] | None, make_column: ColumnMaker | None = None
+    ) -> pa.RecordBatch:
+        """Whole samples as a batch; of references, unless the column maker says otherwise."""
+        with naming(self._tar.path):
+            batch, dropped = to_batch(
+                rows,
+                self.splitter.fields,
+                make_column or self._references,
+                columns=columns,
+                on_duplicate=self._on_duplicate,
+                metadata=self._metadata,
+            )
+        self.dropped += dropped
+        return batch
+
+    def counts(self) -> dict[str, int]:
+        """What is to be told of the tar, by a short phrase."""
+        told = {f"members skipped: {reason}": count for reason, count in self.splitter.skipped.items()}
+        told["samples whose key came before, not adjacent"] = self.returning
+        told["members dropped as duplicates"] = self.dropped
+        told["tars without an end, perhaps cut between two members"] = int(not self.closed)
+        return {phrase: count for phrase, count in told.items() if count}
+
+    def _take(self, found: Headers) -> Rows:
+        rows = self.splitter.split(found)
+        self._hashes.append(hash_strings(rows.keys))
+        if self._entries is not None:
+            check_starts(self._tar.path, self._entries, self.samples, rows.start[rows.new])
+        self.samples += len(rows.keys)
+        if len(rows):
+            self._end = int(rows.offset[-1]) + padded(int(rows.length[-1]))
+        return rows
+
+    def _finish(self, cursor: Cursor) -> None:
+        if self._entries is not None:
+            check_end(self._tar.path, self._entries, self.samples, self._end, cursor.at)
+        hashes = np.concatenate([np.zeros(0, np.uint64), *self._hashes])
+        self.returning = len(hashes) - len(np.unique(hashes))
+        self.closed = cursor.closed
+
+    def _references(
+        self,
+        offset: NDArray[np.int64],
+        length: NDArray[np.int64],
+        valid: NDArray[np.bool_],
+        sparse: Mapping[int, Sparse],
+    ) -> pa.Array:
+        """References; the values themselves if one of them is a file with holes, which no range of the tar is."""
+        if not sparse:
+            return make_refs(offset, length, valid=valid)
+        values = [
+            expand(self._tar.read(sparse[i].start, sparse[i].stop - sparse[i].start), sparse[i].start)
+            if i in sparse
+            else (self._tar.read(at, size) if there else None)
+            for i, (at, size, there) in enumerate(zip(offset.tolist(), length.tolist(), valid.tolist(), strict=True))
+        ]
+        return pa.array(values, pa.large_binary())
+
+    # Compressed tars
+
+    def stream_batches(
+        self, *, max_rows: int, max_bytes: int, columns: Sequence[str] | None, max_member_bytes: int
+    ) -> Iterator[pa.RecordBatch]:
+        """All samples of a compressed tar, with their values."""
+        with naming(self._tar.path):
+            stream = Stream(self._tar)
+            size = min(max(max_bytes, _STREAM_BYTES[0]), _STREAM_BYTES[1])
+            cursor, waiting = Cursor(), list[Rows]()  # members whose samples have not been given yet
+            while not cursor.done:
+                first = int(waiting[0].start[0]) if waiting else cursor.at
+                window = stream.window(first, max(cursor.need, cursor.at + size), whole=True)
+                cursor = self._fill(window, cursor, waiting, max_member_bytes)
+                if not waiting:
+                    continue
+                rows = join_rows(waiting)
+                bounds = bounds_of(rows, self.splitter.fields, max_rows, max_bytes, columns, ended=cursor.done)
+                for a, b in pairwise(bounds):
+                    yield self.batch(rows.samples(a, b), columns, _values_in(window))
+                waiting = [rows.samples(bounds[-1], len(rows.keys))] if bounds[-1] < len(rows.keys) else []
+            stream.drain()
+            self._finish(cursor)
+
+    def _fill(self, window: Window, cursor: Cursor, waiting: list[Rows], max_member_bytes: int) -> Cursor:
+        """Add the members that lie in the window; the cursor then says what is needed for more."""
+        while not cursor.done:
+            found, cursor = scan(window, cursor)
+            rows = self._take(found)
+            if len(rows):
+                waiting.append(rows)
+            if cursor.need - cursor.at > max_member_bytes:
+                raise LimitExceeded(
+                    "a member of a compressed tar is too large to be held",
+                    offset=cursor.at,
+                    expected=f"at most {max_member_bytes} bytes",
+                    found=cursor.need - cursor.at,
+                    advice="Unpack the tar, or raise max_member_bytes.",
+                )
+            if cursor.need:
+                break
+        return cursor
+
+
+def _values_in(window: Window) -> ColumnMaker:
+    """Makes columns of values that lie in a window, in memory of their own."""
+    buffer = pa.py_buffer(window.data)
+
+    def column(
+        offset: NDArray[np.int64],
+        length: NDArray[np.int64],
+        valid: NDArray[np.bool_],
+        sparse: Mapping[int, Sparse],
+    ) -> pa.Array:
+        plain = join(from_ranges(buffer, np.where(valid, offset - window.base, 0), length, valid))
+        if not sparse:
+            return plain
+        values = plain.to_pylist()
+        for i, place in sparse.items():
+            stored = bytes(window.data.data[place.start - window.base : place.stop - window.base])
+            values[i] = expand(stored, place.start)
+        return pa.array(values, pa.large_binary())
+
+    return column

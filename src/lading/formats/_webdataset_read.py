@@ -1,0 +1,322 @@
+"""Reading a WebDataset tar: batches, index, random access, members. See `lading.formats.webdataset`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lading.errors import LimitExceeded, Unrepresentable, UsageError
+from lading.features import tag_by_extension
+from lading.formats._webdataset_lists import read_idx, sidecar_mismatch
+from lading.formats._webdataset_pass import Pass
+from lading.formats._webdataset_rows import KEY, Rows, cut, join_rows, regroup, texts
+from lading.formats._webdataset_walk import TarFile, Walk, naming
+from lading.ref import FileEntry, RefType, make_refs, with_files
+from lading.tar import BLOCK, REGULAR, Headers, is_header
+
+__all__ = ["Members", "ReadOptions", "WebdatasetReader"]
+
+_INDEX_ROWS = 1 << 20
+_MAX_CELLS = 1 << 22
+_CELLS_OF_A_MEMBER = 64
+_CHECKED_ENTRIES = 64
+_FEW_ROWS = 64
+_NO_LIMIT = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """How a tar is read.
+
+    Attributes:
+        on_duplicate: what a second member of one key and field, in one sample, is.
+        regroup: join samples of one key wherever they stand in the shard; needs its whole index first.
+        sidecar: `use` the `.tar.idx` beside a tar, which then must agree with it, or `ignore` it.
+        mmap: map the file where the store can. False reads by range, so that a file cut by others meanwhile is an error
+            and not the end of the process.
+        lower_case: field names in lower case, as webdataset has them.
+        max_member_bytes: largest member of a compressed tar; it must be held in memory.
+    """
+
+    on_duplicate: Literal["error", "keep_first", "keep_last"] = "error"
+    regroup: bool = False
+    sidecar: Literal["use", "ignore"] = "use"
+    mmap: bool = True
+    lower_case: bool = True
+    max_member_bytes: int = 4 << 30
+
+    def __post_init__(self) -> None:
+        """Refuse words that are not known."""
+        for name, value, known in (
+            ("on_duplicate", self.on_duplicate, ("error", "keep_first", "keep_last")),
+            ("sidecar", self.sidecar, ("use", "ignore")),
+        ):
+            if value not in known:
+                raise UsageError("no such policy", expected=" or ".join(known), found=f"{name}={value!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """Regular members of a tar, in file order, as columns of one length.
+
+    Attributes:
+        name: full names (`pa.string`).
+        header_offset: where each begins, extension records included.
+        offset: where its payload begins.
+        length: bytes of payload.
+    """
+
+    name: pa.Array
+    header_offset: NDArray[np.int64]
+    offset: NDArray[np.int64]
+    length: NDArray[np.int64]
+
+
+class WebdatasetReader:
+    """An open tar.
+
+    Attributes:
+        counts: what the last whole pass noticed, by a short phrase.
+        skipped_members: members that are no part of a sample, by reason, in that pass.
+        returning_keys: samples in that pass whose key an earlier, not adjacent one has.
+        duplicates_dropped: members that `on_duplicate` left out in that pass.
+        closed: whether the archive ends with a block of zeros; None before a whole pass.
+    """
+
+    def __init__(self, tar: TarFile, options: ReadOptions) -> None:
+        self._tar, self._options = tar, options
+        self._fields: list[str] | None = None
+        self._samples = 0
+        self._entries: NDArray[np.int64] | None = None
+        self._entries_read = options.sidecar == "ignore" or bool(tar.entry.wrap)
+        self.counts: Counter[str] = Counter()
+        self.skipped_members: dict[str, int] = {}
+        self.returning_keys = self.duplicates_dropped = 0
+        self.closed: bool | None = None
+        given = tar.source.index
+        # An index made for the view `interleaved` has other columns.
+        usable = given is not None and KEY in given.column_names and not options.regroup
+        self._index = given if usable else None
+
+    @property
+    def files(self) -> tuple[FileEntry, ...]:
+        """The files table that references of this shard go by: this one file."""
+        return (self._tar.entry,)
+
+    def close(self) -> None:
+        """Give up the map; references and bytes made before stay good."""
+        self._tar = TarFile(self._tar.source, self._tar.entry, None)
+
+    def schema(self) -> pa.Schema:
+        """`__key__`, then the fields in order of first appearance: references, or `large_binary` if compressed."""
+        names = self._survey() if self._index is None else self._index.column_names[1:]
+        kind = pa.large_binary() if self._streams() else RefType()
+        fields = [pa.field(n, kind, metadata=tag_by_extension(n) or None) for n in names]
+        return with_files(pa.schema([pa.field(KEY, pa.string()), *fields]), self.files)
+
+    def num_rows(self) -> int:
+        """Number of samples: from an index, the sidecar (some of its entries are looked up), or a walk over headers."""
+        if self._index is not None:
+            return len(self._index)
+        entries = self._sidecar()
+        if entries is not None and self._fields is None and not self._options.regroup:
+            self._check_some(entries)
+            return len(entries) - 1
+        self._survey()
+        return self._samples
+
+    def index(self) -> pa.Table:
+        """`__key__` and a reference column a field, a row a sample; no payload is read. Kept in the reader.
+
+        Raises:
+            Unrepresentable: a sparse member, which no range of the tar is.
+            LimitExceeded: the samples' fields differ so much that a table of them would be nearly empty.
+        """
+        if self._index is None:
+            walk = self._pass()
+            parts = list(walk.rows())
+            self._refuse_sparse([s.start for part in parts for s in part.sparse.values()])
+            self._refuse_sprawl(parts, len(walk.splitter.fields))
+            whole = self._samples_of(iter(parts), walk, _INDEX_ROWS, _NO_LIMIT, None)
+            batches = [walk.batch(rows, [KEY, *walk.splitter.fields]) for rows in whole]
+            self._note(walk)
+            empty = with_files(pa.schema([pa.field(KEY, pa.string())]), self.files)
+            self._index = pa.Table.from_batches(batches, batches[0].schema if batches else empty)
+        return self._index
+
+    def read(self, rows: NDArray[np.int64] | None = None, columns: Sequence[str] | None = None) -> pa.Table:
+        """Samples by ordinal as references, in the order asked for; with a sidecar, a few of them cost no walk.
+
+        A column that these rows do not have comes as nulls if it is asked for by name.
+
+        Raises:
+            SidecarMismatch: the sidecar's entry for a row is not one whole sample.
+            Unrepresentable, LimitExceeded: as `index`.
+        """
+        entries = None if self._index is not None or self._options.regroup else self._sidecar()
+        if entries is not None and rows is not None and 0 < len(rows) <= _FEW_ROWS:
+            return self._read_few(rows, columns, entries)
+        table = self.index() if rows is None else self.index().take(pa.array(rows))
+        if columns is None:
+            return table
+        nowhere = make_refs(*np.zeros((2, len(table)), np.int64), valid=np.zeros(len(table), np.bool_))
+        for name in columns:
+            if name not in table.column_names:
+                table = table.append_column(name, nowhere)
+        return table.select([name for name in table.column_names if name in columns])
+
+    def batches(
+        self, *, max_rows: int, max_bytes: int, columns: Sequence[str] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """All samples in order, none of them cut: references for plain tars, values for compressed ones.
+
+        Peak memory: 35 MB; for compressed tars also three times `max_bytes`, or the largest sample.
+
+        Raises:
+            CorruptShard: at the first header or stretch of compressed data that is damaged; samples before come first.
+            DuplicateField, LimitExceeded, SidecarMismatch: see `ReadOptions`.
+        """
+        walk = self._pass()
+        if self._streams():
+            yield from walk.stream_batches(
+                max_rows=max_rows,
+                max_bytes=max_bytes,
+                columns=columns,
+                max_member_bytes=self._options.max_member_bytes,
+            )
+        else:
+            for rows in self._samples_of(walk.rows(), walk, max_rows, max_bytes, columns):
+                yield walk.batch(rows, columns)
+        self._note(walk)
+
+    def members(self, max_members: int = 65_536) -> Iterator[Members]:
+        """All regular members, whatever their names, streaming, `max_members` at a time.
+
+        Raises:
+            Unrepresentable: a sparse member, which no range of the tar is.
+            CorruptShard: the tar is damaged, or a name is not UTF-8.
+        """
+        waiting: list[Members] = []
+        with naming(self._tar.path):
+            for found in Walk(self._tar):
+                waiting.append(self._regular(found))
+                while sum(len(part.name) for part in waiting) >= max_members:
+                    joined = _join_members(waiting)
+                    waiting = [_part(joined, slice(max_members, None))]
+                    yield _part(joined, slice(max_members))
+        if any(len(part.name) for part in waiting):
+            yield _join_members(waiting)
+
+    # Passes
+
+    def _streams(self) -> bool:
+        """Whether batches hold values: a compressed file can only be read forward."""
+        return bool(self._tar.entry.wrap) and not self._options.regroup
+
+    def _pass(self) -> Pass:
+        options = self._options
+        entries = self._sidecar()
+        return Pass(self._tar, lower_case=options.lower_case, on_duplicate=options.on_duplicate, entries=entries)
+
+    def _note(self, walk: Pass) -> None:
+        self._fields, self._samples = walk.splitter.fields, walk.samples
+        if self._options.regroup:
+            self._samples -= walk.returning
+        self.skipped_members = dict(walk.splitter.skipped)
+        self.returning_keys, self.duplicates_dropped, self.closed = walk.returning, walk.dropped, walk.closed
+        self.counts = Counter(walk.counts())
+
+    def _survey(self) -> list[str]:
+        """All fields, by a walk over the headers if there was none yet."""
+        if self._fields is None:
+            walk = self._pass()
+            for _ in walk.rows():
+                pass
+            self._note(walk)
+        assert self._fields is not None
+        return self._fields
+
+    def _samples_of(
+        self, parts: Iterator[Rows], walk: Pass, max_rows: int, max_bytes: int, columns: Sequence[str] | None
+    ) -> Iterator[Rows]:
+        if self._options.regroup:
+            every = [part for part in parts if len(part)]
+            parts = iter([regroup(join_rows(every))] if every else [])
+        return cut(parts, walk.splitter.fields, max_rows=max_rows, max_bytes=max_bytes, columns=columns)
+
+    def _refuse_sparse(self, starts: Sequence[int]) -> None:
+        if starts:
+            raise Unrepresentable(
+                "a sparse member has no range in the tar",
+                file=self._tar.path,
+                offset=starts[0],
+                advice="Convert the shard first: batches hold the member's bytes.",
+            )
+
+    def _refuse_sprawl(self, parts: Sequence[Rows], fields: int) -> None:
+        members, samples = sum(map(len, parts)), sum(len(part.keys) for part in parts)
+        if samples * fields > _MAX_CELLS + _CELLS_OF_A_MEMBER * members:
+            raise LimitExceeded(
+                "the samples' fields differ too much for one table",
+                file=self._tar.path,
+                found=f"{samples} samples, {fields} fields, {members} values",
+                advice="Do keys hold dots? What follows the first dot is the field. Try --view interleaved.",
+            )
+
+    def _regular(self, found: Headers) -> Members:
+        self._refuse_sparse([place.start for place in found.sparse.values()])
+        rows = np.flatnonzero(REGULAR[found.kind])
+        names = texts(found, rows, found.names[rows], np.count_nonzero(found.names[rows], axis=1))
+        return Members(names, found.start[rows], found.offset[rows], found.length[rows])
+
+    # The sidecar
+
+    def _sidecar(self) -> NDArray[np.int64] | None:
+        """Where samples begin, and the end, by the `.idx` beside the tar, if there is one to be used."""
+        if not self._entries_read:
+            self._entries = read_idx(self._tar.source.store, self._tar.path, self._tar.entry.size_bytes)
+            self._entries_read = True
+        return self._entries
+
+    def _check_some(self, entries: NDArray[np.int64]) -> None:
+        """Look whether some entries, the first and the last among them, are headers, and whether the tar ends there."""
+        size, last = self._tar.entry.size_bytes, len(entries) - 1
+        for number in np.unique(np.linspace(0, last - 1, _CHECKED_ENTRIES).astype(np.int64)).tolist() if last else ():
+            at = int(entries[number])
+            if not is_header(self._tar.read(at, min(BLOCK, max(size - at, 0)))):
+                raise sidecar_mismatch(self._tar.path, 8 * number, f"a sample at {at}", "no header there")
+        more = len(self._pass().part(int(entries[last]), None).keys)
+        if more:
+            raise sidecar_mismatch(self._tar.path, 8 * last, f"{last} samples", f"{more} more")
+
+    def _read_few(self, rows: NDArray[np.int64], columns: Sequence[str] | None, entries: NDArray[np.int64]) -> pa.Table:
+        """Rows by the sidecar: only the headers of their samples are read."""
+        wanted, back = np.unique(rows, return_inverse=True)
+        walk = self._pass()
+        parts = [walk.part(int(entries[row]), int(entries[row + 1])) for row in wanted.tolist()]
+        for row, part in zip(wanted.tolist(), parts, strict=True):
+            if len(part.keys) != 1 or int(part.start[0]) != entries[row]:
+                place = f"one sample from {entries[row]} to {entries[row + 1]}"
+                raise sidecar_mismatch(self._tar.path, 8 * row, place, f"{len(part.keys)}")
+        whole = join_rows(parts)
+        self._refuse_sparse([place.start for place in whole.sparse.values()])
+        return pa.Table.from_batches([walk.batch(whole, columns)]).take(pa.array(back))
+
+
+def _join_members(parts: Sequence[Members]) -> Members:
+    return Members(
+        pa.concat_arrays([part.name for part in parts]),
+        np.concatenate([part.header_offset for part in parts]),
+        np.concatenate([part.offset for part in parts]),
+        np.concatenate([part.length for part in parts]),
+    )
+
+
+def _part(members: Members, rows: slice) -> Members:
+    return Members(members.name[rows], members.header_offset[rows], members.offset[rows], members.length[rows])

@@ -1,0 +1,210 @@
+"""The members of a tar, many at a time. Pure: a window of the file in, arrays out.
+
+Headers are found in two ways. Where members are small, a region of blocks is looked at as a whole: candidates by their
+magic, then the chain from each header to the next confirmed for all of them together. Where members are large, it hops
+from header to header and touches nothing between. Either way sizes, checksums and names are then read for all headers
+at once, and the longest run of them that holds nothing unusual is given; whatever ends the run is read alone by
+`lading.tar.read_member`, which knows every rule.
+
+Cost of a member (100 KB of payload / 300 bytes): about 1.5 µs / 0.3 µs, of which the checksum is 0.07 µs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lading.tar import (
+    BLOCK,
+    EXTENSIONS,
+    MAX_EXTENSION_BYTES,
+    MAX_EXTENSIONS,
+    NOTHING,
+    TYPE,
+    USTAR,
+    Cursor,
+    Headers,
+    Window,
+    mark_old_folders,
+    names,
+    plain_name,
+    read_member,
+    sizes,
+    valid,
+    widen,
+)
+
+__all__ = ["scan"]
+
+_MAX_REACH = 4096
+_SMALL_BYTES = 16 << 10
+"""Members of less than this, header and padding included, are looked for by region: hopping would touch every page."""
+_NAMES_BYTES = 8 << 20
+_MAGIC = slice(257, 262)
+_MTIME = np.frombuffer(b" mtime=", np.uint8)
+_NO_LIMIT = np.iinfo(np.int64).max
+
+
+def scan(window: Window, cursor: Cursor, max_members: int = _MAX_REACH) -> tuple[Headers, Cursor]:
+    """The next members of a walk, at least one unless the cursor then says `done` or `need`.
+
+    Gives at most `max_members`, fewer where something unusual comes or names are long. Members before a damaged one are
+    given first; the next call raises. Peak memory: 25 MB.
+
+    Raises:
+        CorruptShard, LimitExceeded: as `lading.tar.read_member`.
+    """
+    if not cursor.records:
+        heads = _find_heads(window, cursor, min(cursor.reach, max_members))
+        if len(heads):
+            found, cursor = _take_run(window, cursor, heads)
+            if len(found):
+                return found, cursor
+    return read_member(window, cursor)
+
+
+def _blocks(window: Window) -> NDArray[np.uint8]:
+    return window.data[: len(window.data) // BLOCK * BLOCK].reshape(-1, BLOCK)
+
+
+def _payload_blocks(size: NDArray[np.int64]) -> NDArray[np.int64]:
+    blocks: NDArray[np.int64] = (size + BLOCK - 1) // BLOCK
+    return blocks
+
+
+def _find_heads(window: Window, cursor: Cursor, limit: int) -> NDArray[np.int64]:
+    """Block numbers, in the window, of headers that seem to follow each other from the cursor on."""
+    if cursor.dense:
+        heads = _dense_heads(_blocks(window), (cursor.at - window.base) // BLOCK, limit)
+        if len(heads):
+            return heads
+    return np.array(_hop(window.data.data, cursor.at - window.base, limit), np.int64)
+
+
+def _dense_heads(blocks: NDArray[np.uint8], first: int, limit: int) -> NDArray[np.int64]:
+    region = blocks[first : first + 2 * limit]
+    heads: NDArray[np.int64] = np.flatnonzero(region[:, _MAGIC.start] == USTAR[0])
+    heads = heads[(region[heads, _MAGIC] == USTAR[:5]).all(axis=1)]
+    if not len(heads) or heads[0] != 0:
+        return np.zeros(0, np.int64)
+    follows = heads + 1 + _payload_blocks(sizes(region[heads])[0])
+    if not np.array_equal(follows[:-1], heads[1:]):
+        heads = heads[_chain(heads, follows, len(region))]
+    heads += first
+    return heads
+
+
+def _chain(heads: NDArray[np.int64], follows: NDArray[np.int64], count: int) -> list[int]:
+    """Which of the candidates are reached from the first: others are headers of tars inside payloads."""
+    where = np.full(count + 1, -1)
+    where[heads] = np.arange(len(heads))
+    jump = where[np.minimum(follows, count)].tolist()
+    kept, at = [], 0
+    while at >= 0:
+        kept.append(at)
+        at = jump[at]
+    return kept
+
+
+def _hop(view: memoryview, at: int, limit: int) -> list[int]:
+    """Block numbers of headers by following sizes, each as it stands; checked later, all together."""
+    heads: list[int] = []
+    last = len(view) - BLOCK
+    try:
+        while at <= last and len(heads) < limit:
+            size = int(bytes(view[at + 124 : at + 135]), 8)
+            heads.append(at // BLOCK)
+            if size < 0:
+                break
+            at += BLOCK + (size + BLOCK - 1) // BLOCK * BLOCK
+    except ValueError:
+        pass  # no plain octal number: zeros at the end, base-256, or damage
+    return heads
+
+
+def _take_run(window: Window, cursor: Cursor, heads: NDArray[np.int64]) -> tuple[Headers, Cursor]:
+    """The members of the longest run of plain headers, and the cursor behind them."""
+    headers = _blocks(window)[heads]
+    size, good = sizes(headers)
+    kind = headers[:, TYPE].copy()
+    mark_old_folders(headers, kind, size)
+    follows = heads + 1 + _payload_blocks(size)
+    good &= valid(headers) & (kind != ord("S")) & (kind != ord("g"))
+    good[1:] &= heads[1:] == follows[:-1]
+    good &= window.base + (heads + 1) * BLOCK + size <= _reachable(window, kind)
+    count = len(good) if good.all() else int(good.argmin())
+    renamed: dict[int, bytes] = {}
+    if EXTENSIONS[kind[:count]].any():
+        renamed, count = _extensions(window, heads[:count], headers[:count], size[:count])
+    rows = np.flatnonzero(~EXTENSIONS[kind[:count]])
+    if not len(rows):
+        return NOTHING, cursor
+    matrix = _renamed(names(headers if len(rows) == len(headers) else headers[rows]), renamed)
+    kept = min(len(rows), max(1, _NAMES_BYTES // matrix.shape[1]))
+    first = np.concatenate(([0], rows[:-1] + 1))[:kept]
+    rows, matrix, base = rows[:kept], matrix[:kept], window.base
+    found = Headers(matrix, kind[rows], base + heads[first] * BLOCK, base + (heads[rows] + 1) * BLOCK, size[rows])
+    at = base + int(follows[rows[-1]]) * BLOCK
+    small = (at - cursor.at) // len(rows) < _SMALL_BYTES and bool((headers[rows, _MAGIC] == USTAR[:5]).all())
+    reach = min(2 * cursor.reach, _MAX_REACH) if rows[-1] == len(heads) - 1 else cursor.reach
+    return found, replace(cursor, at=at, dense=small, reach=reach, need=0)
+
+
+def _reachable(window: Window, kind: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """Where payloads may end: those of extension records in the window, others where the file allows it."""
+    limit = _NO_LIMIT if window.total is None else window.total
+    return np.where(EXTENSIONS[kind] | window.whole, window.stop, limit)
+
+
+def _renamed(matrix: NDArray[np.uint8], renamed: Mapping[int, bytes]) -> NDArray[np.uint8]:
+    if renamed:
+        matrix = widen(matrix, max(map(len, renamed.values())))
+    for row, name in renamed.items():
+        matrix[row] = 0
+        matrix[row, : len(name)] = np.frombuffer(name, np.uint8)
+    return matrix
+
+
+def _extensions(
+    window: Window, heads: NDArray[np.int64], headers: NDArray[np.uint8], size: NDArray[np.int64]
+) -> tuple[dict[int, bytes], int]:
+    """Names that extension records give, by the member's number, and how many rows of the run can be taken.
+
+    The run is cut before a member whose records say more than a name (or are bad), for `read_member`.
+    """
+    extension = EXTENSIONS[headers[:, TYPE]]
+    members = np.flatnonzero(~extension)
+    telling = extension.copy()
+    telling[_only_mtime(_blocks(window), heads, headers, size)] = False
+    rows = np.flatnonzero(telling)
+    numbers = np.searchsorted(members, rows)
+    given: dict[int, bytes] = {}
+    for row, number in zip(rows.tolist(), numbers.tolist(), strict=True):
+        name = None
+        if number < len(members) and members[number] - row < MAX_EXTENSIONS and size[row] <= MAX_EXTENSION_BYTES:
+            start = (int(heads[row]) + 1) * BLOCK
+            name = plain_name(
+                headers[row, TYPE], bytes(window.data[start : start + int(size[row])]), int(size[members[number]])
+            )
+        if name is None:
+            return {n: given[n] for n in given if n < number}, int(members[number - 1]) + 1 if number else 0
+        if name:
+            given.setdefault(number, name)  # as in tarfile, the outermost record wins
+    return given, len(heads)
+
+
+def _only_mtime(
+    blocks: NDArray[np.uint8], heads: NDArray[np.int64], headers: NDArray[np.uint8], size: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Rows that are pax headers with nothing but a time in them: webdataset's writer puts one before every member."""
+    rows = np.flatnonzero((headers[:, TYPE] == ord("x")) & (size > 0) & (size < 100))  # noqa: PLR2004 - two digits
+    rows = rows[heads[rows] + 1 < len(blocks)]
+    body = blocks[heads[rows] + 1]
+    digits = (body[:, :2] - np.uint8(ord("0"))).astype(np.int64)
+    alone = (digits <= 9).all(axis=1) & (digits[:, 0] * 10 + digits[:, 1] == size[rows])  # noqa: PLR2004 - decimal
+    alone &= body[np.arange(len(rows)), size[rows] - 1] == ord("\n")
+    alone &= (body[:, 2:9] == _MTIME).all(axis=1)
+    return np.compress(alone, rows)

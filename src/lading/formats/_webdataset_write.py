@@ -1,0 +1,226 @@
+"""Writing a WebDataset tar. See `lading.formats.webdataset`.
+
+Members of a sample stand together, sorted by field; owner, mode and time are fixed, so equal rows give equal bytes.
+What a reader would see as something else (a key with a dot in its base name, two neighbours with one key …) is refused,
+or escaped if the options say so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain, pairwise
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from lading.codecs import WRAPS, stream_encoder
+from lading.errors import Unrepresentable, UsageError
+from lading.formats._webdataset_rows import KEY, split_name
+from lading.formats.protocol import ShardFacts
+from lading.ref import FileEntry, RefType, is_ref, make_refs, with_files
+from lading.store.protocol import Buffer, Sink
+from lading.tar import BLOCK, MAX_NAME_BYTES
+from lading.tar_write import END, make_heads
+from lading.views import byte_lengths, slices
+
+__all__ = ["WebdatasetWriter", "WriteOptions", "check_schema"]
+
+_SMALL_BYTES = 4096
+"""Members whose payload is smaller on average are joined before they are written: a call costs more than a copy."""
+
+_PADS = [memoryview(bytes(size)) for size in range(BLOCK)]
+_MAX_MTIME = 8**11 - 1
+_ODD_KEY = r"[.\x00\n]|^__|/$|^$"
+_ESCAPES = (("%", "%25"), (".", "%2E"), ("\0", "%00"), ("\n", "%0A"))
+_TEXT = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+_BINARY = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
+_NO_NAME = r"\x00|^$"
+_ADVICE = "Rename it, or write with escape='percent', which writes %2E for a dot."
+_COLUMN_ADVICE = "Rename it: fields are in lower case, each once, without slashes."
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """How a tar is written.
+
+    Attributes:
+        compression: of the whole file: `gzip`, `zstd`, `bz2`, `xz`; None leaves it plain, which alone can be mapped.
+        compression_level: None for the codec's usual one.
+        mtime: time of all members, in seconds from 1970 on.
+        escape: what happens to a key that a reader would see differently: an `error`, or `percent`: in all keys `%`,
+            `.`, NUL and line ends are written as `%25`, `%2E`, `%00` and `%0A`.
+    """
+
+    compression: str | None = None
+    compression_level: int | None = None
+    mtime: int = 0
+    escape: Literal["error", "percent"] = "error"
+
+    def __post_init__(self) -> None:
+        """Refuse values that cannot be."""
+        if self.compression not in (None, *WRAPS):
+            raise UsageError(
+                "no such compression", expected=", ".join(WRAPS), found=f"compression={self.compression!r}"
+            )
+        if not isinstance(self.mtime, int) or not 0 <= self.mtime <= _MAX_MTIME:
+            raise UsageError("not a time", expected=f"0 to {_MAX_MTIME} seconds", found=f"mtime={self.mtime!r}")
+        if self.escape not in ("error", "percent"):
+            raise UsageError("no such policy", expected="error or percent", found=f"escape={self.escape!r}")
+
+
+class WebdatasetWriter:
+    """A tar being written. Memory: one batch's headers, and its payload where values are small."""
+
+    def __init__(self, sink: Sink, options: WriteOptions) -> None:
+        self._sink, self._options = sink, options
+        packed = options.compression
+        self._encoder = stream_encoder(packed, options.compression_level) if packed else None
+        self._file = FileEntry(sink.path, packed or "")
+        self._at = self._samples = self._payload = 0
+        self._last_key: str | None = None
+
+    def write(self, batch: pa.RecordBatch) -> pa.Table:
+        """Append samples: each value a member `{key}.{column}`; a null is no member.
+
+        Text is written as UTF-8.
+
+        Returns:
+            `__key__` as written, and references by column, sorted by name.
+
+        Raises:
+            Unrepresentable: a key, column or value that a reader would not get back; nothing of the batch is written.
+        """
+        check_schema(batch.schema)
+        names = sorted(name for name in batch.schema.names if name != KEY)
+        columns = [batch.column(name) for name in names]
+        keys = self._checked_keys(batch.column(KEY), names)
+        there = np.zeros((len(batch), len(names)), np.bool_)
+        length = np.zeros((len(batch), len(names)), np.int64)
+        for i, column in enumerate(columns):
+            there[:, i] = column.is_valid().to_numpy(zero_copy_only=False)
+            length[:, i] = byte_lengths(column)
+        self._refuse_empty(there, keys)
+        row, field = np.nonzero(there)
+        members = pc.binary_join_element_wise(
+            keys.take(pa.array(row)), pa.array(names, pa.string()).take(pa.array(field)), "."
+        )
+        offset = np.zeros_like(length)
+        offset[row, field] = self._append(members, length[row, field], _values(columns, row, field))
+        self._samples += len(batch)
+        self._last_key = keys[-1].as_py() if len(keys) else self._last_key
+        refs = [make_refs(offset[:, i], length[:, i], valid=there[:, i]) for i in range(len(names))]
+        fields = [batch.schema.field(name).with_type(RefType()) for name in names]
+        schema = pa.schema([pa.field(KEY, pa.string()), *fields])
+        return pa.table([keys, *refs], schema=with_files(schema, [self._file]))
+
+    def add(self, names: Sequence[str], values: Sequence[Buffer]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Append members by their full names, as they come; give offsets and lengths of their payloads.
+
+        For layouts with a grouping of their own: names are not looked at as keys and fields.
+
+        Raises:
+            Unrepresentable: a name is empty, holds a NUL, or is longer than 4,096 bytes.
+        """
+        size = np.array([memoryview(value).nbytes for value in values], np.int64)
+        members = pa.array(names, pa.string())
+        bad = np.flatnonzero(pc.match_substring_regex(members, _NO_NAME).to_numpy(zero_copy_only=False))
+        if len(bad):
+            raise Unrepresentable("not a member's name", file=self._sink.path, found=repr(names[bad[0]]))
+        return self._append(members, size, values), size
+
+    def bytes_written(self) -> int:
+        """Size of the tar if it ended now; of a compressed one, what has come out of the compression so far."""
+        return self._at + len(END) if self._encoder is None else self._sink.tell()
+
+    def close(self) -> ShardFacts:
+        """Write the end of the archive."""
+        self._put([END])
+        if self._encoder is not None:
+            self._sink.write([self._encoder.finish()])
+        return ShardFacts(self._samples, self._sink.tell(), self._payload)
+
+    def _checked_keys(self, column: pa.Array, names: Sequence[str]) -> pa.StringArray:
+        """The keys as they are to be written: escaped if asked for, and such that a reader gets them back."""
+        keys = column.cast(pa.string())
+        if keys.null_count:
+            row = int(np.argmin(keys.is_valid().to_numpy(zero_copy_only=False)))
+            raise self._misfit("a sample needs a key", row, None, found="null")
+        if self._options.escape == "percent":
+            for character, escaped in _ESCAPES:
+                keys = pc.replace_substring(keys, character, escaped)
+        for row in np.flatnonzero(pc.match_substring_regex(keys, _ODD_KEY).to_numpy(zero_copy_only=False)).tolist():
+            key = keys[row].as_py()
+            for name in names:
+                if "\0" in key or split_name(f"{key}.{name}".encode()) != (key.encode(), name.encode()):
+                    raise self._misfit("a reader would not see this key", row, key, column=name, advice=_ADVICE)
+        same = np.flatnonzero(pc.equal(keys[1:], keys[:-1]).to_numpy(zero_copy_only=False)) + 1
+        if len(keys) and keys[0].as_py() == self._last_key:
+            same = np.append(0, same)
+        if len(same):
+            row = int(same[0])
+            advice = "A reader would take the two as one sample: give them different keys."
+            raise self._misfit("two neighbours have one key", row, keys[row].as_py(), advice=advice)
+        return keys
+
+    def _refuse_empty(self, there: NDArray[np.bool_], keys: pa.StringArray) -> None:
+        empty = np.flatnonzero(~there.any(axis=1))
+        if len(empty):
+            row = int(empty[0])
+            advice = "A tar has samples only where they have members: drop the row, or give it a field."
+            raise self._misfit("a sample has no value", row, keys[row].as_py(), advice=advice)
+
+    def _misfit(self, message: str, row: int, key: str | None, **more: str) -> Unrepresentable:
+        places = {"file": self._sink.path, "row": self._samples + row, "sample": key}
+        return Unrepresentable(message, **places, **more)  # type: ignore[arg-type] # texts but for the row
+
+    def _append(self, members: pa.StringArray, size: NDArray[np.int64], values: Sequence[Buffer]) -> NDArray[np.int64]:
+        """Write members; give the offsets of their payloads."""
+        too_long = np.flatnonzero(np.asarray(pc.binary_length(members)) > MAX_NAME_BYTES)
+        if len(too_long):
+            name = members[int(too_long[0])].as_py()
+            limit = f"at most {MAX_NAME_BYTES} bytes"
+            raise Unrepresentable("a name is too long", file=self._sink.path, expected=limit, found=f"{name[:80]!r}…")
+        blocks, bounds = make_heads(members, size, self._options.mtime)
+        pad = -size % BLOCK
+        taken = np.diff(bounds) * BLOCK + size + pad
+        offset = self._at + np.cumsum(taken) - size - pad
+        flat = blocks.reshape(-1).data
+        heads = [flat[a:b] for a, b in pairwise((bounds * BLOCK).tolist())]
+        pads = [_PADS[count] for count in pad.tolist()]
+        parts: list[Buffer] = list(chain.from_iterable(zip(heads, values, pads, strict=True)))
+        small = int(size.sum()) < _SMALL_BYTES * len(size)
+        self._put([b"".join(parts)] if small else parts)
+        self._payload += int(size.sum())
+        return offset
+
+    def _put(self, parts: list[Buffer]) -> None:
+        self._at += sum(memoryview(part).nbytes for part in parts)
+        if self._encoder is not None:
+            parts = [self._encoder.feed(part) for part in parts]
+        self._sink.write(parts)
+
+
+def check_schema(schema: pa.Schema) -> None:
+    """Raise Unrepresentable for a schema whose rows are no WebDataset samples, UsageError without `__key__`."""
+    if schema.names.count(KEY) != 1 or not any(test(schema.field(KEY).type) for test in _TEXT):
+        raise UsageError("samples need a column of keys", expected=f"{KEY}: string", found=", ".join(schema.names))
+    seen: set[str] = set()
+    for field in schema:
+        kind = field.type
+        if not any(test(kind) for test in (*_TEXT, *_BINARY)):
+            advice = "Read the bytes first." if is_ref(kind) else "Encode the values as text or bytes."
+            raise Unrepresentable("a member holds bytes or text", column=field.name, found=str(kind), advice=advice)
+        if field.name != field.name.lower() or "/" in field.name or "\0" in field.name or field.name in seen:
+            raise Unrepresentable("a reader would not see this column", column=field.name, advice=_COLUMN_ADVICE)
+        seen.add(field.name)
+
+
+def _values(columns: Sequence[pa.Array], row: NDArray[np.int64], field: NDArray[np.int64]) -> list[Buffer]:
+    """Values in the order of their members."""
+    parts = [slices(column) for column in columns]
+    values = [parts[i][r] for r, i in zip(row.tolist(), field.tolist(), strict=True)]
+    return [value for value in values if value is not None]

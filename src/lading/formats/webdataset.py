@@ -1,0 +1,127 @@
+"""WebDataset: tars whose neighbouring members with one key are a sample.
+
+    shard        members (`lading.tar`), plain or compressed as a whole (gzip, zstd, bz2, xz, told by content)
+    member name  key "." field, split at the first dot after the last slash
+    sample       a row: `__key__`, and a column a field; a value is a reference to the member's payload
+
+Plain tars give reference columns: only headers are read. A compressed tar can only be read forward, so its batches hold
+the values themselves (`large_binary`), while its index refers to the stream that comes out. A batch with a sparse
+member has that column as `large_binary`.
+
+A tar that just stops, without the blocks of zeros at its end, is legal and common. One that was cut exactly between two
+members looks the same: it gives the samples that are left, and `counts` says so. An index beside it (`.tar.idx`, wids)
+tells the two apart.
+
+Source: webdataset 1.0.2, tariterators.py and writer.py; `lading.tar` for the tar itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from lading.codecs import sniff_wrap, stream_decoder
+from lading.errors import CorruptShard, UsageError
+from lading.formats._webdataset_lists import list_wids, write_wids
+from lading.formats._webdataset_read import Members, ReadOptions, WebdatasetReader
+from lading.formats._webdataset_walk import open_tar
+from lading.formats._webdataset_write import WebdatasetWriter, WriteOptions, check_schema
+from lading.formats.protocol import ListedShard, ShardFacts, ShardSource
+from lading.store.protocol import Sink, Store
+from lading.tar import BLOCK, is_header
+
+__all__ = [
+    "FORMAT",
+    "Members",
+    "ReadOptions",
+    "WebdatasetFormat",
+    "WebdatasetReader",
+    "WebdatasetWriter",
+    "WriteOptions",
+]
+
+_ENDINGS = {"gzip": ".tar.gz", "zstd": ".tar.zst", "bz2": ".tar.bz2", "xz": ".tar.xz"}
+_Options = TypeVar("_Options", ReadOptions, WriteOptions)
+
+
+def _parse(kind: type[_Options], given: Mapping[str, Any]) -> _Options:
+    known = [f.name for f in fields(kind)]
+    for name in given:
+        if name not in known:
+            raise UsageError("no such option of the format webdataset", expected=", ".join(known), found=repr(name))
+    return kind(**given)
+
+
+@dataclass(frozen=True, slots=True)
+class WebdatasetFormat:
+    """WebDataset tars, with wids JSON as the index of a dataset and `.tar.idx` as that of a shard."""
+
+    name: str = "webdataset"
+    extensions: tuple[str, ...] = (".tar", *_ENDINGS.values(), ".tgz")
+    fixed_schema: bool = False
+
+    def recognise(self, path: str, head: bytes) -> bool:
+        """By the first header; by the name too, so that a damaged file is called damaged, not unknown."""
+        if is_header(head[:BLOCK]) or path.lower().endswith(self.extensions):
+            return True
+        return bool(sniff_wrap(head)) and _begins_with_header(head)
+
+    def list_shards(self, store: Store, path: str, head: bytes) -> list[ListedShard] | None:
+        """The shards of a wids index; their sizes are compared with what it says.
+
+        Raises:
+            DataError: a broken index, or one that lists a shard twice.
+            BadReference: a url outside the folder of the index.
+            SidecarMismatch: a shard of another size.
+            NotFound: a shard that is not there.
+        """
+        return list_wids(store, path, head)
+
+    def open_shard(self, source: ShardSource, options: Mapping[str, Any]) -> WebdatasetReader:
+        """Open a tar (`ReadOptions`); reads its first bytes.
+
+        Raises:
+            UsageError: an option that is not known.
+            NotFound, StoreError: no such file, or no regular file.
+        """
+        chosen = _parse(ReadOptions, options)
+        return WebdatasetReader(open_tar(source, mmap=chosen.mmap), chosen)
+
+    def create_shard(self, sink: Sink, schema: pa.Schema, options: Mapping[str, Any]) -> WebdatasetWriter:
+        """Begin a tar (`WriteOptions`).
+
+        Raises:
+            UsageError: an option that is not known, or a schema without `__key__`.
+            Unrepresentable: a column that is neither text nor bytes, or whose name a reader would see differently.
+        """
+        chosen = _parse(WriteOptions, options)
+        check_schema(schema)
+        return WebdatasetWriter(sink, chosen)
+
+    def extension(self, options: Mapping[str, Any]) -> str:
+        """`.tar`, and the ending of the compression."""
+        return _ENDINGS.get(_parse(WriteOptions, options).compression or "", ".tar")
+
+    def write_sidecars(self, store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts]]) -> list[str]:
+        """Write `index.json` (wids); `md5sum` where a shard's details have `md5`."""
+        return write_wids(store, folder, shards)
+
+
+def _begins_with_header(head: bytes) -> bool:
+    """Whether what the first bytes of a compressed file unpack to begins with a header."""
+    found = b""
+    try:
+        for piece in stream_decoder(sniff_wrap(head)).feed(head):
+            found += piece
+            if len(found) >= BLOCK:
+                break
+    except CorruptShard:
+        return False
+    return is_header(found[:BLOCK])
+
+
+FORMAT = WebdatasetFormat()
+"""The format, as the registry finds it."""
