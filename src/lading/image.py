@@ -1,0 +1,348 @@
+"""Images from their headers: kind and size without decoding, and one frame of a multi-frame file.
+
+A frame of a TIFF is moved, not decoded: its directory and strips go into a file of their own, so its pixels stay bit by
+bit what they were, whatever their compression and depth, and a file that declares a huge picture costs nothing.
+
+Source: PNG 1.2 §11.2.2; ITU T.81 §B.2.2; GIF89a §18; RFC 9649 (WebP); BITMAPINFOHEADER; TIFF 6.0 §2 and BigTIFF;
+ISO/IEC 23008-12 §6.5.3 (`ispe`).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lading.errors import BadReference
+
+__all__ = ["ImageInfo", "extract_frame", "image_info"]
+
+_MOST_SEGMENTS = 4096
+"""JPEG segments or ISO boxes that are walked; real files have a few dozen before what is looked for."""
+
+_MOST_FRAMES = 100_000
+_MOST_STRIPS = 1_000_000
+_SLACK_BYTES = 4096
+"""What a frame may be larger than twice its file: header and padding of a tiny one."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageInfo:
+    """What an image file says of itself.
+
+    Attributes:
+        mime: MIME type by content, whatever the file is called.
+        width: pixels.
+        height: pixels.
+        frames: pictures in the file; None where only decoding would tell.
+    """
+
+    mime: str
+    width: int
+    height: int
+    frames: int | None = None
+
+
+def image_info(data: bytes | bytearray | memoryview) -> ImageInfo | None:
+    """Kind and size of an image by its first bytes; None if it is no image that is known, or broken before its size.
+
+    Knows PNG, JPEG, GIF, WebP, BMP, TIFF, AVIF and HEIF. Never raises; time does not grow with the picture.
+    """
+    view = memoryview(data).cast("B")
+    for magic, at, parse in _PARSERS:
+        if view[at : at + len(magic)] == magic:
+            try:
+                info = parse(view)
+            except (struct.error, IndexError, BadReference):
+                return None
+            return info if info is not None and info.width > 0 and info.height > 0 else None
+    return None
+
+
+def _png(view: memoryview) -> ImageInfo:
+    return ImageInfo("image/png", *struct.unpack_from(">II", view, 16))
+
+
+def _gif(view: memoryview) -> ImageInfo:
+    return ImageInfo("image/gif", *struct.unpack_from("<HH", view, 6))
+
+
+def _bmp(view: memoryview) -> ImageInfo | None:
+    (header,) = struct.unpack_from("<I", view, 14)
+    if header == 12:  # noqa: PLR2004 - BITMAPCOREHEADER
+        width, height = struct.unpack_from("<HH", view, 18)
+        return ImageInfo("image/bmp", width, height, 1)
+    if header not in (16, 40, 52, 56, 64, 108, 124):
+        return None
+    width, height = struct.unpack_from("<ii", view, 18)
+    return ImageInfo("image/bmp", width, abs(height), 1)  # negative: rows from the top
+
+
+def _webp(view: memoryview) -> ImageInfo | None:
+    kind = bytes(view[12:16])
+    if kind == b"VP8X":
+        width, height = (int.from_bytes(view[at : at + 3], "little") + 1 for at in (24, 27))
+        return ImageInfo("image/webp", width, height) if len(view) >= 30 else None  # noqa: PLR2004 - end of the size
+    if kind == b"VP8L" and view[20] == 0x2F:  # noqa: PLR2004 - signature
+        (bits,) = struct.unpack_from("<I", view, 21)
+        return ImageInfo("image/webp", (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1, 1)
+    if kind == b"VP8 " and bytes(view[23:26]) == b"\x9d\x01\x2a":
+        width, height = struct.unpack_from("<HH", view, 26)
+        return ImageInfo("image/webp", width & 0x3FFF, height & 0x3FFF, 1)
+    return None
+
+
+def _jpeg(view: memoryview) -> ImageInfo | None:
+    at = 2
+    for _ in range(_MOST_SEGMENTS):
+        if view[at] != 0xFF:  # noqa: PLR2004 - every segment begins so
+            return None
+        marker = view[at + 1]
+        if marker in _JPEG_FRAMES:
+            height, width = struct.unpack_from(">HH", view, at + 5)
+            return ImageInfo("image/jpeg", width, height, 1)
+        if marker in _JPEG_ENDS:
+            return None
+        if marker == 0xFF:  # noqa: PLR2004 - a fill byte
+            at += 1
+        elif marker in _JPEG_BARE:
+            at += 2
+        else:
+            at += 2 + max(2, struct.unpack_from(">H", view, at + 2)[0])
+    return None
+
+
+_JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+_JPEG_BARE = frozenset({0x01, *range(0xD0, 0xD8)})
+_JPEG_ENDS = frozenset({0xD9, 0xDA})
+
+
+def _heif(view: memoryview) -> ImageInfo | None:
+    brands = {bytes(view[at : at + 4]) for at in (8, *range(16, min(len(view), _box_end(view, 0), 256), 4))}
+    mime = next((mime for mime, known in _BRANDS.items() if brands & known), None)
+    sizes = [struct.unpack_from(">II", view, at + 4) for at in _boxes(view, 0, len(view), _ISPE)]
+    # Tiles, thumbnails and masks have a size too: the picture is the largest.
+    return ImageInfo(mime, *max(sizes, key=lambda size: size[0] * size[1])) if mime and sizes else None
+
+
+_BRANDS = {
+    "image/avif": {b"avif", b"avis"},
+    "image/heic": {b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis"},
+    "image/heif": {b"mif1", b"msf1"},
+}
+# Where sizes stand: boxes in boxes; `meta` has four bytes before its children.
+_ISPE = ((b"meta", 4), (b"iprp", 0), (b"ipco", 0), (b"ispe", 0))
+
+
+def _box_end(view: memoryview, at: int) -> int:
+    (size,) = struct.unpack_from(">I", view, at)
+    return at + size if size else len(view)
+
+
+def _boxes(view: memoryview, at: int, end: int, path: tuple[tuple[bytes, int], ...]) -> Iterator[int]:
+    """Where the contents of boxes at a path begin."""
+    (name, skip), *rest = path
+    for _ in range(_MOST_SEGMENTS):
+        if at + 8 > end:
+            return
+        stop = min(_box_end(view, at), end)
+        if view[at + 4 : at + 8] == name:
+            inside = at + 8 + skip
+            if rest:
+                yield from _boxes(view, inside, stop, tuple(rest))
+            else:
+                yield inside
+        if stop < at + 8:
+            return
+        at = stop
+
+
+def _tiff_info(view: memoryview) -> ImageInfo | None:
+    tiff = _Tiff(view)
+    first, *others = tiff.frames()
+    entries = tiff.entries(first)
+    width, height = (tiff.numbers(entries, tag) for tag in (_WIDTH, _HEIGHT))
+    if not len(width) or not len(height):
+        return None
+    return ImageInfo("image/tiff", int(width[0]), int(height[0]), 1 + len(others))
+
+
+_PARSERS: tuple[tuple[bytes, int, Callable[[memoryview], ImageInfo | None]], ...] = (
+    (b"\x89PNG\r\n\x1a\n", 0, _png),
+    (b"\xff\xd8\xff", 0, _jpeg),
+    (b"GIF87a", 0, _gif),
+    (b"GIF89a", 0, _gif),
+    (b"WEBP", 8, _webp),
+    (b"ftyp", 4, _heif),
+    (b"BM", 0, _bmp),
+    (b"II*\0", 0, _tiff_info),
+    (b"MM\0*", 0, _tiff_info),
+    (b"II+\0", 0, _tiff_info),
+    (b"MM\0+", 0, _tiff_info),
+)
+
+_TIFFS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+_WIDTH, _HEIGHT = 256, 257
+_DATA = {273: 279, 324: 325}
+"""Tags of places in the file that picture data stand at, and of their lengths: strips, tiles."""
+
+_INNER = {34665, 34853, 40965}
+"""Tags of a directory within: Exif, GPS, interoperability."""
+
+_DROPPED = {330, 400}
+"""Further pictures (thumbnails, pyramids) and fax parameters: directories that stand for more than this frame."""
+
+_OLD_JPEG = {513, 514, 519, 520, 521}
+_SIZES = np.array([0, 1, 1, 2, 4, 8, 1, 1, 2, 4, 8, 4, 8, 4, 0, 0, 8, 8, 8], np.int64)
+_UNSIGNED = {1: "u1", 3: "u2", 4: "u4", 13: "u4", 16: "u8", 18: "u8"}
+_LONG, _LONG8 = 4, 16
+
+
+class _Tiff:
+    """A TIFF file's directories. Raises BadReference where they lead out of the file."""
+
+    def __init__(self, view: memoryview) -> None:
+        self.view = view
+        self.order = "<" if view[0] == ord("I") else ">"
+        self.big = view[2] + view[3] == ord("+")
+        word = "u8" if self.big else "u4"
+        self.word = np.dtype(self.order + word)
+        self.count = np.dtype(self.order + ("u8" if self.big else "u2"))
+        self.entry = np.dtype(
+            [("tag", self.order + "u2"), ("kind", self.order + "u2"), ("count", self.word), ("at", self.word)]
+        )
+
+    def read(self, kind: np.dtype[Any], at: int, count: int) -> NDArray[Any]:
+        """Numbers or entries at a place."""
+        if at < 0 or count < 0 or at + count * kind.itemsize > len(self.view):
+            raise BadReference("a TIFF file that leads past its end", expected=f"{len(self.view)} bytes", found=at)
+        return np.frombuffer(self.view, kind, count, at)
+
+    def frames(self) -> list[int]:
+        """Where the directories of the frames stand; a chain that bites its tail ends there."""
+        word, count = (struct.Struct(self.order + code) for code in ("QQ" if self.big else "IH"))
+        found: dict[int, None] = {}
+        try:
+            (at,) = word.unpack_from(self.view, word.size)
+            while at and at not in found:
+                found[at] = None
+                (entries,) = count.unpack_from(self.view, at)
+                (at,) = word.unpack_from(self.view, at + count.size + entries * self.entry.itemsize)
+                if len(found) > _MOST_FRAMES:
+                    raise BadReference("a TIFF file of too many frames", expected=f"at most {_MOST_FRAMES}")
+        except (struct.error, OverflowError):
+            raise BadReference("a TIFF file that leads past its end", expected=f"{len(self.view)} bytes") from None
+        if not found:
+            raise BadReference("a TIFF file without a picture")
+        return list(found)
+
+    def entries(self, at: int) -> NDArray[Any]:
+        """The entries of a directory, one a tag."""
+        count = int(self.read(self.count, at, 1)[0])
+        entries = self.read(self.entry, at + self.count.itemsize, count)
+        return entries[np.unique(entries["tag"], return_index=True)[1]]
+
+    def value(self, entry: Any) -> NDArray[np.uint8]:
+        """The bytes of an entry's value, wherever they stand."""
+        kind = int(entry["kind"])
+        size = int(entry["count"]) * (int(_SIZES[kind]) if kind < len(_SIZES) else 0)
+        if size <= self.word.itemsize:
+            return np.frombuffer(entry.tobytes()[-self.word.itemsize :], np.uint8)[:size]
+        return self.read(np.dtype("u1"), int(entry["at"]), size)
+
+    def numbers(self, entries: NDArray[Any], tag: int) -> NDArray[np.int64]:
+        """A tag's whole numbers; none if it is not there."""
+        for entry in entries[entries["tag"] == tag]:
+            kind = _UNSIGNED.get(int(entry["kind"]))
+            if kind is not None:
+                return self.value(entry).view(self.order + kind).astype(np.int64)
+        return np.zeros(0, np.int64)
+
+
+def extract_frame(data: bytes | bytearray | memoryview, index: int) -> bytes:
+    """One frame of an image file, as a file of its own.
+
+    A TIFF file with one frame is given as it is, and so is a file that is no TIFF, whatever the index. Of a TIFF with
+    several the frame's own directory, strips or tiles, and Exif data are kept; thumbnails beside it are not.
+
+    Raises:
+        BadReference: there is no such frame, or the file is broken where the frame should be.
+    """
+    view = memoryview(data).cast("B")
+    if bytes(view[:4]) not in _TIFFS:
+        return bytes(view)
+    tiff = _Tiff(view)
+    frames = tiff.frames()
+    if not 0 <= index < len(frames):
+        raise BadReference("no such frame in this TIFF file", expected=f"0 to {len(frames) - 1}", found=index)
+    return bytes(view) if len(frames) == 1 else _Copy(tiff).of(frames[index])
+
+
+class _Copy:
+    """A TIFF file being made of one frame of another, in the same byte order and width."""
+
+    def __init__(self, source: _Tiff) -> None:
+        self.source = source
+        self.out = bytearray(source.view[: 16 if source.big else 8])
+
+    def of(self, frame: int) -> bytes:
+        at = self.directory(frame, depth=0)
+        place = self.source.word.itemsize
+        self.out[place : 2 * place] = np.array([at], self.source.word).tobytes()
+        return bytes(self.out)
+
+    def append(self, data: NDArray[np.uint8]) -> int:
+        """Put data at the next even place; give the place."""
+        self.out += b"\0" * (len(self.out) % 2)
+        at = len(self.out)
+        most = 2 * len(self.source.view) + _SLACK_BYTES
+        if at + len(data) > (most if self.source.big else min(most, (1 << 32) - 1)):
+            raise BadReference("a TIFF frame that is larger than its file")
+        self.out += data.data
+        return at
+
+    def directory(self, at: int, depth: int) -> int:
+        """Copy a directory and what it names; give its new place."""
+        source = self.source
+        entries = source.entries(at)
+        if depth == 0:
+            if np.isin(entries["tag"], list(_OLD_JPEG)).any():
+                raise BadReference("a TIFF frame in the old JPEG form, which cannot be taken out of its file")
+            entries = entries[~np.isin(entries["tag"], list(_DROPPED))]
+        kept = [self.copied(entries, entry, depth) for entry in entries]
+        new = np.array([tuple(entry) for entry in kept], source.entry)
+        body = np.array([len(new)], source.count).tobytes() + new.tobytes() + bytes(source.word.itemsize)
+        return self.append(np.frombuffer(body, np.uint8))
+
+    def copied(self, entries: NDArray[Any], entry: Any, depth: int) -> Any:
+        """An entry that says where its value stands now."""
+        source, tag = self.source, int(entry["tag"])
+        entry = entry.copy()
+        if tag in _INNER and depth < len(_INNER) and len(inner := source.numbers(entries, tag)):
+            entry["at"] = self.directory(int(inner[0]), depth + 1)
+            return entry
+        value = source.value(entry)
+        if tag in _DATA and depth == 0:
+            places = self.pictures(source.numbers(entries, tag), source.numbers(entries, _DATA[tag]))
+            entry["kind"] = _LONG8 if source.big else _LONG
+            value = places.astype(source.word).view(np.uint8)
+        if value.nbytes > source.word.itemsize:
+            entry["at"] = self.append(value)
+        else:
+            held = value.tobytes().ljust(source.word.itemsize, b"\0")
+            entry["at"] = np.frombuffer(held, source.word)[0]
+        return entry
+
+    def pictures(self, places: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Copy strips or tiles; give their new places."""
+        total = len(self.source.view)
+        fit = 0 < len(places) <= _MOST_STRIPS and len(lengths) == len(places)
+        if not fit or lengths.min() < 0 or lengths.sum() > total:
+            raise BadReference("a TIFF frame whose strips cannot be", expected=f"at most {total} bytes in all")
+        one = np.dtype("u1")
+        strips = [self.source.read(one, at, size) for at, size in zip(places.tolist(), lengths.tolist(), strict=True)]
+        return np.array([self.append(strip) for strip in strips], np.int64)
