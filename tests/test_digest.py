@@ -10,7 +10,7 @@ import pytest
 import xxhash
 
 from lading.digest import DatasetDigest, interleaved_digests, sample_digests
-from lading.errors import DataError, Unrepresentable, UsageError
+from lading.errors import DataError, DuplicateField, Unrepresentable, UsageError
 from lading.features import Json, with_feature
 from lading.interleaved import INTERLEAVED_SCHEMA
 from lading.ref import make_refs
@@ -167,6 +167,8 @@ def test_columns_that_have_no_digest() -> None:
     either = pa.UnionArray.from_sparse(pa.array([0], pa.int8()), [pa.array([1]), pa.array(["a"])])
     with pytest.raises(Unrepresentable, match="column 'either'"):
         sample_digests(pa.table({"either": either}))
+    with pytest.raises(DuplicateField, match="column 'x'"):
+        sample_digests(pa.table([[1], [2]], names=["x", "x"]))
 
 
 def _items(*rows: dict[str, Any], schema: pa.Schema | None = None) -> pa.Table:

@@ -264,6 +264,7 @@ def test_raw_arrays_are_little_endian() -> None:
     assert decode(Array("uint16", (1, 2)), b"\x01\x00\x00\x01").tolist() == [[1, 256]]
     assert decode(Array("uint8", (None, 2)), b"abcd").shape == (2, 2)
     assert decode(Array("int16", (2, 2)), [[1, 2], [3, 4]]).dtype == np.int16
+    assert decode(Array("int16", (2, 2)), [1, 2, 3, 4]).tolist() == [[1, 2], [3, 4]]
     for shape in ((3,), (None, 3), (None, None)):
         with pytest.raises(DataError, match="another size"):
             decode(Array("uint8", shape), b"abcd")

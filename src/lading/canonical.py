@@ -38,7 +38,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from lading import jsontext
-from lading.errors import DataError, LadingError, Unrepresentable, UsageError
+from lading.errors import DataError, DuplicateField, LadingError, Unrepresentable, UsageError
 from lading.features import Feature, Json, feature_of
 from lading.features import Sequence as ListOf
 from lading.ref import is_ref
@@ -65,10 +65,13 @@ def field_forms(columns: Iterable[tuple[pa.Field, pa.Array | pa.ChunkedArray]]) 
 
     Raises:
         UsageError: a column holds references.
-        Unrepresentable: a column's type has no canonical form. Both name the column.
+        Unrepresentable: a column's type has no canonical form.
+        DuplicateField: two columns have one name. All name the column.
     """
-    forms = {}
+    forms: dict[str, pa.Array] = {}
     for field, column in sorted(columns, key=lambda item: item[0].name.encode()):
+        if field.name in forms:
+            raise DuplicateField("this column stands twice", column=field.name)
         try:
             forms[field.name] = column_forms(column, feature_of(field))
         except LadingError as error:

@@ -338,12 +338,14 @@ def _media(_feature: Image | Audio | Video, value: Any) -> Any:
 
 
 def _array(feature: Array, value: Any) -> NDArray[Any]:
+    shape = [-1 if extent is None else extent for extent in feature.shape or ()]
     if not isinstance(value, (bytes, memoryview)):
-        return np.asarray(value, feature.dtype)
+        array = np.asarray(value, feature.dtype)
+        whole = shape and -1 not in shape and array.size == math.prod(shape)
+        return array.reshape(shape) if whole else array
     if feature.dtype is None or feature.shape is None:
         return _npy(memoryview(value))
     kind = np.dtype(feature.dtype).newbyteorder("<")
-    shape = [-1 if extent is None else extent for extent in feature.shape]
     known = math.prod(extent for extent in shape if extent >= 0) * kind.itemsize
     if -1 in shape and known:
         shape[shape.index(-1)] = len(value) // known
