@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 __all__ = ["NameTable", "hash_strings"]
@@ -70,11 +71,12 @@ class NameTable:
         hashes = hash_strings(wanted)
         at = np.minimum(np.searchsorted(self._sorted, hashes), len(self._sorted) - 1)
         found = self._order[at]
-        same = pa.compute.equal(self.names.take(pa.array(found)), wanted).fill_null(False)
+        same = pc.fill_null(pc.equal(self.names.take(pa.array(found)), wanted), fill_value=False)
         missed = ~np.asarray(same.to_numpy(zero_copy_only=False), np.bool_)
         found = np.where(missed, -1, found)
-        clashing = np.flatnonzero(missed & (self._sorted[at] == hashes) & wanted.is_valid().to_numpy(False))
+        there = wanted.is_valid().to_numpy(zero_copy_only=False)
+        clashing = np.flatnonzero(missed & (self._sorted[at] == hashes) & there)
         if len(clashing):  # two names of one hash: rare by chance, so exactness may cost a whole look-up
-            exact = pa.compute.index_in(wanted.take(pa.array(clashing)), self.names).fill_null(-1)
+            exact = pc.index_in(wanted.take(pa.array(clashing)), self.names).fill_null(-1)
             found[clashing] = exact.to_numpy(zero_copy_only=False)
         return found

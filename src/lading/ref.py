@@ -63,6 +63,9 @@ class RefType(pa.ExtensionType):  # type: ignore[misc] # pyarrow has no type inf
     def __init__(self) -> None:
         super().__init__(_STORAGE, "lading.ref")
 
+    def __hash__(self) -> int:
+        return hash(self.extension_name)
+
     def __arrow_ext_serialize__(self) -> bytes:
         return b""
 
@@ -167,11 +170,12 @@ def with_files(schema: pa.Schema, files: Sequence[FileEntry]) -> pa.Schema:
 
 
 def concat(tables: Sequence[pa.Table | pa.RecordBatch]) -> pa.Table:
-    """One table of tables that have one schema up to their files tables, whose references are renumbered.
+    """One table of all rows, with the columns of all and one files table; references are renumbered.
 
-    Metadata other than the files table come from the first.
+    Columns that some tables lack are null there. Metadata other than the files table come from the first.
     """
     files: dict[FileEntry, int] = {}
+    fields = {field.name: field for table in reversed(tables) for field in reversed(list(table.schema))}
     parts = []
     for table in tables:
         whole = pa.Table.from_batches([table]) if isinstance(table, pa.RecordBatch) else table
@@ -179,9 +183,11 @@ def concat(tables: Sequence[pa.Table | pa.RecordBatch]) -> pa.Table:
         for i, field in enumerate(whole.schema):
             if is_ref(field.type) and len(renumber):
                 whole = whole.set_column(i, field, _renumbered(whole.column(i), renumber))
-        parts.append(whole.replace_schema_metadata(None))
-    joined = pa.concat_tables(parts)
-    return joined.cast(with_files(tables[0].schema, list(files))) if files else joined.cast(tables[0].schema)
+        present = set(whole.schema.names)
+        columns = [whole[n] if n in present else pa.nulls(len(whole), f.type) for n, f in fields.items()]
+        parts.append(pa.table(columns, schema=pa.schema(list(fields.values()))))
+    joined = pa.concat_tables(parts).replace_schema_metadata(tables[0].schema.metadata)
+    return joined.replace_schema_metadata(with_files(joined.schema, list(files)).metadata) if files else joined
 
 
 def _renumbered(column: pa.ChunkedArray, renumber: NDArray[np.int32]) -> pa.ExtensionArray:

@@ -60,6 +60,9 @@ class Listing:
     index_file: str | None = None
     folder: str | None = None
 
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
 
 def read_head(store: Store, path: str, info: FileInfo | None = None) -> bytes:
     """The first bytes of a file, `HEAD_BYTES` at most. Raises NotFound."""
@@ -78,8 +81,9 @@ def list_source(source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]
         SourceNotFound: a file is not there, or a pattern or folder gives no shard.
         UsageError: a `pipe:` command, an unset variable, a brace pattern of more than ten million names.
     """
-    one = isinstance(source, (str, os.PathLike))
-    names = os.fspath(source).split("::") if one else [os.fspath(s) for s in source]
+    if isinstance(source, (str, os.PathLike)):
+        source = os.fspath(source).split("::")
+    names = [os.fspath(s) for s in source]
     if not names:
         raise SourceNotFound("the list of sources is empty")
     listings = [_list_one(name, stores) for pattern in names for name in expand_braces(_fill_variables(pattern))]
@@ -125,7 +129,7 @@ def expand_braces(pattern: str) -> Iterator[str]:
             raise UsageError("the brace pattern names too many files", expected=_MAX_BRACE_ITEMS, found=total)
     tail = pattern[at:]
     for choice in product(*parts):
-        texts = [f"{c:0{w}d}" if isinstance(c, int) else c for c, w in zip(choice, widths, strict=True)]
+        texts = [f"{c:0{w}d}" if isinstance(c, int) else str(c) for c, w in zip(choice, widths, strict=True)]
         yield "".join(a + b for a, b in zip(literals, texts, strict=True)) + tail
 
 

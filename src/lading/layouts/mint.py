@@ -145,7 +145,11 @@ class MintView:
         return self._kinds
 
     def _passthrough(self, document: dict[str, Any]) -> dict[str, Any]:
-        own = (self._options.texts_field, self._options.images_field, self._field_of_ids(), EXTRAS_FIELD)
+        own = {self._options.texts_field, self._options.images_field, self._field_of_ids(), EXTRAS_FIELD}
+        if self._field_of_ids() is None and "sample_id" in document:
+            # Who asks for the stem as the id has said that the field is no content.
+            own.add("sample_id")
+            self.counts["samples whose JSON field 'sample_id' was left out, for the member's name"] += 1
         return {name: value for name, value in document.items() if name not in own}
 
     # Documents
@@ -268,7 +272,7 @@ class MintView:
         made = self._reserved(rows, ids, member, images)
         always = ("sample_id", "position")
         kept = [f for f in target if columns is None or f.name in columns or f.name in always]
-        schema = pa.schema(kept, metadata=target.metadata)
+        schema = with_files(pa.schema(kept, metadata=target.metadata), self._reader.files)
         arrays = [made[f.name] if f.name in made else self._values(f, rows, documents) for f in schema]
         return pa.record_batch(arrays, schema=schema)
 

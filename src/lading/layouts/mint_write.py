@@ -191,7 +191,7 @@ class MintShardWriter:
 
     def bytes_written(self) -> int:
         """Bytes so far."""
-        return self._writer.bytes_written()
+        return int(self._writer.bytes_written())
 
     def close(self) -> ShardFacts:
         """Finish the tar."""

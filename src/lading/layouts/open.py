@@ -5,20 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from lading.errors import UsageError
+import pyarrow as pa
+
+from lading.errors import Unrepresentable, UsageError
 from lading.fetch import Fetcher
-from lading.formats.protocol import Format, ShardReader, ShardSource
-from lading.formats.webdataset import WebdatasetReader
+from lading.formats.protocol import Format, ShardReader, ShardSource, ShardWriter
+from lading.formats.webdataset import WebdatasetReader, WebdatasetWriter
 from lading.interleaved import is_interleaved_schema
 from lading.layouts.items import ItemsView
 from lading.layouts.mint import MintView, looks_interleaved
+from lading.layouts.mint_write import MintShardWriter, Roles
 from lading.layouts.options import InterleavedOptions
 from lading.layouts.protocol import View
 from lading.layouts.samples import SamplesView
+from lading.store.protocol import Sink
 
-__all__ = ["VIEWS", "detect_view", "open_view"]
+__all__ = ["VIEWS", "create_view_shard", "detect_view", "open_view"]
 
 VIEWS = ("samples", "interleaved")
+
+_MEMBERS = pa.schema([pa.field("__key__", pa.string())])
 
 
 def open_view(
@@ -38,6 +44,18 @@ def open_view(
     if isinstance(reader, WebdatasetReader):
         return MintView(reader, fetcher, source, interleaved)
     return ItemsView(reader, source.path, interleaved)
+
+
+def create_view_shard(
+    fmt: Format, sink: Sink, schema: pa.Schema, view: str, options: Mapping[str, Any], roles: Roles
+) -> ShardWriter | MintShardWriter:
+    """Begin one shard of rows taken as a view. Raises Unrepresentable for a column that the format cannot hold."""
+    if view == "samples" or fmt.fixed_schema:
+        return fmt.create_shard(sink, schema, options)
+    writer = fmt.create_shard(sink, _MEMBERS, options)
+    if not isinstance(writer, WebdatasetWriter):
+        raise Unrepresentable(f"the format {fmt.name} has no layout for interleaved samples")
+    return MintShardWriter(writer, schema, roles)
 
 
 def detect_view(reader: ShardReader, fetcher: Fetcher, interleaved: InterleavedOptions) -> str | None:

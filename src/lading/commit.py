@@ -1,0 +1,81 @@
+"""How a dataset appears: built out of sight, then given its name in one step.
+
+A whole dataset is built in a folder beside its place and exchanged with what was there. A writer among many (`shared`)
+builds its files there too and moves them in one by one, its manifest last; readers go by manifests. What a killed
+process left behind is swept by the next writer of the same place.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from typing import Self
+
+from lading.errors import DestinationExists, UsageError
+from lading.manifest import MANIFEST_NAME
+from lading.store.staging import StagedFolder, stage_folder, sweep_stale
+from lading.store.open import is_local
+from lading.store.protocol import Store
+
+__all__ = ["Staging", "check_destination"]
+
+
+def check_destination(store: Store, destination: str, *, overwrite: bool) -> None:
+    """Refuse a destination that holds something, unless it may be replaced.
+
+    Raises:
+        DestinationExists: a folder with something in it. UsageError: a file.
+    """
+    if is_local(store) and os.path.lexists(destination) and not os.path.isdir(destination):
+        raise UsageError("the destination is no folder", file=destination)
+    if overwrite:
+        return
+    found = next(iter(store.walk(destination)), None)
+    if found is not None:
+        raise DestinationExists("the destination is not empty", file=destination, found=os.path.basename(found.path),
+                                advice="Choose another folder, or replace this one with --overwrite.")  # fmt: skip
+
+
+class Staging:
+    """Files being built for one destination."""
+
+    def __init__(
+        self, store: Store, destination: str, folder: str, staged: StagedFolder | None, *, shared: bool
+    ) -> None:
+        self._store, self._destination, self._staged, self._shared = store, destination, staged, shared
+        self.folder = folder
+
+    @classmethod
+    def begin(cls, store: Store, destination: str, *, shared: bool) -> Self:
+        """A place to build in, after sweeping what dead processes left."""
+        if is_local(store):
+            sweep_stale(destination)
+            staged = stage_folder(destination)
+            return cls(store, destination, staged.path, staged, shared=shared)
+        return cls(store, destination, f"{destination}.lading-{secrets.token_hex(8)}", None, shared=shared)
+
+    def path(self, name: str) -> str:
+        """Where a file of the dataset is built."""
+        return f"{self.folder}/{name}"
+
+    def final(self, name: str) -> str:
+        """Where a file of the dataset will be."""
+        return f"{self._destination}/{name}"
+
+    def commit(self) -> None:
+        """Make everything visible: in one step, or for a shared destination file by file, manifests last."""
+        if self._shared:
+            names = [info.path[len(self.folder) + 1 :] for info in self._store.walk(self.folder)]
+            for name in sorted(names, key=lambda n: (os.path.basename(n) == MANIFEST_NAME, n)):
+                self._store.publish(self.path(name), self.final(name))
+            self._store.delete(self.folder)
+        else:
+            self._store.publish(self.folder, self._destination)
+        if self._staged is not None:
+            self._staged.release()
+
+    def drop(self) -> None:
+        """Remove all that was built."""
+        self._store.delete(self.folder)
+        if self._staged is not None:
+            self._staged.release()

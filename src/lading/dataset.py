@@ -1,0 +1,517 @@
+"""A dataset: shards in an order, opened to be looked at, iterated, and read at random.
+
+Opening reads the head of one file. Iterating streams. Only `len`, `[i]`, `by_key` and `take` ask for an index, and a
+shard's index is made when it is first needed (or found in a manifest or the index cache).
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter, OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any, Self
+
+import numpy as np
+import orjson
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lading.align import align_table
+from lading.errors import SidecarMismatch, SourceNotFound
+from lading.features import decode, feature_of
+from lading.fetch import Fetcher, OnError
+from lading.formats.protocol import Format, ShardSource
+from lading.formats.registry import find_format, get_format
+from lading.index_cache import IndexCache
+from lading.interleaved import LINEAGE_KEY, RESERVED, sample_starts
+from lading.layouts.open import detect_view, open_view
+from lading.layouts.options import AUTO, InterleavedOptions
+from lading.layouts.protocol import View
+from lading.manifest import Manifest
+from lading.manifest_files import load_index, load_manifest
+from lading.ref import FileEntry, concat, files_of, with_files
+from lading.source import LISTING_SCHEMA, Listing, list_source, read_head
+from lading.store.open import Stores, resolve
+from lading.units import parse_bytes
+
+__all__ = ["Dataset", "Shard", "open_dataset"]
+
+_OPEN_SHARDS = 16
+_MAX_ROWS = 1024
+_MAX_BYTES = 256 << 20
+_DETECT_SHARDS = 16
+
+
+class Dataset:
+    """Shards of one format, taken as one view. Made by `lading.open`; closing gives up files and maps.
+
+    Attributes:
+        format: name of the format.
+        view: `samples` (a row is a sample) or `interleaved` (a row is an item; a sample is the rows of a `sample_id`).
+        listing: the shards.
+        manifest: what lading wrote beside the shards, if it did.
+        kept_shards: the shards as the manifest lists them.
+        counts: what was noticed while reading, by a short phrase.
+    """
+
+    def __init__(  # noqa: PLR0913 - made by open_dataset only
+        self,
+        listing: Listing,
+        fmt: Format,
+        view: str,
+        *,
+        fetcher: Fetcher,
+        stores: Stores,
+        format_options: Mapping[str, Any],
+        interleaved: InterleavedOptions,
+        manifest: Manifest | None = None,
+        kept_shards: pa.Table | None = None,
+        cache: IndexCache | None = None,
+    ) -> None:
+        self.listing, self.view, self.manifest, self.kept_shards = listing, view, manifest, kept_shards
+        self.counts: Counter[str] = Counter()
+        self._format, self._fetcher, self._stores = fmt, fetcher, stores
+        self.interleaved = interleaved
+        self._format_options = dict(format_options)
+        self.cache = cache or IndexCache()
+        self._views: OrderedDict[int, View] = OrderedDict()
+        self._bounds: NDArray[np.int64] | None = None
+        self._schema: pa.Schema | None = None
+
+    @property
+    def format(self) -> str:
+        """Name of the shards' format."""
+        return self._format.name
+
+    def __repr__(self) -> str:
+        return f"<lading.Dataset {self.format}, {self.view}, {len(self.listing)} shards>"
+
+    def close(self) -> None:
+        """Give up open shards, maps and streams."""
+        for view in self._views.values():
+            view.close()
+        self._views.clear()
+        self._fetcher.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # Shards
+
+    @property
+    def shards(self) -> ShardList:
+        """The shards, each opened when it is asked for."""
+        return ShardList(self)
+
+    def path(self, shard: int) -> str:
+        """Path of a shard."""
+        return str(self.listing.table.column("path")[shard].as_py())
+
+    def source(self, shard: int) -> ShardSource:
+        """A shard as formats open it; checks its size where the listing says one."""
+        store, path = resolve(self.path(shard), self._stores)
+        info = store.head(path)
+        listed = self.listing.table.column("size_bytes")[shard].as_py()
+        if listed is not None and listed != info.size_bytes:
+            raise SidecarMismatch(
+                f"the size differs from what {self.listing.index_file or 'the listing'} says",
+                file=path, expected=f"{listed} bytes", found=f"{info.size_bytes} bytes",
+            )  # fmt: skip
+        return ShardSource(store, path, info)
+
+    def open_shard(self, shard: int) -> View:
+        """A shard as a view; the last few stay open."""
+        view = self._views.get(shard)
+        if view is None:
+            source = self.source(shard)
+            source = replace(source, index=self._known_index(shard, source))
+            view = open_view(self._format, source, self.view, self._fetcher, self._format_options, self.interleaved)
+            self._views[shard] = view
+            if len(self._views) > _OPEN_SHARDS:
+                self._views.popitem(last=False)[1].close()
+        self._views.move_to_end(shard)
+        return view
+
+    def _known_index(self, shard: int, source: ShardSource) -> pa.Table | None:
+        """The index of a shard from the manifest's files or the cache; None if neither has it."""
+        if self.kept_shards is not None and self.listing.folder is not None:
+            store, folder = resolve(self.listing.folder, self._stores)
+            found = load_index(store, folder, self.kept_shards, shard)
+            if found is not None:
+                return _index_of(source, found)
+        found = self.cache.load(source, self._index_kind())
+        return None if found is None else _index_of(source, found)
+
+    def _index_kind(self) -> str:
+        return f"{self.format} {self.view}"
+
+    def keep_index(self, shard: int) -> bool:
+        """Make the index of a shard and keep it in the cache; False where there is nothing to keep."""
+        source = self.source(shard)
+        if self._known_index(shard, source) is not None:
+            return True
+        index = self.open_shard(shard).index()
+        return index is not None and self.cache.store(source, self._index_kind(), index)
+
+    def detect_view(self) -> str:
+        """The view that the first samples of the first non-empty shard ask for."""
+        for number in range(min(len(self.listing), _DETECT_SHARDS)):
+            reader = self._format.open_shard(self.source(number), self._format_options)
+            try:
+                found = detect_view(reader, self._fetcher, self.interleaved)
+            finally:
+                reader.close()
+            if found is not None:
+                return found
+        return "samples"
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Schema of the manifest, or of the first shard that is not empty; other shards may hold more fields."""
+        if self._schema is None:
+            if self.manifest is not None:
+                self._schema = self.manifest.schema
+            else:
+                schemas = (self.open_shard(i).schema() for i in range(min(len(self.listing), _DETECT_SHARDS)))
+                self._schema = next((s for s in schemas if len(s) > 1), pa.schema([]))
+        return self._schema
+
+    # Random access
+
+    def _sample_bounds(self) -> NDArray[np.int64]:
+        """Ordinal of each shard's first sample, and the number of all: 8 bytes a shard."""
+        if self._bounds is None:
+            known = self.listing.table.column("num_samples").to_pylist()
+            counts = [self.open_shard(i).num_samples() if n is None else n for i, n in enumerate(known)]
+            self._bounds = np.concatenate([[0], np.cumsum(np.array(counts, np.int64))]).astype(np.int64)
+        return self._bounds
+
+    def __len__(self) -> int:
+        return int(self._sample_bounds()[-1])
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        """One sample as a dict of Python values: media as bytes, text as str, JSON parsed, arrays as numpy.
+
+        In the view `interleaved`: `sample_id`, the sample's own fields, and `items`, a list of dicts.
+        """
+        count = len(self)
+        if not -count <= index < count:
+            raise IndexError(f"sample {index} of {count}")
+        return self._samples(self.take([index % count]))[0]
+
+    def take(self, indices: Sequence[int] | NDArray[np.int64], columns: Sequence[str] | None = None) -> pa.Table:
+        """Rows of samples by ordinal, in the order asked for, repeats allowed; payload as `large_binary`.
+
+        Reads nothing but their ranges: identical ones once, neighbours together.
+
+        Raises:
+            IndexError: an ordinal is outside the dataset.
+        """
+        table = self._take_lazy(np.asarray(indices, np.int64), columns)
+        batches = table.combine_chunks().to_batches()
+        done = [self._fetcher.materialise(b) for b in batches]
+        return pa.Table.from_batches(done) if done else table
+
+    def _take_lazy(self, wanted: NDArray[np.int64], columns: Sequence[str] | None) -> pa.Table:
+        bounds = self._sample_bounds()
+        if len(wanted) and (int(wanted.min()) < 0 or int(wanted.max()) >= int(bounds[-1])):
+            raise IndexError(f"a sample of {int(wanted.min())}…{int(wanted.max())}, of {int(bounds[-1])}")
+        shard = np.searchsorted(bounds, wanted, "right") - 1
+        parts, order = [], []
+        for number in np.unique(shard).tolist():
+            mine = np.flatnonzero(shard == number)
+            parts.append(self.open_shard(number).read(wanted[mine] - bounds[number], columns))
+            order.append(mine)
+        if not parts:
+            return self.schema.empty_table()
+        return self._reorder(concat(parts), np.concatenate(order))
+
+    def _reorder(self, table: pa.Table, asked: NDArray[np.int64]) -> pa.Table:
+        """Rows in the order asked for, where sample i of `table` is the one asked for at place `asked[i]`."""
+        if bool((np.diff(asked) > 0).all()):
+            return table
+        back = np.argsort(asked, kind="stable")
+        if self.view == "samples":
+            return table.take(pa.array(back))
+        starts = self._item_starts(table)
+        ends = np.append(starts[1:], table.num_rows)
+        rows = np.concatenate([np.arange(starts[i], ends[i]) for i in back.tolist()])
+        return table.take(pa.array(rows))
+
+    @staticmethod
+    def _item_starts(table: pa.Table) -> NDArray[np.int64]:
+        return sample_starts(table.column("sample_id").combine_chunks())
+
+    def by_key(self, key: str) -> dict[str, Any]:
+        """The first sample with this key (`__key__`, or `sample_id` of interleaved data).
+
+        Looks through the keys of one shard after another. Raises KeyError.
+        """
+        column = "sample_id" if self.view == "interleaved" else "__key__"
+        for number in range(len(self.listing)):
+            at = 0
+            for batch in self.open_shard(number).batches(max_rows=65_536, max_bytes=_MAX_BYTES, columns=[column]):
+                keys = batch.column(column)
+                if self.view == "interleaved":
+                    keys = keys.take(pa.array(sample_starts(keys)))
+                found = pa.compute.index(keys, pa.scalar(key, keys.type)).as_py()
+                if found >= 0:
+                    view = self.open_shard(number)
+                    [row] = self._samples(self._materialised(view.read(np.array([at + found]))))
+                    return row
+                at += len(keys)
+        raise KeyError(key)
+
+    def _materialised(self, table: pa.Table) -> pa.Table:
+        return pa.Table.from_batches([self._fetcher.materialise(b) for b in table.combine_chunks().to_batches()])
+
+    # Iteration
+
+    def batches(
+        self,
+        *,
+        max_rows: int = _MAX_ROWS,
+        max_bytes: int | str = _MAX_BYTES,
+        columns: Sequence[str] | None = None,
+        lazy: bool = False,
+        views: bool = False,
+        on_error: OnError = "error",
+    ) -> Iterator[pa.RecordBatch]:
+        """All rows in order, by the batch; a sample is never cut.
+
+        Payload columns are `large_binary`; with `views` `binary_view` over mapped files, good for use at once (the
+        pages behind a batch are given back when the next is asked for); with `lazy` references, and no payload is
+        read. Each batch's schema metadata names its file (`lading.source_files`). A field that appears late joins the
+        schema then, and stays.
+
+        Args:
+            max_rows: rows a batch, at most (a larger interleaved sample stays whole).
+            max_bytes: payload a batch, at most (a larger sample stays whole).
+            columns: columns to give; None for all.
+            lazy: leave references as they are.
+            views: give views instead of copies.
+            on_error: for a row whose bytes cannot be had: `error`, `warn` (null, and a warning), `drop_row`,
+                `drop_sample`; dropped rows are counted.
+        """
+        seen = pa.schema([])
+        for number in range(len(self.listing)):
+            for batch in self.shard_batches(number, max_rows, parse_bytes(max_bytes), columns):
+                seen, padded = _pad(seen, batch)
+                if lazy:
+                    yield padded
+                    continue
+                done = self._fetcher.materialise(padded, on_error=on_error, views=views)
+                if done.num_rows < padded.num_rows:
+                    self.counts["rows without bytes, dropped"] += padded.num_rows - done.num_rows
+                yield done
+                self._fetcher.release()
+
+    def shard_batches(
+        self,
+        shard: int,
+        max_rows: int,
+        max_bytes: int,
+        columns: Sequence[str] | None = None,
+        schema: pa.Schema | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Batches of one shard, references as they are; the shard is opened afresh and closed at the end."""
+        source = self.source(shard)
+        view = open_view(self._format, source, self.view, self._fetcher, self._format_options, self.interleaved)
+        lineage = {LINEAGE_KEY: orjson.dumps([source.path])}
+        try:
+            for batch in view.batches(max_rows=max_rows, max_bytes=max_bytes, columns=columns, schema=schema):
+                yield batch.replace_schema_metadata({**(batch.schema.metadata or {}), **lineage})
+            self.counts.update(view.counts)
+        finally:
+            view.close()
+
+    def materialise(self, batch: pa.RecordBatch, *, views: bool = False) -> pa.RecordBatch:
+        """A lazy batch of this dataset with its bytes."""
+        return self._fetcher.materialise(batch, views=views)
+
+    def release(self) -> None:
+        """Give back mapped pages that were touched; see `Fetcher.release`."""
+        self._fetcher.release()
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for batch in self.batches(views=True):
+            yield from self._samples(pa.Table.from_batches([batch]))
+
+    def head(self, count: int = 5) -> list[dict[str, Any]]:
+        """The first samples, as `[i]` gives them, without an index."""
+        found: list[dict[str, Any]] = []
+        for batch in self.batches(max_rows=max(count, 1) if self.view == "samples" else 64):
+            found += self._samples(pa.Table.from_batches([batch]))
+            if len(found) >= count:
+                break
+        return found[:count]
+
+    def _samples(self, table: pa.Table) -> list[dict[str, Any]]:
+        features = {f.name: feature_of(f) for f in table.schema}
+        columns = {name: table.column(name).to_pylist() for name in table.schema.names}
+        rows = [
+            {name: decode(features[name], values[i]) for name, values in columns.items() if values[i] is not None}
+            for i in range(table.num_rows)
+        ]
+        if self.view == "samples":
+            return rows
+        starts = [*self._item_starts(table).tolist(), len(rows)]
+        return [_document(rows[a:b]) for a, b in pairwise(starts)]
+
+
+class ShardList(Sequence["Shard"]):
+    """The shards of a dataset: `ds.shards[3]`."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        self._dataset = dataset
+
+    def __len__(self) -> int:
+        return len(self._dataset.listing)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"shard {index} of {len(self)}")
+        return Shard(self._dataset, index % len(self))
+
+
+class Shard:
+    """One shard of a dataset, made on demand.
+
+    Attributes:
+        number: its place among the shards.
+        path: its path.
+    """
+
+    def __init__(self, dataset: Dataset, number: int) -> None:
+        self._dataset, self.number, self.path = dataset, number, dataset.path(number)
+
+    def __len__(self) -> int:
+        return self._dataset.open_shard(self.number).num_samples()
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        count = len(self)
+        if not -count <= index < count:
+            raise IndexError(f"sample {index} of {count} in {self.path}")
+        bounds = self._dataset._sample_bounds()  # noqa: SLF001 - one module
+        return self._dataset[int(bounds[self.number]) + index % count]
+
+    def __repr__(self) -> str:
+        return f"<lading.Shard {self.number} {self.path}>"
+
+
+def _index_of(source: ShardSource, index: pa.Table) -> pa.Table:
+    """An index with the shard's present name: it was made under another, or from another folder."""
+    wrap = next((f.wrap for f in files_of(index.schema)), "")
+    info = source.info
+    entry = FileEntry(source.path, wrap, info.size_bytes if info else -1, info.version if info else "")
+    return index.replace_schema_metadata(with_files(index.schema, [entry]).metadata)
+
+
+def _document(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """An interleaved sample: its id, its own fields, its items."""
+    own: dict[str, Any] = {"sample_id": rows[0].get("sample_id")}
+    items = []
+    for row in rows:
+        if row.get("modality") == "metadata":
+            own.update({k: v for k, v in row.items() if k not in RESERVED})
+        else:
+            items.append({k: v for k, v in row.items() if k != "sample_id"})
+    return {**own, "items": items}
+
+
+def _pad(seen: pa.Schema, batch: pa.RecordBatch) -> tuple[pa.Schema, pa.RecordBatch]:
+    """The columns seen so far, with those of this batch; and the batch with all of them."""
+    if batch.schema.names == seen.names:
+        return batch.schema, batch
+    missing = [f for f in seen if f.name not in batch.schema.names]
+    fields = [batch.schema.field(f.name) if f.name in batch.schema.names else f for f in seen]
+    fields += [f for f in batch.schema if f.name not in seen.names]
+    schema = pa.schema(fields, metadata=batch.schema.metadata)
+    if missing or schema.names != batch.schema.names:
+        batch = align_table(pa.Table.from_batches([batch]), schema).combine_chunks().to_batches()[0]
+    return schema, batch
+
+
+def open_dataset(
+    source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    format: str | None = None,  # noqa: A002 - the word users know
+    view: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    interleaved: InterleavedOptions | None = None,
+    stores: Stores | None = None,
+    mmap: bool = True,
+) -> Dataset:
+    """Open shards wherever they lie, whatever their format.
+
+    Args:
+        source: a file, folder, glob, brace pattern, `::`-joined list, list of these, or a dataset's own index file.
+        format: name of the format; by default the first file's name and first bytes say it.
+        view: `samples` or `interleaved`; by default the first non-empty shard's first samples say it.
+        options: options of the format (`lading formats` lists them).
+        interleaved: names of fields and policies for interleaved data.
+        stores: which store serves which URL; by default a URL's scheme says it.
+        mmap: False reads local files through `pread`, for data that somebody may truncate meanwhile.
+
+    Raises:
+        SourceNotFound: nothing is there. UnknownFormat: no format recognises the first file.
+        DataError: the first shard is broken.
+    """
+    stores = stores or Stores()
+    folder, kept = _find_manifest(source, stores)
+    manifest = kept[0] if kept else None
+    listing = Listing(_listed(kept[1], folder), folder=folder) if kept else list_source(source, stores)
+    if not len(listing) and manifest is None:
+        raise SourceNotFound("the source lists no shard", file=listing.index_file or str(source))
+    named = format or (manifest.format if manifest else None)
+    dataset = Dataset(
+        listing,
+        get_format(named) if named else _recognise(listing, stores),
+        view or (manifest.view if manifest else "samples"),
+        fetcher=Fetcher(stores, mmap=mmap),
+        stores=stores,
+        format_options={"mmap": mmap, **(options or {})},
+        interleaved=interleaved or _kept_settings(manifest),
+        manifest=manifest,
+        kept_shards=kept[1] if kept else None,
+    )
+    if view is None and manifest is None:
+        dataset.view = dataset.detect_view()
+    return dataset
+
+
+def _find_manifest(source: object, stores: Stores) -> tuple[str, tuple[Manifest, pa.Table] | None]:
+    if not isinstance(source, (str, os.PathLike)) or "::" in os.fspath(source):
+        return "", None
+    store, path = resolve(os.fspath(source).rstrip("/"), stores)
+    return path, load_manifest(store, path)
+
+
+def _listed(shards: pa.Table, folder: str) -> pa.Table:
+    """The shards of a manifest as a listing."""
+    paths = pa.compute.binary_join_element_wise(f"{folder}/", shards["path"], "")
+    hashes = pa.nulls(len(shards), pa.string())
+    return pa.table([paths, shards["num_samples"], shards["size_bytes"], hashes], schema=LISTING_SCHEMA)
+
+
+def _recognise(listing: Listing, stores: Stores) -> Format:
+    store, path = resolve(str(listing.table.column("path")[0].as_py()), stores)
+    return find_format(path, read_head(store, path))
+
+
+def _kept_settings(manifest: Manifest | None) -> InterleavedOptions:
+    """Options of interleaved data as the manifest keeps them: which fields belong to which items."""
+    kept: dict[str, Any] = manifest.options.get("interleaved", {}) if manifest is not None else {}
+    return InterleavedOptions(
+        sample_id_field=kept.get("sample_id_field", AUTO),
+        per_image_fields=tuple(kept.get("per_image_fields", ())),
+        per_text_fields=tuple(kept.get("per_text_fields", ())),
+        per_item_fields=tuple(kept.get("per_item_fields", ())),
+    )

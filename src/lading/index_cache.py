@@ -1,0 +1,80 @@
+"""Indexes of other people's shards, kept in the user's cache folder so that they are made once.
+
+A shard's index is found by its full URL, size, version (etag or modification time), format and view. The folder is
+`$LADING_CACHE`, else `lading` in the XDG cache folder. Nothing is ever written beside the data. Where the folder cannot
+be written, work goes on and a warning says so once.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+
+import pyarrow as pa
+import xxhash
+
+from lading.errors import StoreError
+from lading.formats.protocol import ShardSource
+from lading.store.local import LocalStore
+
+__all__ = ["IndexCache", "cache_folder"]
+
+_LAYOUT = "1"
+
+
+def cache_folder() -> str:
+    """Where indexes are kept: `$LADING_CACHE`, else `$XDG_CACHE_HOME/lading`, else `~/.cache/lading`."""
+    own = os.environ.get("LADING_CACHE")
+    if own:
+        return own
+    return os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "lading")
+
+
+class IndexCache:
+    """Index tables by shard. Holds nothing open.
+
+    Attributes:
+        folder: where they are kept.
+    """
+
+    def __init__(self, folder: str | None = None) -> None:
+        self.folder = folder or cache_folder()
+        self._writable = True
+
+    def path(self, source: ShardSource, kind: str) -> str | None:
+        """File of a shard's index; None if nothing tells one version of the shard from the next."""
+        info = source.info or source.store.head(source.path)
+        if not info.version:
+            return None
+        url = source.path if "://" in source.path else os.path.abspath(source.path)
+        key = "\n".join((_LAYOUT, type(source.store).__name__, url, str(info.size_bytes), info.version, kind))
+        return os.path.join(self.folder, f"{xxhash.xxh3_128_hexdigest(key.encode())}.arrow")
+
+    def load(self, source: ShardSource, kind: str) -> pa.Table | None:
+        """The index of a shard as it is now, mapped; None if there is none, or it is damaged."""
+        path = self.path(source, kind)
+        if path is None or not os.path.exists(path):
+            return None
+        try:
+            with pa.memory_map(path) as file:
+                return pa.ipc.open_file(file).read_all()
+        except (pa.ArrowInvalid, OSError):
+            return None  # a cache is only ever a shortcut: the index is made again
+
+    def store(self, source: ShardSource, kind: str, index: pa.Table) -> bool:
+        """Keep the index of a shard; False (and one warning) if the folder cannot be written."""
+        path = self.path(source, kind) if self._writable else None
+        if path is None:
+            return False
+        body = pa.BufferOutputStream()
+        with pa.ipc.new_file(body, index.schema) as writer:
+            writer.write_table(index)
+        try:
+            sink = LocalStore().put_stream(path)
+            sink.write([body.getvalue()])
+            sink.close()
+        except StoreError as error:
+            self._writable = False
+            warnings.warn(f"indexes are not kept: {error}", stacklevel=2)
+            return False
+        return True

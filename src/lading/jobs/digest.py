@@ -1,0 +1,168 @@
+"""Content digests of datasets, and the first differences between two."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lading.dataset import Dataset, open_dataset
+from lading.digest import DatasetDigest, interleaved_digests, sample_digests
+from lading.interleaved import sample_starts
+
+__all__ = ["DiffResult", "batch_digests", "dataset_digest", "diff", "sample_firsts"]
+
+_MAX_ROWS = 16_384
+_MAX_BYTES = 128 << 20
+
+Source = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+
+def sample_firsts(batch: pa.RecordBatch, view: str) -> NDArray[np.int64]:
+    """First row of each sample of a batch."""
+    if view == "interleaved":
+        return sample_starts(batch.column("sample_id"))
+    return np.arange(batch.num_rows)
+
+
+def batch_digests(batch: pa.RecordBatch, view: str) -> NDArray[np.uint8]:
+    """Digest of each sample of a batch with its bytes, `(samples, 16)`."""
+    return interleaved_digests(batch) if view == "interleaved" else sample_digests(batch)
+
+
+def dataset_digest(source: Source, *, limit: int | None = None, **opening: Any) -> DatasetDigest:
+    """Content digest of a dataset, whatever its format; the same content gives the same digest.
+
+    Reads everything once; peak memory as `Dataset.batches`.
+
+    Args:
+        source: as `lading.open` takes it.
+        limit: samples to look at, at most.
+        opening: the other arguments of `lading.open`.
+    """
+    total = DatasetDigest()
+    with open_dataset(source, **opening) as dataset:
+        for part in _digests(dataset):
+            total.update(part.digests if limit is None else part.digests[: limit - total.count])
+            if limit is not None and total.count >= limit:
+                break
+    return total
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Digests and keys of consecutive samples."""
+
+    digests: NDArray[np.uint8]
+    keys: list[str | None]
+
+    @classmethod
+    def empty(cls) -> _Part:
+        return cls(np.zeros((0, 16), np.uint8), [])
+
+    def head(self, count: int) -> _Part:
+        return _Part(self.digests[:count], self.keys[:count])
+
+    def tail(self, count: int) -> _Part:
+        return _Part(self.digests[count:], self.keys[count:])
+
+
+def _digests(dataset: Dataset) -> Iterator[_Part]:
+    """Digests and keys of samples, a batch at a time."""
+    key = "sample_id" if dataset.view == "interleaved" else "__key__"
+    for batch in dataset.batches(max_rows=_MAX_ROWS, max_bytes=_MAX_BYTES, views=True):
+        starts = sample_firsts(batch, dataset.view)
+        keyed = key in batch.schema.names
+        keys = batch.column(key).take(pa.array(starts)).to_pylist() if keyed else [None] * len(starts)
+        yield _Part(batch_digests(batch, dataset.view), keys)
+
+
+@dataclass(frozen=True, slots=True)
+class DiffResult:
+    """How two datasets compare.
+
+    Attributes:
+        equal: same samples in the same order.
+        same_samples: same samples, perhaps in another order.
+        counts: number of samples of each.
+        digests: ordered digest of each.
+        differing: samples at the same place with other content, in all.
+        differences: the first differences: ordinal, key in each, and the fields that differ.
+    """
+
+    equal: bool
+    same_samples: bool
+    counts: tuple[int, int]
+    digests: tuple[str, str]
+    differing: int = 0
+    differences: Sequence[Mapping[str, Any]] = field(default_factory=list)
+
+
+def diff(
+    one: Source, other: Source, *, max_differences: int = 10, options: Sequence[Mapping[str, Any]] = ({}, {})
+) -> DiffResult:
+    """Compare two datasets of any formats by the content of their samples, in order.
+
+    Args:
+        one: as `lading.open` takes it.
+        other: the same.
+        max_differences: differences to describe.
+        options: further arguments of `lading.open` for each.
+    """
+    totals = (DatasetDigest(), DatasetDigest())
+    found: list[dict[str, Any]] = []
+    differing = 0
+    with open_dataset(one, **options[0]) as a, open_dataset(other, **options[1]) as b:
+        for first, left, right in _aligned(_digests(a), _digests(b), totals):
+            shared = min(len(left.keys), len(right.keys))
+            unlike = np.flatnonzero((left.digests[:shared] != right.digests[:shared]).any(axis=1))
+            differing += len(unlike) + abs(len(left.keys) - len(right.keys))
+            wanted = unlike[: max_differences - len(found)].tolist()
+            found += [{"sample": first + i, "keys": (left.keys[i], right.keys[i])} for i in wanted]
+        found = [{**d, "fields": _differing_fields(a[d["sample"]], b[d["sample"]])} for d in found]
+    equal = totals[0].ordered == totals[1].ordered and totals[0].count == totals[1].count
+    return DiffResult(
+        equal, totals[0].unordered == totals[1].unordered and totals[0].count == totals[1].count,
+        (totals[0].count, totals[1].count), (str(totals[0].ordered), str(totals[1].ordered)), differing, found,
+    )  # fmt: skip
+
+
+def _aligned(
+    one: Iterator[_Part], other: Iterator[_Part], totals: tuple[DatasetDigest, DatasetDigest]
+) -> Iterator[tuple[int, _Part, _Part]]:
+    """Ordinal of the first, and as many samples of each as both have at hand; at the end what is left of one."""
+    first, left, right = 0, _Part.empty(), _Part.empty()
+    while True:
+        if not left.keys:
+            left = _next(one, totals[0])
+        if not right.keys:
+            right = _next(other, totals[1])
+        count = min(len(left.keys), len(right.keys)) or max(len(left.keys), len(right.keys))
+        if not count:
+            return
+        yield first, left.head(count), right.head(count)
+        first, left, right = first + count, left.tail(count), right.tail(count)
+
+
+def _next(parts: Iterator[_Part], total: DatasetDigest) -> _Part:
+    for part in parts:
+        total.update(part.digests)
+        if part.keys:
+            return part
+    return _Part.empty()
+
+
+def _differing_fields(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """Names of the fields whose values differ."""
+    return [n for n in dict.fromkeys([*one, *other]) if not _same(one.get(n), other.get(n))]
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
+        return bool(np.array_equal(one, other))
+    return bool(one == other)

@@ -1,0 +1,98 @@
+"""What a conversion will do, found before a byte is written: the schema of all shards, and what the target can hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from lading.align import SchemaPolicy, union_schema
+from lading.dataset import Dataset
+from lading.errors import UsageError
+from lading.formats.registry import get_format
+from lading.interleaved import RESERVED
+from lading.layouts.mint import MintView
+from lading.layouts.mint_values import union_json_schemas
+from lading.layouts.mint_write import find_roles
+from lading.ref import FILES_KEY
+
+__all__ = ["Plan", "make_plan"]
+
+_SCAN_ROWS = 65_536
+_SCAN_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The parts of a conversion that depend on all of the source.
+
+    Attributes:
+        schema: of the rows to be written; None if the target takes rows as they come.
+        roles: which rows each passthrough column of interleaved data belongs to.
+        differences: how the shards' schemas differ, as text.
+    """
+
+    schema: pa.Schema | None
+    roles: Mapping[str, str] = field(default_factory=dict)
+    differences: Sequence[str] = ()
+
+
+def make_plan(
+    dataset: Dataset, target: str, *, columns: Sequence[str] | None = None, policy: SchemaPolicy = "union"
+) -> Plan:
+    """Look through the shards' schemas: footers and headers, the JSON of interleaved tars, no payload.
+
+    Raises:
+        SchemaMismatch: shards differ in a way the policy does not cover.
+        UsageError: a column that no shard has.
+    """
+    fmt = get_format(target)
+    if dataset.view == "samples" and not fmt.fixed_schema:
+        return Plan(None)
+    schemas = list(_schemas(dataset))
+    differences: list[str] = []
+    json_derived = dataset.view == "interleaved" and isinstance(dataset.open_shard(0), MintView)
+    if json_derived and policy == "union":
+        schema = union_json_schemas(s for _, s in schemas)
+    else:
+        schema, found = union_schema(schemas, policy)
+        differences += found
+    schema = _selected(schema, columns, dataset.view)
+    roles = _roles(dataset, schema) if dataset.view == "interleaved" and not fmt.fixed_schema else {}
+    return Plan(schema, roles, differences)
+
+
+def _schemas(dataset: Dataset) -> Iterator[tuple[str, pa.Schema]]:
+    """Schemas of the shards; equal ones share their fields, so that thousands of shards cost little."""
+    known: dict[bytes, pa.Schema] = {}
+    for number in range(len(dataset.listing)):
+        schema = dataset.open_shard(number).schema()
+        metadata = {k: v for k, v in (schema.metadata or {}).items() if k != FILES_KEY}
+        schema = schema.with_metadata(metadata or None)
+        yield dataset.path(number), known.setdefault(schema.serialize().to_pybytes(), schema)
+
+
+def _selected(schema: pa.Schema, columns: Sequence[str] | None, view: str) -> pa.Schema:
+    if columns is None:
+        return schema
+    for name in columns:
+        if name not in schema.names:
+            raise UsageError("no such column", expected=", ".join(schema.names), found=repr(name))
+    always = RESERVED if view == "interleaved" else ("__key__",)
+    return pa.schema([f for f in schema if f.name in columns or f.name in always], metadata=schema.metadata)
+
+
+def _roles(dataset: Dataset, schema: pa.Schema) -> dict[str, str]:
+    names = [name for name in schema.names if name not in RESERVED]
+    if isinstance(dataset.open_shard(0), MintView):
+        given = dataset.interleaved
+        spread = {"image": given.per_image_fields, "text": given.per_text_fields, "item": given.per_item_fields}
+        return {name: next((r for r, of in spread.items() if name in of), "sample") for name in names}
+    wanted = ["sample_id", "modality", *names]
+    batches = (
+        batch
+        for number in range(len(dataset.listing))
+        for batch in dataset.shard_batches(number, _SCAN_ROWS, _SCAN_BYTES, wanted, schema)
+    )
+    return find_roles(batches, names) if names else {}

@@ -1,0 +1,138 @@
+"""Verify: sidecars and manifest against the files, counts against the rows, the digest against the content."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from lading.dataset import Dataset, open_dataset
+from lading.digest import DatasetDigest
+from lading.errors import DataError, LadingError, SidecarMismatch
+from lading.jobs.digest import Source, batch_digests, sample_firsts
+from lading.store.open import Stores, resolve
+
+__all__ = ["VerifyResult", "verify"]
+
+_CHUNK_BYTES = 8 << 20
+_MAX_ROWS = 16_384
+_MAX_BYTES = 128 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyResult:
+    """What verification found.
+
+    Attributes:
+        shards: shards looked at.
+        samples: samples read.
+        size_bytes: bytes of the shards.
+        digest: ordered content digest.
+        checked: what there was to check against: sizes, counts, hashes, digest.
+        findings: what is wrong: each as `LadingError.to_dict` gives it.
+        seconds: wall-clock time.
+    """
+
+    shards: int
+    samples: int
+    size_bytes: int
+    digest: str
+    checked: Sequence[str]
+    findings: Sequence[Mapping[str, Any]] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.findings
+
+
+def verify(source: Source, *, max_findings: int = 100, stores: Stores | None = None, **opening: Any) -> VerifyResult:
+    """Read every sample and hold it against what manifest and sidecars say.
+
+    Every shard is read to its end, so that damage inside it shows; a shard that is broken is a finding, and the next
+    one is looked at.
+
+    Args:
+        source: as `lading.open` takes it.
+        max_findings: stop after so many.
+        stores: which store serves which URL.
+        opening: the other arguments of `lading.open`.
+    """
+    began = time.perf_counter()
+    stores = stores or Stores()
+    digest, findings, size_bytes = DatasetDigest(), [], 0
+    checked: set[str] = set()
+    with open_dataset(source, stores=stores, **opening) as dataset:
+        for number in range(len(dataset.listing)):
+            try:
+                shard = dataset.source(number)
+                size_bytes += shard.info.size_bytes if shard.info else 0
+                checked.update(_check_hashes(dataset, number, stores))
+                findings += [e.to_dict() for e in _check_shard(dataset, number, digest, checked)]
+            except LadingError as error:
+                findings.append(error.at(file=dataset.path(number)).to_dict())
+            if len(findings) >= max_findings:
+                break
+        findings += _check_digest(dataset, digest, checked) if not findings else []
+        shards = len(dataset.listing)
+    seconds = time.perf_counter() - began
+    return VerifyResult(shards, digest.count, size_bytes, str(digest.ordered), sorted(checked), findings, seconds)
+
+
+def _check_shard(dataset: Dataset, number: int, digest: DatasetDigest, checked: set[str]) -> Iterator[LadingError]:
+    table = dataset.listing.table
+    samples = 0
+    for batch in dataset.shard_batches(number, _MAX_ROWS, _MAX_BYTES):
+        samples += len(sample_firsts(batch, dataset.view))
+        digest.update(batch_digests(dataset.materialise(batch, views=True), dataset.view))
+        dataset.release()
+    if table.column("size_bytes")[number].as_py() is not None:
+        checked.add("sizes")
+    listed = table.column("num_samples")[number].as_py()
+    if listed is not None:
+        checked.add("counts")
+        if listed != samples:
+            yield SidecarMismatch(
+                f"the number of samples differs from what {dataset.listing.index_file or 'the manifest'} says",
+                file=dataset.path(number), expected=listed, found=samples,
+            )  # fmt: skip
+
+
+def _check_hashes(dataset: Dataset, number: int, stores: Stores) -> list[str]:
+    text = dataset.listing.table.column("hashes")[number].as_py()
+    hashes = orjson.loads(text) if text else {}
+    for algorithm, expected in hashes.items():
+        found = _hash_file(dataset.path(number), algorithm, stores)
+        if found != expected:
+            raise SidecarMismatch(f"the {algorithm} of the file differs from what its index says",
+                                  file=dataset.path(number), expected=expected, found=found)  # fmt: skip
+    return ["hashes"] if hashes else []
+
+
+def _hash_file(url: str, algorithm: str, stores: Stores) -> str:
+    store, path = resolve(url, stores)
+    try:
+        hasher = hashlib.new(algorithm, usedforsecurity=False)
+    except ValueError as error:
+        raise DataError("an unknown hash algorithm", file=url, found=repr(algorithm)) from error
+    size = store.head(path).size_bytes
+    for at in range(0, size, _CHUNK_BYTES):
+        [data] = store.get_ranges(path, [(at, min(_CHUNK_BYTES, size - at))])
+        hasher.update(data)
+    return hasher.hexdigest()
+
+
+def _check_digest(dataset: Dataset, digest: DatasetDigest, checked: set[str]) -> list[dict[str, object]]:
+    kept = dataset.manifest.digests if dataset.manifest is not None else {}
+    if "ordered" not in kept:
+        return []
+    checked.add("digest")
+    if kept["ordered"] == digest.ordered:
+        return []
+    return [SidecarMismatch("the content differs from the digest in the manifest", file=dataset.listing.folder,
+                            expected=kept["ordered"], found=digest.ordered).to_dict()]  # fmt: skip

@@ -1,0 +1,100 @@
+"""Manifest, list of shards and index files of a dataset's folder, in a store.
+
+`_lading/manifest.json`, `_lading/shards.arrow` and `_lading/index-*.arrow` of a dataset that one writer made; of many
+writers the same in `_lading/{rank}/` of each, and readers see them as one dataset, in the order of ranks. A manifest
+without its list of shards, or the other way round, is no dataset.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lading import manifest as mf
+from lading.errors import CorruptShard, LadingError, NotFound, SidecarMismatch
+from lading.manifest import Manifest
+from lading.store.protocol import Mapper, Store
+
+__all__ = ["lading_folder", "load_index", "load_manifest", "save_manifest"]
+
+
+def lading_folder(rank: int | None) -> str:
+    """Folder of lading's own files below the dataset's, for a writer."""
+    return mf.FOLDER if rank is None else f"{mf.FOLDER}/{rank:05d}"
+
+
+def save_manifest(store: Store, folder: str, manifest: Manifest, shards: pa.Table) -> None:
+    """Write manifest and list of shards below a dataset's folder."""
+    own = f"{folder}/{lading_folder(manifest.rank)}"
+    for name, body in ((mf.SHARDS_NAME, mf.write_shards(shards)), (mf.MANIFEST_NAME, mf.to_json(manifest))):
+        sink = store.put_stream(f"{own}/{name}")
+        try:
+            sink.write([body])
+            sink.close()
+        except BaseException:
+            sink.abort()
+            raise
+
+
+def load_manifest(store: Store, folder: str) -> tuple[Manifest, pa.Table] | None:
+    """Manifest and shards of a dataset's folder; None if lading wrote none there.
+
+    Raises:
+        DataError: a manifest is broken, or of a newer version.
+    """
+    single = _load_one(store, f"{folder}/{mf.FOLDER}")
+    if single is not None:
+        return single
+    found = [i.path.removesuffix(f"/{mf.MANIFEST_NAME}") for i in store.walk(f"{folder}/{mf.FOLDER}")
+             if i.path.endswith(f"/{mf.MANIFEST_NAME}")]  # fmt: skip
+    parts = [part for own in found if (part := _load_one(store, own)) is not None]
+    return mf.merge(parts) if parts else None
+
+
+def _load_one(store: Store, own: str) -> tuple[Manifest, pa.Table] | None:
+    path = f"{own}/{mf.MANIFEST_NAME}"
+    try:
+        manifest = mf.from_json(bytes(_whole(store, path)), file=path)
+    except NotFound:
+        return None
+    path = f"{own}/{mf.SHARDS_NAME}"
+    try:
+        shards = mf.read_shards(_mapped(store, path), file=path)
+    except NotFound as error:
+        raise SidecarMismatch("the manifest has no list of shards beside it", file=path) from error
+    totals = (manifest.num_shards, manifest.num_samples)
+    found = (len(shards), pc.sum(shards["num_samples"]).as_py() or 0)
+    if totals != found:
+        raise SidecarMismatch("manifest and list of shards disagree", file=path,
+                              expected=f"{totals[0]} shards, {totals[1]} samples",
+                              found=f"{found[0]} shards, {found[1]} samples")  # fmt: skip
+    return manifest, shards
+
+
+def load_index(store: Store, folder: str, shards: pa.Table, shard: int) -> pa.Table | None:
+    """The references of one shard, as its writer gave them; None if it kept none.
+
+    Raises:
+        CorruptShard: the index file is broken.
+    """
+    name = shards["index_file"][shard].as_py()
+    if name is None:
+        return None
+    path = f"{folder}/{name}"
+    try:
+        reader = pa.ipc.open_file(_mapped(store, path))
+        return pa.Table.from_batches([reader.get_batch(shards["index_batch"][shard].as_py())])
+    except (pa.ArrowException, OSError, TypeError) as error:
+        if isinstance(error, LadingError):
+            raise
+        raise CorruptShard(f"the index cannot be read ({error})", file=path,
+                           advice="Remove the folder _lading and run 'lading index' again.") from error  # fmt: skip
+
+
+def _whole(store: Store, path: str) -> bytes:
+    [data] = store.get_ranges(path, [(0, store.head(path).size_bytes)])
+    return bytes(data)
+
+
+def _mapped(store: Store, path: str) -> pa.Buffer:
+    return store.map(path).buffer if isinstance(store, Mapper) else pa.py_buffer(_whole(store, path))

@@ -1,0 +1,225 @@
+"""Whole conversions: there and back with one digest, and what is refused before anything is written."""
+
+from __future__ import annotations
+
+import shutil
+import tarfile
+from importlib import resources
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import lading
+from golden_cases import Golden
+from lading.errors import DataError, DestinationExists, SourceNotFound, Unrepresentable, UsageError
+
+REAL = resources.files("lading.data")
+
+
+@pytest.fixture
+def docs(tmp_path: Path) -> Path:
+    """The real documents that ship with the package, in a folder of their own."""
+    folder = tmp_path / "docs"
+    folder.mkdir()
+    for item in REAL.iterdir():
+        if item.name.endswith(".tar"):
+            (folder / item.name).write_bytes(item.read_bytes())
+    return folder
+
+
+@pytest.mark.parametrize("view", ["interleaved", "samples"])
+def test_real_documents_there_and_back(view: str, docs: Path, tmp_path: Path) -> None:
+    want = lading.digest(docs, view=view)
+    assert want.count > 10
+    steps = [("parquet", "a"), ("webdataset", "b"), ("parquet", "c"), ("webdataset", "d"), ("webdataset", "e")]
+    source = docs
+    for fmt, name in steps:
+        summary = lading.convert(source, tmp_path / name, format=fmt, view=view, verify=True)
+        assert summary.verified
+        assert summary.samples == want.count
+        assert lading.digest(tmp_path / name, view=view).ordered == want.ordered, name
+        source = tmp_path / name
+    assert lading.diff(docs, source, options=({"view": view}, {"view": view})).equal
+
+
+WDS = ("shards", "names", "long-names-pax", "long-names-gnu", "encoders", "tarwriter-gz", "non-samples",
+       "gz-multi-member", "interleaved-keys", "pax-headers")  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WDS)
+def test_golden_tars_there_and_back(case: str, golden: Golden, tmp_path: Path) -> None:
+    source = sorted((golden("wds") / case).glob("*.tar*"))
+    want = lading.digest(source)
+    lading.convert(source, tmp_path / "a", format="parquet", verify=True)
+    lading.convert(tmp_path / "a", tmp_path / "b", format="webdataset", verify=True)
+    lading.convert(source, tmp_path / "c", format="webdataset", verify=True)
+    for name in "abc":
+        assert lading.digest(tmp_path / name).ordered == want.ordered
+
+
+@pytest.mark.parametrize("case, file", [("tar-basic", "docs.tar"), ("parquet-basic", "t.parquet"),
+                                        ("parquet-basic", "hand.parquet"), ("tar-large", "docs.tar")])  # fmt: skip
+def test_golden_items_there_and_back(case: str, file: str, golden: Golden, tmp_path: Path) -> None:
+    source = golden("interleaved") / case / file
+    want = lading.digest(source)
+    for fmt, name in (("parquet", "a"), ("webdataset", "b"), ("parquet", "c")):
+        lading.convert(source, tmp_path / name, format=fmt, verify=True)
+        assert lading.digest(tmp_path / name).ordered == want.ordered, name
+        source = tmp_path / name
+
+
+def test_same_output_twice(docs: Path, tmp_path: Path) -> None:
+    for fmt in ("parquet", "webdataset"):
+        for name in ("x", "y"):
+            lading.convert(docs, tmp_path / fmt / name, format=fmt)
+        x, y = (sorted((tmp_path / fmt / n).glob("shard*")) for n in ("x", "y"))
+        assert [p.read_bytes() for p in x] == [p.read_bytes() for p in y]
+
+
+def test_limit_columns_and_dry_run(docs: Path, tmp_path: Path) -> None:
+    summary = lading.convert(docs, tmp_path / "a", format="parquet", limit=3, columns=["title"])
+    assert summary.samples == 3
+    with lading.open(tmp_path / "a") as dataset:
+        assert len(dataset) == 3
+        assert "title" in dataset.schema.names
+        assert "url" not in dataset.schema.names
+    dry = lading.convert(docs, tmp_path / "b", format="parquet", dry_run=True)
+    assert dry.dry_run
+    assert dry.samples == 13
+    assert not (tmp_path / "b").exists()
+    with pytest.raises(UsageError, match="nope"):
+        lading.convert(docs, tmp_path / "b", format="parquet", columns=["nope"])
+
+
+def test_destinations_that_are_refused(docs: Path, tmp_path: Path) -> None:
+    before = sorted(p.read_bytes() for p in docs.iterdir())
+    with pytest.raises(UsageError, match="inside the source"):
+        lading.convert(docs, docs / "out", format="parquet")
+    with pytest.raises(UsageError, match="inside the source"):
+        lading.convert(docs, docs, format="parquet", overwrite=True)
+    with pytest.raises(UsageError, match="files of the source"):
+        lading.convert(str(docs / "*.tar"), tmp_path, format="parquet", overwrite=True)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "x").write_text("mine")
+    with pytest.raises(DestinationExists):
+        lading.convert(docs, tmp_path / "full", format="parquet")
+    with pytest.raises(SourceNotFound):
+        lading.convert(tmp_path / "nothing", tmp_path / "out", format="parquet")
+    assert sorted(p.read_bytes() for p in docs.iterdir()) == before
+    assert (tmp_path / "full" / "x").read_text() == "mine"
+
+
+def test_overwriting_builds_beside_and_exchanges(docs: Path, tmp_path: Path) -> None:
+    lading.convert(docs, tmp_path / "out", format="parquet")
+    lading.convert(docs, tmp_path / "out", format="webdataset", overwrite=True)
+    assert not list((tmp_path / "out").glob("*.parquet"))
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["docs", "out"]
+
+
+def test_a_late_field_is_in_the_schema_from_the_start(tmp_path: Path) -> None:
+    with lading.writer(tmp_path / "a") as writer:
+        for i in range(2000):
+            writer.write({"__key__": f"{i:05d}", "txt": "x", **({"late": b"y"} if i == 1999 else {})})
+    summary = lading.convert(tmp_path / "a", tmp_path / "b", format="parquet", verify=True)
+    assert summary.samples == 2000
+    assert pq.read_schema(next((tmp_path / "b").glob("*.parquet"))).names == ["__key__", "txt", "late"]
+
+
+def test_json_types_that_differ_between_shards(tmp_path: Path) -> None:
+    for number, value in enumerate(("1", '"one"', "null", "[1, 2]", "123456789012345678901234567890", "1.0")):
+        body = f'{{"texts": ["t"], "images": [null], "n": {value}}}'.encode()
+        with tarfile.open(tmp_path / f"{number}.tar", "w") as archive:
+            info = tarfile.TarInfo(f"d{number}.json")
+            info.size = len(body)
+            archive.addfile(info, fileobj=__import__("io").BytesIO(body))
+    source = str(tmp_path / "{0..5}.tar")
+    lading.convert(source, tmp_path / "p", format="parquet", verify=True)
+    lading.convert(tmp_path / "p", tmp_path / "t", format="webdataset", verify=True)
+    with lading.open(tmp_path / "t") as dataset:
+        values = [dataset[i].get("n") for i in range(6)]
+    assert values == [1, "one", None, [1, 2], 123456789012345678901234567890, 1.0]
+    assert isinstance(values[5], float)
+
+
+def items(**columns: list[object]) -> pa.Table:
+    count = len(columns["position"])
+    base = {"sample_id": ["s"] * count, "modality": ["text"] * count, "text_content": ["t"] * count}
+    return pa.table({**base, **columns})
+
+
+@pytest.mark.parametrize(
+    "table, named",
+    [
+        (items(position=[0, 0]), "position"),
+        (items(position=[-5]), "position"),
+        (items(position=[0], modality=["audio"]), "modality"),
+        (items(position=[0], modality=["image"]), "text_content"),
+        (items(position=[-1], modality=["metadata"]), "text_content"),
+        (items(position=[0], when=pa.array([1], pa.timestamp("s"))), "when"),
+    ],
+)
+def test_what_a_tar_cannot_hold_is_refused_and_nothing_is_left(table: pa.Table, named: str, tmp_path: Path) -> None:
+    pq.write_table(table, tmp_path / "in.parquet")
+    with pytest.raises(Unrepresentable, match=named):
+        lading.convert(tmp_path / "in.parquet", tmp_path / "out", format="webdataset")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["in.parquet"]
+
+
+PAYLOAD = [None, None, b"\x89PNG", b"", None, b"odd", None, None, b"\xff\xd8"]
+
+
+def test_gaps_unusual_types_and_per_item_columns_survive(tmp_path: Path) -> None:
+    table = pa.table(
+        {
+            "sample_id": ["a"] * 6 + ["b/ü.x"] * 3,
+            "position": pa.array([-1, 0, 2, 5, 7, 9, -1, 1, 1], pa.int32()),
+            "modality": ["metadata", "text", "image", "image", "text", "image", "metadata", "text", "image"],
+            "content_type": ["application/json", "text/plain", "image/png", None, "text/html", "image/x-odd",
+                             "application/json", "text/plain", "image/jpeg"],
+            "text_content": [None, "", None, None, "zwei\nZeilen", None, None, "ü", None],
+            "binary_content": pa.array(PAYLOAD, pa.large_binary()),
+            "caption": [None, None, "c2", None, None, "c9", None, None, "cb"],
+            "tokens": pa.array([None, 3, None, None, 4, None, None, 5, None], pa.int64()),
+            "both": [None, "x", "y", None, None, "z", None, None, None],
+            "score": pa.array([0.1, None, None, None, None, None, float("nan"), None, None], pa.float32()),
+        }
+    )  # fmt: skip
+    pq.write_table(table, tmp_path / "in.parquet")
+    want = lading.digest(tmp_path / "in.parquet")
+    lading.convert(tmp_path / "in.parquet", tmp_path / "t", format="webdataset", verify=True)
+    lading.convert(tmp_path / "t", tmp_path / "p", format="parquet", verify=True)
+    assert lading.digest(tmp_path / "p").ordered == want.ordered
+    with lading.open(tmp_path / "t") as dataset:
+        assert [i.get("caption") for i in dataset[0]["items"]] == [None, "c2", None, None, "c9"]
+
+
+def test_a_member_no_json_names(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "x.tar", "w") as archive:
+        for name, body in (("d.json", b'{"texts": ["t"], "images": [null]}'), ("stray.jpg", b"x")):
+            info = tarfile.TarInfo(name)
+            info.size = len(body)
+            archive.addfile(info, __import__("io").BytesIO(body))
+    with pytest.raises(DataError, match=r"stray\.jpg"):
+        lading.convert(tmp_path / "x.tar", tmp_path / "out", format="parquet", view="interleaved")
+    summary = lading.convert(tmp_path / "x.tar", tmp_path / "out", format="parquet", view="interleaved",
+                             interleaved=lading.InterleavedOptions(unreferenced="drop"))  # fmt: skip
+    assert list(summary.counts.values()) == [1]
+
+
+def test_verify_finds_what_was_changed(docs: Path, tmp_path: Path) -> None:
+    lading.convert(docs, tmp_path / "out", format="webdataset", verify=True)
+    result = lading.verify(tmp_path / "out")
+    assert result.ok
+    assert set(result.checked) >= {"sizes", "counts", "digest"}
+    shard = next((tmp_path / "out").glob("*.tar"))
+    body = bytearray(shard.read_bytes())
+    at = body.index(b"IDAT") + 200
+    body[at] ^= 1
+    shard.write_bytes(body)
+    broken = lading.verify(tmp_path / "out")
+    assert not broken.ok
+    assert "digest" in str(broken.findings[0])
+    shutil.copy(tmp_path / "out" / "_lading" / "manifest.json", shard)
+    assert not lading.verify(tmp_path / "out").ok

@@ -1,0 +1,166 @@
+"""The write path: names, splitting, references, and that nothing half-written is ever seen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import lading
+from lading.errors import DestinationExists, SchemaMismatch, UsageError
+from lading.ref import files_of, unpack
+from lading.store.memory import MemoryStore
+from lading.store.open import Stores
+from lading.writer import DatasetWriter
+
+FORMATS = ("webdataset", "parquet")
+
+
+def table(count: int, size: int = 100, first: int = 0) -> pa.Table:
+    keys = [f"k{i:05d}" for i in range(first, first + count)]
+    return pa.table({"__key__": keys, "bin": pa.array([k.encode() * (size // 6) for k in keys], pa.large_binary())})
+
+
+def rows(folder: Path | str, **opening: Any) -> list[dict[str, Any]]:
+    with lading.open(folder, **opening) as dataset:
+        return list(dataset)
+
+
+@pytest.mark.parametrize("fmt", FORMATS)
+def test_what_is_written_is_read(fmt: str, tmp_path: Path) -> None:
+    with lading.writer(tmp_path / "out", format=fmt) as writer:
+        writer.write_batch(table(10))
+        writer.write_batch(table(5, first=10))
+    assert rows(tmp_path / "out") == table(15).to_pylist()
+    with lading.open(tmp_path / "out") as dataset:
+        assert len(dataset) == 15
+        assert dataset[-1]["__key__"] == "k00014"
+        assert dataset.by_key("k00003")["bin"] == b"k00003" * 16
+
+
+@pytest.mark.parametrize("fmt", FORMATS)
+def test_shards_begin_at_a_size(fmt: str, tmp_path: Path) -> None:
+    options = {"row_group_bytes": 50_000} if fmt == "parquet" else {}
+    rng = np.random.default_rng(1)
+    noise = pa.array([rng.bytes(10_000) for _ in range(100)], pa.large_binary())
+    with lading.writer(tmp_path / "out", format=fmt, shard_size=200_000, options=options) as writer:
+        for at in range(0, 100, 5):
+            writer.write_batch(table(100).set_column(1, "bin", noise).slice(at, 5))
+    with lading.open(tmp_path / "out") as dataset:
+        sizes = [dataset.source(i).info.size_bytes for i in range(len(dataset.shards))]
+        assert len(sizes) in range(5, 8)
+        assert max(sizes) < 270_000
+        assert [s["__key__"] for s in dataset] == table(100).column("__key__").to_pylist()
+        assert [len(s) for s in dataset.shards] == [n for n in map(len, dataset.shards) if n]
+
+
+def test_a_first_sample_above_the_size_makes_no_empty_shard(tmp_path: Path) -> None:
+    with lading.writer(tmp_path / "out", format="webdataset", shard_size="4kb") as writer:
+        writer.write_batch(table(3, size=60_000))
+    with lading.open(tmp_path / "out") as dataset:
+        assert [len(s) for s in dataset.shards] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("fmt", FORMATS)
+def test_a_body_that_fails_leaves_nothing(fmt: str, tmp_path: Path) -> None:
+    def body() -> None:
+        with lading.writer(tmp_path / "out", format=fmt) as writer:
+            writer.write_batch(table(10))
+            raise RuntimeError("in the body")
+
+    with pytest.raises(RuntimeError, match="in the body"):
+        body()
+    assert list(tmp_path.rglob("*")) == []
+
+
+def test_nothing_is_visible_before_the_end(tmp_path: Path) -> None:
+    with lading.writer(tmp_path / "out", shard_size="10kb") as writer:
+        writer.write_batch(table(100, size=1000))
+        assert not (tmp_path / "out").exists()
+    assert (tmp_path / "out" / "_lading" / "manifest.json").exists()
+
+
+def test_a_full_destination_is_refused_and_then_replaced(tmp_path: Path) -> None:
+    for first in (0, 100):
+        with lading.writer(tmp_path / "out", overwrite=bool(first)) as writer:
+            writer.write_batch(table(3, first=first))
+    with pytest.raises(DestinationExists, match="out"):
+        lading.writer(tmp_path / "out")
+    assert [s["__key__"] for s in rows(tmp_path / "out")] == ["k00100", "k00101", "k00102"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["out"]
+
+
+def test_a_failing_replacement_keeps_the_old(tmp_path: Path) -> None:
+    with lading.writer(tmp_path / "out") as writer:
+        writer.write_batch(table(3))
+    with pytest.raises(SchemaMismatch), lading.writer(tmp_path / "out", format="parquet", overwrite=True) as writer:
+        writer.write_batch(table(3, first=7))
+        writer.write_batch(table(3).append_column("more", pa.array([1, 2, 3])))
+    assert [s["__key__"] for s in rows(tmp_path / "out")] == ["k00000", "k00001", "k00002"]
+
+
+def test_ranks_write_into_one_folder_without_coordination(tmp_path: Path) -> None:
+    writers = [lading.writer(tmp_path / "out", rank=rank, shard_size="8kb") for rank in range(3)]
+    for rank, writer in enumerate(writers):
+        writer.write_batch(table(20, size=600, first=20 * rank))
+    for writer in reversed(writers):
+        writer.close()
+    names = sorted(p.name for p in (tmp_path / "out").glob("*.tar"))
+    assert names[0] == "00000-000000.tar"
+    assert {n[:5] for n in names} == {"00000", "00001", "00002"}
+    assert [s["__key__"] for s in rows(tmp_path / "out")] == table(60).column("__key__").to_pylist()
+
+
+def test_names_from_a_template(tmp_path: Path) -> None:
+    with lading.writer(tmp_path / "a", name="${lang}/${rank}", tags={"lang": "de"}, rank=7, shard_size="3kb") as writer:
+        writer.write_batch(table(4, size=2000))
+    assert sorted(str(p.relative_to(tmp_path / "a")) for p in (tmp_path / "a").rglob("*.tar"))[:2] == [
+        "de/000_00007.tar",
+        "de/001_00007.tar",
+    ]
+    with pytest.raises(UsageError, match="lang"), lading.writer(tmp_path / "b", name="${lang}-${shard}") as writer:
+        writer.write_batch(table(1))
+
+
+def test_references_of_what_was_written(tmp_path: Path) -> None:
+    with lading.writer(tmp_path / "out", shard_size="20kb") as writer:
+        written = writer.write_batch(table(50, size=1000))
+    assert written is not None
+    assert written.column("__key__").to_pylist() == table(50).column("__key__").to_pylist()
+    refs, files = unpack(written.column("bin")), files_of(written.schema)
+    assert len(files) > 1
+    for row, want in enumerate(table(50, size=1000).column("bin").to_pylist()):
+        body = Path(files[refs.file[row]].url).read_bytes()
+        assert body[refs.offset[row] : refs.offset[row] + refs.length[row]] == want
+
+
+def test_dicts_of_python_values(tmp_path: Path) -> None:
+    sample = {"__key__": "a", "jpg": b"\xff\xd8", "json": {"caption": "ü", "n": [1, 2.5]}, "txt": "hé",
+              "npy": np.arange(6, dtype=np.int16).reshape(2, 3)}  # fmt: skip
+    for fmt in FORMATS:
+        with lading.writer(tmp_path / fmt, format=fmt) as writer:
+            writer.write(sample)
+        with lading.open(tmp_path / fmt) as dataset:
+            got = dataset[0]
+        assert {k: v for k, v in got.items() if k != "npy"} == {k: v for k, v in sample.items() if k != "npy"}
+        assert got["npy"].dtype == np.int16
+        assert got["npy"].tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
+def test_any_store(tmp_path: Path) -> None:
+    stores = Stores({"box://": MemoryStore()})
+    with DatasetWriter("box://out", stores=stores) as writer:
+        writer.write_batch(table(4))
+    assert rows("box://out", stores=stores) == table(4).to_pylist()
+
+
+def test_the_same_rows_give_the_same_bytes(tmp_path: Path) -> None:
+    for fmt in FORMATS:
+        for name in ("a", "b"):
+            with lading.writer(tmp_path / fmt / name, format=fmt) as writer:
+                writer.write_batch(table(100))
+        files = [sorted((tmp_path / fmt / name).glob("shard*")) for name in ("a", "b")]
+        assert [p.read_bytes() for p in files[0]] == [p.read_bytes() for p in files[1]]
