@@ -255,12 +255,12 @@ def test_an_id_that_comes_back_is_another_sample() -> None:
     assert interleaved_digests(INTERLEAVED_SCHEMA.empty_table()).shape == (0, 16)
 
 
-def test_long_runs_are_cut_between_samples(monkeypatch: pytest.MonkeyPatch) -> None:
-    table = pa.concat_tables([_items(*BASE), _items(*BASE)])
-    expected = interleaved_digests(table)
-    monkeypatch.setattr("lading.digest._SLICE_ROWS", 3)
-    np.testing.assert_array_equal(interleaved_digests(table), expected)
-    np.testing.assert_array_equal(interleaved_digests(table.combine_chunks()), expected)
+def test_many_rows_are_taken_in_parts_between_samples() -> None:
+    few = interleaved_digests(_items(*BASE))
+    copies = (1 << 16) // 4 + 2  # a part of 65,536 rows would end within a sample but for the rule
+    long = pa.concat_tables([_items(TEXT, {**TEXT, "sample_id": "c"}), *[_items(*BASE)] * copies]).combine_chunks()
+    found = interleaved_digests(long)
+    np.testing.assert_array_equal(found[2:], np.tile(few, (copies, 1)))
 
 
 def test_the_peers_own_writing_and_reading_loses_nothing(golden: Any) -> None:
