@@ -175,7 +175,10 @@ def concat(tables: Sequence[pa.Table | pa.RecordBatch]) -> pa.Table:
     Columns that some tables lack are null there. Metadata other than the files table come from the first.
     """
     files: dict[FileEntry, int] = {}
-    fields = {field.name: field for table in reversed(tables) for field in reversed(list(table.schema))}
+    fields: dict[str, pa.Field] = {}
+    for table in tables:
+        for field in table.schema:
+            fields.setdefault(field.name, field)
     parts = []
     for table in tables:
         whole = pa.Table.from_batches([table]) if isinstance(table, pa.RecordBatch) else table
