@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import resource
 import signal
@@ -235,9 +236,11 @@ def test_a_write_that_fails_is_an_error_of_ours(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
-def test_a_full_disk_says_what_to_do() -> None:
-    sink = STORE.put_stream("/dev/shm/lading-full")  # any place will do: the file behind the sink is exchanged below
-    os.dup2(os.open("/dev/full", os.O_WRONLY), sink._fd)
+def test_a_full_disk_says_what_to_do(tmp_path: Path) -> None:
+    sink = STORE.put_stream(str(tmp_path / "a"))
+    full = os.open("/dev/full", os.O_WRONLY)
+    os.dup2(full, sink._fd)
+    os.close(full)
     with pytest.raises(StoreError, match=r"no space left on device.*free some space"):
         sink.write([b"x"])
     sink.abort()
@@ -292,6 +295,7 @@ def test_released_pages_are_no_longer_resident(tmp_path: Path) -> None:
 
 
 def test_nothing_is_left_open(tmp_path: Path) -> None:
+    gc.collect()
     before = len(os.listdir("/proc/self/fd"))
     (tmp_path / "a").write_bytes(b"12345")
     for _ in range(3):

@@ -30,6 +30,12 @@ def test_paths_are_local(url: str) -> None:
     assert path == url
 
 
+def test_the_scheme_of_files_is_read_in_any_case(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"x")
+    store, path = resolve(f"FILE://{tmp_path}/a")
+    assert store.head(path).size_bytes == 1
+
+
 def test_memory_is_one_store_for_the_process() -> None:
     store, path = resolve("memory://a/b")
     assert isinstance(store, MemoryStore)

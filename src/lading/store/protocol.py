@@ -3,9 +3,10 @@
 Local disk, memory, S3 or whatever fsspec opens are one shape: stateless reads by range, on a *batch* of ranges, since
 that is where concurrency lives; writes that show nothing until they are published. Behaviour (counting, retries,
 length checks) comes from stores wrapped around stores (`lading.store.wrap`). Optional abilities are protocols of their
-own, asked for with `isinstance`.
+own, asked for with `isinstance`. No store starts a thread or a runtime before it is used, so that a process may fork
+after it was made.
 
-Nothing here starts a thread or a runtime before it is used, so that a process may fork after `open_store`.
+What stores have in common stands at the end: names of unfinished files, errors of the system, ranges that cannot be.
 """
 
 from __future__ import annotations
@@ -83,7 +84,10 @@ class Store(Protocol):
         """Size and version. Raises NotFound."""
 
     def walk(self, prefix: str) -> Iterator[FileInfo]:
-        """Every file below a folder, at any depth, by path in code-point order; nothing if the folder is not there."""
+        """Every file below a folder, at any depth, by path in code-point order; nothing if the folder is not there.
+
+        Unfinished files are left out.
+        """
 
     def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[Buffer]:
         """One buffer per `(offset, length)` in bytes, each of exactly that length, in the order asked for.
@@ -142,7 +146,7 @@ def native_path(path: str) -> str:
     Raises:
         StoreError: no file can have this name (it holds a NUL, or is no text).
     """
-    name = path.removeprefix(_FILE_SCHEME)
+    name = path[len(_FILE_SCHEME) :] if path[: len(_FILE_SCHEME)].lower() == _FILE_SCHEME else path
     try:
         encoded = os.fsencode(name)
     except UnicodeEncodeError as error:

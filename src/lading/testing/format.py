@@ -252,7 +252,15 @@ class FormatTests:
         written = write_shard(self.fmt, table, self.options)
         expected = read_rows(table, written.store)
         reader = self.open(written, mapped=mapped)
-        for max_rows, max_bytes in ((1, _ALL), (3, _ALL), (1000, 100), (1000, 1), (2, 5000), (1 << 20, _ALL)):
+        few = max(1, table.num_rows // 50)
+        for max_rows, max_bytes in (
+            (few, _ALL),
+            (3 * few, _ALL),
+            (1000, 100),
+            (few, 1),
+            (2 * few, 5000),
+            (1 << 20, _ALL),
+        ):
             rows = []
             for batch in reader.batches(max_rows=max_rows, max_bytes=max_bytes):
                 assert 1 <= batch.num_rows <= max_rows
