@@ -14,18 +14,40 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from lading.ref import RefType
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-__all__ = ["SEGMENT_BYTES", "byte_lengths", "from_ranges", "gather", "join", "slices", "take"]
+__all__ = [
+    "SEGMENT_BYTES",
+    "byte_lengths",
+    "from_ranges",
+    "gather",
+    "join",
+    "row_bytes",
+    "share",
+    "slices",
+    "take",
+]
 
 SEGMENT_BYTES = 1 << 30
 """Segments of a large buffer start at multiples of this and are twice as long, so any shorter value lies in one."""
 
 _INLINE_BYTES = 12
 _MAX_OFFSET = (1 << 31) - 1
+_SIZED = (
+    pa.types.is_string,
+    pa.types.is_large_string,
+    pa.types.is_string_view,
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+    pa.types.is_binary_view,
+    pa.types.is_fixed_size_binary,
+)
+_LISTS = (pa.ListType, pa.LargeListType, pa.FixedSizeListType, pa.ListViewType, pa.LargeListViewType, pa.MapType)
 
 
 def from_ranges(
@@ -36,8 +58,8 @@ def from_ranges(
 ) -> pa.Array:
     """Views of the ranges `[offset, offset + length)` of a buffer; null where `valid` is False.
 
-    Gives `large_binary` (a copy) if one value is 1 GiB or more, which no view segment holds. The caller has checked
-    that every range lies inside the buffer. Touches the first bytes of every value.
+    Gives `large_binary` (a copy) if one value is 2 GiB or more, which no view can be. The caller has checked that every
+    range lies inside the buffer. Touches the first bytes of every value.
     """
     return gather([buffer], np.zeros(len(offset), np.int32), offset, length, valid)
 
@@ -54,7 +76,7 @@ def gather(
     if valid is not None:
         length = np.where(valid, length, 0)
         offset = np.where(valid, offset, 0)
-    if count and int(length.max()) >= SEGMENT_BYTES:
+    if count and int(length.max()) > _MAX_OFFSET:
         return _joined(buffers, which, offset, length, valid)
     segments: list[pa.Buffer] = []
     first = np.zeros(len(buffers), np.int32)
@@ -70,11 +92,15 @@ def gather(
     long = length > _INLINE_BYTES
     view[long, 2] = first[which[long]] + (offset[long] // SEGMENT_BYTES).astype(np.int32)
     view[long, 3] = offset[long] % SEGMENT_BYTES
+    for i in np.flatnonzero(length >= SEGMENT_BYTES).tolist():
+        # Too long for a shared segment: it has one to itself.
+        view[i, 2:] = len(segments), 0
+        segments.append(buffers[which[i]].slice(int(offset[i]), int(length[i])))
     return pa.Array.from_buffers(pa.binary_view(), count, [_bitmap(valid), pa.py_buffer(view), *segments])
 
 
 def _segments(buffer: pa.Buffer) -> list[pa.Buffer]:
-    if buffer.size <= _MAX_OFFSET:
+    if buffer.size <= SEGMENT_BYTES:
         return [buffer]
     starts = range(0, buffer.size, SEGMENT_BYTES)
     return [buffer.slice(start, min(_MAX_OFFSET, buffer.size - start)) for start in starts]
@@ -143,6 +169,57 @@ def byte_lengths(column: pa.Array | pa.ChunkedArray) -> NDArray[np.int64]:
     return sizes
 
 
+def row_bytes(batch: pa.RecordBatch) -> NDArray[np.int64]:
+    """Bytes of the values of each row: text, payload (of references too), numbers, and what lists and structs hold."""
+    total = np.zeros(batch.num_rows, np.int64)
+    for column in batch.columns:
+        total += _value_bytes(column)
+    return total
+
+
+def _value_bytes(column: pa.Array) -> NDArray[np.int64]:
+    kind = column.type
+    if isinstance(kind, RefType):
+        sizes = column.storage.field("length").fill_null(0).to_numpy(zero_copy_only=False)
+        sizes = np.where(column.is_valid(), np.maximum(sizes, 0), 0)
+    elif isinstance(kind, pa.BaseExtensionType):
+        sizes = _value_bytes(column.storage)
+    elif any(test(kind) for test in _SIZED):
+        sizes = byte_lengths(column)
+    elif pa.types.is_dictionary(kind):
+        known = np.append(_value_bytes(column.dictionary), 0)
+        sizes = known[column.indices.fill_null(len(known) - 1).to_numpy(zero_copy_only=False)]
+    elif pa.types.is_struct(kind):
+        sizes = sum((_value_bytes(child) for child in column.flatten()), np.zeros(len(column), np.int64))
+    elif isinstance(kind, _LISTS):
+        sizes = _list_bytes(column)
+    else:
+        fixed = pa.types.is_primitive(kind) or pa.types.is_decimal(kind)
+        sizes = np.full(len(column), (kind.bit_width + 7) // 8 if fixed else 0)
+    return np.asarray(sizes, np.int64)
+
+
+def _list_bytes(column: pa.Array) -> NDArray[np.int64]:
+    """Bytes of each list: a running sum over the values of all lists, its difference between start and end."""
+    count = len(column)
+    if isinstance(column, pa.FixedSizeListArray):
+        ends = np.arange(column.offset, column.offset + count + 1) * column.type.list_size
+        starts, ends = ends[:-1], ends[1:]
+    elif isinstance(column, (pa.ListViewArray, pa.LargeListViewArray)):
+        starts = column.offsets.to_numpy().astype(np.int64)
+        ends = starts + column.sizes.to_numpy()
+    else:
+        offsets = column.offsets.to_numpy().astype(np.int64)
+        starts, ends = offsets[:-1], offsets[1:]
+    if column.null_count:
+        starts = np.where(column.is_valid(), starts, ends)
+    first, last = (int(starts.min()), int(ends.max())) if count else (0, 0)
+    running = np.zeros(last - first + 1, np.int64)
+    np.cumsum(_value_bytes(column.values.slice(first, last - first)), out=running[1:])
+    sizes: NDArray[np.int64] = running[ends - first] - running[starts - first]
+    return sizes
+
+
 def take(column: pa.Array, indices: NDArray[np.int64]) -> pa.Array:
     """Rows of a view column, in the order asked for; shares the payload."""
     buffers = column.buffers()
@@ -152,6 +229,22 @@ def take(column: pa.Array, indices: NDArray[np.int64]) -> pa.Array:
         valid = np.asarray(column.is_valid().to_numpy(zero_copy_only=False), np.bool_)[indices]
     taken = pa.py_buffer(np.ascontiguousarray(view[indices]))
     return pa.Array.from_buffers(column.type, len(indices), [_bitmap(valid), taken, *buffers[2:]])
+
+
+def share(column: pa.Array) -> pa.Array:
+    """The values of a binary or large_binary column as views of the same bytes; a view column comes back as it is.
+
+    Gives `large_binary` if one value is 2 GiB or more.
+    """
+    if pa.types.is_binary_view(column.type) or not len(column):
+        return column.cast(pa.binary_view())
+    buffers, start = column.buffers(), column.offset
+    wide = pa.types.is_large_binary(column.type)
+    ends = np.frombuffer(buffers[1], np.int64 if wide else np.int32)[start : start + len(column) + 1].astype(np.int64)
+    if int(ends[-1]) <= _MAX_OFFSET:
+        return column.cast(pa.binary_view())
+    valid = np.asarray(column.is_valid().to_numpy(zero_copy_only=False), np.bool_) if column.null_count else None
+    return from_ranges(buffers[2], ends[:-1], np.diff(ends), valid)
 
 
 def join(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
