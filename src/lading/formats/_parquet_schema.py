@@ -1,0 +1,144 @@
+"""Arrow schemas and Parquet's: what a file's types are given as, and what is told of them in a file."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lading.errors import Unrepresentable
+from lading.ref import FILES_KEY, is_ref
+
+__all__ = [
+    "ARROW_SCHEMA",
+    "check_schema",
+    "given_schema",
+    "leaves_by_field",
+    "plain_type",
+    "same_values",
+    "told_metadata",
+]
+
+ARROW_SCHEMA = b"ARROW:schema"
+"""Key of a file's metadata: the Arrow schema of its writer, as base64 of an IPC message. pyarrow goes by it."""
+
+_WITHOUT_VIEWS = {pa.binary_view(): pa.large_binary(), pa.string_view(): pa.large_string()}
+_SMALL = {
+    **dict.fromkeys((pa.binary_view(), pa.large_binary()), pa.binary()),
+    **dict.fromkeys((pa.string_view(), pa.large_string()), pa.string()),
+}
+_LISTS = {
+    pa.ListType: pa.list_,
+    pa.LargeListType: pa.large_list,
+    pa.ListViewType: pa.list_view,
+    pa.LargeListViewType: pa.large_list_view,
+}
+
+
+def plain_type(kind: pa.DataType) -> pa.DataType:
+    """The type with large strings and binaries in place of views, at any depth."""
+    return _swapped(kind, _WITHOUT_VIEWS)
+
+
+def same_values(one: pa.DataType, other: pa.DataType) -> bool:
+    """Whether two types differ at most in how strings and binaries are laid out (small, large, view)."""
+    return bool(_swapped(one, _SMALL) == _swapped(other, _SMALL))
+
+
+def _swapped(kind: pa.DataType, leaves: Mapping[pa.DataType, pa.DataType]) -> pa.DataType:
+    def inner(field: pa.Field) -> pa.Field:
+        return field.with_type(_swapped(field.type, leaves))
+
+    if pa.types.is_struct(kind):
+        return pa.struct([inner(child) for child in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(inner(kind.key_field), inner(kind.item_field), kind.keys_sorted)
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(inner(kind.value_field), kind.list_size)
+    make = _LISTS.get(type(kind))
+    return leaves.get(kind, kind) if make is None else make(inner(kind.value_field))
+
+
+def given_schema(natural: pa.Schema, metadata: Mapping[bytes, bytes], *, views: bool) -> pa.Schema:
+    """The schema of batches: payload large (or views), other views plain, times in the unit that the writer had.
+
+    Args:
+        natural: what pyarrow makes of the file.
+        metadata: key-value metadata of the file.
+        views: whether payload that pyarrow gives as views stays so.
+    """
+    told = _told_types(metadata)
+    fields = [field.with_type(_given_type(field.type, told.get(field.name), views=views)) for field in natural]
+    return pa.schema(fields, metadata=natural.metadata)
+
+
+def _told_types(metadata: Mapping[bytes, bytes]) -> dict[str, pa.DataType]:
+    if ARROW_SCHEMA not in metadata:
+        return {}
+    told = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(metadata[ARROW_SCHEMA])))
+    return {field.name: field.type for field in told}
+
+
+def _given_type(kind: pa.DataType, told: pa.DataType | None, *, views: bool) -> pa.DataType:
+    types = pa.types
+    if types.is_binary_view(kind) and views:
+        return kind
+    if types.is_binary(kind):
+        return pa.large_binary()
+    # Parquet has no seconds, and pyarrow makes days of dates in milliseconds; it does not restore either.
+    for test in (types.is_timestamp, types.is_time32, types.is_date):
+        if told is not None and test(kind) and test(told):
+            return told
+    return plain_type(kind)
+
+
+def told_metadata(schema: pa.Schema) -> dict[bytes, bytes]:
+    """Key-value metadata for a file of this schema: the schema's own, and the schema without views.
+
+    Without that, pyarrow would say of itself that payload written as views is to be read as views.
+    """
+    fields = [field.with_type(plain_type(field.type)) for field in schema]
+    metadata = {key: value for key, value in (schema.metadata or {}).items() if key not in (FILES_KEY, ARROW_SCHEMA)}
+    told = pa.schema(fields, metadata=metadata)
+    return {**metadata, ARROW_SCHEMA: base64.b64encode(told.serialize().to_pybytes())}
+
+
+def check_schema(schema: pa.Schema, path: str) -> None:
+    """Raise Unrepresentable for what no Parquet file can hold: references, equal names, some types."""
+    for field in schema:
+        if is_ref(field.type):
+            raise Unrepresentable(
+                "a Parquet file holds bytes, not references",
+                file=path,
+                column=field.name,
+                advice="Materialise it first.",
+            )
+        if len(schema.get_all_field_indices(field.name)) > 1:
+            raise Unrepresentable("two columns of one name", file=path, column=field.name)
+        try:
+            pq.ParquetWriter(pa.BufferOutputStream(), pa.schema([field])).close()
+        except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
+            raise Unrepresentable(
+                "Parquet has no such type", file=path, column=field.name, found=str(field.type)
+            ) from error
+
+
+def leaves_by_field(schema: pa.Schema) -> list[list[int]]:
+    """For each field, the numbers of its Parquet columns: one, or one for each leaf of a nested type."""
+    leaves: list[list[int]] = []
+    first = 0
+    for field in schema:
+        count = _num_leaves(field.type)
+        leaves.append(list(range(first, first + count)))
+        first += count
+    return leaves
+
+
+def _num_leaves(kind: pa.DataType) -> int:
+    if isinstance(kind, pa.BaseExtensionType):
+        return _num_leaves(kind.storage_type)
+    if pa.types.is_nested(kind):
+        return sum(_num_leaves(kind.field(i).type) for i in range(kind.num_fields))
+    return 1

@@ -1,0 +1,228 @@
+"""Record batches → one Parquet file, row group by row group."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lading import views
+from lading.errors import LadingError, SchemaMismatch, Unrepresentable, UsageError
+from lading.formats._parquet_columns import ColumnPlan, check_codecs, plan_columns, values_at_once
+from lading.formats._parquet_options import WriteOptions
+from lading.formats._parquet_schema import plain_type, same_values, told_metadata
+from lading.formats.protocol import ShardFacts
+from lading.store.protocol import NativePath, Sink, store_errors
+from lading.units import parse_bytes
+
+__all__ = ["ParquetWriter"]
+
+_MAX_ROW_GROUP_BYTES = 1 << 30
+"""A page is at most 2 GiB, and never more than its row group."""
+_MAX_VALUE_BYTES = 1 << 31
+_SAMPLE_ROWS = 4096
+_FOOTER_BYTES_PER_CHUNK = 130
+
+
+class ParquetWriter:
+    """A Parquet file being written.
+
+    Holds the rows of one row group, as the batches that came: views keep their maps until they are written.
+
+    Args:
+        sink: where to; a library writes it in place if it has a native path.
+        schema: of the rows, checked by `check_schema`.
+        options: how.
+    """
+
+    def __init__(self, sink: Sink, schema: pa.Schema, options: WriteOptions) -> None:
+        self._sink, self._options = sink, options
+        self._row_group_bytes, self._page_bytes = _sizes(options)
+        self._told = told_metadata(schema)
+        self._schema = pa.schema([field.with_type(_written_type(field.type)) for field in schema])
+        check_codecs(options, self._schema)
+        self._plans: list[ColumnPlan] = []
+        self._handle: pa.NativeFile | None = None
+        self._writer: pq.ParquetWriter | None = None
+        self._waiting: list[pa.RecordBatch] = []
+        self._waiting_bytes = self._payload_bytes = self._num_samples = self._row_groups = self._said_bytes = 0
+
+    def __del__(self) -> None:
+        # Whoever drops a shard does not want the footer that pyarrow would write now.
+        writer = getattr(self, "_writer", None)
+        if writer is not None:
+            writer.is_open = False
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Append rows; whole row groups go to the sink.
+
+        Raises:
+            SchemaMismatch: columns or types are not those of the shard.
+            Unrepresentable: a null where the schema allows none, or a value of 2 GiB.
+        """
+        fitted = self._fitted(batch)
+        if not self._plans:
+            self._plans = plan_columns(fitted.slice(0, _SAMPLE_ROWS), self._options)
+        sizes = views.row_bytes(fitted)
+        self._num_samples += batch.num_rows
+        self._payload_bytes += int(sizes.sum())
+        ends = np.cumsum(sizes)
+        at = used = 0
+        while at < batch.num_rows:
+            stop = int(np.searchsorted(ends, used + self._row_group_bytes - self._waiting_bytes, side="right"))
+            stop = max(stop, at + (not self._waiting))
+            if stop > at:
+                self._waiting.append(fitted.slice(at, stop - at))
+                self._waiting_bytes += int(ends[stop - 1]) - used
+                at, used = stop, int(ends[stop - 1])
+            if at < batch.num_rows or self._waiting_bytes >= self._row_group_bytes:
+                self._flush()
+
+    def bytes_written(self) -> int:
+        """Bytes in the file, what the rows that wait will come to, and the footer; never less than said before.
+
+        Rows that wait are reckoned to shrink as those before them did, the first ones as a trial of them did.
+        """
+        written = 0 if self._handle is None else self._handle.tell()
+        done = self._payload_bytes - self._waiting_bytes
+        rate = written / done if done else _rate(self._plans)
+        footer = sum(len(key) + len(value) for key, value in self._told.items())
+        footer += (self._row_groups + bool(self._waiting)) * len(self._plans) * _FOOTER_BYTES_PER_CHUNK
+        self._said_bytes = max(self._said_bytes, written + int(self._waiting_bytes * min(rate, 1.0)) + footer)
+        return self._said_bytes
+
+    def close(self) -> ShardFacts:
+        """Write what waits, and the footer."""
+        self._flush()
+        writer, handle = self._opened()
+        with self._failures():
+            writer.add_key_value_metadata(self._told)
+            writer.close()
+            size = handle.tell()
+            handle.close()
+        return ShardFacts(self._num_samples, size, self._payload_bytes, {"row_groups": self._row_groups})
+
+    def _fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The columns in the order and the types of the file."""
+        if sorted(batch.schema.names) != sorted(self._schema.names) or (batch.num_rows and not len(self._schema)):
+            raise SchemaMismatch(
+                "columns are not those of the shard",
+                file=self._sink.path,
+                expected=self._schema.names or "at least one column",
+                found=batch.schema.names,
+            )
+        columns = []
+        for field in self._schema:
+            try:
+                columns.append(_fit(batch.column(field.name), field))
+            except LadingError as error:
+                raise error.at(file=self._sink.path, column=field.name) from None
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def _flush(self) -> None:
+        if self._waiting:
+            writer, _ = self._opened()
+            table = pa.Table.from_batches(self._waiting, self._schema)
+            with self._failures():
+                writer.write_table(table, row_group_size=table.num_rows)
+            self._row_groups += 1
+            self._waiting, self._waiting_bytes = [], 0
+
+    def _opened(self) -> tuple[pq.ParquetWriter, pa.NativeFile]:
+        """The writer, opened when the first values have shown how to write them."""
+        if self._writer is None or self._handle is None:
+            plans = self._plans or plan_columns(_no_rows(self._schema), self._options)
+            with self._failures():
+                self._handle = _open_sink(self._sink)
+                self._writer = pq.ParquetWriter(
+                    self._handle,
+                    self._schema,
+                    store_schema=False,
+                    compression={plan.path: plan.codec for plan in plans},
+                    compression_level={plan.path: plan.level for plan in plans if plan.level is not None} or None,
+                    use_dictionary=[plan.path for plan in plans if plan.dictionary],
+                    write_statistics=[plan.path for plan in plans if plan.statistics],
+                    write_page_index=True,
+                    # pyarrow looks at the size of a page after each of these many values: so pages end up between
+                    # half of what is asked for and all of it.
+                    data_page_size=self._page_bytes // 2,
+                    write_batch_size=values_at_once(plans, self._page_bytes // 2),
+                )
+        return self._writer, self._handle
+
+    @contextmanager
+    def _failures(self) -> Iterator[None]:
+        with store_errors(self._sink.path):
+            try:
+                yield
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowCapacityError) as error:
+                raise Unrepresentable(
+                    f"cannot be written as Parquet: {str(error).splitlines()[0]}", file=self._sink.path
+                ) from error
+
+
+def _sizes(options: WriteOptions) -> tuple[int, int]:
+    group, page = parse_bytes(options.row_group_bytes), parse_bytes(options.page_bytes)
+    for name, size in (("row_group_bytes", group), ("page_bytes", page)):
+        if not 0 < size <= _MAX_ROW_GROUP_BYTES:
+            raise UsageError(f"{name} is out of range", expected="1 byte to 1 GiB", found=size)
+    return group, page
+
+
+def _no_rows(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
+
+
+def _rate(plans: list[ColumnPlan]) -> float:
+    """About how many bytes a byte of values takes in the file."""
+    total = sum(plan.sample_bytes for plan in plans)
+    return sum(plan.sample_bytes * plan.ratio for plan in plans) / total if total else 1.0
+
+
+def _written_type(kind: pa.DataType) -> pa.DataType:
+    """Payload is written as views, whatever it comes as: large_binary joins them without a copy, not the reverse."""
+    payload = pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+    return pa.binary_view() if payload else plain_type(kind) if kind != pa.binary_view() else kind
+
+
+def _fit(column: pa.Array, field: pa.Field) -> pa.Array:
+    if not field.nullable and column.null_count:
+        row = int(np.argmin(column.is_valid().to_numpy(zero_copy_only=False)))
+        raise Unrepresentable("null in a column that allows none", row=row)
+    if column.type == field.type:
+        return column
+    if not pa.types.is_null(column.type) and not same_values(column.type, field.type):
+        raise SchemaMismatch("another type than the shard's", expected=str(field.type), found=str(column.type))
+    if not pa.types.is_large_binary(column.type) or not pa.types.is_binary_view(field.type):
+        return column.cast(field.type)
+    sizes = views.byte_lengths(column)
+    if int(sizes.max(initial=0)) >= _MAX_VALUE_BYTES:
+        row = int(sizes.argmax())
+        raise Unrepresentable(
+            "a value too large for Parquet", row=row, expected="less than 2 GiB", found=int(sizes[row])
+        )
+    return views.share(column)
+
+
+def _open_sink(sink: Sink) -> pa.NativeFile:
+    if isinstance(sink, NativePath):
+        return pa.OSFile(sink.native_path, "wb")
+    return pa.PythonFile(_SinkFile(sink), mode="w")
+
+
+class _SinkFile(io.RawIOBase):
+    """A sink as pyarrow writes it."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: bytes) -> int:  # type: ignore[override] # pyarrow gives bytes
+        self._sink.write([data])
+        return len(data)
