@@ -87,13 +87,18 @@ def convert(  # noqa: PLR0913 - one parameter an option: the signature is the co
     schema: Annotated[
         SchemaChoice,
         typer.Option(
+            metavar="union|strict|intersect",
             help="Where shards have other columns: take all, refuse, or take those that all have.",
             rich_help_panel=READ_PANEL,
         ),
     ] = SchemaChoice.UNION,
     on_duplicate: Annotated[
         OnDuplicate | None,
-        typer.Option(help="Where one sample holds a field twice.", rich_help_panel=READ_PANEL),
+        typer.Option(
+            metavar="error|keep_first|keep_last",
+            help="What to do where one sample holds a field twice.",
+            rich_help_panel=READ_PANEL,
+        ),
     ] = None,
     max_batch_bytes: Annotated[
         str, typer.Option(metavar="SIZE", help="Payload held in memory at once.", rich_help_panel=READ_PANEL)
@@ -143,7 +148,9 @@ def convert(  # noqa: PLR0913 - one parameter an option: the signature is the co
     ] = None,
     unreferenced: Annotated[
         Unreferenced | None,
-        typer.Option(help="What to do with a member that no JSON names.", rich_help_panel=_DOCUMENTS),
+        typer.Option(
+            metavar="error|drop", help="What to do with a member that no JSON names.", rich_help_panel=_DOCUMENTS
+        ),
     ] = None,
     as_json: Json = False,
     debug: Debug = False,
@@ -180,7 +187,7 @@ def _documents(given: InterleavedOptions | None, **flags: Any) -> InterleavedOpt
     """Options of interleaved data: those of `--option`, with those that have a flag of their own; None if none."""
     from lading.layouts.options import InterleavedOptions
 
-    told = {name: str(v) if isinstance(v, StrEnum) else v for name, v in flags.items() if v is not None}
+    told: dict[str, Any] = {name: str(v) if isinstance(v, StrEnum) else v for name, v in flags.items() if v is not None}
     return replace(given or InterleavedOptions(), **told) if told else given
 
 
@@ -202,6 +209,5 @@ def _text(destination: str, done: ConvertSummary) -> Iterator[RenderableType]:
     rows += [("noticed", Text(f"{number:,} {visible(what)}", "yellow")) for what, number in done.counts.items()]
     rows += [("schemas", Text(visible(difference), "yellow")) for difference in done.differences]
     if done.verified:
-        proof = f" read back, content digest {done.digest} on both sides"
-        rows.append(("verified", Text.assemble(("equal", "bold green"), f":{proof}")))
+        rows.append(("verified", Text.assemble(("equal", "bold green"), f" when read back: digest {done.digest}")))
     yield facts(rows)

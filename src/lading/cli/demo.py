@@ -33,7 +33,7 @@ def demo(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Send a small real dataset through every format, and see it unharmed.
+    """Send a small real dataset through every format, and lose nothing.
 
     13 pages of documentation with their images go from tar to Parquet, to tar,
     and to Parquet again. The content digest is taken after each step; the exit
@@ -58,7 +58,7 @@ def demo(
 def _opening() -> Iterator[RenderableType]:
     from rich.text import Text
 
-    yield Text("13 pages of the Streamlit documentation, texts and images, from tar to Parquet and back, twice.")
+    yield Text("13 pages of documentation, texts and images: tar → Parquet → tar → Parquet.")
     yield Text("The content digest after each step tells whether anything was lost.\n")
 
 
@@ -68,9 +68,9 @@ def _step(step: DemoStep) -> Iterator[RenderableType]:
     yield Text.assemble(("$ ", "dim"), (visible(step.command), "bold"))
     what = f"{count(step.shards, 'shard')}, {count(step.samples, 'document')}, {format_bytes(step.size_bytes)}"
     took = f", {step.seconds:.2f} s" if step.seconds else ""
-    verdict = ("same", "bold green") if step.same else ("DIFFERENT", "bold red")
+    verdict = Text("  same", "bold green") if step.same else Text("  DIFFERENT", "bold red")
     yield Text.assemble("  ", what, took)
-    yield Text.assemble("  digest ", step.digest, " ", "" if not step.seconds else verdict)
+    yield Text.assemble("  digest ", step.digest, verdict if step.seconds else "")
 
 
 def _closing(steps: Sequence[DemoStep], folder: str | None, *, same: bool) -> Iterator[RenderableType]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from lading.cli.options import Debug, Json
 from lading.cli.output import Output
 from lading.cli.text import columns
+from lading.units import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -114,11 +115,15 @@ def _options(title: str, docs: Sequence[OptionDoc]) -> Iterator[RenderableType]:
     table.add_column(style="cyan", no_wrap=True)
     table.add_column(overflow="fold")
     for doc in docs:
-        default = "" if doc.default in (None, "") else f" (default {_spelled(doc.default)})"
+        default = "" if doc.default in (None, "") else f" (default {_spelled(doc)})"
         table.add_row(doc.name, Text.assemble(doc.text.removesuffix("."), (default, "dim")))
     yield Text(f"\n{title}", "bold")
     yield Padding(table, (0, 0, 0, 2))
 
 
-def _spelled(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _spelled(doc: OptionDoc) -> str:
+    if isinstance(doc.default, bool):
+        return str(doc.default).lower()
+    if isinstance(doc.default, int) and doc.name.endswith("_bytes"):
+        return format_bytes(doc.default)
+    return str(doc.default)

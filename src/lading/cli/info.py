@@ -63,5 +63,17 @@ def _text(sources: Sequence[str], found: Info) -> Iterator[RenderableType]:
     yield ""
     yield columns(
         (count(len(found.columns), "column"), "type", "holds"),
-        [(Text(visible(n), "cyan"), Text(visible(t)), Text(f.lower(), "dim")) for n, t, f in found.columns],
+        [
+            (Text(visible(name), "cyan"), Text(_type(kind)), Text(_holds(feature), "dim"))
+            for name, kind, feature in found.columns
+        ],
     )
+
+
+def _type(kind: str) -> str:
+    return "reference" if kind.startswith("extension<lading.ref") else visible(kind)
+
+
+def _holds(feature: str) -> str:
+    """What a feature adds to the type; nothing where it is a plain value."""
+    return "" if feature == "Value" else feature.lower()

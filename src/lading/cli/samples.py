@@ -106,13 +106,14 @@ def _document(number: int, rows: pa.RecordBatch | pa.Table) -> Sample:
         found = {shown.name: shown.value for shown in values}
         key = found.get("sample_id")
         if found.get("modality") == "metadata":
-            own += [s for s in values if s.name not in _RESERVED]
+            own += [s for s in values if s.name not in _BOOKKEEPING]
         else:
             items.append([s for s in values if s.name != "sample_id"])
     return Sample(number, None if key is None else str(key), own, items)
 
 
-_RESERVED = ("sample_id", "position", "modality", "content_type")
+_BOOKKEEPING = ("sample_id", "position", "modality", "content_type", "source_ref", "materialize_error")
+"""Columns of an item that say what it is and where it came from, not what it holds."""
 
 
 def _values(rows: pa.RecordBatch | pa.Table) -> list[list[Shown]]:
@@ -248,7 +249,7 @@ def _item_row(item: Sequence[Shown], max_lines: int) -> tuple[str, str, Renderab
     )
 
 
-_ITEM_COLUMNS = (*_RESERVED, "text_content", "binary_content", "source_ref", "materialize_error")
+_ITEM_COLUMNS = (*_BOOKKEEPING, "text_content", "binary_content")
 
 
 def _absent(values: dict[str, Any]) -> RenderableType:

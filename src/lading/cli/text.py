@@ -64,11 +64,11 @@ class Excerpt:
             return
         room = width * (self._max_lines + 1)
         lines = Text(visible(_SPACES.sub(" ", self._text[: 4 * room]).strip()[:room]), self._style).wrap(console, width)
-        if len(lines) > self._max_lines or len(self._text) > 4 * room:
-            lines = lines[: self._max_lines]
-            lines[-1].truncate(width - 1)
-            lines[-1].append("…")
-        yield Text("\n").join(lines)
+        shown = list(lines)[: self._max_lines]
+        if len(lines) > len(shown) or len(self._text) > 4 * room:
+            shown[-1].truncate(width - 1)
+            shown[-1].append("…")
+        yield Text("\n").join(shown)
 
 
 def facts(rows: Iterable[tuple[str, RenderableType]]) -> Table:

@@ -1,0 +1,395 @@
+"""Every verb, run as a user would; what it should say comes from `tarfile`, Pillow and pyarrow."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from importlib import resources
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+from typer.testing import CliRunner, Result
+
+from lading.cli.main import app
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty current directory with the shipped shards in `docs/`; nothing is cached beyond it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LADING_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("COLUMNS", "100")
+    (tmp_path / "docs").mkdir()
+    for file in resources.files("lading.data").iterdir():
+        if file.name.endswith(".tar"):
+            (tmp_path / "docs" / file.name).write_bytes(file.read_bytes())
+    return tmp_path
+
+
+def run(*words: str, status: int = 0) -> Result:
+    result = CliRunner().invoke(app, list(words), prog_name="lading")
+    assert result.exit_code == status, result.output
+    return result
+
+
+def run_json(*words: str, status: int = 0) -> Any:
+    return json.loads(run(*words, "--json", status=status).stdout)
+
+
+def members(folder: Path) -> dict[str, bytes]:
+    """Names and bytes of all members of the tars of a folder, in order."""
+    found: dict[str, bytes] = {}
+    for path in sorted(folder.glob("*.tar")):
+        with tarfile.open(path) as tar:
+            for member in tar:
+                file = tar.extractfile(member)
+                assert file is not None
+                found[member.name] = file.read()
+    return found
+
+
+def documents(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(data) for name, data in members(folder).items() if name.endswith(".json")]
+
+
+def write_tar(path: Path, values: dict[str, bytes]) -> None:
+    with tarfile.open(path, "w") as tar:
+        for name, data in values.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+
+
+# info
+
+
+def test_info_counts_what_is_there(place: Path) -> None:
+    told = run_json("info", "docs")
+    expected = documents(place / "docs")
+    texts = sum(t is not None for d in expected for t in d["texts"])
+    images = sum(i is not None for d in expected for i in d["images"])
+    assert (told["format"], told["view"], told["shards"], told["samples"]) == ("webdataset", "interleaved", 2, 13)
+    assert told["modalities"] == {"metadata": 13, "text": texts, "image": images}
+    assert told["rows"] == 13 + texts + images
+    assert told["size_bytes"] == sum(p.stat().st_size for p in (place / "docs").iterdir())
+    assert {"name": "title", "type": "string", "feature": "Text"} in told["columns"]
+
+
+def test_info_for_people_has_the_same_numbers(place: Path) -> None:
+    shown = " ".join(run("info", "docs/*.tar").stdout.split())
+    for part in ("docs/*.tar", "format webdataset", "shards 2", "samples 13", "13 metadata", "manifest none"):
+        assert part in shown
+
+
+def test_shards_named_one_by_one_are_a_dataset(place: Path) -> None:
+    assert run_json("info", "docs/docs-00000.tar", "docs/docs-00001.tar")["samples"] == 13
+
+
+# head
+
+
+def test_head_gives_what_the_members_hold(place: Path) -> None:
+    [told] = [json.loads(line) for line in run("head", "docs", "-n", "1", "--json").stdout.splitlines()]
+    first, files = documents(place / "docs")[0], members(place / "docs")
+    assert told["sample_id"] == first["sample_id"]
+    assert told["n_words"] == first["n_words"]
+    assert told["meta"] == first["meta"]
+    assert [i.get("text_content") for i in told["items"]] == first["texts"]
+    for item, name in zip(told["items"], first["images"], strict=True):
+        if name is not None:
+            width, height = Image.open(io.BytesIO(files[name])).size
+            expected = {"bytes": len(files[name]), "mime": "image/png", "width": width, "height": height}
+            assert item["binary_content"] == expected
+
+
+def test_head_for_people_shows_the_document_in_order(place: Path) -> None:
+    lines = run("head", "docs", "-n", "1").stdout.splitlines()
+    assert lines[0].startswith("0  README.md ─")
+    first = documents(place / "docs")[0]
+    kinds = ["text" if text is not None else "image" for text in first["texts"]]
+    shown = [
+        line.split()[:2] for line in lines if line.split()[1:2] in (["text"], ["image"]) and line.split()[0].isdigit()
+    ]
+    assert shown == [[str(position), kind] for position, kind in enumerate(kinds)]
+    assert all(len(line.rstrip()) <= 100 for line in lines)
+
+
+def test_head_begins_where_it_is_told(place: Path) -> None:
+    lines = run("head", "docs", "--at", "11", "-n", "5", "--json").stdout.splitlines()
+    expected = [d["sample_id"] for d in documents(place / "docs")][11:]
+    assert [json.loads(line)["sample_id"] for line in lines] == expected
+
+
+def test_head_in_full_has_every_byte(place: Path) -> None:
+    write_tar(place / "a.tar", {"k.bin": bytes(range(256)), "k.txt": b"words " * 100})
+    [line] = run("head", "a.tar", "--json", "--full").stdout.splitlines()
+    told = json.loads(line)
+    assert told["bin"]["bytes"] == 256
+    assert told["bin"]["base64"].startswith("AAECAwQFBgcICQ")
+    assert "words " * 5 in run("head", "a.tar", "--full").stdout.replace("\n", "")
+
+
+def test_nothing_in_the_data_reaches_the_terminal_as_a_command(place: Path) -> None:
+    text = "\x1b[2J\x1b]0;owned\x07\x9b31m \u202egnp.exe [bold]x[/] \x00"
+    key = "\x1b[31mkey"
+    write_tar(place / "bad.tar", {f"{key}.txt": text.encode(), f"{key}.json": json.dumps({text: text}).encode()})
+    for words in (
+        ["head", "bad.tar"],
+        ["head", "bad.tar", "--full"],
+        ["head", "bad.tar", "--json"],
+        ["info", "bad.tar"],
+    ):
+        output = run(*words).output
+        assert not set(output) & set("\x1b\x07\x9b\u202e\x00"), words
+    assert "[bold]x[/]" in run("head", "bad.tar").stdout
+    [line] = run("head", "bad.tar", "--json").stdout.splitlines()
+    assert json.loads(line)["txt"] == text
+
+
+def test_a_value_that_is_not_what_its_name_says_is_shown_with_the_reason(place: Path) -> None:
+    write_tar(place / "odd.tar", {"k.json": b"{not json", "k.txt": b"\xff\xfe", "k.jpg": b"no picture", "k.cls": b"7"})
+    shown = run("head", "odd.tar").stdout
+    assert "broken JSON" in shown
+    assert "no UTF-8" in shown
+    assert "6e 6f 20 70" in shown
+    [line] = run("head", "odd.tar", "--json").stdout.splitlines()
+    assert json.loads(line) == {
+        "__key__": "k",
+        "json": {"bytes": 9},
+        "txt": {"bytes": 2},
+        "jpg": {"bytes": 10},
+        "cls": 7,
+    }
+
+
+def test_numbers_that_json_lacks_are_strings(place: Path) -> None:
+    write_tar(place / "nan.tar", {"k.json": b'{"a": [NaN, Infinity, 1.5]}'})
+    [line] = run("head", "nan.tar", "--json").stdout.splitlines()
+    assert json.loads(line)["json"] == {"a": ["NaN", "Infinity", 1.5]}
+
+
+# convert
+
+
+def test_convert_writes_what_pyarrow_reads(place: Path) -> None:
+    told = run_json("convert", "docs", "out", "--to", "parquet", "--verify")
+    assert (told["samples"], told["shards"], told["verified"], told["dry_run"]) == (13, 1, True, False)
+    rows = pq.read_table(place / "out" / "shard-000000.parquet").to_pylist()
+    texts = [row["text_content"] for row in rows if row["modality"] == "text"]
+    images = [row["binary_content"] for row in rows if row["modality"] == "image"]
+    expected, files = documents(place / "docs"), members(place / "docs")
+    assert texts == [t for d in expected for t in d["texts"] if t is not None]
+    assert images == [files[name] for d in expected for name in d["images"] if name is not None]
+    assert told["rows"] == len(rows)
+
+
+def test_the_closing_summary_names_what_was_read_and_written(place: Path) -> None:
+    shown = " ".join(run("convert", "docs", "out", "--to", "parquet", "--verify").stdout.split())
+    assert "read 2 shards of webdataset, as interleaved: 13 samples (103 items)" in shown
+    assert "wrote out: 1 shard of parquet" in shown
+    assert "verified equal when read back: digest " in shown
+
+
+def test_a_destination_that_holds_something_is_refused_and_told_how_to_go_on(place: Path) -> None:
+    (place / "out").mkdir()
+    (place / "out" / "mine.txt").write_text("keep me")
+    result = run("convert", "docs", "out", "--to", "parquet", status=2)
+    assert "--overwrite" in result.stderr
+    assert [p.name for p in (place / "out").iterdir()] == ["mine.txt"]
+    run("convert", "docs", "out", "--to", "parquet", "--overwrite")
+    assert not (place / "out" / "mine.txt").exists()
+
+
+def test_a_dry_run_writes_nothing(place: Path) -> None:
+    before = sorted(place.rglob("*"))
+    assert "nothing" in run("convert", "docs", "out", "--to", "parquet", "--dry-run").stdout
+    assert [p for p in sorted(place.rglob("*")) if p not in before and "cache" not in p.parts] == []
+
+
+def test_a_limit_and_columns_keep_a_part(place: Path) -> None:
+    assert run_json("convert", "docs", "out", "--to", "parquet", "--limit", "3", "--columns", "title")["samples"] == 3
+    columns = pq.read_schema(place / "out" / "shard-000000.parquet").names
+    assert "title" in columns
+    assert "url" not in columns
+
+
+def test_options_of_formats_and_documents_reach_them(place: Path) -> None:
+    run("convert", "docs", "out", "--to", "parquet", "--to-option", "compression=gzip",
+        "--per-image-fields", "alt_text,p_hash", "--fields", "url")  # fmt: skip
+    shard = pq.ParquetFile(place / "out" / "shard-000000.parquet")
+    kinds = {shard.metadata.row_group(0).column(i).compression for i in range(shard.metadata.num_columns)}
+    assert "GZIP" in kinds
+    rows = [row for row in shard.read().to_pylist() if row["modality"] == "image"]
+    expected = documents(place / "docs")
+    assert [row["alt_text"] for row in rows] == [a for d in expected for a in d["alt_text"]]
+    assert "title" not in shard.schema_arrow.names
+
+
+@pytest.mark.parametrize(
+    "words, expected",
+    [
+        (["convert", "docs", "out", "--to", "nonsense"], "parquet, webdataset"),
+        (["convert", "nowhere", "out", "--to", "parquet"], "nowhere"),
+        (["convert", "docs", "docs/out", "--to", "parquet"], "inside the source"),
+        (["convert", "docs", "out", "--to", "parquet", "--shard-size", "big"], "256MB"),
+        (["convert", "docs", "out", "--to", "parquet", "--to-option", "nonsense=1"], "compression"),
+        (["convert", "docs", "out", "--to", "parquet", "--option", "nonsense"], "NAME=VALUE"),
+        (["info", "docs", "--view", "sideways"], "interleaved"),
+        (["info", "docs", "--from", "nonsense"], "parquet, webdataset"),
+    ],
+)
+def test_a_wrong_call_is_told_in_one_line_with_what_would_be_right(
+    place: Path, words: list[str], expected: str
+) -> None:
+    result = run(*words, status=2)
+    assert expected in result.stderr
+    assert result.stderr.startswith("error: ")
+    assert result.stdout == ""
+
+
+@pytest.mark.parametrize("words", [["convert", "docs", "out"], ["head"], ["nonsense"], ["head", "docs", "-n", "x"]])
+def test_a_call_that_cannot_be_parsed_has_status_2(place: Path, words: list[str]) -> None:
+    assert "Traceback" not in run(*words, status=2).output
+
+
+def test_damaged_data_have_status_1_and_the_place(place: Path) -> None:
+    whole = (place / "docs" / "docs-00000.tar").read_bytes()
+    (place / "cut.tar").write_bytes(whole[: len(whole) // 2])
+    result = run("convert", "cut.tar", "out", "--to", "parquet", status=1)
+    assert result.stderr.startswith("error: cut.tar @ ")
+    assert not (place / "out").exists()
+    told = run_json("convert", "cut.tar", "out", "--to", "parquet", status=1)
+    assert (told["error"], told["file"]) == ("CorruptShard", "cut.tar")
+
+
+# digest, diff, verify, index
+
+
+def test_the_digest_is_that_of_the_content_not_of_the_format(place: Path) -> None:
+    run("convert", "docs", "out", "--to", "parquet")
+    one, other = run_json("digest", "docs"), run_json("digest", "out")
+    assert one == other
+    assert one["count"] == 13
+    assert one["ordered"] in run("digest", "out").stdout
+
+
+def test_equal_datasets_do_not_differ(place: Path) -> None:
+    run("convert", "docs", "out", "--to", "parquet")
+    assert run("diff", "docs", "out").stdout.startswith("equal: 13 samples")
+    assert run_json("diff", "docs", "out")["equal"] is True
+
+
+def test_a_difference_is_named_by_key_and_field(place: Path) -> None:
+    write_tar(place / "one.tar", {"a.txt": b"same", "b.txt": b"one", "b.cls": b"1"})
+    write_tar(place / "other.tar", {"a.txt": b"same", "b.txt": b"other", "b.cls": b"1"})
+    result = run("diff", "one.tar", "other.tar", status=1)
+    assert result.stdout.startswith("different: 1 place differs")
+    assert result.stdout.rstrip().splitlines()[-1].split() == ["1", "b", "txt"]
+    told = run_json("diff", "one.tar", "other.tar", status=1)
+    assert told["differences"] == [{"sample": 1, "keys": ["b", "b"], "fields": ["txt"]}]
+
+
+def test_another_order_is_a_difference_unless_it_may_be(place: Path) -> None:
+    write_tar(place / "one.tar", {"a.txt": b"1", "b.txt": b"2"})
+    write_tar(place / "other.tar", {"b.txt": b"2", "a.txt": b"1"})
+    assert run("diff", "one.tar", "other.tar", status=1).stdout.startswith("different order: the same 2 samples")
+    assert run("diff", "one.tar", "other.tar", "--any-order").stdout.startswith("different order")
+
+
+def test_a_longer_dataset_differs(place: Path) -> None:
+    write_tar(place / "one.tar", {"a.txt": b"1"})
+    write_tar(place / "other.tar", {"a.txt": b"1", "b.txt": b"2"})
+    shown = run("diff", "one.tar", "other.tar", status=1).stdout
+    assert "1 sample, digest" in shown
+    assert "2 samples, digest" in shown
+
+
+def test_sound_data_are_verified(place: Path) -> None:
+    run("convert", "docs", "out", "--to", "webdataset", "--verify")
+    shown = run("verify", "out").stdout
+    assert shown.startswith("all is well in 1 shard")
+    assert "digest" in run_json("verify", "out")["checked"]
+
+
+def test_what_is_wrong_is_listed(place: Path) -> None:
+    run("convert", "docs", "out", "--to", "webdataset", "--verify")
+    shard = place / "out" / "shard-000000.tar"
+    data = bytearray(shard.read_bytes())
+    at = data.index(b"Streamlit")
+    data[at : at + 1] = b"s"
+    shard.write_bytes(data)
+    told = run_json("verify", "out", status=1)
+    assert told["ok"] is False
+    assert told["findings"][0]["error"] == "SidecarMismatch"
+    result = run("verify", "out", status=1)
+    assert "digest" in result.stdout
+    assert "finding" in result.stdout
+
+
+def test_a_shard_that_was_cut_is_a_finding_with_its_file(place: Path) -> None:
+    cut = place / "docs" / "docs-00001.tar"
+    cut.write_bytes(cut.read_bytes()[:100_000])
+    told = run_json("verify", "docs", status=1)
+    assert [f["file"] for f in told["findings"]] == ["docs/docs-00001.tar"]
+    assert told["samples"] > 0
+
+
+def test_an_index_is_kept_where_it_does_no_harm(place: Path) -> None:
+    before = sorted((place / "docs").iterdir())
+    told = run_json("index", "docs")
+    assert (told["shards"], told["samples"], told["folder"]) == (2, 13, str(place / "cache"))
+    assert sorted((place / "docs").iterdir()) == before
+    assert "13" in run("index", "docs").stdout
+
+
+# formats, demo, lading itself
+
+
+def test_formats_are_listed_with_their_options(place: Path) -> None:
+    told = run_json("formats")
+    assert [f["name"] for f in told["formats"]] == ["parquet", "webdataset"]
+    names = {f["name"]: [o["name"] for o in f["read_options"]] for f in told["formats"]}
+    assert "on_duplicate" in names["webdataset"]
+    assert [o["name"] for o in told["interleaved_options"] if not o["text"]] == []
+    shown = run("formats").stdout
+    assert "*.tar.gz" in shown
+    assert "row_group_bytes" in shown
+
+
+def test_the_demo_loses_nothing_and_keeps_what_it_made(place: Path) -> None:
+    shown = run("demo", "--to", "demo").stdout
+    assert "$ lading convert demo/docs demo/docs-parquet --to parquet" in shown
+    assert shown.count("  same") == 3
+    assert "Nothing changed: 13 documents, 48 texts and 42 images" in shown
+    assert members(place / "demo" / "docs") == members(place / "docs")
+    assert pq.read_table(place / "demo" / "docs-parquet").num_rows == 103
+    assert run("diff", "docs", "demo/docs-parquet-2")
+
+
+def test_the_demo_without_a_folder_leaves_nothing(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (place / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(place / "tmp"))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    told = run_json("demo")
+    assert told["same"] is True
+    assert {step["digest"] for step in told["steps"]} == {told["steps"][0]["digest"]}
+    assert list((place / "tmp").iterdir()) == []
+
+
+def test_the_demo_refuses_a_folder_that_holds_something(place: Path) -> None:
+    assert "not empty" in run("demo", "--to", "docs", status=2).stderr
+
+
+def test_the_version_is_that_of_the_package(place: Path) -> None:
+    assert run("--version").stdout == f"lading {version('lading')}\n"
+
+
+def test_help_lists_the_commands(place: Path) -> None:
+    shown = run("--help").stdout
+    order = [shown.index(f"│ {name} ") for name in ("demo", "info", "head", "convert", "verify", "digest", "formats")]
+    assert order == sorted(order)

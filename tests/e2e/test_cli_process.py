@@ -1,0 +1,168 @@
+"""The command as its own process: statuses, closed pipes, signals, encodings, streams."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Iterator
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+_LADING = [sys.executable, "-c", "from lading.cli.main import run; run()"]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A folder with the shipped shards in `docs/`."""
+    (tmp_path / "docs").mkdir()
+    for file in resources.files("lading.data").iterdir():
+        if file.name.endswith(".tar"):
+            (tmp_path / "docs" / file.name).write_bytes(file.read_bytes())
+    return tmp_path
+
+
+def start(place: Path, *words: str, **environment: str) -> subprocess.Popen[bytes]:
+    settings = {**os.environ, "LADING_CACHE": str(place / "cache"), **environment}
+    return subprocess.Popen([*_LADING, *words], cwd=place, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=settings)
+
+
+def run(place: Path, *words: str, **environment: str) -> tuple[int, bytes, bytes]:
+    process = start(place, *words, **environment)
+    out, err = process.communicate(timeout=60)
+    return process.returncode, out, err
+
+
+def test_standard_output_is_json_and_nothing_else(place: Path) -> None:
+    status, out, err = run(place, "convert", "docs", "out", "--to", "parquet", "--json")
+    assert (status, err) == (0, b"")
+    assert json.loads(out)["samples"] == 13
+    status, out, err = run(place, "convert", "docs", "out", "--to", "parquet", "--json")
+    assert status == 2
+    assert json.loads(out)["error"] == "DestinationExists"
+    assert err.startswith(b"error: out: ")
+
+
+def test_a_reader_that_has_enough_ends_it_quietly(place: Path) -> None:
+    process = start(place, "head", "docs", "-n", "13", "--json", "--full")  # 2 MB: more than a pipe holds
+    assert process.stdout is not None
+    assert process.stderr is not None
+    assert process.stdout.read(10) == b'{"sample_i'
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    assert process.wait(timeout=60) == 0
+    process.stderr.close()
+
+
+def test_text_ends_quietly_too(place: Path) -> None:
+    process = start(place, "head", "docs", "-n", "13", "--full")
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.read(10)
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    assert process.wait(timeout=60) == 0
+    process.stderr.close()
+
+
+def test_a_job_goes_on_when_nobody_reads_its_standard_error(place: Path) -> None:
+    process = start(place, "convert", "docs", "out", "--to", "parquet")
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stderr.close()
+    assert b"13 samples" in process.stdout.read()
+    assert process.wait(timeout=60) == 0
+    process.stdout.close()
+
+
+@pytest.mark.parametrize("damage", ["cut", "not a tar", "empty header"])
+def test_bad_data_give_a_line_and_no_traceback(place: Path, damage: str) -> None:
+    whole = (place / "docs" / "docs-00000.tar").read_bytes()
+    data = {"cut": whole[:-300_000], "not a tar": b"hello " * 1000, "empty header": whole[:512] + b"x" * 2048}[damage]
+    (place / "bad.tar").write_bytes(data)
+    status, out, err = run(place, "convert", "bad.tar", "out", "--to", "parquet")
+    assert status == 1
+    assert out == b""
+    assert b"bad.tar" in err
+    assert b"Traceback" not in err
+    assert err.count(b"\n") <= 2
+    assert not (place / "out").exists()
+
+
+def test_debug_gives_the_traceback_and_the_same_status(place: Path) -> None:
+    status, _, err = run(place, "info", "nowhere", "--debug")
+    assert status == 2
+    assert b"Traceback (most recent call last)" in err
+    assert err.splitlines()[-1].startswith(b"error: nowhere")
+
+
+def write_large_tar(path: Path) -> None:
+    """A tar of 24 members of 64 MB each, of holes: a file that takes no room, and seconds to convert."""
+    with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as tar:
+        for number in range(24):
+            member = tarfile.TarInfo(f"{number:04d}.bin")
+            member.size = 64 << 20
+            assert tar.fileobj is not None
+            tar.fileobj.write(member.tobuf(tarfile.USTAR_FORMAT))
+            tar.fileobj.seek(member.size, io.SEEK_CUR)
+        tar.offset = tar.fileobj.tell()  # type: ignore[attr-defined] # what close() pads from
+
+
+def hidden(place: Path) -> Iterator[Path]:
+    """What a conversion builds beside its destination."""
+    return (p for p in place.iterdir() if p.name.startswith(".") and "out" in p.name)
+
+
+@pytest.mark.parametrize("existing", [True, False], ids=["replacing", "new"])
+def test_an_interrupted_conversion_leaves_the_destination_as_it_was(place: Path, existing: bool) -> None:
+    write_large_tar(place / "large.tar")
+    words = ["convert", "large.tar", "out", "--to", "webdataset", "--overwrite", "--max-batch-bytes", "64MB"]
+    if existing:
+        assert run(place, "convert", "docs", "out", "--to", "parquet")[0] == 0
+    before = sorted((p.name, p.stat().st_mtime_ns) for p in place.rglob("*") if "out" in p.parts)
+    process = start(place, *words)
+    while not any(hidden(place)) and process.poll() is None:
+        time.sleep(0.002)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert err == b"interrupted: out is as it was before\n"
+    assert sorted((p.name, p.stat().st_mtime_ns) for p in place.rglob("*") if "out" in p.parts) == before
+    assert list(hidden(place)) == []
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_any_encoding_will_do(place: Path, encoding: str) -> None:
+    status, out, err = run(place, "head", "docs", "-n", "1", PYTHONIOENCODING=encoding, COLUMNS="100")
+    assert (status, err) == (0, b"")
+    assert b"png 1207x998" in out or "png 1207×998".encode(encoding) in out
+    status, out, _ = run(place, "head", "docs", "-n", "13", "--json", PYTHONIOENCODING=encoding)
+    assert status == 0
+    assert all(json.loads(line.decode(encoding)) for line in out.splitlines())
+
+
+def test_a_closed_standard_output_is_no_trouble(place: Path) -> None:
+    done = subprocess.run(
+        ["sh", "-c", '"$@" >&-', "sh", *_LADING, "info", "docs"],
+        cwd=place,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_colours_are_for_terminals_only(place: Path) -> None:
+    _, out, _ = run(place, "info", "docs")
+    assert b"\x1b" not in out
+    _, out, _ = run(place, "info", "docs", FORCE_COLOR="1")
+    assert b"\x1b" in out
+    _, out, _ = run(place, "info", "docs", FORCE_COLOR="1", NO_COLOR="1")
+    assert b"\x1b[3" not in out
