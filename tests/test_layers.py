@@ -16,7 +16,7 @@ _ROOT = Path(lading.__file__).parent
 
 LAYERS = (
     "errors units jsontext ref views ranges hashing features rows interleaved align canonical digest manifest",
-    "image codecs tar",
+    "image codecs tar tar_write",
     "store",
     "formats",
     "commit fetch index_cache manifest_files source",
@@ -33,11 +33,12 @@ SHARED = {
     "store": {"protocol"},
     "formats": {"protocol", "registry"},
     "layouts": {"protocol", "options"},
-    "jobs": {"plan", "digest"},
+    "jobs": {"digest", "plan", "progress"},
+    "cli": {"options", "output", "progress", "samples", "text"},
 }
 """Files of a folder that the others in it may import."""
 
-DOORS = {"codecs": {"registry"}, "store": {"open"}, "layouts": {"open"}}
+DOORS = {"codecs": {"registry"}, "store": {"open"}, "layouts": {"open"}, "jobs": {"demo"}, "cli": {"main"}}
 """Files of a folder that may import all others in it, as its `__init__` may."""
 
 BESIDE = {"data", "testing"}
