@@ -1,11 +1,16 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
+from importlib import resources
 
+import pytest
 from rich.console import Console
 
 from lading.cli.progress import LineProgress, progress_text, watching
-from lading.jobs.convert import Progress
+from lading.jobs.digest import dataset_digest, diff
+from lading.jobs.progress import Progress
+from lading.jobs.verify import verify
 
 
 def test_what_is_known_is_told_in_one_line() -> None:
@@ -46,3 +51,13 @@ def test_a_log_gets_nothing_of_a_short_job() -> None:
     with watching(Console(file=screen), "converting") as tell:
         tell(Progress(1, 4, 10, 2048))
     assert screen.getvalue() == ""
+
+
+@pytest.mark.parametrize("job", [dataset_digest, verify, lambda source, **more: diff(source, source, **more)])
+def test_jobs_tell_how_far_they_are(job: Callable[..., object]) -> None:
+    told: list[Progress] = []
+    with resources.as_file(resources.files("lading.data")) as folder:
+        job([str(folder / "docs-00000.tar"), str(folder / "docs-00001.tar")], on_progress=told.append)
+    assert (told[-1].shards_done, told[-1].num_shards, told[-1].samples) == (2, 2, 13)
+    assert told[-1].payload_bytes > 1_000_000
+    assert [t.samples for t in told] == sorted(t.samples for t in told)

@@ -9,6 +9,7 @@ import typer
 
 from lading.cli.options import Debug, Json, Option, View, opening
 from lading.cli.output import Output
+from lading.cli.progress import watching
 from lading.cli.text import columns, count, facts, visible
 
 if TYPE_CHECKING:
@@ -43,7 +44,8 @@ def diff(
         from lading.jobs import digest as job
 
         both = (opening(None, view, option), opening(None, view, option))
-        found = job.diff(one, other, max_differences=number, options=both)
+        with watching(out.err, "comparing") as tell:
+            found = job.diff(one, other, max_differences=number, options=both, on_progress=tell)
         same = found.equal or (any_order and found.same_samples)
         out.status = 0 if same else 1
         out.show(asdict(found), _text(one, other, found))

@@ -8,6 +8,7 @@ import typer
 
 from lading.cli.options import Debug, From, Json, Option, Sources, View, one_or_many, opening
 from lading.cli.output import Output
+from lading.cli.progress import watching
 from lading.cli.text import facts
 
 __all__ = ["Limit", "digest"]
@@ -34,6 +35,9 @@ def digest(
     with Output(as_json=as_json, debug=debug) as out:
         from lading.jobs import digest as job
 
-        found = job.dataset_digest(one_or_many(sources), limit=limit, **opening(source_format, view, option))
+        with watching(out.err, "reading") as tell:
+            found = job.dataset_digest(
+                one_or_many(sources), limit=limit, **opening(source_format, view, option), on_progress=tell
+            )
         rows = [("ordered", str(found.ordered)), ("unordered", found.unordered), ("samples", f"{found.count:,}")]
         out.show(found.to_json(), [facts(rows)])

@@ -28,7 +28,7 @@ def index(
     """
     with Output(as_json=as_json, debug=debug) as out:
         from lading.jobs import index as job
-        from lading.jobs.convert import Progress
+        from lading.jobs.progress import Progress
 
         with watching(out.err, "indexing") as tell:
             found = job.index(

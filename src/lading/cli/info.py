@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lading.cli.options import Debug, From, Json, Option, Sources, View, one_or_many, opening
 from lading.cli.output import Output
+from lading.cli.progress import watching
 from lading.cli.text import columns, count, facts, visible
 from lading.units import format_bytes
 
@@ -37,7 +38,8 @@ def info(
     with Output(as_json=as_json, debug=debug) as out:
         from lading.jobs import info as job
 
-        found = job.info(one_or_many(sources), **opening(source_format, view, option))
+        with watching(out.err, "looking") as tell:
+            found = job.info(one_or_many(sources), **opening(source_format, view, option), on_progress=tell)
         value: dict[str, Any] = asdict(found)
         value["columns"] = [dict(zip(("name", "type", "feature"), c, strict=True)) for c in found.columns]
         out.show(value, _text(sources, found))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from lading.jobs.convert import Progress
+    from lading.jobs.progress import Progress
 
 __all__ = ["LineProgress", "progress_text", "watching"]
 

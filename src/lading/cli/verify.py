@@ -9,6 +9,7 @@ import typer
 
 from lading.cli.options import Debug, From, Json, Option, Sources, View, one_or_many, opening
 from lading.cli.output import Output, error_lines
+from lading.cli.progress import watching
 from lading.cli.text import count, facts
 from lading.errors import LadingError
 from lading.units import format_bytes
@@ -43,7 +44,13 @@ def verify(
     with Output(as_json=as_json, debug=debug) as out:
         from lading.jobs import verify as job
 
-        found = job.verify(one_or_many(sources), max_findings=max_findings, **opening(source_format, view, option))
+        with watching(out.err, "verifying") as tell:
+            found = job.verify(
+                one_or_many(sources),
+                max_findings=max_findings,
+                **opening(source_format, view, option),
+                on_progress=tell,
+            )
         out.status = 0 if found.ok else 1
         out.show({"ok": found.ok, **asdict(found)}, _text(found))
 

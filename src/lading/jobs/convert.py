@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,7 @@ from lading.errors import DataError, UsageError
 from lading.formats.registry import get_format
 from lading.jobs.digest import batch_digests, dataset_digest, sample_firsts
 from lading.jobs.plan import Plan, make_plan
+from lading.jobs.progress import OnProgress, Progress
 from lading.layouts.items import payload_bytes
 from lading.layouts.options import InterleavedOptions
 from lading.store.open import Stores, is_local, resolve
@@ -28,23 +29,6 @@ from lading.writer import DatasetWriter
 __all__ = ["ConvertSummary", "Progress", "convert"]
 
 _MAX_ROWS = 65_536
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a job has come.
-
-    Attributes:
-        shards_done: source shards that are done.
-        num_shards: source shards in all.
-        samples: samples so far.
-        payload_bytes: payload so far.
-    """
-
-    shards_done: int
-    num_shards: int
-    samples: int
-    payload_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +89,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
     options: Mapping[str, Any] | None = None,
     interleaved: InterleavedOptions | None = None,
     stores: Stores | None = None,
-    on_progress: Callable[[Progress], None] | None = None,
+    on_progress: OnProgress | None = None,
 ) -> ConvertSummary:
     """Read every sample of a source and write it to a new dataset, losing nothing.
 
@@ -194,7 +178,7 @@ class _Rows:
         columns: Sequence[str] | None,
         max_bytes: int,
         limit: int | None,
-        on_progress: Callable[[Progress], None] | None,
+        on_progress: OnProgress | None,
     ) -> None:
         self._dataset, self._plan, self._columns = dataset, plan, columns
         self._max_bytes, self._limit, self._on_progress = max_bytes, limit, on_progress

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from lading.dataset import Dataset, open_dataset
 from lading.digest import DatasetDigest, interleaved_digests, sample_digests
 from lading.interleaved import sample_starts
+from lading.jobs.progress import OnProgress, Progress
+from lading.layouts.items import payload_bytes
 
 __all__ = ["DiffResult", "batch_digests", "dataset_digest", "diff", "sample_firsts"]
 
@@ -35,7 +37,9 @@ def batch_digests(batch: pa.RecordBatch, view: str) -> NDArray[np.uint8]:
     return interleaved_digests(batch) if view == "interleaved" else sample_digests(batch)
 
 
-def dataset_digest(source: Source, *, limit: int | None = None, **opening: Any) -> DatasetDigest:
+def dataset_digest(
+    source: Source, *, limit: int | None = None, on_progress: OnProgress | None = None, **opening: Any
+) -> DatasetDigest:
     """Content digest of a dataset, whatever its format; the same content gives the same digest.
 
     Reads everything once; peak memory as `Dataset.batches`.
@@ -43,11 +47,12 @@ def dataset_digest(source: Source, *, limit: int | None = None, **opening: Any) 
     Args:
         source: as `lading.open` takes it.
         limit: samples to look at, at most.
+        on_progress: called after every batch and shard.
         opening: the other arguments of `lading.open`.
     """
     total = DatasetDigest()
     with open_dataset(source, **opening) as dataset:
-        for part in _digests(dataset):
+        for part in _digests(dataset, on_progress):
             total.update(part.digests if limit is None else part.digests[: limit - total.count])
             if limit is not None and total.count >= limit:
                 break
@@ -72,14 +77,29 @@ class _Part:
         return _Part(self.digests[count:], self.keys[count:])
 
 
-def _digests(dataset: Dataset) -> Iterator[_Part]:
+def _digests(dataset: Dataset, on_progress: OnProgress | None = None) -> Iterator[_Part]:
     """Digests and keys of samples, a batch at a time."""
     key = "sample_id" if dataset.view == "interleaved" else "__key__"
-    for batch in dataset.batches(max_rows=_MAX_ROWS, max_bytes=_MAX_BYTES, views=True):
+    for batch in _batches(dataset, on_progress):
         starts = sample_firsts(batch, dataset.view)
         keyed = key in batch.schema.names
         keys = batch.column(key).take(pa.array(starts)).to_pylist() if keyed else [None] * len(starts)
         yield _Part(batch_digests(batch, dataset.view), keys)
+
+
+def _batches(dataset: Dataset, on_progress: OnProgress | None) -> Iterator[pa.RecordBatch]:
+    """All batches with their bytes, good until the next is asked for."""
+    total, samples, size_bytes = len(dataset.listing), 0, 0
+    for number in range(total):
+        for batch in dataset.shard_batches(number, _MAX_ROWS, _MAX_BYTES):
+            yield dataset.materialise(batch, views=True)
+            dataset.release()
+            if on_progress is not None:
+                samples += len(sample_firsts(batch, dataset.view))
+                size_bytes += int(payload_bytes(batch).sum()) - 8 * batch.num_rows
+                on_progress(Progress(number, total, samples, size_bytes))
+        if on_progress is not None:
+            on_progress(Progress(number + 1, total, samples, size_bytes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +124,12 @@ class DiffResult:
 
 
 def diff(
-    one: Source, other: Source, *, max_differences: int = 10, options: Sequence[Mapping[str, Any]] = ({}, {})
+    one: Source,
+    other: Source,
+    *,
+    max_differences: int = 10,
+    options: Sequence[Mapping[str, Any]] = ({}, {}),
+    on_progress: OnProgress | None = None,
 ) -> DiffResult:
     """Compare two datasets of any formats by the content of their samples, in order.
 
@@ -113,12 +138,13 @@ def diff(
         other: the same.
         max_differences: differences to describe.
         options: further arguments of `lading.open` for each.
+        on_progress: called after every batch and shard of the first.
     """
     totals = (DatasetDigest(), DatasetDigest())
     found: list[dict[str, Any]] = []
     differing = 0
     with open_dataset(one, **options[0]) as a, open_dataset(other, **options[1]) as b:
-        for first, left, right in _aligned(_digests(a), _digests(b), totals):
+        for first, left, right in _aligned(_digests(a, on_progress), _digests(b), totals):
             shared = min(len(left.keys), len(right.keys))
             unlike = np.flatnonzero((left.digests[:shared] != right.digests[:shared]).any(axis=1))
             differing += len(unlike) + abs(len(left.keys) - len(right.keys))

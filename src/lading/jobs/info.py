@@ -12,6 +12,7 @@ import pyarrow as pa
 from lading.dataset import open_dataset
 from lading.features import feature_of
 from lading.jobs.digest import Source, sample_firsts
+from lading.jobs.progress import OnProgress, Progress
 
 __all__ = ["Info", "info"]
 
@@ -48,13 +49,14 @@ class Info:
     counts: Mapping[str, int] = field(default_factory=dict)
 
 
-def info(source: Source, **opening: Any) -> Info:
+def info(source: Source, *, on_progress: OnProgress | None = None, **opening: Any) -> Info:
     """Look through a dataset: counts, sizes, columns, modalities.
 
     Reads headers, footers, the JSON of interleaved tars and the column `modality`; no payload.
 
     Args:
         source: as `lading.open` takes it.
+        on_progress: called before every shard.
         opening: the other arguments of `lading.open`.
     """
     with open_dataset(source, **opening) as dataset:
@@ -63,6 +65,8 @@ def info(source: Source, **opening: Any) -> Info:
         schema = dataset.schema
         wanted = ["sample_id", "modality"] if dataset.view == "interleaved" else None
         for number in range(len(dataset.listing)):
+            if on_progress is not None:
+                on_progress(Progress(number, len(dataset.listing), samples, 0))
             shard = dataset.source(number)
             size_bytes += shard.info.size_bytes if shard.info else 0
             if wanted is None:

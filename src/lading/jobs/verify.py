@@ -14,6 +14,7 @@ from lading.dataset import Dataset, open_dataset
 from lading.digest import DatasetDigest
 from lading.errors import DataError, LadingError, SidecarMismatch
 from lading.jobs.digest import Source, batch_digests, sample_firsts
+from lading.jobs.progress import OnProgress, Progress
 from lading.store.open import Stores, resolve
 
 __all__ = ["VerifyResult", "verify"]
@@ -51,7 +52,14 @@ class VerifyResult:
         return not self.findings
 
 
-def verify(source: Source, *, max_findings: int = 100, stores: Stores | None = None, **opening: Any) -> VerifyResult:
+def verify(
+    source: Source,
+    *,
+    max_findings: int = 100,
+    stores: Stores | None = None,
+    on_progress: OnProgress | None = None,
+    **opening: Any,
+) -> VerifyResult:
     """Read every sample and hold it against what manifest and sidecars say.
 
     Every shard is read to its end, so that damage inside it shows; a shard that is broken is a finding, and the next
@@ -61,6 +69,7 @@ def verify(source: Source, *, max_findings: int = 100, stores: Stores | None = N
         source: as `lading.open` takes it.
         max_findings: stop after so many.
         stores: which store serves which URL.
+        on_progress: called after every shard.
         opening: the other arguments of `lading.open`.
     """
     began = time.perf_counter()
@@ -76,6 +85,8 @@ def verify(source: Source, *, max_findings: int = 100, stores: Stores | None = N
                 findings += [e.to_dict() for e in _check_shard(dataset, number, digest, checked)]
             except LadingError as error:
                 findings.append(error.at(file=dataset.path(number)).to_dict())
+            if on_progress is not None:
+                on_progress(Progress(number + 1, len(dataset.listing), digest.count, size_bytes))
             if len(findings) >= max_findings:
                 break
         findings += _check_digest(dataset, digest, checked) if not findings else []
