@@ -37,7 +37,6 @@ __all__ = [
     "NOTHING",
     "REGULAR",
     "TYPE",
-    "USTAR",
     "Cursor",
     "Headers",
     "Sparse",
@@ -69,11 +68,10 @@ MAX_NAME_BYTES = 4096
 TYPE = 156
 """Where a header has its type."""
 
-USTAR = np.frombuffer(b"ustar\0", np.uint8)
-"""The magic of POSIX; GNU's is `"ustar  "`. Only with the first does a header have a prefix."""
-
 _NAME, _SIZE, _CHECKSUM, _PREFIX = slice(0, 100), slice(124, 136), slice(148, 156), slice(345, 500)
 _MAGIC = slice(257, 263)
+_USTAR = np.frombuffer(b"ustar\0", np.uint8)
+"""The magic of POSIX; GNU's is `"ustar  "`. Only with the first does a header have a prefix."""
 _MORE_IN_HEADER, _MORE_IN_BLOCK = 482, 504
 _MAX_MAP_BLOCKS = 2048
 _SPARSE_KEYS = b"GNU.sparse."
@@ -94,6 +92,9 @@ REGULAR = _of_types(b"0\x007S")
 EXTENSIONS = _of_types(b"xXgLK")
 """By type: whether a header only tells of the next one."""
 
+_SUM_ROWS = 256
+"""Headers summed at once: few enough for the cache, and for memory that is used again."""
+_EVEN_BYTES = np.uint64(0x00FF00FF00FF00FF)
 _EMPTY = _of_types(b"123456")
 _FOLDER = ord("5")
 
@@ -194,7 +195,7 @@ class Cursor:
     closed: bool = False
     need: int = 0
     dense: bool = False
-    reach: int = 32
+    reach: int = 128
     records: Mapping[bytes, bytes] = field(default_factory=dict)
 
 
@@ -205,9 +206,17 @@ def padded(size: int) -> int:
 
 def checksums(headers: NDArray[np.uint8]) -> NDArray[np.int64]:
     """Checksums that headers, (n, 512) uint8, should hold."""
-    # numpy's plain sum is as fast here as adding 16-bit lanes of 64-bit words: 70 ns a header.
-    sums: NDArray[np.int64] = headers.sum(axis=1, dtype=np.uint32).astype(np.int64)
-    sums -= headers[:, _CHECKSUM].sum(axis=1, dtype=np.int64) - 8 * ord(" ")
+    sums = np.empty(len(headers), np.int64)
+    for first in range(0, len(headers), _SUM_ROWS):
+        part = headers[first : first + _SUM_ROWS]
+        # Two bytes in each 16 bits of 64-bit words: 64 times 2 × 255 fits, and it takes half the time of a plain sum.
+        words = part.view(np.uint64)
+        pairs = words >> np.uint64(8)
+        pairs &= _EVEN_BYTES
+        pairs += words & _EVEN_BYTES
+        lanes = np.einsum("ij->i", pairs).view(np.uint16).reshape(-1, 4).sum(axis=1, dtype=np.int64)
+        sums[first : first + _SUM_ROWS] = lanes - part[:, _CHECKSUM].sum(axis=1, dtype=np.int64)
+    sums += 8 * ord(" ")
     return sums
 
 
@@ -247,7 +256,7 @@ def names(headers: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Names of headers, prefix included, as a matrix padded with zeros whose width is a multiple of 8."""
     lengths = _text_lengths(headers[:, _NAME])
     matrix = _padded_matrix(headers[:, _NAME], lengths)
-    rows = np.flatnonzero((headers[:, _PREFIX.start] != 0) & (headers[:, _MAGIC] == USTAR).all(axis=1))
+    rows = np.flatnonzero((headers[:, _PREFIX.start] != 0) & (headers[:, _MAGIC] == _USTAR).all(axis=1))
     if not len(rows):
         return matrix
     before = _text_lengths(headers[rows, _PREFIX])[:, None]
@@ -271,7 +280,8 @@ def widen(matrix: NDArray[np.uint8], width: int) -> NDArray[np.uint8]:
 def _text_lengths(text: NDArray[np.uint8]) -> NDArray[np.int64]:
     """Lengths of texts that end with a NUL or with their field."""
     zero = text == 0
-    lengths: NDArray[np.int64] = np.where(zero.any(axis=1), zero.argmax(axis=1), text.shape[1])
+    lengths: NDArray[np.int64] = zero.argmax(axis=1)
+    lengths[~zero[np.arange(len(text)), lengths]] = text.shape[1]
     return lengths
 
 

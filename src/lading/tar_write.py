@@ -89,11 +89,15 @@ def _with_records(
 
 def _headers(names: pa.StringArray, size: NDArray[np.int64], kind: bytes, mtime: int) -> NDArray[np.uint8]:
     """One header a member, (n, 512); names are ASCII and fit."""
-    headers = np.tile(_template(kind, mtime), (len(names), 1))
-    wide = pc.utf8_rpad(names, _NAME_BYTES, "\0")
-    headers[:, :_NAME_BYTES] = np.frombuffer(wide.buffers()[2], np.uint8)[: len(names) * _NAME_BYTES].reshape(-1, 100)
-    headers[:, 124:135] = (size[:, None] >> _DIGITS & 7) + ord("0")
-    total = headers.sum(axis=1, dtype=np.int64)
+    template = _template(kind, mtime)
+    headers = np.tile(template, (len(names), 1))
+    wide = pc.utf8_rpad(names, _NAME_BYTES, "\0").buffers()[2]
+    name = np.frombuffer(wide, np.uint8)[: len(names) * _NAME_BYTES].reshape(-1, _NAME_BYTES)
+    digits = (size[:, None] >> _DIGITS & 7).astype(np.uint8)
+    headers[:, :_NAME_BYTES] = name
+    headers[:, 124:135] = digits + np.uint8(ord("0"))
+    # The template has its sizes as zeros ("0"), so the sum is the template's and what was put in.
+    total = int(template.sum()) + name.sum(axis=1, dtype=np.int64) + digits.sum(axis=1, dtype=np.int64)
     headers[:, 148:154] = (total[:, None] >> _DIGITS[-6:] & 7) + ord("0")
     headers[:, 154] = 0
     return headers

@@ -15,7 +15,6 @@ from lading.formats._webdataset_rows import ColumnMaker, Rows, Splitter, bounds_
 from lading.formats._webdataset_scan import scan
 from lading.formats._webdataset_sparse import expand
 from lading.formats._webdataset_walk import Stream, TarFile, Walk, naming
-from lading.hashing import hash_strings
 from lading.ref import make_refs, with_files
 from lading.tar import Cursor, Headers, Sparse, Window, padded
 from lading.views import from_ranges, join
@@ -50,7 +49,6 @@ class Pass:
         self.samples = self.dropped = self.returning = 0
         self.closed = False
         self._tar, self._on_duplicate, self._entries = tar, on_duplicate, entries
-        self._hashes: list[NDArray[np.uint64]] = []
         self._end = 0
         self._metadata = with_files(pa.schema([]), [tar.entry]).metadata
 
@@ -96,7 +94,6 @@ class Pass:
 
     def _take(self, found: Headers) -> Rows:
         rows = self.splitter.split(found)
-        self._hashes.append(hash_strings(rows.keys))
         if self._entries is not None:
             check_starts(self._tar.path, self._entries, self.samples, rows.start[rows.new])
         self.samples += len(rows.keys)
@@ -107,8 +104,8 @@ class Pass:
     def _finish(self, cursor: Cursor) -> None:
         if self._entries is not None:
             check_end(self._tar.path, self._entries, self.samples, self._end, cursor.at)
-        hashes = np.concatenate([np.zeros(0, np.uint64), *self._hashes])
-        self.returning = len(hashes) - len(np.unique(hashes))
+        hashes = np.sort(np.concatenate([np.zeros(0, np.uint64), *self.splitter.hashes]))
+        self.returning = int(np.count_nonzero(hashes[1:] == hashes[:-1]))
         self.closed = cursor.closed
 
     def _references(

@@ -158,9 +158,14 @@ def split_names(names: NDArray[np.uint8]) -> NDArray[np.int64]:
     if slashes.any():
         base = np.where(slashes.any(axis=1), width - slashes[:, ::-1].argmax(axis=1), 0)
         dots &= np.arange(width) >= base[:, None]
-    dot: NDArray[np.int64] = np.where(dots.any(axis=1), dots.argmax(axis=1), _NO_KEY)
+    dot: NDArray[np.int64] = dots.argmax(axis=1)
+    dot[~dots[np.arange(len(dots)), dot]] = _NO_KEY
     # The regular expression itself decides where it has its corners: a dot first in the base name, line ends.
-    for row in np.flatnonzero((dot == base) | (names == _NEWLINE).any(axis=1)).tolist():
+    odd = dot == base
+    lines = names == _NEWLINE
+    if lines.any():
+        odd |= lines.any(axis=1)
+    for row in np.flatnonzero(odd).tolist():
         match = _NAME.match(names[row].tobytes().rstrip(b"\0"))
         dot[row] = match.end(1) if match else _NO_KEY
     for row in np.flatnonzero((names[:, 0] == _UNDERSCORE) & (names[:, 1] == _UNDERSCORE)).tolist():
@@ -178,11 +183,13 @@ class Splitter:
     Attributes:
         fields: names of all fields so far, in order of first appearance.
         skipped: how many members were left out, by reason.
+        hashes: of the samples' keys, 64 bits each, window by window.
     """
 
     def __init__(self, *, lower_case: bool = True) -> None:
         self.fields: list[str] = []
         self.skipped: Counter[str] = Counter()
+        self.hashes: list[NDArray[np.uint64]] = []
         self._lower_case = lower_case
         self._numbers: dict[str, int] = {}
         self._by_ending: dict[bytes, int] = {}
@@ -210,6 +217,7 @@ class Splitter:
         keys = np.where(np.arange(names.shape[1]) < dot[:, None], names, 0)
         new = self._find_new(keys)
         begins = np.flatnonzero(new)
+        self.hashes.append(_hash(keys[begins]))
         return Rows(
             new,
             self._field_numbers(found, rows, names, dot),
@@ -326,6 +334,15 @@ def _is_utf8(text: bytes) -> bool:
 def _not_utf8(found: Headers, row: int) -> CorruptShard:
     return CorruptShard("the name of a member is not UTF-8", offset=int(found.start[row]), found=repr(found.name(row)),
                         advice="Rename the member, or write the tar again in a UTF-8 locale.")  # fmt: skip
+
+
+def _hash(keys: NDArray[np.uint8]) -> NDArray[np.uint64]:
+    """By which keys that come back are counted; zeros at the end of a key change nothing."""
+    lanes = keys.view(np.uint64)
+    factors = np.full(lanes.shape[1], 0x9E3779B97F4A7C15, np.uint64)
+    np.multiply.accumulate(factors, out=factors)
+    mixed: NDArray[np.uint64] = ((lanes ^ (lanes >> np.uint64(32))) * factors).sum(axis=1, dtype=np.uint64)
+    return mixed
 
 
 def cut(

@@ -11,6 +11,7 @@ Cost of a member (100 KB of payload / 300 bytes): about 1.5 µs / 0.3 µs, of wh
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -24,7 +25,6 @@ from lading.tar import (
     MAX_EXTENSIONS,
     NOTHING,
     TYPE,
-    USTAR,
     Cursor,
     Headers,
     Window,
@@ -39,12 +39,16 @@ from lading.tar import (
 
 __all__ = ["scan"]
 
-_MAX_REACH = 4096
+_MAX_REACH = 2048
+"""Headers at once: 1 MB of them, still in the cache when they are looked at again."""
 _SMALL_BYTES = 16 << 10
 """Members of less than this, header and padding included, are looked for by region: hopping would touch every page."""
 _NAMES_BYTES = 8 << 20
-_MAGIC = slice(257, 262)
+_MAGIC_WORD = 256 // 8
+_MAGIC_MASK = np.uint64(0x0000FFFFFFFFFF00)
+_MAGIC_VALUE = np.uint64(int.from_bytes(b"\0ustar", "little"))
 _MTIME = np.frombuffer(b" mtime=", np.uint8)
+_SIZE_TEXT = struct.Struct("11s").unpack_from
 _NO_LIMIT = np.iinfo(np.int64).max
 
 
@@ -58,9 +62,9 @@ def scan(window: Window, cursor: Cursor, max_members: int = _MAX_REACH) -> tuple
         CorruptShard, LimitExceeded: as `lading.tar.read_member`.
     """
     if not cursor.records:
-        heads = _find_heads(window, cursor, min(cursor.reach, max_members))
+        heads, headers = _find_heads(window, cursor, min(cursor.reach, max_members))
         if len(heads):
-            found, cursor = _take_run(window, cursor, heads)
+            found, cursor = _take_run(window, cursor, heads, headers)
             if len(found):
                 return found, cursor
     return read_member(window, cursor)
@@ -75,26 +79,31 @@ def _payload_blocks(size: NDArray[np.int64]) -> NDArray[np.int64]:
     return blocks
 
 
-def _find_heads(window: Window, cursor: Cursor, limit: int) -> NDArray[np.int64]:
-    """Block numbers, in the window, of headers that seem to follow each other from the cursor on."""
+def _find_heads(window: Window, cursor: Cursor, limit: int) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+    """Block numbers, in the window, of headers that seem to follow each other from the cursor on; and the headers."""
+    blocks = _blocks(window)
     if cursor.dense:
-        heads = _dense_heads(_blocks(window), (cursor.at - window.base) // BLOCK, limit)
+        heads, headers = _dense_heads(blocks, (cursor.at - window.base) // BLOCK, limit)
         if len(heads):
-            return heads
-    return np.array(_hop(window.data.data, cursor.at - window.base, limit), np.int64)
+            return heads, headers
+    heads = np.array(_hop(window.data.data, cursor.at - window.base, limit), np.int64)
+    return heads, blocks[heads]
 
 
-def _dense_heads(blocks: NDArray[np.uint8], first: int, limit: int) -> NDArray[np.int64]:
+def _dense_heads(blocks: NDArray[np.uint8], first: int, limit: int) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
     region = blocks[first : first + 2 * limit]
-    heads: NDArray[np.int64] = np.flatnonzero(region[:, _MAGIC.start] == USTAR[0])
-    heads = heads[(region[heads, _MAGIC] == USTAR[:5]).all(axis=1)]
+    # Eight bytes at once: the first before the magic, and what follows "ustar", are left out.
+    magic = region.view("<u8")[:, _MAGIC_WORD] & _MAGIC_MASK
+    heads: NDArray[np.int64] = np.flatnonzero(magic == _MAGIC_VALUE)
     if not len(heads) or heads[0] != 0:
-        return np.zeros(0, np.int64)
-    follows = heads + 1 + _payload_blocks(sizes(region[heads])[0])
+        return np.zeros(0, np.int64), region[:0]
+    headers = region[heads]
+    follows = heads + 1 + _payload_blocks(sizes(headers)[0])
     if not np.array_equal(follows[:-1], heads[1:]):
-        heads = heads[_chain(heads, follows, len(region))]
+        kept = _chain(heads, follows, len(region))
+        heads, headers = heads[kept], headers[kept]
     heads += first
-    return heads
+    return heads, headers
 
 
 def _chain(heads: NDArray[np.int64], follows: NDArray[np.int64], count: int) -> list[int]:
@@ -114,8 +123,11 @@ def _hop(view: memoryview, at: int, limit: int) -> list[int]:
     heads: list[int] = []
     last = len(view) - BLOCK
     try:
-        while at <= last and len(heads) < limit:
-            size = int(bytes(view[at + 124 : at + 135]), 8)
+        for _ in range(limit):
+            if at > last:
+                break
+            # Half the time of bytes(view[…]): the only loop over members that there is.
+            size = int(_SIZE_TEXT(view, at + 124)[0], 8)
             heads.append(at // BLOCK)
             if size < 0:
                 break
@@ -125,9 +137,10 @@ def _hop(view: memoryview, at: int, limit: int) -> list[int]:
     return heads
 
 
-def _take_run(window: Window, cursor: Cursor, heads: NDArray[np.int64]) -> tuple[Headers, Cursor]:
+def _take_run(
+    window: Window, cursor: Cursor, heads: NDArray[np.int64], headers: NDArray[np.uint8]
+) -> tuple[Headers, Cursor]:
     """The members of the longest run of plain headers, and the cursor behind them."""
-    headers = _blocks(window)[heads]
     size, good = sizes(headers)
     kind = headers[:, TYPE].copy()
     mark_old_folders(headers, kind, size)
@@ -148,7 +161,8 @@ def _take_run(window: Window, cursor: Cursor, heads: NDArray[np.int64]) -> tuple
     rows, matrix, base = rows[:kept], matrix[:kept], window.base
     found = Headers(matrix, kind[rows], base + heads[first] * BLOCK, base + (heads[rows] + 1) * BLOCK, size[rows])
     at = base + int(follows[rows[-1]]) * BLOCK
-    small = (at - cursor.at) // len(rows) < _SMALL_BYTES and bool((headers[rows, _MAGIC] == USTAR[:5]).all())
+    magic = headers.view("<u8")[rows, _MAGIC_WORD] & _MAGIC_MASK
+    small = (at - cursor.at) // len(rows) < _SMALL_BYTES and bool((magic == _MAGIC_VALUE).all())
     reach = min(2 * cursor.reach, _MAX_REACH) if rows[-1] == len(heads) - 1 else cursor.reach
     return found, replace(cursor, at=at, dense=small, reach=reach, need=0)
 

@@ -120,14 +120,18 @@ class Walk:
         data = _as_array(mapped.buffer)[: self._stop]
         window = Window(data, 0, len(data))
         released = self.cursor.at
-        while not self.cursor.done:
-            mapped.check()
-            found, self.cursor = scan(window, self.cursor)
-            if self.cursor.at - released >= _RELEASE_BYTES or self.cursor.done:
-                mapped.release(released, self.cursor.at)
-                released = self.cursor.at
-            if len(found):
-                yield found
+        try:
+            while not self.cursor.done:
+                mapped.check()
+                found, self.cursor = scan(window, self.cursor)
+                if self.cursor.at - released >= _RELEASE_BYTES:
+                    mapped.release(released, self.cursor.at)
+                    released = self.cursor.at
+                if len(found):
+                    yield found
+        finally:
+            # Every header brings its neighbourhood into memory (the kernel maps 64 KiB around a fault).
+            mapped.release(released, self.cursor.at)
 
     def _over_ranges(self) -> Iterator[Headers]:
         total = self._tar.entry.size_bytes if self._stop is None else self._stop
