@@ -3,7 +3,7 @@
 `reconcile_schema`, `align_table` and `resolve_schema` follow the peer's rules for the item table, and hold for any
 other; `union_schema` finds the one schema of files that differ, before any of their rows are read.
 
-Columns of references (`lading.ref`) stand for bytes: they are never cast, and fit every binary target.
+Columns of references (`lading.ref`) and of views stand for bytes: they are never cast, and fit every binary target.
 
 Source: nemo-curator 1.4.0, stages/interleaved/utils/schema.py.
 """
@@ -120,6 +120,8 @@ def _cast(column: Any, field: pa.Field) -> Any:
     kind = field.type
     if column.type == kind or (is_ref(column.type) and (is_ref(kind) or _is_bytes(kind))):
         return column
+    if pa.types.is_binary_view(column.type) and (is_ref(kind) or _is_bytes(kind)):
+        return column  # a cast would copy the payload that a view shares
     if is_ref(kind) and _is_bytes(column.type):
         return column
     try:

@@ -26,7 +26,7 @@ from lading.formats.protocol import Format, ShardSource
 from lading.formats.registry import find_format, get_format
 from lading.index_cache import IndexCache
 from lading.interleaved import LINEAGE_KEY, RESERVED, sample_starts
-from lading.layouts.open import detect_view, open_view
+from lading.layouts.open import detect_view, open_view, settle
 from lading.layouts.options import AUTO, InterleavedOptions
 from lading.layouts.protocol import View
 from lading.manifest import Manifest
@@ -42,6 +42,7 @@ _OPEN_SHARDS = 16
 _MAX_ROWS = 1024
 _MAX_BYTES = 256 << 20
 _DETECT_SHARDS = 16
+_HELD_BYTES = 64 << 20
 
 
 class Dataset:
@@ -77,6 +78,8 @@ class Dataset:
         self._format_options = dict(format_options)
         self.cache = cache or IndexCache()
         self._views: OrderedDict[int, View] = OrderedDict()
+        self._held: dict[int, pa.Table] = {}
+        self._held_bytes = 0
         self._bounds: NDArray[np.int64] | None = None
         self._schema: pa.Schema | None = None
 
@@ -130,12 +133,25 @@ class Dataset:
         if view is None:
             source = self.source(shard)
             source = replace(source, index=self._known_index(shard, source))
-            view = open_view(self._format, source, self.view, self._fetcher, self._format_options, self.interleaved)
+            view = self._open_view(source)
             self._views[shard] = view
             if len(self._views) > _OPEN_SHARDS:
                 self._views.popitem(last=False)[1].close()
         self._views.move_to_end(shard)
         return view
+
+    def _open_view(self, source: ShardSource) -> View:
+        view = open_view(self._format, source, self.view, self._fetcher, self._format_options, self.interleaved)
+        self.interleaved = settle(view, self.interleaved)
+        return view
+
+    def hold_index(self, shard: int) -> None:
+        """Keep the index of an open shard at hand for its next reading, while all such take less than 64 MiB."""
+        index = self.open_shard(shard).index()
+        size = index.nbytes if index is not None else 0
+        if index is not None and self._held_bytes + size <= _HELD_BYTES:
+            self._held[shard] = index
+            self._held_bytes += size
 
     def _known_index(self, shard: int, source: ShardSource) -> pa.Table | None:
         """The index of a shard from the manifest's files or the cache; None if neither has it."""
@@ -300,7 +316,7 @@ class Dataset:
         """
         seen = pa.schema([])
         for number in range(len(self.listing)):
-            for batch in self.shard_batches(number, max_rows, parse_bytes(max_bytes), columns):
+            for batch in self.shard_batches(number, max_rows, parse_bytes(max_bytes), columns, views=views):
                 seen, padded = _pad(seen, batch)
                 if lazy:
                     yield padded
@@ -318,13 +334,19 @@ class Dataset:
         max_bytes: int,
         columns: Sequence[str] | None = None,
         schema: pa.Schema | None = None,
+        *,
+        views: bool = False,
     ) -> Iterator[pa.RecordBatch]:
-        """Batches of one shard, references as they are; the shard is opened afresh and closed at the end."""
+        """Batches of one shard, references as they are; the shard is opened afresh and closed at the end.
+
+        With `views`, payload that lies in memory comes as `binary_view`, in batches as large as the limits allow.
+        """
         source = self.source(shard)
-        view = open_view(self._format, source, self.view, self._fetcher, self._format_options, self.interleaved)
+        view = self._open_view(replace(source, index=self._held.get(shard)))
         lineage = {LINEAGE_KEY: orjson.dumps([source.path])}
         try:
-            for batch in view.batches(max_rows=max_rows, max_bytes=max_bytes, columns=columns, schema=schema):
+            limits = {"max_rows": max_rows, "max_bytes": max_bytes}
+            for batch in view.batches(**limits, columns=columns, schema=schema, views=views):
                 yield batch.replace_schema_metadata({**(batch.schema.metadata or {}), **lineage})
             self.counts.update(view.counts)
         finally:
@@ -334,9 +356,9 @@ class Dataset:
         """A lazy batch of this dataset with its bytes."""
         return self._fetcher.materialise(batch, views=views)
 
-    def release(self) -> None:
+    def release(self, held_bytes: int = 0) -> None:
         """Give back mapped pages that were touched; see `Fetcher.release`."""
-        self._fetcher.release()
+        self._fetcher.release(held_bytes)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         for batch in self.batches(views=True):
@@ -435,7 +457,7 @@ def _pad(seen: pa.Schema, batch: pa.RecordBatch) -> tuple[pa.Schema, pa.RecordBa
     fields += [f for f in batch.schema if f.name not in seen.names]
     schema = pa.schema(fields, metadata=batch.schema.metadata)
     if missing or schema.names != batch.schema.names:
-        batch = align_table(pa.Table.from_batches([batch]), schema).combine_chunks().to_batches()[0]
+        batch = align_table(batch, schema)
     return schema, batch
 
 
@@ -477,7 +499,7 @@ def open_dataset(
         view or (manifest.view if manifest else "samples"),
         fetcher=Fetcher(stores, mmap=mmap),
         stores=stores,
-        format_options={"mmap": mmap, **(options or {})},
+        format_options={**({} if mmap else {"mmap": False}), **(options or {})},
         interleaved=interleaved or _kept_settings(manifest),
         manifest=manifest,
         kept_shards=kept[1] if kept else None,

@@ -7,7 +7,7 @@ file is read forward through one decompressor. An error is tied to its row befor
 from __future__ import annotations
 
 import warnings
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Self, TypeAlias
@@ -79,7 +79,7 @@ class Fetcher:
         self._max_open = max_open
         self._maps: OrderedDict[str, MappedFile] = OrderedDict()
         self._unwrapped: dict[str, UnwrappedFile] = {}
-        self._touched: list[tuple[MappedFile, int, int]] = []
+        self._touched: deque[tuple[MappedFile, int, int, int]] = deque()
 
     def close(self) -> None:
         """Give up maps and streams; views made before stay good."""
@@ -93,14 +93,17 @@ class Fetcher:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def release(self) -> None:
-        """Give back the mapped pages that were touched since the last call: mapped pages count as resident memory.
+    def release(self, held_bytes: int = 0) -> None:
+        """Give back the mapped pages behind views made before: mapped pages count as resident memory.
 
-        Views of them stay good; their pages are read again if they are touched again.
+        Views of them stay good; their pages are read again if they are touched again. So what somebody still holds
+        and will touch, the latest `held_bytes` of payload, is left alone.
         """
-        for mapped, start, stop in self._touched:
+        behind = sum(payload for *_, payload in self._touched)
+        while self._touched and behind - self._touched[0][3] >= held_bytes:
+            mapped, start, stop, payload = self._touched.popleft()
             mapped.release(start, stop)
-        self._touched.clear()
+            behind -= payload
 
     def materialise(
         self,
@@ -120,15 +123,16 @@ class Fetcher:
             StoreError: the store failed; no policy covers that.
         """
         wanted = [n for n in (batch.schema.names if columns is None else columns) if is_ref(batch.schema.field(n).type)]
-        files = files_of(batch.schema)
+        files, before = files_of(batch.schema), len(self._touched)
         located = {name: self._locate(unpack(batch.column(name)), files) for name in wanted}
         batch, keep = _apply_policy(batch, located, on_error)
         for name in wanted:
             at = located[name]
             part = at if keep is None else _kept(at, keep)
             batch = _with_column(batch, name, _build(part, views=views))
-        if not views:
-            self.release()
+        while not views and len(self._touched) > before:
+            mapped, start, stop, _ = self._touched.pop()
+            mapped.release(start, stop)
         return batch
 
     def _locate(self, refs: Refs, files: Sequence[FileEntry]) -> _Located:
@@ -165,7 +169,7 @@ class Fetcher:
             at.which[rows] = len(at.buffers)
             at.buffers.append(mapped.buffer)
             start, stop = int(at.offset[rows].min()), int((at.offset[rows] + at.length[rows]).max())
-            self._touched.append((mapped, start, stop))
+            self._touched.append((mapped, start, stop, int(at.length[rows].sum())))
 
     def _map(self, store: Mapper, path: str) -> MappedFile:
         mapped = self._maps.get(path)

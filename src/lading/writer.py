@@ -26,7 +26,6 @@ from lading.fetch import Fetcher
 from lading.formats.protocol import ShardFacts, ShardWriter
 from lading.formats.registry import get_format
 from lading.interleaved import LINEAGE_KEY, sample_starts
-from lading.layouts.items import payload_bytes
 from lading.layouts.mint_write import MintShardWriter, Roles
 from lading.layouts.open import VIEWS, create_view_shard
 from lading.manifest import INDEX_NAME, Manifest, shards_table
@@ -37,6 +36,7 @@ from lading.store.open import Stores, resolve
 from lading.store.protocol import Sink, Store
 from lading.store.sink_file import SinkFile
 from lading.units import parse_bytes
+from lading.views import row_bytes
 
 __all__ = ["DatasetWriter", "WriteSummary"]
 
@@ -182,7 +182,7 @@ class DatasetWriter:
 
     def _write_one(self, batch: pa.RecordBatch) -> Iterator[pa.Table]:
         batch = self._fitted(batch)
-        sizes = payload_bytes(batch)
+        sizes = row_bytes(batch)
         starts = sample_starts(batch.column("sample_id")) if self._view == "interleaved" else np.arange(len(batch))
         ends = np.append(starts[1:], batch.num_rows)
         size_at = np.concatenate([[0], np.cumsum(sizes)])
@@ -202,7 +202,7 @@ class DatasetWriter:
             if table is not None:
                 yield table
             done += count
-        self._fetcher.release()
+        self._fetcher.release(self.held_bytes())
 
     def _samples_that_fit(
         self,
@@ -255,6 +255,10 @@ class DatasetWriter:
             [f.with_type(own[f.name]) if f.name in own and _is_bytes(f.type) else f for f in self._schema]
         )
         return batch if batch.schema.equals(target) else align_table(batch, target)
+
+    def held_bytes(self) -> int:
+        """Payload that was given but is not in a file yet: buffers behind it must stay as they are."""
+        return 0 if self._open is None else self._open.writer.held_bytes()
 
     # Shards
 

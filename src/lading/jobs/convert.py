@@ -20,10 +20,10 @@ from lading.formats.registry import get_format
 from lading.jobs.digest import batch_digests, dataset_digest, sample_firsts
 from lading.jobs.plan import Plan, make_plan
 from lading.jobs.progress import OnProgress, Progress
-from lading.layouts.items import payload_bytes
 from lading.layouts.options import InterleavedOptions
 from lading.store.open import Stores, is_local, resolve
 from lading.units import parse_bytes
+from lading.views import row_bytes
 from lading.writer import DatasetWriter
 
 __all__ = ["ConvertSummary", "Progress", "convert"]
@@ -163,7 +163,7 @@ def _copy(dataset: Dataset, rows: _Rows, writer: DatasetWriter, digest: DatasetD
         if digest is not None:
             digest.update(batch_digests(done, dataset.view))
         writer.write_batch(done)
-        dataset.release()
+        dataset.release(writer.held_bytes())
     if digest is not None:
         writer.add_digest(digest)
 
@@ -194,7 +194,7 @@ class _Rows:
                 return
             if schema is not None:
                 columns = schema.names
-            for batch in self._dataset.shard_batches(number, _MAX_ROWS, self._max_bytes, columns, schema):
+            for batch in self._dataset.shard_batches(number, _MAX_ROWS, self._max_bytes, columns, schema, views=True):
                 fitted = batch if schema is None else align_table(batch, schema)
                 yield self._counted(fitted)
                 if self._limit is not None and self.samples >= self._limit:
@@ -209,7 +209,7 @@ class _Rows:
             starts = starts[: self._limit - self.samples]
         self.samples += len(starts)
         self.rows += batch.num_rows
-        self.payload_bytes += int(payload_bytes(batch).sum()) - 8 * batch.num_rows
+        self.payload_bytes += int(row_bytes(batch).sum())
         self._tell()
         return batch
 

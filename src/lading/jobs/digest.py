@@ -15,7 +15,7 @@ from lading.dataset import Dataset, open_dataset
 from lading.digest import DatasetDigest, interleaved_digests, sample_digests
 from lading.interleaved import sample_starts
 from lading.jobs.progress import OnProgress, Progress
-from lading.layouts.items import payload_bytes
+from lading.views import row_bytes
 
 __all__ = ["DiffResult", "batch_digests", "dataset_digest", "diff", "sample_firsts"]
 
@@ -96,7 +96,7 @@ def _batches(dataset: Dataset, on_progress: OnProgress | None) -> Iterator[pa.Re
             dataset.release()
             if on_progress is not None:
                 samples += len(sample_firsts(batch, dataset.view))
-                size_bytes += int(payload_bytes(batch).sum()) - 8 * batch.num_rows
+                size_bytes += int(row_bytes(batch).sum())
                 on_progress(Progress(number, total, samples, size_bytes))
         if on_progress is not None:
             on_progress(Progress(number + 1, total, samples, size_bytes))

@@ -68,6 +68,7 @@ def _schemas(dataset: Dataset) -> Iterator[tuple[str, pa.Schema]]:
     known: dict[bytes, pa.Schema] = {}
     for number in range(len(dataset.listing)):
         schema = dataset.open_shard(number).schema()
+        dataset.hold_index(number)
         metadata = {k: v for k, v in (schema.metadata or {}).items() if k != FILES_KEY}
         schema = schema.with_metadata(metadata or None)
         yield dataset.path(number), known.setdefault(schema.serialize().to_pybytes(), schema)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lading.align import align_table, reconcile_schema
@@ -20,13 +19,14 @@ from lading.errors import DataError, LadingError, SchemaMismatch
 from lading.formats.protocol import ShardReader
 from lading.hashing import hash_strings
 from lading.interleaved import INTERLEAVED_SCHEMA, RESERVED, sample_starts, split_rows
+from lading.layouts.gather import gathered
 from lading.layouts.options import InterleavedOptions
-from lading.views import byte_lengths
+from lading.views import row_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["ItemsView", "payload_bytes"]
+__all__ = ["ItemsView"]
 
 _ID_ROWS = 65_536
 
@@ -96,7 +96,13 @@ class ItemsView:
         return ids
 
     def batches(
-        self, *, max_rows: int, max_bytes: int, columns: Sequence[str] | None = None, schema: pa.Schema | None = None
+        self,
+        *,
+        max_rows: int,
+        max_bytes: int,
+        columns: Sequence[str] | None = None,
+        schema: pa.Schema | None = None,
+        views: bool = False,
     ) -> Iterator[pa.RecordBatch]:
         """All rows in order, samples whole, reserved columns canonical.
 
@@ -110,6 +116,7 @@ class ItemsView:
         present = set(self._reader.schema().names)
         wanted = [n for n in target.names if n in present]
         rows = self._reader.batches(max_rows=max_rows, max_bytes=max_bytes, columns=wanted)
+        rows = gathered(rows, max_rows, max_bytes) if views else rows
         for batch in _whole_samples(self._checked(rows), max_rows, max_bytes):
             yield self._aligned(batch, target)
         self.counts.update(self._reader.counts)
@@ -150,10 +157,9 @@ class ItemsView:
             row = int(np.argmin(batch.column(position).is_valid().to_numpy(zero_copy_only=False)))
             raise DataError("an item has a position", file=self._path, column="position", row=row, found="null")
         try:
-            table = align_table(pa.Table.from_batches([batch]), target)
+            return align_table(batch, target)
         except LadingError as error:
             raise error.at(file=self._path) from None
-        return table.combine_chunks().to_batches()[0]
 
     def read(self, samples: NDArray[np.int64], columns: Sequence[str] | None = None) -> pa.Table:
         """The rows of samples by ordinal, in the order asked for."""
@@ -172,48 +178,26 @@ class ItemsView:
         self._reader.close()
 
 
-def payload_bytes(batch: pa.RecordBatch) -> NDArray[np.int64]:
-    """What each row counts towards `max_batch_bytes`: payload, also of references, text, and 8 bytes."""
-    total = np.full(batch.num_rows, 8, np.int64)
-    for column in batch.columns:
-        kind = column.type
-        if isinstance(kind, pa.ExtensionType):
-            length = column.storage.field("length")
-            total += np.where(column.is_valid(), np.maximum(length, 0), 0)
-        elif pa.types.is_dictionary(kind):
-            continue
-        elif any(test(kind) for test in _SIZED):
-            total += byte_lengths(column)
-    return total
-
-
-_SIZED = (
-    pa.types.is_string,
-    pa.types.is_large_string,
-    pa.types.is_binary,
-    pa.types.is_large_binary,
-    pa.types.is_binary_view,
-    pa.types.is_string_view,
-    pa.types.is_fixed_size_binary,
-)
-
-
 def _whole_samples(batches: Iterable[pa.RecordBatch], max_rows: int, max_bytes: int) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches that cut no sample: the last sample of each waits for the next."""
+    """The same rows in batches that cut no sample: the last sample of each waits for the next.
+
+    Only the rows of a sample that lies in several batches are copied together.
+    """
     waiting: list[pa.RecordBatch] = []
     for batch in batches:
-        ids = batch.column("sample_id")
-        if waiting and waiting[-1].column("sample_id")[-1].as_py() != ids[0].as_py():
+        starts = sample_starts(batch.column("sample_id"))
+        first = 0
+        if waiting and waiting[-1].column("sample_id")[-1].as_py() == batch.column("sample_id")[0].as_py():
+            first = int(starts[1]) if len(starts) > 1 else batch.num_rows
+            waiting.append(batch.slice(0, first))
+        if waiting and first < batch.num_rows:
             yield from _split(_concat(waiting), max_rows, max_bytes)
             waiting = []
-        last = int(pc.index(ids, ids[-1]).as_py()) if len(ids) else 0
-        if last and not waiting:
-            yield from _split(batch.slice(0, last), max_rows, max_bytes)
-            batch = batch.slice(last)  # noqa: PLW2901 - the rest of it waits
-        elif last:
-            yield from _split(_concat([*waiting, batch.slice(0, last)]), max_rows, max_bytes)
-            waiting, batch = [], batch.slice(last)  # noqa: PLW2901
-        waiting.append(batch)
+        last = int(starts[-1]) if len(starts) else 0
+        if first < last:
+            yield from _split(batch.slice(first, last - first), max_rows, max_bytes)
+        if first < batch.num_rows:
+            waiting = [batch.slice(last)]
     if waiting:
         yield from _split(_concat(waiting), max_rows, max_bytes)
 
@@ -224,6 +208,6 @@ def _concat(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 def _split(batch: pa.RecordBatch, max_rows: int, max_bytes: int) -> Iterator[pa.RecordBatch]:
     starts = sample_starts(batch.column("sample_id"))
-    bounds = split_rows(starts, payload_bytes(batch), max_rows=max_rows, max_bytes=max_bytes)
+    bounds = split_rows(starts, row_bytes(batch), max_rows=max_rows, max_bytes=max_bytes)
     for start, stop in pairwise(bounds.tolist()):
         yield batch.slice(start, stop - start)

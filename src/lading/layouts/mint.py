@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -27,11 +27,10 @@ from lading.formats.protocol import ShardSource
 from lading.formats.webdataset import WebdatasetReader
 from lading.hashing import NameTable
 from lading.interleaved import INTERLEAVED_SCHEMA, RESERVED, content_type_of, format_source_ref, split_rows
-from lading.layouts.items import payload_bytes
 from lading.layouts.mint_values import Kinds, build_column, column_type
 from lading.layouts.options import AUTO, InterleavedOptions
 from lading.ref import FileEntry, make_refs, unpack, with_files
-from lading.views import slices
+from lading.views import row_bytes, slices
 
 __all__ = ["EXTRAS_FIELD", "RENAMED", "MintView", "looks_interleaved"]
 
@@ -51,29 +50,31 @@ _METADATA, _TEXT, _IMAGE = 0, 1, 2
 
 @dataclass(slots=True)
 class _Rows:
-    """Rows of a window of documents, one list a column; `member` is −1 where there is none."""
+    """Rows of a window of documents, one list a column; `member` and `frame` are −1 where there is none."""
 
     document: list[int] = field(default_factory=list)
     position: list[int] = field(default_factory=list)
     kind: list[int] = field(default_factory=list)
     text: list[str | None] = field(default_factory=list)
     member: list[int] = field(default_factory=list)
-    frame: list[int] = field(default_factory=list)
     content_type: list[str | None] = field(default_factory=list)
-    error: list[str | None] = field(default_factory=list)
+    frame: dict[int, int] = field(default_factory=dict)
+    error: dict[int, str] = field(default_factory=dict)
 
     def add(
         self, document: int, position: int, kind: int, text: str | None, member: int, content_type: str | None
     ) -> None:
-        """Append one row without frame and error."""
+        """Append one row."""
         self.document.append(document)
         self.position.append(position)
         self.kind.append(kind)
         self.text.append(text)
         self.member.append(member)
-        self.frame.append(-1)
         self.content_type.append(content_type)
-        self.error.append(None)
+
+    def last(self) -> int:
+        """Number of the row appended last."""
+        return len(self.kind) - 1
 
 
 class MintView:
@@ -192,10 +193,15 @@ class MintView:
             documents.append(document)
         return documents
 
+    def settled(self) -> InterleavedOptions:
+        """The options with the field of ids found, for the other shards of the dataset to go by."""
+        if not len(self._members().documents):
+            return self._options
+        return replace(self._options, sample_id_field=self._field_of_ids())
+
     def _field_of_ids(self) -> str | None:
         if self._id_field == AUTO:
-            first = self._members().documents[:16]
-            documents = self._load(first)
+            documents = self._load(self._members().documents[:16])
             everywhere = bool(documents) and all(isinstance(d.get("sample_id"), str) for d in documents)
             self._id_field = "sample_id" if everywhere else None
         return self._id_field
@@ -210,7 +216,13 @@ class MintView:
     # Rows
 
     def batches(
-        self, *, max_rows: int, max_bytes: int, columns: Sequence[str] | None = None, schema: pa.Schema | None = None
+        self,
+        *,
+        max_rows: int,
+        max_bytes: int,
+        columns: Sequence[str] | None = None,
+        schema: pa.Schema | None = None,
+        views: bool = False,  # noqa: ARG002 - payload stays where it is
     ) -> Iterator[pa.RecordBatch]:
         """All rows in order, samples whole; `binary_content` as references.
 
@@ -224,7 +236,7 @@ class MintView:
         for ordinals, documents in self._windows():
             batch = self._batch(ordinals, documents, target, columns, used)
             starts = np.flatnonzero(batch.column("position").to_numpy() == -1)
-            bounds = split_rows(starts, payload_bytes(batch), max_rows=max_rows, max_bytes=max_bytes)
+            bounds = split_rows(starts, row_bytes(batch), max_rows=max_rows, max_bytes=max_bytes)
             for start, stop in pairwise(bounds.tolist()):
                 yield batch.slice(start, stop - start)
         self._account(used)
@@ -316,7 +328,11 @@ class MintView:
         members = self._members()
         at = np.where(member >= 0, member, 0)
         there = member >= 0
-        frame = np.array(rows.frame, np.int32)
+        frame = np.full(len(member), -1, np.int32)
+        frame[list(rows.frame)] = list(rows.frame.values())
+        errors: list[str | None] = [None] * len(member)
+        for row, text in rows.error.items():
+            errors[row] = text
         names = members.names.take(pa.array(at, mask=~there))
         offset, length = members.offset[at] if len(members.offset) else at, members.length[at]
         return {
@@ -327,7 +343,7 @@ class MintView:
             "text_content": _strings(rows.text, self._path, "text_content"),
             "binary_content": make_refs(offset, length, frame=frame, valid=images),
             "source_ref": format_source_ref(self._path, names, offset, length, frame, valid=there),
-            "materialize_error": pa.array(rows.error, pa.string()),
+            "materialize_error": pa.array(errors, pa.string()),
         }
 
     def _values(self, target: pa.Field, rows: _Rows, documents: list[dict[str, Any]]) -> pa.Array:
@@ -398,13 +414,14 @@ class _Images:
             row, error = self._fallback(token)
         if row is None:
             rows.add(number, position, _IMAGE, None, -1, None)
-            rows.error[-1] = error
+            if error is not None:
+                rows.error[rows.last()] = error
             return
         name = self._members.names[row].as_py()
         rows.add(number, position, _IMAGE, None, row, content_type_of(name))
         if name.lower().endswith(_TIFF):
-            rows.frame[-1] = self._frames.get(row, 0)
-            self._frames[row] = rows.frame[-1] + 1
+            frame = self._frames.get(row, 0)
+            rows.frame[rows.last()], self._frames[row] = frame, frame + 1
 
     def _is_null_image(self, token: object, position: int) -> bool:
         """Whether a writer named an image here that had no bytes: `{key}.{position}.{extension}` without a member."""
@@ -480,7 +497,11 @@ def _field_name(column: str) -> str:
 
 
 def _is_unicode(text: str) -> bool:
-    return not any("\ud800" <= c <= "\udfff" for c in text)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _strings(values: list[str | None] | list[str], path: str, column: str) -> pa.Array:

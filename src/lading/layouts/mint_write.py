@@ -193,6 +193,10 @@ class MintShardWriter:
         """Bytes so far."""
         return int(self._writer.bytes_written())
 
+    def held_bytes(self) -> int:
+        """Nothing: what is written is in the sink."""
+        return 0
+
     def close(self) -> ShardFacts:
         """Finish the tar."""
         facts = self._writer.close()

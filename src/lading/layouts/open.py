@@ -15,12 +15,12 @@ from lading.interleaved import is_interleaved_schema
 from lading.layouts.items import ItemsView
 from lading.layouts.mint import MintView, looks_interleaved
 from lading.layouts.mint_write import MintShardWriter, Roles
-from lading.layouts.options import InterleavedOptions
+from lading.layouts.options import AUTO, InterleavedOptions
 from lading.layouts.protocol import View
 from lading.layouts.samples import SamplesView
 from lading.store.protocol import Sink
 
-__all__ = ["VIEWS", "create_view_shard", "detect_view", "open_view"]
+__all__ = ["VIEWS", "create_view_shard", "detect_view", "open_view", "settle"]
 
 VIEWS = ("samples", "interleaved")
 
@@ -44,6 +44,11 @@ def open_view(
     if isinstance(reader, WebdatasetReader):
         return MintView(reader, fetcher, source, interleaved)
     return ItemsView(reader, source.path, interleaved)
+
+
+def settle(view: View, options: InterleavedOptions) -> InterleavedOptions:
+    """The options with what this shard's samples decide for the whole dataset."""
+    return view.settled() if isinstance(view, MintView) and options.sample_id_field == AUTO else options
 
 
 def create_view_shard(

@@ -10,6 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.formats.protocol import ShardReader
+from lading.layouts.gather import gathered
 
 __all__ = ["SamplesView"]
 
@@ -40,9 +41,11 @@ class SamplesView:
         max_bytes: int,
         columns: Sequence[str] | None = None,
         schema: pa.Schema | None = None,  # noqa: ARG002 - a format's types are its own
+        views: bool = False,
     ) -> Iterator[pa.RecordBatch]:
         """All rows in order."""
-        yield from self._reader.batches(max_rows=max_rows, max_bytes=max_bytes, columns=columns)
+        batches = self._reader.batches(max_rows=max_rows, max_bytes=max_bytes, columns=columns)
+        yield from gathered(batches, max_rows, max_bytes) if views else batches
         self.counts.update(self._reader.counts)
 
     def read(self, samples: NDArray[np.int64], columns: Sequence[str] | None = None) -> pa.Table:

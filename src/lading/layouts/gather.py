@@ -1,0 +1,46 @@
+"""Small batches made larger without copying payload, so that what is done once a batch is done less often."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+
+from lading.views import row_bytes, share
+
+__all__ = ["gathered"]
+
+_ENOUGH_BYTES = 32 << 20
+
+
+def gathered(batches: Iterable[pa.RecordBatch], max_rows: int, max_bytes: int) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches of some 32 MiB, payload as views; never more than `max_rows` or `max_bytes` together.
+
+    A batch with references passes as it is. Other columns are copied; readers give a few MiB at a time, and the work
+    of a batch (some 100 calls of 10 µs) then costs as much as to move its bytes.
+    """
+    waiting: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        shared = _shared(batch)
+        more = int(row_bytes(shared).sum())
+        full = rows + batch.num_rows > max_rows or size + more > min(max_bytes, _ENOUGH_BYTES)
+        if waiting and (full or shared.schema != waiting[0].schema):
+            yield _joined(waiting)
+            waiting, rows, size = [], 0, 0
+        waiting.append(shared)
+        rows, size = rows + batch.num_rows, size + more
+    if waiting:
+        yield _joined(waiting)
+
+
+def _shared(batch: pa.RecordBatch) -> pa.RecordBatch:
+    for i, field in enumerate(batch.schema):
+        if pa.types.is_binary(field.type) or pa.types.is_large_binary(field.type):
+            column = share(batch.column(i))
+            batch = batch.set_column(i, field.with_type(column.type), column)
+    return batch
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
