@@ -49,15 +49,34 @@ def _read_by_webdataset(corpus: str) -> Callable[[Place], Callable[[], Done]]:
     return way
 
 
-def _read_images_by_lading(place: Place) -> Callable[[], Done]:
-    """Every value as `bytes`, out of views over the files."""
+def _read_values_by_lading(place: Place) -> Callable[[], Done]:
+    """Every value as `bytes`, one at a time and then let go, as webdataset's samples are."""
     import lading
+    from lading.views import slices
 
     paths = place.files("images/*.tar")
 
     def work() -> Done:
         samples = size = 0
         for batch in lading.open(paths).batches(max_rows=1024, views=True):
+            samples += batch.num_rows
+            for field in ("jpg", "json"):
+                for value in slices(batch.column(field)):
+                    size += len(bytes(value))
+        return Done(samples, size)
+
+    return work
+
+
+def _read_lists_by_lading(place: Place) -> Callable[[], Done]:
+    """Every value as `bytes`, all of a batch held at once: fresh memory for each costs more than the copy."""
+    import lading
+
+    paths = place.files("images/*.tar")
+
+    def work() -> Done:
+        samples = size = 0
+        for batch in lading.open(paths).batches(max_rows=256, views=True):
             samples += batch.num_rows
             size += sum(len(value) for field in ("jpg", "json") for value in batch.column(field).to_pylist())
         return Done(samples, size)
@@ -244,7 +263,8 @@ CASES = (
         limit="readinto",
         ways={
             "webdataset": _read_by_webdataset("images"),
-            "lading": _read_images_by_lading,
+            "lading, value by value": _read_values_by_lading,
+            "lading, lists of a batch": _read_lists_by_lading,
             "readinto": _limit_read("images"),
         },
     ),

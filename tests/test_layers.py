@@ -32,7 +32,7 @@ SHARED = {
     "codecs": {"protocol"},
     "store": {"protocol"},
     "formats": {"protocol", "registry"},
-    "layouts": {"protocol", "options"},
+    "layouts": {"protocol", "options", "gather"},
     "jobs": {"digest", "plan", "progress"},
     "cli": {"options", "output", "progress", "samples", "text"},
 }
