@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import inspect
+
 import pytest
 
-from lading.cli.options import name_list, named_options, one_or_many, opening, take_interleaved
+from lading.cli.options import Reading, name_list, named_options, one_or_many, opening, reads
 from lading.errors import UsageError
 from lading.layouts.options import InterleavedOptions
 
@@ -27,18 +29,38 @@ def test_an_option_given_twice_is_refused() -> None:
 
 
 def test_options_of_interleaved_data_are_told_from_those_of_the_format() -> None:
-    told = opening(None, None, ["unreferenced=drop", "per_image_fields=alt, hash", "on_duplicate=keep_last"])
+    told = opening(option=["unreferenced=drop", "per_image_fields=alt, hash", "on_duplicate=keep_last"])
     assert told["interleaved"] == InterleavedOptions(unreferenced="drop", per_image_fields=("alt", "hash"))
     assert told["options"] == {"on_duplicate": "keep_last"}
 
 
 def test_without_options_of_interleaved_data_the_manifest_s_hold() -> None:
-    assert take_interleaved({"mmap": False}) is None
+    told = opening(option=["mmap=false"])
+    assert told == {"format": None, "view": None, "interleaved": None, "options": {"mmap": False}}
+
+
+def test_policies_have_options_of_their_own() -> None:
+    told = opening(source_format="webdataset", unreferenced="drop", on_duplicate="keep_first", ignore_sidecar=True)
+    assert told["interleaved"] == InterleavedOptions(unreferenced="drop")
+    assert told["options"] == {"on_duplicate": "keep_first", "sidecar": "ignore"}
+
+
+def test_a_verb_that_reads_gets_the_shared_options_as_one_argument() -> None:
+    found: list[object] = []
+
+    @reads
+    def verb(*, name: str, reading: Reading) -> None:
+        found.append((name, reading()["view"]))
+
+    assert "reading" not in inspect.signature(verb).parameters
+    shared = dict.fromkeys(inspect.signature(opening).parameters)
+    verb(**{**shared, "name": "a", "view": "samples"})
+    assert found == [("a", "samples")]
 
 
 def test_lists_and_null_are_options_of_interleaved_data_too() -> None:
-    given = named_options(['fields=["a"]', "sample_id_field=null"])
-    assert take_interleaved(given) == InterleavedOptions(fields=("a",), sample_id_field=None)
+    told = opening(option=['fields=["a"]', "sample_id_field=null"])
+    assert told["interleaved"] == InterleavedOptions(fields=("a",), sample_id_field=None)
 
 
 def test_names_are_split_at_commas() -> None:

@@ -13,7 +13,7 @@ from lading.errors import CorruptShard, SourceNotFound, StoreError
 def status_of(error: BaseException | None, *, as_json: bool = False, debug: bool = False) -> int:
     """The exit status of a command that ends with this error."""
     try:
-        with Output(as_json=as_json, debug=debug, interrupted="out is as it was before"):
+        with Output(as_json=as_json, debug=debug, interrupted="nothing is left at out"):
             if error is not None:
                 raise error
     except typer.Exit as end:
@@ -72,7 +72,7 @@ def test_with_json_an_error_is_a_document_too(capsys: pytest.CaptureFixture[str]
 
 def test_an_interrupted_command_says_what_it_left(capsys: pytest.CaptureFixture[str]) -> None:
     assert status_of(KeyboardInterrupt(), debug=True) == 130
-    assert capsys.readouterr().err == "interrupted: out is as it was before\n"
+    assert capsys.readouterr().err == "interrupted: nothing is left at out\n"
 
 
 def test_a_command_s_own_status_holds_when_nobody_reads_on() -> None:

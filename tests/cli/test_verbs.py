@@ -5,11 +5,13 @@ from __future__ import annotations
 import io
 import json
 import tarfile
+from datetime import UTC, datetime
 from importlib import resources
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
@@ -156,7 +158,7 @@ def test_a_value_that_is_not_what_its_name_says_is_shown_with_the_reason(place: 
     shown = run("head", "odd.tar").stdout
     assert "broken JSON" in shown
     assert "no UTF-8" in shown
-    assert "6e 6f 20 70" in shown
+    assert '"no picture"' in shown
     [line] = run("head", "odd.tar", "--json").stdout.splitlines()
     assert json.loads(line) == {
         "__key__": "k",
@@ -165,6 +167,58 @@ def test_a_value_that_is_not_what_its_name_says_is_shown_with_the_reason(place: 
         "jpg": {"bytes": 10},
         "cls": 7,
     }
+
+
+def test_bytes_are_shown_by_how_they_begin(place: Path) -> None:
+    write_tar(place / "a.tar", {"k.a": b"", "k.b": b"plain", "k.c": b"0123456789abcdef more", "k.d": b"\x00\xff" * 9})
+    lines = [line.split()[2:] for line in run("head", "a.tar").stdout.splitlines()[1:5]]
+    assert lines == [
+        ['""', "0", "B"],
+        ['"plain"', "5", "B"],
+        ['"0123456789abcdef"', "…", "21", "B"],
+        [*["00", "ff"] * 8, "…", "18", "B"],
+    ]
+
+
+def test_values_of_every_kind_have_a_line(place: Path) -> None:
+    table = pa.table(
+        {
+            "flag": [True],
+            "time": pa.array([datetime(2024, 1, 2, tzinfo=UTC)]),
+            "numbers": [[1.5, None]],
+            "pair": [{"x": 1, "bytes": b"\xff"}],
+            "nothing": pa.array([None], pa.string()),
+        }
+    )
+    pq.write_table(table, place / "a.parquet")
+    lines = [line.split() for line in run("head", "a.parquet").stdout.splitlines()[1:-1]]
+    assert lines == [
+        ["flag", "bool", "true"],
+        ["time", "timestamp[us,", "tz=UTC]", "2024-01-02", "00:00:00+00:00"],
+        ["numbers", "sequence", "[1.5,", "null]"],
+        ["pair", "struct", '{"x":', "1,", '"bytes":', '{"bytes":', "1}}"],
+    ]
+    [line] = run("head", "a.parquet", "--json").stdout.splitlines()
+    assert json.loads(line)["time"] == "2024-01-02 00:00:00+00:00"
+
+
+def test_an_empty_dataset_says_so(place: Path) -> None:
+    pq.write_table(pa.table({"a": pa.array([], pa.int64())}), place / "empty.parquet")
+    assert run("head", "empty.parquet").stdout == "no sample there\n"
+    assert run("head", "empty.parquet", "--json").stdout == ""
+    assert run_json("info", "empty.parquet")["samples"] == 0
+
+
+def test_long_documents_are_cut_and_say_how_to_see_the_rest(place: Path) -> None:
+    document = {"texts": [f"text {i}" for i in range(30)], "images": [None] * 30}
+    write_tar(place / "long.tar", {"k.json": json.dumps(document).encode()})
+    assert "… 6 more items (--full shows all)" in run("head", "long.tar").stdout
+    assert "text 29" in run("head", "long.tar", "--full").stdout
+
+
+def test_fields_of_single_items_follow_them(place: Path) -> None:
+    shown = run("head", "docs", "-n", "1", "--option", "per_image_fields=alt_text").stdout
+    assert "alt_text: Secrets manager screenshot" in shown
 
 
 def test_numbers_that_json_lacks_are_strings(place: Path) -> None:

@@ -133,7 +133,7 @@ def test_an_interrupted_conversion_leaves_the_destination_as_it_was(place: Path,
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert err == b"interrupted: out is as it was before\n"
+    assert err == b"interrupted: nothing half-written is left at out\n"
     assert sorted((p.name, p.stat().st_mtime_ns) for p in place.rglob("*") if "out" in p.parts) == before
     assert list(hidden(place)) == []
 

@@ -11,15 +11,13 @@ import typer
 from lading.cli.options import (
     READ_PANEL,
     Debug,
-    From,
     Json,
-    Option,
+    Reading,
     Sources,
-    View,
     name_list,
     named_options,
     one_or_many,
-    take_interleaved,
+    reads,
 )
 from lading.cli.output import Output
 from lading.cli.progress import watching
@@ -47,24 +45,10 @@ class SchemaChoice(StrEnum):
     INTERSECT = "intersect"
 
 
-class Unreferenced(StrEnum):
-    """What to do with a member that no JSON names."""
-
-    ERROR = "error"
-    DROP = "drop"
-
-
-class OnDuplicate(StrEnum):
-    """What to do with a field that one sample holds twice."""
-
-    ERROR = "error"
-    KEEP_FIRST = "keep_first"
-    KEEP_LAST = "keep_last"
-
-
 Names = str | None
 
 
+@reads
 def convert(  # noqa: PLR0913 - one parameter an option: the signature is the command line
     *,
     sources: Sources,
@@ -72,9 +56,6 @@ def convert(  # noqa: PLR0913 - one parameter an option: the signature is the co
     to: Annotated[
         str, typer.Option("--to", metavar="FORMAT", help="Format to write.", rich_help_panel=_WRITE, show_default=False)
     ],
-    source_format: From = None,
-    view: View = None,
-    option: Option = None,
     names: Annotated[
         Names,
         typer.Option(
@@ -87,19 +68,11 @@ def convert(  # noqa: PLR0913 - one parameter an option: the signature is the co
     schema: Annotated[
         SchemaChoice,
         typer.Option(
-            metavar="union|strict|intersect",
-            help="Where shards have other columns: take all, refuse, or take those that all have.",
+            metavar="POLICY",
+            help="Where shards differ in columns: union takes all, intersect the common ones, strict refuses.",
             rich_help_panel=READ_PANEL,
         ),
     ] = SchemaChoice.UNION,
-    on_duplicate: Annotated[
-        OnDuplicate | None,
-        typer.Option(
-            metavar="error|keep_first|keep_last",
-            help="What to do where one sample holds a field twice.",
-            rich_help_panel=READ_PANEL,
-        ),
-    ] = None,
     max_batch_bytes: Annotated[
         str, typer.Option(metavar="SIZE", help="Payload held in memory at once.", rich_help_panel=READ_PANEL)
     ] = "512MB",
@@ -146,14 +119,9 @@ def convert(  # noqa: PLR0913 - one parameter an option: the signature is the co
         Names,
         typer.Option(metavar="NAME", help="Field that names the document.", rich_help_panel=_DOCUMENTS),
     ] = None,
-    unreferenced: Annotated[
-        Unreferenced | None,
-        typer.Option(
-            metavar="error|drop", help="What to do with a member that no JSON names.", rich_help_panel=_DOCUMENTS
-        ),
-    ] = None,
     as_json: Json = False,
     debug: Debug = False,
+    reading: Reading,
 ) -> None:
     """Convert shards to another format, losing nothing.
 
@@ -161,23 +129,23 @@ def convert(  # noqa: PLR0913 - one parameter an option: the signature is the co
 
     Example: lading convert 'mint/*.tar' out/ --to parquet --verify
     """
-    with Output(as_json=as_json, debug=debug, interrupted=f"{destination} is as it was before") as out:
+    with Output(as_json=as_json, debug=debug, interrupted=f"nothing half-written is left at {destination}") as out:
         from lading.jobs import convert as job
 
-        source_options = named_options(option)
+        told = reading()
         documents = _documents(
-            take_interleaved(source_options),
-            fields=name_list(kept_fields), per_image_fields=name_list(per_image_fields),
-            per_text_fields=name_list(per_text_fields), sample_id_field=sample_id_field, unreferenced=unreferenced,
-        )  # fmt: skip
-        if on_duplicate is not None:
-            source_options["on_duplicate"] = on_duplicate.value
+            told["interleaved"],
+            fields=name_list(kept_fields),
+            per_image_fields=name_list(per_image_fields),
+            per_text_fields=name_list(per_text_fields),
+            sample_id_field=sample_id_field,
+        )
         with watching(out.err, "converting") as tell:
             done = job.convert(
-                one_or_many(sources), destination, format=to, source_format=source_format, view=view,
+                one_or_many(sources), destination, format=to, source_format=told["format"], view=told["view"],
                 columns=name_list(names), shard_size=shard_size, max_batch_bytes=max_batch_bytes, limit=limit,
                 schema_policy=schema.value, overwrite=overwrite, verify=verify, dry_run=dry_run,
-                source_options=source_options, options=named_options(to_option), interleaved=documents,
+                source_options=told["options"], options=named_options(to_option), interleaved=documents,
                 on_progress=tell,
             )  # fmt: skip
         out.show({"destination": destination, **asdict(done)}, _text(destination, done))
@@ -187,7 +155,7 @@ def _documents(given: InterleavedOptions | None, **flags: Any) -> InterleavedOpt
     """Options of interleaved data: those of `--option`, with those that have a flag of their own; None if none."""
     from lading.layouts.options import InterleavedOptions
 
-    told: dict[str, Any] = {name: str(v) if isinstance(v, StrEnum) else v for name, v in flags.items() if v is not None}
+    told = {name: value for name, value in flags.items() if value is not None}
     return replace(given or InterleavedOptions(), **told) if told else given
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lading.cli.options import Debug, Json, Option, View, opening
+from lading.cli.options import Debug, Json, Reading, reads
 from lading.cli.output import Output
 from lading.cli.progress import watching
 from lading.cli.text import columns, count, facts, visible
@@ -22,28 +22,30 @@ if TYPE_CHECKING:
 __all__ = ["diff"]
 
 
+@reads
 def diff(
+    *,
     one: Annotated[str, typer.Argument(metavar="A", show_default=False, help="A dataset.")],
     other: Annotated[str, typer.Argument(metavar="B", show_default=False, help="Another, of any format.")],
     number: Annotated[int, typer.Option("-n", "--number", min=0, metavar="N", help="Differences to describe.")] = 10,
     any_order: Annotated[
         bool, typer.Option("--any-order", metavar="", help="The same samples in another order are no difference.")
     ] = False,
-    view: View = None,
-    option: Option = None,
     as_json: Json = False,
     debug: Debug = False,
+    reading: Reading,
 ) -> None:
     """Compare the content of two datasets, whatever their formats.
 
-    The exit status is 0 if they hold the same, 1 if not. --view and --option apply to both.
+    The exit status is 0 if they hold the same, 1 if not. Options of reading hold
+    for both.
 
     Example: lading diff mint/ out/
     """
     with Output(as_json=as_json, debug=debug) as out:
         from lading.jobs import digest as job
 
-        both = (opening(None, view, option), opening(None, view, option))
+        both = (reading(), reading())
         with watching(out.err, "comparing") as tell:
             found = job.diff(one, other, max_differences=number, options=both, on_progress=tell)
         same = found.equal or (any_order and found.same_samples)

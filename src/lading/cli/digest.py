@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from lading.cli.options import Debug, From, Json, Option, Sources, View, one_or_many, opening
+from lading.cli.options import Debug, Json, Reading, Sources, one_or_many, reads
 from lading.cli.output import Output
 from lading.cli.progress import watching
 from lading.cli.text import facts
@@ -16,14 +16,14 @@ __all__ = ["Limit", "digest"]
 Limit = Annotated[int | None, typer.Option("--limit", min=0, metavar="N", help="Samples to read, at most.")]
 
 
+@reads
 def digest(
+    *,
     sources: Sources,
     limit: Limit = None,
-    source_format: From = None,
-    view: View = None,
-    option: Option = None,
     as_json: Json = False,
     debug: Debug = False,
+    reading: Reading,
 ) -> None:
     """Print the content digest, which is the same in every format.
 
@@ -36,8 +36,6 @@ def digest(
         from lading.jobs import digest as job
 
         with watching(out.err, "reading") as tell:
-            found = job.dataset_digest(
-                one_or_many(sources), limit=limit, **opening(source_format, view, option), on_progress=tell
-            )
+            found = job.dataset_digest(one_or_many(sources), limit=limit, **reading(), on_progress=tell)
         rows = [("ordered", str(found.ordered)), ("unordered", found.unordered), ("samples", f"{found.count:,}")]
         out.show(found.to_json(), [facts(rows)])

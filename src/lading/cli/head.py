@@ -6,13 +6,14 @@ from typing import Annotated
 
 import typer
 
-from lading.cli.options import Debug, From, Json, Option, Sources, View, name_list, one_or_many, opening
+from lading.cli.options import Debug, Json, Reading, Sources, name_list, one_or_many, reads
 from lading.cli.output import Output
 
 __all__ = ["head"]
 
 
-def head(  # noqa: PLR0913 - one parameter an option: the signature is the command line
+@reads
+def head(
     *,
     sources: Sources,
     number: Annotated[int, typer.Option("-n", "--number", min=0, metavar="N", help="Samples to show.")] = 5,
@@ -26,11 +27,9 @@ def head(  # noqa: PLR0913 - one parameter an option: the signature is the comma
         bool,
         typer.Option("--full", metavar="", help="Whole texts and all items; with --json also the bytes, in base64."),
     ] = False,
-    source_format: From = None,
-    view: View = None,
-    option: Option = None,
     as_json: Json = False,
     debug: Debug = False,
+    reading: Reading,
 ) -> None:
     """Look at samples: fields, sizes, pictures, the beginning of texts.
 
@@ -44,6 +43,10 @@ def head(  # noqa: PLR0913 - one parameter an option: the signature is the comma
         from lading.cli.samples import as_text, read_samples
         from lading.dataset import open_dataset
 
-        with open_dataset(one_or_many(sources), **opening(source_format, view, option)) as dataset:
+        with open_dataset(one_or_many(sources), **reading()) as dataset:
+            shown = 0
             for sample in read_samples(dataset, number, start, name_list(names)):
                 out.show(sample_json(sample, full=full), as_text(sample, full=full), indent=None)
+                shown += 1
+            if not shown:
+                out.tell(["no sample there"])

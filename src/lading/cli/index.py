@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from lading.cli.options import Debug, From, Json, Option, Sources, View, one_or_many, opening
+from lading.cli.options import Debug, Json, Reading, Sources, one_or_many, reads
 from lading.cli.output import Output
 from lading.cli.progress import watching
 from lading.cli.text import count, facts, visible
@@ -12,13 +12,13 @@ from lading.cli.text import count, facts, visible
 __all__ = ["index"]
 
 
+@reads
 def index(
+    *,
     sources: Sources,
-    source_format: From = None,
-    view: View = None,
-    option: Option = None,
     as_json: Json = False,
     debug: Debug = False,
+    reading: Reading,
 ) -> None:
     """Look through every shard once, so that random access need not.
 
@@ -34,7 +34,7 @@ def index(
             found = job.index(
                 one_or_many(sources),
                 on_progress=lambda done, shards: tell(Progress(done, shards, 0, 0)),
-                **opening(source_format, view, option),
+                **reading(),
             )
         rows = [
             ("shards", f"{found.shards:,}"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from lading.cli.options import Debug, From, Json, Option, Sources, View, one_or_many, opening
+from lading.cli.options import Debug, Json, Reading, Sources, one_or_many, reads
 from lading.cli.output import Output
 from lading.cli.progress import watching
 from lading.cli.text import columns, count, facts, visible
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 __all__ = ["info"]
 
 
+@reads
 def info(
+    *,
     sources: Sources,
-    source_format: From = None,
-    view: View = None,
-    option: Option = None,
     as_json: Json = False,
     debug: Debug = False,
+    reading: Reading,
 ) -> None:
     """Say what a dataset is: format, shards, samples, bytes, columns.
 
@@ -39,7 +39,7 @@ def info(
         from lading.jobs import info as job
 
         with watching(out.err, "looking") as tell:
-            found = job.info(one_or_many(sources), **opening(source_format, view, option), on_progress=tell)
+            found = job.info(one_or_many(sources), **reading(), on_progress=tell)
         value: dict[str, Any] = asdict(found)
         value["columns"] = [dict(zip(("name", "type", "feature"), c, strict=True)) for c in found.columns]
         out.show(value, _text(sources, found))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+from collections.abc import Callable
 from dataclasses import fields
-from typing import TYPE_CHECKING, Annotated, Any
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
@@ -18,16 +21,14 @@ if TYPE_CHECKING:
 __all__ = [
     "READ_PANEL",
     "Debug",
-    "From",
     "Json",
-    "Option",
+    "Reading",
     "Sources",
-    "View",
     "name_list",
     "named_options",
     "one_or_many",
     "opening",
-    "take_interleaved",
+    "reads",
 ]
 
 READ_PANEL = "What is read"
@@ -41,35 +42,12 @@ Sources = Annotated[
         help="Files, folders, patterns ('mint/*.tar', 'shard-{00..41}.tar'), URLs, or a dataset's own index file.",
     ),
 ]
-From = Annotated[
-    str | None,
-    typer.Option(
-        "--from",
-        metavar="FORMAT",
-        help="Format of the source, where it is not recognised by itself.",
-        rich_help_panel=READ_PANEL,
-    ),
-]
-View = Annotated[
-    str | None,
-    typer.Option(
-        "--view",
-        metavar="VIEW",
-        help="Take a row as a sample (samples) or as an item of a document (interleaved). The data say it by default.",
-        rich_help_panel=READ_PANEL,
-    ),
-]
-Option = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--option",
-        metavar="NAME=VALUE",
-        help="An option of the source's format, or of interleaved data ('lading formats' lists them). Repeatable.",
-        rich_help_panel=READ_PANEL,
-    ),
-]
 Json = Annotated[bool, typer.Option("--json", metavar="", help="Print JSON instead of text.")]
 Debug = Annotated[bool, typer.Option("--debug", metavar="", help="Print the traceback of an error.")]
+
+
+Reading: TypeAlias = Callable[[], dict[str, Any]]
+"""Called for what `open_dataset` takes beside the source; see `reads`."""
 
 
 def one_or_many(sources: Sequence[str]) -> str | list[str]:
@@ -102,13 +80,96 @@ def named_options(pairs: Sequence[str] | None) -> dict[str, Any]:
     return found
 
 
-def opening(source_format: str | None, view: str | None, pairs: Sequence[str] | None) -> dict[str, Any]:
-    """What `open_dataset` takes beside the source; options of the format and of interleaved data are told apart."""
-    given = named_options(pairs)
-    return {"format": source_format, "view": view, "interleaved": take_interleaved(given), "options": given}
+def reads(verb: Callable[..., None]) -> Callable[..., None]:
+    """Give a verb the options that say how a source is read, on top of its own.
+
+    The verb gets them as one argument, `reading`, to be called for what `open_dataset` takes beside the source. It is a
+    call and not a value so that a wrong option is an error inside the verb, told as all others are.
+    """
+    shared = inspect.signature(opening, eval_str=True).parameters
+    own = [p for p in inspect.signature(verb, eval_str=True).parameters.values() if p.name != "reading"]
+
+    @wraps(verb)
+    def run(**given: Any) -> None:
+        mine = {name: given.pop(name) for name in shared}
+        verb(**given, reading=partial(opening, **mine))
+
+    signature = inspect.Signature([p.replace(kind=p.KEYWORD_ONLY) for p in (*own, *shared.values())])
+    run.__signature__ = signature  # type: ignore[attr-defined] # what typer makes the command line of
+    return run
 
 
-def take_interleaved(given: dict[str, Any]) -> InterleavedOptions | None:
+def opening(
+    source_format: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="FORMAT",
+            help="Format of the source, where it is not recognised by itself.",
+            rich_help_panel=READ_PANEL,
+        ),
+    ] = None,
+    view: Annotated[
+        str | None,
+        typer.Option(
+            metavar="VIEW",
+            help="Take rows as samples, or as interleaved items of documents; by default the data say it.",
+            rich_help_panel=READ_PANEL,
+        ),
+    ] = None,
+    on_duplicate: Annotated[
+        str | None,
+        typer.Option(
+            metavar="POLICY",
+            help="Where one sample holds a field twice: error (the default), keep_first or keep_last.",
+            rich_help_panel=READ_PANEL,
+        ),
+    ] = None,
+    unreferenced: Annotated[
+        str | None,
+        typer.Option(
+            metavar="POLICY",
+            help="Where no document names a member: error (the default) or drop.",
+            rich_help_panel=READ_PANEL,
+        ),
+    ] = None,
+    ignore_sidecar: Annotated[
+        bool,
+        typer.Option(
+            "--ignore-sidecar",
+            metavar="",
+            help="Leave index files beside the shards (.tar.idx) aside.",
+            rich_help_panel=READ_PANEL,
+        ),
+    ] = False,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--option",
+            metavar="NAME=VALUE",
+            help="An option of the source's format, or of documents; 'lading formats' lists them. Repeatable.",
+            rich_help_panel=READ_PANEL,
+        ),
+    ] = None,
+) -> dict[str, Any]:
+    """What `open_dataset` takes beside the source; options of the format and of interleaved data are told apart.
+
+    Raises:
+        UsageError: an option is given twice, or is none.
+    """
+    given = named_options(option)
+    flags = {
+        "on_duplicate": on_duplicate,
+        "unreferenced": unreferenced,
+        "sidecar": "ignore" if ignore_sidecar else None,
+    }
+    for name, value in flags.items():
+        if value is not None:
+            given[name] = value
+    return {"format": source_format, "view": view, "interleaved": _take_interleaved(given), "options": given}
+
+
+def _take_interleaved(given: dict[str, Any]) -> InterleavedOptions | None:
     """Take the options of interleaved data out of `given`; None if there are none."""
     from lading.layouts.options import InterleavedOptions
 

@@ -44,13 +44,13 @@ class Output:
     Args:
         as_json: results are JSON.
         debug: errors come with a traceback.
-        interrupted: what an interrupted user is told.
+        interrupted: what an interrupted user is told, beside that.
 
     Attributes:
         status: the exit status, where nothing worse happens.
     """
 
-    def __init__(self, *, as_json: bool, debug: bool, interrupted: str = "interrupted") -> None:
+    def __init__(self, *, as_json: bool, debug: bool, interrupted: str = "") -> None:
         self.as_json, self.status = as_json, 0
         self._debug, self._interrupted = debug, interrupted
 
@@ -126,7 +126,8 @@ class Output:
         from rich.text import Text
 
         first, *rest = lines
-        self.err.print(Text.assemble((f"{label}:", style), " ", first), soft_wrap=True)
+        told = f": {first}" if first else ""
+        self.err.print(Text.assemble((label, style), told), soft_wrap=True)
         for line in rest:
             self.err.print(Text(f"  {line}"), soft_wrap=True)
 

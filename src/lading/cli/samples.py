@@ -23,7 +23,7 @@ __all__ = ["Sample", "Shown", "as_json", "as_text", "read_samples"]
 
 _BATCH_BYTES = 64 << 20
 _SHORT_ITEMS = 24
-_PREVIEW_BYTES = 32
+_PREVIEW_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +162,7 @@ def as_text(sample: Sample, *, full: bool = False) -> Iterator[RenderableType]:
     yield Rule(title, align="left", style="dim")
     lines = 0 if full else 2
     if sample.fields:
-        yield _table((s.name, s.kind, *_told(s, lines)) for s in sample.fields)
+        yield _table((s.name, s.kind.partition("<")[0], *_told(s, lines)) for s in sample.fields)
     if sample.items is not None:
         if sample.fields:
             yield ""
@@ -205,8 +205,8 @@ def _content(shown: Shown) -> str:
         return _media(value) or _preview(value)
     if hasattr(value, "dtype"):
         return f"{value.dtype} {'×'.join(map(str, value.shape)) or 'scalar'}"
-    if isinstance(value, float):
-        return repr(value)
+    if not isinstance(value, (dict, list, tuple, bool)):
+        return str(value)
     from lading import jsontext
 
     return jsontext.dumps(_jsonable(value, full=False))
@@ -224,8 +224,12 @@ def _media(data: bytes) -> str | None:
 
 
 def _preview(data: bytes) -> str:
-    head = data[:_PREVIEW_BYTES].hex(" ")
-    return f"{head} …" if len(data) > _PREVIEW_BYTES else head or "(empty)"
+    """The beginning of bytes: as text in quotes if it is plain ASCII text, else in hexadecimal."""
+    head = data[:_PREVIEW_BYTES]
+    more = " …" if len(data) > _PREVIEW_BYTES else ""
+    if head.isascii() and head.decode().isprintable():
+        return f'"{head.decode()}"{more}'
+    return f"{head.hex(' ')}{more}"
 
 
 def _item_row(item: Sequence[Shown], max_lines: int) -> tuple[str, str, RenderableType, str]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lading.cli.options import Debug, From, Json, Option, Sources, View, one_or_many, opening
+from lading.cli.options import Debug, Json, Reading, Sources, one_or_many, reads
 from lading.cli.output import Output, error_lines
 from lading.cli.progress import watching
 from lading.cli.text import count, facts
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 __all__ = ["verify"]
 
 
+@reads
 def verify(
+    *,
     sources: Sources,
     max_findings: Annotated[
         int, typer.Option("--max-findings", min=1, metavar="N", help="Stop after so many findings.")
     ] = 100,
-    source_format: From = None,
-    view: View = None,
-    option: Option = None,
     as_json: Json = False,
     debug: Debug = False,
+    reading: Reading,
 ) -> None:
     """Read everything, and hold it against manifest and index files.
 
@@ -48,7 +48,7 @@ def verify(
             found = job.verify(
                 one_or_many(sources),
                 max_findings=max_findings,
-                **opening(source_format, view, option),
+                **reading(),
                 on_progress=tell,
             )
         out.status = 0 if found.ok else 1
