@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,3 +25,11 @@ def golden(tmp_path_factory: pytest.TempPathFactory) -> Golden:
         return unpacked[name]
 
     return family
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_index_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No test touches the index cache of whoever runs it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LADING_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
