@@ -54,6 +54,8 @@ class Dataset:
         listing: the shards.
         manifest: what lading wrote beside the shards, if it did.
         kept_shards: the shards as the manifest lists them.
+        format_options: options with which shards are opened.
+        interleaved: names of fields and policies for interleaved data.
         counts: what was noticed while reading, by a short phrase.
     """
 
@@ -75,7 +77,7 @@ class Dataset:
         self.counts: Counter[str] = Counter()
         self._format, self._fetcher, self._stores = fmt, fetcher, stores
         self.interleaved = interleaved
-        self._format_options = dict(format_options)
+        self.format_options = dict(format_options)
         self.cache = cache or IndexCache()
         self._views: OrderedDict[int, View] = OrderedDict()
         self._held: dict[int, pa.Table] = {}
@@ -141,7 +143,7 @@ class Dataset:
         return view
 
     def _open_view(self, source: ShardSource) -> View:
-        view = open_view(self._format, source, self.view, self._fetcher, self._format_options, self.interleaved)
+        view = open_view(self._format, source, self.view, self._fetcher, self.format_options, self.interleaved)
         self.interleaved = settle(view, self.interleaved)
         return view
 
@@ -177,7 +179,7 @@ class Dataset:
     def detect_view(self) -> str:
         """The view that the first samples of the first non-empty shard ask for."""
         for number in range(min(len(self.listing), _DETECT_SHARDS)):
-            reader = self._format.open_shard(self.source(number), self._format_options)
+            reader = self._format.open_shard(self.source(number), self.format_options)
             try:
                 found = detect_view(reader, self._fetcher, self.interleaved)
             finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import tarfile
 from importlib import resources
@@ -68,6 +69,30 @@ def test_golden_items_there_and_back(case: str, file: str, golden: Golden, tmp_p
         lading.convert(source, tmp_path / name, format=fmt, verify=True)
         assert lading.digest(tmp_path / name).ordered == want.ordered, name
         source = tmp_path / name
+
+
+@pytest.mark.parametrize("case", [*WDS, "long-names-ustar-prefix"])
+def test_tar_to_tar_keeps_members_names_and_order(case: str, golden: Golden, tmp_path: Path) -> None:
+    source = sorted((golden("wds") / case).glob("*.tar*"))
+    lading.convert(source, tmp_path / "out", format="webdataset", verify=True)
+
+    def members(paths: list[Path]) -> list[tuple[str, bytes]]:
+        """What webdataset would see, by Python's own tarfile."""
+        found = []
+        for path in paths:
+            with tarfile.open(path) as archive:
+                for member in archive:
+                    base = member.name.rpartition("/")[2]
+                    skipped = not member.isreg() or "." not in base or re.match(r"__[^/]*__($|/)", member.name)
+                    if not skipped and not (base.startswith(".") and "/" not in member.name):
+                        body = archive.extractfile(member)
+                        assert body is not None
+                        found.append((member.name, body.read()))
+        return found
+
+    want = members(source) if case != "gz-multi-member" else None  # tarfile stops at the first gzip member
+    got = members(sorted((tmp_path / "out").glob("*.tar")))
+    assert got == want if want is not None else len(got) == 3
 
 
 def test_same_output_twice(docs: Path, tmp_path: Path) -> None:

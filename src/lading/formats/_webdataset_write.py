@@ -53,12 +53,15 @@ class WriteOptions:
         mtime: time of all members, in seconds from 1970 on.
         escape: what happens to a key that a reader would see differently: an `error`, or `percent`: in all keys `%`,
             `.`, NUL and line ends are written as `%25`, `%2E`, `%00` and `%0A`.
+        fields: `sorted` writes a sample's members by name, in lower case; `given` as the columns come, in any case,
+            for tars made of tars.
     """
 
     compression: str | None = None
     compression_level: int | None = None
     mtime: int = 0
     escape: Literal["error", "percent"] = "error"
+    fields: Literal["sorted", "given"] = "sorted"
 
     def __post_init__(self) -> None:
         """Refuse values that cannot be."""
@@ -70,6 +73,8 @@ class WriteOptions:
             raise UsageError("not a time", expected=f"0 to {_MAX_MTIME} seconds", found=f"mtime={self.mtime!r}")
         if self.escape not in ("error", "percent"):
             raise UsageError("no such policy", expected="error or percent", found=f"escape={self.escape!r}")
+        if self.fields not in ("sorted", "given"):
+            raise UsageError("no such order", expected="sorted or given", found=f"fields={self.fields!r}")
 
 
 class WebdatasetWriter:
@@ -94,15 +99,17 @@ class WebdatasetWriter:
         Raises:
             Unrepresentable: a key, column or value that a reader would not get back; nothing of the batch is written.
         """
-        check_schema(batch.schema)
-        names = sorted(name for name in batch.schema.names if name != KEY)
+        given = self._options.fields == "given"
+        check_schema(batch.schema, any_case=given)
+        names = [name for name in batch.schema.names if name != KEY]
+        names = names if given else sorted(names)
         columns = [batch.column(name) for name in names]
-        keys = self._checked_keys(batch.column(KEY), names)
         there = np.zeros((len(batch), len(names)), np.bool_)
         length = np.zeros((len(batch), len(names)), np.int64)
         for i, column in enumerate(columns):
             there[:, i] = column.is_valid().to_numpy(zero_copy_only=False)
             length[:, i] = byte_lengths(column)
+        keys = self._checked_keys(batch.column(KEY), names, there)
         self._refuse_empty(there, keys)
         row, field = np.nonzero(there)
         members = pc.binary_join_element_wise(
@@ -139,7 +146,7 @@ class WebdatasetWriter:
         return self._at + len(END) if self._encoder is None else self._sink.tell()
 
     def held_bytes(self) -> int:
-        """Nothing: what is written is in the sink."""
+        """0: the sink has every batch."""
         return 0
 
     def close(self) -> ShardFacts:
@@ -149,7 +156,7 @@ class WebdatasetWriter:
             self._sink.write([self._encoder.finish()])
         return ShardFacts(self._samples, self._sink.tell(), self._payload)
 
-    def _checked_keys(self, column: pa.Array, names: Sequence[str]) -> pa.StringArray:
+    def _checked_keys(self, column: pa.Array, names: Sequence[str], there: NDArray[np.bool_]) -> pa.StringArray:
         """The keys as they are to be written: escaped if asked for, and such that a reader gets them back."""
         keys = column.cast(pa.string())
         if keys.null_count:
@@ -160,7 +167,7 @@ class WebdatasetWriter:
                 keys = pc.replace_substring(keys, character, escaped)
         for row in np.flatnonzero(pc.match_substring_regex(keys, _ODD_KEY).to_numpy(zero_copy_only=False)).tolist():
             key = keys[row].as_py()
-            for name in names:
+            for name in (names[i] for i in np.flatnonzero(there[row])):
                 if "\0" in key or split_name(f"{key}.{name}".encode()) != (key.encode(), name.encode()):
                     raise self._misfit("a reader would not see this key", row, key, column=name, advice=_ADVICE)
         same = np.flatnonzero(pc.equal(keys[1:], keys[:-1]).to_numpy(zero_copy_only=False)) + 1
@@ -213,7 +220,7 @@ class WebdatasetWriter:
         self._sink.write(parts)
 
 
-def check_schema(schema: pa.Schema) -> None:
+def check_schema(schema: pa.Schema, *, any_case: bool = False) -> None:
     """Raise Unrepresentable for a schema whose rows are no WebDataset samples, UsageError without `__key__`."""
     if schema.names.count(KEY) != 1 or not any(test(schema.field(KEY).type) for test in _TEXT):
         raise UsageError("samples need a column of keys", expected=f"{KEY}: string", found=", ".join(schema.names))
@@ -223,7 +230,8 @@ def check_schema(schema: pa.Schema) -> None:
         if not any(test(kind) for test in (*_TEXT, *_BINARY)):
             advice = "Read the bytes first." if is_ref(kind) else "Encode the values as text or bytes."
             raise Unrepresentable("a member holds bytes or text", column=field.name, found=str(kind), advice=advice)
-        if field.name != field.name.lower() or "/" in field.name or "\0" in field.name or field.name in seen:
+        odd_case = field.name != field.name.lower() and not any_case
+        if odd_case or "/" in field.name or "\0" in field.name or field.name in seen:
             raise Unrepresentable("a reader would not see this column", column=field.name, advice=_COLUMN_ADVICE)
         seen.add(field.name)
 

@@ -32,7 +32,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -50,6 +50,7 @@ from lading.formats._parquet_schema import check_schema, given_schema, leaves_by
 from lading.formats._parquet_write import ParquetWriter
 from lading.formats.protocol import ListedShard, ShardFacts, ShardSource
 from lading.store.protocol import Sink, Store
+from lading.views import join
 
 __all__ = ["FORMAT", "ParquetFormat", "ParquetReader", "ParquetWriter", "ReadOptions", "WriteOptions"]
 
@@ -71,6 +72,7 @@ class ParquetFormat:
     name: str = "parquet"
     extensions: tuple[str, ...] = (".parquet",)
     fixed_schema: bool = True
+    copy_options: tuple[Mapping[str, Any], Mapping[str, Any]] = field(default=({}, {}), hash=False)
 
     def recognise(self, path: str, head: bytes) -> bool:
         """By the magic; by the name too, so that a damaged file is called damaged, not unknown."""
@@ -210,6 +212,8 @@ class ParquetReader:
             if begin < end:
                 parts += self._rows_in(group, ordinals[begin:end] - first, chosen)
             first += self._rows_of(group)
+        if not chosen:
+            return pa.table({"none": pa.nulls(len(wanted))}).select([])
         table = pa.Table.from_batches(parts, self._subschema(chosen))
         return table if bool((np.diff(place) == 1).all()) else reorder(table, place)
 
@@ -306,7 +310,8 @@ def _mask(batch: pa.RecordBatch, expression: pc.Expression) -> NDArray[np.bool_]
     from pyarrow import acero
 
     # Not `RecordBatch.filter`, which starts pyarrow's threads: a process forked later would wait for them for ever.
-    source = acero.Declaration("table_source", acero.TableSourceNodeOptions(pa.Table.from_batches([batch])))
+    table = pa.table([join(column) for column in batch.columns], names=batch.schema.names)
+    source = acero.Declaration("table_source", acero.TableSourceNodeOptions(table))
     kept = acero.Declaration("project", acero.ProjectNodeOptions([expression], ["keep"]), [source])
     column = kept.to_table(use_threads=False).column(0)
     return np.asarray(column.fill_null(fill_value=False).to_numpy(), np.bool_)

@@ -129,6 +129,9 @@ class ShardWriter(Protocol):
     def bytes_written(self) -> int:
         """Size the file would have if closed now, as well as it is known: what splitting at a size goes by."""
 
+    def held_bytes(self) -> int:
+        """Payload of batches that the sink does not have yet: the writer still refers to their buffers."""
+
     def close(self) -> ShardFacts:
         """Finish the shard's bytes (the sink stays open: its owner publishes it)."""
 
@@ -141,11 +144,14 @@ class Format(Protocol):
         extensions: file name endings, lower-case, with the dot; the first is the one that writers use.
         fixed_schema: whether all rows of a shard have the columns that `create_shard` was given; otherwise a sample may
             have any fields.
+        copy_options: options of reading and of writing under which a copy within this format keeps what no other
+            format has (the case and order of member names).
     """
 
     name: str
     extensions: tuple[str, ...]
     fixed_schema: bool
+    copy_options: tuple[Mapping[str, Any], Mapping[str, Any]]
 
     def recognise(self, path: str, head: bytes) -> bool:
         """Whether a file with this name and these first bytes (up to 1,024) is a shard of this format."""

@@ -18,7 +18,7 @@ Source: webdataset 1.0.2, tariterators.py and writer.py; `lading.tar` for the ta
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -62,6 +62,9 @@ class WebdatasetFormat:
     name: str = "webdataset"
     extensions: tuple[str, ...] = (".tar", *_ENDINGS.values(), ".tgz")
     fixed_schema: bool = False
+    copy_options: tuple[Mapping[str, Any], Mapping[str, Any]] = field(
+        default=({"lower_case": False}, {"fields": "given"}), hash=False
+    )
 
     def recognise(self, path: str, head: bytes) -> bool:
         """By the first header; by the name too, so that a damaged file is called damaged, not unknown."""
@@ -98,7 +101,7 @@ class WebdatasetFormat:
             Unrepresentable: a column that is neither text nor bytes, or whose name a reader would see differently.
         """
         chosen = _parse(WriteOptions, options)
-        check_schema(schema)
+        check_schema(schema, any_case=chosen.fields == "given")
         return WebdatasetWriter(sink, chosen)
 
     def extension(self, options: Mapping[str, Any]) -> str:

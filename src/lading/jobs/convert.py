@@ -129,6 +129,11 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
         _refuse_inside(dataset, destination, stores)
         store, path = resolve(os.fspath(destination).rstrip("/"), stores)
         check_destination(store, path, overwrite=overwrite)
+        copying = dataset.format == get_format(format).name and dataset.view == "samples" and columns is None
+        if copying:
+            reading, writing = get_format(format).copy_options
+            dataset.format_options = {**reading, **dataset.format_options}
+            options = {**writing, **(options or {})}
         plan = make_plan(dataset, format, columns=columns, policy=schema_policy)
         rows = _Rows(dataset, plan, columns, parse_bytes(max_batch_bytes), limit, on_progress)
         digest = DatasetDigest() if verify else None
@@ -142,7 +147,13 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
                 overwrite=overwrite, options=options, roles=plan.roles, stores=stores,
             )  # fmt: skip
             with writer:
-                _copy(dataset, rows, writer, digest)
+                _copy(dataset, rows, writer, None if copying else digest)
+                if copying and digest is not None:
+                    # Read again as others read it: names that were kept as they are show in a digest.
+                    digest = dataset_digest(source, limit=limit, view=dataset.view, format=source_format,
+                                            options=source_options, stores=stores)  # fmt: skip
+                if digest is not None:
+                    writer.add_digest(digest)
             summary = writer.close()
             written = (summary.num_shards, summary.size_bytes)
             rows.counts.update(summary.counts)
@@ -164,8 +175,6 @@ def _copy(dataset: Dataset, rows: _Rows, writer: DatasetWriter, digest: DatasetD
             digest.update(batch_digests(done, dataset.view))
         writer.write_batch(done)
         dataset.release(writer.held_bytes())
-    if digest is not None:
-        writer.add_digest(digest)
 
 
 class _Rows:
