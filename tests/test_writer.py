@@ -96,9 +96,11 @@ def test_a_full_destination_is_refused_and_then_replaced(tmp_path: Path) -> None
 def test_a_failing_replacement_keeps_the_old(tmp_path: Path) -> None:
     with lading.writer(tmp_path / "out") as writer:
         writer.write_batch(table(3))
-    with pytest.raises(SchemaMismatch), lading.writer(tmp_path / "out", format="parquet", overwrite=True) as writer:
-        writer.write_batch(table(3, first=7))
+    writer = lading.writer(tmp_path / "out", format="parquet", overwrite=True)
+    writer.write_batch(table(3, first=7))
+    with pytest.raises(SchemaMismatch):
         writer.write_batch(table(3).append_column("more", pa.array([1, 2, 3])))
+    writer.abort()
     assert [s["__key__"] for s in rows(tmp_path / "out")] == ["k00000", "k00001", "k00002"]
 
 
