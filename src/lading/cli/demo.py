@@ -100,7 +100,7 @@ def _closing(steps: Sequence[DemoStep], folder: str | None, *, same: bool) -> It
 def _what_next(steps: Sequence[DemoStep], folder: str | None) -> Iterator[RenderableType]:
     from rich.text import Text
 
-    yield Text("\nTo go on:", "dim")
+    yield Text("\nWhat to try next:", "dim")
     if folder is None:
         commands = ["lading demo --to demo", "lading info demo/docs", "lading diff demo/docs demo/docs-tar"]
     else:

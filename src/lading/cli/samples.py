@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Sample", "Shown", "as_json", "as_text", "read_samples"]
 
+_KIND_STYLES = dict.fromkeys(("image", "audio", "video"), "not dim magenta")
 _BATCH_BYTES = 64 << 20
 _SHORT_ITEMS = 24
 _PREVIEW_BYTES = 16
@@ -185,7 +186,7 @@ def _table(rows: Iterable[tuple[str, str, RenderableType, str]]) -> RenderableTy
     table.add_column(ratio=1)
     table.add_column(justify="right", style="dim", no_wrap=True)
     for name, kind, told, size in rows:
-        table.add_row(Text(visible(name)), Text(visible(kind)), told, Text(size))
+        table.add_row(Text(visible(name)), Text(visible(kind), _KIND_STYLES.get(kind, "")), told, Text(size))
     return Padding(table, (0, 0, 0, 2))
 
 

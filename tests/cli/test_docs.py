@@ -1,0 +1,62 @@
+"""`docs/cli.md` and the help keep step."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.main import get_command
+
+from lading.cli.main import app
+
+_PAGE = (Path(__file__).parents[2] / "docs/cli.md").read_text()
+_COMMANDS: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined] # a group has commands
+
+
+def section(name: str) -> str:
+    """The page from a command's heading to the next one."""
+    found = re.search(rf"^## lading {name}\n(.*?)(?=^## |\Z)", _PAGE, re.MULTILINE | re.DOTALL)
+    assert found is not None, f"docs/cli.md has no section '## lading {name}'"
+    return found[1]
+
+
+def rows(name: str) -> list[str]:
+    """What the page must say of a command's options, a row of a table each."""
+    options = [p for p in _COMMANDS[name].params if p.param_type_name == "option" and p.name != "help"]
+    return [f"| {_spelled(option)} | {option.help} |" for option in options]
+
+
+def _spelled(option: Any) -> str:
+    value = f" {option.metavar}".replace("|", "\\|") if option.metavar else ""
+    default = f" (default {option.default})" if option.default else ""
+    return ", ".join([f"`{option.opts[0]}{value}`", *(f"`{name}`" for name in option.opts[1:])]) + default
+
+
+def test_commands_are_documented_in_the_order_of_the_help() -> None:
+    assert re.findall(r"^## lading (\w+)$", _PAGE, re.MULTILINE) == list(_COMMANDS)
+
+
+@pytest.mark.parametrize("name", _COMMANDS)
+def test_every_option_is_documented_with_the_words_of_its_help(name: str) -> None:
+    assert re.findall(r"^\| .*`--.*$", section(name), re.MULTILINE) == rows(name)
+
+
+@pytest.mark.parametrize("name", _COMMANDS)
+def test_every_command_is_explained_and_has_an_example_that_the_page_shows(name: str) -> None:
+    help_text = _COMMANDS[name].help
+    [example] = re.findall(r"^Example: (lading .*)$", help_text, re.MULTILINE)
+    assert example.split()[1] == name
+    assert example in section(name)
+
+
+@pytest.mark.parametrize("name", _COMMANDS)
+def test_the_first_line_of_help_fits_the_list_of_commands(name: str) -> None:
+    assert len(_COMMANDS[name].help.splitlines()[0]) <= 67
+
+
+@pytest.mark.parametrize("name", _COMMANDS)
+def test_every_parameter_has_a_help_text_that_is_a_sentence(name: str) -> None:
+    texts = [p.help for p in _COMMANDS[name].params if p.name != "help"]
+    assert [text for text in texts if not text or not re.fullmatch(r"[A-Z].*\.", text)] == []
