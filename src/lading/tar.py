@@ -246,8 +246,12 @@ def valid(headers: NDArray[np.uint8]) -> NDArray[np.bool_]:
 
 
 def mark_old_folders(headers: NDArray[np.uint8], kind: NDArray[np.uint8], size: NDArray[np.int64]) -> None:
-    """Set kind and size of members that are folders in the way of V7 tar: a type NUL and a final slash."""
-    for row in np.flatnonzero(kind == 0).tolist():
+    """Set kind and size of members that are folders in the way of V7 tar: a type NUL and a final slash.
+
+    A name cut to its field may end in a slash too, so members with extension records are what their type says.
+    """
+    alone = np.append(True, ~EXTENSIONS[kind[:-1]])
+    for row in np.flatnonzero((kind == 0) & alone).tolist():
         if _text(headers[row, _NAME].tobytes()).endswith(b"/"):
             kind[row], size[row] = _FOLDER, 0
 
@@ -474,7 +478,7 @@ def _finish(
     """The member whose own header is at `at`, as its header and these records tell of it."""
     block = window.get(at, BLOCK) or b""
     kind, size, offset = block[TYPE], _check_header(block, at), at + BLOCK
-    if kind == 0 and _text(block[_NAME]).endswith(b"/"):
+    if kind == 0 and start == at and _text(block[_NAME]).endswith(b"/"):
         kind, size = _FOLDER, 0
     elif b"size" in records and not _EMPTY[kind]:
         if not _DECIMAL.fullmatch(records[b"size"]):

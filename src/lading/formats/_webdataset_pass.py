@@ -16,7 +16,7 @@ from lading.formats._webdataset_scan import scan
 from lading.formats._webdataset_sparse import expand
 from lading.formats._webdataset_walk import Stream, TarFile, Walk, naming
 from lading.ref import make_refs, with_files
-from lading.tar import Cursor, Headers, Sparse, Window, padded
+from lading.tar import BLOCK, Cursor, Headers, Sparse, Window, padded
 from lading.views import from_ranges, join
 
 __all__ = ["Pass"]
@@ -147,24 +147,25 @@ class Pass:
                 for a, b in pairwise(bounds):
                     yield self.batch(rows.samples(a, b), columns, _values_in(window))
                 waiting = [rows.samples(bounds[-1], len(rows.keys))] if bounds[-1] < len(rows.keys) else []
-            stream.drain()
+            stream.drain(cursor.at)
             self._finish(cursor)
 
     def _fill(self, window: Window, cursor: Cursor, waiting: list[Rows], max_member_bytes: int) -> Cursor:
         """Add the members that lie in the window; the cursor then says what is needed for more."""
         while not cursor.done:
             found, cursor = scan(window, cursor)
+            largest = max(int(found.length.max(initial=0)), cursor.need - cursor.at - BLOCK)
+            if largest > max_member_bytes:
+                raise LimitExceeded(
+                    "a member of a compressed tar is too large to be held",
+                    offset=int(found.start[found.length.argmax()]) if len(found) else cursor.at,
+                    expected=f"at most {max_member_bytes} bytes",
+                    found=largest,
+                    advice="Unpack the tar, or raise max_member_bytes.",
+                )
             rows = self._take(found)
             if len(rows):
                 waiting.append(rows)
-            if cursor.need - cursor.at > max_member_bytes:
-                raise LimitExceeded(
-                    "a member of a compressed tar is too large to be held",
-                    offset=cursor.at,
-                    expected=f"at most {max_member_bytes} bytes",
-                    found=cursor.need - cursor.at,
-                    advice="Unpack the tar, or raise max_member_bytes.",
-                )
             if cursor.need:
                 break
         return cursor

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.errors import LimitExceeded, Unrepresentable, UsageError
+from lading.errors import CorruptShard, LimitExceeded, Unrepresentable, UsageError
 from lading.features import tag_by_extension
 from lading.formats._webdataset_lists import read_idx, sidecar_mismatch
 from lading.formats._webdataset_pass import Pass
@@ -291,15 +291,23 @@ class WebdatasetReader:
             at = int(entries[number])
             if not is_header(self._tar.read(at, min(BLOCK, max(size - at, 0)))):
                 raise sidecar_mismatch(self._tar.path, 8 * number, f"a sample at {at}", "no header there")
-        more = len(self._pass().part(int(entries[last]), None).keys)
+        more = len(self._part(entries, last, self._pass()).keys)
         if more:
             raise sidecar_mismatch(self._tar.path, 8 * last, f"{last} samples", f"{more} more")
+
+    def _part(self, entries: NDArray[np.int64], number: int, walk: Pass) -> Rows:
+        """Members between an entry and the next, or the end of the tar."""
+        start, stop = int(entries[number]), int(entries[number + 1]) if number + 1 < len(entries) else None
+        try:
+            return walk.part(start, stop)
+        except CorruptShard as error:
+            raise sidecar_mismatch(self._tar.path, 8 * number, f"members from {start} on", error.message) from error
 
     def _read_few(self, rows: NDArray[np.int64], columns: Sequence[str] | None, entries: NDArray[np.int64]) -> pa.Table:
         """Rows by the sidecar: only the headers of their samples are read."""
         wanted, back = np.unique(rows, return_inverse=True)
         walk = self._pass()
-        parts = [walk.part(int(entries[row]), int(entries[row + 1])) for row in wanted.tolist()]
+        parts = [self._part(entries, row, walk) for row in wanted.tolist()]
         for row, part in zip(wanted.tolist(), parts, strict=True):
             if len(part.keys) != 1 or int(part.start[0]) != entries[row]:
                 place = f"one sample from {entries[row]} to {entries[row + 1]}"

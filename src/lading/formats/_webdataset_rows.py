@@ -257,24 +257,28 @@ class Splitter:
         endings = _endings(names, dot)
         column = pa.Array.from_buffers(pa.binary(endings.shape[1]), len(rows), [None, pa.py_buffer(endings)])
         encoded = column.dictionary_encode()
-        known = [self._number(found, rows, encoded, raw) for raw in encoded.dictionary.to_pylist()]
-        numbers: NDArray[np.int32] = np.array(known, np.int32)[encoded.indices.to_numpy()]
+        indices, endings_met = encoded.indices.to_numpy(), encoded.dictionary.to_pylist()
+        first = np.zeros(len(endings_met), np.int64)
+        first[indices[::-1]] = rows[::-1]
+        for raw, row in zip(endings_met, first.tolist(), strict=True):
+            if raw not in self._by_ending:
+                self._by_ending[raw] = self._add_field(found, row, raw.rstrip(b"\0"))
+        numbers: NDArray[np.int32] = np.array([self._by_ending[raw] for raw in endings_met], np.int32)[indices]
         return numbers
 
-    def _number(self, found: Headers, rows: NDArray[np.int64], encoded: pa.DictionaryArray, raw: bytes) -> int:
-        number = self._by_ending.get(raw)
-        if number is not None:
-            return number
-        row = int(rows[encoded.indices.to_numpy().tolist().index(encoded.dictionary.to_pylist().index(raw))])
+    def _add_field(self, found: Headers, row: int, raw: bytes) -> int:
+        """Number of a field that a member is the first to have, in this spelling."""
         try:
-            name = raw.rstrip(b"\0").decode()
+            name = raw.decode()
         except UnicodeDecodeError:
             raise _not_utf8(found, row) from None
         name = name.lower() if self._lower_case else name
         if name == KEY:
-            raise DuplicateField("a field has the name of the key", offset=int(found.start[row]), column=KEY,
-                                 sample=found.name(row).decode(errors="replace")[: -len(KEY) - 1])  # fmt: skip
-        number = self._by_ending[raw] = self._numbers.setdefault(name, len(self.fields))
+            sample = found.name(row)[: -len(KEY) - 1].decode(errors="replace")
+            raise DuplicateField(
+                "a field has the name of the key", offset=int(found.start[row]), sample=sample, column=KEY
+            )
+        number = self._numbers.setdefault(name, len(self.fields))
         if number == len(self.fields):
             self.fields.append(name)
         if len(self.fields) > MAX_FIELDS:

@@ -159,7 +159,7 @@ class Walk:
             if len(found):
                 at, end = int(found.start[-1]), int(found.offset[-1] + found.length[-1])
                 yield found
-        stream.drain()
+        stream.drain(self.cursor.at)
 
 
 def _cut_stream(at: int, end: int, total: int) -> CorruptShard:
@@ -210,21 +210,17 @@ class Stream:
         if len(new):
             self._buffer[at : at + len(new)] = new
 
-    def drain(self) -> None:
-        """Read on to the end, so that the checksums of the compression are looked at.
+    def drain(self, end: int) -> None:
+        """Read on from the end of the archive to that of the file, so that the checksums of the compression are seen.
 
         Raises:
             CorruptShard: the compressed stream is damaged or cut.
-            LimitExceeded: there is much more behind the end of the archive than a tar's padding.
+            LimitExceeded: there is much more behind the archive than a tar's padding.
         """
-        stop = self._stop + _DRAIN_BYTES
         while not self._ended:
-            if self._stop > stop:
-                raise LimitExceeded(
-                    "the stream goes on behind the end of the archive",
-                    offset=stop,
-                    expected=f"{_DRAIN_BYTES} bytes at most",
-                )
+            if self._stop > end + _DRAIN_BYTES:
+                limit = f"at most {_DRAIN_BYTES} bytes"
+                raise LimitExceeded("the stream goes on behind the end of the archive", offset=end, expected=limit)
             self._base = self._stop
             self._take(next(self._pieces, None))
 

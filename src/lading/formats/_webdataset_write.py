@@ -138,7 +138,7 @@ class WebdatasetWriter:
         members = pa.array(names, pa.string())
         bad = np.flatnonzero(pc.match_substring_regex(members, _NO_NAME).to_numpy(zero_copy_only=False))
         if len(bad):
-            raise Unrepresentable("not a member's name", file=self._sink.path, found=repr(names[bad[0]]))
+            raise Unrepresentable("not a member's name", file=self._sink.path, found=repr(names[int(bad[0])]))
         return self._append(members, size, values), size
 
     def bytes_written(self) -> int:
