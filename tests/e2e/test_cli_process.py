@@ -128,8 +128,8 @@ def test_an_interrupted_conversion_leaves_the_destination_as_it_was(place: Path,
         assert run(place, "convert", "docs", "out", "--to", "parquet")[0] == 0
     before = sorted((p.name, p.stat().st_mtime_ns) for p in place.rglob("*") if "out" in p.parts)
     process = start(place, *words)
-    while not any(hidden(place)) and process.poll() is None:
-        time.sleep(0.002)
+    while process.poll() is None and not any(p.is_dir() and any(p.iterdir()) for p in hidden(place)):
+        time.sleep(0.002)  # until the first shard is being written
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
