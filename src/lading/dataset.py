@@ -19,14 +19,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.align import align_table
-from lading.errors import SidecarMismatch, SourceNotFound
+from lading.errors import SidecarMismatch, SourceNotFound, UsageError
 from lading.features import decode, feature_of
 from lading.fetch import Fetcher, OnError
 from lading.formats.protocol import Format, ShardSource
 from lading.formats.registry import find_format, get_format
 from lading.index_cache import IndexCache
 from lading.interleaved import LINEAGE_KEY, RESERVED, sample_starts
-from lading.layouts.open import detect_view, open_view, settle
+from lading.layouts.open import VIEWS, detect_view, open_view, settle
 from lading.layouts.options import AUTO, InterleavedOptions
 from lading.layouts.protocol import View
 from lading.manifest import Manifest
@@ -488,6 +488,8 @@ def open_dataset(
         SourceNotFound: nothing is there. UnknownFormat: no format recognises the first file.
         DataError: the first shard is broken.
     """
+    if view is not None and view not in VIEWS:
+        raise UsageError("no such view", expected=" or ".join(VIEWS), found=repr(view))
     stores = stores or Stores()
     folder, kept = _find_manifest(source, stores)
     manifest = kept[0] if kept else None

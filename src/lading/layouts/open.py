@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lading.errors import Unrepresentable, UsageError
+from lading.errors import Unrepresentable
 from lading.fetch import Fetcher
 from lading.formats.protocol import Format, ShardReader, ShardSource, ShardWriter
 from lading.formats.webdataset import WebdatasetReader, WebdatasetWriter
@@ -35,9 +35,7 @@ def open_view(
     format_options: Mapping[str, Any],
     interleaved: InterleavedOptions,
 ) -> View:
-    """Open one shard as a view. Raises UsageError for a view that does not exist."""
-    if view not in VIEWS:
-        raise UsageError("no such view", expected=" or ".join(VIEWS), found=repr(view))
+    """Open one shard as one of `VIEWS`."""
     reader = fmt.open_shard(source, format_options)
     if view == "samples":
         return SamplesView(reader)

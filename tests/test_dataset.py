@@ -1,0 +1,161 @@
+"""Datasets opened: what is read for what is asked, random access, and iteration."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import lading
+from golden_cases import Golden
+from lading.dataset import open_dataset
+from lading.errors import SidecarMismatch, UsageError
+from lading.ref import is_ref
+from lading.store.local import LocalStore
+from lading.store.memory import MemoryStore
+from lading.store.open import Stores
+from lading.testing import CountingStore
+
+COUNT = 20_000
+
+
+@pytest.fixture(scope="module")
+def many() -> MemoryStore:
+    """20,000 samples in several tars, written by lading, in memory."""
+    store = MemoryStore()
+    rng = np.random.default_rng(3)
+    with lading.writer("box://many", shard_size="4mb", stores=Stores({"box://": store})) as writer:
+        for at in range(0, COUNT, 2000):
+            values = [rng.bytes(int(n)) for n in rng.integers(200, 1500, 2000)]
+            keys = [f"{i:06d}" for i in range(at, at + 2000)]
+            writer.write_batch(pa.table({"__key__": keys, "jpg": pa.array(values, pa.large_binary())}))
+    return store
+
+
+def test_take_asks_for_the_ranges_of_its_samples_only(many: MemoryStore) -> None:
+    counting = CountingStore(many)
+    wanted = np.random.default_rng(4).permutation(COUNT)[:1000]
+    with open_dataset("box://many", stores=Stores({"box://": counting})) as dataset:
+        assert len(dataset) == COUNT
+        assert len(dataset.shards) > 3
+        counting.reset()
+        table = dataset.take(wanted)
+        payload = sum(map(len, table.column("jpg").to_pylist()))
+        assert table.column("__key__").to_pylist() == [f"{i:06d}" for i in wanted]
+        tars = {path: ranges for path, ranges in counting.ranges.items() if path.endswith(".tar")}
+        heads = sum(length for ranges in tars.values() for offset, length in ranges if offset == 0)
+        asked = sum(length for ranges in tars.values() for _, length in ranges) - heads
+        # Neighbours within 64 KiB are one request; tar headers between them are all that comes besides.
+        assert payload <= asked < sum(many.head(p).size_bytes for p in tars)
+        assert sum(map(len, tars.values())) <= 1000 + 2 * len(tars)
+
+
+def test_take_far_apart_reads_nothing_between(many: MemoryStore) -> None:
+    counting = CountingStore(many)
+    with open_dataset("box://many", stores=Stores({"box://": counting})) as dataset:
+        assert len(dataset) == COUNT
+        first = dataset.take([0, 199])
+        counting.reset()
+        again = dataset.take([0, 199, 0])
+        assert again.column("jpg").to_pylist()[:2] == first.column("jpg").to_pylist()
+        read = sum(length for ranges in counting.ranges.values() for _, length in ranges)
+        assert read == sum(map(len, first.column("jpg").to_pylist()))
+
+
+def test_opening_and_the_head_read_little(many: MemoryStore) -> None:
+    counting = CountingStore(many)
+    with open_dataset("box://many", stores=Stores({"box://": counting})) as dataset:
+        assert [s["__key__"] for s in dataset.head(3)] == ["000000", "000001", "000002"]
+    total = sum(i.size_bytes for i in many.walk("box://many"))
+    assert counting.bytes_read < total / 10
+
+
+def test_lazy_batches_read_no_payload(tmp_path: Path) -> None:
+    with lading.writer(tmp_path / "out") as writer:
+        for i in range(30):
+            writer.write({"__key__": f"{i:03d}", "bin": bytes([i]) * 4_000_000})
+    counting = CountingStore(LocalStore())
+    with open_dataset(tmp_path / "out", stores=Stores({"": counting})) as dataset:
+        batches = list(dataset.batches(lazy=True))
+        assert sum(b.num_rows for b in batches) == 30
+        assert is_ref(batches[0].schema.field("bin").type)
+    assert counting.bytes_read < 30 * 4_000_000 / 10
+
+
+def test_indexes_of_others_are_kept_in_the_cache(
+    tmp_path: Path, golden: Golden, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LADING_CACHE", str(tmp_path / "cache"))
+    folder = golden("wds") / "shards"
+    before = sorted(p.name for p in folder.iterdir())
+    summary = lading.index(folder)
+    assert (summary.shards, summary.kept, summary.samples) == (4, 4, 20)
+    assert len(list((tmp_path / "cache").iterdir())) == 4
+    want = list(lading.open(folder))[13]
+    with lading.open(folder) as dataset:
+        assert dataset[13]["__key__"] == want["__key__"]
+        assert dataset.by_key(want["__key__"])["json"] == want["json"]
+        with pytest.raises(KeyError):
+            dataset.by_key("nobody")
+        with pytest.raises(IndexError):
+            dataset[20]
+    assert sorted(p.name for p in folder.iterdir()) == before
+
+
+def test_a_cache_that_cannot_be_written_is_said_once(
+    tmp_path: Path, golden: Golden, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("not a folder")
+    monkeypatch.setenv("LADING_CACHE", str(blocked / "cache"))
+    with pytest.warns(UserWarning, match="indexes are not kept") as said:
+        summary = lading.index(golden("wds") / "shards")
+    assert len(said) == 1
+    assert (summary.kept, summary.samples) == (0, 20)
+
+
+def test_a_shard_of_another_size_than_the_manifest_says(tmp_path: Path) -> None:
+    with lading.writer(tmp_path / "out") as writer:
+        writer.write({"__key__": "a", "txt": "x"})
+    with (tmp_path / "out" / "shard-000000.tar").open("ab") as file:
+        file.write(bytes(512))
+    with lading.open(tmp_path / "out") as dataset, pytest.raises(SidecarMismatch, match=r"shard-000000\.tar"):
+        list(dataset)
+
+
+def test_fields_that_come_late_join_and_stay(tmp_path: Path) -> None:
+    with lading.writer(tmp_path / "out") as writer:
+        for i in range(30):
+            writer.write({"__key__": f"{i:02d}", "txt": "t", **({"cls": b"1"} if i == 12 else {})})
+    with lading.open(tmp_path / "out") as dataset:
+        names = [b.schema.names for b in dataset.batches(max_rows=10)]
+        assert names == [["__key__", "txt"], ["__key__", "txt", "cls"], ["__key__", "txt", "cls"]] or all(
+            n == ["__key__", "txt", "cls"] for n in names[1:]
+        )
+        assert sum("cls" in s for s in dataset) == 1
+    with pytest.raises(UsageError):
+        lading.open(tmp_path / "out", view="sideways")
+
+
+def test_views_and_copies_hold_the_same(many: MemoryStore) -> None:
+    stores = Stores({"box://": many})
+    with open_dataset("box://many", stores=stores) as dataset:
+        copies = [v for b in dataset.batches(max_rows=500) for v in b.column("jpg").to_pylist()]
+        views = [v for b in dataset.batches(max_rows=700, views=True) for v in b.column("jpg").to_pylist()]
+    assert copies == views
+    assert len(copies) == COUNT
+
+
+def test_a_process_may_fork_after_opening(tmp_path: Path) -> None:
+    with lading.writer(tmp_path / "out") as writer:
+        for i in range(20):
+            writer.write({"__key__": f"{i:02d}", "txt": str(i)})
+    dataset = lading.open(tmp_path / "out")
+    want = dataset[7]
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if dataset[7] == want and len(list(dataset)) == 20 else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

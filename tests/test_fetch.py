@@ -1,0 +1,117 @@
+"""References to bytes: from several stores in one batch, with errors tied to rows."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from lading.errors import BadReference, CorruptShard
+from lading.fetch import Fetcher, OnError, materialise
+from lading.ref import FileEntry, make_refs, with_files
+from lading.store.local import LocalStore
+from lading.store.memory import MemoryStore
+from lading.store.open import Stores
+from lading.testing import CountingStore
+
+BODY = bytes(range(256)) * 40
+
+
+def batch(rows: list[tuple[int, int, int] | None], files: list[FileEntry]) -> pa.RecordBatch:
+    """A batch of references `(file, offset, length)`, with the columns that policies look at."""
+    there = [row or (0, 0, 0) for row in rows]
+    file, offset, length = (np.array(part, np.int64) for part in zip(*there, strict=True))
+    refs = make_refs(offset, length, file=file.astype(np.int32), valid=np.array([r is not None for r in rows]))
+    ids = [f"s{i // 2}" for i in range(len(rows))]
+    columns = {"sample_id": pa.array(ids), "image": refs, "materialize_error": pa.nulls(len(rows), pa.string())}
+    return pa.record_batch(list(columns.values()), schema=with_files(pa.schema(
+        [pa.field(n, c.type) for n, c in columns.items()]), files))  # fmt: skip
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> tuple[list[FileEntry], Stores]:
+    (tmp_path / "a.bin").write_bytes(BODY)
+    (tmp_path / "c.gz").write_bytes(gzip.compress(BODY))
+    stores = Stores({"box://": MemoryStore({"box://b": BODY[::-1]})})
+    files = [FileEntry(str(tmp_path / "a.bin")), FileEntry("box://b"), FileEntry(str(tmp_path / "c.gz"), "gzip")]
+    return files, stores
+
+
+def test_one_batch_over_several_stores(places: tuple[list[FileEntry], Stores]) -> None:
+    files, stores = places
+    rows = [(0, 5, 300), (1, 0, 3), None, (2, 100, 50), (0, 5, 300), (1, 10, 0), (2, 0, 10), (0, 0, -1)]
+    got = materialise(batch(rows, files), stores=stores).column("image")
+    flipped = BODY[::-1]
+    assert got.type == pa.large_binary()
+    assert got.to_pylist() == [BODY[5:305], flipped[:3], None, BODY[100:150], BODY[5:305], b"", BODY[:10], BODY]
+
+
+def test_identical_ranges_are_read_once_and_neighbours_together() -> None:
+    counting = CountingStore(MemoryStore({"box://b": BODY}))
+    rows = [(0, 0, 10), (0, 0, 10), (0, 10, 10), (0, 25, 5)]
+    got = materialise(batch(rows, [FileEntry("box://b")]), stores=Stores({"box://": counting}))
+    assert got.column("image").to_pylist() == [BODY[:10], BODY[:10], BODY[10:20], BODY[25:30]]
+    assert counting.ranges["box://b"] == [(0, 30)]
+
+
+@pytest.mark.parametrize("mmap", [True, False])
+def test_a_range_outside_its_file_is_an_error_of_its_row(mmap: bool, places: tuple[list[FileEntry], Stores]) -> None:
+    files, stores = places
+    for bad in ((0, len(BODY), 1), (0, -1, 5), (0, 3, 1 << 60), (2, len(BODY), 1), (9, 0, 1)):
+        with Fetcher(stores, mmap=mmap) as fetcher, pytest.raises(BadReference) as caught:
+            fetcher.materialise(batch([(0, 0, 1), bad], files))
+        assert caught.value.column == "image"
+
+
+@pytest.mark.parametrize("policy, left", [("warn", 4), ("drop_row", 3), ("drop_sample", 2)])
+def test_policies(policy: OnError, left: int, places: tuple[list[FileEntry], Stores]) -> None:
+    files, stores = places
+    rows = [(0, 0, 3), (1, 99_999_999, 1), (2, 0, 3), (0, 3, 3)]
+    with Fetcher(stores) as fetcher:
+        if policy == "warn":
+            with pytest.warns(UserWarning, match="1 rows have no bytes"):
+                got = fetcher.materialise(batch(rows, files), on_error=policy)
+            assert got.column("image").to_pylist()[1] is None
+            assert "past the end" in got.column("materialize_error")[1].as_py()
+        else:
+            got = fetcher.materialise(batch(rows, files), on_error=policy)
+            assert None not in got.column("image").to_pylist()
+        assert got.num_rows == left
+
+
+def test_errors_that_came_with_the_rows_count_too(places: tuple[list[FileEntry], Stores]) -> None:
+    files, stores = places
+    given = batch([(0, 0, 3), (0, 3, 3)], files)
+    given = given.set_column(2, "materialize_error", pa.array([None, "lost upstream"]))
+    with Fetcher(stores) as fetcher:
+        with pytest.raises(BadReference, match="lost upstream"):
+            fetcher.materialise(given)
+        assert fetcher.materialise(given, on_error="drop_row").num_rows == 1
+
+
+def test_a_file_cut_while_it_is_mapped(tmp_path: Path) -> None:
+    path = tmp_path / "a.bin"
+    path.write_bytes(BODY)
+    given = batch([(0, 0, 5000)], [FileEntry(str(path))])
+    with Fetcher() as fetcher:
+        fetcher.materialise(given)
+        path.write_bytes(BODY[:100])
+        with pytest.raises(CorruptShard, match="changed"):
+            fetcher.materialise(given)
+    with Fetcher(mmap=False) as fetcher, pytest.raises(BadReference):
+        fetcher.materialise(given)
+
+
+def test_released_pages_are_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "a.bin"
+    path.write_bytes(BODY * 100)
+    rows = [(0, i * 5000, 5000) for i in range(200)]
+    with Fetcher(Stores({"": LocalStore()})) as fetcher:
+        views = fetcher.materialise(batch(rows, [FileEntry(str(path))]), views=True)
+        assert pa.types.is_binary_view(views.column("image").type)
+        before = views.column("image").to_pylist()
+        fetcher.release()
+        assert views.column("image").to_pylist() == before

@@ -1,0 +1,87 @@
+"""What users name as a source."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lading.errors import SourceNotFound, UnknownFormat, UsageError
+from lading.source import expand_braces, list_source
+from lading.store.memory import MemoryStore
+from lading.store.open import Stores
+
+
+@pytest.mark.parametrize(
+    "pattern, names",
+    [
+        ("a.tar", ["a.tar"]),
+        ("a-{00..02}.tar", ["a-00.tar", "a-01.tar", "a-02.tar"]),
+        ("a-{9..11}.tar", ["a-9.tar", "a-10.tar", "a-11.tar"]),
+        ("{train,val}-{0..1}.tar", ["train-0.tar", "train-1.tar", "val-0.tar", "val-1.tar"]),
+        ("a{b}c.tar", ["a{b}c.tar"]),
+        ("{}", ["{}"]),
+    ],
+)
+def test_braces(pattern: str, names: list[str]) -> None:
+    assert list(expand_braces(pattern)) == names
+
+
+def test_braces_are_bounded() -> None:
+    with pytest.raises(UsageError, match="too many"):
+        next(expand_braces("{0..99999}{0..99999}"))
+
+
+def paths(source: object, stores: Stores | None = None) -> list[str]:
+    return list_source(source, stores or Stores()).table.column("path").to_pylist()  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in ("b.tar", "a.tar", "sub/c.tar", ".hidden.tar", "_lading/x.tar", "notes.txt"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(bytes(1024))
+    return tmp_path
+
+
+def test_folders_globs_and_lists(folder: Path) -> None:
+    f = str(folder)
+    assert paths(folder) == [f"{f}/a.tar", f"{f}/b.tar", f"{f}/sub/c.tar"]
+    assert paths(f"{f}/*.tar") == [f"{f}/a.tar", f"{f}/b.tar"]
+    assert paths(f"{f}/**/*.tar") == [f"{f}/_lading/x.tar", f"{f}/a.tar", f"{f}/b.tar", f"{f}/sub/c.tar"]
+    assert paths(f"{f}/b.tar::{f}/a.tar") == [f"{f}/b.tar", f"{f}/a.tar"]
+    assert paths([folder / "b.tar", f"{f}/{{a,b}}.tar"]) == [f"{f}/b.tar", f"{f}/a.tar", f"{f}/b.tar"]
+
+
+def test_other_stores_are_listed_alike() -> None:
+    store = MemoryStore({f"box://d/{n}": bytes(1024) for n in ("b.tar", "a.tar", "sub/c.tar")})
+    stores = Stores({"box://": store})
+    assert paths("box://d/*.tar", stores) == ["box://d/a.tar", "box://d/b.tar"]
+    assert paths("box://d", stores) == ["box://d/a.tar", "box://d/b.tar", "box://d/sub/c.tar"]
+    assert paths("box://d/{a,b}.tar", stores) == ["box://d/a.tar", "box://d/b.tar"]
+
+
+def test_variables(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WDS_DATA", str(folder))
+    monkeypatch.setenv("HOME_DATA", str(folder))
+    assert paths("${WDS_DATA}/a.tar") == [f"{folder}/a.tar"]
+    with pytest.raises(SourceNotFound):
+        paths("${HOME_DATA}/a.tar")
+    with pytest.raises(UsageError, match="WDS_NOPE"):
+        paths("${WDS_NOPE}/a.tar")
+
+
+@pytest.mark.parametrize("source", ["pipe:cat a.tar", "a.tar::pipe:touch /tmp/x"])
+def test_commands_are_refused(source: str, tmp_path: Path) -> None:
+    with pytest.raises((UsageError, SourceNotFound)):
+        paths(source)
+
+
+def test_what_is_not_there(folder: Path) -> None:
+    for source in (folder / "x.tar", f"{folder}/*.parquet", folder / "sub" / "..nothing", []):
+        with pytest.raises(SourceNotFound):
+            paths(source)
+    (folder / "p.parquet").write_bytes(b"PAR1")
+    with pytest.raises(UnknownFormat, match="several formats"):
+        paths(folder)
