@@ -167,7 +167,7 @@ class WebdatasetWriter:
                 keys = pc.replace_substring(keys, character, escaped)
         for row in np.flatnonzero(pc.match_substring_regex(keys, _ODD_KEY).to_numpy(zero_copy_only=False)).tolist():
             key = keys[row].as_py()
-            for name in (names[i] for i in np.flatnonzero(there[row])):
+            for name in (names[i] for i in np.flatnonzero(there[row]).tolist()):
                 if "\0" in key or split_name(f"{key}.{name}".encode()) != (key.encode(), name.encode()):
                     raise self._misfit("a reader would not see this key", row, key, column=name, advice=_ADVICE)
         same = np.flatnonzero(pc.equal(keys[1:], keys[:-1]).to_numpy(zero_copy_only=False)) + 1
