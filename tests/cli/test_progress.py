@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import io
+import os
+import signal
 from collections.abc import Callable
+from contextlib import suppress
 from importlib import resources
 
 import pytest
@@ -51,6 +54,17 @@ def test_a_log_gets_nothing_of_a_short_job() -> None:
     with watching(Console(file=screen), "converting") as tell:
         tell(Progress(1, 4, 10, 2048))
     assert screen.getvalue() == ""
+
+
+def test_an_interrupt_that_somebody_dropped_is_heeded_at_the_next_batch() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with watching(Console(file=io.StringIO()), "converting") as tell:
+        tell(Progress(0, 1, 1, 1))
+        with suppress(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            tell(Progress(0, 1, 2, 2))
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 @pytest.mark.parametrize("job", [dataset_digest, verify, lambda source, **more: diff(source, source, **more)])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -12,6 +14,7 @@ from lading.units import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from types import FrameType
 
     from rich.console import Console
 
@@ -67,12 +70,52 @@ def _write_line(line: str) -> None:
 
 @contextmanager
 def watching(console: Console, label: str) -> Iterator[Callable[[Progress], None]]:
-    """What a job may call after every batch, for as long as it runs.
+    """What a job may call after every batch, for as long as it runs; an interrupt ends it there at the latest.
 
     Args:
         console: standard error.
         label: what is being done, a word.
     """
+    with _heeding_interrupts() as heed, _telling(console, label) as tell:
+
+        def both(done: Progress) -> None:
+            heed()
+            tell(done)
+
+        yield both
+
+
+@contextmanager
+def _heeding_interrupts() -> Iterator[Callable[[], None]]:
+    """What raises KeyboardInterrupt if one was raised before and did not get through.
+
+    pyarrow drops whatever is raised while it imports what it needs, when it first meets a Python value: a Ctrl-C in
+    that moment would be lost.
+    """
+    seen = False
+
+    def note(number: int, frame: FrameType | None) -> None:
+        nonlocal seen
+        seen = True
+        signal.default_int_handler(number, frame)
+
+    def heed() -> None:
+        if seen:
+            raise KeyboardInterrupt
+
+    in_charge = threading.current_thread() is threading.main_thread()
+    if not in_charge or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield heed  # signals belong to somebody else, or are ignored (nohup)
+        return
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield heed
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@contextmanager
+def _telling(console: Console, label: str) -> Iterator[Callable[[Progress], None]]:
     if not console.file.isatty():  # and not `is_terminal`: colours may be forced in a log
         yield LineProgress(label, _write_line)
         return
