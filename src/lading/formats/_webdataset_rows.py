@@ -10,6 +10,8 @@ Source: webdataset 1.0.2, tariterators.py (`base_plus_ext`, `tar_file_iterator`,
 
 from __future__ import annotations
 
+import graphlib
+import heapq
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -50,6 +52,7 @@ KEY = "__key__"
 MAX_FIELDS = 10_000
 """Most different fields of a shard."""
 
+_MAX_ORDERED = 1000
 _MAX_CELLS = 1 << 22
 _NAME = re.compile(rb"((?:.*/|)[^.]+)[.]([^/]*)$")
 _META = re.compile(rb"__[^/]*__($|/)")
@@ -403,6 +406,31 @@ def bounds_of(
     return bounds
 
 
+def _in_order(rows: Rows, there: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Numbers of fields in an order that every sample's members keep; in that of appearance if there is none."""
+    before, after = rows.field[:-1][~rows.new[1:]], rows.field[1:][~rows.new[1:]]
+    if bool((before < after).all()) or len(there) > _MAX_ORDERED:
+        return there
+    local = np.zeros(int(there.max()) + 1, np.int64)
+    local[there] = np.arange(len(there))
+    pairs = np.flatnonzero(np.bincount(local[before] * len(there) + local[after]))
+    follows = graphlib.TopologicalSorter[int](dict.fromkeys(range(len(there)), ()))
+    for first, second in zip(*np.divmod(pairs, len(there)), strict=True):
+        follows.add(int(second), int(first))
+    try:
+        follows.prepare()
+    except graphlib.CycleError:
+        return there
+    waiting: list[int] = []
+    order: list[int] = []
+    while follows.is_active():
+        for ready in follows.get_ready():
+            heapq.heappush(waiting, ready)
+        order.append(heapq.heappop(waiting))
+        follows.done(order[-1])
+    return there[order]
+
+
 def to_batch(
     rows: Rows,
     fields: Sequence[str],
@@ -425,7 +453,7 @@ def to_batch(
     Raises:
         DuplicateField: a sample has a field twice, under `error`.
     """
-    there = np.flatnonzero(np.bincount(rows.field, minlength=len(fields)))
+    there = _in_order(rows, np.flatnonzero(np.bincount(rows.field, minlength=len(fields))))
     local = np.zeros(len(fields), np.int64)
     local[there] = np.arange(len(there))
     cell = (np.cumsum(rows.new) - 1) * len(there) + local[rows.field]

@@ -398,7 +398,7 @@ class _Images:
         self, view: MintView, document: dict[str, Any], sample_id: str, json_row: int, found: dict[str, int]
     ) -> None:
         self._members = view._members()  # noqa: SLF001 - one module
-        self._options = view._options  # noqa: SLF001
+        self._options = view._options  # noqa: SLF001 - one module
         self._document, self._found = document, found
         self._sample_id = sample_id
         self._stem = self._members.names[json_row].as_py().rpartition(".")[0]
