@@ -26,6 +26,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from golden_cases import load_spec
 
 _CHILD = Path(__file__).with_name("hostile_child.py")
@@ -49,7 +51,11 @@ def judge_cases(cases: Sequence[Path], reader: Path, scratch: Path) -> dict[str,
 def _start(reader: Path) -> subprocess.Popen[str]:
     command = [sys.executable, "-W", "ignore", str(_CHILD), str(reader)]
     pipe = subprocess.PIPE
-    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+    child = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+    assert child.stdout is not None
+    if not child.stdout.readline():  # it says when it is ready: its start is not the first case's time
+        pytest.fail(f"{reader} cannot be run: {child.communicate()[1][-2000:]}")
+    return child
 
 
 def _judge(folder: Path, scratch: Path, child: subprocess.Popen[str]) -> list[str]:

@@ -1,7 +1,7 @@
 """Read hostile cases one after another, in a process that `hostile.py` watches: `python hostile_child.py READER.py`.
 
-Takes a case folder a line on standard input and answers each with a line of JSON. Only lading's own errors are caught;
-anything else ends the process, and is judged by its traceback.
+Says when it is ready, then takes a case folder a line on standard input and answers each with a line of JSON. Only
+lading's own errors are caught; anything else ends the process, and is judged by its traceback.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ _MEMORY_BYTES = 4 << 30  # a bomb must not take the machine down
 def main() -> None:
     read_case = runpy.run_path(sys.argv[1])["read_case"]
     resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY_BYTES, _MEMORY_BYTES))
+    _say({"ready": True})
     for line in sys.stdin:
         folder = Path(line.rstrip("\n"))
         spec = load_spec(folder)
@@ -33,8 +34,12 @@ def main() -> None:
                 count += 1
         except LadingError as error:
             text = f"{type(error).__name__}: {error}"
-        sys.stdout.write(json.dumps({"samples": count, "error": text, "peak_mb": _peak_mb()}) + "\n")
-        sys.stdout.flush()
+        _say({"samples": count, "error": text, "peak_mb": _peak_mb()})
+
+
+def _say(answer: dict[str, object]) -> None:
+    sys.stdout.write(json.dumps(answer) + "\n")
+    sys.stdout.flush()
 
 
 def _forget_peak() -> None:
