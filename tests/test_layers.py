@@ -15,13 +15,13 @@ import lading
 _ROOT = Path(lading.__file__).parent
 
 LAYERS = (
-    "errors units jsontext ref views ranges hashing features rows interleaved align canonical digest manifest",
+    "errors units jsontext ref views ranges hashing features rows interleaved align canonical digests manifest",
     "image codecs tar tar_write",
     "store",
     "formats",
     "commit fetch index_cache manifest_files source",
     "layouts",
-    "dataset writer",
+    "dataset dataset_writer",
     "jobs testing",
     "cli",
     "__init__",

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lading.digest import DatasetDigest, sample_digests
+from lading.digests import DatasetDigest, sample_digests
 from lading.errors import BadReference, DataError, LimitExceeded, SchemaMismatch, SidecarMismatch, UsageError
 from lading.features import Image, feature_of, with_feature
 from lading.manifest import (

@@ -1,17 +1,23 @@
 """Sharded multimodal training data: open anything, convert anything to anything, prove that nothing was lost."""
 
-from lading.dataset import Dataset
-from lading.dataset import open_dataset as open  # noqa: A004 - what users type: lading.open(…)
-from lading.errors import LadingError
-from lading.fetch import materialise
-from lading.jobs.convert import convert
-from lading.jobs.digest import dataset_digest as digest
-from lading.jobs.digest import diff
-from lading.jobs.index import index
-from lading.jobs.info import info
-from lading.jobs.verify import verify
-from lading.layouts.options import InterleavedOptions
-from lading.writer import DatasetWriter as writer  # noqa: N813 - what users type: with lading.writer(…)
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lading.dataset import Dataset
+    from lading.dataset import open_dataset as open  # noqa: A004 - what users type: lading.open(…)
+    from lading.dataset_writer import DatasetWriter as writer  # noqa: N813 - what users type: with lading.writer(…)
+    from lading.errors import LadingError
+    from lading.fetch import materialise
+    from lading.jobs.convert import convert
+    from lading.jobs.digest import dataset_digest as digest
+    from lading.jobs.digest import diff
+    from lading.jobs.index import index
+    from lading.jobs.info import info
+    from lading.jobs.verify import verify
+    from lading.layouts.options import InterleavedOptions
 
 __all__ = [
     "Dataset",
@@ -27,3 +33,30 @@ __all__ = [
     "verify",
     "writer",
 ]
+
+_HOMES = {
+    "Dataset": ("lading.dataset", "Dataset"),
+    "InterleavedOptions": ("lading.layouts.options", "InterleavedOptions"),
+    "LadingError": ("lading.errors", "LadingError"),
+    "convert": ("lading.jobs.convert", "convert"),
+    "diff": ("lading.jobs.digest", "diff"),
+    "digest": ("lading.jobs.digest", "dataset_digest"),
+    "index": ("lading.jobs.index", "index"),
+    "info": ("lading.jobs.info", "info"),
+    "materialise": ("lading.fetch", "materialise"),
+    "open": ("lading.dataset", "open_dataset"),
+    "verify": ("lading.jobs.verify", "verify"),
+    "writer": ("lading.dataset_writer", "DatasetWriter"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load what is asked for: `lading --help` need not wait for pyarrow."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'lading' has no attribute {name!r}")
+    module, attribute = _HOMES[name]
+    return getattr(import_module(module), attribute)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -13,9 +13,9 @@ from typing import Self
 
 from lading.errors import DestinationExists, UsageError
 from lading.manifest import MANIFEST_NAME
-from lading.store.staging import StagedFolder, stage_folder, sweep_stale
 from lading.store.open import is_local
 from lading.store.protocol import Store
+from lading.store.staging import StagedFolder, stage_folder, sweep_stale
 
 __all__ = ["Staging", "check_destination"]
 
@@ -32,8 +32,10 @@ def check_destination(store: Store, destination: str, *, overwrite: bool) -> Non
         return
     found = next(iter(store.walk(destination)), None)
     if found is not None:
-        raise DestinationExists("the destination is not empty", file=destination, found=os.path.basename(found.path),
-                                advice="Choose another folder, or replace this one with --overwrite.")  # fmt: skip
+        raise DestinationExists(
+            "the destination is not empty", file=destination, found=found.path[len(destination) :].lstrip("/"),
+            advice="Choose another folder, or replace this one with --overwrite.",
+        )  # fmt: skip
 
 
 class Staging:

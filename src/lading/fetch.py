@@ -13,12 +13,14 @@ from dataclasses import dataclass, field
 from typing import Literal, Self, TypeAlias
 
 import numpy as np
+import orjson
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.codecs import decode_range
 from lading.errors import BadReference, CorruptShard, LadingError, NotFound, UsageError
 from lading.image import extract_frame
+from lading.interleaved import LINEAGE_KEY
 from lading.ranges import plan_ranges
 from lading.ref import CODECS, FileEntry, Refs, files_of, is_ref, unpack
 from lading.store.open import Stores, resolve
@@ -256,7 +258,7 @@ def _apply_policy(
         return batch, None
     if on_error == "error":
         row = min([*errors, *earlier])
-        raise errors.get(row) or BadReference(earlier[row], row=row)
+        raise errors.get(row) or BadReference(earlier[row], file=_lineage(batch), row=row)
     batch = _write_errors(batch, errors)
     bad = np.zeros(batch.num_rows, np.bool_)
     bad[[*errors, *earlier]] = True
@@ -270,6 +272,12 @@ def _apply_policy(
     elif on_error not in ("drop_row", "drop_sample"):
         raise UsageError("no such policy", expected="error, warn, drop_row, drop_sample", found=repr(on_error))
     return batch.filter(pa.array(~bad)), ~bad
+
+
+def _lineage(batch: pa.RecordBatch) -> str | None:
+    """The files that a batch came from, if it says so."""
+    told = (batch.schema.metadata or {}).get(LINEAGE_KEY)
+    return ", ".join(orjson.loads(told)) if told else None
 
 
 def _earlier_errors(batch: pa.RecordBatch) -> dict[int, str]:

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from lading import jsontext
 from lading.align import union_schema
-from lading.digest import DatasetDigest
+from lading.digests import DatasetDigest
 from lading.errors import BadReference, DataError, LimitExceeded, SchemaMismatch, SidecarMismatch, UsageError
 from lading.features import FEATURE_KEY, fingerprint
 

@@ -16,7 +16,7 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lading.digest import DatasetDigest, sample_digests
+from lading.digests import DatasetDigest, sample_digests
 from lading.features import Json, with_feature
 
 _EPOCH = dt.date(1970, 1, 1)

@@ -7,7 +7,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lading.digest import DatasetDigest, sample_digests
+from lading.digests import DatasetDigest, sample_digests
 from lading.manifest import Manifest, from_json, lookup, merge, sample_ends, shards_table, to_json, validate
 
 _TYPES = [pa.null(), pa.string(), pa.large_string(), pa.dictionary(pa.int8(), pa.string())]

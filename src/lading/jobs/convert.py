@@ -14,7 +14,8 @@ import pyarrow as pa
 from lading.align import SchemaPolicy, align_table
 from lading.commit import check_destination
 from lading.dataset import Dataset, open_dataset
-from lading.digest import DatasetDigest
+from lading.dataset_writer import DatasetWriter
+from lading.digests import DatasetDigest
 from lading.errors import DataError, UsageError
 from lading.formats.registry import get_format
 from lading.jobs.digest import batch_digests, dataset_digest, sample_firsts
@@ -24,7 +25,6 @@ from lading.layouts.options import InterleavedOptions
 from lading.store.open import Stores, is_local, resolve
 from lading.units import parse_bytes
 from lading.views import row_bytes
-from lading.writer import DatasetWriter
 
 __all__ = ["ConvertSummary", "Progress", "convert"]
 
@@ -154,12 +154,11 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
                                             options=source_options, stores=stores)  # fmt: skip
                 if digest is not None:
                     writer.add_digest(digest)
+                    _compare(digest, writer.finish(), stores)
             summary = writer.close()
             written = (summary.num_shards, summary.size_bytes)
             rows.counts.update(summary.counts)
         verified = digest is not None and not dry_run
-        if digest is not None and verified:
-            _compare(digest, destination, stores)
         return ConvertSummary(
             dataset.format, get_format(format).name, dataset.view, rows.shards_done, *(written[:1]), rows.samples,
             rows.rows, written[1], rows.payload_bytes, time.perf_counter() - began,
@@ -243,11 +242,12 @@ def _refuse_inside(dataset: Dataset, destination: str | os.PathLike[str], stores
             raise UsageError("the destination holds files of the source", file=path, found=f"source files in {folder}")
 
 
-def _compare(digest: DatasetDigest, destination: str | os.PathLike[str], stores: Stores) -> None:
-    found = dataset_digest(destination, stores=stores)
+def _compare(digest: DatasetDigest, folder: str, stores: Stores) -> None:
+    """Read back what was written, before anybody sees it."""
+    found = dataset_digest(folder, stores=stores)
     if found.ordered != digest.ordered or found.count != digest.count:
         raise DataError(
-            "the destination does not hold what the source does", file=os.fspath(destination),
+            "the destination does not hold what the source does", file=folder,
             expected=f"{digest.count} samples, digest {digest.ordered}",
             found=f"{found.count} samples, digest {found.ordered}",
             advice="Compare the two with 'lading diff' and report this as a bug.",

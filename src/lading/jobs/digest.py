@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.dataset import Dataset, open_dataset
-from lading.digest import DatasetDigest, interleaved_digests, sample_digests
+from lading.digests import DatasetDigest, interleaved_digests, sample_digests
 from lading.interleaved import sample_starts
 from lading.jobs.progress import OnProgress, Progress
 from lading.views import row_bytes

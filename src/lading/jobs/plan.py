@@ -48,7 +48,7 @@ def make_plan(
         UsageError: a column that no shard has.
     """
     fmt = get_format(target)
-    if dataset.view == "samples" and not fmt.fixed_schema:
+    if dataset.view == "samples" and not fmt.fixed_schema and columns is None:
         return Plan(None)
     schemas = list(_schemas(dataset))
     differences: list[str] = []
@@ -59,6 +59,8 @@ def make_plan(
         schema, found = union_schema(schemas, policy)
         differences += found
     schema = _selected(schema, columns, dataset.view)
+    if dataset.view == "samples" and not fmt.fixed_schema:
+        return Plan(None)
     roles = _roles(dataset, schema) if dataset.view == "interleaved" and not fmt.fixed_schema else {}
     return Plan(schema, roles, differences)
 

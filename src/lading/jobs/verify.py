@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from lading.dataset import Dataset, open_dataset
-from lading.digest import DatasetDigest
+from lading.digests import DatasetDigest
 from lading.errors import DataError, LadingError, SidecarMismatch
 from lading.jobs.digest import Source, batch_digests, sample_firsts
 from lading.jobs.progress import OnProgress, Progress
@@ -102,7 +102,8 @@ def _check_shard(dataset: Dataset, number: int, digest: DatasetDigest, checked: 
         samples += len(sample_firsts(batch, dataset.view))
         digest.update(batch_digests(dataset.materialise(batch, views=True), dataset.view))
         dataset.release()
-    if table.column("size_bytes")[number].as_py() is not None:
+    told = dataset.manifest is not None or dataset.listing.index_file is not None
+    if told and table.column("size_bytes")[number].as_py() is not None:
         checked.add("sizes")
     listed = table.column("num_samples")[number].as_py()
     if listed is not None:

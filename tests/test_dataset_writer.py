@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 
 import lading
+from lading.dataset_writer import DatasetWriter
 from lading.errors import DestinationExists, SchemaMismatch, UsageError
 from lading.ref import files_of, unpack
 from lading.store.memory import MemoryStore
 from lading.store.open import Stores
-from lading.writer import DatasetWriter
 
 FORMATS = ("webdataset", "parquet")
 

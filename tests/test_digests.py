@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 import xxhash
 
-from lading.digest import DatasetDigest, interleaved_digests, sample_digests
+from lading.digests import DatasetDigest, interleaved_digests, sample_digests
 from lading.errors import DataError, DuplicateField, Unrepresentable, UsageError
 from lading.features import Json, with_feature
 from lading.interleaved import INTERLEAVED_SCHEMA

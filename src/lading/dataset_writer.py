@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from lading.align import align_table
 from lading.commit import Staging, check_destination
-from lading.digest import DatasetDigest
+from lading.digests import DatasetDigest
 from lading.errors import SchemaMismatch, UsageError
 from lading.fetch import Fetcher
 from lading.formats.protocol import ShardFacts, ShardWriter
@@ -142,7 +142,7 @@ class DatasetWriter:
         self._index = _IndexFiles(self._store, self._staging, rank)
         self._bytes_per_payload = 1.0
         self._digest: DatasetDigest | None = None
-        self._done = False
+        self._finished = self._done = False
         self.counts: Counter[str] = Counter()
 
     # Rows in
@@ -312,10 +312,14 @@ class DatasetWriter:
         """The content digest of what was written, to be kept in the manifest."""
         self._digest = digest
 
-    def close(self) -> WriteSummary:
-        """Finish the last shard, write sidecars and manifest, and make everything visible."""
-        if self._done:
-            return self._summary()
+    def finish(self) -> str:
+        """Finish the last shard, write sidecars and manifest; give the folder where it all lies, still out of sight.
+
+        What lies there can be opened and looked at before `close` gives it its name.
+        """
+        if self._finished or self._done:
+            return self._staging.folder
+        self._finished = True
         try:
             self._flush_rows()
             if self._format.fixed_schema and not self._shards and self._open is None and self._schema is not None:
@@ -323,6 +327,17 @@ class DatasetWriter:
             self._finish_shard()
             self._index.close()
             self._write_manifest()
+        except BaseException:
+            self.abort()
+            raise
+        return self._staging.folder
+
+    def close(self) -> WriteSummary:
+        """Finish, and make everything visible."""
+        if self._done:
+            return self._summary()
+        self.finish()
+        try:
             self._staging.commit()
         except BaseException:
             self.abort()
