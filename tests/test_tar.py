@@ -10,7 +10,7 @@ from contextlib import suppress
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from lading.errors import CorruptShard, LimitExceeded
@@ -75,6 +75,7 @@ def with_field(block: bytes, at: int, value: bytes) -> bytes:
 
 @given(st.lists(st.tuples(NAMES, st.binary(max_size=700)), max_size=5), st.sampled_from(FORMATS))
 def test_members_are_those_that_tarfile_sees(members: list[tuple[str, bytes]], form: int) -> None:
+    assume(form != tarfile.USTAR_FORMAT or all(len(name.encode()) < 90 for name, _ in members))
     infos = [(entry(f"dir/{name}.x"), data) for name, data in members]
     data = archive(*infos, format=form)
     assert read_all(data) == by_tarfile(data)

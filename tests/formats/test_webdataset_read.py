@@ -365,6 +365,13 @@ def test_a_member_too_large_to_hold() -> None:
     assert caught.value.offset == 1024
 
 
+def test_a_sample_too_large_to_hold() -> None:
+    """Else a bomb of one key would be held until its end."""
+    data = compressed(tar_of(*(("a.x", bytes(1 << 20)) for _ in range(40))))
+    with pytest.raises(LimitExceeded, match="sample of a compressed tar"):
+        list(in_memory(data, max_member_bytes=12 << 20, on_duplicate="keep_first").batches(max_rows=1, max_bytes=ALL))
+
+
 def test_the_end_of_a_cut_stream_is_seen_by_its_index() -> None:
     data = tar_of(("a.x", b"1"), ("b.x", bytes(5000)))
     for cut in (1100, 1536, 5000):

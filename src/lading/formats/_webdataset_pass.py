@@ -21,8 +21,8 @@ from lading.views import from_ranges, join
 
 __all__ = ["Pass"]
 
-_STREAM_BYTES = (1 << 20, 64 << 20)
-"""Least and most of a compressed tar that is in memory at once, but for a larger sample."""
+_STREAM_BYTES = 8 << 20
+"""How much of a compressed tar is unpacked at a time."""
 
 
 class Pass:
@@ -134,11 +134,10 @@ class Pass:
         """All samples of a compressed tar, with their values."""
         with naming(self._tar.path):
             stream = Stream(self._tar)
-            size = min(max(max_bytes, _STREAM_BYTES[0]), _STREAM_BYTES[1])
             cursor, waiting = Cursor(), list[Rows]()  # members whose samples have not been given yet
             while not cursor.done:
                 first = int(waiting[0].start[0]) if waiting else cursor.at
-                window = stream.window(first, max(cursor.need, cursor.at + size), whole=True)
+                window = stream.window(first, max(cursor.need, cursor.at + _STREAM_BYTES), whole=True)
                 cursor = self._fill(window, cursor, waiting, max_member_bytes)
                 if not waiting:
                     continue
@@ -147,6 +146,9 @@ class Pass:
                 for a, b in pairwise(bounds):
                     yield self.batch(rows.samples(a, b), columns, _values_in(window))
                 waiting = [rows.samples(bounds[-1], len(rows.keys))] if bounds[-1] < len(rows.keys) else []
+                if waiting and len(waiting[0].keys) == 1:
+                    start = int(waiting[0].start[0])
+                    _refuse_large("sample", start, cursor.at - start, max_member_bytes)
             stream.drain(cursor.at)
             self._finish(cursor)
 
@@ -155,20 +157,25 @@ class Pass:
         while not cursor.done:
             found, cursor = scan(window, cursor)
             largest = max(int(found.length.max(initial=0)), cursor.need - cursor.at - BLOCK)
-            if largest > max_member_bytes:
-                raise LimitExceeded(
-                    "a member of a compressed tar is too large to be held",
-                    offset=int(found.start[found.length.argmax()]) if len(found) else cursor.at,
-                    expected=f"at most {max_member_bytes} bytes",
-                    found=largest,
-                    advice="Unpack the tar, or raise max_member_bytes.",
-                )
+            start = int(found.start[found.length.argmax()]) if len(found) else cursor.at
+            _refuse_large("member", start, largest, max_member_bytes)
             rows = self._take(found)
             if len(rows):
                 waiting.append(rows)
             if cursor.need:
                 break
         return cursor
+
+
+def _refuse_large(what: str, start: int, size: int, limit: int) -> None:
+    if size > limit:
+        raise LimitExceeded(
+            f"a {what} of a compressed tar is too large to be held",
+            offset=start,
+            expected=f"at most {limit} bytes",
+            found=size,
+            advice="Unpack the tar, or raise max_member_bytes.",
+        )
 
 
 def _values_in(window: Window) -> ColumnMaker:

@@ -41,7 +41,7 @@ class ReadOptions:
         mmap: map the file where the store can. False reads by range, so that a file cut by others meanwhile is an error
             and not the end of the process.
         lower_case: field names in lower case, as webdataset has them.
-        max_member_bytes: largest member of a compressed tar; it must be held in memory.
+        max_member_bytes: largest member, and sample, of a compressed tar: it must be held in memory.
     """
 
     on_duplicate: Literal["error", "keep_first", "keep_last"] = "error"
@@ -49,7 +49,7 @@ class ReadOptions:
     sidecar: Literal["use", "ignore"] = "use"
     mmap: bool = True
     lower_case: bool = True
-    max_member_bytes: int = 4 << 30
+    max_member_bytes: int = 1 << 30
 
     def __post_init__(self) -> None:
         """Refuse words that are not known."""
@@ -176,7 +176,7 @@ class WebdatasetReader:
     ) -> Iterator[pa.RecordBatch]:
         """All samples in order, none of them cut: references for plain tars, values for compressed ones.
 
-        Peak memory: 35 MB; for compressed tars also three times `max_bytes`, or the largest sample.
+        Peak memory: 35 MB; for compressed tars also twice `max_bytes`, or twice the largest sample.
 
         Raises:
             CorruptShard: at the first header or stretch of compressed data that is damaged; samples before come first.

@@ -43,7 +43,7 @@ _MAX_REACH = 2048
 """Headers at once: 1 MB of them, still in the cache when they are looked at again."""
 _SMALL_BYTES = 16 << 10
 """Members of less than this, header and padding included, are looked for by region: hopping would touch every page."""
-_NAMES_BYTES = 8 << 20
+_NAMES_BYTES = 4 << 20
 _MAGIC_WORD = 256 // 8
 _MAGIC_MASK = np.uint64(0x0000FFFFFFFFFF00)
 _MAGIC_VALUE = np.uint64(int.from_bytes(b"\0ustar", "little"))
