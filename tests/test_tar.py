@@ -160,6 +160,12 @@ def test_a_size_too_large_for_the_file_sets_nothing_aside() -> None:
     assert caught.value.offset == 1024
 
 
+def test_a_size_that_no_file_has_where_the_end_is_not_known() -> None:
+    data = with_field(archive((entry("a.x"), b""))[:512], 124, b"\xa0" + bytes(11))
+    with pytest.raises(LimitExceeded, match="no size"):
+        read_member(Window(np.frombuffer(data, np.uint8), 0, None), Cursor())
+
+
 def test_the_historical_signed_checksum_is_accepted() -> None:
     header = archive((entry("a.x"), b""))[:512]
     named = b"\xe9\xe8.x".ljust(100, b"\0") + header[100:]

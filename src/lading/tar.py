@@ -74,6 +74,7 @@ _USTAR = np.frombuffer(b"ustar\0", np.uint8)
 """The magic of POSIX; GNU's is `"ustar  "`. Only with the first does a header have a prefix."""
 _MORE_IN_HEADER, _MORE_IN_BLOCK = 482, 504
 _MAX_MAP_BLOCKS = 2048
+_MAX_SIZE = 1 << 60
 _SPARSE_KEYS = b"GNU.sparse."
 _NUMBER = re.compile(rb" *([0-7]*) *(?:\0.*)?", re.DOTALL)
 _RECORD = re.compile(rb"([1-9][0-9]{0,6}) ")
@@ -493,6 +494,8 @@ def _finish(
     stop = offset + size
     if window.total is not None and stop > window.total:
         raise _cut(at, size, window.total)
+    if size > _MAX_SIZE:
+        raise LimitExceeded("the size of a member is no size", offset=at, expected=f"at most {_MAX_SIZE}", found=size)
     if window.whole and stop > window.stop:
         return NOTHING, replace(cursor, at=start, need=stop)
     found = Headers(
