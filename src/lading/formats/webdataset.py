@@ -8,8 +8,8 @@ Plain tars give reference columns: only headers are read. A compressed tar can o
 the values themselves (`large_binary`), while its index refers to the stream that comes out. A batch with a sparse
 member has that column as `large_binary`.
 
-A name that is not UTF-8 is an error, if it belongs to a sample: Arrow holds UTF-8 only, and any way of escaping it could
-give the name of another member.
+A name that is not UTF-8 is an error, if it belongs to a sample: Arrow holds UTF-8 only, and any way of escaping it
+could give the name of another member.
 
 A tar that just stops, without the blocks of zeros at its end, is legal and common. One that was cut exactly between two
 members looks the same: it gives the samples that are left, and `counts` says so. An index beside it (`.tar.idx`, wids)
