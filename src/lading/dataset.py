@@ -243,7 +243,9 @@ class Dataset:
         parts, order = [], []
         for number in np.unique(shard).tolist():
             mine = np.flatnonzero(shard == number)
-            parts.append(self.open_shard(number).read(wanted[mine] - bounds[number], columns))
+            view = self.open_shard(number)
+            self._check_count(number, view.num_samples())
+            parts.append(view.read(wanted[mine] - bounds[number], columns))
             order.append(mine)
         if not parts:
             return self.schema.empty_table()
@@ -260,6 +262,19 @@ class Dataset:
         ends = np.append(starts[1:], table.num_rows)
         rows = np.concatenate([np.arange(starts[i], ends[i]) for i in back.tolist()])
         return table.take(pa.array(rows))
+
+    def _count(self, batch: pa.RecordBatch) -> int:
+        """Samples of a batch."""
+        return len(sample_starts(batch.column("sample_id"))) if self.view == "interleaved" else int(batch.num_rows)
+
+    def _check_count(self, shard: int, found: int) -> None:
+        """Hold the number of samples in a shard against what the manifest or an index says, if one does."""
+        listed = self.listing.table.column("num_samples")[shard].as_py()
+        if listed is not None and listed != found:
+            raise SidecarMismatch(
+                f"the number of samples differs from what {self.listing.index_file or 'the manifest'} says",
+                file=self.path(shard), expected=listed, found=found,
+            )  # fmt: skip
 
     @staticmethod
     def _item_starts(table: pa.Table) -> NDArray[np.int64]:
@@ -345,11 +360,14 @@ class Dataset:
         """
         source = self.source(shard)
         view = self._open_view(replace(source, index=self._held.get(shard)))
+        samples = 0
         lineage = {LINEAGE_KEY: orjson.dumps([source.path])}
         try:
             limits = {"max_rows": max_rows, "max_bytes": max_bytes}
             for batch in view.batches(**limits, columns=columns, schema=schema, views=views):
+                samples += self._count(batch)
                 yield batch.replace_schema_metadata({**(batch.schema.metadata or {}), **lineage})
+            self._check_count(shard, samples)
             self.counts.update(view.counts)
         finally:
             view.close()

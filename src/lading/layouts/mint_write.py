@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lading import jsontext
-from lading.errors import Unrepresentable
+from lading.errors import LimitExceeded, Unrepresentable
 from lading.features import Json, feature_of
 from lading.formats.protocol import ShardFacts
 from lading.formats.webdataset import WebdatasetWriter
@@ -29,7 +29,10 @@ from lading.ref import make_refs
 from lading.store.protocol import Buffer
 from lading.views import slices
 
-__all__ = ["MintShardWriter", "Roles", "find_roles"]
+__all__ = ["MAX_POSITIONS", "MintShardWriter", "Roles", "find_roles"]
+
+MAX_POSITIONS = 1_000_000
+"""Positions of a sample, at most: a tar's lists have an entry for each, filled or not."""
 
 _USUAL_TYPES = {"metadata": "application/json", "text": "text/plain"}
 _MODALITIES = ("metadata", "text", "image")
@@ -114,6 +117,10 @@ class MintShardWriter:
             raise Unrepresentable("a sample has one metadata row in a tar", row=start, sample=sample_id,
                                   column="modality", found="several")  # fmt: skip
         size = 1 + max((rows.position[i] for i in range(start, stop)), default=-1)
+        if size > MAX_POSITIONS:
+            raise LimitExceeded("the lists of a sample would be too long: one entry a position", row=start,
+                                sample=sample_id, column="position", expected=f"positions below {MAX_POSITIONS:,}",
+                                found=f"{size - 1:,}", advice="Number the items anew, or write Parquet.")  # fmt: skip
         texts: list[str | None] = [None] * size
         images: list[str | None] = [None] * size
         extras: dict[str, str | None] = {}
