@@ -1,14 +1,31 @@
+"""Parquet shards: the kit, types, sizes, options, limits. Expected values come from pyarrow's own reader and writer."""
+
 from __future__ import annotations
 
+import decimal
+import io
+import mmap
+import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
 
-from lading.formats.parquet import FORMAT
-from lading.formats.protocol import Format
-from lading.ref import RefType
+from lading.errors import SchemaMismatch, StoreError, Unrepresentable, UsageError
+from lading.formats.parquet import FORMAT, ParquetReader
+from lading.formats.protocol import Format, ShardFacts, ShardSource
+from lading.ref import FILES_KEY, FileEntry, RefType, with_files
+from lading.store.local import LocalStore
+from lading.store.memory import MemoryStore
 from lading.testing.format import FormatTests
+from lading.views import from_ranges
+
+_MB = 1 << 20
+_NOISE = np.random.default_rng(7).bytes(4 * _MB)
 
 
 class TestParquet(FormatTests):
@@ -29,3 +46,333 @@ class TestParquet(FormatTests):
             "twice": pa.schema([("twice", pa.int8()), ("twice", pa.int16())]),
             "refs": pa.schema([("refs", RefType())]),
         }
+
+
+def _write(table: pa.Table, **options: Any) -> tuple[bytes, ShardFacts]:
+    store = MemoryStore()
+    sink = store.put_stream("s.parquet")
+    writer = FORMAT.create_shard(sink, table.schema, options)
+    for batch in table.to_batches():
+        assert writer.write(batch) is None
+    facts = writer.close()
+    sink.close()
+    [data] = store.get_ranges("s.parquet", [(0, facts.size_bytes)])
+    return bytes(data), facts
+
+
+def _by_pyarrow(table: pa.Table, **options: Any) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(sink, table.schema, **options) as writer:
+        writer.write_table(table, row_group_size=max(table.num_rows, 1))
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def _open(data: bytes, **options: Any) -> ParquetReader:
+    return FORMAT.open_shard(ShardSource(MemoryStore({"s.parquet": data}), "s.parquet"), options)
+
+
+def _all(data: bytes, columns: Sequence[str] | None = None, **options: Any) -> pa.Table:
+    reader = _open(data, **options)
+    batches = list(reader.batches(max_rows=1000, max_bytes=_MB, columns=columns))
+    return pa.Table.from_batches(batches, batches[0].schema if batches else reader.schema())
+
+
+def _metadata(data: bytes) -> pq.FileMetaData:
+    return pq.read_metadata(io.BytesIO(data))
+
+
+_HF_IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+_VALUES: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "bool": (pa.bool_(), [True, None, False]),
+    "uint64": (pa.uint64(), [2**64 - 1, None, 0]),
+    "half": (pa.float16(), [1.5, None, -0.0]),
+    "double": (pa.float64(), [float("inf"), None, 1e-300]),
+    "decimal": (pa.decimal128(38, 5), [decimal.Decimal("12345.67890"), None, decimal.Decimal("-0.00001")]),
+    "wide decimal": (pa.decimal256(60, 2), [decimal.Decimal("1" * 50 + ".25"), None, decimal.Decimal("0.10")]),
+    "date": (pa.date32(), [-719162, None, 2932896]),
+    "date in ms": (pa.date64(), [86_400_000, None, -86_400_000]),
+    "time in s": (pa.time32("s"), [3723, None, 0]),
+    "time in ns": (pa.time64("ns"), [1, None, 86_399_999_999_999]),
+    "timestamp in s": (pa.timestamp("s"), [1577934245, None, -2208988800]),
+    "timestamp in Paris": (pa.timestamp("us", "Europe/Paris"), [0, None, -1]),
+    "timestamp in ns": (pa.timestamp("ns"), [2**62, None, 1]),
+    "duration": (pa.duration("s"), [3, None, -3]),
+    "string": (pa.string(), ["é\0🎉", None, ""]),
+    "large string": (pa.large_string(), ["x", None, "y" * 100]),
+    "string view": (pa.string_view(), ["short", None, "longer than twelve bytes"]),
+    "fixed bytes": (pa.binary(3), [b"abc", None, b"\0\0\0"]),
+    "null": (pa.null(), [None, None, None]),
+    "dictionary": (pa.dictionary(pa.int8(), pa.string()), ["a", None, "a"]),
+    "list": (pa.list_(pa.string()), [["a", None], None, []]),
+    "large list": (pa.large_list(pa.binary()), [[b"a", None], None, []]),
+    "fixed list": (pa.list_(pa.int16(), 2), [[1, 2], None, [3, None]]),
+    "list of views": (pa.list_(pa.binary_view()), [[b"x" * 20, b"y"], None, []]),
+    "struct": (_HF_IMAGE, [{"bytes": b"x", "path": None}, None, {"bytes": None, "path": "p"}]),
+    "map": (pa.map_(pa.string(), pa.list_(pa.int8())), [[("k", [1, None])], None, []]),
+    "deep": (pa.list_(pa.struct([("a", pa.list_(pa.int64()))])), [[{"a": [1]}, None], None, [{"a": None}]]),
+    "json": (pa.json_(), ['{"a": 1}', None, "[]"]),
+    "tensor": (pa.fixed_shape_tensor(pa.float32(), [2]), None),
+}  # fmt: skip
+
+
+def _column(name: str) -> pa.Array:
+    kind, values = _VALUES[name]
+    if values is not None:
+        return pa.array(values, kind)
+    storage = pa.array([[1, 2], [3, 4], [5, 6]], kind.storage_type)
+    return pa.ExtensionArray.from_storage(kind, storage)
+
+
+def _python(column: pa.Array | pa.ChunkedArray) -> list[Any]:
+    nanoseconds = pa.types.is_temporal(column.type) and str(column.type).endswith("[ns]")
+    return (column.cast(pa.int64()) if nanoseconds else column).to_pylist()
+
+
+@pytest.mark.parametrize("name", _VALUES)
+def test_values_and_types_come_back(name: str) -> None:
+    table = pa.table({"column": _column(name), "n": [1, 2, 3]})
+    data, _ = _write(table)
+    read = _all(data)
+    assert _python(read.column("column")) == _python(table.column("column"))
+    plain = {"string view": pa.large_string(), "list of views": pa.list_(pa.large_binary())}
+    assert read.schema.field("column").type == plain.get(name, table.schema.field("column").type)
+    assert _open(data).schema() == read.schema
+    taken = _open(data).read(np.array([2, 0, 2])).column("column")
+    assert _python(taken) == [_python(table.column("column"))[i] for i in (2, 0, 2)]
+    by_pyarrow = pq.read_table(io.BytesIO(data)).column("column")
+    if name not in ("time in s", "timestamp in s", "date in ms"):
+        assert by_pyarrow.type == read.schema.field("column").type
+    assert _python(by_pyarrow) == _python(table.column("column"))
+
+
+@pytest.mark.parametrize("name", _VALUES)
+def test_files_of_pyarrow_are_read(name: str) -> None:
+    table = pa.table({"column": _column(name), "n": [1, 2, 3]})
+    for options in ({}, {"store_schema": False}, {"data_page_version": "2.0", "compression": "zstd"}):
+        data = _by_pyarrow(table, **options)
+        expected = _python(pq.read_table(io.BytesIO(data)).column("column"))
+        assert _python(_all(data).column("column")) == expected
+        assert _python(_all(data, mmap=True).column("column")) == expected
+
+
+@pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary(), pa.binary_view()], ids=str)
+def test_payload_is_large_binary_for_everyone(kind: pa.DataType) -> None:
+    metadata = {b"lading.feature": b'{"kind": "image"}', b"other": b"kept"}
+    schema = pa.schema([pa.field("jpg", kind, metadata=metadata)], {b"huggingface": b"{}", b"mine": b"\xff"})
+    table = pa.table([pa.array([b"x" * 50, None, b""], kind)], schema=with_files(schema, [FileEntry("a.tar")]))
+    data, _ = _write(table)
+    told = pq.read_schema(io.BytesIO(data))
+    assert told.field("jpg").type == (pa.binary() if kind == pa.binary() else pa.large_binary())
+    for found in (told, _open(data).schema()):
+        assert found.field("jpg").metadata == metadata
+        assert found.metadata == {b"huggingface": b"{}", b"mine": b"\xff"}
+        assert FILES_KEY not in found.metadata
+    assert _open(data).schema().field("jpg").type == pa.large_binary()
+
+
+def test_batches_of_different_payload_types_go_into_one_shard() -> None:
+    values = [[b"a" * 30, None], [b"b"], [b"", b"c" * 2000]]
+    kinds = [pa.binary_view(), pa.binary(), pa.large_binary()]
+    sink = (store := MemoryStore()).put_stream("s.parquet")
+    writer = FORMAT.create_shard(sink, pa.schema([("bin", pa.binary()), ("s", pa.string())]), {})
+    for part, kind in zip(values, kinds, strict=True):
+        text = pa.array(["t"] * len(part), pa.large_string())
+        writer.write(pa.record_batch([text, pa.array(part, kind)], names=["s", "bin"]))
+    writer.close()
+    sink.close()
+    read = FORMAT.open_shard(ShardSource(store, "s.parquet"), {}).read()
+    assert read.column("bin").to_pylist() == [value for part in values for value in part]
+    assert read.column_names == ["bin", "s"]
+
+
+def test_what_does_not_fit_the_shard_is_refused() -> None:
+    schema = pa.schema([pa.field("a", pa.int64(), nullable=False), ("b", pa.large_binary())])
+    writer = FORMAT.create_shard(MemoryStore().put_stream("s.parquet"), schema, {})
+    payload = pa.array([b"x", b"y"])
+    with pytest.raises(SchemaMismatch, match="columns are not those"):
+        writer.write(pa.record_batch([payload], names=["b"]))
+    with pytest.raises(SchemaMismatch, match=r"s.parquet column 'a'.*expected int64, found string"):
+        writer.write(pa.record_batch([pa.array(["1", "2"]), payload], names=["a", "b"]))
+    with pytest.raises(Unrepresentable, match=r"row 1 column 'a': null"):
+        writer.write(pa.record_batch([pa.array([1, None]), payload], names=["a", "b"]))
+
+
+def test_a_value_that_no_reader_could_hold() -> None:
+    """Nothing of it is touched: the map is larger than the memory of some machines."""
+    buffer = pa.py_buffer(mmap.mmap(-1, 3 << 30))
+    ends = pa.py_buffer(np.array([0, 5, 5 + (1 << 31)], np.int64))
+    column = pa.Array.from_buffers(pa.large_binary(), 2, [None, ends, buffer])
+    writer = FORMAT.create_shard(MemoryStore().put_stream("s.parquet"), pa.schema([("b", pa.large_binary())]), {})
+    with pytest.raises(Unrepresentable, match=r"row 1 column 'b': .*expected less than 2 GiB, found 2147483648"):
+        writer.write(pa.record_batch([column], names=["b"]))
+
+
+def test_payload_far_into_a_large_map() -> None:
+    mapped = mmap.mmap(-1, 3 << 30)
+    mapped[(5 << 29) : (5 << 29) + 20] = b"0123456789abcdefghij"
+    buffer = pa.py_buffer(mapped)
+    ends = pa.py_buffer(np.array([5 << 29, (5 << 29) + 20], np.int64))
+    wide = pa.Array.from_buffers(pa.large_binary(), 1, [None, ends, buffer])
+    view = from_ranges(buffer, np.array([5 << 29]), np.array([20]))
+    for column in (wide, view):
+        data, _ = _write(pa.table({"b": column}))
+        assert _all(data).column("b").to_pylist() == [b"0123456789abcdefghij"]
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"compression": "lzma"}, "no such compression; expected none, snappy, gzip, brotli, lz4, zstd, found 'lzma'"),
+        ({"media_compression": "jpeg"}, "no such compression"),
+        ({"compression": {"absent": "zstd"}}, "compression for a column that is not there.*found 'absent'"),
+        ({"compression_level": 99}, "no such level of zstd; expected .* to 22, found 99"),
+        ({"row_group_bytes": "2gb"}, "row_group_bytes is out of range"),
+        ({"page_bytes": 0}, "page_bytes is out of range"),
+        ({"row_group_bytes": "much"}, "not a size"),
+        ({"row_groups": 1}, "expected row_group_bytes, page_bytes, compression, .*found 'row_groups'"),
+    ],
+)
+def test_options_that_are_none(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        FORMAT.create_shard(MemoryStore().put_stream("s.parquet"), pa.schema([("a", pa.int64())]), options)
+
+
+def test_rows_need_a_column() -> None:
+    data, facts = _write(pa.table({}))
+    assert (facts.num_samples, _open(data).num_rows(), len(_open(data).schema())) == (0, 0, 0)
+    writer = FORMAT.create_shard(MemoryStore().put_stream("s.parquet"), pa.schema([]), {})
+    with pytest.raises(SchemaMismatch, match="at least one column"):
+        writer.write(pa.record_batch([pa.array([1, 2])], names=["a"]).select([]))
+
+
+# How files are laid out.
+
+
+def test_row_groups_are_sized_in_bytes() -> None:
+    rows = [_NOISE[i * 100 : i * 100 + size] for i, size in enumerate([1000] * 50 + [30_000] + [10] * 200)]
+    table = pa.table({"bin": pa.array(rows, pa.large_binary())})
+    data, facts = _write(table, row_group_bytes=10_000)
+    metadata = _metadata(data)
+    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+    assert facts.details == {"row_groups": len(groups)}
+    assert [group.num_rows for group in groups] == [10, 10, 10, 10, 10, 1, 200]
+    assert facts.payload_bytes == sum(map(len, rows))
+    assert _all(data).equals(table)
+
+
+def test_small_batches_are_gathered_into_a_row_group() -> None:
+    table = pa.table({"bin": pa.array([b"%d" % i for i in range(500)], pa.binary_view())})
+    data, _ = _write(pa.Table.from_batches(table.to_batches(max_chunksize=3)))
+    assert _metadata(data).num_row_groups == 1
+
+
+def test_each_column_is_written_as_suits_it() -> None:
+    count = 400
+    table = pa.table(
+        {
+            "jpg": pa.array([_NOISE[i * 2000 : i * 2000 + 2000] for i in range(count)], pa.large_binary()),
+            "raw": pa.array([bytes([i % 7]) * 2000 for i in range(count)], pa.large_binary()),
+            "sha": pa.array([_NOISE[i * 20 : i * 20 + 20] for i in range(count)], pa.large_binary()),
+            "text": pa.array([f"a sentence, number {i}, " * 20 for i in range(count)]),
+            "label": pa.array(["cat", "dog"] * (count // 2)),
+            "n": pa.array(range(count)),
+            "hf": pa.array([{"bytes": _NOISE[i * 40 : i * 40 + 3000], "path": f"{i}.jpg"} for i in range(count)]),
+        }
+    )
+    group = _metadata(_write(table)[0]).row_group(0)
+    chunks = {group.column(i).path_in_schema: group.column(i) for i in range(group.num_columns)}
+    codecs = {path: chunk.compression for path, chunk in chunks.items()}
+    assert codecs == {**dict.fromkeys(chunks, "ZSTD"), "jpg": "UNCOMPRESSED", "hf.bytes": "UNCOMPRESSED"}
+    assert {path for path, chunk in chunks.items() if chunk.has_dictionary_page} == {"label"}
+    payload = {"jpg", "raw", "hf.bytes"}
+    assert {path for path, chunk in chunks.items() if chunk.is_stats_set} == set(chunks) - payload
+    assert {path for path, chunk in chunks.items() if chunk.has_column_index} == set(chunks) - payload
+    assert all(chunk.has_offset_index for chunk in chunks.values())
+
+
+def test_compression_can_be_chosen_by_column() -> None:
+    table = pa.table({"jpg": [_NOISE[:500]] * 3, "a": ["text"] * 3, "b": ["text"] * 3})
+    data, _ = _write(table, compression={"a": "gzip", "jpg": "snappy"}, media_compression="none")
+    group = _metadata(data).row_group(0)
+    assert [group.column(i).compression for i in range(3)] == ["SNAPPY", "GZIP", "ZSTD"]
+
+
+def _page_bytes(data: bytes, column: int) -> list[int]:
+    """Unpacked sizes of the pages of a column, by their headers."""
+    chunk = _metadata(data).row_group(0).column(column)
+    at, stop, sizes = chunk.data_page_offset, chunk.data_page_offset + chunk.total_compressed_size, []
+    while at < stop:
+        header = _compact(data, at)
+        sizes.append(header[2])
+        at = header["end"] + header[3]
+    return sizes
+
+
+def _compact(data: bytes, at: int) -> dict[Any, Any]:
+    """The first fields of a page header (type, unpacked size, size): i32 each; the nested struct is stepped over."""
+    found: dict[Any, Any] = {}
+    for number in (1, 2, 3):
+        assert data[at] == 0x15
+        at, value, shift = at + 1, 0, 0
+        while data[at] & 0x80:
+            value, at, shift = value | (data[at] & 0x7F) << shift, at + 1, shift + 7
+        value, at = value | data[at] << shift, at + 1
+        found[number] = value >> 1
+    return {**found, "end": data.index(b"\x00\x00", at) + 2}
+
+
+@pytest.mark.parametrize("size", [300, 20_000, 700_000, 3 * _MB])
+def test_pages_of_payload_are_as_large_as_asked_for(size: int) -> None:
+    rows = [_NOISE[i : i + size] for i in range(min(200, 12 * _MB // size))]
+    data, _ = _write(pa.table({"bin": pa.array(rows, pa.large_binary())}))
+    pages = _page_bytes(data, 0)
+    assert sum(pages) >= size * len(rows)
+    assert max(pages) <= max(_MB, size) + 4096
+    assert min(pages[:-1], default=_MB) >= min(_MB // 2, size)
+
+
+def test_bytes_written_is_near_to_the_size_of_the_file() -> None:
+    texts = [f"row {i}: " + "words and more words, " * 40 for i in range(4000)]
+    payload = [_NOISE[i * 900 : i * 900 + 1500] for i in range(4000)]
+    table = pa.table({"text": texts, "bin": pa.array(payload, pa.large_binary())})
+    for size in (256 << 10, 64 * _MB):
+        sink = MemoryStore().put_stream("s.parquet")
+        writer = FORMAT.create_shard(sink, table.schema, {"row_group_bytes": size})
+        for batch in table.to_batches(max_chunksize=100):
+            writer.write(batch)
+        said = writer.bytes_written()
+        assert abs(said / writer.close().size_bytes - 1) < 0.1
+
+
+def test_a_native_sink_is_written_in_place(tmp_path: Path) -> None:
+    store, path = LocalStore(), str(tmp_path / "folder" / "s.parquet")
+    table = pa.table({"bin": pa.array([_NOISE[:100_000], None], pa.binary_view())})
+    sink = store.put_stream(path)
+    writer = FORMAT.create_shard(sink, table.schema, {"row_group_bytes": 50_000})
+    writer.write(table.to_batches()[0])
+    assert not Path(path).exists()
+    facts = writer.close()
+    assert sink.close().size_bytes == facts.size_bytes == os.path.getsize(path)
+    assert pq.read_table(path).column("bin").to_pylist() == [_NOISE[:100_000], None]
+
+
+def test_a_dropped_writer_leaves_nothing(tmp_path: Path) -> None:
+    stores = [(LocalStore(), str(tmp_path / "s.parquet")), (MemoryStore(), "s.parquet")]
+    for store, path in stores:
+        sink = store.put_stream(path)
+        writer = FORMAT.create_shard(sink, pa.schema([("bin", pa.large_binary())]), {"row_group_bytes": 10})
+        writer.write(pa.record_batch([pa.array([b"x" * 100] * 3, pa.large_binary())], names=["bin"]))
+        sink.abort()
+        del writer
+        assert list(store.walk(str(tmp_path))) == []
+
+
+def test_a_full_disk_is_a_store_error() -> None:
+    class Full:
+        path = "full.parquet"
+        native_path = "/dev/full"
+
+    writer = FORMAT.create_shard(Full(), pa.schema([("a", pa.int64())]), {})  # type: ignore[arg-type] # no sink to close
+    writer.write(pa.record_batch([pa.array(range(1000))], names=["a"]))
+    with pytest.raises(StoreError, match=r"full.parquet: .*No space left"):
+        writer.close()

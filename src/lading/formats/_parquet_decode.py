@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 
 from lading import views
 from lading.errors import CorruptShard, LadingError
+from lading.formats._parquet_footer import Chunk, Footer
 from lading.formats._parquet_input import FOREIGN, Input, damage, damaged
 from lading.formats._parquet_pages import (
     SAFE_BYTES,
-    Chunk,
-    DictionaryPage,
+    Page,
     Pages,
     Run,
-    find_chunk,
+    check_lists,
     plan_runs,
     rows_of_step,
 )
@@ -44,26 +44,23 @@ class Decoder:
 
     Args:
         file: the open file; whoever opened it closes it.
-        metadata: its footer.
+        footer: its footer.
         binary_type: type for byte arrays that the file's own schema does not speak of.
     """
 
-    def __init__(self, file: Input, metadata: pq.FileMetaData, binary_type: pa.DataType | None = None) -> None:
-        self._file, self._metadata, self._binary_type = file, metadata, binary_type
+    def __init__(self, file: Input, footer: Footer, binary_type: pa.DataType | None = None) -> None:
+        self._file, self._footer, self._binary_type = file, footer, binary_type
 
     def natural_schema(self) -> pa.Schema:
         """The schema as pyarrow gives it. Raises CorruptShard."""
         with damage(self._file.path, "the schema"):
             return self._open(binary_type=self._binary_type).schema_arrow
 
-    def chunk(self, group: int, leaf: int) -> Chunk:
-        """A column chunk by the footer. Raises CorruptShard if it cannot be."""
-        return find_chunk(self._file, self._metadata, group, leaf)
-
     def runs(self, groups: Sequence[int], leaves: Sequence[int], max_bytes: int) -> Iterator[Run]:
         """What is decoded in one pass, each: a row group, or several small ones together."""
+        footer = self._footer
         runs = (
-            Run((group,), self._metadata.row_group(group).num_rows, tuple(self.chunk(group, leaf) for leaf in leaves))
+            Run((group,), int(footer.num_rows[group]), tuple(footer.chunk(group, leaf) for leaf in leaves))
             for group in groups
         )
         return plan_runs(runs, safe_bytes=max(SAFE_BYTES, max_bytes // 2), step_bytes=STEP_BYTES)
@@ -78,8 +75,9 @@ class Decoder:
         """
         ranges = [(chunk.start, chunk.stop) for chunk in run.chunks]
         self._file.expect(ranges)
+        check_lists(self._file, run.chunks)
         pages = [Pages(self._file, chunk, self._dictionary_value_bytes) for chunk in run.watched]
-        reader = self._open(binary_type=self._binary_type)
+        reader = self._open(run.chunks, binary_type=self._binary_type)
         steps: Iterator[pa.RecordBatch] | None = None
         done = 0
         while done < run.num_rows:
@@ -95,15 +93,20 @@ class Decoder:
             yield batch
         self._file.release(ranges)
 
-    def _open(self, **options: Any) -> pq.ParquetReader:
-        """A reader of its own for each pass (4 µs), since the rows of a step are a property of the whole reader."""
-        share = _ALL_BUFFERS_BYTES // max(self._metadata.num_columns, 1)
+    def _open(self, chunks: Sequence[Chunk] = (), **options: Any) -> pq.ParquetReader:
+        """A reader of its own for each pass (4 µs), since the rows of a step are a property of the whole reader.
+
+        Small chunks are read whole: where a page header asks for gigabytes that are not there, pyarrow's buffered
+        streams would fill as many with zeros.
+        """
+        share = max(_ALL_BUFFERS_BYTES // max(len(self._footer.columns), 1), _MIN_BUFFER_BYTES)
+        small = sum(chunk.stop - chunk.start for chunk in chunks) <= STEP_BYTES
         reader = pq.ParquetReader()
         reader.open(
             self._file.handle,
-            metadata=self._metadata,
+            metadata=self._footer.metadata,
             pre_buffer=False,
-            buffer_size=min(_BUFFER_BYTES, max(share, _MIN_BUFFER_BYTES)),
+            buffer_size=0 if small else min(_BUFFER_BYTES, share),
             page_checksum_verification=True,
             arrow_extensions_enabled=True,
             **options,
@@ -121,26 +124,30 @@ class Decoder:
         except FOREIGN as error:
             raise self._blamed(run, error) from error
         if batch is None or not batch.num_rows:
-            raise CorruptShard(
-                f"{run.name}: fewer rows than the footer says",
-                file=self._file.path,
-                expected=run.num_rows,
-                found=done,
-            )
+            raise self._too_few(run.name, run.num_rows, done)
         return batch
 
     def _blamed(self, run: Run, error: Exception) -> LadingError:
         """The error of the first column chunk of a run that cannot be decoded by itself."""
         for chunk in run.chunks:
+            place, rows = f"row group {chunk.group}", 0
             try:
-                for batch in self._open().iter_batches(_BLAME_ROWS, [chunk.group], [chunk.leaf], use_threads=False):
+                alone = self._open([chunk])
+                for batch in alone.iter_batches(_BLAME_ROWS, [chunk.group], [chunk.leaf], use_threads=False):
                     _check_text(batch)
+                    rows += batch.num_rows
             except FOREIGN as own:
-                found = damaged(own, self._file.path, f"row group {chunk.group}")
-                return found.at(offset=chunk.start, column=chunk.column)
+                return damaged(own, self._file.path, place).at(offset=chunk.start, column=chunk.column)
+            if rows != chunk.num_rows:
+                return self._too_few(place, chunk.num_rows, rows).at(offset=chunk.start, column=chunk.column)
         return damaged(error, self._file.path, run.name)
 
-    def _dictionary_value_bytes(self, chunk: Chunk, page: DictionaryPage) -> int:
+    def _too_few(self, place: str, expected: int, found: int) -> CorruptShard:
+        return CorruptShard(
+            f"{place}: fewer rows than the footer says", file=self._file.path, expected=expected, found=found
+        )
+
+    def _dictionary_value_bytes(self, chunk: Chunk, page: Page) -> int:
         """Bytes of the largest value of a dictionary; something between it and the mean one where that must do.
 
         To know the largest, the dictionary is decoded once more. For one of large values, such as the images that
@@ -149,11 +156,11 @@ class Decoder:
         """
         small = page.unpacked_bytes <= _TRUSTED_DICTIONARY_BYTES
         if chunk.flat and (small or page.unpacked_bytes > _SUSPICIOUS_RATIO * page.packed_bytes):
-            reader = self._open(read_dictionary=[chunk.leaf])
+            reader = self._open([chunk], read_dictionary=[chunk.leaf])
             with damage(self._file.path, f"row group {chunk.group}"):
-                column = next(reader.iter_batches(1, [chunk.group], [chunk.leaf], use_threads=False)).column(0)
-            if isinstance(column, pa.DictionaryArray):
-                return int(views.byte_lengths(column.dictionary).max(initial=0))
+                batch = next(reader.iter_batches(1, [chunk.group], [chunk.leaf], use_threads=False), None)
+            if batch is not None and isinstance(batch.column(0), pa.DictionaryArray):
+                return int(views.byte_lengths(batch.column(0).dictionary).max(initial=0))
         return max(page.unpacked_bytes // max(page.num_values, 1), page.unpacked_bytes // _RISKED_STEPS)
 
 

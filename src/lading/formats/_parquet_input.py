@@ -9,28 +9,19 @@ from contextlib import contextmanager
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from lading.errors import CorruptShard, LadingError, LimitExceeded
+from lading.errors import CorruptShard, LadingError
 from lading.formats.protocol import ShardSource
 from lading.ranges import plan_ranges
 from lading.store.local import LocalStore
 from lading.store.protocol import Buffer, MappedFile, Mapper, Store, native_path, store_errors
 
-__all__ = ["FOREIGN", "MAGIC", "MAGIC_ENCRYPTED", "Input", "damage", "damaged", "open_input", "read_metadata"]
-
-MAGIC = b"PAR1"
-MAGIC_ENCRYPTED = b"PARE"
-"""Magic of a file with an encrypted footer."""
+__all__ = ["FOREIGN", "TAIL_BYTES", "Input", "damage", "damaged", "open_input"]
 
 FOREIGN = (pa.ArrowException, OSError, UnicodeDecodeError)
 """What pyarrow raises for bytes that it cannot read."""
 
-_ENDING_BYTES = 8
-_MIN_FILE_BYTES = 12
-_MAX_FOOTER_BYTES = 256 << 20
-_MIN_THRIFT_BYTES = 16 << 20
-_TAIL_BYTES = 64 << 10
+TAIL_BYTES = 64 << 10
 """Fetched from the end of a remote file at once; nearly every footer is in it."""
 _GAP_BYTES = 1 << 20
 """Fetched in vain rather than with another request."""
@@ -47,7 +38,7 @@ class Input:
         handle: what pyarrow reads.
     """
 
-    def __init__(self, path: str, handle: pa.NativeFile, remote: _Windows | None, mapped: MappedFile | None) -> None:
+    def __init__(self, path: str, handle: pa.NativeFile, remote: _Blocks | None, mapped: MappedFile | None) -> None:
         self.path, self.handle = path, handle
         self.size_bytes: int = handle.size()
         self._remote, self._mapped = remote, mapped
@@ -90,71 +81,8 @@ def open_input(source: ShardSource, *, mmap: bool) -> Input:
     if isinstance(store, LocalStore):
         with store_errors(path):
             return Input(path, pa.OSFile(native_path(path)), None, None)
-    remote = _Windows(store, path, info.size_bytes)
+    remote = _Blocks(store, path, info.size_bytes)
     return Input(path, pa.PythonFile(remote, mode="r"), remote, None)
-
-
-def read_metadata(file: Input) -> pq.FileMetaData:
-    """The footer.
-
-    Raises:
-        CorruptShard: it is damaged, or the file is no Parquet file or an encrypted one.
-        LimitExceeded: it is larger than 256 MiB.
-    """
-    size = file.size_bytes
-    if size < _MIN_FILE_BYTES:
-        raise CorruptShard(
-            "too short for a Parquet file", file=file.path, expected=f"{_MIN_FILE_BYTES} bytes or more", found=size
-        )
-    file.expect([(max(size - _TAIL_BYTES, 0), size)])
-    ending = bytes(file.read_at(size - _ENDING_BYTES, _ENDING_BYTES))
-    if ending[4:] != MAGIC:
-        raise CorruptShard(
-            "an encrypted Parquet file" if ending[4:] == MAGIC_ENCRYPTED else "no Parquet file, or a truncated one",
-            file=file.path,
-            offset=size - len(MAGIC),
-            expected=MAGIC,
-            found=ending[4:],
-        )
-    length = int.from_bytes(ending[:4], "little")
-    start = size - _ENDING_BYTES - length
-    if start < len(MAGIC):
-        raise CorruptShard(
-            "the footer does not fit into the file",
-            file=file.path,
-            offset=size - _ENDING_BYTES,
-            expected=f"at most {size - _MIN_FILE_BYTES} bytes",
-            found=length,
-        )
-    if length > _MAX_FOOTER_BYTES:
-        raise LimitExceeded(
-            "a very large footer", file=file.path, expected=f"at most {_MAX_FOOTER_BYTES}", found=length
-        )
-    file.expect([(min(start, max(size - _TAIL_BYTES, 0)), size)])
-    return _parsed(file, start, length)
-
-
-def _parsed(file: Input, start: int, length: int) -> pq.FileMetaData:
-    reader = pq.ParquetReader()
-    with damage(file.path, "the footer", offset=start):
-        # No list of a footer has more elements than the footer bytes, so a false count sets no memory aside.
-        reader.open(
-            file.handle,
-            pre_buffer=False,
-            thrift_string_size_limit=max(length, _MIN_THRIFT_BYTES),
-            thrift_container_size_limit=max(length, 1),
-        )
-    metadata = reader.metadata
-    rows = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
-    if min(rows, default=0) < 0 or sum(rows) != metadata.num_rows:
-        raise CorruptShard(
-            "the footer's row groups do not add up to its rows",
-            file=file.path,
-            offset=start,
-            expected=metadata.num_rows,
-            found=sum(rows),
-        )
-    return metadata
 
 
 @contextmanager
@@ -180,17 +108,17 @@ def damaged(error: Exception, path: str, what: str = "") -> LadingError:
     )  # fmt: skip
 
 
-class _Windows(io.RawIOBase):
-    """A file of a store with a cursor, read in windows that are larger than what is asked for.
+class _Blocks(io.RawIOBase):
+    """A file of a store with a cursor, read in blocks that are larger than what is asked for.
 
-    At most 64 MiB are kept, or the largest single read; what was used longest ago goes first.
+    At most 64 MiB are kept; what was used longest ago goes first.
     """
 
     def __init__(self, store: Store, path: str, size_bytes: int) -> None:
         self._store, self._path, self._size = store, path, size_bytes
         self._kept: OrderedDict[int, memoryview] = OrderedDict()
         self._expected: list[tuple[int, int]] = []
-        self._window_bytes = _TAIL_BYTES
+        self._block_bytes = TAIL_BYTES
         self._at = 0
 
     def readable(self) -> bool:
@@ -208,41 +136,41 @@ class _Windows(io.RawIOBase):
 
     def read(self, size: int = -1) -> memoryview:
         stop = self._size if size < 0 else min(self._at + size, self._size)
-        data = self._range(self._at, max(stop, self._at))
-        self._at += len(data)
-        return data
+        parts = []
+        while self._at < stop:
+            begin, data = self._block(self._at)
+            parts.append(data[self._at - begin : stop - begin])
+            self._at += len(parts[-1])
+        return parts[0] if len(parts) == 1 else memoryview(b"".join(parts))
 
     def expect(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """Fetch these ranges now, in few requests, if they may be kept; else in windows, when they are read."""
+        """Fetch these ranges now, in few requests, if they may be kept; else block by block when they are read."""
         starts = np.array([start for start, _ in ranges], np.int64)
         lengths = np.array([stop - start for start, stop in ranges], np.int64)
         plan = plan_ranges(starts, lengths, max_gap_bytes=_GAP_BYTES, max_request_bytes=_KEPT_BYTES)
-        self._expected = [(start, start + length) for start, length in plan.requests]
-        # Half for what the decoder reads, half for the page headers that are looked at ahead of it.
-        self._window_bytes = max(_GAP_BYTES // 4, _KEPT_BYTES // 2 // max(len(ranges), 1))
-        missing = [
-            (start, length) for start, length in plan.requests if length and self._find(start, start + length) is None
-        ]
-        if missing and sum(length for _, length in plan.requests) <= _KEPT_BYTES:
-            self._kept.clear()
-            for (start, _), data in zip(missing, self._store.get_ranges(self._path, missing), strict=True):
-                self._kept[start] = memoryview(data).cast("B")
+        self._expected = [(start, start + length) for start, length in plan.requests if length]
+        # Of each range two blocks may be in use: where it is decoded, and where page headers are looked at.
+        self._block_bytes = max(_GAP_BYTES // 4, _KEPT_BYTES // 2 // max(len(ranges), 1))
+        if sum(stop - start for start, stop in self._expected) <= _KEPT_BYTES:
+            self._fetch([(start, stop) for start, stop in self._expected if not self._is_kept(start, stop)])
 
-    def _range(self, start: int, stop: int) -> memoryview:
-        found = self._find(start, stop)
-        if found is not None:
-            return found
-        end = max((e for s, e in self._expected if s <= start < e), default=stop)
-        end = min(max(stop, min(start + self._window_bytes, end)), self._size)
-        [data] = self._store.get_ranges(self._path, [(start, end - start)])
-        self._kept[start] = memoryview(data).cast("B")
-        while len(self._kept) > 1 and sum(map(len, self._kept.values())) > _KEPT_BYTES:
+    def _is_kept(self, start: int, stop: int) -> bool:
+        return any(begin <= start and stop <= begin + len(data) for begin, data in self._kept.items())
+
+    def _block(self, at: int) -> tuple[int, memoryview]:
+        """What is kept from somewhere before `at`; fetched if it must be."""
+        begin = next((begin for begin, data in reversed(self._kept.items()) if begin <= at < begin + len(data)), None)
+        if begin is None:
+            start, stop = next(((s, e) for s, e in self._expected if s <= at < e), (at, self._size))
+            begin = at - (at - start) % self._block_bytes
+            self._fetch([(begin, min(begin + self._block_bytes, stop))])
+        self._kept.move_to_end(begin)
+        return begin, self._kept[begin]
+
+    def _fetch(self, ranges: Sequence[tuple[int, int]]) -> None:
+        answers = self._store.get_ranges(self._path, [(start, stop - start) for start, stop in ranges])
+        for (start, _), data in zip(ranges, answers, strict=True):
+            self._kept[start] = memoryview(data).cast("B")
+            self._kept.move_to_end(start)
+        while len(self._kept) > len(ranges) and sum(map(len, self._kept.values())) > _KEPT_BYTES:
             self._kept.popitem(last=False)
-        return self._kept[start][: stop - start]
-
-    def _find(self, start: int, stop: int) -> memoryview | None:
-        for begin, data in reversed(self._kept.items()):
-            if begin <= start and stop <= begin + len(data):
-                self._kept.move_to_end(begin)
-                return data[start - begin : stop - begin]
-        return None

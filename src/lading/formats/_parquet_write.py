@@ -95,6 +95,10 @@ class ParquetWriter:
         self._said_bytes = max(self._said_bytes, written + int(self._waiting_bytes * min(rate, 1.0)) + footer)
         return self._said_bytes
 
+    def held_bytes(self) -> int:
+        """Payload of the rows that wait for their row group."""
+        return self._waiting_bytes
+
     def close(self) -> ShardFacts:
         """Write what waits, and the footer."""
         self._flush()

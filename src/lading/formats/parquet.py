@@ -31,21 +31,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from lading.errors import LadingError, UsageError
 from lading.formats._parquet_decode import STEP_BYTES, STEP_ROWS, Decoder, cut, reorder, take_rows
-from lading.formats._parquet_input import MAGIC, MAGIC_ENCRYPTED, Input, damage, open_input, read_metadata
+from lading.formats._parquet_footer import MAGIC, MAGIC_ENCRYPTED, Footer, read_footer
+from lading.formats._parquet_input import Input, damage, open_input
 from lading.formats._parquet_options import ReadOptions, WriteOptions, parse_options
 from lading.formats._parquet_pages import Run
+from lading.formats._parquet_prune import columns_of, fitting, possible_groups
 from lading.formats._parquet_schema import check_schema, given_schema, leaves_by_field
 from lading.formats._parquet_write import ParquetWriter
 from lading.formats.protocol import ListedShard, ShardFacts, ShardSource
@@ -93,8 +93,7 @@ class ParquetFormat:
         chosen = parse_options(ReadOptions, options)
         file = open_input(source, mmap=chosen.mmap)
         try:
-            metadata = read_metadata(file)
-            return ParquetReader(file, metadata, _selected_groups(file, metadata, chosen), chosen)
+            return ParquetReader(file, read_footer(file), chosen)
         except LadingError:
             file.close()
             raise
@@ -130,20 +129,19 @@ class ParquetReader:
 
     Args:
         file: the open file.
-        metadata: its footer.
-        groups: numbers of the row groups to read.
-        options: how to read them.
+        footer: its footer.
+        options: what to read, and how.
     """
 
-    def __init__(self, file: Input, metadata: pq.FileMetaData, groups: Sequence[int], options: ReadOptions) -> None:
+    def __init__(self, file: Input, footer: Footer, options: ReadOptions) -> None:
         self.counts: Counter[str] = Counter()
-        self._file, self._metadata, self._groups, self._filter = file, metadata, groups, options.filter
-        told = metadata.metadata or {}
-        self._decoder = Decoder(file, metadata, pa.binary_view() if options.views else None)
+        self._file, self._footer, self._filter = file, footer, options.filter
+        self._decoder = Decoder(file, footer, pa.binary_view() if options.views else None)
         natural = self._decoder.natural_schema()
         with damage(file.path, "the Arrow schema"):
-            self._schema = given_schema(natural, told, views=options.views)
+            self._schema = given_schema(natural, footer.metadata.metadata or {}, views=options.views)
         self._leaves = leaves_by_field(natural)
+        self._groups = self._selected(options)
         self._ordinals: NDArray[np.int64] | None = None
 
     def schema(self) -> pa.Schema:
@@ -154,20 +152,17 @@ class ParquetReader:
         """Rows of the selected row groups, from the footer; with a filter, its columns are read once."""
         if self._filter is not None:
             return len(self._matching())
-        return sum(self._rows_of(group) for group in self._groups)
+        return sum(map(self._rows_of, self._groups))
 
     def index(self) -> pa.Table:
         """A row a row group: `row_group`, `first_row`, `num_rows`; `offset` and `length` of its bytes in the file."""
-        rows, first = [], 0
-        for group in self._groups:
-            chunks = [self._decoder.chunk(group, leaf) for leaf in range(self._metadata.num_columns)]
-            start = min((c.start for c in chunks), default=0)
-            stop = max((c.stop for c in chunks), default=0)
-            if self._rows_of(group):
-                rows.append((group, first, self._rows_of(group), start, stop - start))
-            first += self._rows_of(group)
-        columns = np.array(rows, np.int64).reshape(-1, len(_INDEX_SCHEMA)).T
-        arrays = [pa.array(column).cast(f.type) for column, f in zip(columns, _INDEX_SCHEMA, strict=True)]
+        groups = np.array([group for group in self._groups if self._rows_of(group)], np.int64)
+        rows = self._footer.num_rows[groups]
+        start, length = self._footer.chunks[groups, :, 0], self._footer.chunks[groups, :, 1]
+        first = start.min(axis=1, initial=self._file.size_bytes)
+        stop = (start + length).max(axis=1, initial=0)
+        columns = [groups, np.cumsum(rows) - rows, rows, first, np.maximum(stop - first, 0)]
+        arrays = [pa.array(column).cast(field.type) for column, field in zip(columns, _INDEX_SCHEMA, strict=True)]
         return pa.table(arrays, schema=_INDEX_SCHEMA)
 
     def batches(
@@ -221,8 +216,20 @@ class ParquetReader:
         """Close the file."""
         self._file.close()
 
+    def _selected(self, options: ReadOptions) -> list[int]:
+        """The row groups asked for, less those that statistics exclude."""
+        count = len(self._footer.num_rows)
+        groups = list(range(count)) if options.row_groups is None else [int(group) for group in options.row_groups]
+        for group in groups:
+            if not 0 <= group < count:
+                raise UsageError("no such row group", file=self._file.path, expected=f"0 to {count - 1}", found=group)
+        if options.filter is None:
+            return groups
+        possible = possible_groups(self._file, self._footer, self._schema, self._leaves, options.filter)
+        return [group for group in groups if group in possible]
+
     def _rows_of(self, group: int) -> int:
-        return int(self._metadata.row_group(group).num_rows)
+        return int(self._footer.num_rows[group])
 
     def _chosen(self, columns: Sequence[str] | None) -> list[int]:
         """Fields by number, in the order asked for, once each."""
@@ -261,13 +268,11 @@ class ParquetReader:
     def _kept(self, run: Run) -> NDArray[np.bool_]:
         """For each row of a run, whether the filter keeps it; reads the filter's columns alone."""
         expression = self._filter
-        # An expression does not tell its columns, but its text has their names. Numbered ones it does not.
-        text = str(expression)
-        chosen = self._chosen(None if "FieldPath(" in text else [n for n in self._schema.names if n in text])
+        chosen = self._chosen(columns_of(expression, self._schema.names))
         parts = []
         for own in self._decoder.runs(run.groups, self._leaves_of(chosen), STEP_BYTES):
             for batch in self._decode(own, chosen, STEP_ROWS, STEP_BYTES):
-                with _fitting(expression):
+                with fitting(expression):
                     parts.append(_mask(batch, expression))
         return np.concatenate(parts)
 
@@ -289,23 +294,6 @@ class ParquetReader:
         return rows if self._filter is None else self._matching()[rows]
 
 
-def _selected_groups(file: Input, metadata: pq.FileMetaData, options: ReadOptions) -> list[int]:
-    """The row groups asked for, less those that statistics exclude."""
-    count = metadata.num_row_groups
-    groups = list(range(count)) if options.row_groups is None else [int(group) for group in options.row_groups]
-    for group in groups:
-        if not 0 <= group < count:
-            raise UsageError("no such row group", file=file.path, expected=f"0 to {count - 1}", found=group)
-    if options.filter is None:
-        return groups
-    import pyarrow.dataset
-
-    with damage(file.path), _fitting(options.filter):
-        fragment = pyarrow.dataset.ParquetFileFormat().make_fragment(file.handle)
-        possible = {group.id for group in fragment.subset(filter=options.filter).row_groups}
-    return [group for group in groups if group in possible]
-
-
 def _mask(batch: pa.RecordBatch, expression: pc.Expression) -> NDArray[np.bool_]:
     from pyarrow import acero
 
@@ -315,13 +303,3 @@ def _mask(batch: pa.RecordBatch, expression: pc.Expression) -> NDArray[np.bool_]
     kept = acero.Declaration("project", acero.ProjectNodeOptions([expression], ["keep"]), [source])
     column = kept.to_table(use_threads=False).column(0)
     return np.asarray(column.fill_null(fill_value=False).to_numpy(), np.bool_)
-
-
-@contextmanager
-def _fitting(expression: pc.Expression) -> Iterator[None]:
-    """An expression that cannot be evaluated is a UsageError."""
-    try:
-        yield
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
-        said = str(error).splitlines()[0]
-        raise UsageError(f"the filter does not fit the columns: {said}", found=str(expression)) from error

@@ -1,0 +1,236 @@
+"""The footer of a Parquet file: pyarrow's metadata, and where the column chunks lie.
+
+Source: parquet-format 2.11.0 `parquet.thrift` (FileMetaData, RowGroup, ColumnChunk, ColumnMetaData).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from lading.errors import CorruptShard, LimitExceeded
+from lading.formats._parquet_input import TAIL_BYTES, Input, damage
+from lading.formats._parquet_thrift import structs_of_list
+
+__all__ = ["MAGIC", "MAGIC_ENCRYPTED", "Chunk", "Column", "Footer", "read_footer", "read_statistics"]
+
+MAGIC = b"PAR1"
+MAGIC_ENCRYPTED = b"PARE"
+"""Magic of a file with an encrypted footer."""
+
+_ENDING_BYTES = 8
+_MIN_FILE_BYTES = 12
+_MAX_FOOTER_BYTES = 256 << 20
+_MIN_THRIFT_BYTES = 16 << 20
+
+# Fields of FileMetaData, RowGroup, ColumnChunk, ColumnMetaData.
+_ROW_GROUPS, _COLUMNS, _GROUP_ROWS, _META_DATA = 4, 1, 3, 3
+_NUM_VALUES, _UNPACKED, _PACKED, _DATA_PAGE, _DICTIONARY_PAGE, _STATISTICS = 5, 6, 7, 9, 11, 12
+_NUM_FACTS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A column chunk.
+
+    Attributes:
+        group: its row group.
+        leaf: its column, counting the leaves of nested fields.
+        column: the column's path.
+        start: first byte in the file.
+        stop: byte after the last.
+        num_rows: rows of the row group.
+        num_values: values, nulls among them; more than rows in a list.
+        nbytes: about what it decodes to, if no value of a dictionary repeats.
+        flat: whether a value is a row.
+        repeats: whether it has a dictionary of values of any length.
+    """
+
+    group: int
+    leaf: int
+    column: str
+    start: int
+    stop: int
+    num_rows: int
+    num_values: int
+    nbytes: int
+    flat: bool
+    repeats: bool
+
+    @property
+    def most_bytes(self) -> int:
+        """What it may decode to: each value may be the whole of the dictionary."""
+        return self.num_values * self.nbytes if self.repeats else self.nbytes
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A leaf of a file's schema.
+
+    Attributes:
+        path: its path.
+        kind: Parquet's physical type.
+        flat: whether a value is a row.
+    """
+
+    path: str
+    kind: str
+    flat: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Footer:
+    """What a footer says.
+
+    Attributes:
+        metadata: for pyarrow. To ask it for a column chunk is not safe.
+        columns: the leaves of the schema.
+        num_rows: rows of each row group.
+        chunks: `[row group, column, fact]`: first byte, bytes, bytes unpacked, values, whether there is a dictionary.
+        start: its first byte in the file.
+        length: its bytes.
+    """
+
+    metadata: pq.FileMetaData
+    columns: Sequence[Column]
+    num_rows: NDArray[np.int64]
+    chunks: NDArray[np.int64]
+    start: int
+    length: int
+
+    def chunk(self, group: int, leaf: int) -> Chunk:
+        """A column chunk."""
+        column = self.columns[leaf]
+        start, packed, unpacked, values, dictionary = self.chunks[group, leaf].tolist()
+        return Chunk(
+            group=group,
+            leaf=leaf,
+            column=column.path,
+            start=start,
+            stop=start + packed,
+            num_rows=int(self.num_rows[group]),
+            num_values=values,
+            # Offsets and unpacked numbers take memory that is not in the pages.
+            nbytes=unpacked + 8 * values,
+            flat=column.flat,
+            repeats=bool(dictionary) and column.kind == "BYTE_ARRAY",
+        )
+
+
+def read_footer(file: Input) -> Footer:
+    """The footer of an open file.
+
+    Raises:
+        CorruptShard: it is damaged, or the file is no Parquet file or an encrypted one.
+        LimitExceeded: it is larger than 256 MiB.
+    """
+    start, length = _place(file)
+    file.expect([(min(start, max(file.size_bytes - TAIL_BYTES, 0)), file.size_bytes)])
+    reader = pq.ParquetReader()
+    with damage(file.path, "the footer", offset=start):
+        # No list of a footer has more elements than the footer bytes, so a false count sets no memory aside.
+        reader.open(
+            file.handle,
+            pre_buffer=False,
+            thrift_string_size_limit=max(length, _MIN_THRIFT_BYTES),
+            thrift_container_size_limit=max(length, 1),
+        )
+        schema = reader.metadata.schema
+        leaves = [schema.column(i) for i in range(len(schema))]
+        columns = [Column(leaf.path, leaf.physical_type, leaf.max_repetition_level == 0) for leaf in leaves]
+    rows, chunks = _row_groups(file, start, length, len(columns))
+    footer = Footer(reader.metadata, columns, rows, chunks, start, length)
+    _check(file, footer)
+    return footer
+
+
+def read_statistics(file: Input, footer: Footer) -> Iterator[list[dict[int, Any]]]:
+    """Fields of Statistics for each column, row group by row group; a dict is empty where there are none."""
+    for group in structs_of_list(bytes(file.read_at(footer.start, footer.length)), _ROW_GROUPS):
+        found = [chunk[_META_DATA].get(_STATISTICS) for chunk in group[_COLUMNS]]
+        yield [statistics if isinstance(statistics, dict) else {} for statistics in found]
+
+
+def _place(file: Input) -> tuple[int, int]:
+    """First byte and length of the footer."""
+    size = file.size_bytes
+    if size < _MIN_FILE_BYTES:
+        raise CorruptShard(
+            "too short for a Parquet file", file=file.path, expected=f"{_MIN_FILE_BYTES} bytes or more", found=size
+        )
+    file.expect([(max(size - TAIL_BYTES, 0), size)])
+    ending = bytes(file.read_at(size - _ENDING_BYTES, _ENDING_BYTES))
+    if ending[4:] != MAGIC:
+        encrypted = ending[4:] == MAGIC_ENCRYPTED
+        raise CorruptShard(
+            "an encrypted Parquet file" if encrypted else "no Parquet file, or a truncated one",
+            file=file.path,
+            offset=size - len(MAGIC),
+            expected=MAGIC,
+            found=ending[4:],
+        )
+    length = int.from_bytes(ending[:4], "little")
+    start = size - _ENDING_BYTES - length
+    if start < len(MAGIC):
+        raise CorruptShard(
+            "the footer does not fit into the file",
+            file=file.path,
+            offset=size - _ENDING_BYTES,
+            expected=f"at most {size - _MIN_FILE_BYTES} bytes",
+            found=length,
+        )
+    if length > _MAX_FOOTER_BYTES:
+        raise LimitExceeded("the footer is too large", file=file.path, expected=_MAX_FOOTER_BYTES, found=length)
+    return start, length
+
+
+def _row_groups(file: Input, start: int, length: int, width: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Rows of the row groups, and facts of their column chunks."""
+    rows: list[int] = []
+    facts: list[tuple[int, ...]] = []
+    try:
+        for group in structs_of_list(bytes(file.read_at(start, length)), _ROW_GROUPS):
+            rows.append(group[_GROUP_ROWS])
+            facts += [_facts(chunk[_META_DATA]) for chunk in group[_COLUMNS]]
+        shape = (len(rows), width, _NUM_FACTS)
+        return np.array(rows, np.int64), np.array(facts, np.int64).reshape(shape)
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise CorruptShard(
+            "the row groups of the footer cannot be read", file=file.path, offset=start, found=error
+        ) from error
+
+
+def _facts(chunk: Mapping[int, Any]) -> tuple[int, ...]:
+    """First byte, bytes, bytes unpacked, values, whether there is a dictionary."""
+    first, dictionary = chunk[_DATA_PAGE], chunk.get(_DICTIONARY_PAGE, 0)
+    repeats = 0 < dictionary < first
+    return (dictionary if repeats else first, chunk[_PACKED], chunk[_UNPACKED], chunk[_NUM_VALUES], repeats)
+
+
+def _check(file: Input, footer: Footer) -> None:
+    rows, count = footer.num_rows, footer.metadata.num_rows
+    if len(rows) != footer.metadata.num_row_groups or int(rows.sum()) != count or (rows < 0).any():
+        raise CorruptShard(
+            "the row groups of the footer do not add up to its rows",
+            file=file.path,
+            offset=footer.start,
+            expected=count,
+            found=rows.sum(),
+        )
+    first, length, unpacked, values, _ = np.moveaxis(footer.chunks, -1, 0)
+    bad = (first < 0) | (length < 0) | (first > file.size_bytes - length) | (unpacked < 0) | (values < 0)
+    if bad.any():
+        group, leaf = (int(i) for i in np.argwhere(bad)[0])
+        raise CorruptShard(
+            f"row group {group}: a column chunk that cannot be",
+            file=file.path,
+            offset=footer.start,
+            column=footer.columns[leaf].path,
+            expected=f"a range of 0 to {file.size_bytes}",
+            found=f"{first[group, leaf]} to {first[group, leaf] + length[group, leaf]}",
+        )

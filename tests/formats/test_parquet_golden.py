@@ -1,0 +1,74 @@
+"""Files that nemo-curator, datasets and pyarrow wrote, and damaged ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from golden_cases import Golden, View, case_names, load_views
+from golden_compare import compare_samples
+from hostile import judge_cases
+from lading.formats.parquet import FORMAT
+from lading.formats.protocol import ShardSource
+from lading.store.local import LocalStore
+
+_CASES = {
+    ("interleaved", "parquet-basic"): {"default", "hand"},
+    ("interleaved", "parquet-large"): {"default", "hand"},
+    ("arrow-parquet", "hf-parquet"): {""},
+    ("arrow-parquet", "plain-ipc"): {"t.parquet"},
+}
+"""Readings that say no more than which files to read."""
+
+
+def _files(view: View) -> list[Path]:
+    if "files" in view.open:
+        return [view.folder / name for name in view.open["files"]]
+    return sorted((view.folder / view.open["path"]).glob("*.parquet"))
+
+
+def _rows(files: list[Path]) -> Iterator[dict[str, Any]]:
+    for file in files:
+        reader = FORMAT.open_shard(ShardSource(LocalStore(), str(file)), {})
+        for batch in reader.batches(max_rows=7, max_bytes=1 << 20):
+            yield from batch.to_pylist()
+        reader.close()
+
+
+@pytest.mark.parametrize("family, case", _CASES)
+def test_reads_what_the_peer_wrote(golden: Golden, family: str, case: str) -> None:
+    views = [view for view in load_views(golden(family) / case) if view.name in _CASES[family, case]]
+    assert {view.name for view in views} == _CASES[family, case]
+    for view in views:
+        assert compare_samples(view.samples, _rows(_files(view))) == []
+
+
+def read_case(folder: Path, spec: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Everything of a hostile case, for the watched process."""
+    names = spec["open"].get("files")
+    files = [folder / n for n in names] if names else sorted((folder / spec["open"]["path"]).glob("*.parquet"))
+    yield from _rows(files)
+
+
+_ITEMS = {"no-sample-id", "null-position", "null-sample-id", "position-int64-overflow", "position-text"}
+"""Cases that are sound as Parquet; what is wrong with their items is for the view of items to say."""
+
+_FAMILIES = ("hostile-hf-parquet", "hostile-interleaved-parquet")
+
+
+@pytest.fixture(scope="module")
+def verdicts(golden: Golden, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, list[str]]]:
+    return {
+        family: judge_cases(sorted(golden(family).iterdir()), Path(__file__), tmp_path_factory.mktemp("hostile"))
+        for family in _FAMILIES
+    }
+
+
+@pytest.mark.parametrize(
+    "family, case", [(family, case) for family in _FAMILIES for case in case_names(family) if case not in _ITEMS]
+)
+def test_hostile(verdicts: dict[str, dict[str, list[str]]], family: str, case: str) -> None:
+    assert verdicts[family][case] == []

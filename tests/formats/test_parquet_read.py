@@ -1,0 +1,451 @@
+"""How Parquet shards are read: steps, limits, filters, requests, damage. The files are pyarrow's."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lading.errors import CorruptShard, LadingError, LimitExceeded, NotFound, StoreError, UsageError
+from lading.formats.parquet import FORMAT, ParquetReader
+from lading.formats.protocol import ShardSource
+from lading.store.local import LocalStore
+from lading.store.memory import MemoryStore
+from lading.store.protocol import FileInfo
+from lading.store.wrap import CountingStore
+
+_MB = 1 << 20
+_NOISE = np.random.default_rng(7).bytes(4 * _MB)
+
+
+def _file(table: pa.Table, *, row_group_size: int = 1 << 30, **options: Any) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(sink, table.schema, **options) as writer:
+        writer.write_table(table, row_group_size=row_group_size)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def _open(data: bytes, **options: Any) -> ParquetReader:
+    return FORMAT.open_shard(ShardSource(MemoryStore({"s.parquet": data}), "s.parquet"), options)
+
+
+def _batches(data: bytes, max_bytes: int = 64 * _MB, **options: Any) -> Iterator[pa.RecordBatch]:
+    return _open(data, **options).batches(max_rows=1 << 20, max_bytes=max_bytes)
+
+
+def _numbers(count: int) -> pa.Table:
+    return pa.table(
+        {"n": pa.array(range(count)), "s": [f"v{i}" for i in range(count)], "b": [b"x%d" % i for i in range(count)]}
+    )
+
+
+# Steps.
+
+
+def test_a_large_row_group_is_read_in_steps() -> None:
+    """Rows of 100 bytes, then rows of a megabyte, in one row group: batches are of bytes, not of rows."""
+    sizes = [100] * 20_000 + [_MB] * 90 + [100] * 5_000
+    starts = np.random.default_rng(1).integers(0, 3 * _MB, len(sizes)).tolist()
+    rows = [_NOISE[start : start + size] for start, size in zip(starts, sizes, strict=True)]
+    table = pa.table({"n": range(len(rows)), "b": pa.array(rows, pa.large_binary())})
+    data = _file(table, compression="none", use_dictionary=["n"], write_batch_size=4)
+    assert _open(data).index().num_rows == 1
+    count = 0
+    for batch in _batches(data):
+        assert batch.get_total_buffer_size() < 11 * _MB
+        expected = rows[count : count + batch.num_rows]
+        assert batch.column("b").to_pylist() == expected
+        assert batch.column("n").to_pylist() == list(range(count, count + batch.num_rows))
+        count += batch.num_rows
+    assert count == len(rows)
+
+
+def test_a_value_that_repeats_from_a_dictionary_is_not_unpacked_at_once() -> None:
+    """A megabyte, 100,000 times, in a file of some hundred bytes."""
+    values = pa.array([b"", b"\0" * _MB] + [b"%d" % i for i in range(1000)])
+    index = np.concatenate([np.arange(20_000) % 1000 + 2, np.ones(100_000, np.int64)])
+    column = pa.DictionaryArray.from_arrays(pa.array(index, pa.int32()), values)
+    data = _file(pa.table({"b": column}), compression="zstd", store_schema=False)
+    assert len(data) < 100_000
+    count = 0
+    for batch in _batches(data):
+        assert batch.get_total_buffer_size() < 11 * _MB
+        count += batch.num_rows
+        if count > 20_100:
+            break
+
+
+def test_a_page_that_unpacks_without_measure_is_refused() -> None:
+    table = pa.table({"b": pa.array([bytes(100 * _MB)], pa.large_binary())})
+    data = _file(table, compression="zstd", use_dictionary=False)
+    with pytest.raises(LimitExceeded, match=r"s.parquet @ 4 column 'b': row group 0: a page unpacks to more than 1000"):
+        list(_batches(data))
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("column", ["list", "text", "payload"])
+def test_watched_row_groups_give_what_others_give(monkeypatch: pytest.MonkeyPatch, column: str, version: str) -> None:
+    """Whatever pages hold, to look at their headers first changes nothing but the size of batches."""
+    values = {
+        "list": pa.array([[f"item {i}" * (k + 1) for k in range(i % 5)] for i in range(3000)]),
+        "text": pa.array([None if i % 7 == 0 else f"{i % 50}" * 30 for i in range(3000)]),
+        "payload": pa.array([_NOISE[i : i + i % 3000] for i in range(3000)], pa.large_binary()),
+    }
+    table = pa.table({"n": range(3000), "value": values[column]})
+    data = _file(table, data_page_version=version, write_batch_size=16, data_page_size=2000)
+    monkeypatch.setattr("lading.formats._parquet_decode.SAFE_BYTES", 1)
+    monkeypatch.setattr("lading.formats._parquet_decode.STEP_BYTES", 20_000)
+    batches = list(_batches(data, max_bytes=20_000))
+    assert pa.Table.from_batches(batches).equals(table)
+    assert len(batches) > 5
+
+
+def test_small_row_groups_are_read_together() -> None:
+    data = _file(_numbers(1000), row_group_size=10)
+    assert [batch.num_rows for batch in _batches(data)] == [1000]
+
+
+def test_limits_of_a_batch() -> None:
+    data = _file(_numbers(1000), row_group_size=300)
+    reader = _open(data)
+    assert [b.num_rows for b in reader.batches(max_rows=400, max_bytes=_MB)] == [400, 400, 200]
+    assert max(b.num_rows for b in reader.batches(max_rows=400, max_bytes=60)) <= 3
+
+
+def test_batches_may_be_asked_for_twice_at_a_time() -> None:
+    reader = _open(_file(_numbers(100)))
+    one, two = (reader.batches(max_rows=rows, max_bytes=_MB) for rows in (10, 7))
+    assert next(one).num_rows == 10
+    assert next(two).num_rows == 7
+    assert next(one).column("n")[0].as_py() == 10
+    assert reader.read(np.array([99])).column("n").to_pylist() == [99]
+    assert next(two).column("n")[0].as_py() == 7
+
+
+def test_columns_come_in_the_order_asked_for() -> None:
+    table = pa.table({"a": [1], "seg.png": [b"x"], "seg": [{"png": 2, "deep": [3]}], "z": [4]})
+    reader = _open(_file(table))
+    for names in (["z", "seg.png", "a"], ["seg"], ["seg", "seg.png"], [], ["absent", "a"]):
+        [batch] = reader.batches(max_rows=9, max_bytes=_MB, columns=names)
+        assert batch.schema.names == [name for name in names if name != "absent"]
+        assert batch.num_rows == 1
+        assert reader.read(np.array([0, 0]), columns=names).num_rows == 2
+        assert batch.to_pylist() == [{name: table.to_pylist()[0][name] for name in batch.schema.names}]
+
+
+def test_random_access_decodes_no_other_row_group() -> None:
+    table = pa.table({"b": pa.array([_NOISE[i : i + 50_000] for i in range(100)])})
+    data = _file(table, row_group_size=10, use_dictionary=False)
+    store = CountingStore(MemoryStore({"s.parquet": data}))
+    reader = FORMAT.open_shard(ShardSource(store, "s.parquet"), {})
+    store.reset()
+    rows = np.array([57, 3, 57, 51])
+    assert reader.read(rows).column("b").to_pylist() == [_NOISE[i : i + 50_000] for i in (57, 3, 57, 51)]
+    assert store.bytes_read < 2.2 * 10 * 50_000
+    with pytest.raises(UsageError, match="expected 0 to 99, found 100"):
+        reader.read(np.array([5, 100]))
+    with pytest.raises(UsageError, match="found -1"):
+        reader.read(np.array([-1]))
+
+
+@given(st.lists(st.integers(0, 499)), st.integers(1, 200))
+def test_rows_by_ordinal_are_those_of_the_whole(rows: list[int], group: int) -> None:
+    table = _numbers(500)
+    found = _open(_file(table, row_group_size=group)).read(np.array(rows, np.int64))
+    assert found.column("n").to_pylist() == rows
+    assert found.column("s").to_pylist() == [f"v{i}" for i in rows]
+
+
+# Options.
+
+
+def test_row_groups_are_a_shard_of_their_own() -> None:
+    data = _file(_numbers(100), row_group_size=10)
+    reader = _open(data, row_groups=[7, 2])
+    expected = [*range(70, 80), *range(20, 30)]
+    assert reader.num_rows() == 20
+    assert reader.read().column("n").to_pylist() == expected
+    assert [n for b in reader.batches(max_rows=7, max_bytes=_MB) for n in b.column("n").to_pylist()] == expected
+    assert reader.read(np.array([19, 0])).column("n").to_pylist() == [29, 70]
+    assert reader.index().select(["row_group", "first_row", "num_rows"]).to_pylist() == [
+        {"row_group": 7, "first_row": 0, "num_rows": 10},
+        {"row_group": 2, "first_row": 10, "num_rows": 10},
+    ]
+    with pytest.raises(UsageError, match="no such row group; expected 0 to 9, found 10"):
+        _open(data, row_groups=[10])
+
+
+def test_the_index_tells_where_row_groups_lie() -> None:
+    data = _file(_numbers(100), row_group_size=40)
+    index = _open(data).index().to_pylist()
+    metadata = pq.read_metadata(io.BytesIO(data))
+    assert [row["num_rows"] for row in index] == [40, 40, 20]
+    assert [row["first_row"] for row in index] == [0, 40, 80]
+    for i, row in enumerate(index):
+        chunks = [metadata.row_group(i).column(k) for k in range(3)]
+        assert row["offset"] == min(c.dictionary_page_offset or c.data_page_offset for c in chunks)
+        assert row["length"] == sum(c.total_compressed_size for c in chunks)
+
+
+@pytest.mark.parametrize(
+    "expression, expected",
+    [
+        (pc.field("n") >= 95, range(95, 100)),
+        ((pc.field("n") < 3) | (pc.field("s") == "v50"), [0, 1, 2, 50]),
+        (pc.field("n") > 1000, []),
+        (pc.field(0) == 7, [7]),
+        (pc.field("b").isin(pa.array([b"x12", b"x99"])), [12, 99]),
+        (pc.field("z").is_null(), range(0, 100, 2)),
+        (pc.field("z") == 1, range(1, 100, 2)),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("views", [False, True])
+def test_a_filter_keeps_rows(expression: pc.Expression, expected: list[int], views: bool) -> None:
+    table = _numbers(100).append_column("z", pa.array([1 if i % 2 else None for i in range(100)]))
+    data = _file(table, row_group_size=10, store_schema=False)
+    reader = _open(data, filter=expression, views=views)
+    batches = list(reader.batches(max_rows=4, max_bytes=_MB, columns=["b", "n"]))
+    assert [n for batch in batches for n in batch.column("n").to_pylist()] == list(expected)
+    assert [b for batch in batches for b in batch.column("b").to_pylist()] == [b"x%d" % n for n in expected]
+    assert reader.num_rows() == len(list(expected))
+    assert reader.read().column("n").to_pylist() == list(expected)
+    if expected:
+        assert reader.read(np.array([len(list(expected)) - 1]), ["n"]).column("n").to_pylist() == [list(expected)[-1]]
+
+
+def test_a_filter_spares_row_groups_and_payload() -> None:
+    payload = pa.array([_NOISE[i : i + 150_000] for i in range(100)], pa.large_binary())
+    table = pa.table({"n": range(100), "b": payload, "odd": [i % 2 for i in range(100)]})
+    data = _file(table, row_group_size=10, use_dictionary=False, write_statistics=["n"])
+    store = CountingStore(MemoryStore({"s.parquet": data}))
+    source = ShardSource(store, "s.parquet")
+    reader = FORMAT.open_shard(source, {"filter": (pc.field("n") > 33) & (pc.field("n") < 36)})
+    assert sum(b.num_rows for b in reader.batches(max_rows=100, max_bytes=_MB)) == 2
+    assert store.bytes_read < 1_800_000
+    store.reset()
+    reader = FORMAT.open_shard(source, {"filter": pc.field("odd") == 2})
+    assert list(reader.batches(max_rows=100, max_bytes=_MB)) == []
+    assert store.bytes_read < 200_000
+
+
+_NUMBERS = st.one_of(st.none(), st.integers(-5, 5))
+_FLOATS = st.one_of(st.none(), st.sampled_from([float("nan"), -0.0, 0.0, 1.5, float("inf"), -float("inf")]))
+_TEXTS = st.one_of(st.none(), st.sampled_from(["", "a", "ä", "b" * 100, "\U0001f389"]))
+
+
+@given(st.lists(st.tuples(_NUMBERS, _FLOATS, _TEXTS), max_size=30), st.data())
+def test_no_row_is_lost_to_pruning(rows: list[tuple[Any, ...]], data: st.DataObject) -> None:
+    kinds = [data.draw(st.sampled_from(choice)) for choice in ((pa.int8(), pa.int64()), (pa.float32(), pa.float64()))]
+    columns = [pa.array([row[i] for row in rows], kind) for i, kind in enumerate([*kinds, pa.string()])]
+    table = pa.table(columns, names=["n", "x", "s"])
+    compare = data.draw(st.sampled_from(["__lt__", "__le__", "__gt__", "__ge__", "__eq__", "__ne__"]))
+    column = data.draw(st.sampled_from(["n", "x", "s"]))
+    value = {"n": data.draw(st.integers(-6, 6)), "x": 1.5, "s": "a"}[column]
+    expression = getattr(pc.field(column), compare)(value)
+    if data.draw(st.booleans()):
+        expression = expression | pc.field("n").is_null()
+    file = _file(table, row_group_size=data.draw(st.integers(1, 5)))
+    # What the whole table gives, where nothing can be pruned.
+    kept = [_open(file, filter=expression).read(), table.filter(expression)]
+    assert str(kept[0].to_pylist()) == str(kept[1].to_pylist())
+
+
+def test_a_filter_that_does_not_fit() -> None:
+    with pytest.raises(UsageError, match=r"the filter does not fit the columns.*absent"):
+        _open(_file(_numbers(3)), filter=pc.field("absent") == 1)
+    with pytest.raises(UsageError, match="the filter does not fit"):
+        list(_batches(_file(_numbers(3)), filter=pc.field("n") == "text"))
+
+
+def test_views_own_their_bytes() -> None:
+    rows = [_NOISE[i : i + 40_000] for i in range(300)]
+    table = pa.table({"b": rows, "s": ["x"] * 300})
+    data = _file(table, store_schema=False, write_batch_size=8)
+    schema = _open(data, views=True).schema()
+    assert schema.types == [pa.binary_view(), pa.large_string()]
+    batches = list(_batches(data, views=True))
+    assert [row for batch in batches for row in batch.column("b").to_pylist()] == rows
+    assert sum(batch.get_total_buffer_size() for batch in batches) < 1.2 * 300 * 40_000
+    # With a schema of its own a file says what it is.
+    assert _open(_file(table), views=True).schema().types == [pa.large_binary(), pa.string()]
+
+
+def test_options_that_are_none() -> None:
+    with pytest.raises(UsageError, match=r"expected filter, row_groups, mmap, views, found 'filters'"):
+        _open(_file(_numbers(1)), filters=1)
+
+
+# Requests.
+
+
+class _Remote(CountingStore):
+    """A store that can do no more than get ranges."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(MemoryStore({"s.parquet": data}))
+        self.source = ShardSource(self, "s.parquet", FileInfo("s.parquet", len(data)))
+
+
+def test_a_remote_row_group_takes_few_requests() -> None:
+    payload = pa.array([_NOISE[i : i + 20_000] for i in range(400)], pa.large_binary())
+    columns = {f"c{i}": range(400) for i in range(20)}
+    data = _file(pa.table({**columns, "b": payload, "t": ["text"] * 400}), row_group_size=100, compression="none")
+    store = _Remote(data)
+    reader = FORMAT.open_shard(store.source, {})
+    assert store.requests == {"get_ranges": 1}
+    assert sum(b.num_rows for b in reader.batches(max_rows=50, max_bytes=_MB)) == 400
+    assert store.requests == {"get_ranges": 1 + 4}
+    store.reset()
+    columns = ["c0", "t"]
+    assert sum(b.num_rows for b in reader.batches(max_rows=50, max_bytes=_MB, columns=columns)) == 400
+    assert store.requests["get_ranges"] <= 2 * 4
+    assert store.bytes_read < 100_000
+
+
+def test_a_remote_footer_takes_two_requests_at_most() -> None:
+    table = pa.table({f"column {i}": [i] for i in range(3000)})
+    store = _Remote(_file(table))
+    assert FORMAT.open_shard(store.source, {}).read().num_columns == 3000
+    assert store.requests["get_ranges"] <= 3
+
+
+def test_a_large_remote_row_group_is_read_in_windows() -> None:
+    payload = pa.array([_NOISE[i : i + _MB] for i in range(100)], pa.large_binary())
+    data = _file(
+        pa.table({"n": range(100), "b": payload}), use_dictionary=False, compression="none", write_batch_size=1
+    )
+    store = _Remote(data)
+    reader = FORMAT.open_shard(store.source, {})
+    for i, batch in enumerate(reader.batches(max_rows=1000, max_bytes=4 * _MB)):
+        assert batch.get_total_buffer_size() < 6 * _MB
+        if i == 0:
+            assert store.bytes_read < 70 * _MB
+    assert store.bytes_read < 1.3 * len(data)
+    assert store.requests["get_ranges"] < 12
+    assert max(length for _, length in store.ranges["s.parquet"]) <= 64 * _MB
+
+
+# Damage.
+
+
+@pytest.mark.parametrize("mmap", [False, True])
+def test_a_local_file_that_shrinks_is_an_error(tmp_path: Path, mmap: bool) -> None:
+    payload = pa.array([_NOISE[i : i + 100_000] for i in range(300)], pa.large_binary())
+    path = tmp_path / "s.parquet"
+    path.write_bytes(_file(pa.table({"b": payload}), use_dictionary=False, row_group_size=50))
+    reader = FORMAT.open_shard(ShardSource(LocalStore(), str(path)), {"mmap": mmap})
+    batches = reader.batches(max_rows=1000, max_bytes=_MB)
+    next(batches)
+    os.truncate(path, 4096)
+    with pytest.raises(LadingError, match=r"s\.parquet"):
+        list(batches)
+
+
+def test_what_is_no_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.parquet")
+    with pytest.raises(StoreError, match="a pipe"):
+        FORMAT.open_shard(ShardSource(LocalStore(), str(tmp_path / "pipe.parquet")), {})
+    with pytest.raises(NotFound):
+        FORMAT.open_shard(ShardSource(LocalStore(), str(tmp_path / "absent.parquet")), {})
+
+
+def test_a_page_with_a_wrong_checksum_is_named() -> None:
+    table = pa.table({"n": range(1000), "b": pa.array([_NOISE[i : i + 500] for i in range(1000)])})
+    data = bytearray(
+        _file(table, row_group_size=500, use_dictionary=False, compression="none", write_page_checksum=True)
+    )
+    chunk = pq.read_metadata(io.BytesIO(data)).row_group(1).column(1)
+    data[chunk.data_page_offset + 5000] ^= 1
+    with pytest.raises(CorruptShard, match=rf"s.parquet @ {chunk.data_page_offset} column 'b': row group 1") as caught:
+        list(_batches(bytes(data)))
+    assert "checksum" in str(caught.value.found)
+    assert sum(b.num_rows for b in _batches(bytes(data), row_groups=[0])) == 500
+
+
+def test_text_that_is_no_text_is_named() -> None:
+    text = pa.array([b"fine", b"\xff\xfe"]).view(pa.string())
+    for column in (text, pa.StructArray.from_arrays([text], ["inner"])):
+        with pytest.raises(CorruptShard, match=r"s.parquet @ \d+ column 't.*: row group 0 cannot be read.*UTF8"):
+            list(_batches(_file(pa.table({"t": column}))))
+
+
+@pytest.mark.parametrize(
+    "data, message",
+    [
+        (b"", "too short for a Parquet file; expected 12 bytes or more, found 0"),
+        (b"PAR1" + bytes(100) + b"PARE", "an encrypted Parquet file"),
+        (b"PAR1" + b"\xff\xff\xff\x7f" + b"PAR1", "the footer does not fit into the file"),
+        (b"PAR1" + bytes(50) + b"\x32\0\0\0" + b"PAR1", "the footer cannot be read"),
+        (b"PAR1" + bytes(50) + b"\0\0\0\0" + b"PAR1", "the footer cannot be read"),
+        (b"<html>no such page</html>", "no Parquet file, or a truncated one"),
+    ],
+)
+def test_what_is_no_parquet_file(data: bytes, message: str) -> None:
+    with pytest.raises(CorruptShard, match=f"s.parquet.*{message}"):
+        _open(data)
+
+
+@given(st.binary(max_size=40), st.integers(0, 2000))
+def test_bytes_changed_anywhere_end_in_data_or_our_errors(change: bytes, at: int) -> None:
+    table = pa.table({"n": range(50), "s": ["text"] * 50, "b": [b"x" * 20] * 50, "l": [[1, 2]] * 50})
+    data = bytearray(_file(table, compression="zstd"))
+    place = at % len(data)
+    data[place : place + len(change)] = change
+    try:
+        reader = _open(bytes(data))
+        for batch in reader.batches(max_rows=10, max_bytes=1000):
+            batch.validate(full=True)
+    except LadingError as error:
+        message = str(error)
+    else:
+        message = "read from s.parquet"
+    assert "s.parquet" in message
+
+
+# Threads.
+
+
+_READS_AND_WRITES = """
+import os, sys
+import pyarrow as pa, pyarrow.compute as pc
+from lading.formats.parquet import FORMAT
+from lading.formats.protocol import ShardSource
+from lading.store.memory import MemoryStore
+
+def threads():
+    return len(os.listdir("/proc/self/task"))
+
+before = threads()
+store = MemoryStore()
+sink = store.put_stream("s.parquet")
+table = pa.table({"n": range(10_000), "b": [b"x" * 100] * 10_000})
+writer = FORMAT.create_shard(sink, table.schema, {"row_group_bytes": 1000})
+for batch in table.to_batches():
+    writer.write(batch)
+writer.close()
+sink.close()
+for options in ({}, {"filter": pc.field("n") > 5}, {"mmap": True}):
+    reader = FORMAT.open_shard(ShardSource(store, "s.parquet"), options)
+    list(reader.batches(max_rows=100, max_bytes=1 << 20))
+    reader.read([5, 3])
+print(threads() - before)
+"""
+
+
+def test_no_thread_is_started() -> None:
+    """A process that has threads cannot be forked safely."""
+    done = subprocess.run([sys.executable, "-c", _READS_AND_WRITES], capture_output=True, text=True, check=False)
+    assert (done.stdout.strip(), done.stderr) == ("0", "")
