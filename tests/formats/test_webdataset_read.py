@@ -131,7 +131,8 @@ def test_golden_duplicate_names_what_it_met(golden: Golden) -> None:
 def read_case(folder: Path, spec: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Everything of one hostile case, every way."""
     opened = spec["open"]
-    return chain.from_iterable(read_view(folder, opened, way) for way in WAYS)
+    streamed = any(name.endswith(".gz") for name in opened.get("shards", ()))
+    return chain.from_iterable(read_view(folder, opened, way) for way in (WAYS[::2] if streamed else WAYS))
 
 
 CHECKED_ABOVE = ("wids-md5", "wids-nsamples")
