@@ -163,7 +163,7 @@ def _take_run(
     at = base + int(follows[rows[-1]]) * BLOCK
     magic = headers.view("<u8")[rows, _MAGIC_WORD] & _MAGIC_MASK
     small = (at - cursor.at) // len(rows) < _SMALL_BYTES and bool((magic == _MAGIC_VALUE).all())
-    reach = min(2 * cursor.reach, _MAX_REACH) if rows[-1] == len(heads) - 1 else cursor.reach
+    reach = min(4 * cursor.reach, _MAX_REACH) if rows[-1] == len(heads) - 1 else cursor.reach
     return found, replace(cursor, at=at, dense=small, reach=reach, need=0)
 
 
