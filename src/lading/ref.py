@@ -149,8 +149,10 @@ def unpack(column: pa.Array | pa.ChunkedArray) -> Refs:
     valid = np.asarray(storage.is_valid().to_numpy(zero_copy_only=False), np.bool_)
 
     def part(name: str) -> NDArray[Any]:
-        child: NDArray[Any] = storage.field(name).to_numpy(zero_copy_only=False)
-        return child
+        child = storage.field(name)
+        # Under a null reference Arrow may have nulls too, and numpy has integers without them only as floats.
+        numbers: NDArray[Any] = (child.fill_null(0) if child.null_count else child).to_numpy()
+        return numbers
 
     return Refs(
         part("file"), part("offset"), part("length"), part("codec"), part("frame"), valid, storage.field("member")

@@ -1,0 +1,185 @@
+"""Views: every function against the plain way, a `bytes` at a time."""
+
+from __future__ import annotations
+
+import decimal
+import mmap
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lading.ref import make_refs
+from lading.views import SEGMENT_BYTES, byte_lengths, from_ranges, gather, join, row_bytes, share, slices, take
+
+_BODY = bytes(range(256)) * 4
+_VALUES = st.lists(st.one_of(st.none(), st.binary(max_size=30)))
+_KINDS = [pa.binary(), pa.large_binary(), pa.binary_view()]
+
+
+@st.composite
+def _ranges(draw: st.DrawFn) -> list[tuple[int, int] | None]:
+    spans = st.integers(0, len(_BODY)).flatmap(
+        lambda start: st.tuples(st.just(start), st.integers(0, min(40, len(_BODY) - start)))
+    )
+    return draw(st.lists(st.one_of(st.none(), spans)))
+
+
+def _split(ranges: list[tuple[int, int] | None]) -> tuple[Any, Any, Any]:
+    offset = np.array([-1 if r is None else r[0] for r in ranges], np.int64)
+    length = np.array([-1 if r is None else r[1] for r in ranges], np.int64)
+    return offset, length, np.array([r is not None for r in ranges], np.bool_)
+
+
+@given(_ranges())
+def test_views_of_ranges_are_the_bytes_there(ranges: list[tuple[int, int] | None]) -> None:
+    column = from_ranges(pa.py_buffer(_BODY), *_split(ranges))
+    column.validate(full=True)
+    assert column.type == pa.binary_view()
+    assert column.to_pylist() == [None if r is None else _BODY[r[0] : r[0] + r[1]] for r in ranges]
+    assert byte_lengths(column).tolist() == [0 if r is None else r[1] for r in ranges]
+
+
+@given(_ranges(), st.integers(0, 2**32 - 1))
+def test_views_of_several_buffers(ranges: list[tuple[int, int] | None], seed: int) -> None:
+    bodies = [_BODY, _BODY[::-1], b"\x07" * len(_BODY)]
+    which = np.random.default_rng(seed).integers(0, 3, len(ranges)).astype(np.int32)
+    column = gather([pa.py_buffer(body) for body in bodies], which, *_split(ranges))
+    column.validate(full=True)
+    expected = [None if r is None else bodies[w][r[0] : r[0] + r[1]] for r, w in zip(ranges, which, strict=True)]
+    assert column.to_pylist() == expected
+
+
+@given(_VALUES, st.sampled_from([*_KINDS, pa.string_view(), pa.string(), pa.large_string()]), st.data())
+def test_lengths_and_slices(values: list[bytes | None], kind: pa.DataType, data: st.DataObject) -> None:
+    text = "string" in str(kind)
+    column = pa.array([v.hex() if text and v is not None else v for v in values], kind)
+    values = [v.hex().encode() if text and v is not None else v for v in values]
+    start = data.draw(st.integers(0, len(values)))
+    parts = pa.chunked_array([column.slice(start), column], kind)
+    for found, expected in ((column.slice(start), values[start:]), (parts, values[start:] + values)):
+        assert byte_lengths(found).tolist() == [len(v or b"") for v in expected]
+        assert [None if v is None else bytes(v) for v in slices(found)] == expected
+
+
+def test_lengths_of_bytes_of_one_size() -> None:
+    assert byte_lengths(pa.array([b"abc", None], pa.binary(3))).tolist() == [3, 0]
+
+
+@given(_VALUES, st.data())
+def test_take_is_python_indexing(values: list[bytes | None], data: st.DataObject) -> None:
+    start = data.draw(st.integers(0, len(values)))
+    column, values = pa.array(values, pa.binary_view()).slice(start), values[start:]
+    rows = data.draw(st.lists(st.integers(0, len(values) - 1))) if values else []
+    taken = take(column, np.array(rows, np.int64))
+    taken.validate(full=True)
+    assert taken.to_pylist() == [values[row] for row in rows]
+
+
+@given(_VALUES, st.sampled_from(_KINDS), st.data())
+def test_to_share_and_to_join_keep_the_values(
+    values: list[bytes | None], kind: pa.DataType, data: st.DataObject
+) -> None:
+    start = data.draw(st.integers(0, len(values)))
+    column = pa.array(values, kind).slice(start)
+    assert share(column).type == pa.binary_view()
+    assert share(column).to_pylist() == values[start:]
+    assert join(share(column)).type == pa.large_binary()
+    assert join(share(column)).to_pylist() == values[start:]
+
+
+def test_to_share_copies_nothing() -> None:
+    column = pa.array([b"x" * 100] * 10, pa.large_binary())
+    assert share(column).buffers()[2].address == column.buffers()[2].address
+
+
+def test_to_join_leaves_other_types_alone() -> None:
+    column = pa.array(["a"])
+    assert join(column) is column
+    assert join(column.cast(pa.string_view())).type == pa.large_string()
+
+
+# Large maps: 3 GiB of address space, of which a few pages are touched.
+
+_MARKS = (0, SEGMENT_BYTES - 10, SEGMENT_BYTES + 20, (3 << 29) - 7, 5 << 29, (3 << 30) - 20)
+
+
+@pytest.fixture(scope="module")
+def large() -> pa.Buffer:
+    mapped = mmap.mmap(-1, 3 << 30)
+    for at in (*_MARKS, (1 << 31) - 10):
+        mapped[at : at + 20] = b"%020d" % at
+    return pa.py_buffer(mapped)
+
+
+@pytest.mark.parametrize("size", [(1 << 30) + (1 << 29) + 13, (1 << 31) - 1, 1 << 31, 3 << 30])
+def test_offsets_beyond_31_bits(large: pa.Buffer, size: int) -> None:
+    at = [a for a in _MARKS if a + 20 <= size]
+    buffer = large.slice(0, size)
+    column = from_ranges(buffer, np.array(at), np.full(len(at), 20))
+    assert column.to_pylist() == [b"%020d" % a for a in at]
+    assert [bytes(part or b"") for part in slices(column)] == [b"%020d" % a for a in at]
+    mixed = gather([buffer, pa.py_buffer(_BODY)], np.array([1, 0], np.int32), np.array([0, at[-1]]), np.array([20, 20]))
+    assert mixed.to_pylist() == [_BODY[:20], b"%020d" % at[-1]]
+
+
+def test_values_of_more_than_a_segment_have_one_to_themselves(large: pa.Buffer) -> None:
+    start, size = SEGMENT_BYTES - 10, (1 << 30) + 20
+    column = from_ranges(large, np.array([start, 0, 5]), np.array([size, 20, 0]))
+    assert column.type == pa.binary_view()
+    assert byte_lengths(column).tolist() == [size, 20, 0]
+    value, small, empty = slices(column)
+    assert value is not None
+    assert (len(value), bytes(value[:20]), bytes(value[-20:])) == (size, b"%020d" % start, b"%020d" % ((1 << 31) - 10))
+    assert (small, empty) == (b"%020d" % 0, b"")
+
+
+def test_large_columns_are_shared_by_segments(large: pa.Buffer) -> None:
+    at = [0, 20, 5 << 29, (5 << 29) + 20]
+    ends = pa.py_buffer(np.array(at, np.int64))
+    wide = pa.Array.from_buffers(pa.large_binary(), 3, [pa.py_buffer(b"\x05"), ends, large])
+    column = share(wide.slice(2))
+    assert column.to_pylist() == [b"%020d" % (5 << 29)]
+    assert share(wide.slice(1)).is_valid().to_pylist() == [False, True]
+
+
+# Bytes of rows.
+
+
+@pytest.mark.parametrize(
+    "column, expected",
+    [
+        (pa.array(["é", None, ""]), [2, 0, 0]),
+        (pa.array([b"x" * 40, None], pa.binary_view()), [40, 0]),
+        (pa.array([b"abc", None], pa.binary(3)), [3, 0]),
+        (pa.array([1, None], pa.int16()), [2, 2]),
+        (pa.array([True, False]), [1, 1]),
+        (pa.array([None, decimal.Decimal(1)], pa.decimal128(9, 2)), [16, 16]),
+        (pa.nulls(2), [0, 0]),
+        (pa.array(["a", "bb", None, "a"]).dictionary_encode(), [1, 2, 0, 1]),
+        (pa.array([["a", "bc"], None, [], ["xyz"]]), [3, 0, 0, 3]),
+        (pa.array([[1, 2], None, [3]], pa.large_list(pa.int64())), [16, 0, 8]),
+        (pa.array([[1, 2], None, [3]], pa.list_view(pa.int64())), [16, 0, 8]),
+        (pa.array([[1, 2], None, [3, 4]], pa.list_(pa.int16(), 2)), [4, 0, 4]),
+        (pa.array([[[1], [2, 3]], [[]], None], pa.list_(pa.list_(pa.int8()))), [3, 0, 0]),
+        (pa.array([[("k", "vv")], None], pa.map_(pa.string(), pa.string())), [3, 0]),
+        (pa.array([{"bytes": b"xx", "path": "p"}, {"bytes": None, "path": None}]), [3, 0]),
+        (pa.array(['{"a": 1}', None], pa.json_()), [8, 0]),
+        (make_refs(np.array([0, 5, 9]), np.array([5, -1, 7]), valid=np.array([True, True, False])), [5, 0, 0]),
+    ],
+    ids=lambda value: str(value.type) if isinstance(value, pa.Array) else "",
+)
+def test_bytes_of_rows(column: pa.Array, expected: list[int]) -> None:
+    for start in range(len(column) + 1):
+        for count in (len(column) - start, min(1, len(column) - start)):
+            batch = pa.record_batch([column.slice(start, count)], names=["c"])
+            assert row_bytes(batch).tolist() == expected[start : start + count]
+
+
+def test_bytes_of_rows_add_up() -> None:
+    batch = pa.record_batch({"a": ["x", "yy"], "b": [[1, 2], []], "c": [1.0, 2.0]})
+    assert row_bytes(batch).tolist() == [1 + 16 + 8, 2 + 0 + 8]
+    assert row_bytes(batch.select([])).tolist() == [0, 0]
