@@ -20,7 +20,7 @@ Format"; Python 3.11 tarfile.py where those leave a choice (the type NUL, sizes 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -158,12 +158,14 @@ class Window:
         base: where it begins in the stream; a multiple of 512.
         total: size of the whole stream; None while that is not known.
         whole: take only members whose payload lies in the window.
+        read: reads `(offset, length)` of the stream without touching `data`, where that is a map.
     """
 
     data: NDArray[np.uint8]
     base: int
     total: int | None
     whole: bool = False
+    read: Callable[[int, int], bytes] | None = None
 
     @property
     def stop(self) -> int:

@@ -118,7 +118,7 @@ class Walk:
 
     def _over_map(self, mapped: MappedFile) -> Iterator[Headers]:
         data = _as_array(mapped.buffer)[: self._stop]
-        window = Window(data, 0, len(data))
+        window = Window(data, 0, len(data), read=mapped.read)
         released = self.cursor.at
         try:
             while not self.cursor.done:

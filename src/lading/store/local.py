@@ -95,7 +95,7 @@ class LocalStore:
     def map(self, path: str) -> LocalMap:
         """The file as one read-only buffer over its pages. Nothing is read until it is touched."""
         with _open_file(path) as (fd, size), store_errors(path):
-            return LocalMap(path, mmap.mmap(fd, 0, access=mmap.ACCESS_READ) if size else None)
+            return LocalMap(path, mmap.mmap(fd, 0, access=mmap.ACCESS_READ) if size else None, os.dup(fd))
 
     def put_stream(self, path: str) -> LocalSink:
         """A sink for a new file; folders above it are made, and stay if the sink is aborted."""
@@ -149,11 +149,11 @@ class LocalMap:
         buffer: all of it.
     """
 
-    __slots__ = ("_map", "buffer", "path", "size_bytes")
+    __slots__ = ("_fd", "_map", "buffer", "path", "size_bytes")
 
-    def __init__(self, path: str, mapped: mmap.mmap | None) -> None:
+    def __init__(self, path: str, mapped: mmap.mmap | None, fd: int) -> None:
         self.path = path
-        self._map = mapped
+        self._map, self._fd = mapped, fd
         self.size_bytes = 0 if mapped is None else len(mapped)
         self.buffer: pa.Buffer = pa.py_buffer(b"" if mapped is None else mapped)
 
@@ -168,6 +168,13 @@ class LocalMap:
                 found=f"{now} bytes",
                 advice="Do not write to data that is being read; with mmap=False a change is safe to meet.",
             )
+
+    def __del__(self) -> None:
+        os.close(self._fd)
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Bytes of a range by `pread`; fewer at the end of the file."""
+        return os.pread(self._fd, length, offset)
 
     def release(self, start: int, stop: int) -> None:
         """Give back the whole pages inside `[start, stop)`; the last page of the file counts as whole."""

@@ -102,6 +102,10 @@ class MemoryMap:
     def check(self) -> None:
         """Nothing: the bytes cannot change."""
 
+    def read(self, offset: int, length: int) -> bytes:
+        """Bytes of a range."""
+        return bytes(self.buffer[offset : offset + length])
+
     def release(self, start: int, stop: int) -> None:
         """Nothing: there are no pages."""
 

@@ -117,6 +117,9 @@ class MappedFile(Protocol):
     def check(self) -> None:
         """Raise CorruptShard if the file's size has changed since it was mapped: a touch would kill the process."""
 
+    def read(self, offset: int, length: int) -> bytes:
+        """Bytes of a small range, without touching the map: a fault brings 64 KiB into memory and costs more."""
+
     def release(self, start: int, stop: int) -> None:
         """Give the pages of `[start, stop)` back; they are read again if touched again."""
 
