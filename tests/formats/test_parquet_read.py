@@ -117,6 +117,11 @@ def test_small_row_groups_are_read_together() -> None:
     assert [batch.num_rows for batch in _batches(data)] == [1000]
 
 
+def test_very_many_row_groups() -> None:
+    data = _file(_numbers(5000), row_group_size=1, use_dictionary=False, store_schema=False)
+    assert [batch.num_rows for batch in _batches(data)] == [5000]
+
+
 def test_limits_of_a_batch() -> None:
     data = _file(_numbers(1000), row_group_size=300)
     reader = _open(data)
@@ -183,6 +188,7 @@ def test_row_groups_are_a_shard_of_their_own() -> None:
         {"row_group": 7, "first_row": 0, "num_rows": 10},
         {"row_group": 2, "first_row": 10, "num_rows": 10},
     ]
+    assert _open(data, row_groups=[4, 4]).read().column("n").to_pylist() == [*range(40, 50)] * 2
     with pytest.raises(UsageError, match="no such row group; expected 0 to 9, found 10"):
         _open(data, row_groups=[10])
 

@@ -20,6 +20,7 @@ from lading.formats._parquet_pages import (
     Pages,
     Run,
     check_lists,
+    mean_row_bytes,
     plan_runs,
     rows_of_step,
 )
@@ -75,13 +76,14 @@ class Decoder:
         """
         ranges = [(chunk.start, chunk.stop) for chunk in run.chunks]
         self._file.expect(ranges)
-        check_lists(self._file, run.chunks)
+        if not run.watched:
+            check_lists(self._file, run.chunks)
         pages = [Pages(self._file, chunk, self._dictionary_value_bytes) for chunk in run.watched]
         reader = self._open(run.chunks, binary_type=self._binary_type)
         steps: Iterator[pa.RecordBatch] | None = None
-        done = 0
+        done, mean_bytes, limit = 0, mean_row_bytes(run), min(max_bytes, STEP_BYTES)
         while done < run.num_rows:
-            rows = min(max_rows, rows_of_step(run, pages, min(max_bytes, STEP_BYTES)), run.num_rows - done)
+            rows = min(max_rows, rows_of_step(mean_bytes, pages, limit), run.num_rows - done)
             reader.set_batch_size(rows)
             steps = steps or reader.iter_batches(rows, run.groups, column_indices=run.leaves, use_threads=False)
             batch = self._next(steps, run, done) if run.chunks else _without_columns(rows)

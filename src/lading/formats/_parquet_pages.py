@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lading.errors import CorruptShard, LimitExceeded
@@ -19,12 +19,13 @@ from lading.formats._parquet_footer import Chunk
 from lading.formats._parquet_input import Input
 from lading.formats._parquet_thrift import parse_struct
 
-__all__ = ["SAFE_BYTES", "Page", "Pages", "Run", "check_lists", "plan_runs", "rows_of_step"]
+__all__ = ["SAFE_BYTES", "Page", "Pages", "Run", "check_lists", "mean_row_bytes", "plan_runs", "rows_of_step"]
 
 SAFE_BYTES = 72 << 20
 """What may be decoded without a look at the sizes of its pages: a row group as lading writes them by default."""
 
 _BOMB_RATIO = 1000
+_LEAST_ROW_BYTES = 1 / 8
 _HEADER_BYTES = 128
 _MAX_HEADER_BYTES = 16 << 20
 
@@ -42,29 +43,19 @@ class Run:
     Attributes:
         groups: their numbers.
         num_rows: rows in all of them.
-        chunks: the column chunks to decode.
+        chunks: the column chunks to decode: of the first row group, then of the next.
         watched: those of them whose pages are to be looked at first.
     """
 
-    groups: tuple[int, ...] = ()
-    num_rows: int = 0
-    chunks: tuple[Chunk, ...] = ()
+    groups: tuple[int, ...]
+    num_rows: int
+    chunks: tuple[Chunk, ...]
     watched: tuple[Chunk, ...] = ()
-
-    @property
-    def nbytes(self) -> int:
-        """About what it decodes to."""
-        return sum(chunk.nbytes for chunk in self.chunks)
-
-    @property
-    def most_bytes(self) -> int:
-        """What it may decode to."""
-        return sum(chunk.most_bytes for chunk in self.chunks)
 
     @property
     def leaves(self) -> list[int]:
         """The columns to decode, ascending."""
-        return [chunk.leaf for chunk in self.chunks if chunk.group == self.groups[0]]
+        return [chunk.leaf for chunk in self.chunks[: len(self.chunks) // len(self.groups)]]
 
     @property
     def name(self) -> str:
@@ -92,34 +83,45 @@ class Page:
     from_dictionary: bool = False
 
 
-def plan_runs(runs: Iterable[Run], *, safe_bytes: int, step_bytes: int) -> Iterator[Run]:
-    """The same row groups: small neighbours as one run, and in large ones what is to be watched. Empty ones go."""
-    waiting: Run | None = None
-    for run in runs:
-        if waiting is not None:
-            joined = Run(waiting.groups + run.groups, waiting.num_rows + run.num_rows, waiting.chunks + run.chunks)
-            if joined.nbytes <= step_bytes and joined.most_bytes <= safe_bytes:
-                waiting = joined
-                continue
-            yield waiting
-            waiting = None
-        if run.most_bytes > safe_bytes:
-            watched = tuple(c for c in run.chunks if c.nbytes > step_bytes or c.most_bytes > safe_bytes)
-            yield Run(run.groups, run.num_rows, run.chunks, watched)
-        elif run.num_rows:
-            waiting = run
-    if waiting is not None:
-        yield waiting
+def plan_runs(groups: Iterable[Run], *, safe_bytes: int, step_bytes: int) -> Iterator[Run]:
+    """Runs of single row groups → small neighbours as one, and in large ones what is to be watched. Empty ones go."""
+    waiting: list[Run] = []
+    size = most = 0
+    for group in groups:
+        own_size = sum(chunk.nbytes for chunk in group.chunks)
+        own_most = sum(chunk.most_bytes for chunk in group.chunks)
+        size, most = size + own_size, most + own_most
+        if waiting and (size > step_bytes or most > safe_bytes):
+            yield _joined(waiting)
+            waiting, size, most = [], own_size, own_most
+        if own_most > safe_bytes:
+            watched = tuple(c for c in group.chunks if c.nbytes > step_bytes or c.most_bytes > safe_bytes)
+            yield replace(group, watched=watched)
+            size = most = 0
+        elif group.num_rows:
+            waiting.append(group)
+    if waiting:
+        yield _joined(waiting)
 
 
-def rows_of_step(run: Run, pages: Sequence[Pages], limit: int) -> int:
+def _joined(runs: Sequence[Run]) -> Run:
+    groups = tuple(group for run in runs for group in run.groups)
+    return Run(groups, sum(run.num_rows for run in runs), tuple(chunk for run in runs for chunk in run.chunks))
+
+
+def mean_row_bytes(run: Run) -> float:
+    """Bytes of a row in the mean, of the chunks that are not watched."""
+    watched = {chunk.leaf for chunk in run.watched}
+    return sum(chunk.nbytes for chunk in run.chunks if chunk.leaf not in watched) / max(run.num_rows, 1)
+
+
+def rows_of_step(mean_bytes: float, pages: Sequence[Pages], limit: int) -> int:
     """How many rows to decode next, so that they take about `limit` bytes; one at least.
 
     From the mean size of a row, and for the watched chunks from the very pages that are next, so that a stretch of
     large rows among small ones is taken in small steps.
     """
-    mean = sum(chunk.nbytes for chunk in run.chunks if chunk not in run.watched)
-    rows = max(1, run.num_rows * limit // mean) if mean else run.num_rows
+    rows = max(1, int(limit / max(mean_bytes, _LEAST_ROW_BYTES)))
     if pages:
         rows = min(rows, *(cursor.fit(limit) for cursor in pages))
         while rows > 1 and (cost := sum(cursor.cost(rows) for cursor in pages)) > limit:

@@ -171,7 +171,7 @@ class ParquetReader:
         """All rows in order, about 8 MB a batch at most; columns that the file lacks are left out.
 
         Peak memory: the batch that is out, the batch being decoded and the page it ends in, and buffers (32 MB; of a
-        remote file 96 MB). A row group that decodes to less than 64 MB, or half of `max_bytes`, may be decoded in
+        remote file 96 MB). A row group that decodes to less than 72 MB, or half of `max_bytes`, may be decoded in
         one step if its rows are of very unlike sizes.
 
         Raises:
