@@ -159,3 +159,16 @@ def test_a_process_may_fork_after_opening(tmp_path: Path) -> None:
     if child == 0:
         os._exit(0 if dataset[7] == want and len(list(dataset)) == 20 else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.mark.parametrize("mmap", [True, False])
+def test_samples_one_at_a_time_raw_or_decoded(mmap: bool, tmp_path: Path) -> None:
+    want = [
+        {"__key__": f"{i:02d}", "bin": bytes([i]) * (i * 1000), **({"cls": b"7"} if i % 3 else {})} for i in range(20)
+    ]
+    with lading.writer(tmp_path / "out") as writer:
+        for sample in want:
+            writer.write(sample)
+    with lading.open(tmp_path / "out", mmap=mmap) as dataset:
+        assert list(dataset.samples(raw=True)) == want
+        assert list(dataset) == [{**s, **({"cls": 7} if "cls" in s else {})} for s in want]

@@ -31,7 +31,7 @@ from lading.layouts.options import AUTO, InterleavedOptions
 from lading.layouts.protocol import View
 from lading.manifest import Manifest
 from lading.manifest_files import load_index, load_manifest
-from lading.ref import FileEntry, concat, files_of, with_files
+from lading.ref import FileEntry, concat, files_of, is_ref, with_files
 from lading.source import LISTING_SCHEMA, Listing, list_source, read_head
 from lading.store.open import Stores, resolve
 from lading.units import parse_bytes
@@ -381,8 +381,38 @@ class Dataset:
         self._fetcher.release(held_bytes)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        for batch in self.batches(views=True):
-            yield from self._samples(pa.Table.from_batches([batch]))
+        return self.samples()
+
+    def samples(self, *, raw: bool = False) -> Iterator[dict[str, Any]]:
+        """All samples in order, each a dict as `[i]` gives it.
+
+        A value is read when its sample's turn comes, so let a sample go before the next where memory and speed matter.
+
+        Args:
+            raw: give every value as it is stored (bytes for a member of a tar), nothing decoded. Only for the view
+                `samples`.
+        """
+        if self.view == "interleaved":
+            for batch in self.batches(views=True):
+                yield from self._samples(pa.Table.from_batches([batch]))
+            return
+        for batch in self.batches(lazy=True):
+            yield from self._each(batch, raw=raw)
+
+    def _each(self, batch: pa.RecordBatch, *, raw: bool) -> Iterator[dict[str, Any]]:
+        names, files = batch.schema.names, files_of(batch.schema)
+        columns = [
+            self._fetcher.values(column, files) if is_ref(column.type) else column.to_pylist()
+            for column in batch.columns
+        ]
+        features = [feature_of(field) for field in batch.schema]
+        complete = not any(column.null_count for column in batch.columns)
+        for row in zip(*columns, strict=True):
+            if raw and complete:
+                yield dict(zip(names, row, strict=True))
+            else:
+                cells = zip(names, features, row, strict=True)
+                yield {n: value if raw else decode(f, value) for n, f, value in cells if value is not None}
 
     def head(self, count: int = 5) -> list[dict[str, Any]]:
         """The first samples, as `[i]` gives them, without an index."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Self, TypeAlias
 
@@ -22,11 +22,11 @@ from lading.errors import BadReference, CorruptShard, LadingError, NotFound, Usa
 from lading.image import extract_frame
 from lading.interleaved import LINEAGE_KEY
 from lading.ranges import plan_ranges
-from lading.ref import CODECS, FileEntry, Refs, files_of, is_ref, unpack
+from lading.ref import CODECS, FileEntry, Refs, files_of, is_ref, unpack, with_files
 from lading.store.open import Stores, resolve
 from lading.store.protocol import MappedFile, Mapper, Store
 from lading.store.unwrap import UnwrappedFile
-from lading.views import gather, join
+from lading.views import gather, join, slices
 
 __all__ = ["ERROR_COLUMN", "Fetcher", "OnError", "materialise"]
 
@@ -136,6 +136,42 @@ class Fetcher:
             mapped, start, stop, _ = self._touched.pop()
             mapped.release(start, stop)
         return batch
+
+    def values(self, column: pa.Array, files: Sequence[FileEntry]) -> Iterator[bytes | None]:
+        """The values of a reference column one at a time, each read when it is asked for; None where null.
+
+        For a loop over samples: a value that is let go before the next makes room for it, and costs no fresh memory.
+
+        Raises:
+            BadReference: a range lies outside its file.
+        """
+        refs = unpack(column)
+        rows = np.flatnonzero(refs.valid)
+        mapped = self._one_plain_file(refs, rows, files)
+        if mapped is None:
+            batch = pa.record_batch([column], schema=with_files(pa.schema([("value", column.type)]), files))
+            found = slices(self.materialise(batch, views=True).column("value"))
+            return iter([None if value is None else bytes(value) for value in found])
+        mapped.check()
+        whole = np.ones(len(rows), np.bool_)
+        at = _Located([], np.zeros(len(rows), np.int32), refs.offset[rows], refs.length[rows], whole)
+        _inside(at, np.arange(len(rows)), files[refs.file[rows[0]]], mapped.size_bytes)
+        for error in at.errors.values():
+            raise error
+        values = mapped.read_each(at.offset.tolist(), at.length.tolist())
+        if len(rows) == len(refs.valid):
+            return values
+        return (next(values) if there else None for there in refs.valid.tolist())
+
+    def _one_plain_file(self, refs: Refs, rows: NDArray[np.int64], files: Sequence[FileEntry]) -> MappedFile | None:
+        """The file that all these references are plain ranges of, if it can be mapped."""
+        if not len(rows) or refs.codec[rows].any() or not bool((refs.frame[rows] < 0).all()):
+            return None
+        entry = files[refs.file[rows[0]]]
+        if entry.wrap or not self._mmap or not bool((refs.file[rows] == refs.file[rows[0]]).all()):
+            return None
+        store, path = resolve(entry.url, self._stores)
+        return self._map(store, path) if isinstance(store, Mapper) else None
 
     def _locate(self, refs: Refs, files: Sequence[FileEntry]) -> _Located:
         count = len(refs.offset)

@@ -49,6 +49,7 @@ _MAGIC_MASK = np.uint64(0x0000FFFFFFFFFF00)
 _MAGIC_VALUE = np.uint64(int.from_bytes(b"\0ustar", "little"))
 _MTIME = np.frombuffer(b" mtime=", np.uint8)
 _SIZE_TEXT = struct.Struct("11s").unpack_from
+_NEAR_BYTES = 2048
 _NO_LIMIT = np.iinfo(np.int64).max
 
 
@@ -125,12 +126,17 @@ def _hop_reading(
 ) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
     """As `_hop`, and the headers: by reads of 512 bytes, since to touch a map costs twice that and more memory."""
     at += window.base
+    near, first, stop = b"", at, at
     starts: list[int] = []
     headers: list[bytes] = []
     last = window.stop - BLOCK
     try:
         while at <= last and len(starts) < limit:
-            header = read(at, BLOCK)
+            if at + BLOCK > stop:
+                # Behind a small member (its JSON) the next header often comes with the same read.
+                near, first = read(at, _NEAR_BYTES), at
+                stop = at + len(near)
+            header = near[at - first : at - first + BLOCK]
             size = int(header[124:135], 8)
             starts.append(at)
             headers.append(header)

@@ -106,6 +106,12 @@ class MemoryMap:
         """Bytes of a range."""
         return bytes(self.buffer[offset : offset + length])
 
+    def read_each(self, offset: Sequence[int], length: Sequence[int]) -> Iterator[bytes]:
+        """Bytes of many ranges."""
+        body = memoryview(self.buffer)
+        for at, size in zip(offset, length, strict=True):
+            yield bytes(body[at : at + size])
+
     def release(self, start: int, stop: int) -> None:
         """Nothing: there are no pages."""
 

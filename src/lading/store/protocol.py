@@ -120,6 +120,12 @@ class MappedFile(Protocol):
     def read(self, offset: int, length: int) -> bytes:
         """Bytes of a small range, without touching the map: a fault brings 64 KiB into memory and costs more."""
 
+    def read_each(self, offset: Sequence[int], length: Sequence[int]) -> Iterator[bytes]:
+        """Bytes of many ranges, one after another and each only when it is asked for, without touching the map.
+
+        Raises ShortRead for a range past the end.
+        """
+
     def release(self, start: int, stop: int) -> None:
         """Give the pages of `[start, stop)` back; they are read again if touched again."""
 
