@@ -40,7 +40,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.lading: pyproject.toml | $(BIN)/python
-	$(PIP) --editable '.[all]'
+	$(PIP) --editable .
 	touch $@
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
