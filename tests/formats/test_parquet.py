@@ -185,6 +185,28 @@ def test_batches_of_different_payload_types_go_into_one_shard() -> None:
     assert read.column_names == ["bin", "s"]
 
 
+def test_batches_may_have_dictionaries_of_their_own() -> None:
+    parts = [pa.array(["a", "b", "a"]).dictionary_encode(), pa.array(["c", None]).dictionary_encode()]
+    table = pa.table({"d": pa.chunked_array(parts)})
+    assert _all(_write(table)[0]).column("d").to_pylist() == ["a", "b", "a", "c", None]
+
+
+def test_a_feature_of_a_later_version_is_no_hindrance() -> None:
+    told = {b"lading.feature": b'{"kind": "hologram"}'}
+    schema = pa.schema([pa.field("h", pa.large_binary(), metadata=told)])
+    data, _ = _write(pa.table([pa.array([b"x"], pa.large_binary())], schema=schema))
+    assert _open(data).schema().field("h").metadata == told
+
+
+def test_rows_of_errors_count_in_the_shard() -> None:
+    writer = FORMAT.create_shard(
+        MemoryStore().put_stream("s.parquet"), pa.schema([pa.field("a", pa.int64(), nullable=False)]), {}
+    )
+    writer.write(pa.record_batch([pa.array([1, 2, 3])], names=["a"]))
+    with pytest.raises(Unrepresentable, match="row 4 column 'a'"):
+        writer.write(pa.record_batch([pa.array([4, None])], names=["a"]))
+
+
 def test_what_does_not_fit_the_shard_is_refused() -> None:
     schema = pa.schema([pa.field("a", pa.int64(), nullable=False), ("b", pa.large_binary())])
     writer = FORMAT.create_shard(MemoryStore().put_stream("s.parquet"), schema, {})

@@ -12,11 +12,11 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from lading import views
-from lading.errors import UsageError
+from lading.errors import DataError, UsageError
 from lading.features import Audio, Image, Video, feature_of
 from lading.formats._parquet_options import WriteOptions
 
-__all__ = ["ColumnPlan", "check_codecs", "plan_columns", "values_at_once"]
+__all__ = ["ColumnPlan", "check_codecs", "plan_columns", "shrinking", "values_at_once"]
 
 _CODECS = ("none", "snappy", "gzip", "brotli", "lz4", "zstd")
 _WITH_LEVELS = ("gzip", "brotli", "zstd")
@@ -103,6 +103,12 @@ def values_at_once(plans: Sequence[ColumnPlan], page_bytes: int) -> int:
     return min((page_bytes // max(plan.value_bytes, 1) for plan in plans), default=1) or 1
 
 
+def shrinking(plans: Sequence[ColumnPlan]) -> float:
+    """About how many bytes in the file a byte of values takes; 1 where nothing is known."""
+    total = sum(plan.sample_bytes for plan in plans)
+    return sum(plan.sample_bytes * plan.ratio for plan in plans) / total if total else 1.0
+
+
 def _paths(schema: pa.Schema) -> list[str]:
     """Paths of the Parquet columns, from a file without rows: how nested ones are named is pyarrow's choice."""
     sink = pa.BufferOutputStream()
@@ -133,7 +139,7 @@ def _plan(path: str, field: pa.Field, values: pa.Array, options: WriteOptions) -
     sized = binary or any(test(values.type) for test in (pa.types.is_string, pa.types.is_large_string))
     sizes = views.byte_lengths(values) if sized else np.full(len(values), 8)
     mean = float(sizes.sum()) / max(len(values) - values.null_count, 1)
-    payload = binary and (mean > _PAYLOAD_BYTES or isinstance(feature_of(field), (Image, Audio, Video)))
+    payload = binary and (mean > _PAYLOAD_BYTES or _is_media(field))
     ratio = _trial(values, sizes) if sized else 1.0
     codec = _codec(field.name, options, payload=payload, ratio=ratio)
     return ColumnPlan(
@@ -146,6 +152,13 @@ def _plan(path: str, field: pa.Field, values: pa.Array, options: WriteOptions) -
         sample_bytes=int(sizes.sum()),
         ratio=1.0 if codec == "none" else ratio,
     )
+
+
+def _is_media(field: pa.Field) -> bool:
+    try:
+        return isinstance(feature_of(field), (Image, Audio, Video))
+    except DataError:  # of a later version: its values speak for themselves
+        return False
 
 
 def _codec(column: str, options: WriteOptions, *, payload: bool, ratio: float) -> str:

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from lading import views
 from lading.errors import LadingError, SchemaMismatch, Unrepresentable, UsageError
-from lading.formats._parquet_columns import ColumnPlan, check_codecs, plan_columns, values_at_once
+from lading.formats._parquet_columns import check_codecs, plan_columns, shrinking, values_at_once
 from lading.formats._parquet_options import WriteOptions
 from lading.formats._parquet_schema import plain_type, same_values, told_metadata
 from lading.formats.protocol import ShardFacts
@@ -45,7 +45,7 @@ class ParquetWriter:
         self._told = told_metadata(schema)
         self._schema = pa.schema([field.with_type(_written_type(field.type)) for field in schema])
         check_codecs(options, self._schema)
-        self._plans: list[ColumnPlan] = []
+        self._trial_rate: float | None = None
         self._handle: pa.NativeFile | None = None
         self._writer: pq.ParquetWriter | None = None
         self._waiting: list[pa.RecordBatch] = []
@@ -65,8 +65,8 @@ class ParquetWriter:
             Unrepresentable: a null where the schema allows none, or a value of 2 GiB.
         """
         fitted = self._fitted(batch)
-        if not self._plans:
-            self._plans = plan_columns(fitted.slice(0, _SAMPLE_ROWS), self._options)
+        if self._trial_rate is None and batch.num_rows:
+            self._trial_rate = shrinking(plan_columns(fitted.slice(0, _SAMPLE_ROWS), self._options))
         sizes = views.row_bytes(fitted)
         self._num_samples += batch.num_rows
         self._payload_bytes += int(sizes.sum())
@@ -74,7 +74,8 @@ class ParquetWriter:
         at = used = 0
         while at < batch.num_rows:
             stop = int(np.searchsorted(ends, used + self._row_group_bytes - self._waiting_bytes, side="right"))
-            stop = max(stop, at + (not self._waiting))
+            if stop == at and not self._waiting:
+                stop = at + 1
             if stop > at:
                 self._waiting.append(fitted.slice(at, stop - at))
                 self._waiting_bytes += int(ends[stop - 1]) - used
@@ -89,9 +90,9 @@ class ParquetWriter:
         """
         written = 0 if self._handle is None else self._handle.tell()
         done = self._payload_bytes - self._waiting_bytes
-        rate = written / done if done else _rate(self._plans)
+        rate = written / done if done else self._trial_rate or 1.0
         footer = sum(len(key) + len(value) for key, value in self._told.items())
-        footer += (self._row_groups + bool(self._waiting)) * len(self._plans) * _FOOTER_BYTES_PER_CHUNK
+        footer += (self._row_groups + bool(self._waiting)) * len(self._schema) * _FOOTER_BYTES_PER_CHUNK
         self._said_bytes = max(self._said_bytes, written + int(self._waiting_bytes * min(rate, 1.0)) + footer)
         return self._said_bytes
 
@@ -124,6 +125,8 @@ class ParquetWriter:
             try:
                 columns.append(_fit(batch.column(field.name), field))
             except LadingError as error:
+                if error.row is not None:
+                    error.row += self._num_samples
                 raise error.at(file=self._sink.path, column=field.name) from None
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
@@ -137,9 +140,10 @@ class ParquetWriter:
             self._waiting, self._waiting_bytes = [], 0
 
     def _opened(self) -> tuple[pq.ParquetWriter, pa.NativeFile]:
-        """The writer, opened when the first values have shown how to write them."""
+        """The writer, opened when the first rows have shown how to write them."""
         if self._writer is None or self._handle is None:
-            plans = self._plans or plan_columns(_no_rows(self._schema), self._options)
+            first = pa.Table.from_batches(self._waiting, self._schema).slice(0, _SAMPLE_ROWS)
+            plans = plan_columns(_one_batch(first), self._options)
             with self._failures():
                 self._handle = _open_sink(self._sink)
                 self._writer = pq.ParquetWriter(
@@ -177,20 +181,15 @@ def _sizes(options: WriteOptions) -> tuple[int, int]:
     return group, page
 
 
-def _no_rows(schema: pa.Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
-
-
-def _rate(plans: list[ColumnPlan]) -> float:
-    """About how many bytes a byte of values takes in the file."""
-    total = sum(plan.sample_bytes for plan in plans)
-    return sum(plan.sample_bytes * plan.ratio for plan in plans) / total if total else 1.0
+def _one_batch(table: pa.Table) -> pa.RecordBatch:
+    arrays = [pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type) for column in table]
+    return pa.RecordBatch.from_arrays(arrays, schema=table.schema)
 
 
 def _written_type(kind: pa.DataType) -> pa.DataType:
-    """Payload is written as views, whatever it comes as: large_binary joins them without a copy, not the reverse."""
-    payload = pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
-    return pa.binary_view() if payload else plain_type(kind) if kind != pa.binary_view() else kind
+    """Payload is written as views, whatever it comes as: large_binary becomes views without a copy, not the reverse."""
+    payload = any(test(kind) for test in (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view))
+    return pa.binary_view() if payload else plain_type(kind)
 
 
 def _fit(column: pa.Array, field: pa.Field) -> pa.Array:
