@@ -11,6 +11,7 @@ from __future__ import annotations
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
 
+import lading
 from lading import views
 from lading.errors import CorruptShard, Unrepresentable, UsageError
 from lading.formats import registry
@@ -36,6 +38,10 @@ _KEY = "__key__"
 class ToyFormat:
     name = "toy"
     extensions: tuple[str, ...] = (".toy",)
+    fixed_schema = False
+    copy_options: tuple[Mapping[str, Any], Mapping[str, Any]] = ({}, {})
+    read_options: type | None = None
+    write_options: type | None = None
 
     def recognise(self, path: str, head: bytes) -> bool:
         return head.startswith(_MAGIC)
@@ -182,6 +188,9 @@ class ToyWriter:
     def bytes_written(self) -> int:
         return self._sink.tell()
 
+    def held_bytes(self) -> int:
+        return 0
+
     def close(self) -> ShardFacts:
         self._sink.write([struct.pack("<II", 0, self._count)])
         return ShardFacts(self._count, self._sink.tell(), self._payload)
@@ -193,6 +202,12 @@ def _check_options(options: Mapping[str, Any]) -> None:
 
 
 TOY: Format = ToyFormat()
+
+
+@pytest.fixture(autouse=True)
+def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is registered here is not known to other tests."""
+    monkeypatch.setattr(registry, "_registered", dict(registry._registered))
 
 
 class TestToyFormat(FormatTests):
@@ -259,3 +274,24 @@ def test_a_shard_says_what_it_lacks() -> None:
     with pytest.raises(CorruptShard) as caught:
         TOY.open_shard(ShardSource(MemoryStore({written.path: written.data[:-1]}), written.path), {})
     assert caught.value.offset == len(written.data) - 4
+
+
+def test_every_verb_takes_it_after_one_registration(tmp_path: Path) -> None:
+    registry.register(TOY)
+    source = [str(tmp_path / "source" / name) for name in ("shard-000000.tar",)]
+    with lading.writer(tmp_path / "source", format="webdataset") as writer:
+        for i in range(50):
+            writer.write({"__key__": f"{i:02d}", "jpg": bytes([i]) * i * 100, **({"txt": "t"} if i % 7 else {})})
+    want = lading.digest(source)
+    assert lading.convert(source, tmp_path / "toy", format="toy", verify=True).verified
+    assert lading.convert(tmp_path / "toy", tmp_path / "toy2", format="toy", shard_size="40kb", verify=True).shards > 2
+    assert lading.convert(tmp_path / "toy2", tmp_path / "parquet", format="parquet", verify=True).verified
+    for name in ("toy", "toy2", "parquet"):
+        assert lading.digest(tmp_path / name).ordered == want.ordered
+        assert lading.verify(tmp_path / name).ok
+    assert lading.info(str(tmp_path / "toy2" / "*.toy")).samples == 50
+    with lading.open(str(tmp_path / "toy" / "*.toy")) as dataset:
+        assert dataset.format == "toy"
+        assert dataset[49]["jpg"] == bytes([49]) * 4900
+        assert dataset.by_key("07").get("txt") is None
+    assert "toy" in registry.format_names()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import re
-import sys
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
@@ -54,8 +53,7 @@ def formats(as_json: Json = False, debug: Debug = False) -> None:
         found = []
         for name in format_names():
             fmt = get_format(name)
-            module = sys.modules[type(fmt).__module__]
-            read, write = (option_docs(getattr(module, kind, None)) for kind in ("ReadOptions", "WriteOptions"))
+            read, write = option_docs(fmt.read_options), option_docs(fmt.write_options)
             found.append((name, list(fmt.extensions), read, write))
         documents = option_docs(InterleavedOptions)
         value = {

@@ -201,7 +201,10 @@ def _row_groups(file: Input, start: int, length: int, width: int) -> tuple[NDArr
         return np.array(rows, np.int64), np.array(facts, np.int64).reshape(shape)
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise CorruptShard(
-            "the row groups of the footer cannot be read", file=file.path, offset=start, found=error
+            "the row groups of the footer cannot be read",
+            file=file.path,
+            offset=start,
+            found=f"{type(error).__name__}: {error}",
         ) from error
 
 

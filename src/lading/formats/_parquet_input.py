@@ -45,6 +45,7 @@ class Input:
 
     def read_at(self, offset: int, length: int) -> Buffer:
         """Bytes of a range, fewer at the end of the file."""
+        self.check()
         with damage(self.path):
             return bytes(self.handle.read_at(length, offset))
 

@@ -73,6 +73,8 @@ class ParquetFormat:
     extensions: tuple[str, ...] = (".parquet",)
     fixed_schema: bool = True
     copy_options: tuple[Mapping[str, Any], Mapping[str, Any]] = field(default=({}, {}), hash=False)
+    read_options: type | None = ReadOptions
+    write_options: type | None = WriteOptions
 
     def recognise(self, path: str, head: bytes) -> bool:
         """By the magic; by the name too, so that a damaged file is called damaged, not unknown."""

@@ -146,12 +146,16 @@ class Format(Protocol):
             have any fields.
         copy_options: options of reading and of writing under which a copy within this format keeps what no other
             format has (the case and order of member names).
+        read_options: dataclass of the options of `open_shard`, each told in its docstring; None if there are none.
+        write_options: the same of `create_shard`.
     """
 
     name: str
     extensions: tuple[str, ...]
     fixed_schema: bool
     copy_options: tuple[Mapping[str, Any], Mapping[str, Any]]
+    read_options: type | None
+    write_options: type | None
 
     def recognise(self, path: str, head: bytes) -> bool:
         """Whether a file with this name and these first bytes (up to 1,024) is a shard of this format."""

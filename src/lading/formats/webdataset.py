@@ -68,6 +68,8 @@ class WebdatasetFormat:
     copy_options: tuple[Mapping[str, Any], Mapping[str, Any]] = field(
         default=({"lower_case": False}, {"fields": "given"}), hash=False
     )
+    read_options: type | None = ReadOptions
+    write_options: type | None = WriteOptions
 
     def recognise(self, path: str, head: bytes) -> bool:
         """By the first header; by the name too, so that a damaged file is called damaged, not unknown."""
