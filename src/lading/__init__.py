@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -51,7 +52,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Load what is asked for: `lading --help` need not wait for pyarrow."""
+    """Load what is asked for."""
     if name not in _HOMES:
         raise AttributeError(f"module 'lading' has no attribute {name!r}")
     module, attribute = _HOMES[name]
@@ -60,3 +61,9 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+# The console script does without: `lading --help` need not wait for pyarrow. Everybody else gets all at the import, so
+# that no call pays for it later.
+if not getattr(sys, "argv", [""])[0].endswith("/lading"):
+    globals().update({name: __getattr__(name) for name in __all__})

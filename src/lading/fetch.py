@@ -77,7 +77,7 @@ class Fetcher:
 
     def __init__(self, stores: Stores | None = None, *, mmap: bool = True, max_open: int = 64) -> None:
         self._stores = stores or Stores()
-        self._mmap = mmap
+        self.mmap = mmap
         self._max_open = max_open
         self._maps: OrderedDict[str, MappedFile] = OrderedDict()
         self._unwrapped: dict[str, UnwrappedFile] = {}
@@ -168,7 +168,7 @@ class Fetcher:
         if not len(rows) or refs.codec[rows].any() or not bool((refs.frame[rows] < 0).all()):
             return None
         entry = files[refs.file[rows[0]]]
-        if entry.wrap or not self._mmap or not bool((refs.file[rows] == refs.file[rows[0]]).all()):
+        if entry.wrap or not self.mmap or not bool((refs.file[rows] == refs.file[rows[0]]).all()):
             return None
         store, path = resolve(entry.url, self._stores)
         return self._map(store, path) if isinstance(store, Mapper) else None
@@ -194,7 +194,7 @@ class Fetcher:
         store, path = resolve(entry.url, self._stores)
         if entry.wrap:
             self._read_unwrapped(at, rows, entry, store, path)
-        elif self._mmap and isinstance(store, Mapper):
+        elif self.mmap and isinstance(store, Mapper):
             self._view_map(at, rows, entry, store, path)
         else:
             _read_ranges(at, rows, entry, store, path)
