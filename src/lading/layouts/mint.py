@@ -30,7 +30,7 @@ from lading.interleaved import INTERLEAVED_SCHEMA, RESERVED, content_type_of, fo
 from lading.layouts.mint_values import Kinds, build_column, column_type
 from lading.layouts.options import AUTO, InterleavedOptions
 from lading.ref import FileEntry, make_refs, unpack, with_files
-from lading.views import row_bytes, slices
+from lading.views import row_bytes
 
 __all__ = ["EXTRAS_FIELD", "RENAMED", "MintView", "looks_interleaved"]
 
@@ -177,9 +177,8 @@ class MintView:
 
     def _load(self, rows: NDArray[np.int64]) -> list[dict[str, Any]]:
         members = self._members()
-        refs = make_refs(members.offset[rows], members.length[rows])
-        batch = pa.record_batch([refs], schema=with_files(pa.schema([("json", refs.type)]), self._reader.files))
-        texts = slices(self._fetcher.materialise(batch).column("json"))
+        # One by one: to map small values far apart would bring their neighbourhoods, mostly pictures, into memory.
+        texts = self._fetcher.values(make_refs(members.offset[rows], members.length[rows]), self._reader.files)
         documents = []
         for row, text in zip(rows.tolist(), texts, strict=True):
             name = members.names[row].as_py()
@@ -538,9 +537,7 @@ def looks_interleaved(reader: WebdatasetReader, fetcher: Fetcher, options: Inter
     rows = np.flatnonzero(pa.compute.ends_with(lower, ".json").to_numpy(zero_copy_only=False))[:16]
     if not len(rows):
         return False
-    refs = make_refs(first.offset[rows], first.length[rows])
-    batch = pa.record_batch([refs], schema=with_files(pa.schema([("json", refs.type)]), reader.files))
-    for text in slices(fetcher.materialise(batch).column("json")):
+    for text in fetcher.values(make_refs(first.offset[rows], first.length[rows]), reader.files):
         try:
             document = jsontext.loads(text or b"")
         except DataError:
