@@ -49,20 +49,17 @@ def _read_by_webdataset(corpus: str) -> Callable[[Place], Callable[[], Done]]:
     return way
 
 
-def _read_values_by_lading(place: Place) -> Callable[[], Done]:
-    """Every value as `bytes`, one at a time and then let go, as webdataset's samples are."""
+def _read_samples_by_lading(place: Place) -> Callable[[], Done]:
+    """Every value as `bytes`, sample by sample, each let go before the next, as webdataset's are."""
     import lading
-    from lading.views import slices
 
     paths = place.files("images/*.tar")
 
     def work() -> Done:
         samples = size = 0
-        for batch in lading.open(paths).batches(max_rows=1024, views=True):
-            samples += batch.num_rows
-            for field in ("jpg", "json"):
-                for value in slices(batch.column(field)):
-                    size += len(bytes(value))
+        for sample in lading.open(paths).samples(raw=True):
+            samples += 1
+            size += len(sample["jpg"]) + len(sample["json"])
         return Done(samples, size)
 
     return work
@@ -263,7 +260,7 @@ CASES = (
         limit="readinto",
         ways={
             "webdataset": _read_by_webdataset("images"),
-            "lading, value by value": _read_values_by_lading,
+            "lading, sample by sample": _read_samples_by_lading,
             "lading, lists of a batch": _read_lists_by_lading,
             "readinto": _limit_read("images"),
         },

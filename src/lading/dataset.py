@@ -38,7 +38,7 @@ from lading.units import parse_bytes
 
 __all__ = ["Dataset", "Shard", "open_dataset"]
 
-_OPEN_SHARDS = 16
+_OPEN_SHARDS = 64
 _MAX_ROWS = 1024
 _MAX_BYTES = 256 << 20
 _DETECT_SHARDS = 16
@@ -354,12 +354,12 @@ class Dataset:
         *,
         views: bool = False,
     ) -> Iterator[pa.RecordBatch]:
-        """Batches of one shard, references as they are; the shard is opened afresh and closed at the end.
+        """Batches of one shard, references as they are; the shard is closed at the end.
 
         With `views`, payload that lies in memory comes as `binary_view`, in batches as large as the limits allow.
         """
         source = self.source(shard)
-        view = self._open_view(replace(source, index=self._held.get(shard)))
+        view = self._views.pop(shard, None) or self._open_view(replace(source, index=self._held.get(shard)))
         samples = 0
         lineage = {LINEAGE_KEY: orjson.dumps([source.path])}
         try:

@@ -96,6 +96,8 @@ def _roles(dataset: Dataset, schema: pa.Schema) -> dict[str, str]:
     batches = (
         batch
         for number in range(len(dataset.listing))
-        for batch in dataset.shard_batches(number, _SCAN_ROWS, _SCAN_BYTES, wanted, schema)
+        for batch in dataset.open_shard(number).batches(
+            max_rows=_SCAN_ROWS, max_bytes=_SCAN_BYTES, columns=wanted, schema=schema
+        )
     )
     return find_roles(batches, names) if names else {}

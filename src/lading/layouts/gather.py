@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
-from lading.views import row_bytes, share
+from lading.views import share
 
 __all__ = ["gathered"]
 
@@ -22,8 +22,7 @@ def gathered(batches: Iterable[pa.RecordBatch], max_rows: int, max_bytes: int) -
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
-        shared = _shared(batch)
-        more = int(row_bytes(shared).sum())
+        shared, more = _shared(batch), batch.nbytes
         full = rows + batch.num_rows > max_rows or size + more > min(max_bytes, _ENOUGH_BYTES)
         if waiting and (full or shared.schema != waiting[0].schema):
             yield _joined(waiting)
