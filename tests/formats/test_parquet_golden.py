@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+import lading
 from golden_cases import Golden, View, case_names, load_views
 from golden_compare import compare_samples
 from hostile import judge_cases
+from lading.features import Array, ClassLabel, Image, feature_of
 from lading.formats.parquet import FORMAT
 from lading.formats.protocol import ShardSource
 from lading.store.local import LocalStore
@@ -72,3 +74,14 @@ def verdicts(golden: Golden, tmp_path_factory: pytest.TempPathFactory) -> dict[s
 )
 def test_hostile(verdicts: dict[str, dict[str, list[str]]], family: str, case: str) -> None:
     assert verdicts[family][case] == []
+
+
+def test_features_of_hugging_face_stand_in_the_fields(golden: Golden) -> None:
+    with lading.open(golden("arrow-parquet") / "hf-parquet" / "data") as dataset:
+        found = {field.name: feature_of(field) for field in dataset.schema}
+        first = dataset[0]
+    assert found["image"] == Image()
+    assert found["label"] == ClassLabel(("cat", "dog", "ünicorn"))
+    assert found["arr"] == Array("int16", (2, 3))
+    assert first["image"].startswith(b"\x89PNG")
+    assert first["arr"].shape == (2, 3)

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lading.errors import Unrepresentable
+from lading.features import from_huggingface
 from lading.ref import FILES_KEY, is_ref
 
 __all__ = [
@@ -64,6 +65,8 @@ def _swapped(kind: pa.DataType, leaves: Mapping[pa.DataType, pa.DataType]) -> pa
 def given_schema(natural: pa.Schema, metadata: Mapping[bytes, bytes], *, views: bool) -> pa.Schema:
     """The schema of batches: payload large (or views), other views plain, times in the unit that the writer had.
 
+    Features that Hugging Face's metadata tell stand in the fields too.
+
     Args:
         natural: what pyarrow makes of the file.
         metadata: key-value metadata of the file.
@@ -71,7 +74,7 @@ def given_schema(natural: pa.Schema, metadata: Mapping[bytes, bytes], *, views: 
     """
     told = _told_types(metadata)
     fields = [field.with_type(_given_type(field.type, told.get(field.name), views=views)) for field in natural]
-    return pa.schema(fields, metadata=natural.metadata)
+    return from_huggingface(pa.schema(fields, metadata=natural.metadata))
 
 
 def _told_types(metadata: Mapping[bytes, bytes]) -> dict[str, pa.DataType]:
