@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
+from lading.ref import is_ref
 from lading.views import share
 
 __all__ = ["gathered"]
@@ -22,6 +23,9 @@ def gathered(batches: Iterable[pa.RecordBatch], max_rows: int, max_bytes: int) -
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
+        if any(is_ref(field.type) for field in batch.schema):
+            yield batch  # its payload is not in memory, and the reader has kept to the limits already
+            continue
         shared, more = _shared(batch), batch.nbytes
         full = rows + batch.num_rows > max_rows or size + more > min(max_bytes, _ENOUGH_BYTES)
         if waiting and (full or shared.schema != waiting[0].schema):

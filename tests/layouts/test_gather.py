@@ -1,0 +1,59 @@
+"""Small batches made larger, within the limits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import lading
+from lading.layouts.gather import gathered
+from lading.views import row_bytes
+
+
+def batches(count: int, rows: int, size: int) -> list[pa.RecordBatch]:
+    made = []
+    for i in range(count):
+        values = pa.array([bytes([i + 1]) * size] * rows, pa.large_binary())
+        made.append(pa.record_batch({"__key__": [f"{i}-{j}" for j in range(rows)], "bin": values}))
+    return made
+
+
+@pytest.mark.parametrize("max_rows, max_bytes", [(1 << 20, 1 << 30), (25, 1 << 30), (1 << 20, 30_000), (1, 1)])
+def test_rows_are_the_same_and_limits_are_kept(max_rows: int, max_bytes: int) -> None:
+    given = batches(20, 10, 1000)
+    got = list(gathered(given, max_rows, max_bytes))
+    assert pa.Table.from_batches(got).to_pylist() == pa.Table.from_batches(given).to_pylist()
+    for batch in got:
+        assert batch.num_rows <= max(max_rows, 10)
+        assert row_bytes(batch).sum() <= max(max_bytes, 10 * 1010)
+    assert len(got) < 20 or max_rows < 20 or max_bytes < 20_000
+
+
+def test_payload_is_shared() -> None:
+    given = batches(3, 5, 10_000)
+    [got] = gathered(given, 1 << 20, 1 << 30)
+    places = {buffer.address for batch in given for buffer in batch.column("bin").buffers()[2:]}
+    assert {buffer.address for buffer in got.column("bin").buffers()[2:]} == places
+
+
+def test_other_schemas_stand_alone() -> None:
+    one, two = batches(2, 3, 10)
+    two = two.append_column("more", pa.array(np.arange(3)))
+    assert [b.schema.names for b in gathered([one, two, one], 100, 1000)] == [
+        ["__key__", "bin"],
+        ["__key__", "bin", "more"],
+        ["__key__", "bin"],
+    ]
+
+
+def test_references_keep_to_the_bytes_they_stand_for(tmp_path: Path) -> None:
+    with lading.writer(tmp_path / "out") as writer:
+        for i in range(300):
+            writer.write({"__key__": f"{i:03d}", "bin": bytes([i % 251]) * 100_000})
+    with lading.open(tmp_path / "out") as dataset:
+        sizes = [int(row_bytes(b).sum()) for b in dataset.shard_batches(0, 65_536, 2_000_000, views=True)]
+    assert len(sizes) >= 15
+    assert max(sizes) <= 2_001_000  # keys are text of their own
