@@ -17,6 +17,7 @@ from lading.dataset import Dataset, open_dataset
 from lading.dataset_writer import DatasetWriter
 from lading.digests import DatasetDigest
 from lading.errors import DataError, UsageError
+from lading.formats.protocol import Format
 from lading.formats.registry import get_format
 from lading.jobs.digest import batch_digests, dataset_digest, sample_firsts
 from lading.jobs.plan import Plan, make_plan
@@ -142,6 +143,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
                 pass
             written = (0, 0)
         else:
+            options = _bounded(get_format(format), options or {}, parse_bytes(max_batch_bytes))
             writer = DatasetWriter(
                 destination, format=format, view=dataset.view, schema=plan.schema, shard_size=shard_size,
                 overwrite=overwrite, options=options, roles=plan.roles, stores=stores,
@@ -165,6 +167,14 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
             digest=digest.ordered if digest is not None and verified else None, verified=verified,
             counts=dict(rows.counts + dataset.counts), differences=plan.differences, dry_run=dry_run,
         )  # fmt: skip
+
+
+def _bounded(fmt: Format, options: Mapping[str, Any], max_bytes: int) -> dict[str, Any]:
+    """The options, with row groups (which a writer gathers in memory) no larger than a batch, unless they are given."""
+    usual = getattr(fmt.write_options() if fmt.write_options is not None else None, "row_group_bytes", None)
+    if usual is None or "row_group_bytes" in options:
+        return dict(options)
+    return {**options, "row_group_bytes": min(parse_bytes(usual), max_bytes)}
 
 
 def _copy(dataset: Dataset, rows: _Rows, writer: DatasetWriter, digest: DatasetDigest | None) -> None:

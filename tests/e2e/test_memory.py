@@ -1,0 +1,60 @@
+"""Peak memory: 250 MB and twice the batch, whatever the size of a shard or a row group."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import lading
+
+BATCH_BYTES = 16 << 20
+LIMIT_MB = 250 + 2 * BATCH_BYTES / 1e6
+COUNT, SIZE = 6000, 100_000
+
+CONVERT = """
+import sys, lading
+lading.convert(sys.argv[1], sys.argv[2], format=sys.argv[3], max_batch_bytes=int(sys.argv[4]), shard_size="100mb")
+[peak] = [line for line in open("/proc/self/status") if line.startswith("VmHWM")]
+print(int(peak.split()[1]) * 1024 / 1e6)
+"""
+
+
+def rows(first: int, count: int) -> pa.Table:
+    values = [i.to_bytes(4, "big") * (SIZE // 4) for i in range(first, first + count)]
+    return pa.table(
+        {"__key__": [f"{i:06d}" for i in range(first, first + count)], "jpg": pa.array(values, pa.large_binary())}
+    )
+
+
+@pytest.fixture(scope="module")
+def one_tar(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("big") / "tar"
+    with lading.writer(folder, shard_size="100gb") as writer:
+        for at in range(0, COUNT, 500):
+            writer.write_batch(rows(at, 500))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def one_row_group(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("big") / "one.parquet"
+    table = pa.concat_tables([rows(at, 500) for at in range(0, COUNT, 500)])
+    pq.write_table(table, path, compression="none", use_dictionary=False, row_group_size=COUNT, write_batch_size=8)
+    assert pq.ParquetFile(path).metadata.num_row_groups == 1
+    return path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("source", ["one_tar", "one_row_group"])
+@pytest.mark.parametrize("fmt", ["webdataset", "parquet"])
+def test_converting_600_mb_keeps_to_the_limit(
+    source: str, fmt: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-c", CONVERT, str(request.getfixturevalue(source)), str(tmp_path / "out"), fmt]
+    done = subprocess.run([*command, str(BATCH_BYTES)], capture_output=True, text=True, check=True)
+    assert float(done.stdout) <= LIMIT_MB
