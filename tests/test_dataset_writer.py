@@ -11,7 +11,7 @@ import pytest
 
 import lading
 from lading.dataset_writer import DatasetWriter
-from lading.errors import DestinationExists, SchemaMismatch, UsageError
+from lading.errors import DestinationExists, SchemaMismatch, StoreError, UsageError
 from lading.ref import files_of, unpack
 from lading.store.memory import MemoryStore
 from lading.store.open import Stores
@@ -102,6 +102,38 @@ def test_a_failing_replacement_keeps_the_old(tmp_path: Path) -> None:
         writer.write_batch(table(3).append_column("more", pa.array([1, 2, 3])))
     writer.abort()
     assert [s["__key__"] for s in rows(tmp_path / "out")] == ["k00000", "k00001", "k00002"]
+
+
+@pytest.mark.parametrize("count", [10, 10_000], ids=["at the end", "while the next shards are written"])
+def test_a_shard_that_cannot_be_closed_is_an_error_and_leaves_nothing(count: int, tmp_path: Path) -> None:
+    writer = DatasetWriter(tmp_path / "out", shard_size=100_000)
+    [staging] = (path for path in tmp_path.iterdir() if path.is_dir())
+    (staging / "shard-000000.tar" / "in the way").mkdir(parents=True)
+
+    def finish() -> None:
+        writer.write_batch(table(count))
+        writer.close()
+
+    with pytest.raises(StoreError, match=r"shard-000000\.tar"):
+        finish()
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(UsageError, match="aborted"):
+        writer.close()
+    with pytest.raises(UsageError, match="finished"):
+        writer.write_batch(table(1))
+
+
+def test_nothing_is_added_to_what_is_finished(tmp_path: Path) -> None:
+    writer = DatasetWriter(tmp_path / "out")
+    writer.write_batch(table(10))
+    writer.finish()
+    with pytest.raises(UsageError, match="finished"):
+        writer.write_batch(table(1))
+    with pytest.raises(UsageError, match="finished"):
+        writer.write({"txt": "late"})
+    assert writer.close().num_samples == 10
+    assert writer.close().num_samples == 10
+    assert len(rows(tmp_path / "out")) == 10
 
 
 def test_ranks_write_into_one_folder_without_coordination(tmp_path: Path) -> None:

@@ -71,7 +71,10 @@ class Sink(Protocol):
         """Bytes written so far."""
 
     def close(self) -> FileInfo:
-        """Make the file durable and visible under `path`, replacing what was there; give its facts."""
+        """Make the file durable and visible under `path`, replacing what was there; give its facts.
+
+        May be called in another thread than `write` was.
+        """
 
     def abort(self) -> None:
         """Drop what was written. Does nothing after `close` or a second time."""
