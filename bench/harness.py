@@ -125,7 +125,6 @@ def _summary(taken: list[dict], case: Case, medians: Mapping[str, float]) -> dic
 
 def _in_fresh_process(case: Case, way: str, place: Place, command: list[str]) -> dict:
     shutil.rmtree(place.out, ignore_errors=True)
-    os.sync()  # what an earlier run has left for the disk to do is not this one's cost
     os.makedirs(place.out)
     _read_once(place.files(case.inputs))
     quiet = {"LOGURU_LEVEL": "ERROR", "PYTHONWARNINGS": "ignore", "TMPDIR": place.out}
