@@ -34,6 +34,7 @@ __all__ = ["MAX_POSITIONS", "MintShardWriter", "Roles", "find_roles"]
 MAX_POSITIONS = 1_000_000
 """Positions of a sample, at most: a tar's lists have an entry for each, filled or not."""
 
+_EXTRAS_LABEL = jsontext.dumps(EXTRAS_FIELD)
 _USUAL_TYPES = {"metadata": "application/json", "text": "text/plain"}
 _MODALITIES = ("metadata", "text", "image")
 
@@ -132,9 +133,9 @@ class MintShardWriter:
         for column in self._passthrough:
             found = self._value(rows, column, order)
             if found is not None:
-                text += f", {jsontext.dumps(column.field)}: {found}"
+                text += f", {column.label}: {found}"
         if extras:
-            text += f", {jsontext.dumps(EXTRAS_FIELD)}: {jsontext.dumps({'content_type': extras})}"
+            text += f", {_EXTRAS_LABEL}: {jsontext.dumps({'content_type': extras})}"
         names.append(key + ".json")
         values.append((text + "}").encode())
 
@@ -215,7 +216,7 @@ class _Passthrough:
 
     def __init__(self, field: pa.Field) -> None:
         self.name = field.name
-        self.field = field.name.removeprefix(RENAMED)
+        self.label = jsontext.dumps(field.name.removeprefix(RENAMED))
         self._is_json = isinstance(feature_of(field), Json)
         if not self._is_json and not _is_json_type(field.type):
             raise Unrepresentable("JSON has no exact form for the type of this column", column=field.name,
