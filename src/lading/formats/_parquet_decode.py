@@ -38,6 +38,8 @@ _MIN_BUFFER_BYTES = 4 << 10
 _TRUSTED_DICTIONARY_BYTES = 2 << 20
 _SUSPICIOUS_RATIO = 64
 _RISKED_STEPS = (2 << 30) // STEP_BYTES
+_LARGE_PAGE_BYTES = 16 << 20
+_STEPS_BETWEEN_RELEASES = 8
 
 
 class Decoder:
@@ -82,6 +84,7 @@ class Decoder:
         reader = self._open(run.chunks, binary_type=self._binary_type)
         steps: Iterator[pa.RecordBatch] | None = None
         done, mean_bytes, limit = 0, mean_row_bytes(run), min(max_bytes, STEP_BYTES)
+        since = 0
         while done < run.num_rows:
             rows = min(max_rows, rows_of_step(mean_bytes, pages, limit), run.num_rows - done)
             reader.set_batch_size(rows)
@@ -92,6 +95,12 @@ class Decoder:
                 cursor.advance(batch.num_rows)
             if run.watched:
                 self._file.release(ranges)
+            since += 1
+            if since >= _STEPS_BETWEEN_RELEASES and any(c.largest_bytes > _LARGE_PAGE_BYTES for c in pages):
+                # The pool keeps every freed page: 725 MB in all for pages of 100 MB, which pyarrow writes by default
+                # (it looks at a page's size once in 1,024 values). To release after each step takes five times as long.
+                pa.default_memory_pool().release_unused()
+                since = 0
             yield batch
         self._file.release(ranges)
 

@@ -136,6 +136,9 @@ class Pages:
         file: where the chunk lies.
         chunk: the chunk.
         value_bytes: bytes to reckon for each value that comes out of the chunk's dictionary.
+
+    Attributes:
+        largest_bytes: size of the largest data page so far, decompressed.
     """
 
     def __init__(self, file: Input, chunk: Chunk, value_bytes: Callable[[Chunk, Page], int]) -> None:
@@ -143,6 +146,7 @@ class Pages:
         self._pages = _pages(file, chunk)
         self._ahead: deque[tuple[int, int]] = deque()
         self._dictionary_value = 0
+        self.largest_bytes = 0
 
     def fit(self, limit: int) -> int:
         """Rows of the next whole pages that take `limit` bytes; of one larger page, its share; one at least."""
@@ -179,6 +183,7 @@ class Pages:
                 self._dictionary_value = self._value_bytes(self._chunk, page)
             elif page.kind == "data":
                 self._ahead.append(self._sizes(page))
+                self.largest_bytes = max(self.largest_bytes, page.unpacked_bytes)
                 return True
         return False
 

@@ -170,11 +170,11 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
 
 
 def _bounded(fmt: Format, options: Mapping[str, Any], max_bytes: int) -> dict[str, Any]:
-    """The options, with row groups no larger than half a batch, unless they are given: a writer holds one, and more."""
+    """The options, with row groups no larger than a quarter of a batch, unless they are given."""
     usual = getattr(fmt.write_options() if fmt.write_options is not None else None, "row_group_bytes", None)
     if usual is None or "row_group_bytes" in options:
         return dict(options)
-    return {**options, "row_group_bytes": min(parse_bytes(usual), max_bytes // 2)}
+    return {**options, "row_group_bytes": min(parse_bytes(usual), max_bytes // 4)}
 
 
 def _copy(dataset: Dataset, rows: _Rows, writer: DatasetWriter, digest: DatasetDigest | None) -> None:
