@@ -23,6 +23,7 @@ from lading.errors import DuplicateField, SchemaMismatch, UsageError
 from lading.features import FEATURE_KEY
 from lading.interleaved import INTERLEAVED_SCHEMA, LINEAGE_KEY, RESERVED
 from lading.ref import FILES_KEY, is_ref
+from lading.views import is_bytes, is_text
 
 __all__ = ["SchemaPolicy", "align_table", "reconcile_schema", "resolve_schema", "union_schema"]
 
@@ -160,15 +161,11 @@ def _first_failure(column: Any, kind: pa.DataType) -> int:
 
 
 def _is_bytes(kind: pa.DataType) -> bool:
-    types = pa.types
-    tests = (types.is_binary, types.is_large_binary, types.is_binary_view, types.is_fixed_size_binary)
-    return any(test(kind) for test in tests)
+    return is_bytes(kind) or bool(pa.types.is_fixed_size_binary(kind))
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-    types = pa.types
-    return any(test(kind) for test in (types.is_string, types.is_large_string, types.is_string_view))
+    return is_text(kind.value_type if pa.types.is_dictionary(kind) else kind)
 
 
 def union_schema(

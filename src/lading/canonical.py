@@ -42,7 +42,7 @@ from lading.errors import DataError, DuplicateField, LadingError, Unrepresentabl
 from lading.features import Feature, Json, feature_of
 from lading.features import Sequence as ListOf
 from lading.ref import is_ref
-from lading.views import byte_lengths, slices, take
+from lading.views import byte_lengths, is_bytes, is_text, slices, take
 
 __all__ = ["FORM", "column_forms", "field_forms", "hash_forms", "joined", "list_forms", "present", "struct_forms"]
 
@@ -117,7 +117,7 @@ def _forms(column: pa.Array, feature: Feature) -> pa.Array:
         column = pc.run_end_decode(column)
     if pa.types.is_nested(column.type):
         return _of_nested(column, feature)
-    if not _is_bytes(column.type):
+    if not (is_bytes(column.type) or is_text(column.type) or pa.types.is_fixed_size_binary(column.type)):
         return _of_scalar(column)
     return _of_json(column) if isinstance(feature, Json) else _of_bytes(column)
 
@@ -125,12 +125,6 @@ def _forms(column: pa.Array, feature: Feature) -> pa.Array:
 def present(column: pa.Array) -> NDArray[np.bool_]:
     """Whether a row has a value."""
     return np.asarray(column.is_valid().to_numpy(zero_copy_only=False), np.bool_)
-
-
-def _is_bytes(kind: pa.DataType) -> bool:
-    types = pa.types
-    plain = (types.is_binary, types.is_large_binary, types.is_string, types.is_large_string, types.is_fixed_size_binary)
-    return any(test(kind) for test in (*plain, types.is_binary_view, types.is_string_view))
 
 
 def _of_bytes(column: pa.Array) -> pa.Array:

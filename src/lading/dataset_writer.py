@@ -37,7 +37,7 @@ from lading.store.open import Stores, resolve
 from lading.store.protocol import Sink, Store
 from lading.store.sink_file import SinkFile
 from lading.units import parse_bytes
-from lading.views import row_bytes
+from lading.views import is_bytes, row_bytes
 
 __all__ = ["DatasetWriter", "WriteSummary"]
 
@@ -267,9 +267,9 @@ class DatasetWriter:
                 expected=", ".join(self._schema.names), advice="Give the writer schema= with all columns.",
             )  # fmt: skip
         # Bytes stay as they come, references and views too: to cast them would copy the payload.
-        own = {f.name: f.type for f in batch.schema if is_ref(f.type) or _is_bytes(f.type)}
+        own = {f.name: f.type for f in batch.schema if is_ref(f.type) or is_bytes(f.type)}
         target = pa.schema(
-            [f.with_type(own[f.name]) if f.name in own and _is_bytes(f.type) else f for f in self._schema]
+            [f.with_type(own[f.name]) if f.name in own and is_bytes(f.type) else f for f in self._schema]
         )
         return batch if batch.schema.equals(target) else align_table(batch, target)
 
@@ -448,10 +448,6 @@ def _written_schema(schema: pa.Schema) -> pa.Schema:
     fields = [f.with_type(pa.large_binary()) if is_ref(f.type) else f for f in schema]
     metadata = {k: v for k, v in (schema.metadata or {}).items() if k not in _OF_THE_SOURCE}
     return pa.schema(fields, metadata=metadata or None)
-
-
-def _is_bytes(kind: pa.DataType) -> bool:
-    return any(test(kind) for test in (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view))
 
 
 class _Closing:

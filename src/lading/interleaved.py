@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from lading import jsontext
 from lading.errors import DataError
+from lading.views import is_text
 
 __all__ = [
     "INTERLEAVED_SCHEMA",
@@ -134,15 +135,11 @@ def is_interleaved_schema(schema: pa.Schema) -> bool:
     if not {"sample_id", "position", "modality"} <= set(schema.names):
         return False
     ids, position, modality = (_values(schema.field(name).type) for name in ("sample_id", "position", "modality"))
-    return _is_text(ids) and _is_text(modality) and bool(pa.types.is_integer(position))
+    return is_text(ids) and is_text(modality) and bool(pa.types.is_integer(position))
 
 
 def _values(kind: pa.DataType) -> pa.DataType:
     return kind.value_type if pa.types.is_dictionary(kind) else kind
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
 def _as_text(column: pa.Array | pa.ChunkedArray) -> pa.Array:

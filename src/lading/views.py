@@ -26,6 +26,8 @@ __all__ = [
     "byte_lengths",
     "from_ranges",
     "gather",
+    "is_bytes",
+    "is_text",
     "join",
     "row_bytes",
     "share",
@@ -38,16 +40,17 @@ SEGMENT_BYTES = 1 << 30
 
 _INLINE_BYTES = 12
 _MAX_OFFSET = (1 << 31) - 1
-_SIZED = (
-    pa.types.is_string,
-    pa.types.is_large_string,
-    pa.types.is_string_view,
-    pa.types.is_binary,
-    pa.types.is_large_binary,
-    pa.types.is_binary_view,
-    pa.types.is_fixed_size_binary,
-)
 _LISTS = (pa.ListType, pa.LargeListType, pa.FixedSizeListType, pa.ListViewType, pa.LargeListViewType, pa.MapType)
+
+
+def is_bytes(kind: pa.DataType) -> bool:
+    """Whether it is a type of bytes of any length: binary, large_binary or binary_view."""
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind))
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether it is a type of text: string, large_string or string_view."""
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
 def from_ranges(
@@ -184,7 +187,7 @@ def _value_bytes(column: pa.Array) -> NDArray[np.int64]:
         sizes = np.where(column.is_valid(), np.maximum(sizes, 0), 0)
     elif isinstance(kind, pa.BaseExtensionType):
         sizes = _value_bytes(column.storage)
-    elif any(test(kind) for test in _SIZED):
+    elif is_text(kind) or is_bytes(kind) or pa.types.is_fixed_size_binary(kind):
         sizes = byte_lengths(column)
     elif pa.types.is_dictionary(kind):
         known = np.append(_value_bytes(column.dictionary), 0)

@@ -135,8 +135,8 @@ def _leaves(column: pa.Array) -> Iterator[pa.Array]:
 
 
 def _plan(path: str, field: pa.Field, values: pa.Array, options: WriteOptions) -> ColumnPlan:
-    binary = any(test(values.type) for test in (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view))
-    sized = binary or any(test(values.type) for test in (pa.types.is_string, pa.types.is_large_string))
+    binary = views.is_bytes(values.type)
+    sized = binary or views.is_text(values.type)
     sizes = views.byte_lengths(values) if sized else np.full(len(values), 8)
     mean = float(sizes.sum()) / max(len(values) - values.null_count, 1)
     payload = binary and (mean > _PAYLOAD_BYTES or _is_media(field))

@@ -188,8 +188,7 @@ def _one_batch(table: pa.Table) -> pa.RecordBatch:
 
 def _written_type(kind: pa.DataType) -> pa.DataType:
     """Payload is written as views, whatever it comes as: large_binary becomes views without a copy, not the reverse."""
-    payload = any(test(kind) for test in (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view))
-    return pa.binary_view() if payload else plain_type(kind)
+    return pa.binary_view() if views.is_bytes(kind) else plain_type(kind)
 
 
 def _fit(column: pa.Array, field: pa.Field) -> pa.Array:

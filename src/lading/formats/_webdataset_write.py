@@ -25,7 +25,7 @@ from lading.ref import FileEntry, RefType, is_ref, make_refs, with_files
 from lading.store.protocol import Buffer, Sink
 from lading.tar import BLOCK, MAX_NAME_BYTES
 from lading.tar_write import END, make_heads
-from lading.views import byte_lengths, slices
+from lading.views import byte_lengths, is_bytes, is_text, slices
 
 __all__ = ["WebdatasetWriter", "WriteOptions", "check_schema"]
 
@@ -35,8 +35,6 @@ _SMALL_BYTES = 4096
 _MAX_MTIME = 8**11 - 1
 _ODD_KEY = r"[.\x00\n]|^__|/$|^$"
 _ESCAPES = (("%", "%25"), (".", "%2E"), ("\0", "%00"), ("\n", "%0A"))
-_TEXT = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
-_BINARY = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
 _NO_NAME = r"\x00|^$"
 _ADVICE = "Rename it, or write with escape='percent', which writes %2E for a dot."
 _COLUMN_ADVICE = "Rename it: fields are in lower case, each once, without slashes."
@@ -223,12 +221,12 @@ class WebdatasetWriter:
 
 def check_schema(schema: pa.Schema, *, any_case: bool = False) -> None:
     """Raise Unrepresentable for a schema whose rows are no WebDataset samples, UsageError without `__key__`."""
-    if schema.names.count(KEY) != 1 or not any(test(schema.field(KEY).type) for test in _TEXT):
+    if schema.names.count(KEY) != 1 or not is_text(schema.field(KEY).type):
         raise UsageError("samples need a column of keys", expected=f"{KEY}: string", found=", ".join(schema.names))
     seen: set[str] = set()
     for field in schema:
         kind = field.type
-        if not any(test(kind) for test in (*_TEXT, *_BINARY)):
+        if not (is_text(kind) or is_bytes(kind)):
             advice = "Read the bytes first." if is_ref(kind) else "Encode the values as text or bytes."
             raise Unrepresentable("a member holds bytes or text", column=field.name, found=str(kind), advice=advice)
         odd_case = field.name != field.name.lower() and not any_case
