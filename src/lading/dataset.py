@@ -25,7 +25,7 @@ from lading.fetch import Fetcher, OnError
 from lading.formats.protocol import Format, ShardSource
 from lading.formats.registry import find_format, get_format
 from lading.index_cache import IndexCache
-from lading.interleaved import LINEAGE_KEY, RESERVED, sample_starts
+from lading.interleaved import LINEAGE_KEY, RESERVED, sample_firsts, sample_starts
 from lading.layouts.open import VIEWS, detect_view, open_view, settle
 from lading.layouts.options import AUTO, InterleavedOptions
 from lading.layouts.protocol import View
@@ -258,14 +258,10 @@ class Dataset:
         back = np.argsort(asked, kind="stable")
         if self.view == "samples":
             return table.take(pa.array(back))
-        starts = self._item_starts(table)
+        starts = sample_firsts(table, self.view)
         ends = np.append(starts[1:], table.num_rows)
         rows = np.concatenate([np.arange(starts[i], ends[i]) for i in back.tolist()])
         return table.take(pa.array(rows))
-
-    def _count(self, batch: pa.RecordBatch) -> int:
-        """Samples of a batch."""
-        return len(sample_starts(batch.column("sample_id"))) if self.view == "interleaved" else int(batch.num_rows)
 
     def _check_count(self, shard: int, found: int) -> None:
         """Hold the number of samples in a shard against what the manifest or an index says, if one does."""
@@ -275,10 +271,6 @@ class Dataset:
                 f"the number of samples differs from what {self.listing.index_file or 'the manifest'} says",
                 file=self.path(shard), expected=listed, found=found,
             )  # fmt: skip
-
-    @staticmethod
-    def _item_starts(table: pa.Table) -> NDArray[np.int64]:
-        return sample_starts(table.column("sample_id").combine_chunks())
 
     def by_key(self, key: str) -> dict[str, Any]:
         """The first sample with this key (`__key__`, or `sample_id` of interleaved data).
@@ -365,7 +357,7 @@ class Dataset:
         try:
             limits = {"max_rows": max_rows, "max_bytes": max_bytes}
             for batch in view.batches(**limits, columns=columns, schema=schema, views=views):
-                samples += self._count(batch)
+                samples += len(sample_firsts(batch, self.view))
                 yield batch.replace_schema_metadata({**(batch.schema.metadata or {}), **lineage})
             self._check_count(shard, samples)
             self.counts.update(view.counts)
@@ -432,7 +424,7 @@ class Dataset:
         ]
         if self.view == "samples":
             return rows
-        starts = [*self._item_starts(table).tolist(), len(rows)]
+        starts = [*sample_firsts(table, self.view).tolist(), len(rows)]
         return [_document(rows[a:b]) for a, b in pairwise(starts)]
 
 

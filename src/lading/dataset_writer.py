@@ -26,7 +26,7 @@ from lading.errors import SchemaMismatch, StoreError, UsageError
 from lading.fetch import Fetcher
 from lading.formats.protocol import ShardFacts, ShardWriter
 from lading.formats.registry import get_format
-from lading.interleaved import LINEAGE_KEY, sample_starts
+from lading.interleaved import LINEAGE_KEY, sample_firsts
 from lading.layouts.mint_write import MintShardWriter, Roles
 from lading.layouts.open import VIEWS, create_view_shard
 from lading.manifest import INDEX_NAME, Manifest, shards_table
@@ -191,7 +191,7 @@ class DatasetWriter:
     def _write_one(self, batch: pa.RecordBatch) -> Iterator[pa.Table]:
         batch = self._fitted(batch)
         sizes = row_bytes(batch)
-        starts = sample_starts(batch.column("sample_id")) if self._view == "interleaved" else np.arange(len(batch))
+        starts = sample_firsts(batch, self._view)
         ends = np.append(starts[1:], batch.num_rows)
         size_at = np.concatenate([[0], np.cumsum(sizes)])
         if any(is_ref(f.type) for f in batch.schema):

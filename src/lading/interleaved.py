@@ -35,6 +35,7 @@ __all__ = [
     "is_interleaved_schema",
     "parse_source_ref",
     "quote_key",
+    "sample_firsts",
     "sample_starts",
     "split_rows",
     "unquote_key",
@@ -163,6 +164,15 @@ def sample_starts(sample_id: pa.Array | pa.ChunkedArray) -> NDArray[np.int64]:
         return np.zeros(0, np.int64)
     changes = pc.not_equal(ids[1:], ids[:-1]).to_numpy(zero_copy_only=False)
     return np.concatenate([[0], np.flatnonzero(changes) + 1]).astype(np.int64)
+
+
+def sample_firsts(rows: pa.RecordBatch | pa.Table, view: str) -> NDArray[np.int64]:
+    """First row of each sample, in the view `interleaved` or `samples` (where a row is a sample).
+
+    Raises:
+        DataError: an id is null.
+    """
+    return sample_starts(rows.column("sample_id")) if view == "interleaved" else np.arange(rows.num_rows)
 
 
 def split_rows(

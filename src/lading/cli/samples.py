@@ -83,13 +83,9 @@ def read_samples(dataset: Dataset, number: int, start: int = 0, names: Sequence[
 
 
 def _samples_of(batch: pa.RecordBatch | pa.Table, view: str) -> Iterator[pa.RecordBatch | pa.Table]:
-    from lading.interleaved import sample_starts
+    from lading.interleaved import sample_firsts
 
-    starts = range(batch.num_rows)
-    if view == "interleaved":
-        ids = batch.column("sample_id")
-        starts = sample_starts(ids if not hasattr(ids, "combine_chunks") else ids.combine_chunks()).tolist()
-    for first, last in pairwise([*starts, batch.num_rows]):
+    for first, last in pairwise([*sample_firsts(batch, view).tolist(), batch.num_rows]):
         yield batch.slice(first, last - first)
 
 

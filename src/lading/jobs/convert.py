@@ -19,7 +19,8 @@ from lading.digests import DatasetDigest
 from lading.errors import DataError, UsageError
 from lading.formats.protocol import Format
 from lading.formats.registry import get_format
-from lading.jobs.digest import batch_digests, dataset_digest, sample_firsts
+from lading.interleaved import sample_firsts
+from lading.jobs.digest import batch_digests, dataset_digest
 from lading.jobs.plan import Plan, make_plan
 from lading.jobs.progress import OnProgress, Progress
 from lading.layouts.options import InterleavedOptions

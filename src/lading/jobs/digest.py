@@ -13,23 +13,16 @@ from numpy.typing import NDArray
 
 from lading.dataset import Dataset, open_dataset
 from lading.digests import DatasetDigest, interleaved_digests, sample_digests
-from lading.interleaved import sample_starts
+from lading.interleaved import sample_firsts
 from lading.jobs.progress import OnProgress, Progress
 from lading.views import row_bytes
 
-__all__ = ["DiffResult", "batch_digests", "dataset_digest", "diff", "sample_firsts"]
+__all__ = ["DiffResult", "batch_digests", "dataset_digest", "diff"]
 
 _MAX_ROWS = 16_384
 _MAX_BYTES = 128 << 20
 
 Source = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
-
-
-def sample_firsts(batch: pa.RecordBatch, view: str) -> NDArray[np.int64]:
-    """First row of each sample of a batch."""
-    if view == "interleaved":
-        return sample_starts(batch.column("sample_id"))
-    return np.arange(batch.num_rows)
 
 
 def batch_digests(batch: pa.RecordBatch, view: str) -> NDArray[np.uint8]:

@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from lading.dataset import open_dataset
 from lading.features import feature_of
-from lading.jobs.digest import Source, sample_firsts
+from lading.interleaved import sample_firsts
+from lading.jobs.digest import Source
 from lading.jobs.progress import OnProgress, Progress
 
 __all__ = ["Info", "info"]
