@@ -11,8 +11,10 @@ import pytest
 
 import lading
 from golden_cases import Golden
+from lading.align import align_table
 from lading.dataset import open_dataset
 from lading.errors import SidecarMismatch, UsageError
+from lading.interleaved import INTERLEAVED_SCHEMA
 from lading.ref import is_ref
 from lading.store.local import LocalStore
 from lading.store.memory import MemoryStore
@@ -63,6 +65,26 @@ def test_take_far_apart_reads_nothing_between(many: MemoryStore) -> None:
         assert again.column("jpg").to_pylist()[:2] == first.column("jpg").to_pylist()
         read = sum(length for ranges in counting.ranges.values() for _, length in ranges)
         assert read == sum(map(len, first.column("jpg").to_pylist()))
+
+
+@pytest.mark.parametrize("fmt", ["webdataset", "parquet"])
+@pytest.mark.parametrize("columns", [None, ["text_content"]])
+def test_documents_of_several_shards_in_any_order_and_again(
+    fmt: str, columns: list[str] | None, tmp_path: Path
+) -> None:
+    for shard in range(2):
+        rows = [(f"s{shard}-{i}", p, f"{shard}/{i}/{p}") for i in range(4) for p in range(i + 1)]
+        items = {"sample_id": [r[0] for r in rows], "position": pa.array([r[1] for r in rows], pa.int32()),
+                 "modality": ["text"] * len(rows), "text_content": [r[2] for r in rows]}  # fmt: skip
+        with lading.writer(tmp_path / f"{shard}", format=fmt, view="interleaved") as writer:
+            writer.write_batch(align_table(pa.table(items), INTERLEAVED_SCHEMA))
+    files = sorted(str(p) for p in tmp_path.glob("*/shard-*"))
+    wanted = [0, 7, 0, 0, 3, 6, 7]
+    with lading.open(files, view="interleaved") as dataset:
+        taken = dataset.take(wanted, columns)
+    expected = [f"{n // 4}/{n % 4}/{p}" for n in wanted for p in range(n % 4 + 1)]
+    # A document in a tar has a row of its own beside its texts.
+    assert [text for text in taken.column("text_content").to_pylist() if text is not None] == expected
 
 
 def test_opening_and_the_head_read_little(many: MemoryStore) -> None:

@@ -19,13 +19,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.align import align_table
-from lading.errors import SidecarMismatch, SourceNotFound, UsageError
+from lading.errors import DataError, SidecarMismatch, SourceNotFound, UsageError
 from lading.features import decode, feature_of
 from lading.fetch import Fetcher, OnError
 from lading.formats.protocol import Format, ShardSource
 from lading.formats.registry import find_format, get_format
 from lading.index_cache import IndexCache
-from lading.interleaved import LINEAGE_KEY, RESERVED, sample_firsts, sample_starts
+from lading.interleaved import LINEAGE_KEY, RESERVED, sample_firsts, sample_rows, sample_starts
 from lading.layouts.open import VIEWS, detect_view, open_view, settle
 from lading.layouts.options import AUTO, InterleavedOptions
 from lading.layouts.protocol import View
@@ -239,29 +239,30 @@ class Dataset:
         bounds = self._sample_bounds()
         if len(wanted) and (int(wanted.min()) < 0 or int(wanted.max()) >= int(bounds[-1])):
             raise IndexError(f"a sample of {int(wanted.min())}…{int(wanted.max())}, of {int(bounds[-1])}")
-        shard = np.searchsorted(bounds, wanted, "right") - 1
-        parts, order = [], []
+        asked, place = np.unique(wanted, return_inverse=True)
+        shard = np.searchsorted(bounds, asked, "right") - 1
+        parts, firsts, rows = [], [], 0
         for number in np.unique(shard).tolist():
-            mine = np.flatnonzero(shard == number)
             view = self.open_shard(number)
             self._check_count(number, view.num_samples())
-            parts.append(view.read(wanted[mine] - bounds[number], columns))
-            order.append(mine)
+            mine = asked[shard == number]
+            part = view.read(mine - bounds[number], columns)
+            firsts.append(self._firsts(number, part, len(mine)) + rows)
+            parts.append(part)
+            rows += part.num_rows
         if not parts:
             return self.schema.empty_table()
-        return self._reorder(concat(parts), np.concatenate(order))
-
-    def _reorder(self, table: pa.Table, asked: NDArray[np.int64]) -> pa.Table:
-        """Rows in the order asked for, where sample i of `table` is the one asked for at place `asked[i]`."""
-        if bool((np.diff(asked) > 0).all()):
+        table = concat(parts)
+        if np.array_equal(asked, wanted):
             return table
-        back = np.argsort(asked, kind="stable")
-        if self.view == "samples":
-            return table.take(pa.array(back))
-        starts = sample_firsts(table, self.view)
-        ends = np.append(starts[1:], table.num_rows)
-        rows = np.concatenate([np.arange(starts[i], ends[i]) for i in back.tolist()])
-        return table.take(pa.array(rows))
+        return table.take(pa.array(sample_rows(np.append(np.concatenate(firsts), rows), place)))
+
+    def _firsts(self, shard: int, part: pa.Table, count: int) -> NDArray[np.int64]:
+        firsts = sample_firsts(part, self.view)
+        if len(firsts) != count:
+            raise DataError("samples of one id stand in this shard, and nothing tells their rows apart",
+                            file=self.path(shard), expected=f"{count} samples", found=len(firsts))  # fmt: skip
+        return firsts
 
     def _check_count(self, shard: int, found: int) -> None:
         """Hold the number of samples in a shard against what the manifest or an index says, if one does."""

@@ -36,6 +36,7 @@ __all__ = [
     "parse_source_ref",
     "quote_key",
     "sample_firsts",
+    "sample_rows",
     "sample_starts",
     "split_rows",
     "unquote_key",
@@ -173,6 +174,19 @@ def sample_firsts(rows: pa.RecordBatch | pa.Table, view: str) -> NDArray[np.int6
         DataError: an id is null.
     """
     return sample_starts(rows.column("sample_id")) if view == "interleaved" else np.arange(rows.num_rows)
+
+
+def sample_rows(bounds: NDArray[np.int64], samples: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Rows of samples, in the order asked for, repeats too.
+
+    Args:
+        bounds: first row of each sample, and the number of rows.
+        samples: samples by ordinal.
+    """
+    counts = bounds[samples + 1] - bounds[samples]
+    ends = np.cumsum(counts)
+    rows = np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(bounds[samples] - (ends - counts), counts)
+    return np.asarray(rows, np.int64)
 
 
 def split_rows(

@@ -18,7 +18,7 @@ from lading.align import align_table, reconcile_schema
 from lading.errors import DataError, LadingError, SchemaMismatch
 from lading.formats.protocol import ShardReader
 from lading.hashing import hash_strings
-from lading.interleaved import INTERLEAVED_SCHEMA, RESERVED, sample_starts, split_rows
+from lading.interleaved import INTERLEAVED_SCHEMA, RESERVED, sample_rows, sample_starts, split_rows
 from lading.layouts.gather import gathered
 from lading.layouts.options import InterleavedOptions
 from lading.views import row_bytes
@@ -109,17 +109,24 @@ class ItemsView:
         Raises:
             DataError: a null `sample_id`, or one that comes back after other samples; both rows are named.
         """
-        target = schema or self.schema()
-        if columns is not None:
-            target = pa.schema([target.field(n) for n in target.names if n in columns or n == "sample_id"],
-                               metadata=target.metadata)  # fmt: skip
-        present = set(self._reader.schema().names)
-        wanted = [n for n in target.names if n in present]
-        rows = self._reader.batches(max_rows=max_rows, max_bytes=max_bytes, columns=wanted)
+        target = self._chosen(schema or self.schema(), columns)
+        rows = self._reader.batches(max_rows=max_rows, max_bytes=max_bytes, columns=self._present(target))
         rows = gathered(rows, max_rows, max_bytes) if views else rows
         for batch in _whole_samples(self._checked(rows), max_rows, max_bytes):
             yield self._aligned(batch, target)
         self.counts.update(self._reader.counts)
+
+    @staticmethod
+    def _chosen(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
+        """The columns asked for, `sample_id` always."""
+        if columns is None:
+            return schema
+        kept = [schema.field(n) for n in schema.names if n in columns or n == "sample_id"]
+        return pa.schema(kept, metadata=schema.metadata)
+
+    def _present(self, target: pa.Schema) -> list[str]:
+        present = set(self._reader.schema().names)
+        return [n for n in target.names if n in present]
 
     def _checked(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Refuse ids that come back: 16 bytes a sample are kept of those that went by."""
@@ -163,15 +170,9 @@ class ItemsView:
 
     def read(self, samples: NDArray[np.int64], columns: Sequence[str] | None = None) -> pa.Table:
         """The rows of samples by ordinal, in the order asked for."""
-        bounds = self._bounds()
-        counts = bounds[samples + 1] - bounds[samples]
-        ends = np.cumsum(counts)
-        rows = np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(bounds[samples] - (ends - counts), counts)
-        target = self.schema()
-        if columns is not None:
-            target = pa.schema([target.field(n) for n in target.names if n in columns], metadata=target.metadata)
-        present = set(self._reader.schema().names)
-        return align_table(self._reader.read(rows, [n for n in target.names if n in present]), target)
+        target = self._chosen(self.schema(), columns)
+        found = self._reader.read(sample_rows(self._bounds(), samples), self._present(target))
+        return self._aligned(found, target)
 
     def close(self) -> None:
         """Close the reader."""
