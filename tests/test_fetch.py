@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -90,6 +91,20 @@ def test_errors_that_came_with_the_rows_count_too(places: tuple[list[FileEntry],
         with pytest.raises(BadReference, match="lost upstream"):
             fetcher.materialise(given)
         assert fetcher.materialise(given, on_error="drop_row").num_rows == 1
+
+
+def test_compressed_files_read_before_are_let_go() -> None:
+    size = 16 << 20
+    box = MemoryStore({f"box://{i}": gzip.compress(bytes(size), 1) for i in range(6)})
+    tracemalloc.start()
+    try:
+        with Fetcher(Stores({"box://": box})) as fetcher:
+            for i in range(6):
+                one = batch([(0, size - 10, 10)], [FileEntry(f"box://{i}", "gzip")])
+                assert fetcher.materialise(one).column("image").to_pylist() == [bytes(10)]
+            assert tracemalloc.get_traced_memory()[0] < 3 * size
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_file_cut_while_it_is_mapped(tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import warnings
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Self, TypeAlias
+from typing import Literal, Self, TypeAlias, TypeVar
 
 import numpy as np
 import orjson
@@ -35,6 +35,11 @@ OnError: TypeAlias = Literal["error", "warn", "drop_row", "drop_sample"]
 
 ERROR_COLUMN = "materialize_error"
 """Column of interleaved items that holds a row's error as text."""
+
+_MAX_STREAMS = 2
+"""Compressed files kept open: each holds up to 64 MiB of what came out of it last."""
+
+_Opened = TypeVar("_Opened")
 
 _MAX_GAP_BYTES = 64 << 10
 _MAX_REQUEST_BYTES = 64 << 20
@@ -80,7 +85,7 @@ class Fetcher:
         self.mmap = mmap
         self._max_open = max_open
         self._maps: OrderedDict[str, MappedFile] = OrderedDict()
-        self._unwrapped: dict[str, UnwrappedFile] = {}
+        self._unwrapped: OrderedDict[str, UnwrappedFile] = OrderedDict()
         self._touched: deque[tuple[MappedFile, int, int, int]] = deque()
 
     def close(self) -> None:
@@ -210,23 +215,25 @@ class Fetcher:
             self._touched.append((mapped, start, stop, int(at.length[rows].sum())))
 
     def _map(self, store: Mapper, path: str) -> MappedFile:
-        mapped = self._maps.get(path)
-        if mapped is None:
-            mapped = self._maps[path] = store.map(path)
-            if len(self._maps) > self._max_open:
-                self._maps.popitem(last=False)
-        self._maps.move_to_end(path)
-        return mapped
+        return _recent(self._maps, path, lambda: store.map(path), self._max_open)
 
     def _read_unwrapped(self, at: _Located, rows: NDArray[np.int64], entry: FileEntry, store: Store, path: str) -> None:
-        stream = self._unwrapped.get(path)
-        if stream is None:
-            stream = self._unwrapped[path] = UnwrappedFile(store, path, entry.wrap)
+        stream = _recent(self._unwrapped, path, lambda: UnwrappedFile(store, path, entry.wrap), _MAX_STREAMS)
         for row in rows[np.argsort(at.offset[rows], kind="stable")].tolist():
             try:
                 at.replace(row, stream.read(int(at.offset[row]), int(at.length[row])))
             except BadReference as error:
                 at.fail([row], error)
+
+
+def _recent(kept: OrderedDict[str, _Opened], path: str, opened: Callable[[], _Opened], most: int) -> _Opened:
+    """What was opened for a path, kept with the `most` used last."""
+    if path not in kept:
+        while len(kept) >= most:
+            kept.popitem(last=False)
+        kept[path] = opened()
+    kept.move_to_end(path)
+    return kept[path]
 
 
 def _inside(at: _Located, rows: NDArray[np.int64], entry: FileEntry, size: int) -> NDArray[np.int64]:

@@ -31,18 +31,11 @@ class UnwrappedFile:
         self._size = store.head(path).size_bytes
         self._pieces: deque[tuple[int, bytes]] = deque()
         self._kept = self._end = 0
-        self._stream = self._decode()
+        self._stream = self._from_start()
         self.restarts = 0
 
-    def _decode(self) -> Iterator[bytes]:
-        decoder = stream_decoder(self._wrap)
-        try:
-            for at in range(0, self._size, _READ_BYTES):
-                [data] = self._store.get_ranges(self._path, [(at, min(_READ_BYTES, self._size - at))])
-                yield from decoder.feed(data)
-            yield from decoder.finish()
-        except LadingError as error:
-            raise error.at(file=self._path) from None
+    def _from_start(self) -> Iterator[bytes]:
+        return _decoded(self._store, self._path, self._size, self._wrap)
 
     def read(self, offset: int, length: int) -> bytes:
         """Bytes of one range.
@@ -57,7 +50,7 @@ class UnwrappedFile:
             self.restarts += 1
             self._pieces.clear()
             self._kept = self._end = 0
-            self._stream = self._decode()
+            self._stream = self._from_start()
         self._forward(offset, offset + length)
         parts = []
         for start, piece in self._pieces:
@@ -81,3 +74,15 @@ class UnwrappedFile:
             self._kept += len(piece)
             while self._kept > self._keep and self._pieces[0][0] + len(self._pieces[0][1]) <= offset:
                 self._kept -= len(self._pieces.popleft()[1])
+
+
+def _decoded(store: Store, path: str, size_bytes: int, wrap: str) -> Iterator[bytes]:
+    """The stream, by the piece. No method: a generator that holds its owner keeps what was read until a collection."""
+    decoder = stream_decoder(wrap)
+    try:
+        for at in range(0, size_bytes, _READ_BYTES):
+            [data] = store.get_ranges(path, [(at, min(_READ_BYTES, size_bytes - at))])
+            yield from decoder.feed(data)
+        yield from decoder.finish()
+    except LadingError as error:
+        raise error.at(file=path) from None
