@@ -38,7 +38,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from lading import jsontext
-from lading.errors import DataError, DuplicateField, LadingError, Unrepresentable, UsageError
+from lading.errors import DataError, DuplicateField, Unrepresentable, UsageError, errors_at
 from lading.features import Feature, Json, feature_of
 from lading.features import Sequence as ListOf
 from lading.ref import is_ref
@@ -72,10 +72,8 @@ def field_forms(columns: Iterable[tuple[pa.Field, pa.Array | pa.ChunkedArray]]) 
     for field, column in sorted(columns, key=lambda item: item[0].name.encode()):
         if field.name in forms:
             raise DuplicateField("this column stands twice", column=field.name)
-        try:
+        with errors_at(column=field.name):
             forms[field.name] = column_forms(column, feature_of(field))
-        except LadingError as error:
-            raise error.at(column=field.name) from None
     return forms
 
 

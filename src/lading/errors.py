@@ -24,6 +24,8 @@ error passes (`error.at(row=…)`) and never replace what a lower level said.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Self
 
 __all__ = [
@@ -44,6 +46,7 @@ __all__ = [
     "UnknownFormat",
     "Unrepresentable",
     "UsageError",
+    "errors_at",
 ]
 
 _PLACES = ("file", "offset", "row", "sample", "column")
@@ -128,6 +131,15 @@ class LadingError(Exception):
     def __reduce__(self) -> tuple[Any, ...]:
         """Errors cross process boundaries with everything they know."""
         return (_rebuild, (type(self), self.message, {k: v for k, v in self.__dict__.items() if k != "message"}))
+
+
+@contextmanager
+def errors_at(**places: Any) -> Iterator[None]:
+    """Errors of the body that do not know these places yet (`LadingError.at`) know them after."""
+    try:
+        yield
+    except LadingError as error:
+        raise error.at(**places) from None
 
 
 def _rebuild(cls: type[LadingError], message: str, state: dict[str, Any]) -> LadingError:

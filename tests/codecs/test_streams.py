@@ -35,7 +35,8 @@ def unpacked(name: str, data: bytes, step: int = 1 << 20) -> bytes:
     decoder = stream_decoder(name)
     pieces = [piece for at in range(0, len(data), step) for piece in decoder.feed(data[at : at + step])]
     assert all(0 < len(piece) <= PIECE_BYTES for piece in pieces)
-    return b"".join([*pieces, *decoder.finish()])
+    decoder.finish()
+    return b"".join(pieces)
 
 
 def test_the_names_are_those_of_the_files_table() -> None:

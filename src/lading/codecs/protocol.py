@@ -104,8 +104,8 @@ class StreamDecoder:
         for start in range(0, view.nbytes, _STEP_BYTES):
             yield from self._step(bytes(view[start : start + _STEP_BYTES]))
 
-    def finish(self) -> list[bytes]:
-        """Say that the input is at its end; get what is left to come out (nothing, with the codecs there are).
+    def finish(self) -> None:
+        """Say that the input is at its end.
 
         Raises:
             CorruptShard: the stream ends in the middle of a member, or there was none.
@@ -116,7 +116,6 @@ class StreamDecoder:
                 offset=self._given,
                 found=f"its end after {self._taken} compressed bytes",
             )
-        return []
 
     def _step(self, data: bytes) -> Iterator[bytes]:
         self._taken += len(data)
@@ -183,4 +182,5 @@ def unpack(codec: Codec, data: Data, max_bytes: int) -> bytes:
                 f"the {codec.name} stream unpacks to too much", expected=f"at most {max_bytes} bytes", found="more"
             )
         pieces.append(piece)
-    return b"".join([*pieces, *decoder.finish()])
+    decoder.finish()
+    return b"".join(pieces)

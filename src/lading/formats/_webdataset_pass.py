@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.errors import LimitExceeded
+from lading.errors import LimitExceeded, errors_at
 from lading.formats._webdataset_lists import check_end, check_starts
 from lading.formats._webdataset_rows import ColumnMaker, Rows, Splitter, bounds_of, join_rows, to_batch
 from lading.formats._webdataset_scan import scan
 from lading.formats._webdataset_sparse import expand
-from lading.formats._webdataset_walk import Stream, TarFile, Walk, naming
+from lading.formats._webdataset_walk import Stream, TarFile, Walk
 from lading.ref import make_refs, with_files
 from lading.tar import BLOCK, Cursor, Headers, Sparse, Window, padded
 from lading.views import from_ranges, join
@@ -54,7 +54,7 @@ class Pass:
 
     def rows(self) -> Iterator[Rows]:
         """The members that belong to samples, window by window; reads headers only."""
-        with naming(self._tar.path):
+        with errors_at(file=self._tar.path):
             walk = Walk(self._tar)
             for found in walk:
                 rows = self._take(found)
@@ -65,14 +65,14 @@ class Pass:
     def part(self, start: int, stop: int | None) -> Rows:
         """The members of samples between two places of the tar, without noting anything."""
         self.splitter.restart()
-        with naming(self._tar.path):
+        with errors_at(file=self._tar.path):
             return join_rows([self.splitter.split(found) for found in Walk(self._tar, start, stop)])
 
     def batch(
         self, rows: Rows, columns: Sequence[str] | None, make_column: ColumnMaker | None = None
     ) -> pa.RecordBatch:
         """Whole samples as a batch; of references, unless the column maker says otherwise."""
-        with naming(self._tar.path):
+        with errors_at(file=self._tar.path):
             batch, dropped = to_batch(
                 rows,
                 self.splitter.fields,
@@ -132,7 +132,7 @@ class Pass:
         self, *, max_rows: int, max_bytes: int, columns: Sequence[str] | None, max_member_bytes: int
     ) -> Iterator[pa.RecordBatch]:
         """All samples of a compressed tar, with their values."""
-        with naming(self._tar.path):
+        with errors_at(file=self._tar.path):
             stream = Stream(self._tar)
             cursor, waiting = Cursor(), list[Rows]()  # members whose samples have not been given yet
             while not cursor.done:

@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.errors import CorruptShard, LimitExceeded, Unrepresentable, UsageError
+from lading.errors import CorruptShard, LimitExceeded, Unrepresentable, UsageError, errors_at
 from lading.features import tag_by_extension
 from lading.formats._webdataset_lists import read_idx, sidecar_mismatch
 from lading.formats._webdataset_pass import Pass
 from lading.formats._webdataset_rows import KEY, Rows, cut, join_rows, regroup, texts
-from lading.formats._webdataset_walk import TarFile, Walk, naming
+from lading.formats._webdataset_walk import TarFile, Walk
 from lading.ref import FileEntry, RefType, make_refs, with_files
 from lading.tar import BLOCK, REGULAR, Headers, is_header
 
@@ -203,7 +203,7 @@ class WebdatasetReader:
             CorruptShard: the tar is damaged, or a name is not UTF-8.
         """
         waiting: list[Members] = []
-        with naming(self._tar.path):
+        with errors_at(file=self._tar.path):
             for found in Walk(self._tar):
                 waiting.append(self._regular(found))
                 while sum(len(part.name) for part in waiting) >= max_members:

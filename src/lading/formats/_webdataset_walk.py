@@ -7,21 +7,21 @@ while members are small and shrink to a header where they are large. A compresse
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lading.codecs import sniff_wrap, stream_decoder
-from lading.errors import CorruptShard, LadingError, LimitExceeded
+from lading.codecs import sniff_wrap
+from lading.errors import CorruptShard, LimitExceeded, errors_at
 from lading.formats._webdataset_scan import scan
 from lading.formats.protocol import ShardSource
 from lading.ref import FileEntry
 from lading.store.protocol import MappedFile, Mapper
+from lading.store.unwrap import unwrapped
 from lading.tar import BLOCK, Cursor, Headers, Window
 
-__all__ = ["Stream", "TarFile", "Walk", "naming", "open_tar"]
+__all__ = ["Stream", "TarFile", "Walk", "open_tar"]
 
 _READ_BYTES = 1 << 20
 _RELEASE_BYTES = 32 << 20
@@ -76,15 +76,6 @@ def open_tar(source: ShardSource, *, mmap: bool) -> TarFile:
     return TarFile(source, entry, None)
 
 
-@contextmanager
-def naming(path: str) -> Iterator[None]:
-    """Errors that name no file yet name this one."""
-    try:
-        yield
-    except LadingError as error:
-        raise error.at(file=path) from None
-
-
 class Walk:
     """The members of a tar, or of a part of it, in file order.
 
@@ -108,7 +99,7 @@ class Walk:
         Raises:
             CorruptShard, LimitExceeded: the tar is bad; the error names the file and the offset.
         """
-        with naming(self._tar.path):
+        with errors_at(file=self._tar.path):
             if self._tar.entry.wrap:
                 yield from self._over_stream()
             elif self._tar.mapped is not None:
@@ -180,7 +171,7 @@ class Stream:
     """
 
     def __init__(self, tar: TarFile) -> None:
-        self._pieces = _decode(tar)
+        self._pieces = unwrapped(tar.source.store, tar.path, tar.entry.wrap, tar.entry.size_bytes)
         self._buffer = np.empty(2 * _READ_BYTES, np.uint8)
         self._base = self._stop = 0
         self._ended = False
@@ -223,11 +214,3 @@ class Stream:
                 raise LimitExceeded("the stream goes on behind the end of the archive", offset=end, expected=limit)
             self._base = self._stop
             self._take(next(self._pieces, None))
-
-
-def _decode(tar: TarFile) -> Iterator[bytes]:
-    decoder = stream_decoder(tar.entry.wrap)
-    size = tar.entry.size_bytes
-    for at in range(0, size, _READ_BYTES):
-        yield from decoder.feed(tar.read(at, min(_READ_BYTES, size - at)))
-    yield from decoder.finish()

@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.align import align_table, reconcile_schema
-from lading.errors import DataError, LadingError, SchemaMismatch
+from lading.errors import DataError, SchemaMismatch, errors_at
 from lading.formats.protocol import ShardReader
 from lading.hashing import hash_strings
 from lading.interleaved import INTERLEAVED_SCHEMA, RESERVED, sample_rows, sample_starts, split_rows
@@ -59,10 +59,8 @@ class ItemsView:
         for name in ("sample_id", "position", "modality"):
             if name not in schema.names:
                 raise SchemaMismatch("items need this column", file=self._path, column=name, found=schema.names)
-        try:
+        with errors_at(file=self._path):
             return reconcile_schema(schema)
-        except LadingError as error:
-            raise error.at(file=self._path) from None
 
     def _wants(self, name: str) -> bool:
         return self._options.fields is None or name in self._options.fields
@@ -163,10 +161,8 @@ class ItemsView:
         if position >= 0 and batch.column(position).null_count:
             row = int(np.argmin(batch.column(position).is_valid().to_numpy(zero_copy_only=False)))
             raise DataError("an item has a position", file=self._path, column="position", row=row, found="null")
-        try:
+        with errors_at(file=self._path):
             return align_table(batch, target)
-        except LadingError as error:
-            raise error.at(file=self._path) from None
 
     def read(self, samples: NDArray[np.int64], columns: Sequence[str] | None = None) -> pa.Table:
         """The rows of samples by ordinal, in the order asked for."""

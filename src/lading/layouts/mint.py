@@ -21,7 +21,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading import jsontext
-from lading.errors import DataError, LadingError
+from lading.errors import DataError, errors_at
 from lading.fetch import Fetcher
 from lading.formats.protocol import ShardSource
 from lading.formats.webdataset import WebdatasetReader
@@ -182,10 +182,8 @@ class MintView:
         documents = []
         for row, text in zip(rows.tolist(), texts, strict=True):
             name = members.names[row].as_py()
-            try:
+            with errors_at(file=self._path, sample=name):
                 document = jsontext.loads(text or b"", base=int(members.offset[row]))
-            except LadingError as error:
-                raise error.at(file=self._path, sample=name) from None
             if not isinstance(document, dict):
                 raise DataError("a sample's JSON is an object", file=self._path, offset=int(members.offset[row]),
                                 sample=name, found=type(document).__name__)  # fmt: skip

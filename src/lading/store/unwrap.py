@@ -11,12 +11,27 @@ from collections import deque
 from collections.abc import Iterator
 
 from lading.codecs import stream_decoder
-from lading.errors import BadReference, LadingError
+from lading.errors import BadReference, errors_at
 from lading.store.protocol import Store
 
-__all__ = ["UnwrappedFile"]
+__all__ = ["UnwrappedFile", "unwrapped"]
 
 _READ_BYTES = 1 << 20
+
+
+def unwrapped(store: Store, path: str, wrap: str, size_bytes: int) -> Iterator[bytes]:
+    """What a compressed file of this size unpacks to, in pieces of at most 1 MiB; it is read by the MiB.
+
+    Raises:
+        CorruptShard: the compressed stream is damaged or cut.
+        LimitExceeded: unpacking it would take too large a window.
+    """
+    decoder = stream_decoder(wrap)
+    with errors_at(file=path):
+        for at in range(0, size_bytes, _READ_BYTES):
+            [data] = store.get_ranges(path, [(at, min(_READ_BYTES, size_bytes - at))])
+            yield from decoder.feed(data)
+        decoder.finish()
 
 
 class UnwrappedFile:
@@ -35,7 +50,8 @@ class UnwrappedFile:
         self.restarts = 0
 
     def _from_start(self) -> Iterator[bytes]:
-        return _decoded(self._store, self._path, self._size, self._wrap)
+        # No generator of its own: one that holds its owner would keep what was read until a collection.
+        return unwrapped(self._store, self._path, self._wrap, self._size)
 
     def read(self, offset: int, length: int) -> bytes:
         """Bytes of one range.
@@ -74,15 +90,3 @@ class UnwrappedFile:
             self._kept += len(piece)
             while self._kept > self._keep and self._pieces[0][0] + len(self._pieces[0][1]) <= offset:
                 self._kept -= len(self._pieces.popleft()[1])
-
-
-def _decoded(store: Store, path: str, size_bytes: int, wrap: str) -> Iterator[bytes]:
-    """The stream, by the piece. No method: a generator that holds its owner keeps what was read until a collection."""
-    decoder = stream_decoder(wrap)
-    try:
-        for at in range(0, size_bytes, _READ_BYTES):
-            [data] = store.get_ranges(path, [(at, min(_READ_BYTES, size_bytes - at))])
-            yield from decoder.feed(data)
-        yield from decoder.finish()
-    except LadingError as error:
-        raise error.at(file=path) from None

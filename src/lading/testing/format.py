@@ -122,7 +122,9 @@ def _body(file: FileEntry, store: Store) -> bytes:
     if not file.wrap:
         return bytes(data)
     decoder = stream_decoder(file.wrap)
-    return b"".join([*decoder.feed(data), *decoder.finish()])
+    body = b"".join(decoder.feed(data))
+    decoder.finish()
+    return body
 
 
 def _payload_bytes(batch: pa.RecordBatch) -> int:
