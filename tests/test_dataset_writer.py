@@ -11,7 +11,7 @@ import pytest
 
 import lading
 from lading.dataset_writer import DatasetWriter
-from lading.errors import DestinationExists, SchemaMismatch, StoreError, UsageError
+from lading.errors import DestinationExists, SchemaMismatch, StoreError, Unrepresentable, UsageError
 from lading.ref import files_of, unpack
 from lading.store.memory import MemoryStore
 from lading.store.open import Stores
@@ -121,6 +121,17 @@ def test_a_shard_that_cannot_be_closed_is_an_error_and_leaves_nothing(count: int
         writer.close()
     with pytest.raises(UsageError, match="finished"):
         writer.write_batch(table(1))
+
+
+def test_a_row_that_no_shard_can_hold_drops_what_was_taken_before_it(tmp_path: Path) -> None:
+    writer = DatasetWriter(tmp_path / "out")
+    writer.write_batch(table(5))
+    keys = pa.array(["fine", "a\0b"])
+    with pytest.raises(Unrepresentable, match=r"a\\x00b"):
+        writer.write_batch(pa.table({"__key__": keys, "txt": pa.array([b"1", b"2"], pa.large_binary())}))
+    with pytest.raises(UsageError, match="aborted"):
+        writer.close()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_nothing_is_added_to_what_is_finished(tmp_path: Path) -> None:

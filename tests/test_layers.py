@@ -30,7 +30,7 @@ LAYERS = (
 
 SHARED = {
     "codecs": {"protocol"},
-    "store": {"protocol"},
+    "store": {"lock", "protocol"},
     "formats": {"protocol", "registry"},
     "layouts": {"protocol", "options", "gather"},
     "jobs": {"digest", "plan", "progress"},

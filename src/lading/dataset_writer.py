@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from string import Template
 from typing import Any, Self
@@ -22,7 +23,7 @@ from numpy.typing import NDArray
 from lading.align import align_table
 from lading.commit import Staging, check_destination
 from lading.digests import DatasetDigest
-from lading.errors import SchemaMismatch, StoreError, UsageError
+from lading.errors import SchemaMismatch, UsageError
 from lading.fetch import Fetcher
 from lading.formats.protocol import ShardFacts, ShardWriter
 from lading.formats.registry import get_format
@@ -34,7 +35,7 @@ from lading.manifest_files import lading_folder, save_manifest
 from lading.ref import FILES_KEY, FileEntry, concat, is_ref, with_files
 from lading.rows import encode_value, rows_to_batch
 from lading.store.open import Stores, resolve
-from lading.store.protocol import Sink, Store
+from lading.store.protocol import Sink, Store, aborting
 from lading.store.sink_file import SinkFile
 from lading.units import parse_bytes
 from lading.views import is_bytes, row_bytes
@@ -162,25 +163,31 @@ class DatasetWriter:
         self._originals.append(sample)
         self._row_bytes += sum(len(v) for v in row.values() if isinstance(v, (bytes, str)))
         if len(self._rows) >= _BUFFER_ROWS or self._row_bytes >= _BUFFER_BYTES:
-            self._flush_rows()
+            with self._dropping():
+                self._flush_rows()
 
     def _flush_rows(self) -> None:
         rows, originals = self._rows, self._originals
         self._rows, self._originals, self._row_bytes = [], [], 0
         if rows:
-            self.write_batch(rows_to_batch(rows, originals))
+            self._write_all([rows_to_batch(rows, originals)])
 
     def write_batch(self, rows: pa.RecordBatch | pa.Table) -> pa.Table | None:
         """Append rows; give the references (file, offset, length) of what was written, None if values are no ranges.
 
         Reference columns are read from where they point. The references name files as they will be called after the
-        commit. Interleaved samples must be whole within the call.
+        commit. Interleaved samples must be whole within the call. A call that fails drops everything, as `abort`
+        does: what of its rows was written, and of those held back before, nobody could say.
         """
         self._refuse_finished()
-        self._flush_rows()
-        batches = rows.to_batches() if isinstance(rows, pa.Table) else [rows]
-        if self._view == "interleaved" and len(batches) > 1:
-            batches = rows.combine_chunks().to_batches()
+        with self._dropping():
+            self._flush_rows()
+            batches = rows.to_batches() if isinstance(rows, pa.Table) else [rows]
+            if self._view == "interleaved" and len(batches) > 1:
+                batches = rows.combine_chunks().to_batches()
+            return self._write_all(batches)
+
+    def _write_all(self, batches: Sequence[pa.RecordBatch]) -> pa.Table | None:
         written = [table for batch in batches if batch.num_rows for table in self._write_one(batch)]
         return concat(written) if written else None
 
@@ -196,11 +203,7 @@ class DatasetWriter:
         size_at = np.concatenate([[0], np.cumsum(sizes)])
         if any(is_ref(f.type) for f in batch.schema):
             batch = self._fetcher.materialise(batch, views=True)
-        try:
-            yield from self._write_samples(batch, size_at, starts, ends)
-        except StoreError:
-            self.abort()  # what is in the file at hand, or lost behind it, nobody knows
-            raise
+        yield from self._write_samples(batch, size_at, starts, ends)
         self._fetcher.release(self.held_bytes())
 
     def _write_samples(
@@ -283,12 +286,9 @@ class DatasetWriter:
         number = len(self._shards)
         path = self._shard_name(number)
         sink = self._store.put_stream(self._staging.path(path))
-        try:
+        with aborting(sink):
             schema = self._schema or pa.schema([])
             writer = create_view_shard(self._format, sink, schema, self._view, self._options, self._roles)
-        except BaseException:
-            sink.abort()
-            raise
         self._open = _OpenShard(path, sink, writer)
         return self._open
 
@@ -309,15 +309,12 @@ class DatasetWriter:
         return name + self._format.extension(self._options)
 
     def _finish_shard(self) -> None:
-        shard, self._open = self._open, None
+        shard = self._open
         if shard is None:
             return
-        try:
-            facts = shard.writer.close()
-            self._closing.start(shard.sink)
-        except BaseException:
-            shard.sink.abort()
-            raise
+        facts = shard.writer.close()
+        self._closing.start(shard.sink)
+        self._open = None
         if isinstance(shard.writer, MintShardWriter):
             self.counts.update(shard.writer.counts)
         self._indexed.append(self._index.add(shard.index))
@@ -338,7 +335,7 @@ class DatasetWriter:
             raise UsageError("nothing is left to finish: the writer was aborted", file=self._destination)
         if self._finished:
             return self._staging.folder
-        try:
+        with self._dropping():
             self._flush_rows()
             if self._format.fixed_schema and not self._shards and self._open is None and self._schema is not None:
                 self._begin()  # a dataset without rows still has a schema, and a file that says so
@@ -346,9 +343,6 @@ class DatasetWriter:
             self._closing.wait()
             self._index.close()
             self._write_manifest()
-        except BaseException:
-            self.abort()
-            raise
         self._finished = True
         return self._staging.folder
 
@@ -357,11 +351,8 @@ class DatasetWriter:
         if self._done and not self._dropped:
             return self._summary()
         self.finish()
-        try:
+        with self._dropping():
             self._staging.commit()
-        except BaseException:
-            self.abort()
-            raise
         self._done = True
         self._closing.stop()
         self._fetcher.close()
@@ -414,13 +405,23 @@ class DatasetWriter:
         if self._done:
             return
         self._done = self._dropped = True
-        if self._open is not None:
-            self._open.sink.abort()
-            self._open = None
-        self._closing.stop()
-        self._index.abort()
-        self._fetcher.close()
-        self._staging.drop()
+        with ExitStack() as last:  # the last first, each whatever came of the others
+            last.callback(self._staging.drop)
+            last.callback(self._fetcher.close)
+            last.callback(self._index.abort)
+            last.callback(self._closing.stop)
+            if self._open is not None:
+                last.callback(self._open.sink.abort)
+        self._open = None
+
+    @contextmanager
+    def _dropping(self) -> Iterator[None]:
+        """Abort if the body fails."""
+        try:
+            yield
+        except BaseException:
+            self.abort()
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -477,11 +478,8 @@ class _Closing:
 
 
 def _close(sink: Sink) -> None:
-    try:
+    with aborting(sink):
         sink.close()
-    except BaseException:
-        sink.abort()
-        raise
 
 
 class _IndexFiles:

@@ -16,6 +16,8 @@ import xxhash
 from lading.errors import StoreError
 from lading.formats.protocol import ShardSource
 from lading.store.local import LocalStore
+from lading.store.protocol import aborting
+from lading.store.sink_file import SinkFile
 
 __all__ = ["IndexCache", "cache_folder"]
 
@@ -53,7 +55,7 @@ class IndexCache:
     def load(self, source: ShardSource, kind: str) -> pa.Table | None:
         """The index of a shard as it is now, mapped; None if there is none, or it is damaged."""
         path = self.path(source, kind)
-        if path is None or not os.path.exists(path):
+        if path is None:
             return None
         try:
             with pa.memory_map(path) as file:
@@ -66,13 +68,11 @@ class IndexCache:
         path = self.path(source, kind) if self._writable else None
         if path is None:
             return False
-        body = pa.BufferOutputStream()
-        with pa.ipc.new_file(body, index.schema) as writer:
-            writer.write_table(index)
         try:
-            sink = LocalStore().put_stream(path)
-            sink.write([body.getvalue()])
-            sink.close()
+            with aborting(LocalStore().put_stream(path)) as sink:
+                with pa.ipc.new_file(SinkFile(sink), index.schema) as writer:
+                    writer.write_table(index)
+                sink.close()
         except StoreError as error:
             self._writable = False
             warnings.warn(f"indexes are not kept: {error}", stacklevel=2)

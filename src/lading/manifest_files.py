@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from lading import manifest as mf
 from lading.errors import CorruptShard, LadingError, NotFound, SidecarMismatch
 from lading.manifest import Manifest
-from lading.store.protocol import Mapper, Store
+from lading.store.protocol import Mapper, Store, write_file
 
 __all__ = ["lading_folder", "load_index", "load_manifest", "save_manifest"]
 
@@ -27,13 +27,7 @@ def save_manifest(store: Store, folder: str, manifest: Manifest, shards: pa.Tabl
     """Write manifest and list of shards below a dataset's folder."""
     own = f"{folder}/{lading_folder(manifest.rank)}"
     for name, body in ((mf.SHARDS_NAME, mf.write_shards(shards)), (mf.MANIFEST_NAME, mf.to_json(manifest))):
-        sink = store.put_stream(f"{own}/{name}")
-        try:
-            sink.write([body])
-            sink.close()
-        except BaseException:
-            sink.abort()
-            raise
+        write_file(store, f"{own}/{name}", [body])
 
 
 def load_manifest(store: Store, folder: str) -> tuple[Manifest, pa.Table] | None:

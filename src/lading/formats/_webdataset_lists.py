@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from lading.errors import BadReference, DataError, LimitExceeded, NotFound, SidecarMismatch
 from lading.formats.protocol import ListedShard, ShardFacts
-from lading.store.protocol import Store
+from lading.store.protocol import Store, write_file
 from lading.tar import BLOCK
 
 __all__ = ["check_end", "check_starts", "list_wids", "read_idx", "sidecar_mismatch", "write_wids"]
@@ -142,13 +142,7 @@ def write_wids(store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts
         entries.append(entry)
     index = {"__kind__": _KIND, "wids_version": 1, "shardlist": entries}
     place = posixpath.join(folder, "index.json")
-    sink = store.put_stream(place)
-    try:
-        sink.write([orjson.dumps(index, option=orjson.OPT_INDENT_2), b"\n"])
-        sink.close()
-    except BaseException:
-        sink.abort()
-        raise
+    write_file(store, place, [orjson.dumps(index, option=orjson.OPT_INDENT_2), b"\n"])
     return [place]
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import fcntl
 import mmap
 import os
 import shutil
@@ -24,6 +23,7 @@ from itertools import repeat
 import pyarrow as pa
 
 from lading.errors import CorruptShard, ShortRead, StoreError
+from lading.store.lock import lock_file
 from lading.store.protocol import (
     Buffer,
     FileInfo,
@@ -207,12 +207,13 @@ class LocalSink:
     def __init__(self, path: str) -> None:
         self.path = path
         self._size = 0
-        self._fd = -1
         with store_errors(path):
             os.makedirs(os.path.dirname(native_path(path)) or ".", exist_ok=True)
-            while self._fd < 0:
+            locked = None
+            while locked is None:
                 self.native_path = temporary_name(native_path(path), ".tmp")
-                self._fd = _create_locked(self.native_path)
+                locked = lock_file(self.native_path, create=True)
+        self._fd = locked
 
     def write(self, buffers: Sequence[Buffer]) -> None:
         """Append the buffers in order. Raises StoreError, with advice where the disk is full."""
@@ -289,18 +290,6 @@ def _fill(path: str, fd: int, target: memoryview, offset: int) -> None:
             )
         target = target[count:]
         offset += count
-
-
-def _create_locked(path: str) -> int:
-    """Descriptor of a new, locked file; −1 if a sweep took it for an abandoned one before it was locked."""
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-    # Without locks (some network file systems) the file is still written; nothing is swept there.
-    with suppress(OSError):
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    if os.fstat(fd).st_nlink:
-        return fd
-    os.close(fd)
-    return -1
 
 
 def _write_all(fd: int, views: list[memoryview]) -> None:

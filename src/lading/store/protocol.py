@@ -32,12 +32,14 @@ __all__ = [
     "NativePath",
     "Sink",
     "Store",
+    "aborting",
     "check_inside",
     "final_place",
     "native_path",
     "store_errors",
     "temporary_name",
     "unfinished",
+    "write_file",
 ]
 
 Buffer: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
@@ -225,6 +227,23 @@ def store_errors(path: str, *others: type[Exception]) -> Iterator[None]:
         failed = StoreError(told[:1].lower() + told[1:].rstrip("."), file=path, advice=_ADVICE.get(number or 0))
         failed.errno = number
         raise failed from error
+
+
+@contextmanager
+def aborting(sink: Sink) -> Iterator[Sink]:
+    """Drop what a sink holds if the body fails."""
+    try:
+        yield sink
+    except BaseException:
+        sink.abort()
+        raise
+
+
+def write_file(store: Store, path: str, buffers: Sequence[Buffer]) -> FileInfo:
+    """A whole file at once; nothing is left of it on failure."""
+    with aborting(store.put_stream(path)) as sink:
+        sink.write(buffers)
+        return sink.close()
 
 
 def check_inside(path: str, ranges: Sequence[tuple[int, int]], size_bytes: int) -> None:

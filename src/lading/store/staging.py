@@ -8,12 +8,12 @@ as programs do not.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 from contextlib import suppress
 from typing import Self
 
+from lading.store.lock import lock_file
 from lading.store.protocol import final_place, store_errors, temporary_name, unfinished
 
 __all__ = ["StagedFolder", "stage_folder", "sweep_stale"]
@@ -61,7 +61,7 @@ def stage_folder(target: str) -> StagedFolder:
         os.makedirs(os.path.dirname(place) or ".", exist_ok=True)
         while True:
             path = temporary_name(place)
-            lock = _lock(path + ".lock", create=True)
+            lock = lock_file(path + ".lock", create=True)
             if lock is not None:
                 os.mkdir(path)
                 return StagedFolder(path, lock)
@@ -88,7 +88,7 @@ def sweep_stale(target: str) -> list[str]:
 
 def _sweep(path: str) -> list[str]:
     """Delete one file, or one folder and its lock file, unless it has an owner."""
-    lock = _lock(path, create=False)
+    lock = lock_file(path, create=False)
     if lock is None:
         return []
     built = path.removesuffix(".lock")
@@ -107,26 +107,3 @@ def _delete(path: str) -> None:
     else:
         with suppress(FileNotFoundError):
             os.unlink(path)
-
-
-def _lock(path: str, *, create: bool) -> int | None:
-    """The locked file's descriptor; None if somebody else has the lock, or deletes the file meanwhile.
-
-    Where there are no locks (some network file systems), building goes on without, and nothing is swept.
-    """
-    try:
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0), 0o666)
-    except FileNotFoundError:
-        return None
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # A sweep may have come between making the file and locking it: then the lock is one on nothing.
-        if os.fstat(fd).st_nlink:
-            return fd
-    except BlockingIOError:
-        pass
-    except OSError:
-        if create:
-            return fd
-    os.close(fd)
-    return None

@@ -1,0 +1,32 @@
+"""Files that say, by the kernel's lock on them, that whoever made them still lives."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+
+__all__ = ["lock_file"]
+
+
+def lock_file(path: str, *, create: bool) -> int | None:
+    """The descriptor of a locked file, for reading and writing; None if somebody else has the lock or deletes it.
+
+    With `create` the file is new, and None means that a sweep took it for an abandoned one: try another name. Where
+    there are no locks (some network file systems), building goes on without, and nothing is swept.
+    """
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0), 0o666)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # A sweep may have come between making the file and locking it: then the lock is one on nothing.
+        if os.fstat(fd).st_nlink:
+            return fd
+    except BlockingIOError:
+        pass
+    except OSError:
+        if create:
+            return fd
+    os.close(fd)
+    return None
