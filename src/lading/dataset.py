@@ -148,8 +148,11 @@ class Dataset:
         return view
 
     def hold_index(self, shard: int) -> None:
-        """Keep the index of an open shard at hand for its next reading, while all such take less than 64 MiB."""
-        index = self.open_shard(shard).index()
+        """Keep the index of an open shard at hand for its next reading, while all such take less than 64 MiB.
+
+        For the view `interleaved`: a reading of samples makes none.
+        """
+        index = self.open_shard(shard).index() if self.view == "interleaved" else None
         size = index.nbytes if index is not None else 0
         if index is not None and self._held_bytes + size <= _HELD_BYTES:
             self._held[shard] = index

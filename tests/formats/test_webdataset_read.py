@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import lading
 from golden_cases import Golden, View, case_names, load_spec, load_views
 from golden_compare import compare_samples
 from hostile import judge_cases
@@ -418,10 +419,28 @@ def test_files_with_holes(tmp_path: Path, way: list[str]) -> None:
         assert batch.column("bin").to_pylist() == [b"plain", bytes(body)]
         with pytest.raises(Unrepresentable, match="sparse"):
             reader.index()
-        with pytest.raises(Unrepresentable, match="sparse"):
-            list(reader.members())
+        [members] = reader.members()
+        assert members.sparse.tolist() == [False, True, False]
     packed = in_memory(compressed(Path(path).read_bytes()))
     assert [row["bin"] for row in samples(packed, b"")] == [b"plain", bytes(body)]
+
+
+@pytest.mark.parametrize("way", ["gnu", "posix"])
+def test_a_file_that_ends_with_a_hole_is_taken_from_its_tar(tmp_path: Path, way: str) -> None:
+    with (tmp_path / "c.bin").open("wb") as file:
+        file.seek(5 << 20)
+        file.write(b"abc")
+        file.truncate(9 << 20)
+    (tmp_path / "c.json").write_text("{}")
+    subprocess.run(["tar", "-S", f"--format={way}", "-cf", "t.tar", "c.bin", "c.json"], cwd=tmp_path, check=True)
+    whole = (tmp_path / "c.bin").read_bytes()
+    lading.convert(tmp_path / "t.tar", tmp_path / "out", format="parquet")
+    for place in ("t.tar", "out"):
+        with lading.open(tmp_path / place) as dataset:
+            assert dataset.view == "samples"
+            assert [row["bin"] for row in dataset] == [whole]
+    with lading.open(tmp_path / "t.tar", view="interleaved") as dataset, pytest.raises(Unrepresentable, match="sparse"):
+        len(dataset)
 
 
 def test_holes_without_end(tmp_path: Path) -> None:

@@ -70,12 +70,14 @@ class Members:
         header_offset: where each begins, extension records included.
         offset: where its payload begins.
         length: bytes of payload.
+        sparse: which are files with holes, whose payload is no range of the tar.
     """
 
     name: pa.Array
     header_offset: NDArray[np.int64]
     offset: NDArray[np.int64]
     length: NDArray[np.int64]
+    sparse: NDArray[np.bool_]
 
 
 class WebdatasetReader:
@@ -199,7 +201,6 @@ class WebdatasetReader:
         """All regular members, whatever their names, streaming, `max_members` at a time.
 
         Raises:
-            Unrepresentable: a sparse member, which no range of the tar is.
             CorruptShard: the tar is damaged, or a name is not UTF-8.
         """
         waiting: list[Members] = []
@@ -252,12 +253,7 @@ class WebdatasetReader:
 
     def _refuse_sparse(self, starts: Sequence[int]) -> None:
         if starts:
-            raise Unrepresentable(
-                "a sparse member has no range in the tar",
-                file=self._tar.path,
-                offset=starts[0],
-                advice="Convert the shard first: batches hold the member's bytes.",
-            )
+            raise sparse_member(self._tar.path, starts[0])
 
     def _refuse_sprawl(self, parts: Sequence[Rows], fields: int) -> None:
         members, samples = sum(map(len, parts)), sum(len(part.keys) for part in parts)
@@ -270,10 +266,10 @@ class WebdatasetReader:
             )
 
     def _regular(self, found: Headers) -> Members:
-        self._refuse_sparse([place.start for place in found.sparse.values()])
         rows = np.flatnonzero(REGULAR[found.kind])
         names = texts(found, rows, found.names[rows], np.count_nonzero(found.names[rows], axis=1))
-        return Members(names, found.start[rows], found.offset[rows], found.length[rows])
+        sparse = np.isin(rows, [*found.sparse])
+        return Members(names, found.start[rows], found.offset[rows], found.length[rows], sparse)
 
     # The sidecar
 
@@ -317,14 +313,23 @@ class WebdatasetReader:
         return pa.Table.from_batches([walk.batch(whole, columns)]).take(pa.array(back))
 
 
+def sparse_member(path: str, start: int) -> Unrepresentable:
+    """The error that a member which begins here is a file with holes, where only a range of the tar will do."""
+    return Unrepresentable(
+        "a sparse member has no range in the tar", file=path, offset=start,
+        advice="Convert the shard first, as --view samples: batches hold the member's bytes.",
+    )  # fmt: skip
+
+
 def _join_members(parts: Sequence[Members]) -> Members:
     return Members(
         pa.concat_arrays([part.name for part in parts]),
         np.concatenate([part.header_offset for part in parts]),
         np.concatenate([part.offset for part in parts]),
         np.concatenate([part.length for part in parts]),
+        np.concatenate([part.sparse for part in parts]),
     )
 
 
-def _part(members: Members, rows: slice) -> Members:
-    return Members(members.name[rows], members.header_offset[rows], members.offset[rows], members.length[rows])
+def _part(of: Members, rows: slice) -> Members:
+    return Members(of.name[rows], of.header_offset[rows], of.offset[rows], of.length[rows], of.sparse[rows])

@@ -46,6 +46,8 @@ def expand(stored: bytes, start: int) -> bytes:
     whole = bytearray(max(member.size, 0))
     at, end = member.offset_data, 0
     for offset, size in parts:
+        if not size:
+            continue  # how a hole at the end is written, and what fills the places of a short map
         if size < 0 or offset < end or offset + size > member.size or at + size > len(stored):
             raise _bad_map(start, f"a part of {size} bytes at {offset}")
         whole[offset : offset + size] = stored[at : at + size]

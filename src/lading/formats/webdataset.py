@@ -29,7 +29,7 @@ import pyarrow as pa
 from lading.codecs import sniff_wrap, stream_decoder
 from lading.errors import CorruptShard, UsageError
 from lading.formats._webdataset_lists import list_wids, write_wids
-from lading.formats._webdataset_read import Members, ReadOptions, WebdatasetReader
+from lading.formats._webdataset_read import Members, ReadOptions, WebdatasetReader, sparse_member
 from lading.formats._webdataset_walk import open_tar
 from lading.formats._webdataset_write import WebdatasetWriter, WriteOptions, check_schema
 from lading.formats.protocol import ListedShard, ShardFacts, ShardSource
@@ -44,6 +44,7 @@ __all__ = [
     "WebdatasetReader",
     "WebdatasetWriter",
     "WriteOptions",
+    "sparse_member",
 ]
 
 _ENDINGS = {"gzip": ".tar.gz", "zstd": ".tar.zst", "bz2": ".tar.bz2", "xz": ".tar.xz"}

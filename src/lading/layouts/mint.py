@@ -24,7 +24,7 @@ from lading import jsontext
 from lading.errors import DataError, errors_at
 from lading.fetch import Fetcher
 from lading.formats.protocol import ShardSource
-from lading.formats.webdataset import WebdatasetReader
+from lading.formats.webdataset import WebdatasetReader, sparse_member
 from lading.hashing import NameTable
 from lading.interleaved import INTERLEAVED_SCHEMA, RESERVED, content_type_of, format_source_ref, split_rows
 from lading.layouts.mint_values import Kinds, build_column, column_type
@@ -464,7 +464,7 @@ class _Members:
     def of(cls, reader: WebdatasetReader, index: pa.Table | None, options: InterleavedOptions) -> _Members:
         """Of the tar, or of an index made of it before (`as_index`)."""
         if index is None:
-            parts = [_NO_MEMBERS, *((p.name, p.offset, p.length) for p in reader.members())]
+            parts = [_NO_MEMBERS, *_places(reader)]
         else:
             refs = unpack(index.column("ref"))
             parts = [(index.column("name").combine_chunks(), refs.offset, refs.length)]
@@ -480,6 +480,13 @@ class _Members:
         """`name: string`, `ref`: a row a member, in file order."""
         table = pa.table({"name": self.names, "ref": make_refs(self.offset, self.length)})
         return table.cast(with_files(table.schema, files))
+
+
+def _places(reader: WebdatasetReader) -> Iterator[tuple[pa.Array, NDArray[np.int64], NDArray[np.int64]]]:
+    for part in reader.members():
+        if part.sparse.any():
+            raise sparse_member(reader.files[0].url, int(part.header_offset[part.sparse.argmax()]))
+        yield part.name, part.offset, part.length
 
 
 _NO_MEMBERS = (pa.array([], pa.string()), np.zeros(0, np.int64), np.zeros(0, np.int64))
@@ -533,7 +540,7 @@ def looks_interleaved(reader: WebdatasetReader, fetcher: Fetcher, options: Inter
         return None
     lower = pa.compute.utf8_lower(first.name)
     rows = np.flatnonzero(pa.compute.ends_with(lower, ".json").to_numpy(zero_copy_only=False))[:16]
-    if not len(rows):
+    if not len(rows) or first.sparse[rows].any():
         return False
     for text in fetcher.values(make_refs(first.offset[rows], first.length[rows]), reader.files):
         try:
