@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import lading
+from faults import file_size_limit
 from golden_cases import Golden
 from lading.align import align_table
 from lading.dataset import open_dataset
@@ -137,6 +138,17 @@ def test_a_cache_that_cannot_be_written_is_said_once(
         summary = lading.index(golden("wds") / "shards")
     assert len(said) == 1
     assert (summary.kept, summary.samples) == (0, 20)
+
+
+def test_a_cache_that_fills_its_disk_leaves_nothing(
+    tmp_path: Path, golden: Golden, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shards = golden("wds") / "shards"
+    monkeypatch.setenv("LADING_CACHE", str(tmp_path / "cache"))
+    with file_size_limit(1000), pytest.warns(UserWarning, match="indexes are not kept"):
+        summary = lading.index(shards)
+    assert (summary.kept, summary.samples) == (0, 20)
+    assert list((tmp_path / "cache").iterdir()) == []
 
 
 def test_a_shard_of_another_size_than_the_manifest_says(tmp_path: Path) -> None:

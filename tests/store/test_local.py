@@ -5,19 +5,17 @@ from __future__ import annotations
 import errno
 import gc
 import os
-import resource
-import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from faults import file_size_limit
 from lading.errors import CorruptShard, NotFound, StoreError
 from lading.store.local import LocalStore
 from lading.store.protocol import Mapper, NativePath
@@ -211,19 +209,6 @@ def test_modes_follow_the_umask(tmp_path: Path) -> None:
     finally:
         os.umask(before)
     assert (tmp_path / "a").stat().st_mode & 0o777 == 0o640
-
-
-@contextmanager
-def file_size_limit(limit: int) -> Iterator[None]:
-    """Writing past `limit` fails with EFBIG, as a full disk does with ENOSPC."""
-    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-        signal.signal(signal.SIGXFSZ, handler)
 
 
 def test_a_write_that_fails_is_an_error_of_ours(tmp_path: Path) -> None:
