@@ -27,7 +27,7 @@ from lading.formats.registry import find_format, get_format
 from lading.index_cache import IndexCache
 from lading.interleaved import LINEAGE_KEY, RESERVED, sample_firsts, sample_rows, sample_starts
 from lading.layouts.open import VIEWS, detect_view, open_view, settle
-from lading.layouts.options import AUTO, InterleavedOptions
+from lading.layouts.options import AUTO, ROLES, InterleavedOptions
 from lading.layouts.protocol import View
 from lading.manifest import Manifest
 from lading.manifest_files import load_index, load_manifest
@@ -579,9 +579,5 @@ def _recognise(listing: Listing, stores: Stores) -> Format:
 def _kept_settings(manifest: Manifest | None) -> InterleavedOptions:
     """Options of interleaved data as the manifest keeps them: which fields belong to which items."""
     kept: dict[str, Any] = manifest.options.get("interleaved", {}) if manifest is not None else {}
-    return InterleavedOptions(
-        sample_id_field=kept.get("sample_id_field", AUTO),
-        per_image_fields=tuple(kept.get("per_image_fields", ())),
-        per_text_fields=tuple(kept.get("per_text_fields", ())),
-        per_item_fields=tuple(kept.get("per_item_fields", ())),
-    )
+    lists: dict[str, Any] = {name: tuple(kept.get(name, ())) for name in (f"per_{role}_fields" for role in ROLES)}
+    return InterleavedOptions(sample_id_field=kept.get("sample_id_field", AUTO), **lists)

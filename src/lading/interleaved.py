@@ -60,7 +60,7 @@ RESERVED = tuple(INTERLEAVED_SCHEMA.names)
 """Names of the reserved columns, in order."""
 
 MODALITIES = ("metadata", "text", "image")
-"""Kinds of item that a tar can hold. Readers are open to others (`audio`, `video`, `table` …)."""
+"""Modalities that a tar can hold. Readers are open to others (`audio`, `video`, `table` …)."""
 
 METADATA_POSITION = -1
 """Position of the metadata row of a sample."""

@@ -12,7 +12,7 @@ from lading.dataset import Dataset
 from lading.errors import UsageError
 from lading.formats.registry import get_format
 from lading.interleaved import RESERVED
-from lading.layouts.mint import MintView
+from lading.layouts.mint import MintView, field_name
 from lading.layouts.mint_values import union_json_schemas
 from lading.layouts.mint_write import find_roles
 from lading.ref import FILES_KEY
@@ -89,9 +89,8 @@ def _selected(schema: pa.Schema, columns: Sequence[str] | None, view: str) -> pa
 def _roles(dataset: Dataset, schema: pa.Schema) -> dict[str, str]:
     names = [name for name in schema.names if name not in RESERVED]
     if isinstance(dataset.open_shard(0), MintView):
-        given = dataset.interleaved
-        spread = {"image": given.per_image_fields, "text": given.per_text_fields, "item": given.per_item_fields}
-        return {name: next((r for r, of in spread.items() if name in of), "sample") for name in names}
+        roles = dataset.interleaved.roles
+        return {name: roles.get(field_name(name), "sample") for name in names}
     wanted = ["sample_id", "modality", *names]
     batches = (
         batch

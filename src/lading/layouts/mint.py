@@ -26,13 +26,13 @@ from lading.fetch import Fetcher
 from lading.formats.protocol import ShardSource
 from lading.formats.webdataset import WebdatasetReader, sparse_member
 from lading.hashing import NameTable
-from lading.interleaved import INTERLEAVED_SCHEMA, RESERVED, content_type_of, format_source_ref, split_rows
+from lading.interleaved import INTERLEAVED_SCHEMA, MODALITIES, RESERVED, content_type_of, format_source_ref, split_rows
 from lading.layouts.mint_values import Kinds, build_column, column_type
-from lading.layouts.options import AUTO, InterleavedOptions
-from lading.ref import FileEntry, make_refs, unpack, with_files
+from lading.layouts.options import AUTO, ROLES, InterleavedOptions
+from lading.ref import FileEntry, RefType, make_refs, unpack, with_files
 from lading.views import row_bytes
 
-__all__ = ["EXTRAS_FIELD", "RENAMED", "MintView", "looks_interleaved"]
+__all__ = ["EXTRAS_FIELD", "MintView", "field_name", "looks_interleaved"]
 
 EXTRAS_FIELD = "__lading__"
 """JSON field in which lading keeps what the lists cannot hold (a content type that no extension stands for)."""
@@ -44,8 +44,7 @@ _WINDOW_DOCUMENTS = 1024
 _WINDOW_BYTES = 4 << 20
 _WINDOW_SPAN_BYTES = 16 << 20
 _TIFF = (".tif", ".tiff")
-_MODALITIES = pa.array(["metadata", "text", "image"], pa.string())
-_METADATA, _TEXT, _IMAGE = 0, 1, 2
+_METADATA, _TEXT, _IMAGE = range(len(MODALITIES))
 
 
 @dataclass(slots=True)
@@ -123,14 +122,15 @@ class MintView:
         """Reserved columns, then passthrough fields in order of appearance; reads every JSON member once."""
         return self._schema(self._shard_kinds())
 
+    def _target(self, columns: Sequence[str] | None) -> pa.Schema:
+        """The schema of rows with these columns; only passthrough fields ask for a look at all documents."""
+        reserved = columns is not None and set(columns) <= {*RESERVED}
+        return self._schema(Kinds() if reserved else self._shard_kinds())
+
     def _schema(self, kinds: Kinds) -> pa.Schema:
-        options = self._options
-        fields: list[pa.Field] = []
-        for f in INTERLEAVED_SCHEMA:
-            binary = f.name == "binary_content"
-            fields.append(f.with_type(make_refs(np.zeros(0, np.int64), np.zeros(0, np.int64)).type) if binary else f)
-        per_item = (*options.per_image_fields, *options.per_text_fields, *options.per_item_fields)
-        names = kinds.names if options.fields is None else options.fields
+        fields = [f.with_type(RefType()) if f.name == "binary_content" else f for f in INTERLEAVED_SCHEMA]
+        per_item = self._options.roles
+        names = kinds.names if self._options.fields is None else self._options.fields
         wanted = [n for n in names if n not in per_item] + [n for n in per_item if n in kinds.names]
         fields += [column_type(_column_name(n), kinds.of(n, per_item=n in per_item)) for n in wanted]
         return with_files(pa.schema(fields), self._reader.files)
@@ -138,20 +138,15 @@ class MintView:
     def _shard_kinds(self) -> Kinds:
         if self._kinds is None:
             kinds = Kinds()
-            per_item = {*self._options.per_image_fields, *self._options.per_text_fields, *self._options.per_item_fields}
+            per_item = {*self._options.roles}
+            # `sample_id` is no content even where it is not the id: who asks for the stem as the id has said so.
+            id_field = self._field_of_ids() or "sample_id"
+            own = {self._options.texts_field, self._options.images_field, EXTRAS_FIELD, id_field}
             for _, documents in self._windows():
                 for document in documents:
-                    kinds.add(self._passthrough(document), per_item)
+                    kinds.add({name: value for name, value in document.items() if name not in own}, per_item)
             self._kinds = kinds
         return self._kinds
-
-    def _passthrough(self, document: dict[str, Any]) -> dict[str, Any]:
-        own = {self._options.texts_field, self._options.images_field, self._field_of_ids(), EXTRAS_FIELD}
-        if self._field_of_ids() is None and "sample_id" in document:
-            # Who asks for the stem as the id has said that the field is no content.
-            own.add("sample_id")
-            self.counts["samples whose JSON field 'sample_id' was left out, for the member's name"] += 1
-        return {name: value for name, value in document.items() if name not in own}
 
     # Documents
 
@@ -204,8 +199,8 @@ class MintView:
         return self._id_field
 
     def _sample_id(self, document: dict[str, Any], name: str) -> str:
-        field_name = self._field_of_ids()
-        value = document.get(field_name) if field_name else None
+        id_field = self._field_of_ids()
+        value = document.get(id_field) if id_field else None
         if value is None:
             return name.rpartition("/")[2].rpartition(".")[0]
         return value if isinstance(value, str) else str(value)
@@ -229,8 +224,11 @@ class MintView:
         members = self._members()
         used = np.zeros(len(members.names), np.bool_)
         used[members.documents] = True
-        target = schema or self.schema()
+        target = schema or self._target(columns)
         for ordinals, documents in self._windows():
+            left_out = sum("sample_id" in document for document in documents) if self._field_of_ids() is None else 0
+            if left_out:
+                self.counts["samples whose JSON field 'sample_id' was left out, for the member's name"] += left_out
             batch = self._batch(ordinals, documents, target, columns, used)
             starts = np.flatnonzero(batch.column("position").to_numpy() == -1)
             bounds = split_rows(starts, row_bytes(batch), max_rows=max_rows, max_bytes=max_bytes)
@@ -254,7 +252,7 @@ class MintView:
 
     def read(self, samples: NDArray[np.int64], columns: Sequence[str] | None = None) -> pa.Table:
         """The rows of samples by ordinal, in the order asked for."""
-        target = self.schema()
+        target = self._target(columns)
         used = np.zeros(len(self._members().names), np.bool_)
         parts = [self._batch(o, d, target, columns, used) for o, d in self._windows(samples)]
         return pa.Table.from_batches(parts) if parts else target.empty_table()
@@ -335,7 +333,7 @@ class MintView:
         return {
             "sample_id": _strings(ids, self._path, "sample_id").take(pa.array(rows.document, pa.int64())),
             "position": pa.array(rows.position, pa.int32()),
-            "modality": _MODALITIES.take(pa.array(rows.kind, pa.int64())),
+            "modality": pa.array(MODALITIES, pa.string()).take(pa.array(rows.kind, pa.int64())),
             "content_type": pa.array(rows.content_type, pa.string()),
             "text_content": _strings(rows.text, self._path, "text_content"),
             "binary_content": make_refs(offset, length, frame=frame, valid=images),
@@ -345,29 +343,19 @@ class MintView:
 
     def _values(self, target: pa.Field, rows: _Rows, documents: list[dict[str, Any]]) -> pa.Array:
         """A passthrough column: on the metadata rows, or spread over the items it belongs to."""
-        name = _field_name(target.name)
+        name = field_name(target.name)
         values: list[Any] = [None] * len(rows.kind)
-        spread = self._spread(name)
-        if spread is None:
+        role = self._options.roles.get(name)
+        if role is None:
             for i, kind in enumerate(rows.kind):
                 if kind == _METADATA:
                     values[i] = documents[rows.document[i]].get(name)
         else:
-            self._spread_values(name, spread, values, rows, documents)
+            self._spread_values(name, {MODALITIES.index(m) for m in ROLES[role]}, values, rows, documents)
         return build_column(target, values, self._path)
 
-    def _spread(self, name: str) -> tuple[int, ...] | None:
-        for names, kinds in (
-            (self._options.per_image_fields, (_IMAGE,)),
-            (self._options.per_text_fields, (_TEXT,)),
-            (self._options.per_item_fields, (_TEXT, _IMAGE)),
-        ):
-            if name in names:
-                return kinds
-        return None
-
     def _spread_values(
-        self, name: str, spread: tuple[int, ...], values: list[Any], rows: _Rows, documents: list[dict[str, Any]]
+        self, name: str, spread: set[int], values: list[Any], rows: _Rows, documents: list[dict[str, Any]]
     ) -> None:
         taken = [0] * len(documents)
         for i, kind in enumerate(rows.kind):
@@ -441,8 +429,8 @@ class _Images:
         return self._default, None
 
     def _find_default(self) -> int:
-        field_name = self._options.image_member_field
-        named = self._document.get(field_name) if field_name else None
+        member_field = self._options.image_member_field
+        named = self._document.get(member_field) if member_field else None
         if isinstance(named, str) and named in self._found:
             return self._found[named]
         guesses = [self._sample_id + ending for ending in self._options.image_extensions]
@@ -496,7 +484,8 @@ def _column_name(name: str) -> str:
     return RENAMED + name if name in RESERVED or name.startswith(RENAMED) else name
 
 
-def _field_name(column: str) -> str:
+def field_name(column: str) -> str:
+    """The JSON field that a passthrough column holds."""
     return column.removeprefix(RENAMED)
 
 
@@ -525,7 +514,7 @@ def _apply_extras(rows: _Rows, number: int, extras: dict[str, Any]) -> None:
     for i in range(len(rows.document) - 1, -1, -1):
         if rows.document[i] != number:
             break
-        key = f"{('metadata', 'text', 'image')[rows.kind[i]]} {rows.position[i]}"
+        key = f"{MODALITIES[rows.kind[i]]} {rows.position[i]}"
         if key in kinds:
             rows.content_type[i] = kinds[key]
 

@@ -23,8 +23,9 @@ from lading.errors import LimitExceeded, Unrepresentable
 from lading.features import Json, feature_of
 from lading.formats.protocol import ShardFacts
 from lading.formats.webdataset import WebdatasetWriter
-from lading.interleaved import RESERVED, content_type_of, extension_of, quote_key, sample_starts
-from lading.layouts.mint import EXTRAS_FIELD, RENAMED
+from lading.interleaved import MODALITIES, RESERVED, content_type_of, extension_of, quote_key, sample_starts
+from lading.layouts.mint import EXTRAS_FIELD, field_name
+from lading.layouts.options import ROLES
 from lading.ref import make_refs
 from lading.store.protocol import Buffer
 from lading.views import slices
@@ -36,7 +37,6 @@ MAX_POSITIONS = 1_000_000
 
 _EXTRAS_LABEL = jsontext.dumps(EXTRAS_FIELD)
 _USUAL_TYPES = {"metadata": "application/json", "text": "text/plain"}
-_MODALITIES = ("metadata", "text", "image")
 
 
 class Roles:
@@ -52,8 +52,8 @@ class Roles:
     def options(self) -> dict[str, list[str]]:
         """The options with which lading's reader gets the same columns back."""
         return {
-            f"per_{role}_fields": [name for name, r in self.of.items() if r == role]
-            for role in ("image", "text", "item")
+            f"per_{role}_fields": [field_name(name) for name, r in self.of.items() if r == role]
+            for role in ROLES
             if role in self.of.values()
         }
 
@@ -187,8 +187,8 @@ class MintShardWriter:
         if not filled:
             return None
         role = self._roles.of.setdefault(column.name, _role(set(filled)))
-        fits = {"sample": {"metadata"}, "image": {"image"}, "text": {"text"}, "item": {"text", "image"}}[role]
-        if not filled <= fits:
+        fits = ROLES.get(role, ("metadata",))
+        if not filled <= {*fits}:
             raise Unrepresentable(
                 f"the column holds values of {' and '.join(sorted(filled))} rows here, and of {role} rows elsewhere",
                 sample=rows.sample_id[order[0]], column=column.name,
@@ -216,7 +216,7 @@ class _Passthrough:
 
     def __init__(self, field: pa.Field) -> None:
         self.name = field.name
-        self.label = jsontext.dumps(field.name.removeprefix(RENAMED))
+        self.label = jsontext.dumps(field_name(field.name))
         self._is_json = isinstance(feature_of(field), Json)
         if not self._is_json and not _is_json_type(field.type):
             raise Unrepresentable("JSON has no exact form for the type of this column", column=field.name,
@@ -269,7 +269,7 @@ def _refuse_misfits(batch: pa.RecordBatch) -> None:
     is_metadata = pc.equal(modality, "metadata")
     misfits = [
         ("a tar holds metadata, text and image items only", "modality",
-         pc.invert(pc.is_in(modality, pa.array(_MODALITIES, modality.type)))),
+         pc.invert(pc.is_in(modality, pa.array(MODALITIES, modality.type)))),
         ("only the metadata row has the position −1", "position",
          pc.or_(pc.and_(is_metadata, pc.not_equal(position, -1)),
                 pc.and_(pc.invert(is_metadata), pc.less(position, 0)))),

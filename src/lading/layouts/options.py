@@ -8,10 +8,14 @@ from typing import Literal
 from lading.errors import UsageError
 from lading.interleaved import RESERVED
 
-__all__ = ["AUTO", "InterleavedOptions"]
+__all__ = ["AUTO", "ROLES", "InterleavedOptions"]
 
 AUTO = "auto"
 """`sample_id_field`: take the JSON's `sample_id` where the first documents have one, else the JSON member's stem."""
+
+ROLES = {"image": ("image",), "text": ("text",), "item": ("text", "image")}
+"""Roles of fields that are lists of one entry an item, and the modalities of these items; the option of a role is
+`per_{role}_fields`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +48,14 @@ class InterleavedOptions:
     image_extensions: tuple[str, ...] = (".jpg", ".jpeg", ".png", ".tif", ".tiff", ".webp", ".bmp", ".gif")
     unreferenced: Literal["error", "drop"] = "error"
 
+    @property
+    def roles(self) -> dict[str, str]:
+        """The role of every field that is a list with one entry an item."""
+        return {name: role for role in ROLES for name in getattr(self, f"per_{role}_fields")}
+
     def __post_init__(self) -> None:
         """Refuse options that contradict each other."""
-        taken = {self.texts_field, self.images_field, self.sample_id_field, self.image_member_field,
-                 *self.per_image_fields, *self.per_text_fields, *self.per_item_fields}  # fmt: skip
+        taken = {self.texts_field, self.images_field, self.sample_id_field, self.image_member_field, *self.roles}
         for name in self.fields or ():
             if name in RESERVED:
                 raise UsageError("a reserved column is always there", found=f"fields={name!r}")

@@ -1,0 +1,63 @@
+"""MINT-1T style tars as items: what is counted, what is read, and fields that share a name with a column."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import lading
+from lading.dataset import open_dataset
+from lading.store.memory import MemoryStore
+from lading.store.open import Stores
+from lading.testing import CountingStore
+
+
+def tar_of(documents: Mapping[str, Mapping[str, Any]], images: Mapping[str, bytes]) -> bytes:
+    """A tar with these images, then these documents."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as archive:
+        for name, body in {**images, **{n: json.dumps(d).encode() for n, d in documents.items()}}.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(body)
+            archive.addfile(info, io.BytesIO(body))
+    return out.getvalue()
+
+
+def test_what_is_left_out_is_counted_in_every_shard(tmp_path: Path) -> None:
+    count = 70
+    (tmp_path / "in").mkdir()
+    for i in range(count):
+        document = {"sample_id": str(i), "texts": ["t"], "images": [None]}
+        (tmp_path / "in" / f"{i:03}.tar").write_bytes(tar_of({"a.json": document, "b.json": document}, {}))
+    options = lading.InterleavedOptions(sample_id_field=None)
+    summary = lading.convert(tmp_path / "in", tmp_path / "out", format="parquet", interleaved=options)
+    assert summary.counts == {"samples whose JSON field 'sample_id' was left out, for the member's name": 2 * count}
+
+
+def test_columns_that_every_sample_has_cost_one_look_at_the_documents() -> None:
+    document = {"texts": ["t", None], "images": [None, "a.jpg"], "own": 1}
+    store = CountingStore(MemoryStore({"box://x.tar": tar_of({"a.json": document}, {"a.jpg": b"picture"})}))
+    with open_dataset("box://x.tar", view="interleaved", stores=Stores({"box://": store}),
+                      interleaved=lading.InterleavedOptions(sample_id_field=None)) as dataset:  # fmt: skip
+        [batch] = dataset.batches(columns=["sample_id", "text_content"], lazy=True)
+        assert batch.column("text_content").to_pylist() == [None, "t", None]
+    body = json.dumps(document).encode()
+    assert [length for _, length in store.ranges["box://x.tar"]].count(len(body)) == 1
+
+
+def test_a_list_of_entries_may_be_called_as_a_column_is(tmp_path: Path) -> None:
+    document = {"sample_id": "s", "texts": [None, "t", None], "images": ["a.jpg", None, "b.jpg"], "position": [7, None]}
+    (tmp_path / "x.tar").write_bytes(tar_of({"s.json": document}, {"a.jpg": b"A", "b.jpg": b"B"}))
+    options = lading.InterleavedOptions(per_image_fields=("position",))
+    lading.convert(tmp_path / "x.tar", tmp_path / "p", format="parquet", interleaved=options)
+    lading.convert(tmp_path / "p", tmp_path / "t", format="webdataset", verify=True)
+    for place in ("p", "t"):
+        with lading.open(tmp_path / place) as dataset:
+            assert [item.get("json.position") for item in dataset[0]["items"]] == [7, None, None]
+    with tarfile.open(tmp_path / "t" / "shard-000000.tar") as archive:
+        [name] = (n for n in archive.getnames() if n.endswith(".json"))
+        assert json.load(archive.extractfile(name) or io.BytesIO())["position"] == [7, None]
