@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from importlib import resources
 from pathlib import Path
 
 import numpy as np
@@ -126,6 +127,32 @@ def test_indexes_of_others_are_kept_in_the_cache(
         with pytest.raises(IndexError):
             dataset[20]
     assert sorted(p.name for p in folder.iterdir()) == before
+
+
+@pytest.mark.parametrize("view", ["samples", "interleaved"])
+def test_to_take_nothing_gives_the_columns(view: str) -> None:
+    tar = str(resources.files("lading.data") / "docs-00000.tar")
+    with lading.open(tar, view=view) as dataset:
+        for columns in (None, ["json"] if view == "samples" else ["text_content", "binary_content"]):
+            assert dataset.take([], columns).schema.equals(dataset.take([0], columns).schema)
+
+
+def test_indexes_of_one_file_cost_one_look_at_it_and_a_shard_costs_no_other() -> None:
+    memory = MemoryStore()
+    counting = CountingStore(memory)
+    stores = Stores({"box://": counting})
+    with lading.writer("box://out", shard_size="2kb", stores=stores) as writer:
+        for i in range(20):
+            writer.write({"__key__": f"{i:02}", "txt": "x" * 700})
+    shards = sum(info.path.endswith(".tar") for info in memory.walk("box://out"))
+    assert shards > 5
+    with open_dataset("box://out", stores=stores) as dataset:
+        assert dataset.take(range(20)).num_rows == 20
+    assert len(counting.ranges["box://out/_lading/index-000000.arrow"]) == 1
+    counting.reset()
+    with open_dataset("box://out/*.tar", stores=stores) as dataset:
+        assert dataset.shards[3][0]["txt"] == "x" * 700
+    assert set(counting.ranges) <= {"box://out/shard-000000.tar", "box://out/shard-000003.tar"}
 
 
 def test_a_cache_that_cannot_be_written_is_said_once(

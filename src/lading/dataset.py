@@ -30,7 +30,7 @@ from lading.layouts.open import VIEWS, detect_view, open_view, settle
 from lading.layouts.options import AUTO, ROLES, InterleavedOptions
 from lading.layouts.protocol import View
 from lading.manifest import Manifest
-from lading.manifest_files import load_index, load_manifest
+from lading.manifest_files import KeptIndexes, load_manifest
 from lading.ref import FileEntry, concat, files_of, is_ref, with_files
 from lading.source import LISTING_SCHEMA, Listing, list_source, read_head
 from lading.store.open import Stores, resolve
@@ -71,14 +71,18 @@ class Dataset:
         interleaved: InterleavedOptions,
         manifest: Manifest | None = None,
         kept_shards: pa.Table | None = None,
-        cache: IndexCache | None = None,
     ) -> None:
         self.listing, self.view, self.manifest, self.kept_shards = listing, view, manifest, kept_shards
         self.counts: Counter[str] = Counter()
         self._format, self._fetcher, self._stores = fmt, fetcher, stores
         self.interleaved = interleaved
         self.format_options = dict(format_options)
-        self.cache = cache or IndexCache()
+        self.cache = IndexCache()
+        self._kept: KeptIndexes | None = None
+        if kept_shards is not None and listing.folder is not None:
+            store, folder = resolve(listing.folder, stores)
+            self._kept = KeptIndexes(store, folder, kept_shards)
+        self._source: tuple[int, ShardSource] | None = None
         self._views: OrderedDict[int, View] = OrderedDict()
         self._held: dict[int, pa.Table] = {}
         self._held_bytes = 0
@@ -118,7 +122,15 @@ class Dataset:
         return str(self.listing.table.column("path")[shard].as_py())
 
     def source(self, shard: int) -> ShardSource:
-        """A shard as formats open it; checks its size where the listing says one."""
+        """A shard as formats open it; checks its size where the listing says one.
+
+        The one asked for last is remembered until it was read: to look at a file of a store is a request.
+        """
+        if self._source is None or self._source[0] != shard:
+            self._source = (shard, self._looked_at(shard))
+        return self._source[1]
+
+    def _looked_at(self, shard: int) -> ShardSource:
         store, path = resolve(self.path(shard), self._stores)
         info = store.head(path)
         listed = self.listing.table.column("size_bytes")[shard].as_py()
@@ -160,12 +172,9 @@ class Dataset:
 
     def _known_index(self, shard: int, source: ShardSource) -> pa.Table | None:
         """The index of a shard from the manifest's files or the cache; None if neither has it."""
-        if self.kept_shards is not None and self.listing.folder is not None:
-            store, folder = resolve(self.listing.folder, self._stores)
-            found = load_index(store, folder, self.kept_shards, shard)
-            if found is not None:
-                return _index_of(source, found)
-        found = self.cache.load(source, self._index_kind())
+        found = self._kept.load(shard) if self._kept is not None else None
+        if found is None:
+            found = self.cache.load(source, self._index_kind())
         return None if found is None else _index_of(source, found)
 
     def _index_kind(self) -> str:
@@ -223,7 +232,20 @@ class Dataset:
         count = len(self)
         if not -count <= index < count:
             raise IndexError(f"sample {index} of {count}")
-        return self._samples(self.take([index % count]))[0]
+        bounds, ordinal = self._sample_bounds(), index % count
+        shard = int(np.searchsorted(bounds, ordinal, "right")) - 1
+        return self._one(shard, ordinal - int(bounds[shard]))
+
+    def _one(self, shard: int, ordinal: int) -> dict[str, Any]:
+        """One sample of a shard."""
+        [sample] = self._samples(self._materialised(self._counted(shard).read(np.array([ordinal]))))
+        return sample
+
+    def _counted(self, shard: int) -> View:
+        """An open shard that holds as many samples as it should."""
+        view = self.open_shard(shard)
+        self._check_count(shard, view.num_samples())
+        return view
 
     def take(self, indices: Sequence[int] | NDArray[np.int64], columns: Sequence[str] | None = None) -> pa.Table:
         """Rows of samples by ordinal, in the order asked for, repeats allowed; payload as `large_binary`.
@@ -233,10 +255,7 @@ class Dataset:
         Raises:
             IndexError: an ordinal is outside the dataset.
         """
-        table = self._take_lazy(np.asarray(indices, np.int64), columns)
-        batches = table.combine_chunks().to_batches()
-        done = [self._fetcher.materialise(b) for b in batches]
-        return pa.Table.from_batches(done) if done else table
+        return self._materialised(self._take_lazy(np.asarray(indices, np.int64), columns))
 
     def _take_lazy(self, wanted: NDArray[np.int64], columns: Sequence[str] | None) -> pa.Table:
         bounds = self._sample_bounds()
@@ -245,9 +264,8 @@ class Dataset:
         asked, place = np.unique(wanted, return_inverse=True)
         shard = np.searchsorted(bounds, asked, "right") - 1
         parts, firsts, rows = [], [], 0
-        for number in np.unique(shard).tolist():
-            view = self.open_shard(number)
-            self._check_count(number, view.num_samples())
+        for number in np.unique(shard).tolist() or range(len(self.listing))[:1]:
+            view = self._counted(number)
             mine = asked[shard == number]
             part = view.read(mine - bounds[number], columns)
             firsts.append(self._firsts(number, part, len(mine)) + rows)
@@ -290,14 +308,14 @@ class Dataset:
                     keys = keys.take(pa.array(sample_starts(keys)))
                 found = pa.compute.index(keys, pa.scalar(key, keys.type)).as_py()
                 if found >= 0:
-                    view = self.open_shard(number)
-                    [row] = self._samples(self._materialised(view.read(np.array([at + found]))))
-                    return row
+                    return self._one(number, at + found)
                 at += len(keys)
         raise KeyError(key)
 
     def _materialised(self, table: pa.Table) -> pa.Table:
-        return pa.Table.from_batches([self._fetcher.materialise(b) for b in table.combine_chunks().to_batches()])
+        whole = table.combine_chunks()
+        batches = whole.to_batches() or [pa.record_batch([c.combine_chunks() for c in whole.columns], whole.schema)]
+        return pa.Table.from_batches([self._fetcher.materialise(batch) for batch in batches])
 
     # Iteration
 
@@ -367,6 +385,7 @@ class Dataset:
             self.counts.update(view.counts)
         finally:
             view.close()
+            self._source = None
 
     def materialise(self, batch: pa.RecordBatch, *, views: bool = False) -> pa.RecordBatch:
         """A lazy batch of this dataset with its bytes."""
@@ -467,8 +486,7 @@ class Shard:
         count = len(self)
         if not -count <= index < count:
             raise IndexError(f"sample {index} of {count} in {self.path}")
-        bounds = self._dataset._sample_bounds()  # noqa: SLF001 - one module
-        return self._dataset[int(bounds[self.number]) + index % count]
+        return self._dataset._one(self.number, index % count)  # noqa: SLF001 - one module
 
     def __repr__(self) -> str:
         return f"<lading.Shard {self.number} {self.path}>"

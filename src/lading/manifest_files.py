@@ -15,7 +15,7 @@ from lading.errors import CorruptShard, LadingError, NotFound, SidecarMismatch
 from lading.manifest import Manifest
 from lading.store.protocol import Mapper, Store, write_file
 
-__all__ = ["lading_folder", "load_index", "load_manifest", "save_manifest"]
+__all__ = ["KeptIndexes", "lading_folder", "load_manifest", "save_manifest"]
 
 
 def lading_folder(rank: int | None) -> str:
@@ -65,24 +65,39 @@ def _load_one(store: Store, own: str) -> tuple[Manifest, pa.Table] | None:
     return manifest, shards
 
 
-def load_index(store: Store, folder: str, shards: pa.Table, shard: int) -> pa.Table | None:
-    """The references of one shard, as its writer gave them; None if it kept none.
+class KeptIndexes:
+    """The indexes beside a dataset's shards. The file asked for last stays open: it holds those of the next shards too.
 
-    Raises:
-        CorruptShard: the index file is broken.
+    Args:
+        store: where the dataset lies.
+        folder: of the dataset.
+        shards: as the manifest lists them.
     """
-    name = shards["index_file"][shard].as_py()
-    if name is None:
-        return None
-    path = f"{folder}/{name}"
-    try:
-        reader = pa.ipc.open_file(_mapped(store, path))
-        return pa.Table.from_batches([reader.get_batch(shards["index_batch"][shard].as_py())])
-    except (pa.ArrowException, OSError, TypeError) as error:
-        if isinstance(error, LadingError):
-            raise
-        raise CorruptShard(f"the index cannot be read ({error})", file=path,
-                           advice="Remove the folder _lading and run 'lading index' again.") from error  # fmt: skip
+
+    def __init__(self, store: Store, folder: str, shards: pa.Table) -> None:
+        self._store, self._folder, self._shards = store, folder, shards
+        self._path: str | None = None
+        self._file: pa.ipc.RecordBatchFileReader | None = None
+
+    def load(self, shard: int) -> pa.Table | None:
+        """The references of one shard, as its writer gave them; None if it kept none.
+
+        Raises:
+            CorruptShard: the index file is broken.
+        """
+        name = self._shards["index_file"][shard].as_py()
+        if name is None:
+            return None
+        path = f"{self._folder}/{name}"
+        try:
+            if path != self._path or self._file is None:
+                self._file, self._path = pa.ipc.open_file(_mapped(self._store, path)), path
+            return pa.Table.from_batches([self._file.get_batch(self._shards["index_batch"][shard].as_py())])
+        except (pa.ArrowException, OSError, TypeError) as error:
+            if isinstance(error, LadingError):
+                raise
+            raise CorruptShard(f"the index cannot be read ({error})", file=path,
+                               advice="Remove the folder _lading and run 'lading index' again.") from error  # fmt: skip
 
 
 def _whole(store: Store, path: str) -> bytes:

@@ -255,7 +255,13 @@ class MintView:
         target = self._target(columns)
         used = np.zeros(len(self._members().names), np.bool_)
         parts = [self._batch(o, d, target, columns, used) for o, d in self._windows(samples)]
-        return pa.Table.from_batches(parts) if parts else target.empty_table()
+        return pa.Table.from_batches(parts, self._chosen(target, columns))
+
+    def _chosen(self, target: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
+        """The schema with these columns, and those that tell samples and items apart."""
+        always = ("sample_id", "position")
+        kept = [f for f in target if columns is None or f.name in columns or f.name in always]
+        return with_files(pa.schema(kept, metadata=target.metadata), self._reader.files)
 
     def _batch(
         self,
@@ -277,9 +283,7 @@ class MintView:
         images = (np.array(rows.kind) == _IMAGE) & (member >= 0)
         used[member[images]] = True
         made = self._reserved(rows, ids, member, images)
-        always = ("sample_id", "position")
-        kept = [f for f in target if columns is None or f.name in columns or f.name in always]
-        schema = with_files(pa.schema(kept, metadata=target.metadata), self._reader.files)
+        schema = self._chosen(target, columns)
         arrays = [made[f.name] if f.name in made else self._values(f, rows, documents) for f in schema]
         return pa.record_batch(arrays, schema=schema)
 
