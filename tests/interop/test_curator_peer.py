@@ -9,10 +9,11 @@ import pyarrow as pa
 import pytest
 
 import lading
+from peers import import_peer
 
-readers = pytest.importorskip("nemo_curator.stages.interleaved.io.readers")
-writers = pytest.importorskip("nemo_curator.stages.interleaved.io.writers")
-tasks = pytest.importorskip("nemo_curator.tasks")
+readers = import_peer("nemo_curator.stages.interleaved.io.readers")
+writers = import_peer("nemo_curator.stages.interleaved.io.writers")
+tasks = import_peer("nemo_curator.tasks")
 
 pytestmark = [pytest.mark.interop, pytest.mark.filterwarnings("ignore")]
 

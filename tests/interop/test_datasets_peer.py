@@ -21,13 +21,6 @@ ROWS = [
 ]
 
 
-@pytest.fixture
-def datasets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> object:
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("HF_DATASETS_OFFLINE", "1")
-    return pytest.importorskip("datasets")
-
-
 def _written(folder: Path, fmt: str) -> None:
     with lading.writer(folder, format=fmt) as writer:
         for row in ROWS:

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 import lading
+from peers import import_peer
 
-webdataset = pytest.importorskip("webdataset")
+webdataset = import_peer("webdataset")
 
 pytestmark = [pytest.mark.interop, pytest.mark.filterwarnings("ignore")]
 

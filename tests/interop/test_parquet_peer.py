@@ -15,13 +15,6 @@ from lading.store.local import LocalStore
 pytestmark = [pytest.mark.interop, pytest.mark.filterwarnings("ignore")]
 
 
-@pytest.fixture
-def datasets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("HF_DATASETS_OFFLINE", "1")
-    return pytest.importorskip("datasets")
-
-
 def test_features_and_values_survive(datasets: Any, tmp_path: Path) -> None:
     features = datasets.Features(
         {
