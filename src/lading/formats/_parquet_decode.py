@@ -205,7 +205,9 @@ def cut(batch: pa.RecordBatch, max_rows: int, max_bytes: int) -> Iterator[pa.Rec
 
 
 def take_rows(batch: pa.RecordBatch, rows: NDArray[np.int64]) -> pa.RecordBatch:
-    """Rows by number, views among the columns or not."""
+    """Rows by ascending number, each once at most; views among the columns or not."""
+    if len(rows) == batch.num_rows:
+        return batch
     if not batch.num_columns:
         return batch.slice(0, len(rows))
     index = pa.array(rows)

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, TypeVar
+from dataclasses import dataclass
 
 import pyarrow.compute as pc
 
-from lading.errors import UsageError
-
-__all__ = ["ReadOptions", "WriteOptions", "parse_options"]
+__all__ = ["ReadOptions", "WriteOptions"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +47,3 @@ class WriteOptions:
     compression: str | Mapping[str, str] = "zstd"
     compression_level: int | None = None
     media_compression: str | None = None
-
-
-_Options = TypeVar("_Options", ReadOptions, WriteOptions)
-
-
-def parse_options(kind: type[_Options], given: Mapping[str, Any]) -> _Options:
-    """Options by name. Raises UsageError for one that is not known."""
-    known = [f.name for f in fields(kind)]
-    for name in given:
-        if name not in known:
-            raise UsageError("no such option of the format parquet", expected=", ".join(known), found=repr(name))
-    return kind(**given)

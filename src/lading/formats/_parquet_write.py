@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -17,6 +16,7 @@ from lading.formats._parquet_options import WriteOptions
 from lading.formats._parquet_schema import plain_type, same_values, told_metadata
 from lading.formats.protocol import ShardFacts
 from lading.store.protocol import NativePath, Sink, store_errors
+from lading.store.sink_file import SinkFile
 from lading.units import parse_bytes
 
 __all__ = ["ParquetWriter"]
@@ -109,7 +109,7 @@ class ParquetWriter:
             writer.close()
             size = handle.tell()
             handle.close()
-        return ShardFacts(self._num_samples, size, self._payload_bytes, {"row_groups": self._row_groups})
+        return ShardFacts(self._num_samples, size, self._payload_bytes)
 
     def _fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The columns in the order and the types of the file."""
@@ -213,18 +213,4 @@ def _fit(column: pa.Array, field: pa.Field) -> pa.Array:
 def _open_sink(sink: Sink) -> pa.NativeFile:
     if isinstance(sink, NativePath):
         return pa.OSFile(sink.native_path, "wb")
-    return pa.PythonFile(_SinkFile(sink), mode="w")
-
-
-class _SinkFile(io.RawIOBase):
-    """A sink as pyarrow writes it."""
-
-    def __init__(self, sink: Sink) -> None:
-        self._sink = sink
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: bytes) -> int:  # type: ignore[override] # pyarrow gives bytes
-        self._sink.write([data])
-        return len(data)
+    return pa.PythonFile(SinkFile(sink), mode="w")

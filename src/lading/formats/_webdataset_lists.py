@@ -133,13 +133,11 @@ def _check_sizes(store: Store, path: str, shards: Sequence[ListedShard]) -> None
 
 def write_wids(store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts]]) -> list[str]:
     """Write `index.json` beside finished shards; give its path."""
-    entries = []
-    for path, facts in shards:
-        url = path.removeprefix(folder.rstrip("/") + "/")
-        entry = {"url": url, "nsamples": facts.num_samples, "filesize": facts.size_bytes}
-        if "md5" in facts.details:
-            entry["md5sum"] = facts.details["md5"]
-        entries.append(entry)
+    stem = folder.rstrip("/") + "/"
+    entries = [
+        {"url": path.removeprefix(stem), "nsamples": facts.num_samples, "filesize": facts.size_bytes}
+        for path, facts in shards
+    ]
     index = {"__kind__": _KIND, "wids_version": 1, "shardlist": entries}
     place = posixpath.join(folder, "index.json")
     write_file(store, place, [orjson.dumps(index, option=orjson.OPT_INDENT_2), b"\n"])

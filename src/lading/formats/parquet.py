@@ -43,12 +43,12 @@ from lading.errors import LadingError, UsageError
 from lading.formats._parquet_decode import STEP_BYTES, STEP_ROWS, Decoder, cut, reorder, take_rows
 from lading.formats._parquet_footer import MAGIC, MAGIC_ENCRYPTED, Footer, read_footer
 from lading.formats._parquet_input import Input, damage, open_input
-from lading.formats._parquet_options import ReadOptions, WriteOptions, parse_options
+from lading.formats._parquet_options import ReadOptions, WriteOptions
 from lading.formats._parquet_pages import Run
 from lading.formats._parquet_prune import columns_of, fitting, possible_groups
 from lading.formats._parquet_schema import check_schema, given_schema, leaves_by_field
 from lading.formats._parquet_write import ParquetWriter
-from lading.formats.protocol import ListedShard, ShardFacts, ShardSource
+from lading.formats.protocol import ListedShard, ShardFacts, ShardSource, parse_options
 from lading.store.protocol import Sink, Store
 from lading.views import join
 
@@ -92,7 +92,7 @@ class ParquetFormat:
             CorruptShard: the footer is damaged; the file is no Parquet file, or an encrypted one.
             LimitExceeded: the footer is larger than 256 MiB.
         """
-        chosen = parse_options(ReadOptions, options)
+        chosen = parse_options(self.name, ReadOptions, options)
         file = open_input(source, mmap=chosen.mmap)
         try:
             return ParquetReader(file, read_footer(file), chosen)
@@ -107,7 +107,7 @@ class ParquetFormat:
             UsageError: an option or codec that is not known.
             Unrepresentable: references, two columns of one name, or a type that Parquet does not have.
         """
-        chosen = parse_options(WriteOptions, options)
+        chosen = parse_options(self.name, WriteOptions, options)
         check_schema(schema, sink.path)
         return ParquetWriter(sink, schema, chosen)
 

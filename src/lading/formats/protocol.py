@@ -13,16 +13,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import dataclass, field, fields
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from lading.errors import UsageError
 from lading.store.protocol import FileInfo, Sink, Store
 
-__all__ = ["Format", "ListedShard", "ShardFacts", "ShardReader", "ShardSource", "ShardWriter"]
+__all__ = ["Format", "ListedShard", "ShardFacts", "ShardReader", "ShardSource", "ShardWriter", "parse_options"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +68,11 @@ class ShardFacts:
         num_samples: rows written.
         size_bytes: size of the file.
         payload_bytes: bytes of values, before framing and compression.
-        details: what the format wants the manifest to know, JSON-able.
     """
 
     num_samples: int
     size_bytes: int
     payload_bytes: int
-    details: Mapping[str, Any] = field(default_factory=dict)
 
 
 class ShardReader(Protocol):
@@ -174,3 +173,15 @@ class Format(Protocol):
 
     def write_sidecars(self, store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts]]) -> list[str]:
         """Write the peer's own index files for a folder of finished shards; give their paths."""
+
+
+_Options = TypeVar("_Options")
+
+
+def parse_options(format_name: str, kind: type[_Options], given: Mapping[str, Any]) -> _Options:
+    """Options of a format (`kind` is a dataclass) by name. Raises UsageError for one that is not known."""
+    known = [f.name for f in fields(kind)]  # type: ignore[arg-type] # that it is a dataclass, no type can say
+    for name in given:
+        if name not in known:
+            raise UsageError(f"no such option of the format {format_name}", expected=", ".join(known), found=repr(name))
+    return kind(**given)

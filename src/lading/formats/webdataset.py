@@ -21,18 +21,18 @@ Source: webdataset 1.0.2, tariterators.py and writer.py; `lading.tar` for the ta
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any, TypeVar
+from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 
 from lading.codecs import sniff_wrap, stream_decoder
-from lading.errors import CorruptShard, UsageError
+from lading.errors import CorruptShard
 from lading.formats._webdataset_lists import list_wids, write_wids
 from lading.formats._webdataset_read import Members, ReadOptions, WebdatasetReader, sparse_member
 from lading.formats._webdataset_walk import open_tar
 from lading.formats._webdataset_write import WebdatasetWriter, WriteOptions, check_schema
-from lading.formats.protocol import ListedShard, ShardFacts, ShardSource
+from lading.formats.protocol import ListedShard, ShardFacts, ShardSource, parse_options
 from lading.store.protocol import Sink, Store
 from lading.tar import BLOCK, is_header
 
@@ -48,15 +48,6 @@ __all__ = [
 ]
 
 _ENDINGS = {"gzip": ".tar.gz", "zstd": ".tar.zst", "bz2": ".tar.bz2", "xz": ".tar.xz"}
-_Options = TypeVar("_Options", ReadOptions, WriteOptions)
-
-
-def _parse(kind: type[_Options], given: Mapping[str, Any]) -> _Options:
-    known = [f.name for f in fields(kind)]
-    for name in given:
-        if name not in known:
-            raise UsageError("no such option of the format webdataset", expected=", ".join(known), found=repr(name))
-    return kind(**given)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +87,7 @@ class WebdatasetFormat:
             UsageError: an option that is not known.
             NotFound, StoreError: no such file, or no regular file.
         """
-        chosen = _parse(ReadOptions, options)
+        chosen = parse_options(self.name, ReadOptions, options)
         return WebdatasetReader(open_tar(source, mmap=chosen.mmap), chosen)
 
     def create_shard(self, sink: Sink, schema: pa.Schema, options: Mapping[str, Any]) -> WebdatasetWriter:
@@ -106,16 +97,16 @@ class WebdatasetFormat:
             UsageError: an option that is not known, or a schema without `__key__`.
             Unrepresentable: a column that is neither text nor bytes, or whose name a reader would see differently.
         """
-        chosen = _parse(WriteOptions, options)
+        chosen = parse_options(self.name, WriteOptions, options)
         check_schema(schema, any_case=chosen.fields == "given")
         return WebdatasetWriter(sink, chosen)
 
     def extension(self, options: Mapping[str, Any]) -> str:
         """`.tar`, and the ending of the compression."""
-        return _ENDINGS.get(_parse(WriteOptions, options).compression or "", ".tar")
+        return _ENDINGS.get(parse_options(self.name, WriteOptions, options).compression or "", ".tar")
 
     def write_sidecars(self, store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts]]) -> list[str]:
-        """Write `index.json` (wids); `md5sum` where a shard's details have `md5`."""
+        """Write `index.json` (wids)."""
         return write_wids(store, folder, shards)
 
 

@@ -208,7 +208,7 @@ class MintShardWriter:
     def close(self) -> ShardFacts:
         """Finish the tar."""
         facts = self._writer.close()
-        return ShardFacts(self._samples, facts.size_bytes, facts.payload_bytes, facts.details)
+        return ShardFacts(self._samples, facts.size_bytes, facts.payload_bytes)
 
 
 class _Passthrough:
