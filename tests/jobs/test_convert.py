@@ -15,6 +15,7 @@ import pytest
 import lading
 from golden_cases import Golden
 from lading.errors import DataError, DestinationExists, SourceNotFound, Unrepresentable, UsageError
+from lading.interleaved import INTERLEAVED_SCHEMA
 
 REAL = resources.files("lading.data")
 
@@ -150,6 +151,20 @@ def test_a_late_field_is_in_the_schema_from_the_start(tmp_path: Path) -> None:
     summary = lading.convert(tmp_path / "a", tmp_path / "b", format="parquet", verify=True)
     assert summary.samples == 2000
     assert pq.read_schema(next((tmp_path / "b").glob("*.parquet"))).names == ["__key__", "txt", "late"]
+
+
+@pytest.mark.parametrize("view", ["samples", "interleaved"])
+@pytest.mark.parametrize("start", ["webdataset", "parquet"])
+def test_a_dataset_without_samples_is_converted_too(view: str, start: str, tmp_path: Path) -> None:
+    schema = INTERLEAVED_SCHEMA if view == "interleaved" else pa.schema([("__key__", pa.string())])
+    with lading.writer(tmp_path / start, format=start, view=view, schema=schema):
+        pass
+    for target in ("webdataset", "parquet"):
+        summary = lading.convert(tmp_path / start, tmp_path / f"to-{target}", format=target, verify=True)
+        assert (summary.verified, summary.samples) == (True, 0)
+        with lading.open(tmp_path / f"to-{target}") as dataset:
+            assert (len(dataset), dataset.view) == (0, view)
+            assert view == "samples" or dataset.schema.names == schema.names
 
 
 def test_json_types_that_differ_between_shards(tmp_path: Path) -> None:

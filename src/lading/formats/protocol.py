@@ -146,7 +146,8 @@ class Format(Protocol):
         copy_options: options of reading and of writing under which a copy within this format keeps what no other
             format has (the case and order of member names).
         read_options: dataclass of the options of `open_shard`, each told in its docstring; None if there are none.
-        write_options: the same of `create_shard`.
+        write_options: the same of `create_shard`. An option `row_group_bytes` says how much payload a writer holds
+            back; a conversion keeps it to a quarter of its batches.
     """
 
     name: str

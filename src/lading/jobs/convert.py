@@ -14,7 +14,7 @@ import pyarrow as pa
 from lading.align import SchemaPolicy, align_table
 from lading.commit import check_destination
 from lading.dataset import Dataset, open_dataset
-from lading.dataset_writer import DatasetWriter
+from lading.dataset_writer import DatasetWriter, WriteSummary
 from lading.digests import DatasetDigest
 from lading.errors import DataError, UsageError
 from lading.formats.protocol import Format
@@ -124,30 +124,31 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
         DataError: the data are bad; with `verify`, the destination does not hold what the source does.
     """
     began = time.perf_counter()
-    stores = stores or Stores()
+    stores, max_bytes = stores or Stores(), parse_bytes(max_batch_bytes)
     with open_dataset(
         source, format=source_format, view=view, options=source_options, interleaved=interleaved, stores=stores
     ) as dataset:
         _refuse_inside(dataset, destination, stores)
         store, path = resolve(os.fspath(destination).rstrip("/"), stores)
         check_destination(store, path, overwrite=overwrite)
-        copying = dataset.format == get_format(format).name and dataset.view == "samples" and columns is None
+        target = get_format(format)
+        copying = dataset.format == target.name and dataset.view == "samples" and columns is None
         if copying:
-            reading, writing = get_format(format).copy_options
+            reading, writing = target.copy_options
             dataset.format_options = {**reading, **dataset.format_options}
             options = {**writing, **(options or {})}
-        plan = make_plan(dataset, format, columns=columns, policy=schema_policy)
-        rows = _Rows(dataset, plan, columns, parse_bytes(max_batch_bytes), limit, on_progress)
-        digest = DatasetDigest() if verify else None
+        plan = make_plan(dataset, target, columns=columns, policy=schema_policy)
+        rows = _Rows(dataset, plan, columns, max_bytes, limit, on_progress)
+        digest = DatasetDigest() if verify and not dry_run else None
+        summary = WriteSummary(0, 0, 0, 0)
         if dry_run:
             for _ in rows.batches():
                 pass
-            written = (0, 0)
         else:
-            options = _bounded(get_format(format), options or {}, parse_bytes(max_batch_bytes))
             writer = DatasetWriter(
                 destination, format=format, view=dataset.view, schema=plan.schema, shard_size=shard_size,
-                overwrite=overwrite, options=options, roles=plan.roles, stores=stores,
+                overwrite=overwrite, options=_bounded(target, options or {}, max_bytes), roles=plan.roles,
+                stores=stores,
             )  # fmt: skip
             with writer:
                 _copy(dataset, rows, writer, None if copying else digest)
@@ -159,14 +160,11 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
                     writer.add_digest(digest)
                     _compare(digest, writer.finish(), stores)
             summary = writer.close()
-            written = (summary.num_shards, summary.size_bytes)
-            rows.counts.update(summary.counts)
-        verified = digest is not None and not dry_run
         return ConvertSummary(
-            dataset.format, get_format(format).name, dataset.view, rows.shards_done, *(written[:1]), rows.samples,
-            rows.rows, written[1], rows.payload_bytes, time.perf_counter() - began,
-            digest=digest.ordered if digest is not None and verified else None, verified=verified,
-            counts=dict(rows.counts + dataset.counts), differences=plan.differences, dry_run=dry_run,
+            dataset.format, target.name, dataset.view, rows.shards_done, summary.num_shards, rows.samples, rows.rows,
+            summary.size_bytes, rows.payload_bytes, time.perf_counter() - began,
+            digest=None if digest is None else digest.ordered, verified=digest is not None,
+            counts=dict(Counter(summary.counts) + dataset.counts), differences=plan.differences, dry_run=dry_run,
         )  # fmt: skip
 
 
@@ -202,7 +200,6 @@ class _Rows:
         self._dataset, self._plan, self._columns = dataset, plan, columns
         self._max_bytes, self._limit, self._on_progress = max_bytes, limit, on_progress
         self.shards_done = self.samples = self.rows = self.payload_bytes = 0
-        self.counts: Counter[str] = Counter()
 
     def batches(self) -> Any:
         """Batches with references; no more samples than the limit."""

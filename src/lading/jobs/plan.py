@@ -10,7 +10,7 @@ import pyarrow as pa
 from lading.align import SchemaPolicy, union_schema
 from lading.dataset import Dataset
 from lading.errors import UsageError
-from lading.formats.registry import get_format
+from lading.formats.protocol import Format
 from lading.interleaved import RESERVED
 from lading.layouts.mint import MintView, field_name
 from lading.layouts.mint_values import union_json_schemas
@@ -39,7 +39,7 @@ class Plan:
 
 
 def make_plan(
-    dataset: Dataset, target: str, *, columns: Sequence[str] | None = None, policy: SchemaPolicy = "union"
+    dataset: Dataset, target: Format, *, columns: Sequence[str] | None = None, policy: SchemaPolicy = "union"
 ) -> Plan:
     """Look through the shards' schemas: footers and headers, the JSON of interleaved tars, no payload.
 
@@ -47,22 +47,25 @@ def make_plan(
         SchemaMismatch: shards differ in a way the policy does not cover.
         UsageError: a column that no shard has.
     """
-    fmt = get_format(target)
-    if dataset.view == "samples" and not fmt.fixed_schema and columns is None:
+    if dataset.view == "samples" and not target.fixed_schema and columns is None:
         return Plan(None)
-    schemas = list(_schemas(dataset))
+    schemas = list(_schemas(dataset)) or [("the manifest", dataset.schema)]
     differences: list[str] = []
-    json_derived = dataset.view == "interleaved" and isinstance(dataset.open_shard(0), MintView)
-    if json_derived and policy == "union":
+    if _holds_documents(dataset) and policy == "union":
         schema = union_json_schemas(s for _, s in schemas)
     else:
         schema, found = union_schema(schemas, policy)
         differences += found
     schema = _selected(schema, columns, dataset.view)
-    if dataset.view == "samples" and not fmt.fixed_schema:
+    if dataset.view == "samples" and not target.fixed_schema:
         return Plan(None)
-    roles = _roles(dataset, schema) if dataset.view == "interleaved" and not fmt.fixed_schema else {}
+    roles = _roles(dataset, schema) if dataset.view == "interleaved" and not target.fixed_schema else {}
     return Plan(schema, roles, differences)
+
+
+def _holds_documents(dataset: Dataset) -> bool:
+    """Whether rows are made of JSON documents, so that their schema is what these happen to hold."""
+    return len(dataset.listing) > 0 and isinstance(dataset.open_shard(0), MintView)
 
 
 def _schemas(dataset: Dataset) -> Iterator[tuple[str, pa.Schema]]:
@@ -88,7 +91,7 @@ def _selected(schema: pa.Schema, columns: Sequence[str] | None, view: str) -> pa
 
 def _roles(dataset: Dataset, schema: pa.Schema) -> dict[str, str]:
     names = [name for name in schema.names if name not in RESERVED]
-    if isinstance(dataset.open_shard(0), MintView):
+    if _holds_documents(dataset):
         roles = dataset.interleaved.roles
         return {name: roles.get(field_name(name), "sample") for name in names}
     wanted = ["sample_id", "modality", *names]
