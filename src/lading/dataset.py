@@ -87,6 +87,7 @@ class Dataset:
         self._held: dict[int, pa.Table] = {}
         self._held_bytes = 0
         self._bounds: NDArray[np.int64] | None = None
+        self._read_samples: dict[int, int] = {}
         self._schema: pa.Schema | None = None
 
     @property
@@ -216,7 +217,8 @@ class Dataset:
     def _sample_bounds(self) -> NDArray[np.int64]:
         """Ordinal of each shard's first sample, and the number of all: 8 bytes a shard."""
         if self._bounds is None:
-            known = self.listing.table.column("num_samples").to_pylist()
+            listed = self.listing.table.column("num_samples").to_pylist()
+            known = [self._read_samples.get(i, n) for i, n in enumerate(listed)]
             counts = [self.open_shard(i).num_samples() if n is None else n for i, n in enumerate(known)]
             self._bounds = np.concatenate([[0], np.cumsum(np.array(counts, np.int64))]).astype(np.int64)
         return self._bounds
@@ -382,6 +384,7 @@ class Dataset:
                 samples += len(sample_firsts(batch, self.view))
                 yield batch.replace_schema_metadata({**(batch.schema.metadata or {}), **lineage})
             self._check_count(shard, samples)
+            self._read_samples[shard] = samples
             self.counts.update(view.counts)
         finally:
             view.close()

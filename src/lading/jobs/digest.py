@@ -17,7 +17,7 @@ from lading.interleaved import sample_firsts
 from lading.jobs.progress import OnProgress, Progress
 from lading.views import row_bytes
 
-__all__ = ["DiffResult", "batch_digests", "dataset_digest", "diff"]
+__all__ = ["DiffResult", "batch_digests", "dataset_digest", "diff", "shard_content"]
 
 _MAX_ROWS = 16_384
 _MAX_BYTES = 128 << 20
@@ -28,6 +28,13 @@ Source = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 def batch_digests(batch: pa.RecordBatch, view: str) -> NDArray[np.uint8]:
     """Digest of each sample of a batch with its bytes, `(samples, 16)`."""
     return interleaved_digests(batch) if view == "interleaved" else sample_digests(batch)
+
+
+def shard_content(dataset: Dataset, shard: int) -> Iterator[pa.RecordBatch]:
+    """All of a shard with its bytes as views, in batches that are good until the next is asked for."""
+    for batch in dataset.shard_batches(shard, _MAX_ROWS, _MAX_BYTES, views=True):
+        yield dataset.materialise(batch, views=True)
+        dataset.release()
 
 
 def dataset_digest(
@@ -84,9 +91,8 @@ def _batches(dataset: Dataset, on_progress: OnProgress | None) -> Iterator[pa.Re
     """All batches with their bytes, good until the next is asked for."""
     total, samples, size_bytes = len(dataset.listing), 0, 0
     for number in range(total):
-        for batch in dataset.shard_batches(number, _MAX_ROWS, _MAX_BYTES):
-            yield dataset.materialise(batch, views=True)
-            dataset.release()
+        for batch in shard_content(dataset, number):
+            yield batch
             if on_progress is not None:
                 samples += len(sample_firsts(batch, dataset.view))
                 size_bytes += int(row_bytes(batch).sum())

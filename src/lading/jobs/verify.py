@@ -13,15 +13,13 @@ import orjson
 from lading.dataset import Dataset, open_dataset
 from lading.digests import DatasetDigest
 from lading.errors import DataError, LadingError, SidecarMismatch
-from lading.jobs.digest import Source, batch_digests
+from lading.jobs.digest import Source, batch_digests, shard_content
 from lading.jobs.progress import OnProgress, Progress
 from lading.store.open import Stores, resolve
 
 __all__ = ["VerifyResult", "verify"]
 
 _CHUNK_BYTES = 8 << 20
-_MAX_ROWS = 16_384
-_MAX_BYTES = 128 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +60,8 @@ def verify(
 ) -> VerifyResult:
     """Read every sample and hold it against what manifest and sidecars say.
 
-    Every shard is read to its end, so that damage inside it shows; a shard that is broken is a finding, and the next
-    one is looked at.
+    Every shard is read to its end and its samples are counted, so that damage inside it shows; a shard that is broken
+    is a finding, and the next one is looked at.
 
     Args:
         source: as `lading.open` takes it.
@@ -83,7 +81,8 @@ def verify(
                 size_bytes += shard.info.size_bytes if shard.info else 0
                 checked.update(_check_hashes(dataset, number, stores))
                 checked.update(_known(dataset, number))
-                _read_shard(dataset, number, digest)
+                for batch in shard_content(dataset, number):
+                    digest.update(batch_digests(batch, dataset.view))
             except LadingError as error:
                 findings.append(error.at(file=dataset.path(number)).to_dict())
             if on_progress is not None:
@@ -94,13 +93,6 @@ def verify(
         shards = len(dataset.listing)
     seconds = time.perf_counter() - began
     return VerifyResult(shards, digest.count, size_bytes, str(digest.ordered), sorted(checked), findings, seconds)
-
-
-def _read_shard(dataset: Dataset, number: int, digest: DatasetDigest) -> None:
-    """Read a shard to its end; the dataset itself holds the number of samples against what is known of it."""
-    for batch in dataset.shard_batches(number, _MAX_ROWS, _MAX_BYTES, views=True):
-        digest.update(batch_digests(dataset.materialise(batch, views=True), dataset.view))
-        dataset.release()
 
 
 def _known(dataset: Dataset, number: int) -> list[str]:
