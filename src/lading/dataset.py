@@ -29,7 +29,7 @@ from lading.interleaved import LINEAGE_KEY, RESERVED, sample_firsts, sample_rows
 from lading.layouts.open import VIEWS, detect_view, open_view, settle
 from lading.layouts.options import AUTO, ROLES, InterleavedOptions
 from lading.layouts.protocol import View
-from lading.manifest import Manifest
+from lading.manifest import Manifest, lookup
 from lading.manifest_files import KeptIndexes, load_manifest
 from lading.ref import FileEntry, concat, files_of, is_ref, with_files
 from lading.source import LISTING_SCHEMA, Listing, list_source, read_head
@@ -86,7 +86,7 @@ class Dataset:
         self._views: OrderedDict[int, View] = OrderedDict()
         self._held: dict[int, pa.Table] = {}
         self._held_bytes = 0
-        self._bounds: NDArray[np.int64] | None = None
+        self._ends: NDArray[np.int64] | None = None
         self._read_samples: dict[int, int] = {}
         self._schema: pa.Schema | None = None
 
@@ -214,29 +214,26 @@ class Dataset:
 
     # Random access
 
-    def _sample_bounds(self) -> NDArray[np.int64]:
-        """Ordinal of each shard's first sample, and the number of all: 8 bytes a shard."""
-        if self._bounds is None:
+    def _sample_ends(self) -> NDArray[np.int64]:
+        """Number of samples in each shard and all before it: 8 bytes a shard."""
+        if self._ends is None:
             listed = self.listing.table.column("num_samples").to_pylist()
             known = [self._read_samples.get(i, n) for i, n in enumerate(listed)]
             counts = [self.open_shard(i).num_samples() if n is None else n for i, n in enumerate(known)]
-            self._bounds = np.concatenate([[0], np.cumsum(np.array(counts, np.int64))]).astype(np.int64)
-        return self._bounds
+            self._ends = np.cumsum(np.array(counts, np.int64))
+        return self._ends
 
     def __len__(self) -> int:
-        return int(self._sample_bounds()[-1])
+        ends = self._sample_ends()
+        return int(ends[-1]) if len(ends) else 0
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         """One sample as a dict of Python values: media as bytes, text as str, JSON parsed, arrays as numpy.
 
         In the view `interleaved`: `sample_id`, the sample's own fields, and `items`, a list of dicts.
         """
-        count = len(self)
-        if not -count <= index < count:
-            raise IndexError(f"sample {index} of {count}")
-        bounds, ordinal = self._sample_bounds(), index % count
-        shard = int(np.searchsorted(bounds, ordinal, "right")) - 1
-        return self._one(shard, ordinal - int(bounds[shard]))
+        [shard], [ordinal] = lookup(self._sample_ends(), np.array([index + len(self) if index < 0 else index]))
+        return self._one(int(shard), int(ordinal))
 
     def _one(self, shard: int, ordinal: int) -> dict[str, Any]:
         """One sample of a shard."""
@@ -260,16 +257,13 @@ class Dataset:
         return self._materialised(self._take_lazy(np.asarray(indices, np.int64), columns))
 
     def _take_lazy(self, wanted: NDArray[np.int64], columns: Sequence[str] | None) -> pa.Table:
-        bounds = self._sample_bounds()
-        if len(wanted) and (int(wanted.min()) < 0 or int(wanted.max()) >= int(bounds[-1])):
-            raise IndexError(f"a sample of {int(wanted.min())}…{int(wanted.max())}, of {int(bounds[-1])}")
         asked, place = np.unique(wanted, return_inverse=True)
-        shard = np.searchsorted(bounds, asked, "right") - 1
+        shard, ordinal = lookup(self._sample_ends(), asked)
         parts, firsts, rows = [], [], 0
         for number in np.unique(shard).tolist() or range(len(self.listing))[:1]:
             view = self._counted(number)
-            mine = asked[shard == number]
-            part = view.read(mine - bounds[number], columns)
+            mine = ordinal[shard == number]
+            part = view.read(mine, columns)
             firsts.append(self._firsts(number, part, len(mine)) + rows)
             parts.append(part)
             rows += part.num_rows

@@ -9,7 +9,7 @@ any number of processes can add up. Bounds of shards and batches do not show in 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any, Self
 
@@ -29,12 +29,11 @@ __all__ = ["DatasetDigest", "interleaved_digests", "sample_digests"]
 _SLICE_ROWS = 1 << 16
 
 
-def sample_digests(rows: pa.Table | pa.RecordBatch, *, exclude: Collection[str] = ()) -> NDArray[np.uint8]:
+def sample_digests(rows: pa.Table | pa.RecordBatch) -> NDArray[np.uint8]:
     """Digests of rows, each a sample: shape (rows, 16). Takes memory for the short values of 65,536 rows.
 
     Args:
         rows: with their bytes: references must be materialised before.
-        exclude: columns that are no content.
 
     Raises:
         UsageError: a column holds references.
@@ -44,7 +43,7 @@ def sample_digests(rows: pa.Table | pa.RecordBatch, *, exclude: Collection[str] 
     parts = [np.zeros((0, 16), np.uint8)]
     for at in range(0, table.num_rows, _SLICE_ROWS):
         some = table.slice(at, _SLICE_ROWS)
-        columns = [(f, c) for f, c in zip(some.schema, some.columns, strict=True) if f.name not in exclude]
+        columns = zip(some.schema, some.columns, strict=True)
         parts.append(hash_forms(struct_forms(field_forms(columns), some.num_rows)))
     return np.concatenate(parts)
 

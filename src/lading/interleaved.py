@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote, unquote_to_bytes
+from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
@@ -39,7 +39,6 @@ __all__ = [
     "sample_rows",
     "sample_starts",
     "split_rows",
-    "unquote_key",
 ]
 
 INTERLEAVED_SCHEMA = pa.schema(
@@ -224,18 +223,6 @@ def quote_key(sample_id: pa.Array) -> pa.Array:
     The peer leaves dots, and webdataset then ends the key at the first.
     """
     return _replaced(sample_id, _NOT_PLAIN_KEY, lambda text: quote(text, safe="").replace(".", "%2E"))
-
-
-def unquote_key(key: pa.Array) -> pa.Array:
-    """The ids that `quote_key` (or the peer's writer) made these keys of; a key that is no such encoding stays."""
-    return _replaced(key, "%", _unquoted)
-
-
-def _unquoted(key: str) -> str:
-    try:
-        return unquote_to_bytes(key).decode()
-    except UnicodeDecodeError:
-        return key
 
 
 def _replaced(column: pa.Array, pattern: str, change: Any) -> pa.Array:

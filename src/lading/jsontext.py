@@ -17,13 +17,12 @@ import orjson
 
 from lading.errors import DataError, Unrepresentable
 
-__all__ = ["canonical", "canonical_text", "dumps", "loads"]
+__all__ = ["canonical", "dumps", "loads"]
 
-# A text as `0` for a digit, `.` for what may follow a digit in a float, and a space for the rest: two searches in it
-# say whether a number may be there that orjson reads (19 digits: near 64 bits) or writes (floats) otherwise.
-_SHAPE = bytes(48 if i in b"0123456789" else 46 if i in b".eE" else 32 for i in range(256))
+# A text as `0` for a digit and a space for the rest: a search in it says whether a number may be there that orjson
+# reads otherwise (19 digits: near 64 bits).
+_SHAPE = bytes(48 if i in b"0123456789" else 32 for i in range(256))
 _LONG_INTEGER = b"0" * 19
-_FLOAT = b"0."
 
 _PLAIN = json.JSONEncoder(ensure_ascii=False)
 _CANONICAL = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"))
@@ -70,22 +69,6 @@ def canonical(value: Any) -> str:
         Unrepresentable: as `dumps`.
     """
     return _dump(_CANONICAL, value)
-
-
-def canonical_text(data: bytes | bytearray | memoryview | str) -> bytes:
-    """The canonical text of a JSON text, in UTF-8; what `canonical(loads(data))` gives, but faster.
-
-    Raises:
-        DataError: as `loads`.
-    """
-    text = _as_bytes(data)
-    shape = text.translate(_SHAPE)
-    if _LONG_INTEGER not in shape and _FLOAT not in shape:
-        try:
-            return orjson.dumps(orjson.loads(text), option=orjson.OPT_SORT_KEYS)
-        except (orjson.JSONDecodeError, orjson.JSONEncodeError):
-            pass  # as in `loads`; encoding fails above 254 levels
-    return canonical(loads(text)).encode()
 
 
 def _as_bytes(data: bytes | bytearray | memoryview | str) -> bytes:

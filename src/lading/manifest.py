@@ -41,7 +41,6 @@ __all__ = [
     "lookup",
     "merge",
     "read_shards",
-    "sample_ends",
     "shards_table",
     "slice_shards",
     "to_json",
@@ -335,45 +334,30 @@ def _totals(shards: pa.Table) -> dict[str, Any]:
     return {"num_shards": len(shards), **sums}
 
 
-def sample_ends(shards: pa.Table) -> NDArray[np.int64]:
-    """Number of samples in each shard and all before it: what `lookup` searches."""
-    return np.cumsum(shards["num_samples"].to_numpy(), dtype=np.int64)
-
-
 def lookup(ends: NDArray[np.int64], ordinals: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     """Shard and row in it of each sample, by its ordinal in the dataset.
 
+    Args:
+        ends: number of samples in each shard and all before it.
+        ordinals: of the samples.
+
     Raises:
-        UsageError: there is no such sample; names the first.
+        IndexError: there is no such sample; names the first.
     """
     total = int(ends[-1]) if len(ends) else 0
     wrong = (ordinals < 0) | (ordinals >= total)
     if wrong.any():
-        raise UsageError("no such sample", expected=f"0 to {total - 1}", found=int(ordinals[np.argmax(wrong)]))
+        raise IndexError(f"sample {int(ordinals[np.argmax(wrong)])} of {total}")
     shard = np.searchsorted(ends, ordinals, "right")
     starts = np.concatenate([[0], ends[:-1]])
     return shard.astype(np.int32), ordinals - starts[shard] if total else ordinals
 
 
-def validate(
-    manifest: Manifest,
-    shards: pa.Table,
-    *,
-    size_bytes: NDArray[np.int64] | None = None,
-    num_samples: NDArray[np.int64] | None = None,
-    file: str | None = None,
-) -> None:
-    """Hold the manifest against its list of shards, and the list against what was found.
-
-    Args:
-        manifest: says the totals.
-        shards: says each shard.
-        size_bytes: sizes of the files as they are, by row of `shards`; negative where not known.
-        num_samples: samples that were found, likewise.
-        file: path of the manifest, for messages.
+def validate(manifest: Manifest, shards: pa.Table, *, file: str | None = None) -> None:
+    """Hold the totals of a manifest against its list of shards.
 
     Raises:
-        SidecarMismatch: they disagree; names what differs, and the first shard.
+        SidecarMismatch: they disagree; names what differs.
     """
     for name, total in _totals(shards).items():
         if getattr(manifest, name) != total:
@@ -382,17 +366,4 @@ def validate(
                 file=file,
                 expected=getattr(manifest, name),
                 found=total,
-            )
-    for name, found in (("size_bytes", size_bytes), ("num_samples", num_samples)):
-        if found is None:
-            continue
-        told = shards[name].to_numpy()
-        wrong = (found >= 0) & (found != told)
-        if wrong.any():
-            row = int(np.argmax(wrong))
-            raise SidecarMismatch(
-                f"a shard's {name} is not what the manifest says ({int(wrong.sum())} shards differ)",
-                file=shards["path"][row].as_py(),
-                expected=int(told[row]),
-                found=int(found[row]),
             )

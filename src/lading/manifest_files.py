@@ -8,7 +8,6 @@ without its list of shards, or the other way round, is no dataset.
 from __future__ import annotations
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lading import manifest as mf
 from lading.errors import CorruptShard, LadingError, NotFound, SidecarMismatch
@@ -56,12 +55,7 @@ def _load_one(store: Store, own: str) -> tuple[Manifest, pa.Table] | None:
         shards = mf.read_shards(_mapped(store, path), file=path)
     except NotFound as error:
         raise SidecarMismatch("the manifest has no list of shards beside it", file=path) from error
-    totals = (manifest.num_shards, manifest.num_samples)
-    found = (len(shards), pc.sum(shards["num_samples"]).as_py() or 0)
-    if totals != found:
-        raise SidecarMismatch("manifest and list of shards disagree", file=path,
-                              expected=f"{totals[0]} shards, {totals[1]} samples",
-                              found=f"{found[0]} shards, {found[1]} samples")  # fmt: skip
+    mf.validate(manifest, shards, file=path)
     return manifest, shards
 
 

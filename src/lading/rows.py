@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from lading import jsontext
 from lading.errors import UsageError
-from lading.features import FEATURE_KEY, Array, Json, feature_of, tag_by_extension, with_feature
+from lading.features import FEATURE_KEY, Array, Json, tag_by_extension, with_feature
 
 __all__ = ["encode_value", "rows_to_batch"]
 
@@ -80,8 +80,3 @@ def _tagged(field: pa.Field, example: Any) -> pa.Field:
     if isinstance(example, (dict, list, tuple)):
         return with_feature(field, Json())
     return with_feature(field, Array()) if isinstance(example, np.ndarray) else field
-
-
-def is_json(field: pa.Field) -> bool:
-    """Whether a column holds JSON texts."""
-    return isinstance(feature_of(field), Json)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from golden_cases import Golden, View, load_views
+from golden_cases import Golden, load_views
 from golden_compare import compare_samples
 from lading.dataset import open_dataset
 from lading.layouts.options import InterleavedOptions
@@ -96,10 +95,6 @@ def test_samples_at_random_are_those_in_order(case: str, golden: Golden, monkeyp
         ids = list(dict.fromkeys(want.column("sample_id").to_pylist()))
         rows = [r for i in order for r in want.filter(pa.compute.equal(want["sample_id"], ids[i])).to_pylist()]
         assert got.select(want.schema.names).to_pylist() == rows
-
-
-def view_named(folder: Path, name: str) -> View:
-    return next(v for v in load_views(folder) if v.name == name)
 
 
 def test_detection(golden: Golden, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -83,10 +83,6 @@ class Output:
             for part in text:
                 self.out.print(part)
 
-    def warn(self, message: str) -> None:
-        """A line on standard error that something deserves a look."""
-        self._say("warning", "yellow", [visible(message)])
-
     def __enter__(self) -> Self:
         return self
 
