@@ -151,7 +151,7 @@ def read_footer(file: Input) -> Footer:
 
 def read_statistics(file: Input, footer: Footer) -> Iterator[list[dict[int, Any]]]:
     """Fields of Statistics for each column, row group by row group; a dict is empty where there are none."""
-    for group in structs_of_list(bytes(file.read_at(footer.start, footer.length)), _ROW_GROUPS):
+    for group in structs_of_list(file.read_at(footer.start, footer.length), _ROW_GROUPS):
         found = [chunk[_META_DATA].get(_STATISTICS) for chunk in group[_COLUMNS]]
         yield [statistics if isinstance(statistics, dict) else {} for statistics in found]
 
@@ -164,7 +164,7 @@ def _place(file: Input) -> tuple[int, int]:
             "too short for a Parquet file", file=file.path, expected=f"{_MIN_FILE_BYTES} bytes or more", found=size
         )
     file.expect([(max(size - TAIL_BYTES, 0), size)])
-    ending = bytes(file.read_at(size - _ENDING_BYTES, _ENDING_BYTES))
+    ending = file.read_at(size - _ENDING_BYTES, _ENDING_BYTES)
     if ending[4:] != MAGIC:
         encrypted = ending[4:] == MAGIC_ENCRYPTED
         raise CorruptShard(
@@ -194,7 +194,7 @@ def _row_groups(file: Input, start: int, length: int, width: int) -> tuple[NDArr
     rows: list[int] = []
     facts: list[tuple[int, ...]] = []
     try:
-        for group in structs_of_list(bytes(file.read_at(start, length)), _ROW_GROUPS):
+        for group in structs_of_list(file.read_at(start, length), _ROW_GROUPS):
             rows.append(group[_GROUP_ROWS])
             facts += [_facts(chunk[_META_DATA]) for chunk in group[_COLUMNS]]
         shape = (len(rows), width, _NUM_FACTS)

@@ -14,7 +14,7 @@ from lading.errors import CorruptShard, LadingError
 from lading.formats.protocol import ShardSource
 from lading.ranges import plan_ranges
 from lading.store.local import LocalStore
-from lading.store.protocol import Buffer, MappedFile, Mapper, Store, native_path, store_errors
+from lading.store.protocol import MappedFile, Mapper, Store, native_path, store_errors
 
 __all__ = ["FOREIGN", "TAIL_BYTES", "Input", "damage", "damaged", "open_input"]
 
@@ -43,7 +43,7 @@ class Input:
         self.size_bytes: int = handle.size()
         self._remote, self._mapped = remote, mapped
 
-    def read_at(self, offset: int, length: int) -> Buffer:
+    def read_at(self, offset: int, length: int) -> bytes:
         """Bytes of a range, fewer at the end of the file."""
         self.check()
         with damage(self.path):

@@ -230,7 +230,7 @@ def _pages(file: Input, chunk: Chunk) -> Iterator[Page]:
 def _parsed_header(file: Input, chunk: Chunk, at: int) -> tuple[dict[int, Any], int]:
     size = _HEADER_BYTES
     while True:
-        data = bytes(file.read_at(at, min(size, chunk.stop - at)))
+        data = file.read_at(at, min(size, chunk.stop - at))
         try:
             return parse_struct(data, 0)
         except IndexError:

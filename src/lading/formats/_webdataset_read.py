@@ -15,7 +15,7 @@ from lading.errors import CorruptShard, LimitExceeded, Unrepresentable, UsageErr
 from lading.features import tag_by_extension
 from lading.formats._webdataset_lists import read_idx, sidecar_mismatch
 from lading.formats._webdataset_pass import Pass
-from lading.formats._webdataset_rows import KEY, Rows, cut, join_rows, regroup, texts
+from lading.formats._webdataset_rows import KEY, MAX_CELLS, Rows, cut, join_rows, regroup, texts
 from lading.formats._webdataset_walk import TarFile, Walk
 from lading.ref import FileEntry, RefType, make_refs, with_files
 from lading.tar import BLOCK, REGULAR, Headers, is_header
@@ -23,7 +23,6 @@ from lading.tar import BLOCK, REGULAR, Headers, is_header
 __all__ = ["Members", "ReadOptions", "WebdatasetReader"]
 
 _INDEX_ROWS = 1 << 20
-_MAX_CELLS = 1 << 22
 _CELLS_OF_A_MEMBER = 64
 _CHECKED_ENTRIES = 64
 _FEW_ROWS = 64
@@ -85,10 +84,6 @@ class WebdatasetReader:
 
     Attributes:
         counts: what the last whole pass noticed, by a short phrase.
-        skipped_members: members that are no part of a sample, by reason, in that pass.
-        returning_keys: samples in that pass whose key an earlier, not adjacent one has.
-        duplicates_dropped: members that `on_duplicate` left out in that pass.
-        closed: whether the archive ends with a block of zeros; None before a whole pass.
     """
 
     def __init__(self, tar: TarFile, options: ReadOptions) -> None:
@@ -98,9 +93,6 @@ class WebdatasetReader:
         self._entries: NDArray[np.int64] | None = None
         self._entries_read = options.sidecar == "ignore" or bool(tar.entry.wrap)
         self.counts: Counter[str] = Counter()
-        self.skipped_members: dict[str, int] = {}
-        self.returning_keys = self.duplicates_dropped = 0
-        self.closed: bool | None = None
         given = tar.source.index
         # An index made for the view `interleaved` has other columns.
         usable = given is not None and KEY in given.column_names and not options.regroup
@@ -229,8 +221,6 @@ class WebdatasetReader:
         self._fields, self._samples = walk.splitter.fields, walk.samples
         if self._options.regroup:
             self._samples -= walk.returning
-        self.skipped_members = dict(walk.splitter.skipped)
-        self.returning_keys, self.duplicates_dropped, self.closed = walk.returning, walk.dropped, walk.closed
         self.counts = Counter(walk.counts())
 
     def _survey(self) -> list[str]:
@@ -257,7 +247,7 @@ class WebdatasetReader:
 
     def _refuse_sprawl(self, parts: Sequence[Rows], fields: int) -> None:
         members, samples = sum(map(len, parts)), sum(len(part.keys) for part in parts)
-        if samples * fields > _MAX_CELLS + _CELLS_OF_A_MEMBER * members:
+        if samples * fields > MAX_CELLS + _CELLS_OF_A_MEMBER * members:
             raise LimitExceeded(
                 "the samples' fields differ too much for one table",
                 file=self._tar.path,
@@ -283,9 +273,11 @@ class WebdatasetReader:
     def _check_some(self, entries: NDArray[np.int64]) -> None:
         """Look whether some entries, the first and the last among them, are headers, and whether the tar ends there."""
         size, last = self._tar.entry.size_bytes, len(entries) - 1
-        for number in np.unique(np.linspace(0, last - 1, _CHECKED_ENTRIES).astype(np.int64)).tolist() if last else ():
-            at = int(entries[number])
-            if not is_header(self._tar.read(at, min(BLOCK, max(size - at, 0)))):
+        some = np.unique(np.linspace(0, last - 1, min(_CHECKED_ENTRIES, last)).astype(np.int64))
+        starts = entries[some].tolist()
+        blocks = self._tar.read_each([(at, min(BLOCK, max(size - at, 0))) for at in starts])
+        for number, at, block in zip(some.tolist(), starts, blocks, strict=True):
+            if not is_header(block):
                 raise sidecar_mismatch(self._tar.path, 8 * number, f"a sample at {at}", "no header there")
         more = len(self._part(entries, last, self._pass()).keys)
         if more:

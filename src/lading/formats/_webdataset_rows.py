@@ -29,6 +29,7 @@ from lading.tar import REGULAR, Headers, Sparse
 
 __all__ = [
     "KEY",
+    "MAX_CELLS",
     "ColumnMaker",
     "Rows",
     "Splitter",
@@ -52,8 +53,10 @@ KEY = "__key__"
 MAX_FIELDS = 10_000
 """Most different fields of a shard."""
 
+MAX_CELLS = 1 << 22
+"""Most values of a table, filled or not, that is made at once."""
+
 _MAX_ORDERED = 1000
-_MAX_CELLS = 1 << 22
 _NAME = re.compile(rb"((?:.*/|)[^.]+)[.]([^/]*)$")
 _META = re.compile(rb"__[^/]*__($|/)")
 _DOT, _SLASH, _UNDERSCORE, _NEWLINE = b"./_\n"
@@ -393,7 +396,7 @@ def bounds_of(
     counted = np.array([columns is None or name in columns for name in fields], np.bool_)[rows.field]
     starts = np.flatnonzero(rows.new)
     size_at = np.append(0, np.cumsum(np.add.reduceat(np.where(counted, rows.length, 0), starts)))
-    max_rows = max(1, min(max_rows, _MAX_CELLS // len(fields)))
+    max_rows = max(1, min(max_rows, MAX_CELLS // len(fields)))
     count = len(starts) if ended else len(starts) - 1
     bounds = [0]
     while bounds[-1] < count:

@@ -6,7 +6,7 @@ while members are small and shrink to a header where they are large. A compresse
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,11 +55,15 @@ class TarFile:
 
     def read(self, offset: int, length: int) -> bytes:
         """Bytes of a file that is not compressed."""
+        [data] = self.read_each([(offset, length)])
+        return data
+
+    def read_each(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        """Bytes of each `(offset, length)` of a file that is not compressed, asked for at once."""
         if self.mapped is not None:
             self.mapped.check()
-            return bytes(self.mapped.buffer[offset : offset + length])
-        [data] = self.source.store.get_ranges(self.path, [(offset, length)])
-        return bytes(data)
+            return [bytes(self.mapped.buffer[offset : offset + length]) for offset, length in ranges]
+        return [bytes(data) for data in self.source.store.get_ranges(self.path, ranges)]
 
 
 def open_tar(source: ShardSource, *, mmap: bool) -> TarFile:
