@@ -1,15 +1,19 @@
-"""Small batches made larger without copying payload, so that what is done once a batch is done less often."""
+"""Batches made larger or smaller without copying payload: what is done once a batch shall not be done too often."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
+from lading.interleaved import split_rows
 from lading.ref import is_ref
-from lading.views import share
+from lading.views import row_bytes, share
 
-__all__ = ["gathered"]
+__all__ = ["gathered", "joined", "split_samples"]
 
 _ENOUGH_BYTES = 32 << 20
 
@@ -29,12 +33,12 @@ def gathered(batches: Iterable[pa.RecordBatch], max_rows: int, max_bytes: int) -
         shared, more = _shared(batch), batch.nbytes
         full = rows + batch.num_rows > max_rows or size + more > min(max_bytes, _ENOUGH_BYTES)
         if waiting and (full or shared.schema != waiting[0].schema):
-            yield _joined(waiting)
+            yield joined(waiting)
             waiting, rows, size = [], 0, 0
         waiting.append(shared)
         rows, size = rows + batch.num_rows, size + more
     if waiting:
-        yield _joined(waiting)
+        yield joined(waiting)
 
 
 def _shared(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -45,5 +49,15 @@ def _shared(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch
 
 
-def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+def joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    """One batch of several of one schema; their payload is shared where it comes as views."""
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+def split_samples(
+    batch: pa.RecordBatch, starts: NDArray[np.int64], max_rows: int, max_bytes: int
+) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches that keep the limits and cut no sample; `starts` are the first rows of samples."""
+    bounds = split_rows(starts, row_bytes(batch), max_rows=max_rows, max_bytes=max_bytes)
+    for start, stop in pairwise(bounds.tolist()):
+        yield batch.slice(start, stop - start)

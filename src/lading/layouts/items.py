@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,10 +17,9 @@ from lading.align import align_table, reconcile_schema
 from lading.errors import DataError, SchemaMismatch, errors_at
 from lading.formats.protocol import ShardReader
 from lading.hashing import hash_strings
-from lading.interleaved import INTERLEAVED_SCHEMA, RESERVED, sample_rows, sample_starts, split_rows
-from lading.layouts.gather import gathered
+from lading.interleaved import INTERLEAVED_SCHEMA, RESERVED, sample_rows, sample_starts
+from lading.layouts.gather import gathered, joined, split_samples
 from lading.layouts.options import InterleavedOptions
-from lading.views import row_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["ItemsView"]
 
 _ID_ROWS = 65_536
+_ID_BYTES = 64 << 20
 
 
 class ItemsView:
@@ -74,17 +73,21 @@ class ItemsView:
 
     def _bounds(self) -> NDArray[np.int64]:
         if self._starts is None:
-            parts, row, last = [], 0, None
-            for batch in self._reader.batches(max_rows=_ID_ROWS, max_bytes=64 << 20, columns=["sample_id"]):
+            batches = self._reader.batches(max_rows=_ID_ROWS, max_bytes=_ID_BYTES, columns=["sample_id"])
+            parts = [first for _, first in self._samples_of(batches)]
+            self._starts = np.concatenate([*parts, [self._reader.num_rows()]]).astype(np.int64)
+        return self._starts
+
+    def _samples_of(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[pa.RecordBatch, NDArray[np.int64]]]:
+        """The batches that hold rows, each with the rows of the shard at which a sample begins in it."""
+        row, last = 0, None
+        for batch in batches:
+            if batch.num_rows:
                 ids = self._ids(batch, row)
                 starts = sample_starts(ids)
-                if len(ids) and ids[0].as_py() == last:
-                    starts = starts[1:]
-                parts.append(starts + row)
-                row += len(ids)
-                last = ids[-1].as_py() if len(ids) else last
-            self._starts = np.concatenate([*parts, np.array([row])]).astype(np.int64)
-        return self._starts
+                yield batch, row + (starts[1:] if ids[0].as_py() == last else starts)
+                last = ids[-1].as_py()
+                row += batch.num_rows
 
     def _ids(self, batch: pa.RecordBatch, row: int) -> pa.Array:
         ids = batch.column("sample_id")
@@ -128,19 +131,14 @@ class ItemsView:
 
     def _checked(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Refuse ids that come back: 16 bytes a sample are kept of those that went by."""
-        row, last = 0, None
+        done = 0
         hashes: list[NDArray[np.uint64]] = []
         rows: list[NDArray[np.int64]] = []
-        for batch in batches:
-            if not batch.num_rows:
-                continue
-            ids = self._ids(batch, row)
-            starts = sample_starts(ids)
-            fresh = starts[1:] if ids[0].as_py() == last else starts
-            hashes.append(hash_strings(ids.take(pa.array(fresh)).cast(pa.large_string())))
-            rows.append(fresh + row)
-            last = ids[-1].as_py()
-            row += batch.num_rows
+        for batch, first in self._samples_of(batches):
+            ids = batch.column("sample_id").take(pa.array(first - done))
+            hashes.append(hash_strings(ids.cast(pa.large_string())))
+            rows.append(first)
+            done += batch.num_rows
             yield batch
         if hashes:
             self._refuse_returning(np.concatenate(hashes), np.concatenate(rows))
@@ -188,7 +186,7 @@ def _whole_samples(batches: Iterable[pa.RecordBatch], max_rows: int, max_bytes: 
             first = int(starts[1]) if len(starts) > 1 else batch.num_rows
             waiting.append(batch.slice(0, first))
         if waiting and first < batch.num_rows:
-            yield from _split(_concat(waiting), max_rows, max_bytes)
+            yield from _split(joined(waiting), max_rows, max_bytes)
             waiting = []
         last = int(starts[-1]) if len(starts) else 0
         if first < last:
@@ -196,15 +194,8 @@ def _whole_samples(batches: Iterable[pa.RecordBatch], max_rows: int, max_bytes: 
         if first < batch.num_rows:
             waiting = [batch.slice(last)]
     if waiting:
-        yield from _split(_concat(waiting), max_rows, max_bytes)
-
-
-def _concat(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+        yield from _split(joined(waiting), max_rows, max_bytes)
 
 
 def _split(batch: pa.RecordBatch, max_rows: int, max_bytes: int) -> Iterator[pa.RecordBatch]:
-    starts = sample_starts(batch.column("sample_id"))
-    bounds = split_rows(starts, row_bytes(batch), max_rows=max_rows, max_bytes=max_bytes)
-    for start, stop in pairwise(bounds.tolist()):
-        yield batch.slice(start, stop - start)
+    return split_samples(batch, sample_starts(batch.column("sample_id")), max_rows, max_bytes)

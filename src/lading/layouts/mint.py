@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -26,11 +25,11 @@ from lading.fetch import Fetcher
 from lading.formats.protocol import ShardSource
 from lading.formats.webdataset import WebdatasetReader, sparse_member
 from lading.hashing import NameTable
-from lading.interleaved import INTERLEAVED_SCHEMA, MODALITIES, RESERVED, content_type_of, format_source_ref, split_rows
+from lading.interleaved import INTERLEAVED_SCHEMA, MODALITIES, RESERVED, content_type_of, format_source_ref
+from lading.layouts.gather import split_samples
 from lading.layouts.mint_values import Kinds, build_column, column_type
 from lading.layouts.options import AUTO, ROLES, InterleavedOptions
 from lading.ref import FileEntry, RefType, make_refs, unpack, with_files
-from lading.views import row_bytes
 
 __all__ = ["EXTRAS_FIELD", "MintView", "field_name", "looks_interleaved"]
 
@@ -231,9 +230,7 @@ class MintView:
                 self.counts["samples whose JSON field 'sample_id' was left out, for the member's name"] += left_out
             batch = self._batch(ordinals, documents, target, columns, used)
             starts = np.flatnonzero(batch.column("position").to_numpy() == -1)
-            bounds = split_rows(starts, row_bytes(batch), max_rows=max_rows, max_bytes=max_bytes)
-            for start, stop in pairwise(bounds.tolist()):
-                yield batch.slice(start, stop - start)
+            yield from split_samples(batch, starts, max_rows, max_bytes)
         self._account(used)
         self.counts.update(self._reader.counts)
 
