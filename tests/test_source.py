@@ -10,6 +10,7 @@ from lading.errors import SourceNotFound, UnknownFormat, UsageError
 from lading.source import expand_braces, list_source
 from lading.store.memory import MemoryStore
 from lading.store.open import Stores
+from lading.testing import CountingStore
 
 
 @pytest.mark.parametrize(
@@ -60,6 +61,19 @@ def test_other_stores_are_listed_alike() -> None:
     assert paths("box://d/*.tar", stores) == ["box://d/a.tar", "box://d/b.tar"]
     assert paths("box://d", stores) == ["box://d/a.tar", "box://d/b.tar", "box://d/sub/c.tar"]
     assert paths("box://d/{a,b}.tar", stores) == ["box://d/a.tar", "box://d/b.tar"]
+
+
+def test_many_names_of_a_remote_store_cost_one_listing() -> None:
+    files = {f"box://a/{i:03}.tar": b"x" for i in range(100)}
+    counting = CountingStore(MemoryStore(files))
+    stores = Stores({"box://": counting})
+    assert list_source("box://a/{000..099}.tar", stores).table.column("path").to_pylist() == list(files)
+    assert counting.requests == {"walk": 1}
+    counting.reset()
+    assert len(list_source("box://a/007.tar", stores)) == 1
+    assert counting.requests == {"head": 1}
+    with pytest.raises(SourceNotFound, match=r"100\.tar"):
+        list_source("box://a/{000..100}.tar", stores)
 
 
 def test_variables(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,9 +20,9 @@ import pyarrow as pa
 
 from lading.errors import NotFound, SourceNotFound, UnknownFormat, UsageError
 from lading.formats.protocol import Format, ListedShard
-from lading.formats.registry import format_names, get_format
+from lading.formats.registry import all_formats
 from lading.store.open import Stores, is_local, resolve
-from lading.store.protocol import FileInfo, Store
+from lading.store.protocol import FileInfo, Store, look_at
 
 __all__ = ["HEAD_BYTES", "LISTING_SCHEMA", "Listing", "expand_braces", "list_source", "read_head"]
 
@@ -86,7 +86,7 @@ def list_source(source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]
     names = [os.fspath(s) for s in source]
     if not names:
         raise SourceNotFound("the list of sources is empty")
-    listings = [_list_one(name, stores) for pattern in names for name in expand_braces(_fill_variables(pattern))]
+    listings = [found for pattern in names for found in _list_pattern(_fill_variables(pattern), stores)]
     if len(listings) == 1:
         return listings[0]
     return Listing(pa.concat_tables([listing.table for listing in listings]))
@@ -133,6 +133,25 @@ def expand_braces(pattern: str) -> Iterator[str]:
         yield "".join(a + b for a, b in zip(literals, texts, strict=True)) + tail
 
 
+def _list_pattern(pattern: str, stores: Stores) -> list[Listing]:
+    """A file, folder or glob, or what a brace pattern names. Files of a remote store are looked at together."""
+    names = list(expand_braces(pattern))
+    places = [resolve(name, stores) for name in names]
+    store = places[0][0]
+    if (
+        len(names) == 1
+        or is_local(store)
+        or _GLOB.search(pattern)
+        or any(own is not store or _claimed_by(path) is None for own, path in places)
+    ):
+        return [_list_one(name, stores) for name in names]
+    try:
+        infos = list(look_at(store, [path for _, path in places]))
+    except NotFound as error:
+        raise SourceNotFound("no such file or folder", file=error.file) from error
+    return [Listing(_table(ListedShard(info.path, size_bytes=info.size_bytes) for info in infos))]
+
+
 def _list_one(name: str, stores: Stores) -> Listing:
     store, path = resolve(name, stores)
     if _GLOB.search(path):
@@ -148,8 +167,8 @@ def _list_one(name: str, stores: Stores) -> Listing:
         raise SourceNotFound("no such file or folder", file=name) from error
     if path.endswith(".json"):
         head = read_head(store, path, info)
-        for format_name in format_names():
-            listed = get_format(format_name).list_shards(store, path, head)
+        for candidate in all_formats():
+            listed = candidate.list_shards(store, path, head)
             if listed is not None:
                 return Listing(_table(listed), index_file=path)
     return Listing(_table([ListedShard(path, size_bytes=info.size_bytes)]))
@@ -158,7 +177,9 @@ def _list_one(name: str, stores: Stores) -> Listing:
 def _is_folder(store: Store, path: str) -> bool:
     if is_local(store):
         return os.path.isdir(path)
-    return path.endswith("/") or next(iter(store.walk(path.rstrip("/") + "/")), None) is not None
+    if path.endswith("/"):
+        return True
+    return _claimed_by(path) is None and next(iter(store.walk(path + "/")), None) is not None
 
 
 def _match(store: Store, pattern: str) -> Iterator[FileInfo]:
@@ -187,7 +208,7 @@ def _list_folder(store: Store, folder: str) -> Listing:
         if claimed is not None:
             claims.setdefault(claimed.name, []).append(info)
     if not claims:
-        endings = ", ".join(e for n in format_names() for e in get_format(n).extensions)
+        endings = ", ".join(ending for known in all_formats() for ending in known.extensions)
         raise SourceNotFound("the folder holds no shard", file=folder, expected=f"files ending in {endings}")
     if len(claims) > 1:
         found = ", ".join(f"{len(files)} {name}" for name, files in sorted(claims.items()))
@@ -198,11 +219,7 @@ def _list_folder(store: Store, folder: str) -> Listing:
 
 
 def _claimed_by(path: str) -> Format | None:
-    for name in format_names():
-        candidate = get_format(name)
-        if path.lower().endswith(candidate.extensions):
-            return candidate
-    return None
+    return next((known for known in all_formats() if path.lower().endswith(known.extensions)), None)
 
 
 def _table(shards: Sequence[ListedShard] | Iterator[ListedShard]) -> pa.Table:

@@ -47,14 +47,13 @@ def formats(as_json: Json = False, debug: Debug = False) -> None:
     Example: lading formats
     """
     with Output(as_json=as_json, debug=debug) as out:
-        from lading.formats.registry import format_names, get_format
+        from lading.formats.registry import all_formats
         from lading.layouts.options import InterleavedOptions
 
         found = []
-        for name in format_names():
-            fmt = get_format(name)
+        for fmt in all_formats():
             read, write = option_docs(fmt.read_options), option_docs(fmt.write_options)
-            found.append((name, list(fmt.extensions), read, write))
+            found.append((fmt.name, list(fmt.extensions), read, write))
         documents = option_docs(InterleavedOptions)
         value = {
             "formats": [

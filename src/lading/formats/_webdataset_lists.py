@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from lading.errors import BadReference, DataError, LimitExceeded, NotFound, SidecarMismatch
 from lading.formats.protocol import ListedShard, ShardFacts
-from lading.store.protocol import Store, write_file
+from lading.store.protocol import Store, look_at, write_file
 from lading.tar import BLOCK
 
 __all__ = ["check_end", "check_starts", "list_wids", "read_idx", "sidecar_mismatch", "write_wids"]
@@ -32,7 +32,6 @@ _IDX_ENDING = ".idx"
 _KIND = "wids-shard-index-v1"
 _MARKS = (b'"__kind__"', b'"shardlist"')
 _MAX_INDEX_BYTES = 256 << 20
-_FEW_SHARDS = 64
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|/")
 _ADVICE = "Make the index again, or leave it aside with sidecar='ignore' (--ignore-sidecar)."
 
@@ -111,22 +110,14 @@ def _refuse_repeats(path: str, shards: Sequence[ListedShard]) -> None:
 
 
 def _check_sizes(store: Store, path: str, shards: Sequence[ListedShard]) -> None:
-    """Compare sizes; a look at each of many shards would be a request each, so the folder is listed instead."""
-    known: dict[str, int] = {}
-    if len(shards) > _FEW_SHARDS:
-        known = {info.path: info.size_bytes for info in store.walk(path[: path.rfind("/") + 1].rstrip("/"))}
-    for shard in shards:
-        if shard.size_bytes is None:
-            continue
-        found = known.get(shard.path)
-        if found is None:
-            found = store.head(shard.path).size_bytes
-        if found != shard.size_bytes:
+    told = [shard for shard in shards if shard.size_bytes is not None]
+    for shard, info in zip(told, look_at(store, [shard.path for shard in told]), strict=True):
+        if info.size_bytes != shard.size_bytes:
             raise SidecarMismatch(
                 f"the size differs from what {path} says",
                 file=shard.path,
                 expected=f"{shard.size_bytes} bytes",
-                found=f"{found} bytes",
+                found=f"{info.size_bytes} bytes",
                 advice=_ADVICE,
             )
 

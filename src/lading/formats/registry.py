@@ -10,7 +10,7 @@ from importlib import import_module
 from lading.errors import UnknownFormat, UsageError
 from lading.formats.protocol import Format
 
-__all__ = ["find_format", "format_names", "get_format", "register"]
+__all__ = ["all_formats", "find_format", "format_names", "get_format", "register"]
 
 _BUILT_IN = {
     "webdataset": "lading.formats.webdataset",
@@ -43,10 +43,14 @@ def get_format(name: str) -> Format:
     return _registered[name]
 
 
+def all_formats() -> list[Format]:
+    """All known formats, by name."""
+    return [get_format(name) for name in format_names()]
+
+
 def find_format(path: str, head: bytes) -> Format:
     """The format that recognises a file by its name and first bytes. Raises UnknownFormat."""
-    for name in format_names():
-        candidate = get_format(name)
+    for candidate in all_formats():
         if candidate.recognise(path, head):
             return candidate
     raise UnknownFormat(

@@ -35,6 +35,7 @@ __all__ = [
     "aborting",
     "check_inside",
     "final_place",
+    "look_at",
     "native_path",
     "store_errors",
     "temporary_name",
@@ -150,6 +151,7 @@ class NativePath(Protocol):
     native_path: str
 
 
+_FEW_FILES = 16
 _FILE_SCHEME = "file://"
 _UNFINISHED = re.compile(r"\..*\.lading-[0-9a-f]{16}(\.tmp|\.lock)?", re.DOTALL)
 
@@ -244,6 +246,23 @@ def write_file(store: Store, path: str, buffers: Sequence[Buffer]) -> FileInfo:
     with aborting(store.put_stream(path)) as sink:
         sink.write(buffers)
         return sink.close()
+
+
+def look_at(store: Store, paths: Sequence[str]) -> Iterator[FileInfo]:
+    """Facts of files, in order: a look at each, or of many one listing of the folder that they all lie in.
+
+    A look is a request to a remote store, and a listing gives a thousand files for one.
+
+    Raises:
+        NotFound: one is not there.
+    """
+    known: dict[str, FileInfo] = {}
+    if len(paths) > _FEW_FILES:
+        shared, wanted = os.path.commonprefix([min(paths), max(paths)]), set(paths)  # noqa: RUF071 - cut at the slash
+        known = {info.path: info for info in store.walk(shared[: shared.rfind("/") + 1]) if info.path in wanted}
+    for path in paths:
+        info = known.get(path)
+        yield store.head(path) if info is None or info.size_bytes < 0 else info
 
 
 def check_inside(path: str, ranges: Sequence[tuple[int, int]], size_bytes: int) -> None:
