@@ -42,9 +42,9 @@ from lading.errors import DataError, DuplicateField, Unrepresentable, UsageError
 from lading.features import Feature, Json, feature_of
 from lading.features import Sequence as ListOf
 from lading.ref import is_ref
-from lading.views import byte_lengths, is_bytes, is_text, slices, take
+from lading.views import byte_lengths, is_bytes, is_text, present, slices, take
 
-__all__ = ["FORM", "column_forms", "field_forms", "hash_forms", "joined", "list_forms", "present", "struct_forms"]
+__all__ = ["FORM", "column_forms", "field_forms", "hash_forms", "joined", "list_forms", "struct_forms"]
 
 FORM = pa.large_binary()
 """Arrow type of a column of forms; null where the value is null."""
@@ -118,11 +118,6 @@ def _forms(column: pa.Array, feature: Feature) -> pa.Array:
     if not (is_bytes(column.type) or is_text(column.type) or pa.types.is_fixed_size_binary(column.type)):
         return _of_scalar(column)
     return _of_json(column) if isinstance(feature, Json) else _of_bytes(column)
-
-
-def present(column: pa.Array) -> NDArray[np.bool_]:
-    """Whether a row has a value."""
-    return np.asarray(column.is_valid().to_numpy(zero_copy_only=False), np.bool_)
 
 
 def _of_bytes(column: pa.Array) -> pa.Array:

@@ -436,12 +436,7 @@ class Dataset:
         return found[:count]
 
     def _samples(self, table: pa.Table) -> list[dict[str, Any]]:
-        features = {f.name: feature_of(f) for f in table.schema}
-        columns = {name: table.column(name).to_pylist() for name in table.schema.names}
-        rows = [
-            {name: decode(features[name], values[i]) for name, values in columns.items() if values[i] is not None}
-            for i in range(table.num_rows)
-        ]
+        rows = [row for batch in table.to_batches() for row in self._each(batch, raw=False)]
         if self.view == "samples":
             return rows
         starts = [*sample_firsts(table, self.view).tolist(), len(rows)]

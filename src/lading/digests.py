@@ -19,10 +19,11 @@ import pyarrow.compute as pc
 import xxhash
 from numpy.typing import NDArray
 
-from lading.canonical import column_forms, field_forms, hash_forms, joined, list_forms, present, struct_forms
+from lading.canonical import column_forms, field_forms, hash_forms, joined, list_forms, struct_forms
 from lading.errors import DataError, UsageError
 from lading.features import Text
 from lading.interleaved import sample_starts, split_rows
+from lading.views import present
 
 __all__ = ["DatasetDigest", "interleaved_digests", "sample_digests"]
 

@@ -10,6 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from lading.views import present
+
 __all__ = ["NameTable", "hash_strings"]
 
 _FACTOR = 0x9E3779B97F4A7C15
@@ -32,7 +34,7 @@ def hash_strings(column: pa.Array) -> NDArray[np.uint64]:
         hashes[first:last] = _hash_block(data, ends[first : last + 1])
         first = last
     if column.null_count:
-        hashes[~column.is_valid().to_numpy(zero_copy_only=False)] = 0
+        hashes[~present(column)] = 0
     return hashes
 
 
@@ -74,7 +76,7 @@ class NameTable:
         same = pc.fill_null(pc.equal(self.names.take(pa.array(found)), wanted), fill_value=False)
         missed = ~np.asarray(same.to_numpy(zero_copy_only=False), np.bool_)
         found = np.where(missed, -1, found)
-        there = wanted.is_valid().to_numpy(zero_copy_only=False)
+        there = present(wanted)
         clashing = np.flatnonzero(missed & (self._sorted[at] == hashes) & there)
         if len(clashing):  # two names of one hash: rare by chance, so exactness may cost a whole look-up
             exact = pc.index_in(wanted.take(pa.array(clashing)), self.names).fill_null(-1)

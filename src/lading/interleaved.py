@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from lading import jsontext
 from lading.errors import DataError
-from lading.views import is_text
+from lading.views import is_text, present
 
 __all__ = [
     "INTERLEAVED_SCHEMA",
@@ -33,6 +33,7 @@ __all__ = [
     "extension_of",
     "format_source_ref",
     "is_interleaved_schema",
+    "is_unicode",
     "parse_source_ref",
     "quote_key",
     "sample_firsts",
@@ -158,7 +159,7 @@ def sample_starts(sample_id: pa.Array | pa.ChunkedArray) -> NDArray[np.int64]:
     """
     ids = _as_text(sample_id)
     if ids.null_count:
-        row = int(np.flatnonzero(ids.is_null().to_numpy(zero_copy_only=False))[0])
+        row = int(np.argmin(present(ids)))
         raise DataError("a row without sample_id belongs to no sample", row=row, column="sample_id", found="null")
     if len(ids) == 0:
         return np.zeros(0, np.int64)
@@ -359,13 +360,18 @@ def _object(text: str) -> dict[str, Any]:
 
 def _string(told: dict[str, Any], key: str) -> str | None:
     value = told.get(key)
-    if value is not None and not (isinstance(value, str) and _storable(value)):
+    if value is not None and not (isinstance(value, str) and is_unicode(value)):
         raise DataError(f"{key} is no text", found=repr(value)[:40])
     return value or None
 
 
-def _storable(text: str) -> bool:
-    return not any("\ud800" <= character <= "\udfff" for character in text)
+def is_unicode(text: str) -> bool:
+    """Whether UTF-8 can hold a text: no lone surrogate is in it, as JSON may have them."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _whole(told: dict[str, Any], key: str) -> int:

@@ -29,6 +29,7 @@ __all__ = [
     "is_bytes",
     "is_text",
     "join",
+    "present",
     "row_bytes",
     "share",
     "slices",
@@ -51,6 +52,11 @@ def is_bytes(kind: pa.DataType) -> bool:
 def is_text(kind: pa.DataType) -> bool:
     """Whether it is a type of text: string, large_string or string_view."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def present(column: pa.Array) -> NDArray[np.bool_]:
+    """Which values are not null."""
+    return np.asarray(column.is_valid().to_numpy(zero_copy_only=False), np.bool_)
 
 
 def from_ranges(
@@ -168,7 +174,7 @@ def byte_lengths(column: pa.Array | pa.ChunkedArray) -> NDArray[np.int64]:
         ends = np.frombuffer(buffers[1], np.int64 if wide else np.int32)[start : start + count + 1]
         sizes = np.diff(ends).astype(np.int64)
     if column.null_count:
-        sizes = np.where(column.is_valid().to_numpy(zero_copy_only=False), sizes, 0)
+        sizes = np.where(present(column), sizes, 0)
     return sizes
 
 
@@ -184,7 +190,7 @@ def _value_bytes(column: pa.Array) -> NDArray[np.int64]:
     kind = column.type
     if isinstance(kind, RefType):
         sizes = column.storage.field("length").fill_null(0).to_numpy(zero_copy_only=False)
-        sizes = np.where(column.is_valid(), np.maximum(sizes, 0), 0)
+        sizes = np.where(present(column), np.maximum(sizes, 0), 0)
     elif isinstance(kind, pa.BaseExtensionType):
         sizes = _value_bytes(column.storage)
     elif is_text(kind) or is_bytes(kind) or pa.types.is_fixed_size_binary(kind):
@@ -215,7 +221,7 @@ def _list_bytes(column: pa.Array) -> NDArray[np.int64]:
         offsets = column.offsets.to_numpy().astype(np.int64)
         starts, ends = offsets[:-1], offsets[1:]
     if column.null_count:
-        starts = np.where(column.is_valid(), starts, ends)
+        starts = np.where(present(column), starts, ends)
     first, last = (int(starts.min()), int(ends.max())) if count else (0, 0)
     running = np.zeros(last - first + 1, np.int64)
     np.cumsum(_value_bytes(column.values.slice(first, last - first)), out=running[1:])
@@ -229,7 +235,7 @@ def take(column: pa.Array, indices: NDArray[np.int64]) -> pa.Array:
     view = np.frombuffer(buffers[1], np.int32).reshape(-1, 4)[column.offset : column.offset + len(column)]
     valid = None
     if column.null_count:
-        valid = np.asarray(column.is_valid().to_numpy(zero_copy_only=False), np.bool_)[indices]
+        valid = present(column)[indices]
     taken = pa.py_buffer(np.ascontiguousarray(view[indices]))
     return pa.Array.from_buffers(column.type, len(indices), [_bitmap(valid), taken, *buffers[2:]])
 
@@ -246,7 +252,7 @@ def share(column: pa.Array) -> pa.Array:
     ends = np.frombuffer(buffers[1], np.int64 if wide else np.int32)[start : start + len(column) + 1].astype(np.int64)
     if int(ends[-1]) <= _MAX_OFFSET:
         return column.cast(pa.binary_view())
-    valid = np.asarray(column.is_valid().to_numpy(zero_copy_only=False), np.bool_) if column.null_count else None
+    valid = present(column) if column.null_count else None
     return from_ranges(buffers[2], ends[:-1], np.diff(ends), valid)
 
 
@@ -268,8 +274,8 @@ def slices(column: pa.Array | pa.ChunkedArray) -> list[memoryview | None]:
         parts = _offset_slices(column)
     if not column.null_count:
         return list(parts)
-    present = column.is_valid().to_pylist()
-    return [part if there else None for part, there in zip(parts, present, strict=True)]
+    there = present(column).tolist()
+    return [part if known else None for part, known in zip(parts, there, strict=True)]
 
 
 def _offset_slices(column: pa.Array) -> list[memoryview]:

@@ -193,7 +193,7 @@ def _written_type(kind: pa.DataType) -> pa.DataType:
 
 def _fit(column: pa.Array, field: pa.Field) -> pa.Array:
     if not field.nullable and column.null_count:
-        row = int(np.argmin(column.is_valid().to_numpy(zero_copy_only=False)))
+        row = int(np.argmin(views.present(column)))
         raise Unrepresentable("null in a column that allows none", row=row)
     if column.type == field.type:
         return column

@@ -25,7 +25,7 @@ from lading.ref import FileEntry, RefType, is_ref, make_refs, with_files
 from lading.store.protocol import Buffer, Sink
 from lading.tar import BLOCK, MAX_NAME_BYTES
 from lading.tar_write import END, make_heads
-from lading.views import byte_lengths, is_bytes, is_text, slices
+from lading.views import byte_lengths, is_bytes, is_text, present, slices
 
 __all__ = ["WebdatasetWriter", "WriteOptions", "check_schema"]
 
@@ -104,7 +104,7 @@ class WebdatasetWriter:
         there = np.zeros((len(batch), len(names)), np.bool_)
         length = np.zeros((len(batch), len(names)), np.int64)
         for i, column in enumerate(columns):
-            there[:, i] = column.is_valid().to_numpy(zero_copy_only=False)
+            there[:, i] = present(column)
             length[:, i] = byte_lengths(column)
         keys = self._checked_keys(batch.column(KEY), names, there)
         self._refuse_empty(there, keys)
@@ -157,7 +157,7 @@ class WebdatasetWriter:
         """The keys as they are to be written: escaped if asked for, and such that a reader gets them back."""
         keys = column.cast(pa.string())
         if keys.null_count:
-            row = int(np.argmin(keys.is_valid().to_numpy(zero_copy_only=False)))
+            row = int(np.argmin(present(keys)))
             raise self._misfit("a sample needs a key", row, None, found="null")
         if self._options.escape == "percent":
             for character, escaped in _ESCAPES:

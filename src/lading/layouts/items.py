@@ -20,6 +20,7 @@ from lading.hashing import hash_strings
 from lading.interleaved import INTERLEAVED_SCHEMA, RESERVED, sample_rows, sample_starts
 from lading.layouts.gather import gathered, joined, split_samples
 from lading.layouts.options import InterleavedOptions
+from lading.views import present
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -93,7 +94,7 @@ class ItemsView:
         ids = batch.column("sample_id")
         if ids.null_count:
             raise DataError("an item belongs to a sample", file=self._path, column="sample_id", found="null",
-                            row=row + int(np.argmin(ids.is_valid().to_numpy(zero_copy_only=False))))  # fmt: skip
+                            row=row + int(np.argmin(present(ids))))  # fmt: skip
         return ids
 
     def batches(
@@ -157,7 +158,7 @@ class ItemsView:
     def _aligned(self, batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
         position = batch.schema.get_field_index("position")
         if position >= 0 and batch.column(position).null_count:
-            row = int(np.argmin(batch.column(position).is_valid().to_numpy(zero_copy_only=False)))
+            row = int(np.argmin(present(batch.column(position))))
             raise DataError("an item has a position", file=self._path, column="position", row=row, found="null")
         with errors_at(file=self._path):
             return align_table(batch, target)

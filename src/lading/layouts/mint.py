@@ -25,7 +25,7 @@ from lading.fetch import Fetcher
 from lading.formats.protocol import ShardSource
 from lading.formats.webdataset import WebdatasetReader, sparse_member
 from lading.hashing import NameTable
-from lading.interleaved import INTERLEAVED_SCHEMA, MODALITIES, RESERVED, content_type_of, format_source_ref
+from lading.interleaved import INTERLEAVED_SCHEMA, MODALITIES, RESERVED, content_type_of, format_source_ref, is_unicode
 from lading.layouts.gather import split_samples
 from lading.layouts.mint_values import Kinds, build_column, column_type
 from lading.layouts.options import AUTO, ROLES, InterleavedOptions
@@ -295,7 +295,7 @@ class MintView:
                 default = document.get(self._options.image_member_field)
                 if isinstance(default, str):
                     tokens.add(default)
-        wanted = sorted(t for t in tokens if _is_unicode(t))
+        wanted = sorted(t for t in tokens if is_unicode(t))
         found = self._members().table.find(pa.array(wanted, pa.string()))
         return {token: row for token, row in zip(wanted, found.tolist(), strict=True) if row >= 0}
 
@@ -435,7 +435,7 @@ class _Images:
         if isinstance(named, str) and named in self._found:
             return self._found[named]
         guesses = [self._sample_id + ending for ending in self._options.image_extensions]
-        found = self._members.table.find(pa.array([g for g in guesses if _is_unicode(g)], pa.string()))
+        found = self._members.table.find(pa.array([g for g in guesses if is_unicode(g)], pa.string()))
         return next((row for row in found.tolist() if row >= 0), -1)
 
 
@@ -490,19 +490,11 @@ def field_name(column: str) -> str:
     return column.removeprefix(RENAMED)
 
 
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def _strings(values: list[str | None] | list[str], path: str, column: str) -> pa.Array:
     try:
         return pa.array(values, pa.string())
     except (pa.ArrowInvalid, UnicodeEncodeError) as error:
-        bad = next(i for i, v in enumerate(values) if v is not None and not _is_unicode(v))
+        bad = next(i for i, v in enumerate(values) if v is not None and not is_unicode(v))
         raise DataError("a text holds a lone surrogate, which is no Unicode", file=path, column=column, row=bad,
                         found=ascii(values[bad])[:80]) from error  # fmt: skip
 
