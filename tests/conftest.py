@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tarfile
 from collections.abc import Iterator
+from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -33,3 +34,14 @@ def _own_index_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LADING_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
+
+
+@pytest.fixture
+def docs(tmp_path: Path) -> Path:
+    """The real documents that ship with the package: two tars in `docs/` below the test's folder."""
+    folder = tmp_path / "docs"
+    folder.mkdir()
+    for item in resources.files("lading.data").iterdir():
+        if item.name.endswith(".tar"):
+            (folder / item.name).write_bytes(item.read_bytes())
+    return folder

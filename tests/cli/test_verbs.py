@@ -6,7 +6,6 @@ import io
 import json
 import tarfile
 from datetime import UTC, datetime
-from importlib import resources
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -18,18 +17,15 @@ from PIL import Image
 from typer.testing import CliRunner, Result
 
 from lading.cli.main import app
+from tars import tar_of
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def place(tmp_path: Path, docs: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty current directory with the shipped shards in `docs/`; nothing is cached beyond it."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LADING_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("COLUMNS", "100")
-    (tmp_path / "docs").mkdir()
-    for file in resources.files("lading.data").iterdir():
-        if file.name.endswith(".tar"):
-            (tmp_path / "docs" / file.name).write_bytes(file.read_bytes())
     return tmp_path
 
 
@@ -60,11 +56,7 @@ def documents(folder: Path) -> list[dict[str, Any]]:
 
 
 def write_tar(path: Path, values: dict[str, bytes]) -> None:
-    with tarfile.open(path, "w") as tar:
-        for name, data in values.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(data)
-            tar.addfile(member, io.BytesIO(data))
+    path.write_bytes(tar_of(*values.items()))
 
 
 # info

@@ -11,7 +11,6 @@ import sys
 import tarfile
 import time
 from collections.abc import Iterator
-from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -20,12 +19,8 @@ _LADING = [sys.executable, "-c", "from lading.cli.main import run; run()"]
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
+def place(tmp_path: Path, docs: Path) -> Path:
     """A folder with the shipped shards in `docs/`."""
-    (tmp_path / "docs").mkdir()
-    for file in resources.files("lading.data").iterdir():
-        if file.name.endswith(".tar"):
-            (tmp_path / "docs" / file.name).write_bytes(file.read_bytes())
     return tmp_path
 
 

@@ -42,6 +42,7 @@ from lading.store.memory import MemoryStore
 from lading.store.open import Stores
 from lading.store.protocol import Store
 from lading.store.wrap import CountingStore
+from tars import tar_of
 
 ALL = 1 << 40
 WAYS = ("batches", "ranges", "read", "one by one")
@@ -53,16 +54,6 @@ def open_tar(path: str, store: Store | None = None, **options: Any) -> Webdatase
 
 def in_memory(data: bytes, path: str = "t.tar", **options: Any) -> WebdatasetReader:
     return open_tar(path, MemoryStore({path: data}), **options)
-
-
-def tar_of(*members: tuple[str, bytes], form: int = tarfile.USTAR_FORMAT) -> bytes:
-    body = io.BytesIO()
-    with tarfile.open(fileobj=body, mode="w", format=form) as tar:
-        for name, data in members:
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            tar.addfile(info, io.BytesIO(data))
-    return body.getvalue()
 
 
 def without_nulls(batch: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:

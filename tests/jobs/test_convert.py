@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shutil
 import tarfile
-from importlib import resources
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,19 +15,7 @@ import lading
 from golden_cases import Golden
 from lading.errors import DataError, DestinationExists, SourceNotFound, Unrepresentable, UsageError
 from lading.interleaved import INTERLEAVED_SCHEMA
-
-REAL = resources.files("lading.data")
-
-
-@pytest.fixture
-def docs(tmp_path: Path) -> Path:
-    """The real documents that ship with the package, in a folder of their own."""
-    folder = tmp_path / "docs"
-    folder.mkdir()
-    for item in REAL.iterdir():
-        if item.name.endswith(".tar"):
-            (folder / item.name).write_bytes(item.read_bytes())
-    return folder
+from tars import tar_of
 
 
 @pytest.mark.parametrize("view", ["interleaved", "samples"])
@@ -170,10 +157,7 @@ def test_a_dataset_without_samples_is_converted_too(view: str, start: str, tmp_p
 def test_json_types_that_differ_between_shards(tmp_path: Path) -> None:
     for number, value in enumerate(("1", '"one"', "null", "[1, 2]", "123456789012345678901234567890", "1.0")):
         body = f'{{"texts": ["t"], "images": [null], "n": {value}}}'.encode()
-        with tarfile.open(tmp_path / f"{number}.tar", "w") as archive:
-            info = tarfile.TarInfo(f"d{number}.json")
-            info.size = len(body)
-            archive.addfile(info, fileobj=__import__("io").BytesIO(body))
+        (tmp_path / f"{number}.tar").write_bytes(tar_of((f"d{number}.json", body)))
     source = str(tmp_path / "{0..5}.tar")
     lading.convert(source, tmp_path / "p", format="parquet", verify=True)
     lading.convert(tmp_path / "p", tmp_path / "t", format="webdataset", verify=True)
@@ -236,11 +220,8 @@ def test_gaps_unusual_types_and_per_item_columns_survive(tmp_path: Path) -> None
 
 
 def test_a_member_no_json_names(tmp_path: Path) -> None:
-    with tarfile.open(tmp_path / "x.tar", "w") as archive:
-        for name, body in (("d.json", b'{"texts": ["t"], "images": [null]}'), ("stray.jpg", b"x")):
-            info = tarfile.TarInfo(name)
-            info.size = len(body)
-            archive.addfile(info, __import__("io").BytesIO(body))
+    stray = tar_of(("d.json", b'{"texts": ["t"], "images": [null]}'), ("stray.jpg", b"x"))
+    (tmp_path / "x.tar").write_bytes(stray)
     with pytest.raises(DataError, match=r"stray\.jpg"):
         lading.convert(tmp_path / "x.tar", tmp_path / "out", format="parquet", view="interleaved")
     summary = lading.convert(tmp_path / "x.tar", tmp_path / "out", format="parquet", view="interleaved",

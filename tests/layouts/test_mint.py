@@ -14,17 +14,12 @@ from lading.dataset import open_dataset
 from lading.store.memory import MemoryStore
 from lading.store.open import Stores
 from lading.testing import CountingStore
+from tars import tar_of
 
 
-def tar_of(documents: Mapping[str, Mapping[str, Any]], images: Mapping[str, bytes]) -> bytes:
+def tar_with(documents: Mapping[str, Mapping[str, Any]], images: Mapping[str, bytes]) -> bytes:
     """A tar with these images, then these documents."""
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w") as archive:
-        for name, body in {**images, **{n: json.dumps(d).encode() for n, d in documents.items()}}.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(body)
-            archive.addfile(info, io.BytesIO(body))
-    return out.getvalue()
+    return tar_of(*images.items(), *((name, json.dumps(document).encode()) for name, document in documents.items()))
 
 
 def test_what_is_left_out_is_counted_in_every_shard(tmp_path: Path) -> None:
@@ -32,7 +27,7 @@ def test_what_is_left_out_is_counted_in_every_shard(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     for i in range(count):
         document = {"sample_id": str(i), "texts": ["t"], "images": [None]}
-        (tmp_path / "in" / f"{i:03}.tar").write_bytes(tar_of({"a.json": document, "b.json": document}, {}))
+        (tmp_path / "in" / f"{i:03}.tar").write_bytes(tar_with({"a.json": document, "b.json": document}, {}))
     options = lading.InterleavedOptions(sample_id_field=None)
     summary = lading.convert(tmp_path / "in", tmp_path / "out", format="parquet", interleaved=options)
     assert summary.counts == {"samples whose JSON field 'sample_id' was left out, for the member's name": 2 * count}
@@ -40,7 +35,7 @@ def test_what_is_left_out_is_counted_in_every_shard(tmp_path: Path) -> None:
 
 def test_columns_that_every_sample_has_cost_one_look_at_the_documents() -> None:
     document = {"texts": ["t", None], "images": [None, "a.jpg"], "own": 1}
-    store = CountingStore(MemoryStore({"box://x.tar": tar_of({"a.json": document}, {"a.jpg": b"picture"})}))
+    store = CountingStore(MemoryStore({"box://x.tar": tar_with({"a.json": document}, {"a.jpg": b"picture"})}))
     with open_dataset("box://x.tar", view="interleaved", stores=Stores({"box://": store}),
                       interleaved=lading.InterleavedOptions(sample_id_field=None)) as dataset:  # fmt: skip
         [batch] = dataset.batches(columns=["sample_id", "text_content"], lazy=True)
@@ -51,7 +46,7 @@ def test_columns_that_every_sample_has_cost_one_look_at_the_documents() -> None:
 
 def test_a_list_of_entries_may_be_called_as_a_column_is(tmp_path: Path) -> None:
     document = {"sample_id": "s", "texts": [None, "t", None], "images": ["a.jpg", None, "b.jpg"], "position": [7, None]}
-    (tmp_path / "x.tar").write_bytes(tar_of({"s.json": document}, {"a.jpg": b"A", "b.jpg": b"B"}))
+    (tmp_path / "x.tar").write_bytes(tar_with({"s.json": document}, {"a.jpg": b"A", "b.jpg": b"B"}))
     options = lading.InterleavedOptions(per_image_fields=("position",))
     lading.convert(tmp_path / "x.tar", tmp_path / "p", format="parquet", interleaved=options)
     lading.convert(tmp_path / "p", tmp_path / "t", format="webdataset", verify=True)
