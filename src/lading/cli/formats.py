@@ -51,7 +51,7 @@ def formats(as_json: Json = False, debug: Debug = False) -> None:
         from lading.layouts.options import InterleavedOptions
 
         found = []
-        for fmt in all_formats():
+        for fmt in sorted(all_formats(), key=lambda known: known.name):
             read, write = option_docs(fmt.read_options), option_docs(fmt.write_options)
             found.append((fmt.name, list(fmt.extensions), read, write))
         documents = option_docs(InterleavedOptions)

@@ -5,6 +5,7 @@ Built-in formats are named here as text and imported when they are first needed;
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from importlib import import_module
 
 from lading.errors import UnknownFormat, UsageError
@@ -43,9 +44,10 @@ def get_format(name: str) -> Format:
     return _registered[name]
 
 
-def all_formats() -> list[Format]:
-    """All known formats, by name."""
-    return [get_format(name) for name in format_names()]
+def all_formats() -> Iterator[Format]:
+    """All known formats, the built-in ones first; each is imported when its turn comes."""
+    for name in dict.fromkeys([*_BUILT_IN, *_registered]):
+        yield get_format(name)
 
 
 def find_format(path: str, head: bytes) -> Format:

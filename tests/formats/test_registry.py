@@ -1,0 +1,28 @@
+"""Formats by name and by what a file looks like."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib import resources
+
+import pytest
+
+from lading.errors import UnknownFormat
+from lading.formats.registry import all_formats, find_format, format_names, get_format
+
+
+def test_all_that_are_known_have_their_names() -> None:
+    assert sorted(known.name for known in all_formats()) == format_names()
+    assert all(get_format(name).name == name for name in format_names())
+
+
+def test_what_nobody_recognises_is_an_error_that_shows_it() -> None:
+    with pytest.raises(UnknownFormat, match=r"odd\.file.*first bytes b'no shard'"):
+        find_format("odd.file", b"no shard")
+
+
+def test_a_tar_costs_no_import_of_the_formats_behind_it() -> None:
+    tar = resources.files("lading.data") / "docs-00000.tar"
+    code = "import sys, lading; lading.open(sys.argv[1]); assert 'lading.formats.parquet' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code, str(tar)], check=True)
