@@ -37,8 +37,10 @@ from lading.store.protocol import (
 
 __all__ = ["LocalMap", "LocalSink", "LocalStore"]
 
-_MAX_BUFFERS = 1024
-"""Buffers of one `writev` (IOV_MAX). Linux cuts a call at 2 GiB by itself and says how far it came."""
+_BLOCK_BYTES = 256 << 10
+"""Bytes of one `write`. What is written is copied into a block that stays in the cache, and from there into the file:
+on the machines measured `writev` from where the bytes lie takes a tenth longer on tmpfs, and from mapped files twice as
+long on ext4 (2 GB of 100 KB values: 0.86 s against 0.82, and 1.2–1.5 against 0.55)."""
 _RENAME_EXCHANGE = 2
 _AT_FDCWD = -100
 _KINDS = {
@@ -202,11 +204,12 @@ class LocalSink:
         native_path: the hidden name. A native library may open it and write it in place instead of calling `write`.
     """
 
-    __slots__ = ("_fd", "_size", "native_path", "path")
+    __slots__ = ("_block", "_fd", "_size", "native_path", "path")
 
     def __init__(self, path: str) -> None:
         self.path = path
         self._size = 0
+        self._block = memoryview(bytearray(_BLOCK_BYTES))
         with store_errors(path):
             os.makedirs(os.path.dirname(native_path(path)) or ".", exist_ok=True)
             locked = None
@@ -217,10 +220,23 @@ class LocalSink:
 
     def write(self, buffers: Sequence[Buffer]) -> None:
         """Append the buffers in order. Raises StoreError, with advice where the disk is full."""
-        views = [memoryview(buffer) for buffer in buffers]
-        views = [view.cast("B") for view in views if view.nbytes]
+        fd, block = self._fd, self._block
         with store_errors(self.path):
-            _write_all(self._fd, views)
+            # Blocks end where blocks of the file do, whatever was written before.
+            at = start = os.lseek(fd, 0, os.SEEK_CUR) % _BLOCK_BYTES
+            for buffer in buffers:
+                view = memoryview(buffer)
+                if not view.nbytes:
+                    continue
+                view, done = view.cast("B"), 0
+                while len(view) - done >= _BLOCK_BYTES - at:
+                    taken = _BLOCK_BYTES - at
+                    block[at:] = view[done : done + taken]
+                    _write_all(fd, block[start:])
+                    done, at, start = done + taken, 0, 0
+                block[at : at + len(view) - done] = view[done:]
+                at += len(view) - done
+            _write_all(fd, block[start:at])
 
     def tell(self) -> int:
         """Bytes in the file, by whomever written."""
@@ -292,15 +308,9 @@ def _fill(path: str, fd: int, target: memoryview, offset: int) -> None:
         offset += count
 
 
-def _write_all(fd: int, views: list[memoryview]) -> None:
-    first = 0
-    while first < len(views):
-        done = os.writev(fd, views[first : first + _MAX_BUFFERS])
-        while first < len(views) and done >= len(views[first]):
-            done -= len(views[first])
-            first += 1
-        if done:
-            views[first] = views[first][done:]
+def _write_all(fd: int, data: memoryview) -> None:
+    while data:
+        data = data[os.write(fd, data) :]
 
 
 def _walk(root: str, lead: str) -> Iterator[FileInfo]:
