@@ -138,7 +138,12 @@ class ToyReader:
         return make_refs(places[:, 0], places[:, 1], valid=np.array([name in row for row in rows], np.bool_))
 
     def batches(
-        self, *, max_rows: int, max_bytes: int, columns: Sequence[str] | None = None
+        self,
+        *,
+        max_rows: int,
+        max_bytes: int,
+        columns: Sequence[str] | None = None,
+        views: bool = False,
     ) -> Iterator[pa.RecordBatch]:
         start = 0
         while start < len(self._rows):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from lading.formats._parquet_pages import (
     plan_runs,
     rows_of_step,
 )
+from lading.formats._parquet_payload import PayloadPages, payload_pages
 
 __all__ = ["STEP_BYTES", "STEP_ROWS", "Decoder", "cut", "reorder", "take_rows"]
 
@@ -68,8 +69,19 @@ class Decoder:
         )
         return plan_runs(runs, safe_bytes=max(SAFE_BYTES, max_bytes // 2), step_bytes=STEP_BYTES)
 
-    def decode(self, run: Run, max_rows: int, max_bytes: int) -> Iterator[pa.RecordBatch]:
-        """The rows of a run in order, step by step; columns as in the file.
+    def payload(self, run: Run, leaves: Sequence[int]) -> dict[int, PayloadPages]:
+        """Those of these columns whose values can be taken as views of their pages.
+
+        Raises:
+            CorruptShard, LimitExceeded: as `payload_pages`.
+        """
+        found = {leaf: payload_pages(self._file, [c for c in run.chunks if c.leaf == leaf]) for leaf in leaves}
+        return {leaf: pages for leaf, pages in found.items() if pages is not None}
+
+    def decode(
+        self, run: Run, max_rows: int, max_bytes: int, payload: Mapping[int, PayloadPages] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of a run in order, step by step; columns as in the file, but those of `payload` come last.
 
         A batch may come to more than `max_bytes` where sizes were taken from a mean: see `cut`.
 
@@ -78,13 +90,16 @@ class Decoder:
         """
         ranges = [(chunk.start, chunk.stop) for chunk in run.chunks]
         self._file.expect(ranges)
+        taken = dict(sorted((payload or {}).items()))
+        whole, run = run, run.without(taken)
         if not run.watched:
             check_lists(self._file, run.chunks)
         pages = [Pages(self._file, chunk, self._dictionary_value_bytes) for chunk in run.watched]
         reader = self._open(run.chunks, binary_type=self._binary_type)
         steps: Iterator[pa.RecordBatch] | None = None
-        done, mean_bytes, limit = 0, mean_row_bytes(run), min(max_bytes, STEP_BYTES)
+        done, mean_bytes, limit = 0, mean_row_bytes(whole, run.watched), min(max_bytes, STEP_BYTES)
         since = 0
+        cursors: list[Pages | PayloadPages] = [*pages, *taken.values()]
         while done < run.num_rows:
             rows = min(max_rows, rows_of_step(mean_bytes, pages, limit), run.num_rows - done)
             reader.set_batch_size(rows)
@@ -93,15 +108,15 @@ class Decoder:
             done += batch.num_rows
             for cursor in pages:
                 cursor.advance(batch.num_rows)
-            if run.watched:
+            if whole.watched:
                 self._file.release(ranges)
             since += 1
-            if since >= _STEPS_BETWEEN_RELEASES and any(c.largest_bytes > _LARGE_PAGE_BYTES for c in pages):
+            if since >= _STEPS_BETWEEN_RELEASES and any(c.largest_bytes > _LARGE_PAGE_BYTES for c in cursors):
                 # The pool keeps every freed page: 725 MB in all for pages of 100 MB, which pyarrow writes by default
                 # (it looks at a page's size once in 1,024 values). To release after each step takes five times as long.
                 pa.default_memory_pool().release_unused()
                 since = 0
-            yield batch
+            yield _with_columns(batch, [pages.take(batch.num_rows) for pages in taken.values()])
         self._file.release(ranges)
 
     def _open(self, chunks: Sequence[Chunk] = (), **options: Any) -> pq.ParquetReader:
@@ -177,6 +192,13 @@ class Decoder:
 
 def _without_columns(rows: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.nulls(rows)], ["none"]).select([])
+
+
+def _with_columns(batch: pa.RecordBatch, columns: Sequence[pa.Array]) -> pa.RecordBatch:
+    if not columns:
+        return batch
+    arrays = [*batch.columns, *columns]
+    return pa.RecordBatch.from_arrays(arrays, [str(i) for i in range(len(arrays))])
 
 
 def _check_text(batch: pa.RecordBatch) -> None:

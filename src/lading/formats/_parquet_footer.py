@@ -30,8 +30,8 @@ _MIN_THRIFT_BYTES = 16 << 20
 
 # Fields of FileMetaData, RowGroup, ColumnChunk, ColumnMetaData.
 _ROW_GROUPS, _COLUMNS, _GROUP_ROWS, _META_DATA = 4, 1, 3, 3
-_NUM_VALUES, _UNPACKED, _PACKED, _DATA_PAGE, _DICTIONARY_PAGE, _STATISTICS = 5, 6, 7, 9, 11, 12
-_NUM_FACTS = 5
+_CODEC, _NUM_VALUES, _UNPACKED, _PACKED, _DATA_PAGE, _DICTIONARY_PAGE, _STATISTICS = 4, 5, 6, 7, 9, 11, 12
+_NUM_FACTS = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,9 @@ class Chunk:
         nbytes: about what it decodes to, if no value of a dictionary repeats.
         flat: whether a value is a row.
         repeats: whether it has a dictionary of values of any length.
+        kind: Parquet's physical type.
+        max_level: how many levels of it may be null.
+        codec: number of its compression.
     """
 
     group: int
@@ -61,6 +64,9 @@ class Chunk:
     nbytes: int
     flat: bool
     repeats: bool
+    kind: str = ""
+    max_level: int = 0
+    codec: int = 0
 
     @property
     def most_bytes(self) -> int:
@@ -76,11 +82,13 @@ class Column:
         path: its path.
         kind: Parquet's physical type.
         flat: whether a value is a row.
+        max_level: how many levels of it may be null.
     """
 
     path: str
     kind: str
     flat: bool
+    max_level: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +99,8 @@ class Footer:
         metadata: for pyarrow. To ask it for a column chunk is not safe.
         columns: the leaves of the schema.
         num_rows: rows of each row group.
-        chunks: `[row group, column, fact]`: first byte, bytes, bytes unpacked, values, whether there is a dictionary.
+        chunks: `[row group, column, fact]`: first byte, bytes, bytes unpacked, values, whether there is a dictionary,
+            codec.
         start: its first byte in the file.
         length: its bytes.
     """
@@ -106,7 +115,7 @@ class Footer:
     def chunk(self, group: int, leaf: int) -> Chunk:
         """A column chunk."""
         column = self.columns[leaf]
-        start, packed, unpacked, values, dictionary = self.chunks[group, leaf].tolist()
+        start, packed, unpacked, values, dictionary, codec = self.chunks[group, leaf].tolist()
         return Chunk(
             group=group,
             leaf=leaf,
@@ -119,6 +128,9 @@ class Footer:
             nbytes=unpacked + 8 * values,
             flat=column.flat,
             repeats=bool(dictionary) and column.kind == "BYTE_ARRAY",
+            kind=column.kind,
+            max_level=column.max_level,
+            codec=codec,
         )
 
 
@@ -142,7 +154,10 @@ def read_footer(file: Input) -> Footer:
         )
         schema = reader.metadata.schema
         leaves = [schema.column(i) for i in range(len(schema))]
-        columns = [Column(leaf.path, leaf.physical_type, leaf.max_repetition_level == 0) for leaf in leaves]
+        columns = [
+            Column(leaf.path, leaf.physical_type, leaf.max_repetition_level == 0, leaf.max_definition_level)
+            for leaf in leaves
+        ]
     rows, chunks = _row_groups(file, start, length, len(columns))
     footer = Footer(reader.metadata, columns, rows, chunks, start, length)
     _check(file, footer)
@@ -209,10 +224,11 @@ def _row_groups(file: Input, start: int, length: int, width: int) -> tuple[NDArr
 
 
 def _facts(chunk: Mapping[int, Any]) -> tuple[int, ...]:
-    """First byte, bytes, bytes unpacked, values, whether there is a dictionary."""
+    """First byte, bytes, bytes unpacked, values, whether there is a dictionary, codec."""
     first, dictionary = chunk[_DATA_PAGE], chunk.get(_DICTIONARY_PAGE, 0)
     repeats = 0 < dictionary < first
-    return (dictionary if repeats else first, chunk[_PACKED], chunk[_UNPACKED], chunk[_NUM_VALUES], repeats)
+    start = dictionary if repeats else first
+    return (start, chunk[_PACKED], chunk[_UNPACKED], chunk[_NUM_VALUES], repeats, chunk[_CODEC])
 
 
 def _check(file: Input, footer: Footer) -> None:
@@ -225,7 +241,7 @@ def _check(file: Input, footer: Footer) -> None:
             expected=count,
             found=rows.sum(),
         )
-    first, length, unpacked, values, _ = np.moveaxis(footer.chunks, -1, 0)
+    first, length, unpacked, values, *_ = np.moveaxis(footer.chunks, -1, 0)
     bad = (first < 0) | (length < 0) | (first > file.size_bytes - length) | (unpacked < 0) | (values < 0)
     if bad.any():
         group, leaf = (int(i) for i in np.argwhere(bad)[0])

@@ -49,6 +49,13 @@ class Input:
         with damage(self.path):
             return bytes(self.handle.read_at(length, offset))
 
+    def buffer_at(self, offset: int, length: int) -> pa.Buffer:
+        """As `read_at`, in memory that may be shared with the file."""
+        self.check()
+        with damage(self.path):
+            self.handle.seek(offset)
+            return self.handle.read_buffer(length)
+
     def expect(self, ranges: Sequence[tuple[int, int]]) -> None:
         """Say which `[start, stop)` are read next: a remote file fetches them at once, if they are not too long."""
         if self._remote is not None:

@@ -10,7 +10,7 @@ Source: parquet-format 2.11.0 `parquet.thrift` (PageHeader).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,7 +19,19 @@ from lading.formats._parquet_footer import Chunk
 from lading.formats._parquet_input import Input
 from lading.formats._parquet_thrift import parse_struct
 
-__all__ = ["SAFE_BYTES", "Page", "Pages", "Run", "check_lists", "mean_row_bytes", "plan_runs", "rows_of_step"]
+__all__ = [
+    "DICTIONARY",
+    "PLAIN",
+    "SAFE_BYTES",
+    "Page",
+    "Pages",
+    "Run",
+    "check_lists",
+    "mean_row_bytes",
+    "plan_runs",
+    "read_pages",
+    "rows_of_step",
+]
 
 SAFE_BYTES = 72 << 20
 """What may be decoded without a look at the sizes of its pages: a row group as lading writes them by default."""
@@ -30,9 +42,13 @@ _HEADER_BYTES = 128
 _MAX_HEADER_BYTES = 16 << 20
 
 # Fields of PageHeader; of its inner headers, which are a field each, with the field that tells their encoding.
-_UNPACKED, _PACKED, _NUM_VALUES = 2, 3, 1
+_UNPACKED, _PACKED, _CHECKSUM, _NUM_VALUES, _LEVELS = 2, 3, 4, 1, 3
 _KINDS = ((5, "data", 2), (7, "dictionary", 2), (8, "data", 4))
-_FROM_DICTIONARY = (2, 8)
+_DATA_PAGE_1 = 5
+
+PLAIN = 0
+"""Encoding of values one after another."""
+DICTIONARY = (2, 8)
 """Encodings PLAIN_DICTIONARY and RLE_DICTIONARY."""
 
 
@@ -51,6 +67,11 @@ class Run:
     num_rows: int
     chunks: tuple[Chunk, ...]
     watched: tuple[Chunk, ...] = ()
+
+    def without(self, leaves: Collection[int]) -> Run:
+        """The run less some of its columns."""
+        kept, watched = (tuple(c for c in of if c.leaf not in leaves) for of in (self.chunks, self.watched))
+        return replace(self, chunks=kept, watched=watched)
 
     @property
     def leaves(self) -> list[int]:
@@ -73,14 +94,20 @@ class Page:
         packed_bytes: its size in the file.
         num_values: values in it, nulls among them.
         kind: `data`, `dictionary`, or `other`.
-        from_dictionary: whether its values come out of the dictionary.
+        encoding: of the values; −1 if it is not told.
+        levels: encoding of the definition levels of a data page of version 1; else −1.
+        checksum: CRC-32 of the page as it is in the file, if it has one.
+        start: where it begins, behind its header.
     """
 
     unpacked_bytes: int
     packed_bytes: int
     num_values: int
     kind: str
-    from_dictionary: bool = False
+    encoding: int = -1
+    levels: int = -1
+    checksum: int | None = None
+    start: int = -1
 
 
 def plan_runs(groups: Iterable[Run], *, safe_bytes: int, step_bytes: int) -> Iterator[Run]:
@@ -109,10 +136,10 @@ def _joined(runs: Sequence[Run]) -> Run:
     return Run(groups, sum(run.num_rows for run in runs), tuple(chunk for run in runs for chunk in run.chunks))
 
 
-def mean_row_bytes(run: Run) -> float:
+def mean_row_bytes(run: Run, watched: Sequence[Chunk]) -> float:
     """Bytes of a row in the mean, of the chunks that are not watched."""
-    watched = {chunk.leaf for chunk in run.watched}
-    return sum(chunk.nbytes for chunk in run.chunks if chunk.leaf not in watched) / max(run.num_rows, 1)
+    leaves = {chunk.leaf for chunk in watched}
+    return sum(chunk.nbytes for chunk in run.chunks if chunk.leaf not in leaves) / max(run.num_rows, 1)
 
 
 def rows_of_step(mean_bytes: float, pages: Sequence[Pages], limit: int) -> int:
@@ -143,7 +170,7 @@ class Pages:
 
     def __init__(self, file: Input, chunk: Chunk, value_bytes: Callable[[Chunk, Page], int]) -> None:
         self._chunk, self._value_bytes = chunk, value_bytes
-        self._pages = _pages(file, chunk)
+        self._pages = read_pages(file, chunk)
         self._ahead: deque[tuple[int, int]] = deque()
         self._dictionary_value = 0
         self.largest_bytes = 0
@@ -191,7 +218,7 @@ class Pages:
         """Rows of a data page, and bytes that they decode to."""
         chunk, values = self._chunk, page.num_values
         rows = values if chunk.flat else values * chunk.num_rows // max(chunk.num_values, 1)
-        repeated = values * self._dictionary_value if page.from_dictionary else 0
+        repeated = values * self._dictionary_value if page.encoding in DICTIONARY else 0
         return max(rows, 1), page.unpacked_bytes + 8 * values + repeated
 
 
@@ -202,17 +229,22 @@ def check_lists(file: Input, chunks: Iterable[Chunk]) -> None:
     """
     for chunk in chunks:
         if not chunk.flat:
-            found = sum(page.num_values for page in _pages(file, chunk) if page.kind == "data")
+            found = sum(page.num_values for page in read_pages(file, chunk) if page.kind == "data")
             if found != chunk.num_values:
                 raise _bad(file, chunk, chunk.start, f"{found} values in pages, {chunk.num_values} in the footer")
 
 
-def _pages(file: Input, chunk: Chunk) -> Iterator[Page]:
-    """The pages of a chunk by their headers, one by one."""
+def read_pages(file: Input, chunk: Chunk) -> Iterator[Page]:
+    """The pages of a chunk by their headers, one by one.
+
+    Raises:
+        CorruptShard: a header is damaged.
+        LimitExceeded: a page unpacks to a thousand times its size, and more than 72 MiB.
+    """
     at = chunk.start
     while at < chunk.stop:
         header, length = _parsed_header(file, chunk, at)
-        page = _page(header)
+        page = _page(header, at + length)
         if min(page.unpacked_bytes, page.packed_bytes, page.num_values) < 0:
             raise _bad(file, chunk, at, "a page header without sizes")
         if page.unpacked_bytes > SAFE_BYTES and page.unpacked_bytes > _BOMB_RATIO * page.packed_bytes:
@@ -241,13 +273,16 @@ def _parsed_header(file: Input, chunk: Chunk, at: int) -> tuple[dict[int, Any], 
             raise _bad(file, chunk, at, f"no page header ({error})") from None
 
 
-def _page(header: dict[int, Any]) -> Page:
+def _page(header: dict[int, Any], start: int) -> Page:
     """A page; sizes that the header lacks are −1."""
     sizes = _integer(header, _UNPACKED), _integer(header, _PACKED)
     for number, kind, encoding in _KINDS:
         inner = header.get(number)
         if isinstance(inner, dict):
-            return Page(*sizes, _integer(inner, _NUM_VALUES), kind, _integer(inner, encoding) in _FROM_DICTIONARY)
+            levels = _integer(inner, _LEVELS) if number == _DATA_PAGE_1 else -1
+            checksum = header.get(_CHECKSUM)
+            values = _integer(inner, _NUM_VALUES)
+            return Page(*sizes, values, kind, _integer(inner, encoding), levels, checksum, start)
     return Page(*sizes, 0, "other")
 
 

@@ -166,7 +166,12 @@ class WebdatasetReader:
         return table.select([name for name in table.column_names if name in columns])
 
     def batches(
-        self, *, max_rows: int, max_bytes: int, columns: Sequence[str] | None = None
+        self,
+        *,
+        max_rows: int,
+        max_bytes: int,
+        columns: Sequence[str] | None = None,
+        views: bool = False,  # noqa: ARG002 - payload stays where it is
     ) -> Iterator[pa.RecordBatch]:
         """All samples in order, none of them cut: references for plain tars, values for compressed ones.
 

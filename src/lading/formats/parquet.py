@@ -8,7 +8,8 @@
     uint32           length of the footer
     "PAR1"
 
-pyarrow reads and writes the pages; this module decides how much at a time. Reading holds one batch and the page that it
+pyarrow reads and writes the pages, but for large values that are wanted as views (`_parquet_payload`); this module
+decides how much at a time. Reading holds one batch and the page that it
 ends in, never a row group, so a file of one 5 GB row group takes no more memory than one of many small ones. Writing
 sizes row groups in bytes and pages so that no reader has to hold more than about 1 MiB of media to get at one value.
 
@@ -50,7 +51,7 @@ from lading.formats._parquet_schema import check_schema, given_schema, leaves_by
 from lading.formats._parquet_write import ParquetWriter
 from lading.formats.protocol import ListedShard, ShardFacts, ShardSource, parse_options
 from lading.store.protocol import Sink, Store
-from lading.views import join
+from lading.views import is_bytes, join
 
 __all__ = ["FORMAT", "ParquetFormat", "ParquetReader", "ParquetWriter", "ReadOptions", "WriteOptions"]
 
@@ -168,9 +169,12 @@ class ParquetReader:
         return pa.table(arrays, schema=_INDEX_SCHEMA)
 
     def batches(
-        self, *, max_rows: int, max_bytes: int, columns: Sequence[str] | None = None
+        self, *, max_rows: int, max_bytes: int, columns: Sequence[str] | None = None, views: bool = False
     ) -> Iterator[pa.RecordBatch]:
         """All rows in order, about 8 MB a batch at most; columns that the file lacks are left out.
+
+        With `views`, large values come as `binary_view` over their pages where there is no filter
+        (`lading.formats._parquet_payload`); a view keeps its whole page in memory.
 
         Peak memory: the batch that is out, the batch being decoded and the page it ends in, and buffers (32 MB; of a
         remote file 96 MB). A row group that decodes to less than 72 MB, or half of `max_bytes`, may be decoded in
@@ -185,7 +189,7 @@ class ParquetReader:
             if keep is not None and not keep.any():
                 continue
             at = 0
-            for batch in self._decode(run, chosen, max_rows, max_bytes):
+            for batch in self._decode(run, chosen, max_rows, max_bytes, views=views and keep is None):
                 mine = None if keep is None else np.flatnonzero(keep[at : at + batch.num_rows])
                 at += batch.num_rows
                 yield from cut(batch if mine is None else take_rows(batch, mine), max_rows, max_bytes)
@@ -245,12 +249,20 @@ class ParquetReader:
     def _subschema(self, chosen: Sequence[int]) -> pa.Schema:
         return pa.schema([self._schema.field(i) for i in chosen], metadata=self._schema.metadata)
 
-    def _decode(self, run: Run, chosen: Sequence[int], max_rows: int, max_bytes: int) -> Iterator[pa.RecordBatch]:
-        """The rows of a run; columns in the order asked for, in the types that `schema` says."""
+    def _decode(
+        self, run: Run, chosen: Sequence[int], max_rows: int, max_bytes: int, *, views: bool = False
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of a run; columns in the order asked for, in the types that `schema` says, but for views."""
         schema = self._subschema(chosen)
-        place = np.argsort(np.argsort(chosen))
-        for batch in self._decoder.decode(run, max_rows, max_bytes):
-            columns = [batch.column(int(i)) for i in place]
+        payload = [i for i in chosen if is_bytes(self._schema.field(i).type)] if views else []
+        taken = self._decoder.payload(run, [leaf for i in payload for leaf in self._leaves[i]])
+        as_views = [i for i in sorted(payload) if self._leaves[i][0] in taken]
+        for i in as_views:
+            at = chosen.index(i)
+            schema = schema.set(at, schema.field(at).with_type(pa.binary_view()))
+        place = {i: at for at, i in enumerate([*sorted({*chosen} - {*as_views}), *as_views])}
+        for batch in self._decoder.decode(run, max_rows, max_bytes, taken):
+            columns = [batch.column(place[i]) for i in chosen]
             with damage(self._file.path, run.name):
                 cast = [c if c.type == f.type else c.cast(f.type) for c, f in zip(columns, schema, strict=True)]
             yield pa.RecordBatch.from_arrays(cast, schema=schema) if cast else batch

@@ -104,9 +104,12 @@ class ShardReader(Protocol):
         """
 
     def batches(
-        self, *, max_rows: int, max_bytes: int, columns: Sequence[str] | None = None
+        self, *, max_rows: int, max_bytes: int, columns: Sequence[str] | None = None, views: bool = False
     ) -> Iterator[pa.RecordBatch]:
         """All rows in order, at most `max_rows` and (but for a single larger row) `max_bytes` of payload a batch.
+
+        With `views` a payload column may also be `binary_view`, where that saves a copy: for a sink or a consumer that
+        lets go of it, since a view may keep a page of many values in memory.
 
         Streams: neither the shard nor an index of it is held. A batch has the columns that its rows have, so it may
         lack fields that others hold; `lading.align` pads.

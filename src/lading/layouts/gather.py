@@ -30,7 +30,7 @@ def gathered(batches: Iterable[pa.RecordBatch], max_rows: int, max_bytes: int) -
         if any(is_ref(field.type) for field in batch.schema):
             yield batch  # its payload is not in memory, and the reader has kept to the limits already
             continue
-        shared, more = _shared(batch), batch.nbytes
+        shared, more = _shared(batch), int(row_bytes(batch).sum())
         full = rows + batch.num_rows > max_rows or size + more > min(max_bytes, _ENOUGH_BYTES)
         if waiting and (full or shared.schema != waiting[0].schema):
             yield joined(waiting)

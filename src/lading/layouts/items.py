@@ -112,7 +112,8 @@ class ItemsView:
             DataError: a null `sample_id`, or one that comes back after other samples; both rows are named.
         """
         target = self._chosen(schema or self.schema(), columns)
-        rows = self._reader.batches(max_rows=max_rows, max_bytes=max_bytes, columns=self._present(target))
+        limits = {"max_rows": max_rows, "max_bytes": max_bytes}
+        rows = self._reader.batches(**limits, columns=self._present(target), views=views)
         rows = gathered(rows, max_rows, max_bytes) if views else rows
         for batch in _whole_samples(self._checked(rows), max_rows, max_bytes):
             yield self._aligned(batch, target)

@@ -44,7 +44,7 @@ class SamplesView:
         views: bool = False,
     ) -> Iterator[pa.RecordBatch]:
         """All rows in order."""
-        batches = self._reader.batches(max_rows=max_rows, max_bytes=max_bytes, columns=columns)
+        batches = self._reader.batches(max_rows=max_rows, max_bytes=max_bytes, columns=columns, views=views)
         yield from gathered(batches, max_rows, max_bytes) if views else batches
         self.counts.update(self._reader.counts)
 

@@ -188,12 +188,18 @@ class FormatTests:
         return self.fmt.open_shard(ShardSource(CountingStore(written.store, mapped=mapped), written.path), {})
 
     def read_all(self, written: Written, *, mapped: bool = True) -> list[dict[str, Any]]:
-        """All rows, by `batches` and by `read`, which must agree."""
+        """All rows, by `batches` with views and without, and by `read`, which must agree."""
         reader = self.open(written, mapped=mapped)
         try:
-            streamed = [
-                row for batch in reader.batches(max_rows=7, max_bytes=_ALL) for row in read_rows(batch, written.store)
-            ]
+            streamed, viewed = (
+                [
+                    row
+                    for batch in reader.batches(max_rows=7, max_bytes=_ALL, views=views)
+                    for row in read_rows(batch, written.store)
+                ]
+                for views in (False, True)
+            )
+            assert viewed == streamed
             assert read_rows(reader.read(), written.store) == streamed
             return streamed
         finally:
