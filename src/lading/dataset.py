@@ -10,7 +10,7 @@ import os
 from collections import Counter, OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, repeat
 from typing import Any, Self
 
 import numpy as np
@@ -417,14 +417,14 @@ class Dataset:
             self._fetcher.values(column, files) if is_ref(column.type) else column.to_pylist()
             for column in batch.columns
         ]
+        rows = zip(*columns, strict=True)
+        if raw and not any(column.null_count for column in batch.columns):
+            yield from map(dict, map(zip, repeat(names), rows))  # no step of Python a sample
+            return
         features = [feature_of(field) for field in batch.schema]
-        complete = not any(column.null_count for column in batch.columns)
-        for row in zip(*columns, strict=True):
-            if raw and complete:
-                yield dict(zip(names, row, strict=True))
-            else:
-                cells = zip(names, features, row, strict=True)
-                yield {n: value if raw else decode(f, value) for n, f, value in cells if value is not None}
+        for row in rows:
+            cells = zip(names, features, row, strict=True)
+            yield {n: value if raw else decode(f, value) for n, f, value in cells if value is not None}
 
     def head(self, count: int = 5) -> list[dict[str, Any]]:
         """The first samples, as `[i]` gives them, without an index."""
