@@ -134,6 +134,19 @@ def test_a_row_that_no_shard_can_hold_drops_what_was_taken_before_it(tmp_path: P
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("fmt", ["webdataset", "parquet"])
+def test_large_values_of_samples_are_plain_bytes_in_the_schema(fmt: str, tmp_path: Path) -> None:
+    noise = np.random.default_rng(3).bytes(180_000)
+    values = [noise[9000 * i :][:9000] if i % 3 else None for i in range(20)]
+    with lading.writer(tmp_path / "out", format=fmt, shard_size="50kb") as writer:
+        for i, value in enumerate(values):
+            writer.write({"__key__": f"{i:02}", "bin": value, "txt": "t"})
+    with lading.open(tmp_path / "out") as dataset:
+        assert dataset.schema.field("bin").type == pa.large_binary()
+        assert len(dataset.shards) > 1
+        assert [row.get("bin") for row in dataset] == values
+
+
 def test_nothing_is_added_to_what_is_finished(tmp_path: Path) -> None:
     writer = DatasetWriter(tmp_path / "out")
     writer.write_batch(table(10))

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lading.ref import make_refs
-from lading.views import SEGMENT_BYTES, byte_lengths, from_ranges, gather, join, row_bytes, share, slices, take
+from lading.views import SEGMENT_BYTES, byte_lengths, from_ranges, gather, join, over, row_bytes, share, slices, take
 
 _BODY = bytes(range(256)) * 4
 _VALUES = st.lists(st.one_of(st.none(), st.binary(max_size=30)))
@@ -51,6 +51,16 @@ def test_views_of_several_buffers(ranges: list[tuple[int, int] | None], seed: in
     column.validate(full=True)
     expected = [None if r is None else bodies[w][r[0] : r[0] + r[1]] for r, w in zip(ranges, which, strict=True)]
     assert column.to_pylist() == expected
+
+
+@given(_VALUES)
+def test_views_over_bytes_share_them(values: list[bytes | None]) -> None:
+    column = over(values)
+    column.validate(full=True)
+    assert column.type == pa.binary_view()
+    assert column.to_pylist() == values
+    shared = [buffer.address for buffer in column.buffers()[2:]]
+    assert shared == [pa.py_buffer(value).address for value in values if value is not None and len(value) > 12]
 
 
 @given(_VALUES, st.sampled_from([*_KINDS, pa.string_view(), pa.string(), pa.large_string()]), st.data())

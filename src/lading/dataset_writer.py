@@ -445,8 +445,10 @@ def _template(name: str | None, rank: int | None) -> Template:
 
 
 def _written_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema of what reaches a format: references have become bytes."""
-    fields = [f.with_type(pa.large_binary()) if is_ref(f.type) else f for f in schema]
+    """The schema of what reaches a file: references have become bytes, and views values."""
+    fields = [
+        f.with_type(pa.large_binary()) if is_ref(f.type) or pa.types.is_binary_view(f.type) else f for f in schema
+    ]
     metadata = {k: v for k, v in (schema.metadata or {}).items() if k not in _OF_THE_SOURCE}
     return pa.schema(fields, metadata=metadata or None)
 

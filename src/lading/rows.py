@@ -12,8 +12,12 @@ import pyarrow as pa
 from lading import jsontext
 from lading.errors import UsageError
 from lading.features import FEATURE_KEY, Array, Json, tag_by_extension, with_feature
+from lading.views import over
 
 __all__ = ["encode_value", "rows_to_batch"]
+
+_LARGE_BYTES = 4 << 10
+"""Bytes of a value in the mean above which a view costs less than a copy."""
 
 
 def encode_value(name: str, value: Any) -> Any:
@@ -42,6 +46,8 @@ def encode_value(name: str, value: Any) -> Any:
 def rows_to_batch(rows: Sequence[Mapping[str, Any]], originals: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
     """One batch of encoded rows, a column a field in order of first appearance; missing fields are null.
 
+    Large bytes come as `binary_view` over the values given, other bytes as `large_binary`.
+
     Args:
         rows: values as `encode_value` gave them.
         originals: the values before, which say what a column of text or bytes means.
@@ -65,7 +71,8 @@ def rows_to_batch(rows: Sequence[Mapping[str, Any]], originals: Sequence[Mapping
 def _array(name: str, values: list[Any]) -> pa.Array:
     kinds = {type(v) for v in values if v is not None}
     if kinds == {bytes}:
-        return pa.array(values, pa.large_binary())
+        large = sum(map(len, filter(None, values))) >= _LARGE_BYTES * len(values)
+        return over(values) if large else pa.array(values, pa.large_binary())
     if kinds == {str}:
         return pa.array(values, pa.large_string() if sum(map(len, filter(None, values))) > 1 << 29 else pa.string())
     if kinds == {bytes, str}:

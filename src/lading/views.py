@@ -29,6 +29,7 @@ __all__ = [
     "is_bytes",
     "is_text",
     "join",
+    "over",
     "present",
     "row_bytes",
     "share",
@@ -95,9 +96,11 @@ def gather(
     view = np.zeros((count, 4), np.int32)
     view[:, 0] = length
     raw = view.view(np.uint8)
-    for i, buffer in enumerate(buffers):
-        mine = which == i if len(buffers) > 1 else np.ones(count, np.bool_)
-        _fill_prefixes(raw, np.frombuffer(buffer, np.uint8), offset, length, mine)
+    order = np.argsort(which, kind="stable")
+    bounds = np.searchsorted(which[order], np.arange(len(buffers) + 1))
+    for buffer, (begin, end) in zip(buffers, pairwise(bounds.tolist()), strict=True):
+        if begin < end:
+            _fill_prefixes(raw, np.frombuffer(buffer, np.uint8), offset, length, order[begin:end])
     long = length > _INLINE_BYTES
     view[long, 2] = first[which[long]] + (offset[long] // SEGMENT_BYTES).astype(np.int32)
     view[long, 3] = offset[long] % SEGMENT_BYTES
@@ -106,6 +109,22 @@ def gather(
         view[i, 2:] = len(segments), 0
         segments.append(buffers[which[i]].slice(int(offset[i]), int(length[i])))
     return pa.Array.from_buffers(pa.binary_view(), count, [_bitmap(valid), pa.py_buffer(view), *segments])
+
+
+def over(values: Sequence[bytes | None]) -> pa.Array:
+    """Views of Python's bytes where they are; `large_binary` (a copy) if one is 2 GiB or more."""
+    length = np.array([0 if value is None else len(value) for value in values], np.int64)
+    if int(length.max(initial=0)) > _MAX_OFFSET:
+        return pa.array(values, pa.large_binary())
+    heads = b"".join((value or b"")[:_INLINE_BYTES].ljust(_INLINE_BYTES, b"\0") for value in values)
+    view = np.zeros((len(values), 4), np.int32)
+    view[:, 0] = length
+    view[:, 1:] = np.frombuffer(heads, np.int32).reshape(-1, 3)
+    long = length > _INLINE_BYTES
+    view[long, 2], view[long, 3] = np.arange(np.count_nonzero(long)), 0
+    own = [pa.py_buffer(value) for value in values if value is not None and len(value) > _INLINE_BYTES]
+    valid = np.array([value is not None for value in values], np.bool_)
+    return pa.Array.from_buffers(pa.binary_view(), len(values), [_bitmap(valid), pa.py_buffer(view), *own])
 
 
 def _segments(buffer: pa.Buffer) -> list[pa.Buffer]:
@@ -120,12 +139,12 @@ def _fill_prefixes(
     source: NDArray[np.uint8],
     offset: NDArray[np.int64],
     length: NDArray[np.int64],
-    mine: NDArray[np.bool_],
+    rows: NDArray[np.int64],
 ) -> None:
-    long = np.flatnonzero(mine & (length > _INLINE_BYTES))
+    long = rows[length[rows] > _INLINE_BYTES]
     if len(long):
         raw[long, 4:8] = source[offset[long, None] + np.arange(4)]
-    short = np.flatnonzero(mine & (length <= _INLINE_BYTES) & (length > 0))
+    short = rows[(length[rows] <= _INLINE_BYTES) & (length[rows] > 0)]
     if len(short):
         at = offset[short, None] + np.arange(_INLINE_BYTES)
         inside = np.arange(_INLINE_BYTES) < length[short, None]
