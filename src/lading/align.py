@@ -21,8 +21,8 @@ import pyarrow.compute as pc
 
 from lading.errors import DuplicateField, SchemaMismatch, UsageError
 from lading.features import FEATURE_KEY
-from lading.interleaved import INTERLEAVED_SCHEMA, LINEAGE_KEY, RESERVED
-from lading.ref import FILES_KEY, is_ref
+from lading.interleaved import INTERLEAVED_SCHEMA, RESERVED, without_source
+from lading.ref import is_ref
 from lading.views import is_bytes, is_text
 
 __all__ = ["SchemaPolicy", "align_table", "reconcile_schema", "resolve_schema", "union_schema"]
@@ -219,8 +219,7 @@ def _distinct(schemas: Iterable[tuple[str, pa.Schema]]) -> list[tuple[pa.Schema,
     seen: dict[bytes, tuple[pa.Schema, str]] = {}
     counts: Counter[bytes] = Counter()
     for file, schema in schemas:
-        metadata = {k: v for k, v in (schema.metadata or {}).items() if k not in (FILES_KEY, LINEAGE_KEY)}
-        own = schema.with_metadata(metadata or None)
+        own = without_source(schema)
         key = own.serialize().to_pybytes()
         if key not in seen:
             _refuse_twins(own)

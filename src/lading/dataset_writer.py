@@ -27,12 +27,12 @@ from lading.errors import SchemaMismatch, UsageError
 from lading.fetch import Fetcher
 from lading.formats.protocol import ShardFacts, ShardWriter
 from lading.formats.registry import get_format
-from lading.interleaved import LINEAGE_KEY, sample_firsts
+from lading.interleaved import sample_firsts, without_source
 from lading.layouts.mint_write import MintShardWriter, Roles
 from lading.layouts.open import VIEWS, create_view_shard
 from lading.manifest import INDEX_NAME, Manifest, shards_table
 from lading.manifest_files import lading_folder, save_manifest
-from lading.ref import FILES_KEY, FileEntry, concat, is_ref, with_files
+from lading.ref import FileEntry, concat, is_ref, with_files
 from lading.rows import encode_value, rows_to_batch
 from lading.store.open import Stores, resolve
 from lading.store.protocol import Sink, Store, aborting
@@ -436,9 +436,6 @@ class DatasetWriter:
 _READING = {("webdataset", "interleaved"): {"sample_id_field": "sample_id"}}
 """Options with which lading's reader gets back what its writer was given."""
 
-_OF_THE_SOURCE = (FILES_KEY, LINEAGE_KEY)
-"""Metadata that say where rows came from; they do not go into what is written."""
-
 
 def _template(name: str | None, rank: int | None) -> Template:
     return Template(name or ("shard-${shard}" if rank is None else "${rank}-${shard}"))
@@ -449,8 +446,7 @@ def _written_schema(schema: pa.Schema) -> pa.Schema:
     fields = [
         f.with_type(pa.large_binary()) if is_ref(f.type) or pa.types.is_binary_view(f.type) else f for f in schema
     ]
-    metadata = {k: v for k, v in (schema.metadata or {}).items() if k not in _OF_THE_SOURCE}
-    return pa.schema(fields, metadata=metadata or None)
+    return without_source(pa.schema(fields, metadata=schema.metadata))
 
 
 class _Closing:

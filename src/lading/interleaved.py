@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from lading import jsontext
 from lading.errors import DataError
+from lading.ref import FILES_KEY
 from lading.views import is_text, present
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "sample_rows",
     "sample_starts",
     "split_rows",
+    "without_source",
 ]
 
 INTERLEAVED_SCHEMA = pa.schema(
@@ -67,6 +69,13 @@ METADATA_POSITION = -1
 
 LINEAGE_KEY = b"lading.source_files"
 """Key of a batch's schema metadata: JSON list of the files that its rows come from."""
+
+
+def without_source(schema: pa.Schema) -> pa.Schema:
+    """The schema without the metadata that say where rows came from: the files table and the lineage."""
+    kept = {k: v for k, v in (schema.metadata or {}).items() if k not in (FILES_KEY, LINEAGE_KEY)}
+    return schema.with_metadata(kept or None)
+
 
 _UNKNOWN_TYPE, _UNKNOWN_EXTENSION = "application/octet-stream", "bin"
 

@@ -329,12 +329,15 @@ def _checksum_fault(block: bytes) -> tuple[str, str] | None:
     """Checksum expected and found, if a header's is wrong."""
     header = np.frombuffer(block, np.uint8)[None]
     unsigned = int(checksums(header)[0])
-    signed = unsigned - 256 * int(np.count_nonzero(np.delete(header[0], np.r_[_CHECKSUM]) > 127))  # noqa: PLR2004 - int8
     try:
         stored = _number(block[_CHECKSUM])
     except ValueError:
         return f"0o{unsigned:o}", repr(block[_CHECKSUM])
-    return None if stored in (unsigned, signed) else (f"0o{unsigned:o}", f"0o{stored:o}")
+    if stored == unsigned:
+        return None
+    # Some old programs took the bytes to be signed.
+    signed = unsigned - 256 * int(np.count_nonzero(np.delete(header[0], np.r_[_CHECKSUM]) > 127))  # noqa: PLR2004 - int8
+    return None if stored == signed else (f"0o{unsigned:o}", f"0o{stored:o}")
 
 
 def _pax_records(body: bytes) -> dict[bytes, bytes]:

@@ -11,11 +11,10 @@ from lading.align import SchemaPolicy, union_schema
 from lading.dataset import Dataset
 from lading.errors import UsageError
 from lading.formats.protocol import Format
-from lading.interleaved import RESERVED
+from lading.interleaved import RESERVED, without_source
 from lading.layouts.mint import MintView, field_name
 from lading.layouts.mint_values import union_json_schemas
 from lading.layouts.mint_write import find_roles
-from lading.ref import FILES_KEY
 
 __all__ = ["Plan", "make_plan"]
 
@@ -72,10 +71,8 @@ def _schemas(dataset: Dataset) -> Iterator[tuple[str, pa.Schema]]:
     """Schemas of the shards; equal ones share their fields, so that thousands of shards cost little."""
     known: dict[bytes, pa.Schema] = {}
     for number in range(len(dataset.listing)):
-        schema = dataset.open_shard(number).schema()
+        schema = without_source(dataset.open_shard(number).schema())
         dataset.hold_index(number)
-        metadata = {k: v for k, v in (schema.metadata or {}).items() if k != FILES_KEY}
-        schema = schema.with_metadata(metadata or None)
         yield dataset.path(number), known.setdefault(schema.serialize().to_pybytes(), schema)
 
 

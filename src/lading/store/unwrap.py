@@ -69,10 +69,12 @@ class UnwrappedFile:
             self._stream = self._from_start()
         self._forward(offset, offset + length)
         parts = []
-        for start, piece in self._pieces:
-            if start < offset + length and start + len(piece) > offset:
+        for start, piece in reversed(self._pieces):  # what is asked for mostly came last
+            if start + len(piece) <= offset:
+                break
+            if start < offset + length:
                 parts.append(piece[max(offset - start, 0) : offset + length - start])
-        return b"".join(parts)
+        return b"".join(reversed(parts))
 
     def _forward(self, offset: int, stop: int) -> None:
         while self._end < stop:
