@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from harness import Case, Done, Place, Way
+from harness import Case, Done, Place, Way, copy_files
 
 
 def _by_nemo(source: str, target: str) -> Way:
@@ -54,12 +54,7 @@ def _copy(source: str) -> Way:
         paths, done = place.files(f"documents/*.{source}"), _done(place)
 
         def work() -> Done:
-            buffer = memoryview(bytearray(4 << 20))
-            for path in paths:
-                target = os.path.join(place.out, os.path.basename(path))
-                with open(path, "rb", buffering=0) as file, open(target, "wb", buffering=0) as out:
-                    while count := file.readinto(buffer):
-                        out.write(buffer[:count])
+            copy_files(paths, place.out)
             return done
 
         return work

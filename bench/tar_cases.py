@@ -7,7 +7,7 @@ import os
 import tarfile
 from collections.abc import Callable, Iterator
 
-from harness import Case, Done, Place
+from harness import Case, Done, Place, copy_files
 
 
 def _limit_read(corpus: str) -> Callable[[Place], Callable[[], Done]]:
@@ -164,12 +164,7 @@ def _limit_write(place: Place) -> Callable[[], Done]:
     paths, facts = place.files("images/*.tar"), place.facts("images")
 
     def work() -> Done:
-        buffer = memoryview(bytearray(4 << 20))
-        for path in paths:
-            target = os.path.join(place.out, os.path.basename(path))
-            with open(path, "rb", buffering=0) as source, open(target, "wb", buffering=0) as out:
-                while count := source.readinto(buffer):
-                    out.write(buffer[:count])
+        copy_files(paths, place.out)
         return Done(facts["samples"], facts["payload_bytes"])
 
     return work
