@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lading.errors import LadingError
-from lading.formats._parquet_payload import _hybrid
+from lading.errors import CorruptShard, LadingError
+from lading.formats._parquet_footer import read_footer
+from lading.formats._parquet_input import Input
+from lading.formats._parquet_payload import _hybrid, payload_pages
 from lading.formats.parquet import FORMAT, ParquetReader
 from lading.formats.protocol import ShardSource
 from lading.store.local import LocalStore
 from lading.store.memory import MemoryStore
-from lading.views import join
+from lading.testing import CountingStore
+from lading.views import join, row_bytes
 
 NOISE = np.random.default_rng(5).bytes(200_000)
 
@@ -39,7 +43,8 @@ def parquet(values: list[bytes | None], *, nullable: bool = True, **options: Any
 
 
 def opened(data: bytes, **options: Any) -> ParquetReader:
-    return FORMAT.open_shard(ShardSource(MemoryStore({"s.parquet": data}), "s.parquet"), options)
+    source = ShardSource(MemoryStore({"s.parquet": data}), "s.parquet")
+    return FORMAT.open_shard(source, {"mmap": True, **options})
 
 
 def taken(data: bytes, columns: list[str] | None = None, **limits: int) -> tuple[set[pa.DataType], list[Any]]:
@@ -136,7 +141,10 @@ def test_runs_and_packed_groups_as_the_specification_has_them() -> None:
     assert _hybrid(memoryview(bytes([6, 5]) + packed), 3, 11).tolist() == [5, 5, 5, *range(8)]
     assert _hybrid(memoryview(bytes([0x80 | 72, 1, 0x39, 1])), 9, 100).tolist() == [0x139] * 100
     assert _hybrid(memoryview(b""), 0, 3).tolist() == [0, 0, 0]
-    for bad, width, count in ((packed, 3, 9), (b"", 1, 1), (b"\0" * 50, 1, 1), (b"\xff" * 50, 1, 1), (b"\2", 40, 1)):
+    many = bytes([6, 2])  # three times the number 2
+    assert _hybrid(memoryview(many), 2, 3).tolist() == [2, 2, 2]
+    for bad, width, count in ((packed, 3, 9), (b"", 1, 1), (b"\0" * 50, 1, 1), (b"\xff" * 50, 1, 1), (b"\2", 40, 1),
+                              (many, 1, 3)):  # fmt: skip
         with pytest.raises(pa.ArrowInvalid):
             _hybrid(memoryview(bad), width, count)
 
@@ -180,3 +188,81 @@ def test_a_file_cut_in_its_pages_is_an_error_that_names_the_place(tmp_path: Path
     data[at : at + 4] = (1 << 30).to_bytes(4, "little")
     with pytest.raises(LadingError, match=r"s\.parquet @ \d+ column 'bin': row group 0: a page cannot be read"):
         taken(bytes(data))
+
+
+def test_large_values_behind_small_ones_come_in_small_steps() -> None:
+    values: list[bytes | None] = [*([b"x"] * 2000), *(NOISE * 5 for _ in range(60))]
+    data = parquet(values, compression="none", use_dictionary=False, write_batch_size=1, row_group_size=1 << 20)
+    batches = list(opened(data).batches(max_rows=100_000, max_bytes=4 << 20, views=True))
+    assert all(batch.column("bin").type == pa.binary_view() for batch in batches)
+    assert max(batch.column("bin").get_total_buffer_size() for batch in batches) < 6 << 20
+    assert [value for batch in batches for value in join(batch.column("bin")).to_pylist()] == values
+
+
+def test_a_value_that_a_dictionary_repeats_counts_every_time() -> None:
+    repeated = pa.DictionaryArray.from_arrays(pa.array([0] * 200, pa.int32()), pa.array([NOISE * 3], pa.large_binary()))
+    out = io.BytesIO()
+    options = {"compression": "none", "store_schema": False, "dictionary_pagesize_limit": 1 << 30}
+    pq.write_table(pa.table({"bin": repeated}), out, **options)
+    batches = list(opened(out.getvalue()).batches(max_rows=1000, max_bytes=2 << 20, views=True))
+    assert sum(batch.num_rows for batch in batches) == 200
+    assert max(int(row_bytes(batch).sum()) for batch in batches) <= 2 << 20
+
+
+def test_a_remote_file_is_fetched_once() -> None:
+    data = parquet([NOISE * 5 for _ in range(20)], compression="none", use_dictionary=False)
+    read = []
+    for views in (False, True):
+        store = CountingStore(MemoryStore({"s.parquet": data}))
+        reader = FORMAT.open_shard(ShardSource(store, "s.parquet"), {})
+        assert sum(b.num_rows for b in reader.batches(max_rows=1000, max_bytes=1 << 30, views=views)) == 20
+        read.append(store.bytes_read)
+    assert read[0] == read[1]
+
+
+def large_page(**options: Any) -> tuple[list[bytes | None], bytearray, int, int]:
+    """Ten large values in one uncompressed page, the file, where the page's header is, and the first length."""
+    values: list[bytes | None] = [NOISE[i * 5000 :][:5000] for i in range(10)]
+    data = parquet(values, compression="none", use_dictionary=False, write_statistics=False, **options)
+    at = data.index(NOISE[:5000]) - 4
+    size = b"\x15[^\x15]{3}"
+    header = re.search(rb"\x15\x00" + size + size, data[at - 50 : at])
+    assert header is not None
+    return values, bytearray(data), at - 50 + header.start(), at
+
+
+def test_a_level_that_cannot_be_is_damage() -> None:
+    _, data, _, at = large_page()
+    assert data[at - 1] == 1
+    data[at - 1] = 2
+    with pytest.raises(CorruptShard, match="column 'bin'"):
+        taken(bytes(data))
+
+
+def test_a_checksum_that_is_no_number_is_no_checksum() -> None:
+    values, data, header, _ = large_page(write_page_checksum=True, nullable=False)
+    assert data[header + 10] == 0x15  # field 4, a number of five bytes
+    data[header + 10 : header + 16] = b"\x18\x04abcd"  # the same bytes as text
+    assert taken(bytes(data))[1] == values
+
+
+def test_no_more_headers_are_looked_at_than_there_may_be_pages(tmp_path: Path) -> None:
+    _, data, header, at = large_page(nullable=False)
+    empty = bytes.fromhex("1500150015002c150015001506150600 00")
+    del data[at : at + len(empty) * 2000]
+    data[header:header] = empty * 2000
+    (tmp_path / "s.parquet").write_bytes(data)
+    looked: list[int] = []
+
+    class Watched(Input):
+        def read_at(self, offset: int, length: int) -> bytes:
+            looked.append(offset)
+            return super().read_at(offset, length)
+
+    path = str(tmp_path / "s.parquet")
+    file = Watched(path, pa.OSFile(path), None, None)
+    footer = read_footer(file)
+    looked.clear()
+    assert payload_pages(file, [footer.chunk(0, 1)]) is None
+    assert looked == [header]
+    file.close()

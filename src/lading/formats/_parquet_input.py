@@ -43,6 +43,11 @@ class Input:
         self.size_bytes: int = handle.size()
         self._remote, self._mapped = remote, mapped
 
+    @property
+    def is_remote(self) -> bool:
+        """Whether to read a part of it is a request."""
+        return self._remote is not None
+
     def read_at(self, offset: int, length: int) -> bytes:
         """Bytes of a range, fewer at the end of the file."""
         self.check()

@@ -27,6 +27,7 @@ __all__ = [
     "Pages",
     "Run",
     "check_lists",
+    "decoded_sizes",
     "mean_row_bytes",
     "plan_runs",
     "read_pages",
@@ -136,9 +137,9 @@ def _joined(runs: Sequence[Run]) -> Run:
     return Run(groups, sum(run.num_rows for run in runs), tuple(chunk for run in runs for chunk in run.chunks))
 
 
-def mean_row_bytes(run: Run, watched: Sequence[Chunk]) -> float:
+def mean_row_bytes(run: Run) -> float:
     """Bytes of a row in the mean, of the chunks that are not watched."""
-    leaves = {chunk.leaf for chunk in watched}
+    leaves = {chunk.leaf for chunk in run.watched}
     return sum(chunk.nbytes for chunk in run.chunks if chunk.leaf not in leaves) / max(run.num_rows, 1)
 
 
@@ -157,22 +158,18 @@ def rows_of_step(mean_bytes: float, pages: Sequence[Pages], limit: int) -> int:
 
 
 class Pages:
-    """What the next rows of a column chunk decode to, by the headers of its pages, read as far ahead as asked.
+    """What the next rows of a column come to, by its pages, looked at as far ahead as asked.
 
     Args:
-        file: where the chunk lies.
-        chunk: the chunk.
-        value_bytes: bytes to reckon for each value that comes out of the chunk's dictionary.
+        sizes: of each data page: rows, bytes that these come to, and bytes of the page unpacked.
 
     Attributes:
-        largest_bytes: size of the largest data page so far, decompressed.
+        largest_bytes: size of the largest data page so far, unpacked.
     """
 
-    def __init__(self, file: Input, chunk: Chunk, value_bytes: Callable[[Chunk, Page], int]) -> None:
-        self._chunk, self._value_bytes = chunk, value_bytes
-        self._pages = read_pages(file, chunk)
+    def __init__(self, sizes: Iterator[tuple[int, int, int]]) -> None:
+        self._sizes = sizes
         self._ahead: deque[tuple[int, int]] = deque()
-        self._dictionary_value = 0
         self.largest_bytes = 0
 
     def fit(self, limit: int) -> int:
@@ -204,22 +201,33 @@ class Pages:
             rows -= page_rows
 
     def _look_ahead(self) -> bool:
-        """Read headers up to that of the next data page; False if there is none."""
-        for page in self._pages:
-            if page.kind == "dictionary":
-                self._dictionary_value = self._value_bytes(self._chunk, page)
-            elif page.kind == "data":
-                self._ahead.append(self._sizes(page))
-                self.largest_bytes = max(self.largest_bytes, page.unpacked_bytes)
-                return True
+        """Look at the next data page; False if there is none."""
+        for rows, size, page_bytes in self._sizes:
+            self._ahead.append((rows, size))
+            self.largest_bytes = max(self.largest_bytes, page_bytes)
+            return True
         return False
 
-    def _sizes(self, page: Page) -> tuple[int, int]:
-        """Rows of a data page, and bytes that they decode to."""
-        chunk, values = self._chunk, page.num_values
-        rows = values if chunk.flat else values * chunk.num_rows // max(chunk.num_values, 1)
-        repeated = values * self._dictionary_value if page.encoding in DICTIONARY else 0
-        return max(rows, 1), page.unpacked_bytes + 8 * values + repeated
+
+def decoded_sizes(
+    file: Input, chunk: Chunk, value_bytes: Callable[[Chunk, Page], int]
+) -> Iterator[tuple[int, int, int]]:
+    """For `Pages`: what the pages of a chunk decode to, by their headers, each read when it is asked for.
+
+    Args:
+        file: where the chunk lies.
+        chunk: the chunk.
+        value_bytes: bytes to reckon for each value that comes out of the chunk's dictionary.
+    """
+    dictionary_value = 0
+    for page in read_pages(file, chunk):
+        if page.kind == "dictionary":
+            dictionary_value = value_bytes(chunk, page)
+        elif page.kind == "data":
+            values = page.num_values
+            rows = values if chunk.flat else values * chunk.num_rows // max(chunk.num_values, 1)
+            repeated = values * dictionary_value if page.encoding in DICTIONARY else 0
+            yield max(rows, 1), page.unpacked_bytes + 8 * values + repeated, page.unpacked_bytes
 
 
 def check_lists(file: Input, chunks: Iterable[Chunk]) -> None:
@@ -280,7 +288,8 @@ def _page(header: dict[int, Any], start: int) -> Page:
         inner = header.get(number)
         if isinstance(inner, dict):
             levels = _integer(inner, _LEVELS) if number == _DATA_PAGE_1 else -1
-            checksum = header.get(_CHECKSUM)
+            told = header.get(_CHECKSUM)
+            checksum = told if isinstance(told, int) else None
             values = _integer(inner, _NUM_VALUES)
             return Page(*sizes, values, kind, _integer(inner, encoding), levels, checksum, start)
     return Page(*sizes, 0, "other")

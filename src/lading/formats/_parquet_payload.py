@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.errors import CorruptShard, errors_at
+from lading.errors import errors_at
 from lading.formats._parquet_footer import Chunk
 from lading.formats._parquet_input import Input, damage
 from lading.formats._parquet_pages import DICTIONARY, PLAIN, Page, read_pages
@@ -51,17 +51,21 @@ def payload_pages(file: Input, chunks: Sequence[Chunk]) -> PayloadPages | None:
     """A column of consecutive row groups to be taken as views; None if pyarrow is to decode it.
 
     Taken are plain or dictionary pages (version 1) of large values, at most one level deep, uncompressed or by snappy
-    or zstd. Reads the headers of all pages.
+    or zstd, of a file of this machine: to look at the headers of a remote one would fetch it twice. Reads the headers
+    of all pages.
 
     Raises:
         CorruptShard, LimitExceeded: a page header is damaged, or asks for too much.
     """
-    if not all(_may_be_taken(chunk) for chunk in chunks):
+    if file.is_remote or not all(_may_be_taken(chunk) for chunk in chunks):
         return None
-    pages = [list(read_pages(file, chunk)) for chunk in chunks]
-    if not all(_are_known(chunk, found) for chunk, found in zip(chunks, pages, strict=True)):
-        return None
-    return PayloadPages(file, [(c, page) for c, found in zip(chunks, pages, strict=True) for page in found])
+    pages: list[tuple[Chunk, Page]] = []
+    for chunk in chunks:
+        found = _known_pages(file, chunk)
+        if found is None:
+            return None
+        pages += [(chunk, page) for page in found]
+    return PayloadPages(file, pages)
 
 
 def _may_be_taken(chunk: Chunk) -> bool:
@@ -70,20 +74,23 @@ def _may_be_taken(chunk: Chunk) -> bool:
     return large and whole and chunk.kind == "BYTE_ARRAY" and chunk.max_level <= 1 and chunk.codec in _CODECS
 
 
-def _are_known(chunk: Chunk, pages: Sequence[Page]) -> bool:
-    """Whether pages are of the kinds that are taken, the dictionary and what refers to it first, and hold all rows."""
-    count = int(bool(pages) and pages[0].kind == "dictionary")
-    dictionaries, data = pages[:count], pages[count:]
-    referring = [page.encoding in DICTIONARY for page in data]
-    return (
-        all(p.num_values <= chunk.num_values and p.encoding in _PLAIN_DICTIONARIES for p in dictionaries)
-        and all(page.kind == "data" and page.levels == _RLE for page in data)
-        and all(refers or page.encoding == PLAIN for page, refers in zip(data, referring, strict=True))
-        and referring == sorted(referring, reverse=True)
-        and (count == 1 or not any(referring))
-        and all(page.start + page.packed_bytes <= chunk.stop for page in pages)
-        and sum(page.num_values for page in data) == chunk.num_values
-    )
+def _known_pages(file: Input, chunk: Chunk) -> list[Page] | None:
+    """The pages of a chunk, the dictionary and what refers to it first; None at the first that is of another kind."""
+    pages: list[Page] = []
+    left, may_refer = chunk.num_values, False
+    for page in read_pages(file, chunk):
+        if page.kind == "dictionary":
+            known = not pages and page.encoding in _PLAIN_DICTIONARIES and 0 <= page.num_values <= chunk.num_values
+            may_refer = True
+        else:
+            refers = page.encoding in DICTIONARY
+            known = page.kind == "data" and page.levels == _RLE and 0 < page.num_values <= left
+            known &= may_refer if refers else page.encoding == PLAIN
+            left, may_refer = left - page.num_values, refers
+        if not known or page.start + page.packed_bytes > chunk.stop:
+            return None
+        pages.append(page)
+    return None if left else pages
 
 
 class PayloadPages:
@@ -92,16 +99,22 @@ class PayloadPages:
     Args:
         file: the open file.
         pages: the pages of all chunks, each with its chunk.
-
-    Attributes:
-        largest_bytes: size of the largest page so far, decompressed.
     """
 
     def __init__(self, file: Input, pages: Sequence[tuple[Chunk, Page]]) -> None:
-        self._file, self._pages = file, iter(pages)
+        self._file, self._all, self._pages = file, pages, iter(pages)
         self._dictionary: _Values | None = None
         self._left: pa.Array | None = None
-        self.largest_bytes = 0
+
+    def sizes(self) -> Iterator[tuple[int, int, int]]:
+        """For `Pages`: what the pages come to. Values of a dictionary are shared, so they count once, as its page."""
+        before = 0
+        for _, page in self._all:
+            if page.kind == "dictionary":
+                before = page.unpacked_bytes
+            else:
+                yield page.num_values, before + page.unpacked_bytes, page.unpacked_bytes
+                before = 0
 
     def take(self, rows: int) -> pa.Array:
         """The next rows as `binary_view`; a view keeps its whole page in memory.
@@ -119,18 +132,17 @@ class PayloadPages:
         return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
 
     def _next_page(self) -> pa.Array:
-        for chunk, page in self._pages:
+        while True:
+            chunk, page = next(self._pages)  # there are as many values in them as rows
             what = f"row group {chunk.group}: a page"
             with errors_at(column=chunk.column), damage(self._file.path, what, offset=page.start):
                 if page.encoding not in DICTIONARY:
                     self._dictionary = None  # the pages that refer to it come first
                 data = _unpacked(self._file, chunk, page)
-                self.largest_bytes = max(self.largest_bytes, page.unpacked_bytes)
                 if page.kind == "dictionary":
                     self._dictionary = _plain(data, 0, page.num_values)
-                elif page.num_values:
+                else:
                     return self._rows(data, chunk, page)
-        raise CorruptShard("fewer rows than the footer says", file=self._file.path)
 
     def _rows(self, data: pa.Buffer, chunk: Chunk, page: Page) -> pa.Array:
         view, valid, at = memoryview(data).cast("B"), np.ones(page.num_values, np.bool_), 0
@@ -194,10 +206,12 @@ def _plain(data: pa.Buffer, at: int, count: int) -> _Values:
 
 def _looked_up(dictionary: _Values | None, data: memoryview, count: int) -> _Values:
     """Values by their number in the dictionary."""
+    if not count:
+        return _Values(pa.py_buffer(b""), np.zeros(0, np.int64), np.zeros(0, np.int64))
     if dictionary is None or not data.nbytes:
         raise pa.ArrowInvalid("it refers to a dictionary that is not there, or holds nothing")
     numbers = _hybrid(data[1:], data[0], count)
-    if count and int(numbers.max()) >= len(dictionary.offset):
+    if int(numbers.max()) >= len(dictionary.offset):
         raise pa.ArrowInvalid(f"value {int(numbers.max())} of a dictionary of {len(dictionary.offset)}")
     return _Values(dictionary.data, dictionary.offset[numbers], dictionary.length[numbers])
 
@@ -213,6 +227,8 @@ def _hybrid(data: memoryview, width: int, count: int) -> NDArray[np.int64]:
     for number, packed in _runs(data, width):
         wanted = count - found
         if isinstance(packed, int):
+            if packed >= 1 << width:
+                raise pa.ArrowInvalid(f"{packed}, which has more than {width} bits")
             parts.append(np.full(min(number, wanted), packed))
         else:
             parts.append(_bits(packed[: (wanted * width + 7) // 8], width)[:wanted])

@@ -256,13 +256,13 @@ class ParquetReader:
         schema = self._subschema(chosen)
         payload = [i for i in chosen if is_bytes(self._schema.field(i).type)] if views else []
         taken = self._decoder.payload(run, [leaf for i in payload for leaf in self._leaves[i]])
-        as_views = [i for i in sorted(payload) if self._leaves[i][0] in taken]
+        as_views = {i: self._leaves[i][0] for i in payload if self._leaves[i][0] in taken}
         for i in as_views:
             at = chosen.index(i)
             schema = schema.set(at, schema.field(at).with_type(pa.binary_view()))
-        place = {i: at for at, i in enumerate([*sorted({*chosen} - {*as_views}), *as_views])}
-        for batch in self._decoder.decode(run, max_rows, max_bytes, taken):
-            columns = [batch.column(place[i]) for i in chosen]
+        place = {i: at for at, i in enumerate(sorted({*chosen} - {*as_views}))}
+        for batch, found in self._decoder.decode(run, max_rows, max_bytes, taken):
+            columns = [found[as_views[i]] if i in as_views else batch.column(place[i]) for i in chosen]
             with damage(self._file.path, run.name):
                 cast = [c if c.type == f.type else c.cast(f.type) for c, f in zip(columns, schema, strict=True)]
             yield pa.RecordBatch.from_arrays(cast, schema=schema) if cast else batch
