@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from lading.errors import SourceNotFound, UnknownFormat, UsageError
+from lading.errors import SourceNotFound, StoreError, UnknownFormat, UsageError
 from lading.source import expand_braces, list_source
 from lading.store.memory import MemoryStore
 from lading.store.open import Stores
+from lading.store.protocol import FileInfo
+from lading.store.wrap import WrappedStore
 from lading.testing import CountingStore
 
 
@@ -22,6 +25,7 @@ from lading.testing import CountingStore
         ("{train,val}-{0..1}.tar", ["train-0.tar", "train-1.tar", "val-0.tar", "val-1.tar"]),
         ("a{b}c.tar", ["a{b}c.tar"]),
         ("{}", ["{}"]),
+        ("a-{2..0}.tar", ["a-2.tar", "a-1.tar", "a-0.tar"]),
     ],
 )
 def test_braces(pattern: str, names: list[str]) -> None:
@@ -74,6 +78,34 @@ def test_many_names_of_a_remote_store_cost_one_listing() -> None:
     assert counting.requests == {"head": 1}
     with pytest.raises(SourceNotFound, match=r"100\.tar"):
         list_source("box://a/{000..100}.tar", stores)
+
+
+def test_files_in_many_folders_are_looked_at_one_by_one() -> None:
+    names = [f"box://{folder}/s-{i}.tar" for folder in ("a", "z") for i in range(10)]
+    counting = CountingStore(MemoryStore(dict.fromkeys([*names, *(f"box://m/{i}" for i in range(500))], b"x")))
+    assert len(list_source("box://{a,z}/s-{0..9}.tar", Stores({"box://": counting}))) == 20
+    assert counting.requests == {"head": 20}
+
+
+class Secretive(WrappedStore):
+    """A store that shows its files and no list of them, as some web servers do."""
+
+    def walk(self, prefix: str) -> Iterator[FileInfo]:
+        """Refuse."""
+        raise StoreError("forbidden", file=prefix)
+
+
+def test_a_store_that_lists_nothing_still_has_its_files() -> None:
+    files = {f"box://a/{i:02}.tar": b"x" for i in range(30)}
+    stores = Stores({"box://": Secretive(MemoryStore(files))})
+    assert list_source("box://a/{00..29}.tar", stores).table.column("path").to_pylist() == list(files)
+
+
+def test_a_remote_folder_may_be_called_as_a_shard_is() -> None:
+    files = {f"box://a/{i}.parquet/part-{k}.parquet": b"x" for i in (1, 2) for k in (0, 1)}
+    stores = Stores({"box://": MemoryStore(files)})
+    assert list_source("box://a/1.parquet", stores).table.column("path").to_pylist() == list(files)[:2]
+    assert list_source("box://a/{1..2}.parquet", stores).table.column("path").to_pylist() == list(files)
 
 
 def test_variables(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,13 +12,14 @@ import glob
 import os
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
 
 import orjson
 import pyarrow as pa
 
-from lading.errors import NotFound, SourceNotFound, UnknownFormat, UsageError
+from lading.errors import NotFound, SourceNotFound, StoreError, UnknownFormat, UsageError
 from lading.formats.protocol import Format, ListedShard
 from lading.formats.registry import all_formats
 from lading.store.open import Stores, is_local, resolve
@@ -119,7 +120,8 @@ def expand_braces(pattern: str) -> Iterator[str]:
         literals.append(pattern[at : match.start()])
         at = match.end()
         if numbers:
-            parts.append(range(int(numbers[1]), int(numbers[2]) + 1))
+            first, last = int(numbers[1]), int(numbers[2])
+            parts.append(range(first, last + 1) if first <= last else range(first, last - 1, -1))
             widths.append(len(numbers[1]))
         else:
             parts.append(match[1].split(","))
@@ -138,18 +140,12 @@ def _list_pattern(pattern: str, stores: Stores) -> list[Listing]:
     names = list(expand_braces(pattern))
     places = [resolve(name, stores) for name in names]
     store = places[0][0]
-    if (
-        len(names) == 1
-        or is_local(store)
-        or _GLOB.search(pattern)
-        or any(own is not store or _claimed_by(path) is None for own, path in places)
-    ):
-        return [_list_one(name, stores) for name in names]
-    try:
-        infos = list(look_at(store, [path for _, path in places]))
-    except NotFound as error:
-        raise SourceNotFound("no such file or folder", file=error.file) from error
-    return [Listing(_table(ListedShard(info.path, size_bytes=info.size_bytes) for info in infos))]
+    alike = all(own is store and _claimed_by(path) is not None for own, path in places)
+    if len(names) > 1 and alike and not is_local(store) and not _GLOB.search(pattern):
+        with suppress(StoreError):  # folders with a shard's ending, perhaps, or one is missing: told one by one
+            infos = look_at(store, [path for _, path in places])
+            return [Listing(_table(ListedShard(info.path, size_bytes=info.size_bytes) for info in infos))]
+    return [_list_one(name, stores) for name in names]
 
 
 def _list_one(name: str, stores: Stores) -> Listing:
@@ -163,7 +159,11 @@ def _list_one(name: str, stores: Stores) -> Listing:
         return _list_folder(store, path)
     try:
         info = store.head(path)
-    except NotFound as error:
+    except StoreError as error:
+        if not is_local(store) and _holds_files(store, path):  # a folder with a shard's ending
+            return _list_folder(store, path)
+        if not isinstance(error, NotFound):
+            raise
         raise SourceNotFound("no such file or folder", file=name) from error
     if path.endswith(".json"):
         head = read_head(store, path, info)
@@ -179,7 +179,11 @@ def _is_folder(store: Store, path: str) -> bool:
         return os.path.isdir(path)
     if path.endswith("/"):
         return True
-    return _claimed_by(path) is None and next(iter(store.walk(path + "/")), None) is not None
+    return _claimed_by(path) is None and _holds_files(store, path)
+
+
+def _holds_files(store: Store, folder: str) -> bool:
+    return next(iter(store.walk(folder + "/")), None) is not None
 
 
 def _match(store: Store, pattern: str) -> Iterator[FileInfo]:

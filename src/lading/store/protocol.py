@@ -15,8 +15,9 @@ import errno
 import os
 import re
 import secrets
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias, runtime_checkable
 
@@ -249,7 +250,7 @@ def write_file(store: Store, path: str, buffers: Sequence[Buffer]) -> FileInfo:
 
 
 def look_at(store: Store, paths: Sequence[str]) -> Iterator[FileInfo]:
-    """Facts of files, in order: a look at each, or of many one listing of the folder that they all lie in.
+    """Facts of files, in order: a look at each, or of many in one folder one listing of it.
 
     A look is a request to a remote store, and a listing gives a thousand files for one.
 
@@ -257,9 +258,11 @@ def look_at(store: Store, paths: Sequence[str]) -> Iterator[FileInfo]:
         NotFound: one is not there.
     """
     known: dict[str, FileInfo] = {}
-    if len(paths) > _FEW_FILES:
-        shared, wanted = os.path.commonprefix([min(paths), max(paths)]), set(paths)  # noqa: RUF071 - cut at the slash
-        known = {info.path: info for info in store.walk(shared[: shared.rfind("/") + 1]) if info.path in wanted}
+    wanted = set(paths)
+    for folder, count in Counter(path[: path.rfind("/") + 1] for path in paths).items():
+        if count > _FEW_FILES:
+            with suppress(StoreError):  # some servers show their files and no lists of them
+                known |= {info.path: info for info in store.walk(folder) if info.path in wanted}
     for path in paths:
         info = known.get(path)
         yield store.head(path) if info is None or info.size_bytes < 0 else info
