@@ -129,6 +129,22 @@ def test_indexes_of_others_are_kept_in_the_cache(
     assert sorted(p.name for p in folder.iterdir()) == before
 
 
+def test_a_sample_that_is_not_there_is_named_as_it_was_asked_for(docs: Path) -> None:
+    with lading.open(docs) as dataset:
+        count = len(dataset)
+        for index in (count, -count - 1):
+            with pytest.raises(IndexError, match=f"sample {index} of {count}"):
+                dataset[index]
+
+
+def test_no_columns_are_refused(docs: Path) -> None:
+    with lading.open(docs, view="samples") as dataset:
+        with pytest.raises(UsageError, match="no column is asked for"):
+            dataset.take([0], [])
+        with pytest.raises(UsageError, match="no column is asked for"):
+            next(dataset.batches(columns=[]))
+
+
 @pytest.mark.parametrize("view", ["samples", "interleaved"])
 def test_to_take_nothing_gives_the_columns(view: str) -> None:
     tar = str(resources.files("lading.data") / "docs-00000.tar")

@@ -127,9 +127,10 @@ class Dataset:
 
         The one asked for last is remembered until it was read: to look at a file of a store is a request.
         """
-        if self._source is None or self._source[0] != shard:
-            self._source = (shard, self._looked_at(shard))
-        return self._source[1]
+        known = self._source
+        if known is None or known[0] != shard:
+            known = self._source = (shard, self._looked_at(shard))
+        return known[1]
 
     def _looked_at(self, shard: int) -> ShardSource:
         store, path = resolve(self.path(shard), self._stores)
@@ -232,7 +233,10 @@ class Dataset:
 
         In the view `interleaved`: `sample_id`, the sample's own fields, and `items`, a list of dicts.
         """
-        [shard], [ordinal] = lookup(self._sample_ends(), np.array([index + len(self) if index < 0 else index]))
+        count = len(self)
+        if not -count <= index < count:
+            raise IndexError(f"sample {index} of {count}")
+        [shard], [ordinal] = lookup(self._sample_ends(), np.array([index % count]))
         return self._one(int(shard), int(ordinal))
 
     def _one(self, shard: int, ordinal: int) -> dict[str, Any]:
@@ -254,6 +258,7 @@ class Dataset:
         Raises:
             IndexError: an ordinal is outside the dataset.
         """
+        _refuse_no_columns(columns)
         return self._materialised(self._take_lazy(np.asarray(indices, np.int64), columns))
 
     def _take_lazy(self, wanted: NDArray[np.int64], columns: Sequence[str] | None) -> pa.Table:
@@ -341,6 +346,7 @@ class Dataset:
             on_error: for a row whose bytes cannot be had: `error`, `warn` (null, and a warning), `drop_row`,
                 `drop_sample`; dropped rows are counted.
         """
+        _refuse_no_columns(columns)
         seen = pa.schema([])
         for number in range(len(self.listing)):
             for batch in self.shard_batches(number, max_rows, parse_bytes(max_bytes), columns, views=views):
@@ -482,6 +488,12 @@ class Shard:
 
     def __repr__(self) -> str:
         return f"<lading.Shard {self.number} {self.path}>"
+
+
+def _refuse_no_columns(columns: Sequence[str] | None) -> None:
+    """A batch without columns has no rows either, so nobody could be right."""
+    if columns is not None and not len(columns):
+        raise UsageError("no column is asked for", advice="Name one, or leave columns out for all of them.")
 
 
 def _index_of(source: ShardSource, index: pa.Table) -> pa.Table:

@@ -9,8 +9,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import lading
 from lading.dataset import open_dataset
+from lading.errors import UsageError
 from lading.store.memory import MemoryStore
 from lading.store.open import Stores
 from lading.testing import CountingStore
@@ -56,3 +59,8 @@ def test_a_list_of_entries_may_be_called_as_a_column_is(tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "t" / "shard-000000.tar") as archive:
         [name] = (n for n in archive.getnames() if n.endswith(".json"))
         assert json.load(archive.extractfile(name) or io.BytesIO())["position"] == [7, None]
+
+
+def test_a_field_has_entries_for_one_kind_of_items() -> None:
+    with pytest.raises(UsageError, match="'alt' in two options"):
+        lading.InterleavedOptions(per_image_fields=("alt",), per_text_fields=("alt",))

@@ -56,6 +56,10 @@ class InterleavedOptions:
     def __post_init__(self) -> None:
         """Refuse options that contradict each other."""
         taken = {self.texts_field, self.images_field, self.sample_id_field, self.image_member_field, *self.roles}
+        listed = [name for role in ROLES for name in getattr(self, f"per_{role}_fields")]
+        for name in listed:
+            if listed.count(name) > 1:
+                raise UsageError("a field has entries for one kind of items", found=f"{name!r} in two options")
         for name in self.fields or ():
             if name in RESERVED:
                 raise UsageError("a reserved column is always there", found=f"fields={name!r}")
