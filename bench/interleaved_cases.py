@@ -70,7 +70,7 @@ def _done(place: Place) -> Done:
 def _case(source: str, target: str) -> Case:
     ways = {"nemo-curator": _by_nemo(source, target), "lading": _by_lading(source, target), "copy": _copy(source)}
     name = f"documents {source} to {target}"
-    return Case(name, f"documents/*.{source}", peer="nemo-curator", limit="copy", ways=ways)
+    return Case(name, f"documents/*.{source}", peer="nemo-curator", limit="copy", ways=ways, writes=True)
 
 
 CASES = (_case("tar", "parquet"), _case("parquet", "tar"), _case("tar", "tar"), _case("parquet", "parquet"))

@@ -12,6 +12,7 @@ import os
 import platform
 import sys
 import tempfile
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 
 import interleaved_cases
@@ -55,7 +56,7 @@ def _chosen(cases: str, ways: str) -> list[Case]:
 
     chosen = [case for case in _CASES.values() if wanted(case.name, cases)]
     kept = [{name: way for name, way in case.ways.items() if wanted(name, ways)} for case in chosen]
-    return [Case(c.name, c.inputs, c.peer, c.limit, some) for c, some in zip(chosen, kept, strict=True)]
+    return [replace(case, ways=some) for case, some in zip(chosen, kept, strict=True)]
 
 
 def _run(case: Case, data: str, repeats: int) -> list[dict]:

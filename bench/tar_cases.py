@@ -282,6 +282,7 @@ CASES = (
             "lading, sample by sample": _write_samples_by_lading,
             "copy": _limit_write,
         },
+        writes=True,
     ),
     _index_case("index large members", "images", ("jpg", "json")),
     _index_case("index small members", "texts", ("cls", "txt")),
