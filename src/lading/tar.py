@@ -198,7 +198,7 @@ class Cursor:
     closed: bool = False
     need: int = 0
     dense: bool = False
-    reach: int = 128
+    reach: int = 2048
     records: Mapping[bytes, bytes] = field(default_factory=dict)
 
 
