@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import product
+from itertools import groupby, product
 
 import orjson
 import pyarrow as pa
@@ -87,10 +87,16 @@ def list_source(source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]
     names = [os.fspath(s) for s in source]
     if not names:
         raise SourceNotFound("the list of sources is empty")
-    listings = [found for pattern in names for found in _list_pattern(_fill_variables(pattern), stores)]
-    if len(listings) == 1:
-        return listings[0]
-    return Listing(pa.concat_tables([listing.table for listing in listings]))
+    found = [one for pattern in names for one in _list_pattern(_fill_variables(pattern), stores)]
+    if len(found) == 1 and isinstance(found[0], Listing):
+        return found[0]
+    # A table of one shard takes as long as one of a thousand.
+    tables: list[pa.Table] = []
+    for _, group in groupby(found, key=type):
+        members = list(group)
+        shards = [one for one in members if isinstance(one, ListedShard)]
+        tables += [_table(shards)] if shards else [one.table for one in members if isinstance(one, Listing)]
+    return Listing(pa.concat_tables(tables))
 
 
 def _fill_variables(pattern: str) -> str:
@@ -135,7 +141,7 @@ def expand_braces(pattern: str) -> Iterator[str]:
         yield "".join(a + b for a, b in zip(literals, texts, strict=True)) + tail
 
 
-def _list_pattern(pattern: str, stores: Stores) -> list[Listing]:
+def _list_pattern(pattern: str, stores: Stores) -> Sequence[Listing | ListedShard]:
     """A file, folder or glob, or what a brace pattern names. Files of a remote store are looked at together."""
     names = list(expand_braces(pattern))
     places = [resolve(name, stores) for name in names]
@@ -144,11 +150,11 @@ def _list_pattern(pattern: str, stores: Stores) -> list[Listing]:
     if len(names) > 1 and alike and not is_local(store) and not _GLOB.search(pattern):
         with suppress(StoreError):  # folders with a shard's ending, perhaps, or one is missing: told one by one
             infos = look_at(store, [path for _, path in places])
-            return [Listing(_table(ListedShard(info.path, size_bytes=info.size_bytes) for info in infos))]
+            return [ListedShard(info.path, size_bytes=info.size_bytes) for info in infos]
     return [_list_one(name, stores) for name in names]
 
 
-def _list_one(name: str, stores: Stores) -> Listing:
+def _list_one(name: str, stores: Stores) -> Listing | ListedShard:
     store, path = resolve(name, stores)
     if _GLOB.search(path):
         infos = list(_match(store, path))
@@ -171,7 +177,7 @@ def _list_one(name: str, stores: Stores) -> Listing:
             listed = candidate.list_shards(store, path, head)
             if listed is not None:
                 return Listing(_table(listed), index_file=path)
-    return Listing(_table([ListedShard(path, size_bytes=info.size_bytes)]))
+    return ListedShard(path, size_bytes=info.size_bytes)
 
 
 def _is_folder(store: Store, path: str) -> bool:

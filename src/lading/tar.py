@@ -34,6 +34,7 @@ __all__ = [
     "MAX_EXTENSIONS",
     "MAX_EXTENSION_BYTES",
     "MAX_NAME_BYTES",
+    "MAX_REACH",
     "NOTHING",
     "REGULAR",
     "TYPE",
@@ -58,6 +59,9 @@ BLOCK = 512
 
 MAX_EXTENSION_BYTES = 1 << 20
 """Longest payload of one extension record."""
+
+MAX_REACH = 2048
+"""Headers looked at together: 1 MB of them, still in the cache when they are looked at again."""
 
 MAX_EXTENSIONS = 100
 """Most extension records before one member."""
@@ -198,7 +202,7 @@ class Cursor:
     closed: bool = False
     need: int = 0
     dense: bool = False
-    reach: int = 2048
+    reach: int = MAX_REACH
     records: Mapping[bytes, bytes] = field(default_factory=dict)
 
 

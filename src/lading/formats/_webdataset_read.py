@@ -202,7 +202,7 @@ class WebdatasetReader:
         """
         waiting: list[Members] = []
         with errors_at(file=self._tar.path):
-            for found in Walk(self._tar):
+            for found in Walk(self._tar, reach=max_members):
                 waiting.append(self._regular(found))
                 while sum(len(part.name) for part in waiting) >= max_members:
                     joined = _join_members(waiting)

@@ -23,6 +23,7 @@ from lading.tar import (
     EXTENSIONS,
     MAX_EXTENSION_BYTES,
     MAX_EXTENSIONS,
+    MAX_REACH,
     NOTHING,
     TYPE,
     Cursor,
@@ -39,8 +40,6 @@ from lading.tar import (
 
 __all__ = ["scan"]
 
-_MAX_REACH = 2048
-"""Headers at once: 1 MB of them, still in the cache when they are looked at again."""
 _SMALL_BYTES = 16 << 10
 """Members of less than this, header and padding included, are looked for by region: hopping would touch every page."""
 _NAMES_BYTES = 4 << 20
@@ -53,7 +52,7 @@ _NEAR_BYTES = 2048
 _NO_LIMIT = np.iinfo(np.int64).max
 
 
-def scan(window: Window, cursor: Cursor, max_members: int = _MAX_REACH) -> tuple[Headers, Cursor]:
+def scan(window: Window, cursor: Cursor, max_members: int = MAX_REACH) -> tuple[Headers, Cursor]:
     """The next members of a walk, at least one unless the cursor then says `done` or `need`.
 
     Gives at most `max_members`, fewer where something unusual comes or names are long. Members before a damaged one are
@@ -194,7 +193,7 @@ def _take_run(
     at = base + int(follows[rows[-1]]) * BLOCK
     magic = headers.view("<u8")[rows, _MAGIC_WORD] & _MAGIC_MASK
     small = (at - cursor.at) // len(rows) < _SMALL_BYTES and bool((magic == _MAGIC_VALUE).all())
-    reach = min(4 * cursor.reach, _MAX_REACH) if rows[-1] == len(heads) - 1 else cursor.reach
+    reach = min(4 * cursor.reach, MAX_REACH) if rows[-1] == len(heads) - 1 else cursor.reach
     return found, replace(cursor, at=at, dense=small, reach=reach, need=0)
 
 

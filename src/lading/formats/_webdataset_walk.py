@@ -19,7 +19,7 @@ from lading.formats.protocol import ShardSource
 from lading.ref import FileEntry
 from lading.store.protocol import MappedFile, Mapper
 from lading.store.unwrap import unwrapped
-from lading.tar import BLOCK, Cursor, Headers, Window
+from lading.tar import BLOCK, MAX_REACH, Cursor, Headers, Window
 
 __all__ = ["Stream", "TarFile", "Walk", "open_tar"]
 
@@ -87,15 +87,16 @@ class Walk:
         tar: the file.
         start: where the first member begins.
         stop: where to end; None for the end of the archive.
+        reach: how many headers to look at first, for who wants few.
 
     Attributes:
         cursor: how far the walk has come; after the last members, whether the archive was closed as it should be.
     """
 
-    def __init__(self, tar: TarFile, start: int = 0, stop: int | None = None) -> None:
+    def __init__(self, tar: TarFile, start: int = 0, stop: int | None = None, *, reach: int = MAX_REACH) -> None:
         self._tar = tar
         self._stop = stop
-        self.cursor = Cursor(start)
+        self.cursor = Cursor(start, reach=min(reach, MAX_REACH))
 
     def __iter__(self) -> Iterator[Headers]:
         """Runs of members; never an empty one. Peak memory: 35 MB.
