@@ -417,11 +417,10 @@ class DatasetWriter:
     @contextmanager
     def _dropping(self) -> Iterator[None]:
         """Abort if the body fails."""
-        try:
+        with ExitStack() as failed:
+            failed.callback(self.abort)
             yield
-        except BaseException:
-            self.abort()
-            raise
+            failed.pop_all()
 
     def __enter__(self) -> Self:
         return self

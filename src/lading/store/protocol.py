@@ -17,7 +17,7 @@ import re
 import secrets
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias, runtime_checkable
 
@@ -235,11 +235,10 @@ def store_errors(path: str, *others: type[Exception]) -> Iterator[None]:
 @contextmanager
 def aborting(sink: Sink) -> Iterator[Sink]:
     """Drop what a sink holds if the body fails."""
-    try:
+    with ExitStack() as failed:
+        failed.callback(sink.abort)
         yield sink
-    except BaseException:
-        sink.abort()
-        raise
+        failed.pop_all()
 
 
 def write_file(store: Store, path: str, buffers: Sequence[Buffer]) -> FileInfo:
