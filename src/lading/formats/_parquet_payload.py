@@ -23,6 +23,7 @@ from lading.errors import errors_at
 from lading.formats._parquet_footer import Chunk
 from lading.formats._parquet_input import Input, damage
 from lading.formats._parquet_pages import DICTIONARY, PLAIN, Page, read_pages
+from lading.formats._parquet_thrift import parse_varint
 from lading.views import from_ranges
 
 __all__ = ["PayloadPages", "payload_pages"]
@@ -169,7 +170,7 @@ def _unpacked(file: Input, chunk: Chunk, page: Page) -> pa.Buffer:
     if codec is None:
         size = body.size
     elif codec == "snappy":
-        size = _snappy_bytes(bytes(body[:5]))  # pyarrow would leave memory as it was behind a shorter stream
+        size, _ = _varint(bytes(body[:10]), 0)  # pyarrow would leave memory as it was behind a shorter stream
     else:
         size = page.unpacked_bytes  # which its decoder compares
     if size != page.unpacked_bytes:
@@ -177,14 +178,11 @@ def _unpacked(file: Input, chunk: Chunk, page: Page) -> pa.Buffer:
     return body if codec is None else pa.decompress(body, page.unpacked_bytes, codec=codec)
 
 
-def _snappy_bytes(head: bytes) -> int:
-    """What a snappy stream says that it unpacks to."""
-    size = 0
-    for i, byte in enumerate(head):
-        size |= (byte & 0x7F) << 7 * i
-        if byte < 0x80:  # noqa: PLR2004 - the last byte of a varint
-            return size
-    return -1
+def _varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
+    try:
+        return parse_varint(data, at)
+    except (IndexError, ValueError):
+        raise pa.ArrowInvalid("a number without an end") from None
 
 
 def _plain(data: pa.Buffer, at: int, count: int) -> _Values:
@@ -244,14 +242,7 @@ def _runs(data: memoryview, width: int) -> Iterator[tuple[int, int | memoryview]
     """How many numbers, and the one that they are or their bits."""
     at = 0
     while at < len(data):
-        header = shift = 0
-        while True:
-            if at == len(data) or shift > _MAX_WIDTH:
-                raise pa.ArrowInvalid("a run without a length")
-            byte = data[at]
-            at, header, shift = at + 1, header | (byte & 0x7F) << shift, shift + 7
-            if byte < 0x80:  # noqa: PLR2004 - the last byte of a varint
-                break
+        header, at = _varint(data, at)
         size = (header >> 1) * width if header & 1 else (width + 7) // 8
         if not header >> 1 or (at + size > len(data) and not header & 1):
             raise pa.ArrowInvalid("a run of nothing")

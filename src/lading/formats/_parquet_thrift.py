@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["parse_struct", "structs_of_list"]
+__all__ = ["parse_struct", "parse_varint", "structs_of_list"]
 
 _MAX_DEPTH = 8
 _INTEGER_BITS = 64
@@ -76,7 +76,7 @@ def _parse_value(data: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]
         case 4 | 5 | 6:
             return _parse_integer(data, at)
         case 8:
-            length, at = _parse_varint(data, at)
+            length, at = parse_varint(data, at)
             return data[at : at + length], at + length
         case 9 | 10:
             return _parse_list(data, at, depth)
@@ -105,16 +105,22 @@ def _parse_list_head(data: bytes, at: int) -> tuple[int, int, int]:
     count, kind = data[at] >> 4, data[at] & 15
     if count < _LONG_LIST:
         return count, kind, at + 1
-    count, at = _parse_varint(data, at + 1)
+    count, at = parse_varint(data, at + 1)
     return count, kind, at
 
 
 def _parse_integer(data: bytes, at: int) -> tuple[int, int]:
-    value, at = _parse_varint(data, at)
+    value, at = parse_varint(data, at)
     return (value >> 1) ^ -(value & 1), at
 
 
-def _parse_varint(data: bytes, at: int) -> tuple[int, int]:
+def parse_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
+    """A whole number, seven bits a byte, the lowest first; and where it ends.
+
+    Raises:
+        IndexError: the data end first.
+        ValueError: it has more than 64 bits.
+    """
     byte = data[at]
     if byte < _MORE:
         return byte, at + 1

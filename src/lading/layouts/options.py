@@ -51,14 +51,16 @@ class InterleavedOptions:
     @property
     def roles(self) -> dict[str, str]:
         """The role of every field that is a list with one entry an item."""
-        return {name: role for role in ROLES for name in getattr(self, f"per_{role}_fields")}
+        return dict(self._listed())
+
+    def _listed(self) -> list[tuple[str, str]]:
+        return [(name, role) for role in ROLES for name in getattr(self, f"per_{role}_fields")]
 
     def __post_init__(self) -> None:
         """Refuse options that contradict each other."""
         taken = {self.texts_field, self.images_field, self.sample_id_field, self.image_member_field, *self.roles}
-        listed = [name for role in ROLES for name in getattr(self, f"per_{role}_fields")]
-        for name in listed:
-            if listed.count(name) > 1:
+        for name, role in self._listed():
+            if self.roles[name] != role:
                 raise UsageError("a field has entries for one kind of items", found=f"{name!r} in two options")
         for name in self.fields or ():
             if name in RESERVED:
