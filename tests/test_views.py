@@ -13,7 +13,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lading.ref import make_refs
-from lading.views import SEGMENT_BYTES, byte_lengths, from_ranges, gather, join, over, row_bytes, share, slices, take
+from lading.views import (
+    SEGMENT_BYTES,
+    byte_lengths,
+    filled,
+    from_ranges,
+    gather,
+    join,
+    over,
+    row_bytes,
+    share,
+    slices,
+    take,
+    take_rows,
+)
 
 _BODY = bytes(range(256)) * 4
 _VALUES = st.lists(st.one_of(st.none(), st.binary(max_size=30)))
@@ -87,6 +100,26 @@ def test_take_is_python_indexing(values: list[bytes | None], data: st.DataObject
     taken = take(column, np.array(rows, np.int64))
     taken.validate(full=True)
     assert taken.to_pylist() == [values[row] for row in rows]
+
+
+@given(_VALUES, st.data())
+def test_rows_of_a_batch_with_views(values: list[bytes | None], data: st.DataObject) -> None:
+    rows = data.draw(st.lists(st.integers(0, len(values) - 1)) if values else st.just([]))
+    numbers = list(range(len(values)))
+    batch = pa.record_batch([pa.array(values, pa.large_binary()).cast(pa.binary_view()), numbers], ["view", "number"])
+    taken = take_rows(batch, np.array(rows, np.int64))
+    taken.validate(full=True)
+    assert taken.to_pydict() == {"view": [values[i] for i in rows], "number": rows}
+
+
+@given(st.lists(st.tuples(st.none() | st.binary(max_size=30), st.none() | st.binary(max_size=30))), st.data())
+def test_nulls_filled_from_another_column(pairs: list[tuple[bytes | None, bytes | None]], data: st.DataObject) -> None:
+    first, second = (
+        pa.array([None, *(pair[i] for pair in pairs)], data.draw(st.sampled_from(_KINDS))).slice(1) for i in (0, 1)
+    )
+    column = filled(first, second)
+    column.validate(full=True)
+    assert column.to_pylist() == [b if a is None else a for a, b in pairs]
 
 
 @given(_VALUES, st.sampled_from(_KINDS), st.data())

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "SEGMENT_BYTES",
     "byte_lengths",
+    "filled",
     "from_ranges",
     "gather",
     "is_bytes",
@@ -35,6 +36,7 @@ __all__ = [
     "share",
     "slices",
     "take",
+    "take_rows",
 ]
 
 SEGMENT_BYTES = 1 << 30
@@ -257,6 +259,33 @@ def take(column: pa.Array, indices: NDArray[np.int64]) -> pa.Array:
         valid = present(column)[indices]
     taken = pa.py_buffer(np.ascontiguousarray(view[indices]))
     return pa.Array.from_buffers(column.type, len(indices), [_bitmap(valid), taken, *buffers[2:]])
+
+
+def take_rows(batch: pa.RecordBatch, rows: NDArray[np.int64]) -> pa.RecordBatch:
+    """Rows of a batch, in the order asked for; views share their payload, other columns are copied."""
+    at = pa.array(rows)
+    columns = [take(c, rows) if pa.types.is_binary_view(c.type) else c.take(at) for c in batch.columns]
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+def filled(column: pa.Array, other: pa.Array) -> pa.Array:
+    """The values of one column of bytes, and where it is null those of another, as views of both.
+
+    Gives `large_binary` (a copy) if one value is 2 GiB or more.
+    """
+    first, second = share(column), share(other)
+    if not (pa.types.is_binary_view(first.type) and pa.types.is_binary_view(second.type)):
+        return pa.compute.coalesce(join(first), join(second))
+    here, there = present(first), present(second)
+    own, more = first.buffers(), second.buffers()
+    parts = [
+        np.frombuffer(buffers[1], np.int32).reshape(-1, 4)[part.offset : part.offset + len(part)]
+        for part, buffers in ((first, own), (second, more))
+    ]
+    view = np.where(here[:, None], *parts)
+    view[~here & (view[:, 0] > _INLINE_BYTES), 2] += len(own) - 2
+    payload = [*own[2:], *more[2:]]
+    return pa.Array.from_buffers(pa.binary_view(), len(view), [_bitmap(here | there), pa.py_buffer(view), *payload])
 
 
 def share(column: pa.Array) -> pa.Array:
