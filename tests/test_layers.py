@@ -32,7 +32,7 @@ SHARED = {
     "codecs": {"protocol"},
     "store": {"lock", "protocol"},
     "formats": {"protocol", "registry"},
-    "layouts": {"protocol", "options", "gather"},
+    "layouts": {"protocol", "options", "gather", "follow"},
     "jobs": {"digest", "plan", "progress"},
     "cli": {"options", "output", "progress", "samples", "text"},
 }

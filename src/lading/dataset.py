@@ -26,6 +26,7 @@ from lading.formats.protocol import Format, ShardSource
 from lading.formats.registry import find_format, get_format
 from lading.index_cache import IndexCache
 from lading.interleaved import LINEAGE_KEY, RESERVED, sample_firsts, sample_rows, sample_starts
+from lading.layouts.follow import Follower, folder_of
 from lading.layouts.open import VIEWS, detect_view, open_view, settle
 from lading.layouts.options import AUTO, ROLES, InterleavedOptions
 from lading.layouts.protocol import View
@@ -69,12 +70,15 @@ class Dataset:
         stores: Stores,
         format_options: Mapping[str, Any],
         interleaved: InterleavedOptions,
+        roots: Sequence[str] = (),
         manifest: Manifest | None = None,
         kept_shards: pa.Table | None = None,
     ) -> None:
         self.listing, self.view, self.manifest, self.kept_shards = listing, view, manifest, kept_shards
         self.counts: Counter[str] = Counter()
         self._format, self._fetcher, self._stores = fmt, fetcher, stores
+        paths = listing.table.column("path").to_pylist()
+        self._follower = Follower(stores, {folder_of(path) for path in paths}, roots, mmap=fetcher.mmap)
         self.interleaved = interleaved
         self.format_options = dict(format_options)
         self.cache = IndexCache()
@@ -157,7 +161,9 @@ class Dataset:
         return view
 
     def _open_view(self, source: ShardSource) -> View:
-        view = open_view(self._format, source, self.view, self._fetcher, self.format_options, self.interleaved)
+        view = open_view(
+            self._format, source, self.view, self._fetcher, self._follower, self.format_options, self.interleaved
+        )
         self.interleaved = settle(view, self.interleaved)
         return view
 
@@ -536,6 +542,7 @@ def open_dataset(
     view: str | None = None,
     options: Mapping[str, Any] | None = None,
     interleaved: InterleavedOptions | None = None,
+    roots: Sequence[str | os.PathLike[str]] = (),
     stores: Stores | None = None,
     mmap: bool = True,
 ) -> Dataset:
@@ -547,6 +554,7 @@ def open_dataset(
         view: `samples` or `interleaved`; by default the first non-empty shard's first samples say it.
         options: options of the format (`lading formats` lists them).
         interleaved: names of fields and policies for interleaved data.
+        roots: folders that `source_ref` texts in tables may point into, beside those of the files opened.
         stores: which store serves which URL; by default a URL's scheme says it.
         mmap: False reads local files through `pread`, for data that somebody may truncate meanwhile.
 
@@ -571,6 +579,7 @@ def open_dataset(
         stores=stores,
         format_options={**({} if mmap else {"mmap": False}), **(options or {})},
         interleaved=interleaved or _kept_settings(manifest),
+        roots=[os.fspath(root) for root in roots],
         manifest=manifest,
         kept_shards=kept[1] if kept else None,
     )

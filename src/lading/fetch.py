@@ -8,27 +8,28 @@ from __future__ import annotations
 
 import warnings
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Self, TypeAlias, TypeVar
+from typing import Literal, Self, TypeAlias, TypeVar, get_args
 
 import numpy as np
 import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lading.codecs import decode_range
 from lading.errors import BadReference, CorruptShard, LadingError, NotFound, UsageError
 from lading.image import extract_frame
-from lading.interleaved import LINEAGE_KEY
+from lading.interleaved import LINEAGE_KEY, MEANT_NULLS_KEY, WITHOUT_BYTES
 from lading.ranges import plan_ranges
 from lading.ref import CODECS, FileEntry, Refs, files_of, is_ref, unpack, with_files
 from lading.store.open import Stores, resolve
 from lading.store.protocol import MappedFile, Mapper, Store
 from lading.store.unwrap import UnwrappedFile
-from lading.views import gather, join, slices
+from lading.views import gather, join, present, slices, take_rows
 
-__all__ = ["ERROR_COLUMN", "Fetcher", "OnError", "materialise"]
+__all__ = ["ERROR_COLUMN", "Fetcher", "OnError", "materialise", "write_errors"]
 
 OnError: TypeAlias = Literal["error", "warn", "drop_row", "drop_sample"]
 """For a row whose bytes cannot be had: raise; keep it with a null and a warning; drop it; drop its sample."""
@@ -141,6 +142,15 @@ class Fetcher:
             mapped, start, stop, _ = self._touched.pop()
             mapped.release(start, stop)
         return batch
+
+    def fetch(self, column: pa.Array, files: Sequence[FileEntry]) -> tuple[pa.Array, dict[int, LadingError]]:
+        """The values of a reference column as views, null where they cannot be had, and why, by row.
+
+        Raises:
+            StoreError: the store failed.
+        """
+        at = self._locate(unpack(column), files)
+        return _build(at, views=True), at.errors
 
     def values(self, column: pa.Array, files: Sequence[FileEntry]) -> Iterator[bytes | None]:
         """The values of a reference column one at a time, each read when it is asked for; None where null.
@@ -295,14 +305,20 @@ def _apply_policy(
     batch: pa.RecordBatch, located: dict[str, _Located], on_error: OnError
 ) -> tuple[pa.RecordBatch, NDArray[np.bool_] | None]:
     """The batch with errors written down and rows dropped, and which rows were kept (None = all)."""
+    if on_error not in get_args(OnError):
+        raise UsageError("no such policy", expected=", ".join(get_args(OnError)), found=repr(on_error))
     errors = {row: e.at(column=name) for name, at in located.items() for row, e in at.errors.items()}
     earlier = _earlier_errors(batch)
+    if on_error == "error":
+        if errors or earlier:
+            row = min([*errors, *earlier])
+            raise errors.get(row) or BadReference(earlier[row], file=_lineage(batch), row=row)
+        return batch, None
+    errors = {**_empty(batch, located), **errors}
+    errors = {row: error for row, error in errors.items() if row not in earlier}
     if not errors and not earlier:
         return batch, None
-    if on_error == "error":
-        row = min([*errors, *earlier])
-        raise errors.get(row) or BadReference(earlier[row], file=_lineage(batch), row=row)
-    batch = _write_errors(batch, errors)
+    batch = write_errors(batch, {row: str(error) for row, error in errors.items()})
     bad = np.zeros(batch.num_rows, np.bool_)
     bad[[*errors, *earlier]] = True
     if on_error == "warn":
@@ -312,9 +328,22 @@ def _apply_policy(
     if on_error == "drop_sample" and "sample_id" in batch.schema.names:
         ids = batch.column("sample_id").dictionary_encode().indices.to_numpy(zero_copy_only=False)
         bad = np.isin(ids, np.unique(ids[bad]))
-    elif on_error not in ("drop_row", "drop_sample"):
-        raise UsageError("no such policy", expected="error, warn, drop_row, drop_sample", found=repr(on_error))
-    return batch.filter(pa.array(~bad)), ~bad
+    return take_rows(batch, np.flatnonzero(~bad)), ~bad
+
+
+def _empty(batch: pa.RecordBatch, located: dict[str, _Located]) -> dict[int, LadingError]:
+    """Items of a table that should have bytes, and have neither them nor a source.
+
+    No reading failed, so `error` lets them pass, as it does every null; the other policies name or drop them.
+    """
+    told = MEANT_NULLS_KEY in (batch.schema.metadata or {})
+    if told or not {"modality", "binary_content"} <= set(batch.schema.names):
+        return {}
+    at = located.get("binary_content")
+    there = present(batch.column("binary_content")) if at is None else at.valid
+    without = pc.is_in(batch.column("modality"), value_set=pa.array(WITHOUT_BYTES))
+    rows = np.flatnonzero(~there & ~np.asarray(without.to_numpy(zero_copy_only=False), np.bool_))
+    return {row: BadReference("the item has no bytes, and names no source", row=row) for row in rows.tolist()}
 
 
 def _lineage(batch: pa.RecordBatch) -> str | None:
@@ -332,12 +361,13 @@ def _earlier_errors(batch: pa.RecordBatch) -> dict[int, str]:
     return {i: text for i, text in enumerate(column.to_pylist()) if text}
 
 
-def _write_errors(batch: pa.RecordBatch, errors: dict[int, LadingError]) -> pa.RecordBatch:
+def write_errors(batch: pa.RecordBatch, errors: Mapping[int, str]) -> pa.RecordBatch:
+    """The batch with these errors in its column `materialize_error`, by row; what stands there stays."""
     if not errors or ERROR_COLUMN not in batch.schema.names:
         return batch
     texts = batch.column(ERROR_COLUMN).to_pylist()
     for row, error in errors.items():
-        texts[row] = texts[row] or str(error)
+        texts[row] = texts[row] or error
     i = batch.schema.get_field_index(ERROR_COLUMN)
     return batch.set_column(i, batch.schema.field(i), pa.array(texts, batch.schema.field(i).type))
 

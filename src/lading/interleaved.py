@@ -26,9 +26,11 @@ from lading.views import is_text, present
 __all__ = [
     "INTERLEAVED_SCHEMA",
     "LINEAGE_KEY",
+    "MEANT_NULLS_KEY",
     "METADATA_POSITION",
     "MODALITIES",
     "RESERVED",
+    "WITHOUT_BYTES",
     "SourceRefs",
     "content_type_of",
     "extension_of",
@@ -64,6 +66,9 @@ RESERVED = tuple(INTERLEAVED_SCHEMA.names)
 MODALITIES = ("metadata", "text", "image")
 """Modalities that a tar can hold. Readers are open to others (`audio`, `video`, `table` …)."""
 
+WITHOUT_BYTES = ("metadata", "text")
+"""Modalities of items that hold no bytes; their `source_ref` names the file that they were read from."""
+
 METADATA_POSITION = -1
 """Position of the metadata row of a sample."""
 
@@ -71,9 +76,14 @@ LINEAGE_KEY = b"lading.source_files"
 """Key of a batch's schema metadata: JSON list of the files that its rows come from."""
 
 
+MEANT_NULLS_KEY = b"lading.meant_nulls"
+"""Key of a batch's schema metadata, with any value: items without bytes and source are what their writer wrote."""
+
+
 def without_source(schema: pa.Schema) -> pa.Schema:
-    """The schema without the metadata that say where rows came from: the files table and the lineage."""
-    kept = {k: v for k, v in (schema.metadata or {}).items() if k not in (FILES_KEY, LINEAGE_KEY)}
+    """The schema without the metadata that say where rows came from: files table, lineage, what nulls mean there."""
+    own = (FILES_KEY, LINEAGE_KEY, MEANT_NULLS_KEY)
+    kept = {k: v for k, v in (schema.metadata or {}).items() if k not in own}
     return schema.with_metadata(kept or None)
 
 

@@ -15,7 +15,15 @@ from lading.dataset import open_dataset
 from lading.layouts.options import InterleavedOptions
 from lading.ref import is_ref
 
-CASES = ("tar-basic", "tar-large", "parquet-basic", "parquet-large", "writer-facts", "mint-tiff")
+CASES = (
+    "tar-basic",
+    "tar-large",
+    "parquet-basic",
+    "parquet-large",
+    "writer-facts",
+    "mint-tiff",
+    "source-refs",
+)
 
 
 def settings(opened: dict[str, Any]) -> InterleavedOptions:
@@ -56,8 +64,6 @@ def test_rows_are_those_the_peer_reads(case: str, golden: Golden, monkeypatch: p
     views = load_views(folder)
     assert views
     for view in views:
-        if view.open.get("materialize") == "from source_ref":
-            continue  # references in Parquet are for a later layer
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             rows = list(read_rows(view.open))

@@ -1,26 +1,32 @@
 """The view `interleaved` of a format whose rows are items already (Parquet and the like).
 
-Reserved columns get their canonical types, absent ones come as nulls; rows of one sample must stand together.
+Reserved columns get their canonical types, absent ones come as nulls; rows of one sample must stand together. Items
+whose bytes lie elsewhere come with a reference to them, found by their `source_ref`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lading.align import align_table, reconcile_schema
 from lading.errors import DataError, SchemaMismatch, errors_at
+from lading.fetch import ERROR_COLUMN, Fetcher, write_errors
 from lading.formats.protocol import ShardReader
 from lading.hashing import hash_strings
-from lading.interleaved import INTERLEAVED_SCHEMA, RESERVED, sample_rows, sample_starts
+from lading.interleaved import INTERLEAVED_SCHEMA, RESERVED, WITHOUT_BYTES, sample_rows, sample_starts, split_rows
+from lading.layouts.follow import Followed, Follower
 from lading.layouts.gather import gathered, joined, split_samples
 from lading.layouts.options import InterleavedOptions
-from lading.views import present
+from lading.ref import with_files
+from lading.views import filled, join, present, row_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,6 +35,10 @@ __all__ = ["ItemsView"]
 
 _ID_ROWS = 65_536
 _ID_BYTES = 64 << 20
+_MOST_BYTES = 1 << 62
+_PAYLOAD = "binary_content"
+_OF_SOURCES = ("modality", "source_ref", ERROR_COLUMN)
+"""Columns that say which items have their bytes elsewhere, and where."""
 
 
 class ItemsView:
@@ -38,10 +48,15 @@ class ItemsView:
         reader: the open shard.
         path: its name in errors.
         options: `fields` is looked at; the rest is for tars.
+        follower: finds what `source_ref` names.
+        fetcher: reads it, where a batch holds other items with their bytes in it.
     """
 
-    def __init__(self, reader: ShardReader, path: str, options: InterleavedOptions) -> None:
+    def __init__(
+        self, reader: ShardReader, path: str, options: InterleavedOptions, follower: Follower, fetcher: Fetcher
+    ) -> None:
         self._reader, self._path, self._options = reader, path, options
+        self._follower, self._fetcher = follower, fetcher
         self._starts: NDArray[np.int64] | None = None
         self.counts: Counter[str] = Counter()
 
@@ -108,16 +123,64 @@ class ItemsView:
     ) -> Iterator[pa.RecordBatch]:
         """All rows in order, samples whole, reserved columns canonical.
 
+        Where all payload of a batch lies elsewhere, `binary_content` is a reference column. Where some does, it is read
+        at once, since a column cannot be both. What is wrong with a `source_ref` stands in `materialize_error`.
+
         Raises:
             DataError: a null `sample_id`, or one that comes back after other samples; both rows are named.
         """
-        target = self._chosen(schema or self.schema(), columns)
+        asked = self._chosen(schema or self.schema(), columns).names
+        target = self._needed(schema or self.schema(), asked)
         limits = {"max_rows": max_rows, "max_bytes": max_bytes}
         rows = self._reader.batches(**limits, columns=self._present(target), views=views)
         rows = gathered(rows, max_rows, max_bytes) if views else rows
         for batch in _whole_samples(self._checked(rows), max_rows, max_bytes):
-            yield self._aligned(batch, target)
+            for part in self._followed(self._aligned(batch, target), max_bytes):
+                yield part if part.schema.names == asked else part.select(asked)
         self.counts.update(self._reader.counts)
+
+    def _followed(self, batch: pa.RecordBatch, max_bytes: int) -> Iterator[pa.RecordBatch]:
+        """The batch with the bytes, or references to them, of items that name a source; in parts, if it grows."""
+        wanted = self._elsewhere(batch)
+        if not wanted.any():
+            yield batch
+            return
+        with errors_at(file=self._path):
+            found = self._follower.follow(batch.column("source_ref"), wanted, self._path)
+        batch = write_errors(batch, found.errors)
+        sizes = row_bytes(batch) + row_bytes(pa.record_batch([found.column], ["source"]))
+        bounds = split_rows(sample_starts(batch.column("sample_id")), sizes, max_bytes=max_bytes)
+        for start, stop in pairwise(bounds.tolist()):
+            yield self._filled(batch.slice(start, stop - start), found, start)
+
+    @staticmethod
+    def _elsewhere(batch: pa.RecordBatch) -> NDArray[np.bool_]:
+        """Which rows name a source for bytes that they lack, and have no error yet."""
+        if not {_PAYLOAD, *_OF_SOURCES} <= set(batch.schema.names):
+            return np.zeros(batch.num_rows, np.bool_)
+        content = batch.column(_PAYLOAD)
+        wanted = ~present(content) if content.null_count else np.zeros(batch.num_rows, np.bool_)
+        if wanted.any():
+            source, errors = batch.column("source_ref"), batch.column(ERROR_COLUMN)
+            without = pc.is_in(batch.column("modality"), value_set=pa.array(WITHOUT_BYTES))
+            told = pc.fill_null(pc.not_equal(source, ""), fill_value=False)
+            wanted &= np.asarray(pc.and_not(told, without).to_numpy(zero_copy_only=False), np.bool_)
+            wanted &= ~present(errors)
+        return wanted
+
+    def _filled(self, batch: pa.RecordBatch, found: Followed, start: int) -> pa.RecordBatch:
+        """The batch with what was found for its rows, which begin at `start`."""
+        references = found.column.slice(start, batch.num_rows)
+        place = batch.schema.get_field_index(_PAYLOAD)
+        own, held = batch.schema.field(place), batch.column(place)
+        if held.null_count == len(held):
+            batch = batch.set_column(place, own.with_type(references.type), references)
+            return batch.replace_schema_metadata(with_files(batch.schema, found.files).metadata)
+        read, errors = self._fetcher.fetch(references, found.files)
+        batch = write_errors(batch, {row: str(error) for row, error in errors.items()})
+        column = filled(held, read)
+        column = column if pa.types.is_binary_view(held.type) else join(column)
+        return batch.set_column(place, own.with_type(column.type), column)
 
     @staticmethod
     def _chosen(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
@@ -126,6 +189,12 @@ class ItemsView:
             return schema
         kept = [schema.field(n) for n in schema.names if n in columns or n == "sample_id"]
         return pa.schema(kept, metadata=schema.metadata)
+
+    @staticmethod
+    def _needed(schema: pa.Schema, asked: list[str]) -> pa.Schema:
+        """The schema of columns asked for, and of those that say where their payload lies."""
+        more = _OF_SOURCES if _PAYLOAD in asked else ()
+        return pa.schema([f for f in schema if f.name in asked or f.name in more], metadata=schema.metadata)
 
     def _present(self, target: pa.Schema) -> list[str]:
         present = set(self._reader.schema().names)
@@ -165,10 +234,16 @@ class ItemsView:
             return align_table(batch, target)
 
     def read(self, samples: NDArray[np.int64], columns: Sequence[str] | None = None) -> pa.Table:
-        """The rows of samples by ordinal, in the order asked for."""
-        target = self._chosen(self.schema(), columns)
+        """The rows of samples by ordinal, in the order asked for, with their bytes, wherever these lie."""
+        asked = self._chosen(self.schema(), columns).names
+        target = self._needed(self.schema(), asked)
         found = self._reader.read(sample_rows(self._bounds(), samples), self._present(target))
-        return self._aligned(found, target)
+        parts = [
+            self._fetcher.materialise(part)
+            for batch in self._aligned(found, target).combine_chunks().to_batches()
+            for part in self._followed(batch, _MOST_BYTES)
+        ]
+        return pa.Table.from_batches(parts, target).select(asked) if parts else target.empty_table().select(asked)
 
     def close(self) -> None:
         """Close the reader."""

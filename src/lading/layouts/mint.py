@@ -25,7 +25,15 @@ from lading.fetch import Fetcher
 from lading.formats.protocol import ShardSource
 from lading.formats.webdataset import WebdatasetReader, sparse_member
 from lading.hashing import NameTable
-from lading.interleaved import INTERLEAVED_SCHEMA, MODALITIES, RESERVED, content_type_of, format_source_ref, is_unicode
+from lading.interleaved import (
+    INTERLEAVED_SCHEMA,
+    MEANT_NULLS_KEY,
+    MODALITIES,
+    RESERVED,
+    content_type_of,
+    format_source_ref,
+    is_unicode,
+)
 from lading.layouts.gather import split_samples
 from lading.layouts.mint_values import Kinds, build_column, column_type
 from lading.layouts.options import AUTO, ROLES, InterleavedOptions
@@ -258,7 +266,9 @@ class MintView:
         """The schema with these columns, and those that tell samples and items apart."""
         always = ("sample_id", "position")
         kept = [f for f in target if columns is None or f.name in columns or f.name in always]
-        return with_files(pa.schema(kept, metadata=target.metadata), self._reader.files)
+        # A name in `images` without a member is how writers spell a null.
+        told = {**(target.metadata or {}), MEANT_NULLS_KEY: b""}
+        return with_files(pa.schema(kept, metadata=told), self._reader.files)
 
     def _batch(
         self,

@@ -12,6 +12,7 @@ from lading.fetch import Fetcher
 from lading.formats.protocol import Format, ShardReader, ShardSource, ShardWriter
 from lading.formats.webdataset import WebdatasetReader, WebdatasetWriter
 from lading.interleaved import is_interleaved_schema
+from lading.layouts.follow import Follower
 from lading.layouts.items import ItemsView
 from lading.layouts.mint import MintView, looks_interleaved
 from lading.layouts.mint_write import MintShardWriter, Roles
@@ -32,6 +33,7 @@ def open_view(
     source: ShardSource,
     view: str,
     fetcher: Fetcher,
+    follower: Follower,
     format_options: Mapping[str, Any],
     interleaved: InterleavedOptions,
 ) -> View:
@@ -41,7 +43,7 @@ def open_view(
         return SamplesView(reader)
     if isinstance(reader, WebdatasetReader):
         return MintView(reader, fetcher, source, interleaved)
-    return ItemsView(reader, source.path, interleaved)
+    return ItemsView(reader, source.path, interleaved, follower, fetcher)
 
 
 def settle(view: View, options: InterleavedOptions) -> InterleavedOptions:

@@ -1,0 +1,246 @@
+"""What `source_ref` texts of a table point to, found and allowed, as references.
+
+The texts come from whoever made the table. A reference of theirs must not read what its owner could not, so it may name
+files below certain folders only, the *roots*: those of the files that were opened, and those that the caller adds.
+
+Source: NeMo Curator 1.4.0, `stages/interleaved/utils/materialization.py`, for which form means what: without a member
+the whole file, whatever offset and size say; with a member its range, or the member of that name if there is none.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import posixpath
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lading.codecs import sniff_wrap
+from lading.errors import BadReference, DataError, NotFound, StoreError, UsageError
+from lading.formats.protocol import ShardSource
+from lading.formats.webdataset import FORMAT as TAR
+from lading.hashing import NameTable
+from lading.interleaved import SourceRefs, parse_source_ref
+from lading.ref import FileEntry, make_refs
+from lading.store.open import Stores, is_local, resolve
+from lading.store.protocol import FileInfo, Store, native_path
+
+__all__ = ["Followed", "Follower", "folder_of"]
+
+_MAX_FILES = 4096
+_MAX_TARS = 16
+_HEAD_BYTES = 16
+_OF_THE_PATH = frozenset((errno.EACCES, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR))
+"""What a store says that is the path's fault, and not its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """Where the bytes of rows lie.
+
+    Attributes:
+        column: references, null where a row was not asked for, names no path or has an error.
+        files: the files table of the references.
+        errors: why rows have no reference, by row.
+    """
+
+    column: pa.ExtensionArray
+    files: tuple[FileEntry, ...]
+    errors: dict[int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Tar:
+    """Members of a tar, to be found by name: the last of equal names counts, as in `tarfile`."""
+
+    names: NameTable
+    offset: NDArray[np.int64]
+    length: NDArray[np.int64]
+
+
+class Follower:
+    """Follows `source_ref` texts; the last few thousand files and few tars that were looked at are remembered.
+
+    Args:
+        stores: which store serves which URL.
+        folders: folders of the files that were opened.
+        roots: further folders below which references may point.
+        mmap: False reads local tars through `pread` when they are walked through.
+    """
+
+    def __init__(self, stores: Stores, folders: Iterable[str], roots: Iterable[str] = (), *, mmap: bool = True) -> None:
+        self._stores, self._mmap = stores, mmap
+        self._roots = {self._real(folder) for folder in (*folders, *roots)}
+        self._file = lru_cache(_MAX_FILES)(self._find)
+        self._tar = lru_cache(_MAX_TARS)(self._walk)
+
+    def follow(self, source_ref: pa.Array, wanted: NDArray[np.bool_], table: str) -> Followed:
+        """References for the rows that are wanted; null, without an error, where a text names no path.
+
+        A path that is not absolute is looked for beside the table, then in the current directory. Files are looked at
+        once; a tar whose members are asked for by name is walked through once.
+
+        Args:
+            source_ref: the texts.
+            wanted: rows to be followed.
+            table: the file that holds the texts.
+
+        Raises:
+            StoreError: a store failed, which says nothing of the reference.
+        """
+        rows = np.flatnonzero(wanted)
+        told = parse_source_ref(source_ref.take(pa.array(rows)))
+        folder = folder_of(table)
+        there = np.asarray(told.member.is_valid().to_numpy(zero_copy_only=False), np.bool_)
+        offset, length = np.where(there, told.offset, -1), np.where(there, told.length, -1)
+        file = np.full(len(rows), -1, np.int32)
+        files: list[FileEntry] = []
+        errors = {i: text for i, text in enumerate(told.error.to_pylist()) if text is not None}
+        for path, inside, mine in _by_file(told, there):
+            entry = self._file(path, folder, inside=inside)
+            if isinstance(entry, str):
+                failed = dict.fromkeys(mine.tolist(), entry)
+            else:
+                file[mine] = len(files)
+                files.append(entry)
+                failed = self._place(entry, told.member, mine, offset, length, inside=inside)
+            for row, text in failed.items():
+                errors.setdefault(row, text)
+        good = file >= 0
+        good[list(errors)] = False
+        found = make_refs(offset, length, file=file, frame=told.frame, valid=good)
+        column = found.take(pa.array(np.cumsum(wanted) - 1, mask=~wanted))
+        return Followed(column, tuple(files), {int(rows[i]): text for i, text in errors.items()})
+
+    def _place(
+        self,
+        entry: FileEntry,
+        member: pa.Array,
+        rows: NDArray[np.int64],
+        offset: NDArray[np.int64],
+        length: NDArray[np.int64],
+        *,
+        inside: bool,
+    ) -> dict[int, str]:
+        """Write the ranges of one file's rows into `offset` and `length`; give what is wrong, by row."""
+        if not inside:
+            offset[rows], length[rows] = 0, entry.size_bytes
+            return {}
+        unknown = rows[(offset[rows] < 0) | (length[rows] <= 0)]
+        if not len(unknown):
+            return {}
+        tar = self._tar(entry)
+        if isinstance(tar, str):
+            return dict.fromkeys(unknown.tolist(), tar)
+        names = member.take(pa.array(unknown))
+        at = tar.names.find(names)
+        known = at >= 0
+        offset[unknown[known]], length[unknown[known]] = tar.offset[at[known]], tar.length[at[known]]
+        return {
+            int(row): f"{entry.url}: the tar has no plain member {name!r}"
+            for row, name in zip(unknown[~known].tolist(), names.filter(pa.array(~known)).to_pylist(), strict=True)
+        }
+
+    # Files
+
+    def _find(self, path: str, folder: str, *, inside: bool) -> FileEntry | str:
+        """The file that a path means, or why it may not be read; `inside`: its wrap is to be taken off."""
+        if "\0" in path:
+            return f"{path!r}: no path"
+        missing: str | None = None
+        for candidate in _candidates(path, folder):
+            try:
+                store, own = resolve(candidate, self._stores)
+                self._check(candidate, store)
+                info = store.head(own)
+                wrap = _wrap(store, own, info) if inside else ""
+            except (BadReference, UsageError) as error:
+                return missing or str(error)
+            except StoreError as error:
+                if not (isinstance(error, NotFound) or error.errno in _OF_THE_PATH):
+                    raise
+                missing = missing or str(error)
+            else:
+                return FileEntry(candidate, wrap, info.size_bytes, info.version)
+        return missing or f"{path}: no such file"
+
+    def _check(self, url: str, store: Store) -> None:
+        """Refuse what lies below none of the roots, and what is no file."""
+        place = self._real(url)
+        if not any(above in self._roots for above in _upwards(place)):
+            raise BadReference(
+                "the reference leads outside the folders that it may name", file=url,
+                advice="If that is meant, name the folder with --root (roots= in Python).",
+            )  # fmt: skip
+        if is_local(store) and os.path.lexists(native_path(url)) and not os.path.isfile(native_path(url)):
+            raise BadReference("the reference names no regular file", file=url)
+
+    def _real(self, url: str) -> str:
+        """A path or URL without links, dots and a slash at its end."""
+        store, path = resolve(url or ".", self._stores)
+        if is_local(store):
+            return os.path.realpath(native_path(path))
+        scheme, mark, rest = url.partition("://")
+        return f"{scheme}{mark}{posixpath.normpath('/' + rest).lstrip('/')}"
+
+    # Tars
+
+    def _walk(self, entry: FileEntry) -> _Tar | str:
+        """The members of a tar, or why there are none."""
+        store, path = resolve(entry.url, self._stores)
+        try:
+            source = ShardSource(store, path, FileInfo(path, entry.size_bytes, entry.version))
+            with closing(TAR.open_shard(source, {"sidecar": "ignore", "mmap": self._mmap})) as reader:
+                parts = list(reader.members())
+        except DataError as error:
+            return str(error)
+        plain = np.concatenate([np.zeros(0, np.bool_), *(~part.sparse for part in parts)])
+        names = pa.concat_arrays([pa.array([], pa.string()), *(part.name for part in parts)])
+        offset = np.concatenate([np.zeros(0, np.int64), *(part.offset for part in parts)])
+        length = np.concatenate([np.zeros(0, np.int64), *(part.length for part in parts)])
+        last_first = np.flatnonzero(plain)[::-1]
+        return _Tar(NameTable(names.take(pa.array(last_first))), offset[last_first], length[last_first])
+
+
+def folder_of(path: str) -> str:
+    """The folder that a file lies in; empty for one of the current directory."""
+    scheme, mark, rest = path.rpartition("://")
+    return f"{scheme}{mark}{posixpath.dirname(rest)}"
+
+
+def _upwards(place: str) -> Iterator[str]:
+    """A place and all that it lies in."""
+    yield place
+    while (above := folder_of(place)) != place:
+        yield above
+        place = above
+
+
+def _candidates(path: str, folder: str) -> list[str]:
+    """Where a path may lead: beside the table, then from the current directory."""
+    if "://" in path or path.startswith("pipe:") or os.path.isabs(path):
+        return [path]
+    return [folder + ("" if folder.endswith("/") else "/") + path, path] if folder else [path]
+
+
+def _wrap(store: Store, path: str, info: FileInfo) -> str:
+    [head] = store.get_ranges(path, [(0, min(info.size_bytes, _HEAD_BYTES))])
+    return sniff_wrap(bytes(head))
+
+
+def _by_file(told: SourceRefs, inside: NDArray[np.bool_]) -> Iterable[tuple[str, bool, NDArray[np.int64]]]:
+    """Every path with its rows, those that name a member apart from those that mean the whole file."""
+    encoded = told.path.dictionary_encode()
+    number = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    kind = np.where(number >= 0, 2 * number.astype(np.int64) + inside, -1)
+    order = np.argsort(kind, kind="stable")
+    kinds, first = np.unique(kind[order], return_index=True)
+    for which, mine in zip(kinds.tolist(), np.split(order, first[1:]), strict=True):
+        if which >= 0:
+            yield encoded.dictionary[which // 2].as_py(), bool(which % 2), mine
