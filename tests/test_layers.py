@@ -15,7 +15,7 @@ import lading
 _ROOT = Path(lading.__file__).parent
 
 LAYERS = (
-    "errors units jsontext ref views ranges hashing features rows interleaved align canonical digests manifest",
+    "errors units jsontext ref views ranges hashing features rows interleaved align canonical digests manifest where",
     "image codecs tar tar_write",
     "store",
     "formats",
@@ -33,7 +33,7 @@ SHARED = {
     "store": {"lock", "protocol"},
     "formats": {"protocol", "registry"},
     "layouts": {"protocol", "options", "gather", "follow"},
-    "jobs": {"digest", "plan", "progress"},
+    "jobs": {"digest", "ledger", "plan", "progress"},
     "cli": {"options", "output", "progress", "samples", "text"},
 }
 """Files of a folder that the others in it may import."""
