@@ -9,7 +9,7 @@ from __future__ import annotations
 import warnings
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, Self, TypeAlias, TypeVar, get_args
 
 import numpy as np
@@ -29,10 +29,13 @@ from lading.store.protocol import MappedFile, Mapper, Store
 from lading.store.unwrap import UnwrappedFile
 from lading.views import gather, join, present, slices, take_rows
 
-__all__ = ["ERROR_COLUMN", "Fetcher", "OnError", "materialise", "write_errors"]
+__all__ = ["ERROR_COLUMN", "Fetcher", "OnError", "OnFailure", "materialise", "write_errors"]
 
 OnError: TypeAlias = Literal["error", "warn", "drop_row", "drop_sample"]
 """For a row whose bytes cannot be had: raise; keep it with a null and a warning; drop it; drop its sample."""
+
+OnFailure: TypeAlias = Callable[[pa.RecordBatch, dict[int, str]], None]
+"""Called with a batch and, by row in order, why rows of it have no bytes, before such rows are dropped."""
 
 ERROR_COLUMN = "materialize_error"
 """Column of interleaved items that holds a row's error as text."""
@@ -42,7 +45,8 @@ _MAX_STREAMS = 2
 
 _Opened = TypeVar("_Opened")
 
-_MAX_GAP_BYTES = 64 << 10
+_GAPS_A_REQUEST = 16
+"""Requests of a batch wait for each other little, so a gap is worth one only at a part of what a lone request costs."""
 _MAX_REQUEST_BYTES = 64 << 20
 _MAX_DECODED_BYTES = 4 << 30
 
@@ -120,11 +124,14 @@ class Fetcher:
         on_error: OnError = "error",
         *,
         views: bool = False,
+        on_failure: OnFailure | None = None,
     ) -> pa.RecordBatch:
         """The batch with its reference columns (all, or those named) as bytes.
 
         Gives `large_binary` columns in memory of their own, or with `views` `binary_view` columns over mapped files:
         those go to a sink or a consumer and nowhere else. Fields keep their metadata; the files table stays.
+
+        Rows that fail under another policy than `error` are told to `on_failure`; without it, `warn` warns.
 
         Raises:
             BadReference: under `on_error="error"`, for the first row whose bytes cannot be had.
@@ -133,7 +140,7 @@ class Fetcher:
         wanted = [n for n in (batch.schema.names if columns is None else columns) if is_ref(batch.schema.field(n).type)]
         files, before = files_of(batch.schema), len(self._touched)
         located = {name: self._locate(unpack(batch.column(name)), files) for name in wanted}
-        batch, keep = _apply_policy(batch, located, on_error)
+        batch, keep = _apply_policy(batch, located, on_error, on_failure)
         for name in wanted:
             at = located[name]
             part = at if keep is None else _kept(at, keep)
@@ -142,6 +149,21 @@ class Fetcher:
             mapped, start, stop, _ = self._touched.pop()
             mapped.release(start, stop)
         return batch
+
+    def heads(self, column: pa.Array, files: Sequence[FileEntry], most_bytes: int | None) -> list[memoryview | None]:
+        """The first bytes of each value (all with None), as views; None where it is null or cannot be had.
+
+        Of a value that must be unwrapped first (a compressed range, one picture of several) all is read.
+
+        Raises:
+            StoreError: the store failed.
+        """
+        refs = unpack(column)
+        if most_bytes is None:
+            return slices(_build(self._locate(refs, files), views=True))
+        plain = (refs.codec == 0) & (refs.frame < 0) & (refs.length > most_bytes)
+        cut = replace(refs, length=np.where(plain, most_bytes, refs.length))
+        return slices(_build(self._locate(cut, files), views=True))
 
     def fetch(self, column: pa.Array, files: Sequence[FileEntry]) -> tuple[pa.Array, dict[int, LadingError]]:
         """The values of a reference column as views, null where they cannot be had, and why, by row.
@@ -264,7 +286,10 @@ def _read_ranges(at: _Located, rows: NDArray[np.int64], entry: FileEntry, store:
     size = entry.size_bytes if entry.size_bytes >= 0 else store.head(path).size_bytes
     rows = _inside(at, rows, entry, size)
     plan = plan_ranges(
-        at.offset[rows], at.length[rows], max_gap_bytes=_MAX_GAP_BYTES, max_request_bytes=_MAX_REQUEST_BYTES
+        at.offset[rows],
+        at.length[rows],
+        max_gap_bytes=store.request_bytes // _GAPS_A_REQUEST,
+        max_request_bytes=_MAX_REQUEST_BYTES,
     )
     first = len(at.buffers)
     at.buffers += [pa.py_buffer(b) for b in store.get_ranges(path, plan.requests)]
@@ -302,7 +327,7 @@ def _with_column(batch: pa.RecordBatch, name: str, column: pa.Array) -> pa.Recor
 
 
 def _apply_policy(
-    batch: pa.RecordBatch, located: dict[str, _Located], on_error: OnError
+    batch: pa.RecordBatch, located: dict[str, _Located], on_error: OnError, on_failure: OnFailure | None
 ) -> tuple[pa.RecordBatch, NDArray[np.bool_] | None]:
     """The batch with errors written down and rows dropped, and which rows were kept (None = all)."""
     if on_error not in get_args(OnError):
@@ -318,13 +343,16 @@ def _apply_policy(
     errors = {row: error for row, error in errors.items() if row not in earlier}
     if not errors and not earlier:
         return batch, None
-    batch = write_errors(batch, {row: str(error) for row, error in errors.items()})
-    bad = np.zeros(batch.num_rows, np.bool_)
-    bad[[*errors, *earlier]] = True
+    told = dict(sorted({**{row: str(error) for row, error in errors.items()}, **earlier}.items()))
+    batch = write_errors(batch, told)
+    if on_failure is not None:
+        on_failure(batch, told)
+    elif on_error == "warn":
+        warnings.warn(f"{len(told)} rows have no bytes; the first: {next(iter(told.values()))}", stacklevel=3)
     if on_error == "warn":
-        first = errors[min(errors)] if errors else earlier[min(earlier)]
-        warnings.warn(f"{int(bad.sum())} rows have no bytes; the first: {first}", stacklevel=3)
         return batch, None
+    bad = np.zeros(batch.num_rows, np.bool_)
+    bad[list(told)] = True
     if on_error == "drop_sample" and "sample_id" in batch.schema.names:
         ids = batch.column("sample_id").dictionary_encode().indices.to_numpy(zero_copy_only=False)
         bad = np.isin(ids, np.unique(ids[bad]))

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from lading.errors import BadReference
 
-__all__ = ["ImageInfo", "extract_frame", "image_info"]
+__all__ = ["ImageInfo", "extract_frame", "image_info", "is_image"]
 
 _MOST_SEGMENTS = 4096
 """JPEG segments or ISO boxes that are walked; real files have a few dozen before what is looked for."""
@@ -47,10 +47,17 @@ class ImageInfo:
     frames: int | None = None
 
 
+def is_image(head: bytes | bytearray | memoryview) -> bool:
+    """Whether a file with these first bytes (16 are enough) is an image of a kind that `image_info` knows."""
+    view = memoryview(head).cast("B")
+    return any(view[at : at + len(magic)] == magic for magic, at, _ in _PARSERS)
+
+
 def image_info(data: bytes | bytearray | memoryview) -> ImageInfo | None:
     """Kind and size of an image by its first bytes; None if it is no image that is known, or broken before its size.
 
-    Knows PNG, JPEG, GIF, WebP, BMP, TIFF, AVIF and HEIF. Never raises; time does not grow with the picture.
+    Of a file that is cut it says the same as of the whole, or None. Knows PNG, JPEG, GIF, WebP, BMP, TIFF, AVIF and
+    HEIF. Never raises; time does not grow with the picture.
     """
     view = memoryview(data).cast("B")
     for magic, at, parse in _PARSERS:
@@ -124,6 +131,8 @@ _JPEG_ENDS = frozenset({0xD9, 0xDA})
 def _heif(view: memoryview) -> ImageInfo | None:
     brands = {bytes(view[at : at + 4]) for at in (8, *range(16, min(len(view), _box_end(view, 0), 256), 4))}
     mime = next((mime for mime, known in _BRANDS.items() if brands & known), None)
+    if any(_box_end(view, at - 12) > len(view) for at in _boxes(view, 0, len(view), _ISPE[:1])):
+        return None  # cut: a larger picture may come
     sizes = [struct.unpack_from(">II", view, at + 4) for at in _boxes(view, 0, len(view), _ISPE)]
     # Tiles, thumbnails and masks have a size too: the picture is the largest.
     return ImageInfo(mime, *max(sizes, key=lambda size: size[0] * size[1])) if mime and sizes else None

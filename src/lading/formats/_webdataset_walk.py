@@ -28,8 +28,6 @@ _RELEASE_BYTES = 32 << 20
 _FIRST_WINDOW = 64 << 10
 _SMALL_WINDOW = 16 << 10
 _LARGE_WINDOW = 8 << 20
-_FAR_BYTES = 1 << 20
-"""Members farther apart than this are asked for one by one: a request costs about as much as reading a megabyte."""
 _DRAIN_BYTES = 64 << 20
 _HEAD_BYTES = 16
 
@@ -131,12 +129,15 @@ class Walk:
 
     def _over_ranges(self) -> Iterator[Headers]:
         total = self._tar.entry.size_bytes if self._stop is None else self._stop
+        dear = self._tar.source.store.request_bytes
+        small = max(BLOCK, min(_SMALL_WINDOW, dear // 32))
         size, count, window = _FIRST_WINDOW, 0, Window(np.zeros(0, np.uint8), self.cursor.at, total)
         while not self.cursor.done:
             at = self.cursor.at
             if self.cursor.need or at >= window.stop:
-                far = count > 0 and at - window.base >= count * _FAR_BYTES
-                size, count = (_SMALL_WINDOW if far else min(2 * size, _LARGE_WINDOW)), 0
+                # Members so far apart that it takes less to ask for each than to read what lies between.
+                far = count > 0 and at - window.base >= count * dear
+                size, count = (small if far else min(2 * size, _LARGE_WINDOW)), 0
                 length = min(max(self.cursor.need, at + size), total) - at
                 window = Window(_as_array(self._tar.read(at, length) if length > 0 else b""), at, total)
             found, self.cursor = scan(window, self.cursor)

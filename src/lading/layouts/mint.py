@@ -50,6 +50,7 @@ RENAMED = "json."
 _WINDOW_DOCUMENTS = 1024
 _WINDOW_BYTES = 4 << 20
 _WINDOW_SPAN_BYTES = 16 << 20
+_DETECT_STEP, _DETECT_MEMBERS, _DETECT_DOCUMENTS = 64, 1024, 16
 _TIFF = (".tif", ".tiff")
 _METADATA, _TEXT, _IMAGE = range(len(MODALITIES))
 
@@ -527,14 +528,23 @@ def looks_interleaved(reader: WebdatasetReader, fetcher: Fetcher, options: Inter
 
     Looks at 16 JSON members at most, among the tar's first thousand members. None if the tar is empty.
     """
-    first = next(iter(reader.members(max_members=1024)), None)
-    if first is None or not len(first.name):
-        return None
-    lower = pa.compute.utf8_lower(first.name)
-    rows = np.flatnonzero(pa.compute.ends_with(lower, ".json").to_numpy(zero_copy_only=False))[:16]
-    if not len(rows) or first.sparse[rows].any():
-        return False
-    for text in fetcher.values(make_refs(first.offset[rows], first.length[rows]), reader.files):
+    offset: list[int] = []
+    length: list[int] = []
+    seen = 0
+    for part in reader.members(max_members=_DETECT_STEP):
+        lower = pa.compute.utf8_lower(part.name)
+        rows = np.flatnonzero(pa.compute.ends_with(lower, ".json").to_numpy(zero_copy_only=False))
+        if part.sparse[rows].any():
+            return False
+        offset += part.offset[rows].tolist()
+        length += part.length[rows].tolist()
+        seen += len(part.name)
+        if len(offset) >= _DETECT_DOCUMENTS or seen >= _DETECT_MEMBERS:
+            break
+    if not offset:
+        return False if seen else None
+    first = slice(_DETECT_DOCUMENTS)
+    for text in fetcher.values(make_refs(np.array(offset[first]), np.array(length[first])), reader.files):
         try:
             document = jsontext.loads(text or b"")
         except DataError:

@@ -60,6 +60,8 @@ class FsspecStore:
         atomic_put: whether an upload shows nothing before it is complete; None = as is known of the scheme.
     """
 
+    request_bytes = 1 << 20
+
     def __init__(self, place: str | FileSystem, *, atomic_put: bool | None = None) -> None:
         self._place = place
         self._atomic_put = atomic_put

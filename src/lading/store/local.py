@@ -55,6 +55,8 @@ _KINDS = {
 class LocalStore:
     """The file system. Holds nothing open; may be shared by threads and inherited by forks."""
 
+    request_bytes = 16 << 10
+
     def head(self, path: str) -> FileInfo:
         """Size, and modification time in nanoseconds as the version. Raises NotFound, or StoreError if no file."""
         with store_errors(path):

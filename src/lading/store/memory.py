@@ -21,6 +21,8 @@ class MemoryStore:
         files: contents to begin with, by path.
     """
 
+    request_bytes = 16 << 10
+
     def __init__(self, files: Mapping[str, bytes] | None = None) -> None:
         self._lock = Lock()
         self._versions = count(1)

@@ -85,7 +85,14 @@ class Sink(Protocol):
 
 
 class Store(Protocol):
-    """Files by path. Paths are the store's own: a local path, an object key with its scheme."""
+    """Files by path. Paths are the store's own: a local path, an object key with its scheme.
+
+    Attributes:
+        request_bytes: how many bytes take as long to come as one request takes to be answered. Who can do with fewer
+            requests by reading more goes by it.
+    """
+
+    request_bytes: int
 
     def head(self, path: str) -> FileInfo:
         """Size and version. Raises NotFound."""

@@ -52,6 +52,7 @@ class WrappedStore:
         if mapped and isinstance(inner, Mapper):
             # An attribute of the object, not a method: what is no Mapper inside is none outside.
             self.map = inner.map
+        self.request_bytes = inner.request_bytes
 
     def head(self, path: str) -> FileInfo:
         """As the store inside."""

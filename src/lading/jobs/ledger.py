@@ -1,0 +1,78 @@
+"""What a job left out or could not have, row by row: counted by reason, told in full in a ledger, if one is kept."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lading.interleaved import LINEAGE_KEY
+
+__all__ = ["Loss", "Losses"]
+
+_NAMING = ("sample_id", "__key__", "position", "modality")
+_MOST_TOLD = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Rows of a batch that failed for one reason.
+
+    Attributes:
+        reason: a short phrase, the same for all of a kind.
+        fate: what became of them: `dropped`, `dropped with their sample`, `kept without bytes`.
+        batch: the batch as it was before.
+        rows: which of its rows failed. Rows that went along with them are not named.
+        details: what there is to say of each; empty where the reason says all.
+    """
+
+    reason: str
+    fate: str
+    batch: pa.RecordBatch
+    rows: NDArray[np.int64]
+    details: Sequence[str] = ()
+
+    def entries(self, most: int | None = None) -> list[dict[str, Any]]:
+        """A dict a row: its file, what names it, the reason, its fate, what there is to say."""
+        rows = self.rows[:most]
+        schema = self.batch.schema
+        told = (schema.metadata or {}).get(LINEAGE_KEY)
+        files = orjson.loads(told) if told else []
+        names = [name for name in _NAMING if name in schema.names]
+        known = self.batch.select(names).take(pa.array(rows)).to_pylist() if names else [{} for _ in rows]
+        common = {"reason": self.reason, "fate": self.fate}
+        place = {"file": files[0]} if len(files) == 1 else {"files": files} if files else {}
+        details = [{"detail": text} for text in self.details[:most]] or [{} for _ in known]
+        return [{**place, **row, **common, **detail} for row, detail in zip(known, details, strict=True)]
+
+
+class Losses:
+    """Gathers losses: a count a reason, the first few in full, and all of them as lines of JSON for a ledger.
+
+    Args:
+        write: takes lines; None keeps no ledger.
+
+    Attributes:
+        counts: rows by reason and fate.
+        first: the first few, as `Loss.entries` gives them.
+    """
+
+    def __init__(self, write: Callable[[bytes], None] | None = None) -> None:
+        self._write = write
+        self.counts: Counter[str] = Counter()
+        self.first: list[dict[str, Any]] = []
+
+    def add(self, loss: Loss) -> None:
+        """Take down one loss."""
+        self.counts[f"{loss.reason}, {loss.fate}"] += len(loss.rows)
+        room = _MOST_TOLD - len(self.first)
+        if room > 0:
+            self.first += loss.entries(room)
+        if self._write is not None:
+            self._write(b"".join(orjson.dumps(entry, option=orjson.OPT_APPEND_NEWLINE) for entry in loss.entries()))

@@ -1,0 +1,206 @@
+"""Filters: which rows stay, which samples, and how few bytes it takes to know."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from PIL import Image
+
+import lading
+from lading.errors import UsageError
+from lading.fetch import Fetcher
+from lading.jobs.filters import Filters, Sieve
+from lading.store.memory import MemoryStore
+from lading.store.open import Stores
+from lading.testing import CountingStore
+from tars import tar_of
+
+
+def picture(width: int, height: int, kind: str = "PNG", **options: Any) -> bytes:
+    body = io.BytesIO()
+    Image.new("RGB", (width, height)).save(body, kind, **options)
+    return body.getvalue()
+
+
+WIDE, TALL, SQUARE = picture(40, 10), picture(10, 40), picture(20, 20)
+BROKEN = b"\x89PNG\r\n\x1a\n broken"
+
+
+def documents(*samples: tuple[str, list[str | bytes | None], dict[str, Any]]) -> bytes:
+    """A tar of interleaved samples: name, texts and images by position, further fields."""
+    members: list[tuple[str, bytes]] = []
+    for name, items, fields in samples:
+        images = [f"{name}.{i}.png" if isinstance(item, bytes) else None for i, item in enumerate(items)]
+        members += [(f"{name}.{i}.png", item) for i, item in enumerate(items) if isinstance(item, bytes)]
+        texts = [item if isinstance(item, str) else None for item in items]
+        document = {"sample_id": name, "texts": texts, "images": images, **fields}
+        members.append((f"{name}.json", json.dumps(document).encode()))
+    return tar_of(*members)
+
+
+SAMPLES = (
+    ("a", ["hello", WIDE, TALL], {"lang": "en", "score": 1.5}),
+    ("b", [TALL], {"lang": "de", "score": 0.5}),
+    ("c", ["only text"], {"lang": "en"}),
+    ("d", [BROKEN, SQUARE], {"lang": None, "score": 3.0}),
+    ("e", [], {"lang": "en", "score": 2.0}),
+)
+
+
+@pytest.fixture
+def mint(tmp_path: Path) -> Path:
+    path = tmp_path / "docs.tar"
+    path.write_bytes(documents(*SAMPLES))
+    return path
+
+
+def sifted(path: Path, **filters: Any) -> tuple[list[tuple[str, int]], dict[str, list[tuple[str, int]]]]:
+    """Rows that stay and rows that fail by reason, as (sample, position)."""
+    with lading.open(path) as dataset, Fetcher() as fetcher:
+        [batch] = dataset.batches(lazy=True)
+        left, losses = Sieve(Filters(**filters), dataset.view, fetcher).sift(batch)
+    return _named(left), {loss.reason: _named(loss.batch.take(pa.array(loss.rows))) for loss in losses}
+
+
+def _named(batch: pa.RecordBatch) -> list[tuple[str, int]]:
+    return list(zip(batch["sample_id"].to_pylist(), batch["position"].to_pylist(), strict=True))
+
+
+ALL = [(s, p) for s, n in (("a", 3), ("b", 1), ("c", 1), ("d", 2), ("e", 0)) for p in range(-1, n)]
+
+
+def but(*gone: tuple[str, int]) -> list[tuple[str, int]]:
+    return [row for row in ALL if row not in gone]
+
+
+def test_no_filter_keeps_all(mint: Path) -> None:
+    assert sifted(mint) == (ALL, {})
+
+
+@pytest.mark.parametrize(
+    "bounds, left, outside",
+    [
+        ({"min_aspect_ratio": 1}, but(("a", 2), ("b", -1), ("b", 0), ("d", 0)), [("a", 2), ("b", 0)]),
+        ({"max_aspect_ratio": 1.0}, but(("a", 1), ("d", 0)), [("a", 1)]),
+        ({"min_side": 20}, but(("a", 1), ("a", 2), ("b", -1), ("b", 0), ("d", 0)), [("a", 1), ("a", 2), ("b", 0)]),
+        ({"max_side": 20}, but(("a", 1), ("a", 2), ("b", -1), ("b", 0), ("d", 0)), [("a", 1), ("a", 2), ("b", 0)]),
+        ({"min_aspect_ratio": 0.25, "max_aspect_ratio": 4}, but(("d", 0)), []),
+    ],
+)
+def test_bounds_are_inclusive_and_a_sample_goes_with_its_last_item(
+    bounds: dict[str, Any], left: list[tuple[str, int]], outside: list[tuple[str, int]], mint: Path
+) -> None:
+    kept, lost = sifted(mint, **bounds)
+    assert kept == left
+    unread = {"images whose size cannot be read": [("d", 0)]}
+    assert lost == {**unread, **({"images outside the bounds": outside} if outside else {})}
+
+
+def test_samples_may_go_whole(mint: Path) -> None:
+    kept, _ = sifted(mint, min_aspect_ratio=1, drop="sample")
+    assert kept == [row for row in ALL if row[0] in "ce"]
+
+
+@pytest.mark.parametrize(
+    "where, left",
+    [
+        ("lang == 'en'", [row for row in ALL if row[0] in "ace"]),  # what the metadata row says holds for all rows
+        ("score > 1", [row for row in ALL if row[0] in "ade"]),
+        ("modality == 'text'", [("a", -1), ("a", 0), ("c", -1), ("c", 0)]),
+        ("modality != 'image' or position > 1", but(("a", 1), ("b", -1), ("b", 0), ("d", -1), ("d", 0), ("d", 1))),
+        ("len(binary_content) > 0 or modality != 'image'", ALL),
+        ("sample_id == 'none'", []),
+    ],
+)
+def test_conditions(where: str, left: list[tuple[str, int]], mint: Path) -> None:
+    assert sifted(mint, where=where)[0] == left
+
+
+def test_a_condition_that_takes_samples_along(mint: Path) -> None:
+    kept, lost = sifted(mint, where="modality == 'text'", drop="sample")
+    assert kept == [("c", -1), ("c", 0)]
+    assert lost == {"not where modality == 'text'": [("a", 1), ("a", 2), ("b", 0), ("d", 0), ("d", 1), ("e", -1)]}
+
+
+def test_a_function(mint: Path) -> None:
+    def keep(batch: pa.RecordBatch) -> Any:
+        return np.array(batch["position"].to_pylist()) != 1
+
+    assert sifted(mint, keep=keep)[0] == but(("a", 1), ("d", 1))
+    for answer in ([True], [None] * len(ALL), pa.array([False] * len(ALL))):
+        if len(answer) == len(ALL):
+            assert sifted(mint, keep=lambda _, answer=answer: answer)[0] == []
+        else:
+            with pytest.raises(UsageError, match="truth value"):
+                sifted(mint, keep=lambda _, answer=answer: answer)
+
+
+@pytest.mark.parametrize(
+    "bad", [{"drop": "all"}, {"min_side": -1}, {"min_side": 9, "max_side": 8}, {"max_aspect_ratio": float("nan")}]
+)
+def test_filters_that_cannot_be(bad: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        Filters(**bad)
+
+
+def test_samples_with_images(tmp_path: Path) -> None:
+    members = [("a.jpg", picture(40, 10, "JPEG")), ("a.txt", b"x"), ("b.jpg", picture(10, 40, "JPEG")), ("c.txt", b"x")]
+    (tmp_path / "s.tar").write_bytes(tar_of(*members))
+    with lading.open(tmp_path / "s.tar") as dataset, Fetcher() as fetcher:
+        [batch] = dataset.batches(lazy=True)
+        left, _ = Sieve(Filters(min_aspect_ratio=1), dataset.view, fetcher).sift(batch)
+        assert left["__key__"].to_pylist() == ["a", "c"]  # a sample without an image has none outside the bounds
+        with pytest.raises(UsageError, match="no column holds images"):
+            Sieve(Filters(min_side=1), dataset.view, fetcher).sift(batch.select(["__key__", "txt"]))
+
+
+def test_a_picture_that_cannot_be_had_is_left_to_the_policy(tmp_path: Path) -> None:
+    path = tmp_path / "docs.tar"
+    path.write_bytes(documents(("a", [WIDE], {})))
+    with lading.open(path) as dataset, Fetcher() as fetcher:
+        [batch] = dataset.batches(lazy=True)
+        path.write_bytes(path.read_bytes()[:300])
+        left, losses = Sieve(Filters(min_side=1), dataset.view, fetcher).sift(batch)
+    assert (left.num_rows, losses) == (batch.num_rows, [])
+
+
+def test_what_is_left_out_is_not_read() -> None:
+    """Pictures of 100 KB of which one in twenty is kept: no more than a tenth of the bytes is asked for."""
+    rng = np.random.default_rng(7)
+    noise = Image.fromarray(rng.integers(0, 255, (200, 170, 3), np.uint8))
+    body = io.BytesIO()
+    noise.save(body, "PNG")
+    tall, wide = body.getvalue(), io.BytesIO()
+    noise.rotate(90, expand=True).save(wide, "PNG")
+    samples = [(f"s{i:03}", [tall if i % 20 else wide.getvalue()], {}) for i in range(200)]
+    tar = documents(*samples)
+    box = CountingStore(MemoryStore({"box://d.tar": tar}))
+    with lading.open("box://d.tar", stores=Stores({"box://": box})) as dataset:
+        fetcher = Fetcher(Stores({"box://": box}))
+        sieve = Sieve(Filters(min_aspect_ratio=1), dataset.view, fetcher)
+        left = [sieve.sift(batch)[0] for batch in dataset.batches(lazy=True)]
+        kept = [value for batch in left for value in fetcher.materialise(batch)["binary_content"].to_pylist() if value]
+    assert kept == [wide.getvalue()] * 10
+    assert box.bytes_read <= len(tar) / 10
+
+
+@pytest.mark.parametrize("head_bytes", [2_000, 100_000])
+def test_sizes_far_into_a_file(head_bytes: int) -> None:
+    """A JPEG may hold long segments before its size."""
+    plain = picture(40, 10, "JPEG")
+    segments = b"".join(b"\xff\xe1" + (1002).to_bytes(2, "big") + bytes(1000) for _ in range(head_bytes // 1000))
+    jpeg = plain[:2] + segments + plain[2:] + bytes(200_000)
+    box = CountingStore(MemoryStore({"box://d.tar": documents(("a", [jpeg], {}), ("b", [WIDE], {}))}))
+    with lading.open("box://d.tar", stores=Stores({"box://": box})) as dataset:
+        [batch] = dataset.batches(lazy=True)
+        box.reset()
+        fetcher = Fetcher(Stores({"box://": box}))
+        left, losses = Sieve(Filters(min_aspect_ratio=4), dataset.view, fetcher).sift(batch)
+    assert (left.num_rows, losses) == (batch.num_rows, [])
+    assert (box.bytes_read < 70_000) == (head_bytes < 60_000)
