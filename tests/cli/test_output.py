@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import json
+import warnings
 
 import pytest
 import typer
@@ -61,6 +62,13 @@ def test_a_fault_of_our_own_is_one_line_and_advice(capsys: pytest.CaptureFixture
 def test_debug_shows_the_traceback(capsys: pytest.CaptureFixture[str]) -> None:
     assert status_of(TypeError("a bug"), debug=True) == 3
     assert "Traceback (most recent call last)" in capsys.readouterr().err
+
+
+def test_warnings_for_users_are_lines_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    with Output(as_json=False, debug=False):
+        for _ in range(2):
+            warnings.warn("a field \x1b[31mis missing", stacklevel=1)
+    assert capsys.readouterr().err == "warning: a field \\x1b[31mis missing\n"
 
 
 def test_with_json_an_error_is_a_document_too(capsys: pytest.CaptureFixture[str]) -> None:

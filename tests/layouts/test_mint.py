@@ -64,3 +64,16 @@ def test_a_list_of_entries_may_be_called_as_a_column_is(tmp_path: Path) -> None:
 def test_a_field_has_entries_for_one_kind_of_items() -> None:
     with pytest.raises(UsageError, match="'alt' in two options"):
         lading.InterleavedOptions(per_image_fields=("alt",), per_text_fields=("alt",))
+
+
+def test_a_field_that_no_sample_has_is_null_and_named(tmp_path: Path) -> None:
+    document = {"sample_id": "s", "texts": ["t"], "images": [None], "own": 1}
+    (tmp_path / "x.tar").write_bytes(tar_with({"s.json": document}, {}))
+    lading.convert(tmp_path / "x.tar", tmp_path / "p", format="parquet")
+    options = lading.InterleavedOptions(fields=("own", "nope"))
+    for place in (tmp_path / "x.tar", tmp_path / "p"):
+        with lading.open(place, interleaved=options) as dataset:
+            with pytest.warns(UserWarning, match="no sample has the field 'nope'"):
+                rows = [row for batch in dataset.batches() for row in batch.to_pylist()]
+            assert [(row["own"], row["nope"]) for row in rows] == [(1, None), (None, None)]
+            assert dataset.counts == {"shards without the field 'nope', null there": 1}

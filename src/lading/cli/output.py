@@ -17,6 +17,7 @@ import json
 import os
 import sys
 import traceback
+import warnings
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
@@ -53,6 +54,8 @@ class Output:
     def __init__(self, *, as_json: bool, debug: bool, interrupted: str = "") -> None:
         self.as_json, self.status = as_json, 0
         self._debug, self._interrupted = debug, interrupted
+        self._warnings = warnings.catch_warnings()
+        self._warned: set[str] = set()
 
     @cached_property
     def out(self) -> Console:
@@ -84,12 +87,22 @@ class Output:
                 self.out.print(part)
 
     def __enter__(self) -> Self:
+        self._warnings.__enter__()
+        warnings.simplefilter("always", UserWarning)
+        warnings.showwarning = lambda message, category, *_: self._warn(str(message), category)
         return self
+
+    def _warn(self, text: str, category: type[Warning]) -> None:
+        """Tell a warning meant for users, each text once; others concern who develops, and come with --debug."""
+        if text not in self._warned and (self._debug or issubclass(category, UserWarning)):
+            self._warned.add(text)
+            self._say("warning", "yellow", [visible(text)])
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
         """Explain an error, and leave with the status; typer's own ways out pass."""
+        self._warnings.__exit__(kind, error, trace)
         if isinstance(error, _OURS):
             return False
         try:

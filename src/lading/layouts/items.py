@@ -24,7 +24,7 @@ from lading.hashing import hash_strings
 from lading.interleaved import INTERLEAVED_SCHEMA, RESERVED, WITHOUT_BYTES, sample_rows, sample_starts, split_rows
 from lading.layouts.follow import Followed, Follower
 from lading.layouts.gather import gathered, joined, split_samples
-from lading.layouts.options import InterleavedOptions
+from lading.layouts.options import InterleavedOptions, tell_absent
 from lading.ref import with_files
 from lading.views import filled, join, present, row_bytes
 
@@ -65,8 +65,7 @@ class ItemsView:
         schema = self._own_schema()
         kept = [f for f in schema if f.name in RESERVED or self._wants(f.name)]
         absent = [INTERLEAVED_SCHEMA.field(n) for n in RESERVED if n not in schema.names]
-        unknown = [n for n in self._options.fields or () if n not in schema.names and n not in RESERVED]
-        fields = [*kept, *absent, *(pa.field(n, pa.null()) for n in unknown)]
+        fields = [*kept, *absent, *(pa.field(n, pa.null()) for n in self._unknown())]
         return pa.schema(fields, metadata=schema.metadata)
 
     def _own_schema(self) -> pa.Schema:
@@ -76,6 +75,11 @@ class ItemsView:
                 raise SchemaMismatch("items need this column", file=self._path, column=name, found=schema.names)
         with errors_at(file=self._path):
             return reconcile_schema(schema)
+
+    def _unknown(self) -> list[str]:
+        """Columns that are asked for and not there."""
+        there = {*self._reader.schema().names, *RESERVED}
+        return [name for name in self._options.fields or () if name not in there]
 
     def _wants(self, name: str) -> bool:
         return self._options.fields is None or name in self._options.fields
@@ -137,6 +141,7 @@ class ItemsView:
         for batch in _whole_samples(self._checked(rows), max_rows, max_bytes):
             for part in self._followed(self._aligned(batch, target), max_bytes):
                 yield part if part.schema.names == asked else part.select(asked)
+        tell_absent(self._unknown(), self._path, self.counts)
         self.counts.update(self._reader.counts)
 
     def _followed(self, batch: pa.RecordBatch, max_bytes: int) -> Iterator[pa.RecordBatch]:

@@ -36,7 +36,7 @@ from lading.interleaved import (
 )
 from lading.layouts.gather import split_samples
 from lading.layouts.mint_values import Kinds, build_column, column_type
-from lading.layouts.options import AUTO, ROLES, InterleavedOptions
+from lading.layouts.options import AUTO, ROLES, InterleavedOptions, tell_absent
 from lading.ref import FileEntry, RefType, make_refs, unpack, with_files
 
 __all__ = ["EXTRAS_FIELD", "MintView", "field_name", "looks_interleaved"]
@@ -233,7 +233,10 @@ class MintView:
         used = np.zeros(len(members.names), np.bool_)
         used[members.documents] = True
         target = schema or self._target(columns)
+        wanted = dict.fromkeys(self._options.fields or ())
         for ordinals, documents in self._windows():
+            if wanted:
+                wanted = {name: None for name in wanted if not any(name in document for document in documents)}
             left_out = sum("sample_id" in document for document in documents) if self._field_of_ids() is None else 0
             if left_out:
                 self.counts["samples whose JSON field 'sample_id' was left out, for the member's name"] += left_out
@@ -241,6 +244,7 @@ class MintView:
             starts = np.flatnonzero(batch.column("position").to_numpy() == -1)
             yield from split_samples(batch, starts, max_rows, max_bytes)
         self._account(used)
+        tell_absent(wanted, self._path, self.counts)
         self.counts.update(self._reader.counts)
 
     def _account(self, used: NDArray[np.bool_]) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
 from lading.errors import UsageError
 from lading.interleaved import RESERVED
 
-__all__ = ["AUTO", "ROLES", "InterleavedOptions"]
+__all__ = ["AUTO", "ROLES", "InterleavedOptions", "tell_absent"]
 
 AUTO = "auto"
 """`sample_id_field`: take the JSON's `sample_id` where the first documents have one, else the JSON member's stem."""
@@ -69,3 +72,10 @@ class InterleavedOptions:
                 raise UsageError("this field is named by another option", found=f"fields={name!r}")
         if self.unreferenced not in ("error", "drop"):
             raise UsageError("no such policy", expected="error or drop", found=f"unreferenced={self.unreferenced!r}")
+
+
+def tell_absent(fields: Iterable[str], path: str, counts: Counter[str]) -> None:
+    """Warn of fields that were asked for and that no sample of a shard has; count the shard for each."""
+    for name in fields:
+        warnings.warn(f"{path}: no sample has the field {name!r}; it is null", stacklevel=2)
+        counts[f"shards without the field {name!r}, null there"] += 1
