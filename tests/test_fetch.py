@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import tracemalloc
+from collections.abc import Sequence
 from pathlib import Path
+from threading import Barrier
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +18,8 @@ from lading.ref import FileEntry, make_refs, with_files
 from lading.store.local import LocalStore
 from lading.store.memory import MemoryStore
 from lading.store.open import Stores
+from lading.store.protocol import Buffer, Store
+from lading.store.wrap import WrappedStore
 from lading.testing import CountingStore
 
 BODY = bytes(range(256)) * 40
@@ -56,6 +60,26 @@ def test_identical_ranges_are_read_once_and_neighbours_together() -> None:
     got = materialise(batch(rows, [FileEntry("box://b")]), stores=Stores({"box://": counting}))
     assert got.column("image").to_pylist() == [BODY[:10], BODY[:10], BODY[10:20], BODY[25:30]]
     assert counting.ranges["box://b"] == [(0, 30)]
+
+
+class Distant(WrappedStore):
+    """A store that answers no one before three have asked."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.request_bytes = 1 << 20
+        self._together = Barrier(3, timeout=30)
+
+    def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[Buffer]:
+        self._together.wait()
+        return self.inner.get_ranges(path, ranges)
+
+
+def test_files_of_a_far_store_are_asked_for_at_once() -> None:
+    store = Distant(MemoryStore({f"box://{i}": BODY[i:] for i in range(3)}))
+    files = [FileEntry(f"box://{i}", size_bytes=len(BODY) - i) for i in range(3)]
+    got = materialise(batch([(2, 0, 4), (0, 0, 4), (1, 9, 4)], files), stores=Stores({"box://": store}))
+    assert got.column("image").to_pylist() == [BODY[2:6], BODY[:4], BODY[10:14]]
 
 
 @pytest.mark.parametrize("mmap", [True, False])

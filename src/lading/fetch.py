@@ -10,6 +10,7 @@ import warnings
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Literal, Self, TypeAlias, TypeVar, get_args
 
 import numpy as np
@@ -22,10 +23,11 @@ from lading.codecs import decode_range
 from lading.errors import BadReference, CorruptShard, LadingError, NotFound, UsageError
 from lading.image import extract_frame
 from lading.interleaved import LINEAGE_KEY, MEANT_NULLS_KEY, WITHOUT_BYTES
-from lading.ranges import plan_ranges
+from lading.ranges import FetchPlan, plan_ranges
 from lading.ref import CODECS, FileEntry, Refs, files_of, is_ref, unpack, with_files
 from lading.store.open import Stores, resolve
 from lading.store.protocol import MappedFile, Mapper, Store
+from lading.store.together import is_far, together
 from lading.store.unwrap import UnwrappedFile
 from lading.views import gather, join, present, slices, take_rows
 
@@ -44,6 +46,9 @@ _MAX_STREAMS = 2
 """Compressed files kept open: each holds up to 64 MiB of what came out of it last."""
 
 _Opened = TypeVar("_Opened")
+_Answer: TypeAlias = tuple[NDArray[np.int64], FetchPlan, list[pa.Buffer]] | LadingError
+_OF_THE_FILE = (NotFound, CorruptShard, BadReference)
+"""What concerns the references into one file; anything else that a store says concerns the store."""
 
 _GAPS_A_REQUEST = 16
 """Requests of a batch wait for each other little, so a gap is worth one only at a part of what a lone request costs."""
@@ -215,26 +220,28 @@ class Fetcher:
         at = _Located(
             [], np.zeros(count, np.int32), refs.offset.copy(), np.where(refs.valid, refs.length, 0), refs.valid.copy()
         )
+        asked: list[tuple[NDArray[np.int64], Callable[[], _Answer], bool]] = []
         for number in np.unique(refs.file[refs.valid]).tolist():
             rows = np.flatnonzero(refs.valid & (refs.file == number))
             if not 0 <= number < len(files):
                 at.fail(rows.tolist(), BadReference("the reference names no file of its table", found=number))
                 continue
+            entry = files[number]
+            store, path = resolve(entry.url, self._stores)
             try:
-                self._locate_file(at, rows, files[number])
-            except (NotFound, CorruptShard, BadReference) as error:
+                if entry.wrap:
+                    self._read_unwrapped(at, rows, entry, store, path)
+                elif self.mmap and isinstance(store, Mapper):
+                    self._view_map(at, rows, entry, store, path)
+                else:
+                    asked.append((rows, partial(_ask, at, rows, entry, store, path), is_far(store)))
+            except _OF_THE_FILE as error:
                 at.fail(rows.tolist(), error)
+        answers = together([ask for _, ask, _ in asked], far=any(far for *_, far in asked))
+        for (rows, *_), answer in zip(asked, answers, strict=True):
+            _take_answer(at, rows, answer)
         _unpack_values(at, refs)
         return at
-
-    def _locate_file(self, at: _Located, rows: NDArray[np.int64], entry: FileEntry) -> None:
-        store, path = resolve(entry.url, self._stores)
-        if entry.wrap:
-            self._read_unwrapped(at, rows, entry, store, path)
-        elif self.mmap and isinstance(store, Mapper):
-            self._view_map(at, rows, entry, store, path)
-        else:
-            _read_ranges(at, rows, entry, store, path)
 
     def _view_map(self, at: _Located, rows: NDArray[np.int64], entry: FileEntry, store: Mapper, path: str) -> None:
         mapped = self._map(store, path)
@@ -282,19 +289,31 @@ def _inside(at: _Located, rows: NDArray[np.int64], entry: FileEntry, size: int) 
     return rows[good]
 
 
-def _read_ranges(at: _Located, rows: NDArray[np.int64], entry: FileEntry, store: Store, path: str) -> None:
-    size = entry.size_bytes if entry.size_bytes >= 0 else store.head(path).size_bytes
-    rows = _inside(at, rows, entry, size)
-    plan = plan_ranges(
-        at.offset[rows],
-        at.length[rows],
-        max_gap_bytes=store.request_bytes // _GAPS_A_REQUEST,
-        max_request_bytes=_MAX_REQUEST_BYTES,
-    )
-    first = len(at.buffers)
-    at.buffers += [pa.py_buffer(b) for b in store.get_ranges(path, plan.requests)]
-    at.which[rows] = first + plan.request_of
-    at.offset[rows] = plan.offset_in
+def _ask(at: _Located, rows: NDArray[np.int64], entry: FileEntry, store: Store, path: str) -> _Answer:
+    """The rows of one file that lie inside it, the plan of their ranges and the bytes; or what is wrong with the file.
+
+    May run beside others of the same column: it touches its own rows only.
+    """
+    try:
+        size = entry.size_bytes if entry.size_bytes >= 0 else store.head(path).size_bytes
+        inside = _inside(at, rows, entry, size)
+        gap = store.request_bytes // _GAPS_A_REQUEST
+        plan = plan_ranges(
+            at.offset[inside], at.length[inside], max_gap_bytes=gap, max_request_bytes=_MAX_REQUEST_BYTES
+        )
+        return inside, plan, [pa.py_buffer(b) for b in store.get_ranges(path, plan.requests)]
+    except _OF_THE_FILE as error:
+        return error
+
+
+def _take_answer(at: _Located, rows: NDArray[np.int64], answer: _Answer) -> None:
+    if isinstance(answer, LadingError):
+        at.fail(rows.tolist(), answer)
+        return
+    inside, plan, buffers = answer
+    at.which[inside] = len(at.buffers) + plan.request_of
+    at.offset[inside] = plan.offset_in
+    at.buffers += buffers
 
 
 def _unpack_values(at: _Located, refs: Refs) -> None:

@@ -15,7 +15,7 @@ import posixpath
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +30,7 @@ from lading.interleaved import SourceRefs, parse_source_ref
 from lading.ref import FileEntry, make_refs
 from lading.store.open import Stores, is_local, resolve
 from lading.store.protocol import FileInfo, Store, native_path
+from lading.store.together import is_far, together
 
 __all__ = ["Followed", "Follower", "folder_of"]
 
@@ -102,8 +103,10 @@ class Follower:
         file = np.full(len(rows), -1, np.int32)
         files: list[FileEntry] = []
         errors = {i: text for i, text in enumerate(told.error.to_pylist()) if text is not None}
-        for path, inside, mine in _by_file(told, there):
-            entry = self._file(path, folder, inside=inside)
+        named = list(_by_file(told, there))
+        looks = [partial(self._file, path, folder, inside=inside) for path, inside, _ in named]
+        found = together(looks, far=any(self._is_far(path, folder) for path, *_ in named))
+        for (_, inside, mine), entry in zip(named, found, strict=True):
             if isinstance(entry, str):
                 failed = dict.fromkeys(mine.tolist(), entry)
             else:
@@ -114,8 +117,8 @@ class Follower:
                 errors.setdefault(row, text)
         good = file >= 0
         good[list(errors)] = False
-        found = make_refs(offset, length, file=file, frame=told.frame, valid=good)
-        column = found.take(pa.array(np.cumsum(wanted) - 1, mask=~wanted))
+        placed = make_refs(offset, length, file=file, frame=told.frame, valid=good)
+        column = placed.take(pa.array(np.cumsum(wanted) - 1, mask=~wanted))
         return Followed(column, tuple(files), {int(rows[i]): text for i, text in errors.items()})
 
     def _place(
@@ -148,6 +151,12 @@ class Follower:
         }
 
     # Files
+
+    def _is_far(self, path: str, folder: str) -> bool:
+        try:
+            return any(is_far(resolve(candidate, self._stores)[0]) for candidate in _candidates(path, folder))
+        except UsageError:
+            return False
 
     def _find(self, path: str, folder: str, *, inside: bool) -> FileEntry | str:
         """The file that a path means, or why it may not be read; `inside`: its wrap is to be taken off."""
