@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
+import tarfile
 from importlib import resources
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import lading
@@ -16,7 +20,7 @@ from golden_cases import Golden
 from lading.align import align_table
 from lading.dataset import open_dataset
 from lading.errors import SidecarMismatch, UsageError
-from lading.interleaved import INTERLEAVED_SCHEMA
+from lading.interleaved import INTERLEAVED_SCHEMA, lineage_of
 from lading.ref import is_ref
 from lading.store.local import LocalStore
 from lading.store.memory import MemoryStore
@@ -52,7 +56,7 @@ def test_take_asks_for_the_ranges_of_its_samples_only(many: MemoryStore) -> None
         tars = {path: ranges for path, ranges in counting.ranges.items() if path.endswith(".tar")}
         heads = sum(length for ranges in tars.values() for offset, length in ranges if offset == 0)
         asked = sum(length for ranges in tars.values() for _, length in ranges) - heads
-        # Neighbours within 64 KiB are one request; tar headers between them are all that comes besides.
+        # Near neighbours are one request; tar headers between them are all that comes besides.
         assert payload <= asked < sum(many.head(p).size_bytes for p in tars)
         assert sum(map(len, tars.values())) <= 1000 + 2 * len(tars)
 
@@ -249,3 +253,52 @@ def test_samples_one_at_a_time_raw_or_decoded(mmap: bool, tmp_path: Path) -> Non
     with lading.open(tmp_path / "out", mmap=mmap) as dataset:
         assert list(dataset.samples(raw=True)) == want
         assert list(dataset) == [{**s, **({"cls": 7} if "cls" in s else {})} for s in want]
+
+
+def small_shards(folder: Path, form: str) -> Path:
+    """Five shards of two interleaved samples each; from the third on they have a field more, then of another type."""
+    for i in range(5):
+        for j in range(2):
+            more = {"own": i if i < 3 else str(i)} if i > 1 else {}
+            document = {"sample_id": f"{i}{j}", "texts": ["t"], "images": [f"{i}{j}.jpg"], **more}
+            name = f"{i}{j}"
+            (folder / f"{i}").mkdir(parents=True, exist_ok=True)
+            (folder / f"{i}" / f"{name}.jpg").write_bytes(b"x" * 100)
+            (folder / f"{i}" / f"{name}.json").write_text(json.dumps(document))
+        with tarfile.open(folder / f"{i}.tar", "w") as tar:
+            for file in sorted((folder / f"{i}").iterdir(), key=lambda f: f.suffix):
+                tar.add(file, file.name)
+        shutil.rmtree(folder / f"{i}")
+    if form == "parquet":
+        for i in range(5):
+            lading.convert(folder / f"{i}.tar", folder / f"p{i}", format="parquet")
+            (folder / f"p{i}" / "shard-000000.parquet").rename(folder / f"{i}.parquet")
+            shutil.rmtree(folder / f"p{i}")
+    return folder
+
+
+@pytest.mark.parametrize("form", ["tar", "parquet"])
+@pytest.mark.parametrize("views", [False, True])
+def test_small_shards_may_share_batches(form: str, views: bool, tmp_path: Path) -> None:
+    small_shards(tmp_path, form)
+    with open_dataset(str(tmp_path / f"[0-2].{form}")) as dataset:
+        alone = [row for batch in dataset.batches() for row in batch.to_pylist()]
+        for most, shards in ((1, [1, 1, 1]), (2, [2, 1]), (None, [3])):
+            batches = [
+                (b.to_pylist(), lineage_of(b.schema)) for b in dataset.batches(views=views, shards_per_batch=most)
+            ]
+            assert [len(files) for _, files in batches] == shards
+            rows = [{"own": None, **row} for rows, _ in batches for row in rows]
+            assert rows == [{"own": None, **row} for row in alone]
+            assert [os.path.basename(f) for _, files in batches for f in files] == [f"{i}.{form}" for i in range(3)]
+        sizes = [b.num_rows for b in dataset.batches(max_rows=7, shards_per_batch=None)]
+        assert max(sizes) <= 7
+        assert sum(sizes) == len(alone)
+
+
+def test_shards_that_begin_with_the_id_the_last_ended_with_stay_apart(tmp_path: Path) -> None:
+    rows = {"sample_id": ["a"], "position": pa.array([0], pa.int32()), "modality": ["text"], "text_content": ["t"]}
+    for i in range(3):
+        pq.write_table(pa.table(rows), tmp_path / f"{i}.parquet")
+    with open_dataset(str(tmp_path / "*.parquet")) as dataset:
+        assert [b.num_rows for b in dataset.batches(shards_per_batch=None)] == [1, 1, 1]

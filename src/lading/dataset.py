@@ -18,7 +18,7 @@ import orjson
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.align import align_table
+from lading.align import align_table, resolve_schema
 from lading.errors import DataError, SidecarMismatch, SourceNotFound, UsageError
 from lading.features import decode, feature_of
 from lading.fetch import Fetcher, OnError
@@ -27,6 +27,7 @@ from lading.formats.registry import find_format, get_format
 from lading.index_cache import IndexCache
 from lading.interleaved import LINEAGE_KEY, RESERVED, sample_firsts, sample_rows, sample_starts
 from lading.layouts.follow import Follower, folder_of
+from lading.layouts.gather import across_shards
 from lading.layouts.open import VIEWS, detect_view, open_view, settle
 from lading.layouts.options import AUTO, ROLES, InterleavedOptions
 from lading.layouts.protocol import View
@@ -55,6 +56,7 @@ class Dataset:
         listing: the shards.
         manifest: what lading wrote beside the shards, if it did.
         kept_shards: the shards as the manifest lists them.
+        target: the schema that all rows are given, if the caller asked for one.
         format_options: options with which shards are opened.
         interleaved: names of fields and policies for interleaved data.
         counts: what was noticed while reading, by a short phrase.
@@ -71,10 +73,12 @@ class Dataset:
         format_options: Mapping[str, Any],
         interleaved: InterleavedOptions,
         roots: Sequence[str] = (),
+        target: pa.Schema | None = None,
         manifest: Manifest | None = None,
         kept_shards: pa.Table | None = None,
     ) -> None:
         self.listing, self.view, self.manifest, self.kept_shards = listing, view, manifest, kept_shards
+        self.target = target
         self.counts: Counter[str] = Counter()
         self._format, self._fetcher, self._stores = fmt, fetcher, stores
         paths = listing.table.column("path").to_pylist()
@@ -212,7 +216,9 @@ class Dataset:
     def schema(self) -> pa.Schema:
         """Schema of the manifest, or of the first shard that is not empty; other shards may hold more fields."""
         if self._schema is None:
-            if self.manifest is not None:
+            if self.target is not None:
+                self._schema = self.target
+            elif self.manifest is not None:
                 self._schema = self.manifest.schema
             else:
                 schemas = (self.open_shard(i).schema() for i in range(min(len(self.listing), _DETECT_SHARDS)))
@@ -247,7 +253,8 @@ class Dataset:
 
     def _one(self, shard: int, ordinal: int) -> dict[str, Any]:
         """One sample of a shard."""
-        [sample] = self._samples(self._materialised(self._counted(shard).read(np.array([ordinal]))))
+        found = self._materialised(self._counted(shard).read(np.array([ordinal])))
+        [sample] = self._samples(found if self.target is None else align_table(found, self.target))
         return sample
 
     def _counted(self, shard: int) -> View:
@@ -265,7 +272,11 @@ class Dataset:
             IndexError: an ordinal is outside the dataset.
         """
         _refuse_no_columns(columns)
-        return self._materialised(self._take_lazy(np.asarray(indices, np.int64), columns))
+        target = self._aligned_to(columns)
+        if target is not None:
+            columns = self._columns_of(target)
+        found = self._materialised(self._take_lazy(np.asarray(indices, np.int64), columns))
+        return found if target is None else align_table(found, target)
 
     def _take_lazy(self, wanted: NDArray[np.int64], columns: Sequence[str] | None) -> pa.Table:
         asked, place = np.unique(wanted, return_inverse=True)
@@ -335,12 +346,13 @@ class Dataset:
         lazy: bool = False,
         views: bool = False,
         on_error: OnError = "error",
+        shards_per_batch: int | None = 1,
     ) -> Iterator[pa.RecordBatch]:
         """All rows in order, by the batch; a sample is never cut.
 
         Payload columns are `large_binary`; with `views` `binary_view` over mapped files, good for use at once (the
         pages behind a batch are given back when the next is asked for); with `lazy` references, and no payload is
-        read. Each batch's schema metadata names its file (`lading.source_files`). A field that appears late joins the
+        read. Each batch's schema metadata names its files (`lading.source_files`). A field that appears late joins the
         schema then, and stays.
 
         Args:
@@ -351,20 +363,29 @@ class Dataset:
             views: give views instead of copies.
             on_error: for a row whose bytes cannot be had: `error`, `warn` (null, and a warning), `drop_row`,
                 `drop_sample`; dropped rows are counted.
+            shards_per_batch: consecutive shards that a batch may hold rows of, so that small files make batches as
+                large as large ones do; None for as many as the limits allow.
         """
         _refuse_no_columns(columns)
+        most_bytes = parse_bytes(max_bytes)
+        found: Iterator[pa.RecordBatch] = (
+            batch
+            for number in range(len(self.listing))
+            for batch in self.shard_batches(number, max_rows, most_bytes, columns, views=views)
+        )
+        if shards_per_batch != 1:
+            found = across_shards(found, max_rows, most_bytes, shards_per_batch)
         seen = pa.schema([])
-        for number in range(len(self.listing)):
-            for batch in self.shard_batches(number, max_rows, parse_bytes(max_bytes), columns, views=views):
-                seen, padded = _pad(seen, batch)
-                if lazy:
-                    yield padded
-                    continue
-                done = self._fetcher.materialise(padded, on_error=on_error, views=views)
-                if done.num_rows < padded.num_rows:
-                    self.counts["rows without bytes, dropped"] += padded.num_rows - done.num_rows
-                yield done
-                self._fetcher.release()
+        for batch in found:
+            seen, padded = _pad(seen, batch)
+            if lazy:
+                yield padded
+                continue
+            done = self._fetcher.materialise(padded, on_error=on_error, views=views)
+            if done.num_rows < padded.num_rows:
+                self.counts["rows without bytes, dropped"] += padded.num_rows - done.num_rows
+            yield done
+            self._fetcher.release()
 
     def shard_batches(
         self,
@@ -386,7 +407,11 @@ class Dataset:
         lineage = {LINEAGE_KEY: orjson.dumps([source.path])}
         try:
             limits = {"max_rows": max_rows, "max_bytes": max_bytes}
-            for batch in view.batches(**limits, columns=columns, schema=schema, views=views):
+            target = self._aligned_to(columns)
+            if target is not None:
+                columns, schema = self._columns_of(target), None
+            for found in view.batches(**limits, columns=columns, schema=schema, views=views):
+                batch = found if target is None else align_table(found, target)
                 samples += len(sample_firsts(batch, self.view))
                 yield batch.replace_schema_metadata({**(batch.schema.metadata or {}), **lineage})
             self._check_count(shard, samples)
@@ -395,6 +420,17 @@ class Dataset:
         finally:
             view.close()
             self._source = None
+
+    def _aligned_to(self, columns: Sequence[str] | None) -> pa.Schema | None:
+        """The schema that the caller asked for, of these columns and those that tell samples apart."""
+        if self.target is None or columns is None:
+            return self.target
+        always = ("sample_id", "position") if self.view == "interleaved" else ()
+        return pa.schema([f for f in self.target if f.name in columns or f.name in always])
+
+    def _columns_of(self, target: pa.Schema) -> list[str] | None:
+        """What to ask a view for; where rows are samples, a column that a shard lacks may not be asked for."""
+        return target.names if self.view == "interleaved" else None
 
     def materialise(self, batch: pa.RecordBatch, *, views: bool = False) -> pa.RecordBatch:
         """A lazy batch of this dataset with its bytes."""
@@ -535,7 +571,7 @@ def _pad(seen: pa.Schema, batch: pa.RecordBatch) -> tuple[pa.Schema, pa.RecordBa
     return schema, batch
 
 
-def open_dataset(
+def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all but one by keyword
     source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
     format: str | None = None,  # noqa: A002 - the word users know
@@ -543,6 +579,8 @@ def open_dataset(
     options: Mapping[str, Any] | None = None,
     interleaved: InterleavedOptions | None = None,
     roots: Sequence[str | os.PathLike[str]] = (),
+    schema: pa.Schema | None = None,
+    schema_overrides: Mapping[str, pa.DataType] | pa.Schema | None = None,
     stores: Stores | None = None,
     mmap: bool = True,
 ) -> Dataset:
@@ -555,6 +593,8 @@ def open_dataset(
         options: options of the format (`lading formats` lists them).
         interleaved: names of fields and policies for interleaved data.
         roots: folders that `source_ref` texts in tables may point into, beside those of the files opened.
+        schema: give all rows exactly these columns: missing ones as nulls, others left out, each value cast, checked.
+        schema_overrides: the same, for items only: the reserved columns with these types, and these further columns.
         stores: which store serves which URL; by default a URL's scheme says it.
         mmap: False reads local files through `pread`, for data that somebody may truncate meanwhile.
 
@@ -580,11 +620,15 @@ def open_dataset(
         format_options={**({} if mmap else {"mmap": False}), **(options or {})},
         interleaved=interleaved or _kept_settings(manifest),
         roots=[os.fspath(root) for root in roots],
+        target=resolve_schema(schema, schema_overrides),
         manifest=manifest,
         kept_shards=kept[1] if kept else None,
     )
     if view is None and manifest is None:
         dataset.view = dataset.detect_view()
+    if schema_overrides and schema is None and dataset.view == "samples":
+        raise UsageError("schema_overrides change the columns of items", found="the view samples",
+                         advice="Name all columns with schema=.")  # fmt: skip
     return dataset
 
 

@@ -14,7 +14,6 @@ from functools import partial
 from typing import Literal, Self, TypeAlias, TypeVar, get_args
 
 import numpy as np
-import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
@@ -22,7 +21,7 @@ from numpy.typing import NDArray
 from lading.codecs import decode_range
 from lading.errors import BadReference, CorruptShard, LadingError, NotFound, UsageError
 from lading.image import extract_frame
-from lading.interleaved import LINEAGE_KEY, MEANT_NULLS_KEY, WITHOUT_BYTES
+from lading.interleaved import MEANT_NULLS_KEY, WITHOUT_BYTES, lineage_of
 from lading.ranges import FetchPlan, plan_ranges
 from lading.ref import CODECS, FileEntry, Refs, files_of, is_ref, unpack, with_files
 from lading.store.open import Stores, resolve
@@ -395,8 +394,7 @@ def _empty(batch: pa.RecordBatch, located: dict[str, _Located]) -> dict[int, Lad
 
 def _lineage(batch: pa.RecordBatch) -> str | None:
     """The files that a batch came from, if it says so."""
-    told = (batch.schema.metadata or {}).get(LINEAGE_KEY)
-    return ", ".join(orjson.loads(told)) if told else None
+    return ", ".join(lineage_of(batch.schema)) or None
 
 
 def _earlier_errors(batch: pa.RecordBatch) -> dict[int, str]:

@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import quote
 
 import numpy as np
+import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
@@ -37,6 +38,7 @@ __all__ = [
     "format_source_ref",
     "is_interleaved_schema",
     "is_unicode",
+    "lineage_of",
     "parse_source_ref",
     "quote_key",
     "sample_firsts",
@@ -74,6 +76,13 @@ METADATA_POSITION = -1
 
 LINEAGE_KEY = b"lading.source_files"
 """Key of a batch's schema metadata: JSON list of the files that its rows come from."""
+
+
+def lineage_of(schema: pa.Schema) -> list[str]:
+    """The files that a batch's rows come from, as its schema's metadata say; none if they do not."""
+    told = (schema.metadata or {}).get(LINEAGE_KEY)
+    files: list[str] = orjson.loads(told) if told else []
+    return files
 
 
 MEANT_NULLS_KEY = b"lading.meant_nulls"

@@ -9,11 +9,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import lading
 from lading.dataset import open_dataset
-from lading.errors import UsageError
+from lading.errors import SchemaMismatch, UsageError
+from lading.interleaved import INTERLEAVED_SCHEMA
 from lading.store.memory import MemoryStore
 from lading.store.open import Stores
 from lading.testing import CountingStore
@@ -77,3 +79,64 @@ def test_a_field_that_no_sample_has_is_null_and_named(tmp_path: Path) -> None:
                 rows = [row for batch in dataset.batches() for row in batch.to_pylist()]
             assert [(row["own"], row["nope"]) for row in rows] == [(1, None), (None, None)]
             assert dataset.counts == {"shards without the field 'nope', null there": 1}
+
+
+@pytest.fixture(params=["webdataset", "parquet"])
+def scored(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """Two samples with fields of their own, in either format."""
+    documents = {
+        f"{i}.json": {"sample_id": str(i), "texts": ["t", None], "images": [None, f"{i}.jpg"], "score": i, "own": "x"}
+        for i in (1, 2)
+    }
+    (tmp_path / "x.tar").write_bytes(tar_with(documents, {"1.jpg": b"one", "2.jpg": b"two"}))
+    if request.param == "webdataset":
+        return tmp_path / "x.tar"
+    lading.convert(tmp_path / "x.tar", tmp_path / "p", format="parquet")
+    return tmp_path / "p"
+
+
+def test_the_schema_that_is_asked_for_is_the_schema_that_comes(scored: Path) -> None:
+    asked = pa.schema(
+        [
+            ("score", pa.float32()),
+            ("sample_id", pa.large_string()),
+            pa.field("position", pa.int64()),
+            ("modality", pa.string()),
+            ("binary_content", pa.large_binary()),
+            ("absent", pa.date32()),
+        ]
+    )
+    with lading.open(scored, schema=asked) as dataset:
+        batches = list(dataset.batches())
+        assert all(batch.schema.equals(asked) for batch in batches)
+        rows = [row for batch in batches for row in batch.to_pylist()]
+        assert [row["score"] for row in rows] == [1.0, None, None, 2.0, None, None]
+        assert [row["binary_content"] for row in rows] == [None, None, b"one", None, None, b"two"]
+        assert dataset.schema.equals(asked)
+        assert dataset.take([1]).schema.equals(asked)
+        assert dataset.take([1], columns=["score"]).column("score").to_pylist() == [2.0, None, None]
+        assert dataset[1]["score"] == 2.0
+
+
+def test_overrides_change_reserved_types_and_add_columns(scored: Path) -> None:
+    with lading.open(scored, schema_overrides={"text_content": pa.large_string(), "score": pa.int8()}) as dataset:
+        [*batches] = dataset.batches()
+    names = [*INTERLEAVED_SCHEMA.names, "score"]
+    assert [batch.schema.names for batch in batches] == [names] * len(batches)
+    assert batches[0].schema.field("text_content").type == pa.large_string()
+    assert batches[0].schema.field("score").type == pa.int8()
+
+
+def test_a_value_that_does_not_fit_the_type_asked_for_is_an_error(scored: Path) -> None:
+    asked = {"own": pa.int32()}
+    with lading.open(scored, schema_overrides=asked) as dataset, pytest.raises(SchemaMismatch) as caught:
+        list(dataset.batches())
+    assert caught.value.column == "own"
+
+
+def test_both_ways_to_ask_for_a_schema_at_once(scored: Path) -> None:
+    asked = pa.schema([("sample_id", pa.string()), ("position", pa.int32()), ("score", pa.int64())])
+    with pytest.warns(UserWarning, match="schema holds"):
+        dataset = lading.open(scored, schema=asked, schema_overrides={"score": pa.int8()})
+    with dataset:
+        assert next(dataset.batches()).schema.equals(asked)

@@ -142,6 +142,25 @@ def opening(
             rich_help_panel=READ_PANEL,
         ),
     ] = False,
+    root: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--root",
+            metavar="DIR",
+            help="A folder that references in tables may point into, beside those of SRC. Repeatable.",
+            rich_help_panel=READ_PANEL,
+        ),
+    ] = None,
+    type_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--type",
+            metavar="NAME=TYPE",
+            help="Arrow type of a column of items (score=float32); with it, only reserved columns and those named so "
+            "are read. Repeatable.",
+            rich_help_panel=READ_PANEL,
+        ),
+    ] = None,
     option: Annotated[
         list[str] | None,
         typer.Option(
@@ -166,7 +185,28 @@ def opening(
     for name, value in flags.items():
         if value is not None:
             given[name] = value
-    return {"format": source_format, "view": view, "interleaved": _take_interleaved(given), "options": given}
+    return {
+        "format": source_format,
+        "view": view,
+        "interleaved": _take_interleaved(given),
+        "roots": tuple(root or ()),
+        "schema_overrides": _types(type_),
+        "options": given,
+    }
+
+
+def _types(pairs: Sequence[str] | None) -> dict[str, Any] | None:
+    """`NAME=TYPE` texts as Arrow types by name; None if there are none."""
+    import pyarrow as pa
+
+    found = {}
+    for name, text in named_options(pairs).items():
+        try:
+            found[name] = pa.type_for_alias(str(text))
+        except ValueError:
+            raise UsageError("no such type", expected="int64, float32, string, large_string, timestamp[us] …",
+                             found=f"--type {name}={text}") from None  # fmt: skip
+    return found or None
 
 
 def _take_interleaved(given: dict[str, Any]) -> InterleavedOptions | None:

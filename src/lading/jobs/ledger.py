@@ -12,7 +12,7 @@ import orjson
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.interleaved import LINEAGE_KEY
+from lading.interleaved import lineage_of
 
 __all__ = ["Loss", "Losses"]
 
@@ -42,8 +42,7 @@ class Loss:
         """A dict a row: its file, what names it, the reason, its fate, what there is to say."""
         rows = self.rows[:most]
         schema = self.batch.schema
-        told = (schema.metadata or {}).get(LINEAGE_KEY)
-        files = orjson.loads(told) if told else []
+        files = lineage_of(schema)
         names = [name for name in _NAMING if name in schema.names]
         known = self.batch.select(names).take(pa.array(rows)).to_pylist() if names else [{} for _ in rows]
         common = {"reason": self.reason, "fate": self.fate}

@@ -6,14 +6,16 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
 import numpy as np
+import orjson
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.interleaved import split_rows
-from lading.ref import is_ref
+from lading.align import align_table, union_schema
+from lading.interleaved import LINEAGE_KEY, lineage_of, split_rows
+from lading.ref import concat, is_ref
 from lading.views import row_bytes, share
 
-__all__ = ["gathered", "joined", "split_samples"]
+__all__ = ["across_shards", "gathered", "joined", "split_samples"]
 
 _ENOUGH_BYTES = 32 << 20
 
@@ -52,6 +54,56 @@ def _shared(batch: pa.RecordBatch) -> pa.RecordBatch:
 def joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     """One batch of several of one schema; their payload is shared where it comes as views."""
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+def across_shards(
+    batches: Iterable[pa.RecordBatch], max_rows: int, max_bytes: int, max_shards: int | None
+) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches that rows of several shards may share; the lineage of each names all of them.
+
+    Rows of two shards stay apart where one has payload in memory and the other references, and where the last sample of
+    one has the id of the next one's first: they would become one sample.
+
+    Args:
+        batches: of one shard each, as its lineage says.
+        max_rows: most rows of a batch.
+        max_bytes: most payload of a batch.
+        max_shards: most shards of a batch; None for any number.
+    """
+    waiting: list[pa.RecordBatch] = []
+    files: list[str] = []
+    rows = size = 0
+    for batch in batches:
+        more = int(row_bytes(batch).sum())
+        [file] = lineage_of(batch.schema)
+        shards = len({*files, file})
+        full = rows + batch.num_rows > max_rows or size + more > max_bytes or shards > (max_shards or shards)
+        if waiting and (full or not _may_share(waiting[-1], batch)):
+            yield _shared_by(waiting, files)
+            waiting, files, rows, size = [], [], 0, 0
+        waiting.append(batch)
+        files += [] if file in files else [file]
+        rows, size = rows + batch.num_rows, size + more
+    if waiting:
+        yield _shared_by(waiting, files)
+
+
+def _may_share(one: pa.RecordBatch, other: pa.RecordBatch) -> bool:
+    names = set(one.schema.names) & set(other.schema.names)
+    if any(is_ref(one.schema.field(name).type) != is_ref(other.schema.field(name).type) for name in names):
+        return False
+    if "sample_id" not in names or not one.num_rows or not other.num_rows:
+        return True
+    return bool(one.column("sample_id")[-1].as_py() != other.column("sample_id")[0].as_py())
+
+
+def _shared_by(batches: list[pa.RecordBatch], files: list[str]) -> pa.RecordBatch:
+    if len(batches) == 1:
+        return batches[0]
+    schema, _ = union_schema((lineage_of(batch.schema)[0], batch.schema) for batch in batches)
+    whole = concat([align_table(batch, schema) for batch in batches]).combine_chunks()
+    [batch] = whole.to_batches() or [pa.record_batch([c.combine_chunks() for c in whole.columns], whole.schema)]
+    return batch.replace_schema_metadata({**(batch.schema.metadata or {}), LINEAGE_KEY: orjson.dumps(files)})
 
 
 def split_samples(

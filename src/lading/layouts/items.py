@@ -36,6 +36,8 @@ __all__ = ["ItemsView"]
 _ID_ROWS = 65_536
 _ID_BYTES = 64 << 20
 _MOST_BYTES = 1 << 62
+_HELD_BATCHES = 4
+"""Batches that may be in memory at once on their way: one read, one waiting for it, one written, and what is split."""
 _PAYLOAD = "binary_content"
 _OF_SOURCES = ("modality", "source_ref", ERROR_COLUMN)
 """Columns that say which items have their bytes elsewhere, and where."""
@@ -137,7 +139,7 @@ class ItemsView:
         target = self._needed(schema or self.schema(), asked)
         limits = {"max_rows": max_rows, "max_bytes": max_bytes}
         rows = self._reader.batches(**limits, columns=self._present(target), views=views)
-        rows = gathered(rows, max_rows, max_bytes) if views else rows
+        rows = gathered(rows, max_rows, max_bytes // _HELD_BATCHES) if views else rows
         for batch in _whole_samples(self._checked(rows), max_rows, max_bytes):
             for part in self._followed(self._aligned(batch, target), max_bytes):
                 yield part if part.schema.names == asked else part.select(asked)
@@ -256,25 +258,29 @@ class ItemsView:
 
 
 def _whole_samples(batches: Iterable[pa.RecordBatch], max_rows: int, max_bytes: int) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches that cut no sample: the last sample of each waits for the next.
+    """The same rows in batches that cut no sample: each waits for the next, which may go on with its last sample.
 
     Only the rows of a sample that lies in several batches are copied together.
     """
     waiting: list[pa.RecordBatch] = []
     for batch in batches:
-        starts = sample_starts(batch.column("sample_id"))
-        first = 0
-        if waiting and waiting[-1].column("sample_id")[-1].as_py() == batch.column("sample_id")[0].as_py():
-            first = int(starts[1]) if len(starts) > 1 else batch.num_rows
-            waiting.append(batch.slice(0, first))
-        if waiting and first < batch.num_rows:
+        if not waiting:
+            waiting = [batch]
+            continue
+        if waiting[-1].column("sample_id")[-1].as_py() != batch.column("sample_id")[0].as_py():
             yield from _split(joined(waiting), max_rows, max_bytes)
-            waiting = []
-        last = int(starts[-1]) if len(starts) else 0
-        if first < last:
-            yield from _split(batch.slice(first, last - first), max_rows, max_bytes)
-        if first < batch.num_rows:
-            waiting = [batch.slice(last)]
+            waiting = [batch]
+            continue
+        last = int(sample_starts(waiting[0].column("sample_id"))[-1])
+        if last:
+            yield from _split(waiting[0].slice(0, last), max_rows, max_bytes)
+            waiting[0] = waiting[0].slice(last)
+        starts = sample_starts(batch.column("sample_id"))
+        stop = int(starts[1]) if len(starts) > 1 else batch.num_rows
+        waiting.append(batch.slice(0, stop))
+        if stop < batch.num_rows:
+            yield from _split(joined(waiting), max_rows, max_bytes)
+            waiting = [batch.slice(stop)]
     if waiting:
         yield from _split(joined(waiting), max_rows, max_bytes)
 
