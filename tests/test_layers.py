@@ -34,7 +34,7 @@ SHARED = {
     "store": {"lock", "protocol"},
     "formats": {"protocol", "registry"},
     "layouts": {"protocol", "options", "gather"},
-    "jobs": {"digest", "plan", "progress"},
+    "jobs": {"copying", "digest", "messages", "plan", "pool", "progress", "spec", "tasks", "threads"},
     "cli": {"options", "output", "progress", "samples", "text"},
 }
 """Files of a folder that the others in it may import."""
