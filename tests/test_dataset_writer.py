@@ -12,7 +12,12 @@ import pytest
 import lading
 from lading.dataset_writer import DatasetWriter
 from lading.errors import DestinationExists, SchemaMismatch, StoreError, Unrepresentable, UsageError
+from lading.fetch import Fetcher
+from lading.formats.registry import get_format
+from lading.layouts.mint_write import Roles
+from lading.part_writer import Closing, FinishedShards, Part, PartWriter, ShardKind
 from lading.ref import files_of, unpack
+from lading.store.local import LocalStore
 from lading.store.memory import MemoryStore
 from lading.store.open import Stores
 
@@ -222,3 +227,64 @@ def test_the_same_rows_give_the_same_bytes(tmp_path: Path) -> None:
                 writer.write_batch(table(100))
         files = [sorted((tmp_path / fmt / name).glob("shard*")) for name in ("a", "b")]
         assert [p.read_bytes() for p in files[0]] == [p.read_bytes() for p in files[1]]
+
+
+def all_bytes(store: MemoryStore | LocalStore, folder: str) -> dict[str, bytes]:
+    """Every file below a folder, by its path in it."""
+    infos = list(store.walk(folder))
+    return {i.path[len(folder) :]: bytes(store.get_ranges(i.path, [(0, i.size_bytes)])[0]) for i in infos}
+
+
+@pytest.mark.parametrize("kept", ["local", "memory"])
+@pytest.mark.parametrize("fmt", FORMATS)
+def test_parts_of_other_processes_make_the_same_dataset(fmt: str, kept: str, tmp_path: Path) -> None:
+    """Three parts, the second of them empty, a column that appears late: by one writer, and by one for each part."""
+    store, root = (LocalStore(), str(tmp_path)) if kept == "local" else (MemoryStore(), "memory://x")
+    stores = Stores({root: store})
+    late = table(30, first=100).append_column("more", pa.array([b"m"] * 30, pa.large_binary()))
+    if fmt == "parquet":
+        late = late.drop_columns(["more"])
+    parts = [[table(40, 500), table(30, 500, first=40)], [], [late]]
+
+    whole = DatasetWriter(f"{root}/whole", format=fmt, stores=stores)
+    for rows_of in parts:
+        whole.end_part(10_000)
+        for rows_in in rows_of:
+            whole.write_batch(rows_in)
+    whole.close()
+
+    writer = DatasetWriter(f"{root}/adopted", format=fmt, stores=stores)
+    for number, rows_of in enumerate(parts):
+        folder = f"{writer.building}/{number}"
+        shards, closing = FinishedShards(store, folder, "own"), Closing()
+        kind = ShardKind(get_format(fmt), "samples", {}, Roles())
+        part = PartWriter(store, folder, kind, fetcher=Fetcher(stores), closing=closing, shard_bytes=10_000,
+                          name=lambda shards=shards: str(len(shards)), on_shard=shards.add)  # fmt: skip
+        for rows_in in rows_of:
+            part.write_batch(rows_in)
+        part.end_shard()
+        closing.stop()
+        columns = pa.schema(list(part.columns.values()))
+        writer.adopt(Part(shards.close(), part.schema, columns, shards.counts), folder)
+    writer.close()
+    found = all_bytes(store, f"{root}/adopted")
+    assert found == all_bytes(store, f"{root}/whole")
+    assert len([name for name in found if name.startswith("/shard-")]) >= 2
+
+
+def test_what_follows_a_finished_shard_waits_for_it_and_is_left_out_if_it_failed() -> None:
+    closing, seen = Closing(), list[int]()
+
+    def fail() -> None:
+        raise StoreError("no")
+
+    closing.start(lambda: seen.append(1))
+    closing.then(lambda: seen.append(2))
+    closing.wait()
+    assert seen == [1, 2]
+    closing.start(fail)
+    closing.then(lambda: seen.append(3))
+    with pytest.raises(StoreError, match="no"):
+        closing.wait()
+    closing.stop()
+    assert seen == [1, 2]

@@ -21,7 +21,8 @@ LAYERS = (
     "formats",
     "commit fetch index_cache manifest_files source",
     "layouts",
-    "dataset dataset_writer",
+    "dataset part_writer",
+    "dataset_writer",
     "jobs testing",
     "cli",
     "__init__",
@@ -33,7 +34,7 @@ SHARED = {
     "store": {"lock", "protocol"},
     "formats": {"protocol", "registry"},
     "layouts": {"protocol", "options", "gather", "follow"},
-    "jobs": {"digest", "ledger", "plan", "progress"},
+    "jobs": {"copying", "digest", "ledger", "messages", "plan", "pool", "progress", "spec", "tasks", "threads"},
     "cli": {"options", "output", "progress", "samples", "text"},
 }
 """Files of a folder that the others in it may import."""

@@ -56,6 +56,14 @@ class Staging:
             return cls(store, destination, staged.path, staged, shared=shared)
         return cls(store, destination, f"{destination}.lading-{secrets.token_hex(8)}", None, shared=shared)
 
+    @property
+    def lock(self) -> int | None:
+        """Descriptor of the lock that says that somebody builds here, for processes that help; None if there is none.
+
+        A process that inherits it keeps the place from being swept for as long as it lives.
+        """
+        return None if self._staged is None else self._staged.lock
+
     def path(self, name: str) -> str:
         """Where a file of the dataset is built."""
         return f"{self.folder}/{name}"

@@ -182,6 +182,14 @@ class Dataset:
             self._held[shard] = index
             self._held_bytes += size
 
+    def held_index(self, shard: int) -> pa.Table | None:
+        """The index that is kept for the next reading of a shard, if one is."""
+        return self._held.get(shard)
+
+    def give_index(self, shard: int, index: pa.Table) -> None:
+        """Keep an index that another process made of a shard (`held_index`), for the next reading."""
+        self._held[shard] = index
+
     def _known_index(self, shard: int, source: ShardSource) -> pa.Table | None:
         """The index of a shard from the manifest's files or the cache; None if neither has it."""
         found = self._kept.load(shard) if self._kept is not None else None

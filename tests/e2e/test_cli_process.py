@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import signal
 import subprocess
 import sys
-import tarfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from processes import busy_workers, gone
+from tars import write_hollow_tar
 
 _LADING = [sys.executable, "-c", "from lading.cli.main import run; run()"]
 
@@ -98,18 +99,6 @@ def test_debug_gives_the_traceback_and_the_same_status(place: Path) -> None:
     assert err.splitlines()[-1].startswith(b"error: nowhere")
 
 
-def write_large_tar(path: Path) -> None:
-    """A tar of 24 members of 64 MB each, of holes: a file that takes no room, and seconds to convert."""
-    with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as tar:
-        for number in range(24):
-            member = tarfile.TarInfo(f"{number:04d}.bin")
-            member.size = 64 << 20
-            assert tar.fileobj is not None
-            tar.fileobj.write(member.tobuf(tarfile.USTAR_FORMAT))
-            tar.fileobj.seek(member.size, io.SEEK_CUR)
-        tar.offset = tar.fileobj.tell()  # type: ignore[attr-defined] # what close() pads from
-
-
 def hidden(place: Path) -> Iterator[Path]:
     """What a conversion builds beside its destination."""
     return (p for p in place.iterdir() if p.name.startswith(".") and "out" in p.name)
@@ -117,7 +106,7 @@ def hidden(place: Path) -> Iterator[Path]:
 
 @pytest.mark.parametrize("existing", [True, False], ids=["replacing", "new"])
 def test_an_interrupted_conversion_leaves_the_destination_as_it_was(place: Path, existing: bool) -> None:
-    write_large_tar(place / "large.tar")
+    write_hollow_tar(place / "large.tar", 24, 64 << 20)
     words = ["convert", "large.tar", "out", "--to", "webdataset", "--overwrite", "--max-batch-bytes", "64MB"]
     if existing:
         assert run(place, "convert", "docs", "out", "--to", "parquet")[0] == 0
@@ -131,6 +120,36 @@ def test_an_interrupted_conversion_leaves_the_destination_as_it_was(place: Path,
     assert err == b"interrupted: nothing half-written is left at out\n"
     assert sorted((p.name, p.stat().st_mtime_ns) for p in place.rglob("*") if "out" in p.parts) == before
     assert list(hidden(place)) == []
+
+
+def test_an_interrupt_ends_the_workers_too(place: Path) -> None:
+    for number in range(3):
+        write_hollow_tar(place / f"large-{number}.tar", 12, 64 << 20)
+    words = ["convert", "large-{0..2}.tar", "out", "--to", "webdataset", "--max-batch-bytes", "64MB"]
+    process = start(place, *words, "--workers", "2", "--threads", "1")
+    workers: list[int] = []
+    while process.poll() is None and not workers:
+        workers = busy_workers(process.pid)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert err == b"interrupted: nothing half-written is left at out\n"
+    assert workers
+    assert all(map(gone, workers))
+    assert list(hidden(place)) == []
+    assert not (place / "out").exists()
+
+
+def test_bad_data_give_the_same_line_from_a_worker(place: Path) -> None:
+    whole = (place / "docs" / "docs-00000.tar").read_bytes()
+    for number in range(4):
+        (place / f"{number}.tar").write_bytes(whole if number != 2 else whole[:-300_000])
+    words = ["convert", "{0..3}.tar", "out", "--to", "webdataset", "--view", "samples", "--shard-size", "1MB"]
+    told = [run(place, *words, "--workers", workers) for workers in ("1", "2")]
+    assert told[0] == told[1]
+    assert told[0][0] == 1
+    assert b"2.tar" in told[0][2]
+    assert run(place, *words, "--workers", "0")[0] == 2
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])

@@ -17,8 +17,10 @@ LIMIT_MB = 250 + 2 * BATCH_BYTES / 1e6
 COUNT, SIZE = 6000, 100_000
 
 CONVERT = """
-import sys, lading
-lading.convert(sys.argv[1], sys.argv[2], format=sys.argv[3], max_batch_bytes=int(sys.argv[4]), shard_size="100mb")
+import resource, sys, lading
+lading.convert(sys.argv[1], sys.argv[2], format=sys.argv[3], max_batch_bytes=int(sys.argv[4]), shard_size="100mb",
+               workers=int(sys.argv[5]))
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 / 1e6)
 [peak] = [line for line in open("/proc/self/status") if line.startswith("VmHWM")]
 print(int(peak.split()[1]) * 1024 / 1e6)
 """
@@ -65,5 +67,18 @@ def test_converting_600_mb_keeps_to_the_limit(
     source: str, page_mb: float, fmt: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     command = [sys.executable, "-c", CONVERT, str(request.getfixturevalue(source)), str(tmp_path / "out"), fmt]
-    done = subprocess.run([*command, str(BATCH_BYTES)], capture_output=True, text=True, check=True)
-    assert float(done.stdout) <= LIMIT_MB + page_mb
+    done = subprocess.run([*command, str(BATCH_BYTES), "1"], capture_output=True, text=True, check=True)
+    assert float(done.stdout.split()[1]) <= LIMIT_MB + page_mb
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fmt", ["webdataset", "parquet"])
+def test_each_worker_keeps_to_the_limit(fmt: str, one_tar: Path, tmp_path: Path) -> None:
+    for number in range(3):
+        (tmp_path / f"{number}.tar").symlink_to(next(one_tar.glob("*.tar")))
+    source = str(tmp_path / "*.tar")
+    command = [sys.executable, "-c", CONVERT, source, str(tmp_path / "out"), fmt, str(BATCH_BYTES), "2"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    worker_mb, own_mb = map(float, done.stdout.split())
+    assert 0 < worker_mb <= LIMIT_MB
+    assert own_mb <= LIMIT_MB

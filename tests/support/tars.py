@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 import tarfile
+from pathlib import Path
 
-__all__ = ["tar_of"]
+__all__ = ["tar_of", "write_hollow_tar"]
 
 
 def tar_of(*members: tuple[str, bytes], form: int = tarfile.USTAR_FORMAT) -> bytes:
@@ -17,3 +18,15 @@ def tar_of(*members: tuple[str, bytes], form: int = tarfile.USTAR_FORMAT) -> byt
             info.size = len(data)
             tar.addfile(info, io.BytesIO(data))
     return body.getvalue()
+
+
+def write_hollow_tar(path: Path, count: int, size_bytes: int) -> None:
+    """A tar of members that are holes: a file that takes no room, and time to convert."""
+    with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as tar:
+        for number in range(count):
+            member = tarfile.TarInfo(f"{number:04d}.bin")
+            member.size = size_bytes
+            assert tar.fileobj is not None
+            tar.fileobj.write(member.tobuf(tarfile.USTAR_FORMAT))
+            tar.fileobj.seek(member.size, io.SEEK_CUR)
+        tar.offset = tar.fileobj.tell()  # type: ignore[attr-defined] # what close() pads from

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["convert"]
 
-_WRITE, _DOCUMENTS = "What is written", "Interleaved documents"
+_WRITE, _WORK, _DOCUMENTS = "What is written", "Who does it", "Interleaved documents"
 
 
 class SchemaChoice(StrEnum):
@@ -76,8 +76,23 @@ def convert(  # noqa: PLR0913 - one parameter an option: the signature is the co
     max_batch_bytes: Annotated[
         str, typer.Option(metavar="SIZE", help="Payload held in memory at once.", rich_help_panel=READ_PANEL)
     ] = "512MB",
+    workers: Annotated[
+        int,
+        typer.Option(
+            min=1, metavar="N", help="Processes that share the work; the output is the same.", rich_help_panel=_WORK
+        ),
+    ] = 1,
+    threads: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Threads a process may use; by default the cores shared out among the workers.",
+            rich_help_panel=_WORK,
+        ),
+    ] = None,
     shard_size: Annotated[
-        str, typer.Option(metavar="SIZE", help="Size at which a new shard begins.", rich_help_panel=_WRITE)
+        str, typer.Option(metavar="SIZE", help="About the size of a shard.", rich_help_panel=_WRITE)
     ] = "256MB",
     to_option: Annotated[
         list[str] | None,
@@ -146,7 +161,7 @@ def convert(  # noqa: PLR0913 - one parameter an option: the signature is the co
                 columns=name_list(names), shard_size=shard_size, max_batch_bytes=max_batch_bytes, limit=limit,
                 schema_policy=schema.value, overwrite=overwrite, verify=verify, dry_run=dry_run,
                 source_options=told["options"], options=named_options(to_option), interleaved=documents,
-                on_progress=tell,
+                workers=workers, threads=threads, on_progress=tell,
             )  # fmt: skip
         out.show({"destination": destination, **asdict(done)}, _text(destination, done))
 

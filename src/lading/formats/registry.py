@@ -11,7 +11,7 @@ from importlib import import_module
 from lading.errors import UnknownFormat, UsageError
 from lading.formats.protocol import Format
 
-__all__ = ["all_formats", "find_format", "format_names", "get_format", "register"]
+__all__ = ["all_formats", "find_format", "format_names", "get_format", "is_built_in", "register"]
 
 _BUILT_IN = {
     "webdataset": "lading.formats.webdataset",
@@ -33,6 +33,11 @@ def register(new: Format) -> None:
 def format_names() -> list[str]:
     """Names of all known formats, sorted."""
     return sorted({*_BUILT_IN, *_registered})
+
+
+def is_built_in(name: str) -> bool:
+    """Whether every process knows this format, and not only one that registered it."""
+    return name in _BUILT_IN
 
 
 def get_format(name: str) -> Format:

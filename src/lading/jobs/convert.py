@@ -1,4 +1,4 @@
-"""Convert: any shards to shards of another format, one process."""
+"""Convert: any shards to shards of another format, in one process or several."""
 
 from __future__ import annotations
 
@@ -6,31 +6,36 @@ import os
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
-import pyarrow as pa
+import numpy as np
+from numpy.typing import NDArray
 
-from lading.align import SchemaPolicy, align_table
-from lading.commit import check_destination
+from lading.align import SchemaPolicy
+from lading.commit import Staging, check_destination
 from lading.dataset import Dataset, open_dataset
 from lading.dataset_writer import DatasetWriter, WriteSummary
 from lading.digests import DatasetDigest
 from lading.errors import DataError, UsageError
 from lading.formats.protocol import Format
-from lading.formats.registry import get_format
-from lading.interleaved import sample_firsts
-from lading.jobs.digest import batch_digests, dataset_digest
-from lading.jobs.plan import Plan, make_plan
+from lading.formats.registry import get_format, is_built_in
+from lading.jobs.copying import Tally, copy_rows, read_rows
+from lading.jobs.digest import dataset_digest
+from lading.jobs.plan import make_plan
+from lading.jobs.pool import Workers
 from lading.jobs.progress import OnProgress, Progress
+from lading.jobs.spec import Conversion
+from lading.jobs.tasks import Task, plan_tasks
+from lading.jobs.threads import threads_each, using_threads
 from lading.layouts.options import InterleavedOptions
+from lading.store.memory import MemoryStore
 from lading.store.open import Stores, is_local, resolve
+from lading.store.protocol import Store
 from lading.units import parse_bytes
-from lading.views import row_bytes
 
 __all__ = ["ConvertSummary", "Progress", "convert"]
-
-_MAX_ROWS = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +92,8 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
     overwrite: bool = False,
     verify: bool = False,
     dry_run: bool = False,
+    workers: int = 1,
+    threads: int | None = None,
     source_options: Mapping[str, Any] | None = None,
     options: Mapping[str, Any] | None = None,
     interleaved: InterleavedOptions | None = None,
@@ -95,8 +102,9 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
 ) -> ConvertSummary:
     """Read every sample of a source and write it to a new dataset, losing nothing.
 
-    The schema of all shards is found first; the destination appears in one step at the end. Peak memory: 250 MB and
-    twice `max_batch_bytes`.
+    The schema of all shards is found first; the destination appears in one step at the end. The source is cut into
+    tasks of about one output shard, and the output is the same bytes with any number of workers. Peak memory of each
+    process: 250 MB and twice `max_batch_bytes`.
 
     Args:
         source: as `lading.open` takes it.
@@ -105,64 +113,100 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
         source_format: format of the source, where it is not recognised.
         view: `samples` or `interleaved`; by default the data say it.
         columns: columns to keep (beside keys and reserved ones); None keeps all.
-        shard_size: size at which a new shard begins.
+        shard_size: about the size of a shard. A new one begins there, and where a task ends (`lading.jobs.tasks`).
         max_batch_bytes: payload held at once.
-        limit: samples to convert, at most.
+        limit: samples to convert, at most; the first ones, by one process.
         schema_policy: `union`, `strict` or `intersect`, for shards that differ.
         overwrite: replace what is at the destination.
         verify: read the destination back and compare content digests.
-        dry_run: plan and read, write nothing.
+        dry_run: plan and read, write nothing; one process does it.
+        workers: processes that read and write. With one it is this process; more are started as programs of their own.
+        threads: threads that each process may use; by default this machine's cores, shared out among the workers.
         source_options: options of the source's format.
         options: options of the format written.
         interleaved: names of fields and policies for interleaved data.
         stores: which store serves which URL.
-        on_progress: called after every batch.
+        on_progress: called after every batch, whichever process took it.
 
     Raises:
         DestinationExists: the destination holds something.
-        UsageError: the destination lies inside the source.
+        UsageError: the destination lies inside the source; workers are asked for that could not reach the data.
         DataError: the data are bad; with `verify`, the destination does not hold what the source does.
+        StoreError: among others, a worker died; names the source shards it had.
     """
     began = time.perf_counter()
-    stores, max_bytes = stores or Stores(), parse_bytes(max_batch_bytes)
-    with open_dataset(
-        source, format=source_format, view=view, options=source_options, interleaved=interleaved, stores=stores
-    ) as dataset:
+    for name, count in (("workers", workers), ("threads", threads)):
+        if count is not None and count < 1:
+            raise UsageError("a job has one process, and that one thread, at least", found=f"{name}={count}")
+    own_stores, stores = stores, stores or Stores()
+    max_bytes, shard_bytes = parse_bytes(max_batch_bytes), parse_bytes(shard_size)
+    with (
+        using_threads(threads),
+        ExitStack() as held,
+        open_dataset(
+            source, format=source_format, view=view, options=source_options, interleaved=interleaved, stores=stores
+        ) as dataset,
+    ):
         _refuse_inside(dataset, destination, stores)
         store, path = resolve(os.fspath(destination).rstrip("/"), stores)
         check_destination(store, path, overwrite=overwrite)
         target = get_format(format)
+        if workers > 1:
+            _refuse_out_of_reach(dataset, target, store, own_stores)
         copying = dataset.format == target.name and dataset.view == "samples" and columns is None
         if copying:
             reading, writing = target.copy_options
             dataset.format_options = {**reading, **dataset.format_options}
             options = {**writing, **(options or {})}
+        tasks = plan_tasks(dataset.listing, shard_bytes, stores)
+        helpers = 1 if dry_run or limit is not None else min(workers, len(tasks))
+        staging = crew = None
+        if helpers > 1:
+            # Begun before the plan: what workers import takes as long as a look at a few GB.
+            staging = Staging.begin(store, path, shared=False)
+            held.callback(staging.drop)  # nothing is left to drop after the commit
+            crew = held.enter_context(Workers(helpers, lock=staging.lock, threads=threads or threads_each(workers)))
         plan = make_plan(dataset, target, columns=columns, policy=schema_policy)
-        rows = _Rows(dataset, plan, columns, max_bytes, limit, on_progress)
         digest = DatasetDigest() if verify and not dry_run else None
+        how = Conversion(
+            source_format=dataset.format,
+            source_options=dataset.format_options,
+            view=dataset.view,
+            interleaved=dataset.interleaved,
+            index_file=dataset.listing.index_file,
+            columns=None if columns is None else tuple(columns),
+            schema=plan.schema,
+            format=target.name,
+            options=_bounded(target, options or {}, max_bytes),
+            roles=plan.roles,
+            max_batch_bytes=max_bytes,
+            digests=digest is not None and not copying,
+        )
+        run = _Run(dataset, how, tasks, DatasetDigest() if how.digests else None, on_progress)
         summary = WriteSummary(0, 0, 0, 0)
         if dry_run:
-            for _ in rows.batches():
-                pass
+            run.look(limit)
         else:
             writer = DatasetWriter(
-                destination, format=format, view=dataset.view, schema=plan.schema, shard_size=shard_size,
-                overwrite=overwrite, options=_bounded(target, options or {}, max_bytes), roles=plan.roles,
-                stores=stores,
+                destination, format=format, view=how.view, schema=how.schema, shard_size=shard_bytes,
+                overwrite=overwrite, options=how.options, roles=how.roles, stores=stores, staging=staging,
             )  # fmt: skip
             with writer:
-                _copy(dataset, rows, writer, None if copying else digest)
-                if copying and digest is not None:
-                    # Read again as others read it: names that were kept as they are show in a digest.
-                    digest = dataset_digest(source, limit=limit, view=dataset.view, format=source_format,
-                                            options=source_options, stores=stores)  # fmt: skip
+                if crew is None:
+                    run.here(writer, limit)
+                else:
+                    run.by(crew, writer, store)
                 if digest is not None:
+                    # A copy is read again as others read it: names that were kept as they are show in a digest.
+                    digest = run.digest or dataset_digest(
+                        source, limit=limit, view=how.view, format=source_format, options=source_options, stores=stores
+                    )
                     writer.add_digest(digest)
                     _compare(digest, writer.finish(), stores)
             summary = writer.close()
         return ConvertSummary(
-            dataset.format, target.name, dataset.view, rows.shards_done, summary.num_shards, rows.samples, rows.rows,
-            summary.size_bytes, rows.payload_bytes, time.perf_counter() - began,
+            dataset.format, target.name, dataset.view, run.tally.shards, summary.num_shards, run.tally.samples,
+            run.tally.rows, summary.size_bytes, run.tally.payload_bytes, time.perf_counter() - began,
             digest=None if digest is None else digest.ordered, verified=digest is not None,
             counts=dict(Counter(summary.counts) + dataset.counts), differences=plan.differences, dry_run=dry_run,
         )  # fmt: skip
@@ -176,63 +220,80 @@ def _bounded(fmt: Format, options: Mapping[str, Any], max_bytes: int) -> dict[st
     return {**options, "row_group_bytes": min(parse_bytes(usual), max_bytes // 4)}
 
 
-def _copy(dataset: Dataset, rows: _Rows, writer: DatasetWriter, digest: DatasetDigest | None) -> None:
-    for batch in rows.batches():
-        done = dataset.materialise(batch, views=True)
-        if digest is not None:
-            digest.update(batch_digests(done, dataset.view))
-        writer.write_batch(done)
-        dataset.release(writer.held_bytes())
+class _Run:
+    """The tasks of a conversion, done here or by workers, and what went by.
 
-
-class _Rows:
-    """The rows of a source as the plan wants them, counted as they pass."""
+    Attributes:
+        tally: what went by.
+        digest: of the samples in order; None where none is taken on the way.
+    """
 
     def __init__(
         self,
         dataset: Dataset,
-        plan: Plan,
-        columns: Sequence[str] | None,
-        max_bytes: int,
-        limit: int | None,
+        how: Conversion,
+        tasks: Sequence[Task],
+        digest: DatasetDigest | None,
         on_progress: OnProgress | None,
     ) -> None:
-        self._dataset, self._plan, self._columns = dataset, plan, columns
-        self._max_bytes, self._limit, self._on_progress = max_bytes, limit, on_progress
-        self.shards_done = self.samples = self.rows = self.payload_bytes = 0
+        self._dataset, self._how, self._tasks, self._on_progress = dataset, how, tasks, on_progress
+        self.tally, self.digest = Tally(), digest
 
-    def batches(self) -> Any:
-        """Batches with references; no more samples than the limit."""
-        schema = self._plan.schema
-        columns = None if self._columns is None else [*self._columns, "__key__"]
-        for number in range(len(self._dataset.listing)):
-            if self._limit is not None and self.samples >= self._limit:
-                return
-            if schema is not None:
-                columns = schema.names
-            for batch in self._dataset.shard_batches(number, _MAX_ROWS, self._max_bytes, columns, schema, views=True):
-                fitted = batch if schema is None else align_table(batch, schema)
-                yield self._counted(fitted)
-                if self._limit is not None and self.samples >= self._limit:
-                    break
-            self.shards_done += 1
+    def look(self, limit: int | None) -> None:
+        """Read the rows, and leave it at that."""
+        for _ in read_rows(self._dataset, self._how, range(len(self._dataset.listing)), self.tally, limit=limit,
+                           tell=self._tell):  # fmt: skip
+            pass
+
+    def here(self, writer: DatasetWriter, limit: int | None) -> None:
+        """Do the tasks in this process."""
+        update = None if self.digest is None else self.digest.update
+        for task in self._tasks:
+            writer.end_part(task.shard_bytes)
+            shards = range(task.first, task.stop)
+            rows = read_rows(self._dataset, self._how, shards, self.tally, limit=limit, tell=self._tell)
+            copy_rows(self._dataset, rows, writer, update)
+
+    def by(self, crew: Workers, writer: DatasetWriter, store: Store) -> None:
+        """Have the tasks done by workers; these are gone at the end, and before anything is dropped."""
+
+        def tell(tally: Tally) -> None:
+            self.tally = tally
             self._tell()
 
-    def _counted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        starts = sample_firsts(batch, self._dataset.view)
-        if self._limit is not None and self.samples + len(starts) > self._limit:
-            batch = batch.slice(0, int(starts[self._limit - self.samples]))
-            starts = starts[: self._limit - self.samples]
-        self.samples += len(starts)
-        self.rows += batch.num_rows
-        self.payload_bytes += int(row_bytes(batch).sum())
-        self._tell()
-        return batch
+        with crew:
+            for done in crew.run(self._how, self._tasks, self._dataset, writer.building, tell):
+                if self.digest is not None:
+                    self.digest.update(_stored_digests(store, done.digests))
+                writer.adopt(done.part, done.folder)
+                self._dataset.counts.update(done.noticed)
 
     def _tell(self) -> None:
         if self._on_progress is not None:
-            total = len(self._dataset.listing)
-            self._on_progress(Progress(self.shards_done, total, self.samples, self.payload_bytes))
+            done, total = self.tally, len(self._dataset.listing)
+            self._on_progress(Progress(done.shards, total, done.samples, done.payload_bytes))
+
+
+def _stored_digests(store: Store, path: str) -> NDArray[np.uint8]:
+    [data] = store.get_ranges(path, [(0, store.head(path).size_bytes)])
+    return np.frombuffer(data, np.uint8).reshape(-1, 16)
+
+
+def _refuse_out_of_reach(dataset: Dataset, target: Format, store: Store, stores: Stores | None) -> None:
+    """What lives in this process alone, another one cannot open."""
+    advice = "Convert with workers=1."
+    for name in (dataset.format, target.name):
+        if not is_built_in(name):
+            raise UsageError("workers know lading's own formats only", found=repr(name), advice=advice)
+    if stores is not None and stores.by_prefix:
+        raise UsageError(
+            "workers open data by URL, and stores of your own are objects of this process",
+            found=", ".join(repr(prefix) for prefix in stores.by_prefix), advice=advice,
+        )  # fmt: skip
+    if isinstance(store, MemoryStore) or any(
+        isinstance(resolve(path)[0], MemoryStore) for path in dataset.listing.table.column("path").to_pylist()
+    ):
+        raise UsageError("what is in memory, no other process sees", found="memory://", advice=advice)
 
 
 def _refuse_inside(dataset: Dataset, destination: str | os.PathLike[str], stores: Stores) -> None:

@@ -3,7 +3,7 @@
 A folder is built as `.{name}.lading-{token}` with a lock file `.{name}.lading-{token}.lock` next to it; a file as
 `.{name}.lading-{token}.tmp`, which is its own lock. The kernel gives a lock back when its process ends, however it
 ends: what can be locked has no owner any more. Forked children share a lock with their parent, processes that it starts
-as programs do not.
+as programs only if they inherit its descriptor.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ class StagedFolder:
 
     Attributes:
         path: where to build.
+        lock: descriptor of the lock; −1 once it was given back.
     """
 
     def __init__(self, path: str, lock: int) -> None:
-        self.path = path
-        self._lock = lock
+        self.path, self.lock = path, lock
 
     def release(self) -> None:
         """Delete the folder, if it still has its temporary name, and give the lock back."""
-        if self._lock >= 0:
+        if self.lock >= 0:
             with store_errors(self.path):
                 _delete(self.path)
                 _delete(self.path + ".lock")
-            os.close(self._lock)
-            self._lock = -1
+            os.close(self.lock)
+            self.lock = -1
 
     def __enter__(self) -> Self:
         return self

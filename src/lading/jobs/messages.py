@@ -1,0 +1,147 @@
+"""What the processes of a job say to each other: JSON lines over pipes, Arrow tables behind them; nothing is pickled.
+
+A message is one line of JSON. Where its field `tables` lists sizes, tables of so many bytes (Arrow IPC streams) follow
+it.
+"""
+
+from __future__ import annotations
+
+import builtins
+import os
+import traceback
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, BinaryIO
+
+import orjson
+import pyarrow as pa
+
+from lading import errors
+from lading.errors import LadingError
+from lading.jobs.spec import decode_schema, encode_schema
+from lading.manifest import SHARDS_SCHEMA
+from lading.part_writer import Part
+
+__all__ = [
+    "decode_error",
+    "decode_part",
+    "encode_error",
+    "encode_part",
+    "encode_warning",
+    "read_message",
+    "repeat_warning",
+    "write_message",
+]
+
+_MAX_INT = 1 << 63
+
+
+def write_message(fd: int, told: Mapping[str, Any], tables: Sequence[pa.Table | None] = ()) -> None:
+    """Write a message to a pipe, whole."""
+    bodies = [b"" if table is None else _ipc(table) for table in tables]
+    data = memoryview(b"".join([orjson.dumps({**told, "tables": [len(b) for b in bodies]}), b"\n", *bodies]))
+    while data:
+        data = data[os.write(fd, data) :]
+
+
+def read_message(pipe: BinaryIO) -> tuple[dict[str, Any], list[pa.Table | None]] | None:
+    """The next message and its tables; None at the end of the pipe, also where that cuts a message."""
+    line = pipe.readline()
+    if not line.endswith(b"\n"):
+        return None
+    told = orjson.loads(line)
+    sizes = told.pop("tables")
+    bodies = [pipe.read(size) for size in sizes]
+    if any(len(body) != size for body, size in zip(bodies, sizes, strict=True)):
+        return None
+    return told, [pa.ipc.open_stream(body).read_all() if body else None for body in bodies]
+
+
+def _ipc(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def encode_error(error: BaseException) -> dict[str, Any]:
+    """An error as JSON-able values, with its traceback."""
+    trace = _plain("".join(traceback.format_exception(error)))
+    told: dict[str, Any] = {"kind": _kind(error), "trace": trace, "errno": None}
+    if isinstance(error, OSError):
+        told["errno"] = error.errno
+    if isinstance(error, LadingError):
+        return {**told, "state": {n: _plain(v) for n, v in vars(error).items() if v is not None}}
+    if isinstance(error, OSError):
+        file = None if error.filename is None else _plain(os.fsdecode(error.filename))
+        return {**told, "text": _plain(error.strerror or str(error)), "file": file}
+    return {**told, "text": _plain(str(error))}
+
+
+def _plain(value: object) -> int | str:
+    """A value as JSON holds it: what is not Unicode is spelled in ASCII."""
+    if isinstance(value, int) and abs(value) < _MAX_INT:
+        return value
+    return str(value).encode(errors="backslashreplace").decode()
+
+
+def _kind(error: BaseException) -> str:
+    """Name of its class, or of the first class above it that any process knows."""
+    return next(kind.__name__ for kind in type(error).__mro__ if kind.__module__ in ("lading.errors", "builtins"))
+
+
+def decode_error(told: Mapping[str, Any]) -> BaseException:
+    """The error that `encode_error` was given; the other process's traceback is a note of it."""
+    error = _rebuilt(told)
+    error.add_note(f"In a worker process:\n{told['trace']}")
+    return error
+
+
+def _rebuilt(told: Mapping[str, Any]) -> BaseException:
+    kind = getattr(errors, told["kind"], None)
+    if kind is not None:
+        error: LadingError = kind(told["state"]["message"])
+        vars(error).update(told["state"])
+        if isinstance(error, OSError):
+            error.errno = told["errno"]
+        return error
+    known: type[BaseException] = getattr(builtins, told["kind"])
+    if issubclass(known, OSError) and told["errno"] is not None:
+        return OSError(told["errno"], told["text"], told["file"])
+    try:
+        return known(told["text"])
+    except TypeError:  # some want more than a text
+        return RuntimeError(f"{told['kind']}: {told['text']}")
+
+
+def encode_warning(message: Warning | str, category: type[Warning], filename: str, lineno: int) -> dict[str, Any]:
+    """A warning as JSON-able values."""
+    kind = next(k.__name__ for k in category.__mro__ if k.__module__ == "builtins")
+    return {"kind": kind, "text": _plain(str(message)), "file": filename, "line": lineno}
+
+
+def repeat_warning(told: Mapping[str, Any], registry: dict[str | tuple[str, type[Warning], int], int]) -> None:
+    """Give the warning that `encode_warning` was given, as if it came from here.
+
+    Args:
+        told: the warning.
+        registry: where this process keeps which were given, so that it says each once.
+    """
+    kind: type[Warning] = getattr(builtins, told["kind"])
+    warnings.warn_explicit(told["text"], kind, told["file"], told["line"], registry=registry)
+
+
+def encode_part(part: Part) -> dict[str, Any]:
+    """A part as JSON-able values."""
+    return {
+        "shards": part.shards.to_pylist(),
+        "schema": encode_schema(part.schema),
+        "columns": encode_schema(part.columns),
+        "counts": dict(part.counts),
+    }
+
+
+def decode_part(told: Mapping[str, Any]) -> Part:
+    """The part that `encode_part` was given."""
+    shards = pa.Table.from_pylist(told["shards"], SHARDS_SCHEMA)
+    return Part(shards, decode_schema(told["schema"]), decode_schema(told["columns"]) or pa.schema([]), told["counts"])

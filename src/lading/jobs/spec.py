@@ -1,0 +1,98 @@
+"""What every process of a conversion must agree on, as one value that can be sent as JSON."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+import orjson
+import pyarrow as pa
+
+from lading.errors import UsageError
+from lading.layouts.options import InterleavedOptions
+
+__all__ = ["Conversion", "decode_schema", "encode_schema"]
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """How the rows of a conversion are read and made, settled before the first of them is read.
+
+    Attributes:
+        source_format: format of the source.
+        view: how rows are taken.
+        source_options: options of the source's format.
+        interleaved: names of fields and policies for interleaved data; what the first shard decides is in it.
+        index_file: the file that listed the shards, for errors to name.
+        columns: columns to keep where there is no schema; None keeps all.
+        schema: of the rows to be written; None if the target takes rows as they come.
+        format: format that is written.
+        options: its options.
+        roles: which rows each passthrough column of interleaved data belongs to.
+        max_batch_bytes: payload held at once.
+        digests: whether content digests of what is written are taken.
+    """
+
+    source_format: str
+    view: str
+    format: str
+    max_batch_bytes: int
+    source_options: Mapping[str, Any] = field(default_factory=dict)
+    interleaved: InterleavedOptions = field(default_factory=InterleavedOptions)
+    index_file: str | None = None
+    columns: tuple[str, ...] | None = None
+    schema: pa.Schema | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    roles: Mapping[str, str] = field(default_factory=dict)
+    digests: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """The conversion as JSON-able values.
+
+        Raises:
+            UsageError: an option has a value that JSON cannot hold; names it.
+        """
+        told: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
+        for options in (self.source_options, self.options):
+            _refuse_objects(options)
+        return {**told, "interleaved": asdict(self.interleaved), "schema": encode_schema(self.schema)}
+
+    @classmethod
+    def from_json(cls, told: Mapping[str, Any]) -> Conversion:
+        """The conversion that `to_json` gave."""
+        documents: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in told["interleaved"].items()}
+        columns = told["columns"]
+        return cls(
+            **{
+                **told,
+                "interleaved": InterleavedOptions(**documents),
+                "columns": None if columns is None else tuple(columns),
+                "schema": decode_schema(told["schema"]),
+            }
+        )
+
+
+def encode_schema(schema: pa.Schema | None) -> str | None:
+    """A schema as base64 of its Arrow IPC form."""
+    return None if schema is None else base64.b64encode(schema.serialize()).decode()
+
+
+def decode_schema(text: str | None) -> pa.Schema | None:
+    """The schema that `encode_schema` gave."""
+    return None if text is None else pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
+
+
+def _refuse_objects(options: Mapping[str, Any]) -> None:
+    for name, value in options.items():
+        plain = list(value) if isinstance(value, tuple) else value
+        try:
+            same = bool(orjson.loads(orjson.dumps(plain)) == plain)
+        except (TypeError, ValueError):
+            same = False
+        if not same:
+            raise UsageError(
+                "this option cannot be handed to worker processes", found=f"{name}={value!r}"[:200],
+                expected="text, numbers and lists of them", advice="Convert with workers=1.",
+            )  # fmt: skip

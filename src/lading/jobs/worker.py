@@ -1,0 +1,161 @@
+"""A process that does tasks for another one: `python -m lading.jobs.worker`, started by `lading.jobs.pool`.
+
+Messages (`lading.jobs.messages`) come on standard input and go to standard output; what else is printed goes to
+standard error. First comes the conversion, then one task after each time this process says that it is ready. Shards
+are written where the conversion is built, out of sight; only the other process gives them names.
+
+When standard input ends, whoever gave the work is done or dead: this process ends at once, in the middle of whatever
+it does.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from queue import SimpleQueue
+from types import TracebackType
+from typing import Any, Self, TextIO
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lading.dataset import Dataset
+from lading.fetch import Fetcher
+from lading.formats.registry import all_formats, get_format
+from lading.jobs.copying import Tally, copy_rows, read_rows
+from lading.jobs.messages import encode_error, encode_part, encode_warning, read_message, write_message
+from lading.jobs.spec import Conversion
+from lading.jobs.threads import using_threads
+from lading.layouts.mint_write import Roles
+from lading.manifest import FOLDER
+from lading.part_writer import Closing, FinishedShards, Part, PartWriter, ShardKind
+from lading.source import LISTING_SCHEMA, Listing
+from lading.store.open import Stores, resolve
+from lading.store.protocol import write_file
+
+__all__ = ["main"]
+
+_Message = tuple[dict[str, Any], list[pa.Table | None]]
+
+
+class _Parent:
+    """The process at the other end of the pipes; whatever ends the body of a `with` is told it."""
+
+    def __init__(self) -> None:
+        self._in, self._out = os.dup(0), os.dup(1)
+        self._sending = threading.Lock()
+        self._said: SimpleQueue[_Message] = SimpleQueue()
+        # Whoever prints, prints to standard error: nothing comes between the messages.
+        nothing = os.open(os.devnull, os.O_RDWR)
+        os.dup2(nothing, 0)
+        os.dup2(nothing, 1)
+        with suppress(OSError):  # there may be no standard error
+            os.dup2(2, 1)
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        with os.fdopen(self._in, "rb") as pipe:
+            while (message := read_message(pipe)) is not None:
+                self._said.put(message)
+        os._exit(0)
+
+    def hear(self) -> _Message:
+        """The next message."""
+        return self._said.get()
+
+    def tell(self, **told: Any) -> None:
+        """Say something; any thread may."""
+        with self._sending:
+            write_message(self._out, told)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if error is not None:
+            self.tell(error=encode_error(error))
+        os._exit(0)
+
+
+def main() -> None:
+    """Do tasks until standard input ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is the other process's business
+    with _Parent() as parent:
+
+        def show(
+            message: Warning | str,
+            category: type[Warning],
+            filename: str,
+            lineno: int,
+            file: TextIO | None = None,  # noqa: ARG001 - `warnings` gives it
+            line: str | None = None,  # noqa: ARG001 - `warnings` gives it
+        ) -> None:
+            parent.tell(warning=encode_warning(message, category, filename, lineno))
+
+        list(all_formats())  # import them while the other process is still planning
+        warnings.simplefilter("always")  # whether it is shown, the other process says
+        warnings.showwarning = show
+        opening, _ = parent.hear()
+        how, closing = Conversion.from_json(opening["conversion"]), Closing()
+        with using_threads(opening["threads"]):
+            parent.tell(ready=True)
+            task, indexes = parent.hear()
+            while task:
+                _do(task, indexes, how, closing, parent.tell)
+                parent.tell(ready=True)
+                task, indexes = parent.hear()
+            closing.wait()
+            parent.hear()  # nothing more comes: the end of standard input ends this process
+
+
+def _do(
+    task: dict[str, Any],
+    indexes: Sequence[pa.Table | None],
+    how: Conversion,
+    closing: Closing,
+    tell: Callable[..., None],
+) -> None:
+    """Write the rows of a task's source shards as finished shards, and say so when they are on disk."""
+    stores = Stores()
+    store, folder = resolve(task["folder"], stores)
+    listing = Listing(pa.Table.from_pylist(task["shards"], LISTING_SCHEMA), index_file=how.index_file)
+    fetcher, tally = Fetcher(stores), Tally()
+    dataset = Dataset(
+        listing, get_format(how.source_format), how.view, fetcher=fetcher, stores=stores,
+        format_options=how.source_options, interleaved=how.interleaved,
+    )  # fmt: skip
+    for number, index in enumerate(indexes):
+        if index is not None:
+            dataset.give_index(number, index)
+    shards = FinishedShards(store, folder, FOLDER)
+    writer = PartWriter(
+        store, folder, ShardKind(get_format(how.format), how.view, how.options, Roles(dict(how.roles))),
+        fetcher=fetcher, closing=closing, name=lambda: f"{len(shards):06d}", on_shard=shards.add,
+        shard_bytes=task["shard_bytes"], schema=how.schema,
+    )  # fmt: skip
+    digests: list[NDArray[np.uint8]] = []
+
+    def progress() -> None:
+        tell(progress=task["number"], tally=tally.as_list())
+
+    def report() -> None:
+        if how.digests:
+            write_file(store, f"{folder}/digests", [np.ascontiguousarray(part).data for part in digests])
+        columns = pa.schema(list(writer.columns.values()))
+        part = Part(shards.close(), writer.schema, columns, shards.counts)
+        tell(done=task["number"], part=encode_part(part), noticed=dict(dataset.counts), tally=tally.as_list())
+
+    with dataset:
+        rows = read_rows(dataset, how, range(len(listing)), tally, tell=progress)
+        copy_rows(dataset, rows, writer, digests.append if how.digests else None)
+        writer.end_shard()
+    closing.then(report)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+"""What processes say to each other arrives as it was said."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from lading import errors
+from lading.errors import CorruptShard, LadingError, StoreError, UsageError
+from lading.jobs.messages import (
+    decode_error,
+    encode_error,
+    encode_warning,
+    read_message,
+    repeat_warning,
+    write_message,
+)
+from lading.jobs.spec import Conversion
+from lading.layouts.options import InterleavedOptions
+from lading.ref import RefType
+
+
+@pytest.mark.parametrize("name", [n for n in errors.__all__ if n != "errors_at"])
+def test_every_error_of_ours_crosses_with_all_it_knows(name: str) -> None:
+    kind: type[LadingError] = getattr(errors, name)
+    error = kind("it broke", file="a.tar", offset=5, row=1 << 70, sample="k", expected=pa.int8(), found="\udc80")
+    error.advice = "Mend it."
+    told = decode_error(encode_error(error))
+    assert type(told) is kind
+    assert str(told) == str(error).replace("\udc80", "\\udc80")
+    assert isinstance(told, LadingError)
+    assert told.exit_status == error.exit_status
+    assert "it broke" in told.__notes__[0]
+
+
+def test_the_number_of_a_store_error_crosses() -> None:
+    error = StoreError("no space", file="x")
+    error.errno = 28
+    told = decode_error(encode_error(error))
+    assert isinstance(told, StoreError)
+    assert told.errno == 28
+
+
+class _Own(CorruptShard):
+    """An error that only this process knows."""
+
+
+class _Odd(UnicodeError):
+    """One of Python's, by descent."""
+
+
+@pytest.mark.parametrize(
+    "error, kind, text",
+    [
+        (_Own("odd", file="f"), CorruptShard, "f: odd"),
+        (MemoryError("much"), MemoryError, "much"),
+        (FileNotFoundError(2, "gone", "/x"), FileNotFoundError, "[Errno 2] gone: '/x'"),
+        (OSError("so"), OSError, "so"),
+        (_Odd("what"), UnicodeError, "what"),
+        (UnicodeDecodeError("utf-8", b"\xff", 0, 1, "bad"), RuntimeError, "UnicodeDecodeError"),
+        (pa.ArrowInvalid("no"), ValueError, "no"),
+    ],
+)
+def test_errors_of_others_cross_as_the_nearest_that_is_known(
+    error: Exception, kind: type[Exception], text: str
+) -> None:
+    told = decode_error(encode_error(error))
+    assert type(told) is kind
+    assert text in str(told)
+
+
+def test_warnings_are_given_again_once_a_place() -> None:
+    registry: dict[Any, int] = {}
+    told = encode_warning("look \udc80", RuntimeWarning, "f.py", 3)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("default")
+        for _ in range(2):
+            repeat_warning(told, registry)
+    assert [(str(w.message), w.category, w.filename, w.lineno) for w in seen] == [
+        ("look \\udc80", RuntimeWarning, "f.py", 3)
+    ]
+
+
+def test_messages_and_tables_through_a_pipe() -> None:
+    out, into = os.pipe()
+    table = pa.table({"a": [1, 2], "b": pa.array([None, None], RefType())})
+    write_message(into, {"x": "ü\n"}, [None, table])
+    write_message(into, {"y": 1})
+    os.write(into, b'{"cut": ')
+    os.close(into)
+    with os.fdopen(out, "rb") as pipe:
+        first = read_message(pipe)
+        assert first is not None
+        assert first[0] == {"x": "ü\n"}
+        assert first[1][0] is None
+        assert first[1][1].equals(table)
+        assert read_message(pipe) == ({"y": 1}, [])
+        assert read_message(pipe) is None
+
+
+def test_a_conversion_crosses_whole() -> None:
+    how = Conversion(
+        source_format="webdataset", view="interleaved", format="parquet", max_batch_bytes=5,
+        source_options={"regroup": True}, interleaved=InterleavedOptions(fields=("a",), sample_id_field=None),
+        columns=("a", "b"), schema=pa.schema([pa.field("a", pa.string(), metadata={"k": "v"})], {"m": "n"}),
+        options={"compression_level": 3}, roles={"a": "image"}, index_file="i.json", digests=True,
+    )  # fmt: skip
+    told = Conversion.from_json(how.to_json())
+    assert told == how
+    assert told.schema.equals(how.schema, check_metadata=True)
+    plain = Conversion(source_format="a", view="samples", format="b", max_batch_bytes=1)
+    assert Conversion.from_json(plain.to_json()) == plain
+
+
+@pytest.mark.parametrize("value", [pc.field("a") > 1, b"x", {1, 2}, float("nan"), object()])
+def test_an_option_that_json_cannot_hold_is_refused(value: object) -> None:
+    how = Conversion(source_format="a", view="samples", format="b", max_batch_bytes=1, source_options={"filter": value})
+    with pytest.raises(UsageError, match="filter"):
+        how.to_json()

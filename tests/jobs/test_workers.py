@@ -1,0 +1,234 @@
+"""Conversions by several processes: the same bytes as by one, and what becomes of failures."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lading
+from lading.errors import CorruptShard, StoreError, UsageError
+from lading.formats import registry
+from lading.jobs.progress import Progress
+from lading.store.local import LocalStore
+from lading.store.open import Stores
+from lading.store.staging import sweep_stale
+from processes import busy_workers, children, gone, wait_until_gone
+from tars import write_hollow_tar
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file below a folder."""
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+@pytest.fixture
+def many(docs: Path, tmp_path: Path) -> dict[str, Path]:
+    """The documents in some ten small shards, as tars and as Parquet."""
+    for fmt in ("webdataset", "parquet"):
+        lading.convert(docs, tmp_path / fmt, format=fmt, shard_size="150kb")
+    return {fmt: tmp_path / fmt for fmt in ("webdataset", "parquet")}
+
+
+@pytest.mark.parametrize("view", ["interleaved", "samples"])
+@pytest.mark.parametrize("start, target", [("webdataset", "parquet"), ("parquet", "webdataset"),
+                                           ("webdataset", "webdataset")])  # fmt: skip
+def test_the_same_bytes_with_any_number_of_workers(
+    start: str, target: str, view: str, docs: Path, tmp_path: Path
+) -> None:
+    summaries = []
+    source = tmp_path / "source"
+    lading.convert(docs, source, format=start, view=view, shard_size="150kb")
+    for workers in (1, 2, 3):
+        done = lading.convert(source, tmp_path / f"out{workers}", format=target, view=view, shard_size="300kb",
+                              workers=workers, verify=True)  # fmt: skip
+        summaries.append({**asdict(done), "seconds": None})
+    assert summaries[0] == summaries[1] == summaries[2]
+    assert summaries[0]["shards"] > 3
+    assert summaries[0]["digest"] == lading.digest(source, view=view).ordered
+    found = contents(tmp_path / "out1")
+    assert found == contents(tmp_path / "out2") == contents(tmp_path / "out3")
+    names = [name for name in found if name.startswith("shard-")]
+    assert min(names).startswith("shard-000000.")
+    assert len(names) == summaries[0]["shards"]
+    assert lading.verify(tmp_path / "out2").ok
+    assert children(os.getpid()) == []
+
+
+def test_foreign_tars_are_taken_as_the_first_of_them_is(docs: Path, tmp_path: Path) -> None:
+    """What the first shard settles (which field names the documents) holds for all workers."""
+    source = str(docs / "*.tar")
+    for workers in (1, 2):
+        lading.convert(source, tmp_path / f"out{workers}", format="parquet", shard_size="1mb", workers=workers,
+                       columns=["title"])  # fmt: skip
+    assert contents(tmp_path / "out1") == contents(tmp_path / "out2")
+
+
+def test_parts_of_a_dataset_through_a_remote_kind_of_store(many: dict[str, Path], tmp_path: Path) -> None:
+    """fsspec's own local files: a store that gives names by moving."""
+    pytest.importorskip("fsspec")
+    for workers in (1, 2):
+        lading.convert(many["webdataset"], f"local://{tmp_path}/out{workers}", format="parquet", shard_size="300kb",
+                       workers=workers)  # fmt: skip
+    assert contents(tmp_path / "out1") == contents(tmp_path / "out2") != {}
+
+
+def test_progress_is_the_sum_of_all_workers(many: dict[str, Path], tmp_path: Path) -> None:
+    told: list[Progress] = []
+    done = lading.convert(many["webdataset"], tmp_path / "out", format="parquet", shard_size="300kb", workers=2,
+                          on_progress=told.append)  # fmt: skip
+    assert told[-1] == Progress(done.source_shards, done.source_shards, done.samples, done.payload_bytes)
+    assert done.source_shards > 3
+    assert sorted(told, key=lambda p: p.samples) == told
+
+
+def test_a_limit_takes_the_first_samples(many: dict[str, Path], tmp_path: Path) -> None:
+    for workers in (1, 2):
+        done = lading.convert(many["parquet"], tmp_path / f"out{workers}", format="webdataset", shard_size="300kb",
+                              limit=7, workers=workers, verify=True)  # fmt: skip
+        assert done.samples == 7
+    assert contents(tmp_path / "out1") == contents(tmp_path / "out2")
+    assert lading.digest(tmp_path / "out1").ordered == lading.digest(many["parquet"], limit=7).ordered
+
+
+def test_threads_change_nothing_and_are_given_back(many: dict[str, Path], tmp_path: Path) -> None:
+    import pyarrow as pa
+
+    before = pa.cpu_count(), pa.io_thread_count()
+    for threads, workers in ((1, 1), (2, 2)):
+        lading.convert(str(many["parquet"] / "*"), tmp_path / f"out{threads}", format="parquet", view="samples",
+                       shard_size="300kb", threads=threads, workers=workers)  # fmt: skip
+    assert contents(tmp_path / "out1") == contents(tmp_path / "out2")
+    assert (pa.cpu_count(), pa.io_thread_count()) == before
+
+
+class _Named:
+    """A format that only this process knows."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner, self.name = inner, "of this process"
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+def test_what_workers_could_not_reach_is_refused(
+    many: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, out = many["parquet"], tmp_path / "out"
+    for options in ({"workers": 0}, {"workers": -1}, {"threads": 0}):
+        with pytest.raises(UsageError, match=next(iter(options))):
+            lading.convert(source, out, format="webdataset", **options)
+    with pytest.raises(UsageError, match="stores of your own"):
+        lading.convert(source, out, format="webdataset", workers=2, stores=Stores({str(tmp_path): LocalStore()}))
+    with pytest.raises(UsageError, match="in memory"):
+        lading.convert(source, "memory://workers/out", format="webdataset", workers=2)
+    lading.convert(source, "memory://workers/in", format="webdataset")
+    with pytest.raises(UsageError, match="in memory"):
+        lading.convert("memory://workers/in", out, format="parquet", workers=2)
+    monkeypatch.setitem(registry._registered, "of this process", _Named(registry.get_format("parquet")))
+    with pytest.raises(UsageError, match="of this process"):
+        lading.convert(source, out, format="of this process", workers=2)
+    import pyarrow.compute as pc
+
+    with pytest.raises(UsageError, match="filter"):
+        lading.convert(str(source / "*"), out, format="parquet", view="samples", workers=2, shard_size="300kb",
+                       source_options={"filter": pc.field("position") >= 0})  # fmt: skip
+    assert not out.exists()
+    assert children(os.getpid()) == []
+    assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
+
+
+def test_a_bad_shard_is_the_same_error_and_the_old_dataset_stays(many: dict[str, Path], tmp_path: Path) -> None:
+    bad = sorted(many["webdataset"].glob("*.tar"))[4]
+    body = bytearray(bad.read_bytes())
+    at = body.index(b"ustar", 5000)
+    body[at - 150] ^= 0xFF  # in the header's sizes: its checksum is wrong
+    bad.write_bytes(body)
+    lading.convert(many["parquet"], tmp_path / "out", format="parquet")
+    before = contents(tmp_path / "out")
+    told = []
+    for workers in (1, 2):
+        with pytest.raises(CorruptShard) as caught:
+            lading.convert(str(many["webdataset"] / "*.tar"), tmp_path / "out", format="webdataset", view="samples",
+                           shard_size="150kb", overwrite=True, workers=workers)  # fmt: skip
+        told.append((str(caught.value), caught.value.to_dict()))
+    assert told[0] == told[1]
+    assert bad.name in told[0][0]
+    assert contents(tmp_path / "out") == before
+    assert children(os.getpid()) == []
+    assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
+
+
+def test_a_worker_that_is_killed_is_named_with_its_shards(tmp_path: Path) -> None:
+    for number in range(4):
+        write_hollow_tar(tmp_path / f"large-{number}.tar", 8, 16 << 20)
+    (tmp_path / "out").mkdir()
+    killed: list[int] = []
+
+    def kill(_: Progress) -> None:
+        if not killed:
+            killed.extend(busy_workers(os.getpid())[:1])
+            for pid in killed:
+                os.kill(pid, signal.SIGKILL)
+
+    with pytest.raises(StoreError, match=r"large-\d\.tar: a worker process died; found signal 9 \(SIGKILL\)") as caught:
+        lading.convert(str(tmp_path / "large-{0..3}.tar"), tmp_path / "out", format="webdataset", workers=2,
+                       max_batch_bytes="16mb", shard_size="64mb", on_progress=kill)  # fmt: skip
+    assert killed
+    assert caught.value.exit_status == 3
+    assert children(os.getpid()) == []
+    assert list((tmp_path / "out").iterdir()) == []
+    assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
+
+
+CONVERT = """
+import sys, lading
+lading.convert(sys.argv[1], sys.argv[2], format="webdataset", workers=2, overwrite=True, max_batch_bytes="16mb")
+"""
+
+
+def test_workers_end_with_whoever_started_them(many: dict[str, Path], tmp_path: Path) -> None:
+    for number in range(3):
+        write_hollow_tar(tmp_path / f"large-{number}.tar", 32, 32 << 20)
+    lading.convert(many["parquet"], tmp_path / "out", format="parquet")
+    before = contents(tmp_path / "out")
+    source, out = str(tmp_path / "large-{0..2}.tar"), str(tmp_path / "out")
+    job = subprocess.Popen([sys.executable, "-c", CONVERT, source, out])
+    busy: list[int] = []
+    while job.poll() is None and not busy:
+        busy = busy_workers(job.pid)
+    workers = children(job.pid)
+    job.kill()
+    job.wait()
+    assert len(workers) == 2
+    wait_until_gone(workers)
+    assert all(map(gone, workers))
+    assert contents(tmp_path / "out") == before
+    assert len(sweep_stale(out)) == 1
+    assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
+
+
+def test_what_somebody_still_builds_is_not_swept(tmp_path: Path) -> None:
+    """A worker that outlives its job for a moment holds the place."""
+    for number in range(2):
+        write_hollow_tar(tmp_path / f"large-{number}.tar", 32, 32 << 20)
+    out = str(tmp_path / "out")
+    job = subprocess.Popen([sys.executable, "-c", CONVERT, str(tmp_path / "large-{0..1}.tar"), out])
+    workers: list[int] = []
+    while job.poll() is None and not workers:
+        workers = busy_workers(job.pid)
+    every = children(job.pid)
+    os.kill(workers[0], signal.SIGSTOP)
+    job.kill()
+    job.wait()
+    assert sweep_stale(out) == []
+    os.kill(workers[0], signal.SIGCONT)
+    wait_until_gone(every)
+    assert len(sweep_stale(out)) == 1

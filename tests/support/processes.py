@@ -1,0 +1,52 @@
+"""The worker processes of a job, as the kernel sees them."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+from pathlib import Path
+
+__all__ = ["busy_workers", "children", "gone", "wait_until_gone"]
+
+
+def children(pid: int) -> list[int]:
+    """Processes that this one started and that live."""
+    found = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            if int(_fields(status)[1]) == pid and not gone(int(status.parent.name)):
+                found.append(int(status.parent.name))
+    return found
+
+
+def busy_workers(pid: int) -> list[int]:
+    """Those of a process's children that are writing a shard of a task."""
+    found = []
+    for child in children(pid):
+        with suppress(OSError):
+            if any("/task-" in os.readlink(fd) for fd in Path(f"/proc/{child}/fd").iterdir()):
+                found.append(child)
+    return found
+
+
+def gone(pid: int) -> bool:
+    """Whether a process has ended with all its threads, reaped or not: until then its files are open."""
+    try:
+        return all(_fields(status)[0] == "Z" for status in Path(f"/proc/{pid}/task").glob("*/stat"))
+    except OSError:
+        return gone(pid)  # a thread ended meanwhile
+
+
+def _fields(status: Path) -> list[str]:
+    """State, parent, …: what follows a process's name."""
+    return status.read_text().rpartition(")")[2].split()
+
+
+def wait_until_gone(pids: list[int], timeout_s: float = 30) -> None:
+    """Return when all have ended. Raises TimeoutError."""
+    deadline = time.monotonic() + timeout_s
+    while not all(map(gone, pids)):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"still there: {[pid for pid in pids if not gone(pid)]}")
+        time.sleep(0.01)
