@@ -34,7 +34,19 @@ SHARED = {
     "store": {"lock", "protocol"},
     "formats": {"protocol", "registry"},
     "layouts": {"protocol", "options", "gather", "follow"},
-    "jobs": {"copying", "digest", "ledger", "messages", "plan", "pool", "progress", "spec", "tasks", "threads"},
+    "jobs": {
+        "copying",
+        "digest",
+        "filters",
+        "ledger",
+        "messages",
+        "plan",
+        "pool",
+        "progress",
+        "spec",
+        "tasks",
+        "threads",
+    },
     "cli": {"options", "output", "progress", "samples", "text"},
 }
 """Files of a folder that the others in it may import."""

@@ -390,16 +390,12 @@ def test_check_needs_no_rows() -> None:
 def test_errors_show_the_place() -> None:
     assert error("s == 'ä' and zz(n)") == (
         "no such function; there are len, lower, upper, startswith, endswith, contains, matches "
-        "(at character 14 of the condition)\n"
-        "    s == 'ä' and zz(n)\n"
-        "                 ^"
+        "(at character 14 of the condition); found 'zz(n)'"
     )
-    assert error("(n == 1\n or s == 5)").endswith(
-        "(at line 2, character 5 of the condition)\n     or s == 5)\n        ^"
-    )
-    assert error("n == 1 or " * 100 + "s == 5").endswith(f"\n    {'n == 1 or ' * 6}s == 5\n    {' ' * 60}^")
-    assert error("n == 1 = 2").endswith("\n    n == 1 = 2\n           ^")
-    assert error("n ==").endswith("\n    n ==\n        ^")
+    assert error("(n == 1\n or s == 5)").endswith("(at line 2, character 5 of the condition); found 's == 5)'")
+    assert error("n == 1 or " * 100 + "s == 5").endswith("(at character 1001 of the condition); found 's == 5'")
+    assert error("n == 1 = 2").endswith("found '= 2'")
+    assert error("n ==").endswith("found its end")
 
 
 @pytest.mark.parametrize(

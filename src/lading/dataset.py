@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from lading.align import align_table, resolve_schema
 from lading.errors import DataError, SidecarMismatch, SourceNotFound, UsageError
 from lading.features import decode, feature_of
-from lading.fetch import Fetcher, OnError
+from lading.fetch import Fetcher, OnError, OnFailure
 from lading.formats.protocol import Format, ShardSource
 from lading.formats.registry import find_format, get_format
 from lading.index_cache import IndexCache
@@ -59,6 +59,8 @@ class Dataset:
         target: the schema that all rows are given, if the caller asked for one.
         format_options: options with which shards are opened.
         interleaved: names of fields and policies for interleaved data.
+        fetcher: what references are read with.
+        follower: what finds the files that `source_ref` texts name.
         counts: what was noticed while reading, by a short phrase.
     """
 
@@ -80,9 +82,9 @@ class Dataset:
         self.listing, self.view, self.manifest, self.kept_shards = listing, view, manifest, kept_shards
         self.target = target
         self.counts: Counter[str] = Counter()
-        self._format, self._fetcher, self._stores = fmt, fetcher, stores
+        self._format, self.fetcher, self._stores = fmt, fetcher, stores
         paths = listing.table.column("path").to_pylist()
-        self._follower = Follower(stores, {folder_of(path) for path in paths}, roots, mmap=fetcher.mmap)
+        self.follower = Follower(stores, {folder_of(path) for path in paths}, roots, mmap=fetcher.mmap)
         self.interleaved = interleaved
         self.format_options = dict(format_options)
         self.cache = IndexCache()
@@ -111,7 +113,7 @@ class Dataset:
         for view in self._views.values():
             view.close()
         self._views.clear()
-        self._fetcher.close()
+        self.fetcher.close()
 
     def __enter__(self) -> Self:
         return self
@@ -166,7 +168,7 @@ class Dataset:
 
     def _open_view(self, source: ShardSource) -> View:
         view = open_view(
-            self._format, source, self.view, self._fetcher, self._follower, self.format_options, self.interleaved
+            self._format, source, self.view, self.fetcher, self.follower, self.format_options, self.interleaved
         )
         self.interleaved = settle(view, self.interleaved)
         return view
@@ -213,7 +215,7 @@ class Dataset:
         for number in range(min(len(self.listing), _DETECT_SHARDS)):
             reader = self._format.open_shard(self.source(number), self.format_options)
             try:
-                found = detect_view(reader, self._fetcher, self.interleaved)
+                found = detect_view(reader, self.fetcher, self.interleaved)
             finally:
                 reader.close()
             if found is not None:
@@ -341,7 +343,7 @@ class Dataset:
     def _materialised(self, table: pa.Table) -> pa.Table:
         whole = table.combine_chunks()
         batches = whole.to_batches() or [pa.record_batch([c.combine_chunks() for c in whole.columns], whole.schema)]
-        return pa.Table.from_batches([self._fetcher.materialise(batch) for batch in batches])
+        return pa.Table.from_batches([self.fetcher.materialise(batch, earlier=False) for batch in batches])
 
     # Iteration
 
@@ -389,11 +391,11 @@ class Dataset:
             if lazy:
                 yield padded
                 continue
-            done = self._fetcher.materialise(padded, on_error=on_error, views=views)
+            done = self.fetcher.materialise(padded, on_error=on_error, views=views)
             if done.num_rows < padded.num_rows:
                 self.counts["rows without bytes, dropped"] += padded.num_rows - done.num_rows
             yield done
-            self._fetcher.release()
+            self.fetcher.release()
 
     def shard_batches(
         self,
@@ -440,13 +442,25 @@ class Dataset:
         """What to ask a view for; where rows are samples, a column that a shard lacks may not be asked for."""
         return target.names if self.view == "interleaved" else None
 
-    def materialise(self, batch: pa.RecordBatch, *, views: bool = False) -> pa.RecordBatch:
-        """A lazy batch of this dataset with its bytes."""
-        return self._fetcher.materialise(batch, views=views)
+    def materialise(
+        self,
+        batch: pa.RecordBatch,
+        *,
+        views: bool = False,
+        on_error: OnError = "error",
+        earlier: bool = True,
+        on_failure: OnFailure | None = None,
+    ) -> pa.RecordBatch:
+        """A lazy batch of this dataset with its bytes; see `Fetcher.materialise`."""
+        return self.fetcher.materialise(batch, on_error=on_error, views=views, earlier=earlier, on_failure=on_failure)
+
+    def without_bytes(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """A batch of items with the bytes of all that name a source left there; see `Follower.lighten`."""
+        return self.follower.lighten(batch)
 
     def release(self, held_bytes: int = 0) -> None:
         """Give back mapped pages that were touched; see `Fetcher.release`."""
-        self._fetcher.release(held_bytes)
+        self.fetcher.release(held_bytes)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return self.samples()
@@ -470,7 +484,7 @@ class Dataset:
     def _each(self, batch: pa.RecordBatch, *, raw: bool) -> Iterator[dict[str, Any]]:
         names, files = batch.schema.names, files_of(batch.schema)
         columns = [
-            self._fetcher.values(column, files) if is_ref(column.type) else column.to_pylist()
+            self.fetcher.values(column, files) if is_ref(column.type) else column.to_pylist()
             for column in batch.columns
         ]
         rows = zip(*columns, strict=True)
@@ -483,9 +497,9 @@ class Dataset:
             yield {n: value if raw else decode(f, value) for n, f, value in cells if value is not None}
 
     def head(self, count: int = 5) -> list[dict[str, Any]]:
-        """The first samples, as `[i]` gives them, without an index."""
+        """The first samples, as `[i]` gives them, without an index; what cannot be had is None, with a warning."""
         found: list[dict[str, Any]] = []
-        for batch in self.batches(max_rows=max(count, 1) if self.view == "samples" else 64):
+        for batch in self.batches(max_rows=max(count, 1) if self.view == "samples" else 64, on_error="warn"):
             found += self._samples(pa.Table.from_batches([batch]))
             if len(found) >= count:
                 break

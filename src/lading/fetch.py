@@ -128,6 +128,7 @@ class Fetcher:
         on_error: OnError = "error",
         *,
         views: bool = False,
+        earlier: bool = True,
         on_failure: OnFailure | None = None,
     ) -> pa.RecordBatch:
         """The batch with its reference columns (all, or those named) as bytes.
@@ -135,7 +136,9 @@ class Fetcher:
         Gives `large_binary` columns in memory of their own, or with `views` `binary_view` columns over mapped files:
         those go to a sink or a consumer and nowhere else. Fields keep their metadata; the files table stays.
 
-        Rows that fail under another policy than `error` are told to `on_failure`; without it, `warn` warns.
+        The policy covers errors that came with the rows too (in `materialize_error`); with `earlier=False` such rows
+        are taken as they are. Rows that fail under another policy than `error` are told to `on_failure`; without it,
+        `warn` warns.
 
         Raises:
             BadReference: under `on_error="error"`, for the first row whose bytes cannot be had.
@@ -144,7 +147,8 @@ class Fetcher:
         wanted = [n for n in (batch.schema.names if columns is None else columns) if is_ref(batch.schema.field(n).type)]
         files, before = files_of(batch.schema), len(self._touched)
         located = {name: self._locate(unpack(batch.column(name)), files) for name in wanted}
-        batch, keep = _apply_policy(batch, located, on_error, on_failure)
+        came = _earlier_errors(batch) if earlier else {}
+        batch, keep = _apply_policy(batch, located, came, on_error, on_failure)
         for name in wanted:
             at = located[name]
             part = at if keep is None else _kept(at, keep)
@@ -345,13 +349,16 @@ def _with_column(batch: pa.RecordBatch, name: str, column: pa.Array) -> pa.Recor
 
 
 def _apply_policy(
-    batch: pa.RecordBatch, located: dict[str, _Located], on_error: OnError, on_failure: OnFailure | None
+    batch: pa.RecordBatch,
+    located: dict[str, _Located],
+    earlier: dict[int, str],
+    on_error: OnError,
+    on_failure: OnFailure | None,
 ) -> tuple[pa.RecordBatch, NDArray[np.bool_] | None]:
     """The batch with errors written down and rows dropped, and which rows were kept (None = all)."""
     if on_error not in get_args(OnError):
         raise UsageError("no such policy", expected=", ".join(get_args(OnError)), found=repr(on_error))
     errors = {row: e.at(column=name) for name, at in located.items() for row, e in at.errors.items()}
-    earlier = _earlier_errors(batch)
     if on_error == "error":
         if errors or earlier:
             row = min([*errors, *earlier])

@@ -30,6 +30,7 @@ __all__ = [
     "is_bytes",
     "is_text",
     "join",
+    "masked",
     "over",
     "present",
     "row_bytes",
@@ -286,6 +287,15 @@ def filled(column: pa.Array, other: pa.Array) -> pa.Array:
     view[~here & (view[:, 0] > _INLINE_BYTES), 2] += len(own) - 2
     payload = [*own[2:], *more[2:]]
     return pa.Array.from_buffers(pa.binary_view(), len(view), [_bitmap(here | there), pa.py_buffer(view), *payload])
+
+
+def masked(column: pa.Array, keep: NDArray[np.bool_]) -> pa.Array:
+    """The values of a column of bytes where `keep` is True, null elsewhere; views stay views."""
+    if not pa.types.is_binary_view(column.type):
+        return pa.compute.if_else(pa.array(keep), column, None)
+    buffers = column.buffers()
+    view = buffers[1].slice(16 * column.offset, 16 * len(column))
+    return pa.Array.from_buffers(column.type, len(column), [_bitmap(keep & present(column)), view, *buffers[2:]])
 
 
 def share(column: pa.Array) -> pa.Array:

@@ -201,12 +201,10 @@ def _usage_error(text: str, wrong: _Wrong) -> UsageError:
     shown = lines[min(line, len(lines)) - 1]
     at = len(shown.encode("utf-8", "replace")[:byte].decode("utf-8", "ignore"))
     place = f"character {at + 1}" if len(lines) == 1 else f"line {line}, character {at + 1}"
-    start = max(0, at - _SHOWN_CHARACTERS // 2)
-    shown = re.sub(
-        r"[^ -\ud7ff\ue000-\U0010ffff]|[\x7f-\x9f\u2028\u2029]", " ", shown[start : start + _SHOWN_CHARACTERS]
+    rest = shown[at : at + _SHOWN_CHARACTERS]
+    return UsageError(
+        f"{wrong.message} (at {place} of the condition)", column=wrong.column, found=ascii(rest) if rest else "its end"
     )
-    message = f"{wrong.message} (at {place} of the condition)\n    {shown}\n    {' ' * (at - start)}^"
-    return UsageError(message, column=wrong.column)
 
 
 def _lines(text: str) -> list[str]:

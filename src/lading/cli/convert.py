@@ -25,7 +25,7 @@ from lading.cli.text import count, facts, visible
 from lading.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from rich.console import RenderableType
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["convert"]
 
-_WRITE, _WORK, _DOCUMENTS = "What is written", "Who does it", "Interleaved documents"
+_FILTERS, _WRITE, _WORK, _DOCUMENTS = "What is left out", "What is written", "Who does it", "Interleaved documents"
 
 
 class SchemaChoice(StrEnum):
@@ -43,6 +43,22 @@ class SchemaChoice(StrEnum):
     UNION = "union"
     STRICT = "strict"
     INTERSECT = "intersect"
+
+
+class DropChoice(StrEnum):
+    """What goes with a row that a filter leaves out."""
+
+    ROW = "row"
+    SAMPLE = "sample"
+
+
+class ErrorChoice(StrEnum):
+    """What becomes of a row whose bytes cannot be had."""
+
+    ERROR = "error"
+    WARN = "warn"
+    DROP_ROW = "drop_row"
+    DROP_SAMPLE = "drop_sample"
 
 
 Names = str | None
@@ -64,6 +80,49 @@ def convert(  # noqa: PLR0913 - one parameter an option: the signature is the co
     ] = None,
     limit: Annotated[
         int | None, typer.Option(min=0, metavar="N", help="Samples to convert, at most.", rich_help_panel=READ_PANEL)
+    ] = None,
+    where: Annotated[
+        str | None,
+        typer.Option(
+            metavar="EXPR", help="Rows to keep, such as \"lang == 'en' and score > 0.5\".", rich_help_panel=_FILTERS
+        ),
+    ] = None,
+    min_aspect_ratio: Annotated[
+        float | None,
+        typer.Option(min=0, metavar="X", help="Least width / height of images.", rich_help_panel=_FILTERS),
+    ] = None,
+    max_aspect_ratio: Annotated[
+        float | None, typer.Option(min=0, metavar="X", help="Most of it.", rich_help_panel=_FILTERS)
+    ] = None,
+    min_side: Annotated[
+        int | None,
+        typer.Option(min=0, metavar="PX", help="Least of the shorter side of images.", rich_help_panel=_FILTERS),
+    ] = None,
+    max_side: Annotated[
+        int | None,
+        typer.Option(min=0, metavar="PX", help="Most of the longer side of images.", rich_help_panel=_FILTERS),
+    ] = None,
+    drop: Annotated[
+        DropChoice,
+        typer.Option(
+            metavar="WHAT",
+            help="What goes where a row fails: that row, or the whole sample of a document.",
+            rich_help_panel=_FILTERS,
+        ),
+    ] = DropChoice.ROW,
+    on_error: Annotated[
+        ErrorChoice,
+        typer.Option(
+            metavar="POLICY",
+            help="Rows whose bytes cannot be had: error, warn (written without), drop_row or drop_sample.",
+            rich_help_panel=_FILTERS,
+        ),
+    ] = ErrorChoice.ERROR,
+    ledger: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="Write a line of JSON for every row that was not kept.", rich_help_panel=_FILTERS
+        ),
     ] = None,
     schema: Annotated[
         SchemaChoice,
@@ -103,6 +162,15 @@ def convert(  # noqa: PLR0913 - one parameter an option: the signature is the co
             rich_help_panel=_WRITE,
         ),
     ] = None,
+    lazy: Annotated[
+        bool,
+        typer.Option(
+            "--lazy/--materialise",
+            metavar="",
+            help="Leave the bytes of items where they are, and write references to them; or write all bytes.",
+            rich_help_panel=_WRITE,
+        ),
+    ] = False,
     overwrite: Annotated[
         bool,
         typer.Option(
@@ -158,7 +226,11 @@ def convert(  # noqa: PLR0913 - one parameter an option: the signature is the co
         with watching(out.err, "converting") as tell:
             done = job.convert(
                 one_or_many(sources), destination, format=to, source_format=told["format"], view=told["view"],
-                columns=name_list(names), shard_size=shard_size, max_batch_bytes=max_batch_bytes, limit=limit,
+                columns=name_list(names), where=where, min_aspect_ratio=min_aspect_ratio,
+                max_aspect_ratio=max_aspect_ratio, min_side=min_side, max_side=max_side, drop=drop.value,
+                on_error=on_error.value, ledger=ledger, lazy=lazy, roots=told["roots"],
+                schema_overrides=told["schema_overrides"],
+                shard_size=shard_size, max_batch_bytes=max_batch_bytes, limit=limit,
                 schema_policy=schema.value, overwrite=overwrite, verify=verify, dry_run=dry_run,
                 source_options=told["options"], options=named_options(to_option), interleaved=documents,
                 workers=workers, threads=threads, on_progress=tell,
@@ -172,6 +244,21 @@ def _documents(given: InterleavedOptions | None, **flags: Any) -> InterleavedOpt
 
     told = {name: value for name, value in flags.items() if value is not None}
     return replace(given or InterleavedOptions(), **told) if told else given
+
+
+def _lost(entry: Mapping[str, Any]) -> str:
+    """One row that was not kept, on a line."""
+    name = entry.get("sample_id", entry.get("__key__"))
+    where = " ".join(
+        part
+        for part in (
+            str(entry.get("file", "")),
+            f"sample {name!r}" if name is not None else "",
+            f"position {entry['position']}" if "position" in entry else "",
+        )
+        if part
+    )
+    return visible(f"{where}: {entry.get('detail', entry['reason'])}")
 
 
 def _text(destination: str, done: ConvertSummary) -> Iterator[RenderableType]:
@@ -190,6 +277,7 @@ def _text(destination: str, done: ConvertSummary) -> Iterator[RenderableType]:
     speed = f", {format_bytes(int(done.payload_bytes / done.seconds))}/s" if done.seconds > 0 else ""
     rows.append(("took", Text(f"{done.seconds:.1f} s{speed}")))
     rows += [("noticed", Text(f"{number:,} {visible(what)}", "yellow")) for what, number in done.counts.items()]
+    rows += [("lost", Text(_lost(entry), "yellow")) for entry in done.lost]
     rows += [("schemas", Text(visible(difference), "yellow")) for difference in done.differences]
     if done.verified:
         rows.append(("verified", Text.assemble(("equal", "bold green"), f" when read back: digest {done.digest}")))

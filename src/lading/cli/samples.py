@@ -76,7 +76,7 @@ def read_samples(dataset: Dataset, number: int, start: int = 0, names: Sequence[
         last = min(start + number, len(dataset))
         batches: Iterator[Any] = (dataset.take([i], names) for i in range(start, last))
     else:
-        batches = dataset.batches(max_rows=max(number, 1), max_bytes=_BATCH_BYTES, columns=names)
+        batches = dataset.batches(max_rows=max(number, 1), max_bytes=_BATCH_BYTES, columns=names, on_error="warn")
     one_by_one = (rows for batch in batches for rows in _samples_of(batch, dataset.view))
     for place, rows in enumerate(islice(one_by_one, number), start):
         yield _document(place, rows) if dataset.view == "interleaved" else _plain_sample(place, rows)

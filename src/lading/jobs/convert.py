@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+import pyarrow as pa
 
 from lading.align import SchemaPolicy
 from lading.commit import Staging, check_destination
@@ -19,20 +19,23 @@ from lading.dataset import Dataset, open_dataset
 from lading.dataset_writer import DatasetWriter, WriteSummary
 from lading.digests import DatasetDigest
 from lading.errors import DataError, UsageError
+from lading.fetch import OnError
 from lading.formats.protocol import Format
 from lading.formats.registry import get_format, is_built_in
-from lading.jobs.copying import Tally, copy_rows, read_rows
+from lading.jobs.copying import Copier, Tally, changed_schema
 from lading.jobs.digest import dataset_digest
+from lading.jobs.filters import Drop, Filters, Hook
 from lading.jobs.plan import make_plan
 from lading.jobs.pool import Workers
 from lading.jobs.progress import OnProgress, Progress
 from lading.jobs.spec import Conversion
 from lading.jobs.tasks import Task, plan_tasks
 from lading.jobs.threads import threads_each, using_threads
+from lading.layouts.follow import folder_of
 from lading.layouts.options import InterleavedOptions
 from lading.store.memory import MemoryStore
 from lading.store.open import Stores, is_local, resolve
-from lading.store.protocol import Store
+from lading.store.protocol import Buffer, Sink, Store, aborting
 from lading.units import parse_bytes
 
 __all__ = ["ConvertSummary", "Progress", "convert"]
@@ -56,6 +59,7 @@ class ConvertSummary:
         digest: content digest of what was written, if it was verified.
         verified: the destination was read back and has the source's digest.
         counts: what was noticed (dropped, renamed …), by a short phrase.
+        lost: the first few rows that were not kept: file, what names the row, reason, fate, detail.
         differences: how the source's shards differ in their schemas.
         dry_run: nothing was written.
     """
@@ -73,6 +77,7 @@ class ConvertSummary:
     digest: str | None = None
     verified: bool = False
     counts: Mapping[str, int] = field(default_factory=dict)
+    lost: Sequence[Mapping[str, Any]] = ()
     differences: Sequence[str] = ()
     dry_run: bool = False
 
@@ -85,9 +90,22 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
     source_format: str | None = None,
     view: str | None = None,
     columns: Sequence[str] | None = None,
+    where: str | None = None,
+    filter: Hook | None = None,  # noqa: A002 - the word users know
+    map: Hook | None = None,  # noqa: A002 - the word users know
+    min_aspect_ratio: float | None = None,
+    max_aspect_ratio: float | None = None,
+    min_side: int | None = None,
+    max_side: int | None = None,
+    drop: Drop = "row",
+    on_error: OnError = "error",
+    ledger: str | os.PathLike[str] | None = None,
+    lazy: bool = False,
     shard_size: int | str = "256MB",
     max_batch_bytes: int | str = "512MB",
     limit: int | None = None,
+    schema: pa.Schema | None = None,
+    schema_overrides: Mapping[str, pa.DataType] | pa.Schema | None = None,
     schema_policy: SchemaPolicy = "union",
     overwrite: bool = False,
     verify: bool = False,
@@ -97,10 +115,11 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
     source_options: Mapping[str, Any] | None = None,
     options: Mapping[str, Any] | None = None,
     interleaved: InterleavedOptions | None = None,
+    roots: Sequence[str | os.PathLike[str]] = (),
     stores: Stores | None = None,
     on_progress: OnProgress | None = None,
 ) -> ConvertSummary:
-    """Read every sample of a source and write it to a new dataset, losing nothing.
+    """Read every sample of a source and write it to a new dataset, losing nothing but what is filtered out.
 
     The schema of all shards is found first; the destination appears in one step at the end. The source is cut into
     tasks of about one output shard, and the output is the same bytes with any number of workers. Peak memory of each
@@ -113,9 +132,24 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
         source_format: format of the source, where it is not recognised.
         view: `samples` or `interleaved`; by default the data say it.
         columns: columns to keep (beside keys and reserved ones); None keeps all.
+        where: condition on rows (`lading.where`); others are left out.
+        filter: called with each batch, payload as references or as it is in memory; gives a truth value a row.
+        map: called with each batch that is left; gives the batch to be written in its place. Called once with no rows,
+            to find its columns.
+        min_aspect_ratio: least width / height of images, which are looked at by their first bytes.
+        max_aspect_ratio: most of it.
+        min_side: least pixels of an image's shorter side.
+        max_side: most pixels of its longer side.
+        drop: whether a row that a filter leaves out goes alone, or takes its interleaved `sample` along.
+        on_error: for a row whose bytes cannot be had, or that came with an error: `error`, `warn` (it is written
+            without them), `drop_row`, `drop_sample`.
+        ledger: file to be written with a line of JSON for every row that was not kept as it was.
+        lazy: leave bytes where they are, and write references to them. Only for items in a format with columns.
         shard_size: about the size of a shard. A new one begins there, and where a task ends (`lading.jobs.tasks`).
         max_batch_bytes: payload held at once.
-        limit: samples to convert, at most; the first ones, by one process.
+        limit: samples to convert, at most; the first that are kept, by one process.
+        schema: the columns to be written, as `lading.open` takes them.
+        schema_overrides: types of reserved columns, and further columns to be written, as `lading.open` takes them.
         schema_policy: `union`, `strict` or `intersect`, for shards that differ.
         overwrite: replace what is at the destination.
         verify: read the destination back and compare content digests.
@@ -125,6 +159,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
         source_options: options of the source's format.
         options: options of the format written.
         interleaved: names of fields and policies for interleaved data.
+        roots: folders that references in tables may point into, beside those of the source.
         stores: which store serves which URL.
         on_progress: called after every batch, whichever process took it.
 
@@ -135,25 +170,36 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
         StoreError: among others, a worker died; names the source shards it had.
     """
     began = time.perf_counter()
-    for name, count in (("workers", workers), ("threads", threads)):
-        if count is not None and count < 1:
-            raise UsageError("a job has one process, and that one thread, at least", found=f"{name}={count}")
+    _refuse_counts(workers=workers, threads=threads)
     own_stores, stores = stores, stores or Stores()
     max_bytes, shard_bytes = parse_bytes(max_batch_bytes), parse_bytes(shard_size)
     with (
         using_threads(threads),
         ExitStack() as held,
         open_dataset(
-            source, format=source_format, view=view, options=source_options, interleaved=interleaved, stores=stores
+            source,
+            format=source_format,
+            view=view,
+            options=source_options,
+            interleaved=interleaved,
+            roots=roots,
+            schema=schema,
+            schema_overrides=schema_overrides,
+            stores=stores,
         ) as dataset,
+        _kept_ledger(None if dry_run else ledger, stores) as told,
     ):
         _refuse_inside(dataset, destination, stores)
         store, path = resolve(os.fspath(destination).rstrip("/"), stores)
         check_destination(store, path, overwrite=overwrite)
         target = get_format(format)
+        filters = Filters(where, min_aspect_ratio, max_aspect_ratio, min_side, max_side, filter, drop)
+        if lazy:
+            _refuse_lazy(dataset, target)
         if workers > 1:
             _refuse_out_of_reach(dataset, target, store, own_stores)
-        copying = dataset.format == target.name and dataset.view == "samples" and columns is None
+        as_it_is = columns is None and dataset.target is None and map is None and filters == Filters()
+        copying = as_it_is and dataset.format == target.name and dataset.view == "samples"
         if copying:
             reading, writing = target.copy_options
             dataset.format_options = {**reading, **dataset.format_options}
@@ -166,7 +212,8 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
             staging = Staging.begin(store, path, shared=False)
             held.callback(staging.drop)  # nothing is left to drop after the commit
             crew = held.enter_context(Workers(helpers, lock=staging.lock, threads=threads or threads_each(workers)))
-        plan = make_plan(dataset, target, columns=columns, policy=schema_policy)
+        plan = make_plan(dataset, target, columns=columns, policy=schema_policy, sifted=not as_it_is)
+        written = None if map is None or plan.schema is None else changed_schema(plan.schema, map)
         digest = DatasetDigest() if verify and not dry_run else None
         how = Conversion(
             source_format=dataset.format,
@@ -181,35 +228,73 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
             roles=plan.roles,
             max_batch_bytes=max_bytes,
             digests=digest is not None and not copying,
+            asked=dataset.target is not None,
+            roots=tuple(os.fspath(root) for root in roots),
+            filters=filters,
+            change=map,
+            written=written,
+            on_error=on_error,
+            lazy=lazy,
+            ledger=told is not None,
         )
-        run = _Run(dataset, how, tasks, DatasetDigest() if how.digests else None, on_progress)
+        run = _Run(dataset, how, tasks, DatasetDigest() if how.digests else None, told, on_progress)
         summary = WriteSummary(0, 0, 0, 0)
         if dry_run:
             run.look(limit)
         else:
             writer = DatasetWriter(
-                destination, format=format, view=how.view, schema=how.schema, shard_size=shard_bytes,
+                destination, format=format, view=how.view, schema=how.written or how.schema, shard_size=shard_bytes,
                 overwrite=overwrite, options=how.options, roles=how.roles, stores=stores, staging=staging,
             )  # fmt: skip
             with writer:
-                if crew is None:
-                    run.here(writer, limit)
-                else:
-                    run.by(crew, writer, store)
+                run.into(writer, store, crew, limit)
                 if digest is not None:
                     # A copy is read again as others read it: names that were kept as they are show in a digest.
                     digest = run.digest or dataset_digest(
                         source, limit=limit, view=how.view, format=source_format, options=source_options, stores=stores
                     )
                     writer.add_digest(digest)
-                    _compare(digest, writer.finish(), stores)
+                    _compare(digest, writer.finish(), stores, _folders(dataset, how) if lazy else ())
             summary = writer.close()
         return ConvertSummary(
             dataset.format, target.name, dataset.view, run.tally.shards, summary.num_shards, run.tally.samples,
             run.tally.rows, summary.size_bytes, run.tally.payload_bytes, time.perf_counter() - began,
             digest=None if digest is None else digest.ordered, verified=digest is not None,
-            counts=dict(Counter(summary.counts) + dataset.counts), differences=plan.differences, dry_run=dry_run,
+            counts=dict(Counter(summary.counts) + dataset.counts + run.losses.counts), lost=run.losses.first,
+            differences=plan.differences, dry_run=dry_run,
         )  # fmt: skip
+
+
+def _refuse_counts(**counts: int | None) -> None:
+    for name, count in counts.items():
+        if count is not None and count < 1:
+            raise UsageError("a job has one process, and that one thread, at least", found=f"{name}={count}")
+
+
+def _refuse_lazy(dataset: Dataset, target: Format) -> None:
+    if not target.fixed_schema or dataset.view != "interleaved":
+        raise UsageError(
+            "only tables of items hold references to bytes elsewhere", found=f"{target.name}, as {dataset.view}",
+            advice="Write Parquet, or the bytes too.",
+        )  # fmt: skip
+
+
+@contextmanager
+def _kept_ledger(path: str | os.PathLike[str] | None, stores: Stores) -> Iterator[Sink | None]:
+    """The file for the ledger, which appears if all went well; None if there is to be none."""
+    if path is None:
+        yield None
+        return
+    store, own = resolve(os.fspath(path), stores)
+    sink = store.put_stream(own)
+    with aborting(sink):
+        yield sink
+        sink.close()
+
+
+def _folders(dataset: Dataset, how: Conversion) -> list[str]:
+    """Where references that are written may point: to the files of the source, and where its own references may."""
+    return [*{folder_of(path) or "." for path in dataset.listing.table.column("path").to_pylist()}, *how.roots]
 
 
 def _bounded(fmt: Format, options: Mapping[str, Any], max_bytes: int) -> dict[str, Any]:
@@ -225,6 +310,7 @@ class _Run:
 
     Attributes:
         tally: what went by.
+        losses: what was not kept.
         digest: of the samples in order; None where none is taken on the way.
     """
 
@@ -234,27 +320,32 @@ class _Run:
         how: Conversion,
         tasks: Sequence[Task],
         digest: DatasetDigest | None,
+        ledger: Sink | None,
         on_progress: OnProgress | None,
     ) -> None:
         self._dataset, self._how, self._tasks, self._on_progress = dataset, how, tasks, on_progress
-        self.tally, self.digest = Tally(), digest
+        self._ledger, self.digest = ledger, digest
+        self._copier = Copier(
+            dataset, how, write_ledger=None if ledger is None else lambda lines: ledger.write([lines]),
+            on_digests=None if digest is None else digest.update, tell=self._tell,
+        )  # fmt: skip
+        self.tally, self.losses = self._copier.tally, self._copier.losses
 
     def look(self, limit: int | None) -> None:
         """Read the rows, and leave it at that."""
-        for _ in read_rows(self._dataset, self._how, range(len(self._dataset.listing)), self.tally, limit=limit,
-                           tell=self._tell):  # fmt: skip
+        for _ in self._copier.rows(range(len(self._dataset.listing)), limit):
             pass
 
-    def here(self, writer: DatasetWriter, limit: int | None) -> None:
-        """Do the tasks in this process."""
-        update = None if self.digest is None else self.digest.update
+    def into(self, writer: DatasetWriter, store: Store, crew: Workers | None, limit: int | None) -> None:
+        """Do the tasks: in this process, or have workers do them."""
+        if crew is not None:
+            self._by(crew, writer, store)
+            return
         for task in self._tasks:
             writer.end_part(task.shard_bytes)
-            shards = range(task.first, task.stop)
-            rows = read_rows(self._dataset, self._how, shards, self.tally, limit=limit, tell=self._tell)
-            copy_rows(self._dataset, rows, writer, update)
+            self._copier.copy(range(task.first, task.stop), writer, limit)
 
-    def by(self, crew: Workers, writer: DatasetWriter, store: Store) -> None:
+    def _by(self, crew: Workers, writer: DatasetWriter, store: Store) -> None:
         """Have the tasks done by workers; these are gone at the end, and before anything is dropped."""
 
         def tell(tally: Tally) -> None:
@@ -264,9 +355,12 @@ class _Run:
         with crew:
             for done in crew.run(self._how, self._tasks, self._dataset, writer.building, tell):
                 if self.digest is not None:
-                    self.digest.update(_stored_digests(store, done.digests))
+                    self.digest.update(np.frombuffer(_stored(store, done.digests), np.uint8).reshape(-1, 16))
+                if self._ledger is not None:
+                    self._ledger.write([_stored(store, done.ledger)])
                 writer.adopt(done.part, done.folder)
                 self._dataset.counts.update(done.noticed)
+                self.losses.tell_first(done.lost)
 
     def _tell(self) -> None:
         if self._on_progress is not None:
@@ -274,9 +368,9 @@ class _Run:
             self._on_progress(Progress(done.shards, total, done.samples, done.payload_bytes))
 
 
-def _stored_digests(store: Store, path: str) -> NDArray[np.uint8]:
+def _stored(store: Store, path: str) -> Buffer:
     [data] = store.get_ranges(path, [(0, store.head(path).size_bytes)])
-    return np.frombuffer(data, np.uint8).reshape(-1, 16)
+    return data
 
 
 def _refuse_out_of_reach(dataset: Dataset, target: Format, store: Store, stores: Stores | None) -> None:
@@ -311,9 +405,9 @@ def _refuse_inside(dataset: Dataset, destination: str | os.PathLike[str], stores
             raise UsageError("the destination holds files of the source", file=path, found=f"source files in {folder}")
 
 
-def _compare(digest: DatasetDigest, folder: str, stores: Stores) -> None:
+def _compare(digest: DatasetDigest, folder: str, stores: Stores, roots: Sequence[str]) -> None:
     """Read back what was written, before anybody sees it."""
-    found = dataset_digest(folder, stores=stores)
+    found = dataset_digest(folder, stores=stores, roots=roots)
     if found.ordered != digest.ordered or found.count != digest.count:
         raise DataError(
             "the destination does not hold what the source does", file=folder,

@@ -24,7 +24,7 @@ from lading.features import Image, feature_of
 from lading.fetch import ERROR_COLUMN, Fetcher
 from lading.image import image_info, is_image
 from lading.interleaved import METADATA_POSITION, RESERVED, sample_starts
-from lading.jobs.ledger import Loss
+from lading.jobs.ledger import DROPPED, DROPPED_ALONG, Loss
 from lading.ref import files_of, is_ref
 from lading.views import is_bytes, present, slices, take_rows
 from lading.where import Where, parse_where
@@ -129,7 +129,7 @@ class Sieve:
             bad = np.logical_or.reduce(list(found.values()))
             if bad.any():
                 kept = self._kept(batch, bad, counted)
-                fate = "dropped with their sample" if self._filters.drop == "sample" else "dropped"
+                fate = DROPPED_ALONG if self._filters.drop == "sample" else DROPPED
                 losses += [Loss(why, fate, batch, np.flatnonzero(rows & ~kept)) for why, rows in found.items()]
                 batch = take_rows(batch, np.flatnonzero(kept))
         return batch, [loss for loss in losses if len(loss.rows)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,10 +14,16 @@ from numpy.typing import NDArray
 
 from lading.interleaved import lineage_of
 
-__all__ = ["Loss", "Losses"]
+__all__ = ["DROPPED", "DROPPED_ALONG", "KEPT", "LEDGER_NAME", "Loss", "Losses"]
 
 _NAMING = ("sample_id", "__key__", "position", "modality")
 _MOST_TOLD = 5
+
+LEDGER_NAME = "ledger.jsonl"
+"""The ledger of a task, in the folder that the task is built in."""
+
+DROPPED, DROPPED_ALONG, KEPT = "dropped", "dropped with their samples", "kept without bytes"
+"""What becomes of rows that fail."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +32,7 @@ class Loss:
 
     Attributes:
         reason: a short phrase, the same for all of a kind.
-        fate: what became of them: `dropped`, `dropped with their sample`, `kept without bytes`.
+        fate: what became of them: `dropped`, `dropped with their samples`, `kept without bytes`.
         batch: the batch as it was before.
         rows: which of its rows failed. Rows that went along with them are not named.
         details: what there is to say of each; empty where the reason says all.
@@ -65,13 +71,16 @@ class Losses:
     def __init__(self, write: Callable[[bytes], None] | None = None) -> None:
         self._write = write
         self.counts: Counter[str] = Counter()
-        self.first: list[dict[str, Any]] = []
+        self.first: list[Mapping[str, Any]] = []
 
     def add(self, loss: Loss) -> None:
         """Take down one loss."""
         self.counts[f"{loss.reason}, {loss.fate}"] += len(loss.rows)
-        room = _MOST_TOLD - len(self.first)
-        if room > 0:
-            self.first += loss.entries(room)
+        if len(self.first) < _MOST_TOLD:
+            self.tell_first(loss.entries(_MOST_TOLD))
         if self._write is not None:
             self._write(b"".join(orjson.dumps(entry, option=orjson.OPT_APPEND_NEWLINE) for entry in loss.entries()))
+
+    def tell_first(self, entries: Sequence[Mapping[str, Any]]) -> None:
+        """Take these among the first, as long as there is room; they are counted elsewhere."""
+        self.first += entries[: _MOST_TOLD - len(self.first)]

@@ -9,12 +9,12 @@ import pyarrow as pa
 
 from lading.align import SchemaPolicy, union_schema
 from lading.dataset import Dataset
-from lading.errors import UsageError
+from lading.errors import UsageError, errors_at
 from lading.formats.protocol import Format
 from lading.interleaved import RESERVED, without_source
 from lading.layouts.mint import MintView, field_name
 from lading.layouts.mint_values import union_json_schemas
-from lading.layouts.mint_write import find_roles
+from lading.layouts.mint_write import find_roles, refuse_modalities
 
 __all__ = ["Plan", "make_plan"]
 
@@ -38,28 +38,43 @@ class Plan:
 
 
 def make_plan(
-    dataset: Dataset, target: Format, *, columns: Sequence[str] | None = None, policy: SchemaPolicy = "union"
+    dataset: Dataset,
+    target: Format,
+    *,
+    columns: Sequence[str] | None = None,
+    policy: SchemaPolicy = "union",
+    sifted: bool = False,
 ) -> Plan:
     """Look through the shards' schemas: footers and headers, the JSON of interleaved tars, no payload.
 
+    Args:
+        dataset: the source.
+        target: the format to be written.
+        columns: columns to keep; None keeps all.
+        policy: what to do where shards differ.
+        sifted: whether rows will be left out, so that one the target cannot hold may not reach it.
+
     Raises:
         SchemaMismatch: shards differ in a way the policy does not cover.
+        Unrepresentable: an item that the target's layout has no place for.
         UsageError: a column that no shard has.
     """
     if dataset.view == "samples" and not target.fixed_schema and columns is None:
         return Plan(None)
-    schemas = list(_schemas(dataset)) or [("the manifest", dataset.schema)]
-    differences: list[str] = []
-    if _holds_documents(dataset) and policy == "union":
-        schema = union_json_schemas(s for _, s in schemas)
-    else:
-        schema, found = union_schema(schemas, policy)
-        differences += found
+    schema, differences = (dataset.target, []) if dataset.target is not None else _found(dataset, policy)
     schema = _selected(schema, columns, dataset.view)
     if dataset.view == "samples" and not target.fixed_schema:
         return Plan(None)
-    roles = _roles(dataset, schema) if dataset.view == "interleaved" and not target.fixed_schema else {}
+    roles = _roles(dataset, schema, sifted=sifted) if dataset.view == "interleaved" and not target.fixed_schema else {}
     return Plan(schema, roles, differences)
+
+
+def _found(dataset: Dataset, policy: SchemaPolicy) -> tuple[pa.Schema, list[str]]:
+    """The schema of all shards, and how they differ."""
+    schemas = list(_schemas(dataset)) or [("the manifest", dataset.schema)]
+    if _holds_documents(dataset) and policy == "union":
+        return union_json_schemas(s for _, s in schemas), []
+    return union_schema(schemas, policy)
 
 
 def _holds_documents(dataset: Dataset) -> bool:
@@ -86,17 +101,21 @@ def _selected(schema: pa.Schema, columns: Sequence[str] | None, view: str) -> pa
     return pa.schema([f for f in schema if f.name in columns or f.name in always], metadata=schema.metadata)
 
 
-def _roles(dataset: Dataset, schema: pa.Schema) -> dict[str, str]:
+def _roles(dataset: Dataset, schema: pa.Schema, *, sifted: bool) -> dict[str, str]:
+    """Which rows each passthrough column belongs to; unless rows are sifted, modalities are looked at too."""
     names = [name for name in schema.names if name not in RESERVED]
     if _holds_documents(dataset):
         roles = dataset.interleaved.roles
         return {name: roles.get(field_name(name), "sample") for name in names}
     wanted = ["sample_id", "modality", *names]
-    batches = (
-        batch
-        for number in range(len(dataset.listing))
-        for batch in dataset.open_shard(number).batches(
-            max_rows=_SCAN_ROWS, max_bytes=_SCAN_BYTES, columns=wanted, schema=schema
-        )
-    )
-    return find_roles(batches, names) if names else {}
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for number in range(len(dataset.listing)):
+            view = dataset.open_shard(number)
+            for batch in view.batches(max_rows=_SCAN_ROWS, max_bytes=_SCAN_BYTES, columns=wanted, schema=schema):
+                if not sifted:
+                    with errors_at(file=dataset.path(number)):
+                        refuse_modalities(batch)
+                yield batch
+
+    return find_roles(batches(), names)

@@ -24,6 +24,7 @@ import pyarrow as pa
 from lading.dataset import Dataset
 from lading.errors import LadingError, StoreError, UsageError
 from lading.jobs.copying import Tally
+from lading.jobs.ledger import LEDGER_NAME
 from lading.jobs.messages import decode_error, decode_part, repeat_warning, write_message
 from lading.jobs.spec import Conversion
 from lading.jobs.tasks import Task
@@ -43,17 +44,24 @@ class FinishedTask:
         folder: where they lie.
         tally: what went by.
         noticed: what was noticed while reading, by a short phrase.
+        lost: the first few rows that were not kept, as `Loss.entries` gives them.
     """
 
     part: Part
     folder: str
     tally: Tally
     noticed: Mapping[str, int]
+    lost: Sequence[Mapping[str, Any]]
 
     @property
     def digests(self) -> str:
         """The file with the content digests of its samples, 16 bytes each, if they were asked for."""
         return f"{self.folder}/digests"
+
+    @property
+    def ledger(self) -> str:
+        """The file with lines of the rows that were not kept, if they were asked for."""
+        return f"{self.folder}/{LEDGER_NAME}"
 
 
 @dataclass(slots=True)
@@ -161,7 +169,8 @@ class Workers:
         tally, own = Tally(*told["tally"]), _folder(folder, number)
         self._running.pop(number, None)
         self._done.add(tally)
-        self._finished[number] = FinishedTask(decode_part(told["part"]), own, tally, told["noticed"])
+        part = decode_part(told["part"])
+        self._finished[number] = FinishedTask(part, own, tally, told["noticed"], told["lost"])
         worker.tasks = [task for task in worker.tasks if task.number != number]
 
     def _so_far(self) -> Tally:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import base64
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
+from importlib import import_module
 from typing import Any
 
 import orjson
 import pyarrow as pa
 
 from lading.errors import UsageError
+from lading.fetch import OnError
+from lading.jobs.filters import Filters, Hook
 from lading.layouts.options import InterleavedOptions
 
 __all__ = ["Conversion", "decode_schema", "encode_schema"]
@@ -33,6 +37,14 @@ class Conversion:
         roles: which rows each passthrough column of interleaved data belongs to.
         max_batch_bytes: payload held at once.
         digests: whether content digests of what is written are taken.
+        asked: whether the schema is one that the caller asked for, to which the rows of every shard are cast.
+        roots: folders that references in tables may point into.
+        filters: what to keep.
+        change: a function over what is kept; None changes nothing.
+        written: schema of what it gives, or of the rows; None as `schema`.
+        on_error: what becomes of rows whose bytes cannot be had.
+        lazy: bytes stay where they are; references to them are written.
+        ledger: whether a line is kept of every row that was not.
     """
 
     source_format: str
@@ -47,6 +59,14 @@ class Conversion:
     options: Mapping[str, Any] = field(default_factory=dict)
     roles: Mapping[str, str] = field(default_factory=dict)
     digests: bool = False
+    asked: bool = False
+    roots: tuple[str, ...] = ()
+    filters: Filters = field(default_factory=Filters)
+    change: Hook | None = None
+    written: pa.Schema | None = None
+    on_error: OnError = "error"
+    lazy: bool = False
+    ledger: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """The conversion as JSON-able values.
@@ -57,19 +77,31 @@ class Conversion:
         told: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
         for options in (self.source_options, self.options):
             _refuse_objects(options)
-        return {**told, "interleaved": asdict(self.interleaved), "schema": encode_schema(self.schema)}
+        filters = {f.name: getattr(self.filters, f.name) for f in fields(self.filters)}
+        return {
+            **told,
+            "interleaved": asdict(self.interleaved),
+            "schema": encode_schema(self.schema),
+            "written": encode_schema(self.written),
+            "filters": {**filters, "keep": _name_of(self.filters.keep)},
+            "change": _name_of(self.change),
+        }
 
     @classmethod
     def from_json(cls, told: Mapping[str, Any]) -> Conversion:
         """The conversion that `to_json` gave."""
         documents: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in told["interleaved"].items()}
-        columns = told["columns"]
+        columns, filters = told["columns"], told["filters"]
         return cls(
             **{
                 **told,
                 "interleaved": InterleavedOptions(**documents),
                 "columns": None if columns is None else tuple(columns),
                 "schema": decode_schema(told["schema"]),
+                "written": decode_schema(told["written"]),
+                "roots": tuple(told["roots"]),
+                "filters": Filters(**{**filters, "keep": _named(filters["keep"])}),
+                "change": _named(told["change"]),
             }
         )
 
@@ -82,6 +114,31 @@ def encode_schema(schema: pa.Schema | None) -> str | None:
 def decode_schema(text: str | None) -> pa.Schema | None:
     """The schema that `encode_schema` gave."""
     return None if text is None else pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
+
+
+def _name_of(function: Hook | None) -> str | None:
+    """A function as `module:name`, by which another process finds it.
+
+    Raises:
+        UsageError: it is none that can be imported.
+    """
+    if function is None:
+        return None
+    module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", "")
+    if module not in (None, "__main__") and getattr(sys.modules.get(module), name, None) is function:
+        return f"{module}:{name}"
+    raise UsageError(
+        "worker processes cannot find this function", found=repr(function),
+        expected="a function that stands in a module, by its own name", advice="Convert with workers=1.",
+    )  # fmt: skip
+
+
+def _named(name: str | None) -> Hook | None:
+    if name is None:
+        return None
+    module, _, own = name.partition(":")
+    function: Hook = getattr(import_module(module), own)
+    return function
 
 
 def _refuse_objects(options: Mapping[str, Any]) -> None:

@@ -27,7 +27,8 @@ from numpy.typing import NDArray
 from lading.dataset import Dataset
 from lading.fetch import Fetcher
 from lading.formats.registry import all_formats, get_format
-from lading.jobs.copying import Tally, copy_rows, read_rows
+from lading.jobs.copying import Copier
+from lading.jobs.ledger import LEDGER_NAME
 from lading.jobs.messages import encode_error, encode_part, encode_warning, read_message, write_message
 from lading.jobs.spec import Conversion
 from lading.jobs.threads import using_threads
@@ -124,10 +125,11 @@ def _do(
     stores = Stores()
     store, folder = resolve(task["folder"], stores)
     listing = Listing(pa.Table.from_pylist(task["shards"], LISTING_SCHEMA), index_file=how.index_file)
-    fetcher, tally = Fetcher(stores), Tally()
+    fetcher = Fetcher(stores)
     dataset = Dataset(
         listing, get_format(how.source_format), how.view, fetcher=fetcher, stores=stores,
-        format_options=how.source_options, interleaved=how.interleaved,
+        format_options=how.source_options, interleaved=how.interleaved, roots=how.roots,
+        target=how.schema if how.asked else None,
     )  # fmt: skip
     for number, index in enumerate(indexes):
         if index is not None:
@@ -136,24 +138,32 @@ def _do(
     writer = PartWriter(
         store, folder, ShardKind(get_format(how.format), how.view, how.options, Roles(dict(how.roles))),
         fetcher=fetcher, closing=closing, name=lambda: f"{len(shards):06d}", on_shard=shards.add,
-        shard_bytes=task["shard_bytes"], schema=how.schema,
+        shard_bytes=task["shard_bytes"], schema=how.written or how.schema,
     )  # fmt: skip
     digests: list[NDArray[np.uint8]] = []
 
     def progress() -> None:
-        tell(progress=task["number"], tally=tally.as_list())
+        tell(progress=task["number"], tally=copier.tally.as_list())
+
+    ledger = store.put_stream(f"{folder}/{LEDGER_NAME}") if how.ledger else None
+    copier = Copier(
+        dataset, how, write_ledger=None if ledger is None else lambda lines: ledger.write([lines]),
+        on_digests=digests.append if how.digests else None, tell=progress,
+    )  # fmt: skip
 
     def report() -> None:
         if how.digests:
             write_file(store, f"{folder}/digests", [np.ascontiguousarray(part).data for part in digests])
         columns = pa.schema(list(writer.columns.values()))
         part = Part(shards.close(), writer.schema, columns, shards.counts)
-        tell(done=task["number"], part=encode_part(part), noticed=dict(dataset.counts), tally=tally.as_list())
+        noticed, lost = dict(dataset.counts + copier.losses.counts), copier.losses.first
+        tell(done=task["number"], part=encode_part(part), noticed=noticed, lost=lost, tally=copier.tally.as_list())
 
     with dataset:
-        rows = read_rows(dataset, how, range(len(listing)), tally, tell=progress)
-        copy_rows(dataset, rows, writer, digests.append if how.digests else None)
+        copier.copy(range(len(listing)), writer)
         writer.end_shard()
+        if ledger is not None:
+            ledger.close()
     closing.then(report)
 
 

@@ -19,6 +19,7 @@ from functools import lru_cache, partial
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lading.codecs import sniff_wrap
@@ -26,11 +27,12 @@ from lading.errors import BadReference, DataError, NotFound, StoreError, UsageEr
 from lading.formats.protocol import ShardSource
 from lading.formats.webdataset import FORMAT as TAR
 from lading.hashing import NameTable
-from lading.interleaved import SourceRefs, parse_source_ref
-from lading.ref import FileEntry, make_refs
+from lading.interleaved import SourceRefs, format_source_ref, lineage_of, parse_source_ref
+from lading.ref import FileEntry, files_of, is_ref, make_refs, unpack
 from lading.store.open import Stores, is_local, resolve
 from lading.store.protocol import FileInfo, Store, native_path
 from lading.store.together import is_far, together
+from lading.views import byte_lengths, masked, present
 
 __all__ = ["Followed", "Follower", "folder_of"]
 
@@ -150,6 +152,45 @@ class Follower:
             for row, name in zip(unknown[~known].tolist(), names.filter(pa.array(~known)).to_pylist(), strict=True)
         }
 
+    def lighten(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """A batch of items without the bytes of those whose `source_ref` leads to them; it then says where they lie.
+
+        Paths become absolute, so that the texts hold wherever the batch is written; members get their ranges. An item
+        that names no source keeps its bytes, and so does one whose source cannot be found, has another length, or lies
+        in a compressed file.
+        """
+        column = batch.column("binary_content")
+        if is_ref(column.type):
+            refs, files = unpack(column), files_of(batch.schema)
+            gone = refs.valid
+        else:
+            [table] = lineage_of(batch.schema) or [""]
+            found = self.follow(batch.column("source_ref"), present(column), table)
+            refs, files = unpack(found.column), found.files
+            size = np.array([-1 if entry.wrap else entry.size_bytes for entry in files], np.int64)
+            gone = refs.valid & (refs.frame < 0) & (refs.length == byte_lengths(column))
+            gone[gone] &= refs.offset[gone] + refs.length[gone] <= size[refs.file[gone]]
+        told = parse_source_ref(batch.column("source_ref"))
+        urls = pa.array([self._absolute(entry.url) for entry in files], pa.string())
+        inside = gone & present(told.member)
+        texts = format_source_ref(
+            urls.take(pa.array(np.where(gone, refs.file, 0), mask=~gone)),
+            told.member,
+            np.where(inside, refs.offset, -1),
+            np.where(inside, refs.length, -1),
+            told.frame,
+        )
+        source = pc.if_else(pa.array(gone), texts, batch.column("source_ref"))
+        rest = pa.nulls(batch.num_rows, pa.large_binary()) if is_ref(column.type) else masked(column, ~gone)
+        for name, values in (("source_ref", source), ("binary_content", rest)):
+            at = batch.schema.get_field_index(name)
+            batch = batch.set_column(at, batch.schema.field(at).with_type(values.type), values)
+        return batch
+
+    def _absolute(self, url: str) -> str:
+        store, path = resolve(url, self._stores)
+        return os.path.abspath(native_path(path)) if is_local(store) else url
+
     # Files
 
     def _is_far(self, path: str, folder: str) -> bool:
@@ -249,7 +290,7 @@ def _by_file(told: SourceRefs, inside: NDArray[np.bool_]) -> Iterable[tuple[str,
     number = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
     kind = np.where(number >= 0, 2 * number.astype(np.int64) + inside, -1)
     order = np.argsort(kind, kind="stable")
-    kinds, first = np.unique(kind[order], return_index=True)
-    for which, mine in zip(kinds.tolist(), np.split(order, first[1:]), strict=True):
+    kinds, first, counts = np.unique(kind[order], return_index=True, return_counts=True)
+    for which, start, count in zip(kinds.tolist(), first.tolist(), counts.tolist(), strict=True):
         if which >= 0:
-            yield encoded.dictionary[which // 2].as_py(), bool(which % 2), mine
+            yield encoded.dictionary[which // 2].as_py(), bool(which % 2), order[start : start + count]

@@ -246,7 +246,7 @@ class ItemsView:
         target = self._needed(self.schema(), asked)
         found = self._reader.read(sample_rows(self._bounds(), samples), self._present(target))
         parts = [
-            self._fetcher.materialise(part)
+            self._fetcher.materialise(part, earlier=False)
             for batch in self._aligned(found, target).combine_chunks().to_batches()
             for part in self._followed(batch, _MOST_BYTES)
         ]

@@ -30,7 +30,7 @@ from lading.ref import make_refs
 from lading.store.protocol import Buffer
 from lading.views import slices
 
-__all__ = ["MAX_POSITIONS", "MintShardWriter", "Roles", "find_roles"]
+__all__ = ["MAX_POSITIONS", "MintShardWriter", "Roles", "find_roles", "refuse_modalities"]
 
 MAX_POSITIONS = 1_000_000
 """Positions of a sample, at most: a tar's lists have an entry for each, filled or not."""
@@ -265,11 +265,10 @@ class _BatchRows:
 
 def _refuse_misfits(batch: pa.RecordBatch) -> None:
     """Rows that a MINT-1T tar has no place for, found by column before anything is written."""
+    refuse_modalities(batch)
     modality, position = batch.column("modality"), batch.column("position")
     is_metadata = pc.equal(modality, "metadata")
     misfits = [
-        ("a tar holds metadata, text and image items only", "modality",
-         pc.invert(pc.is_in(modality, pa.array(MODALITIES, modality.type)))),
         ("only the metadata row has the position −1", "position",
          pc.or_(pc.and_(is_metadata, pc.not_equal(position, -1)),
                 pc.and_(pc.invert(is_metadata), pc.less(position, 0)))),
@@ -282,6 +281,18 @@ def _refuse_misfits(batch: pa.RecordBatch) -> None:
         data = batch.column("binary_content").is_valid()
         misfits.append(("only an image item has bytes", "binary_content",
                         pc.and_(data, pc.not_equal(modality, "image"))))  # fmt: skip
+    _refuse(batch, misfits)
+
+
+def refuse_modalities(batch: pa.RecordBatch) -> None:
+    """Raise Unrepresentable for an item that is no metadata, text or image."""
+    modality = batch.column("modality")
+    known = pc.is_in(modality, pa.array(MODALITIES, modality.type))
+    _refuse(batch, [("a tar holds metadata, text and image items only", "modality", pc.invert(known))])
+
+
+def _refuse(batch: pa.RecordBatch, misfits: list[tuple[str, str, pa.Array]]) -> None:
+    modality = batch.column("modality")
     for message, column, mask in misfits:
         bad = np.flatnonzero(mask.to_numpy(zero_copy_only=False))
         if len(bad):

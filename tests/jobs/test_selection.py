@@ -1,0 +1,212 @@
+"""Conversions of a part: filters, functions, references that fail, bytes that stay where they are, schemas."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import lading
+from documents import SAMPLES, SQUARE, TALL, WIDE, documents
+from hooks import no_first_items, with_length
+from lading.errors import BadReference, SchemaMismatch, Unrepresentable, UsageError
+from lading.fetch import OnError
+from lading.interleaved import INTERLEAVED_SCHEMA
+
+
+def rows_of(source: Path, *names: str, **options: Any) -> list[tuple[Any, ...]]:
+    with lading.open(source, **options) as dataset:
+        rows = [row for batch in dataset.batches() for row in batch.to_pylist()]
+    return [tuple(row[name] for name in names) for row in rows]
+
+
+def lines_of(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.fixture(params=["webdataset", "parquet"])
+def source(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """The same samples in three shards of either format."""
+    for i in range(3):
+        renamed = [(f"{name}{i}", items, fields) for name, items, fields in SAMPLES]
+        (tmp_path / "in").mkdir(exist_ok=True)
+        (tmp_path / "in" / f"{i}.tar").write_bytes(documents(*renamed))
+    if request.param == "parquet":
+        lading.convert(tmp_path / "in", tmp_path / "p", format="parquet", shard_size=1)
+        return tmp_path / "p"
+    return tmp_path / "in"
+
+
+@pytest.mark.parametrize("target", ["webdataset", "parquet"])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_filters(target: str, workers: int, source: Path, tmp_path: Path) -> None:
+    out, ledger = tmp_path / "out", tmp_path / "ledger.jsonl"
+    done = lading.convert(
+        source, out, format=target, shard_size="2kb", workers=workers, ledger=ledger, verify=True,
+        where="lang is not null", min_aspect_ratio=1,
+    )  # fmt: skip
+    kept = [("a", -1, None), ("a", 0, None), ("a", 1, WIDE), ("c", -1, None), ("c", 0, None), ("e", -1, None)]
+    expected = [(f"{name}{i}", position, value) for i in range(3) for name, position, value in kept]
+    assert rows_of(out, "sample_id", "position", "binary_content") == expected
+    assert (done.samples, done.rows, done.verified) == (9, 18, True)
+    assert done.counts == {"not where lang is not null, dropped": 6, "images outside the bounds, dropped": 6}
+    lost = [(line["sample_id"], line["position"], line["reason"], line["fate"]) for line in lines_of(ledger)]
+    assert sorted(lost) == sorted(
+        (f"{name}{i}", position, reason, "dropped")
+        for i in range(3)
+        for name, position, reason in (
+            ("d", 0, "not where lang is not null"),
+            ("d", 1, "not where lang is not null"),
+            ("a", 2, "images outside the bounds"),
+            ("b", 0, "images outside the bounds"),
+        )
+    )
+    assert [dict(entry) for entry in done.lost] == lines_of(ledger)[:5]
+    assert {line["file"] for line in lines_of(ledger)} <= set(map(str, source.glob("*.*")))
+
+
+def test_functions_and_workers(source: Path, tmp_path: Path) -> None:
+    for workers in (1, 2):
+        done = lading.convert(
+            source, tmp_path / f"{workers}", format="parquet", shard_size="2kb", workers=workers,
+            filter=no_first_items, map=with_length, where="sample_id != 'e0'", drop="sample",
+        )  # fmt: skip
+        assert done.samples == 2  # e1 and e2 have no items; all others one at position 0
+    shards = [sorted((tmp_path / f"{workers}").glob("*.parquet")) for workers in (1, 2)]
+    assert [s.read_bytes() for s in shards[0]] == [s.read_bytes() for s in shards[1]]
+    with lading.open(tmp_path / "1") as dataset:
+        assert dataset.schema.field("length").type == pa.int64()
+
+
+@pytest.mark.parametrize("target", ["webdataset", "parquet"])
+def test_a_function_that_adds_a_column(target: str, source: Path, tmp_path: Path) -> None:
+    lading.convert(source, tmp_path / "out", format=target, map=with_length, limit=1, verify=True)
+    assert rows_of(tmp_path / "out", "position", "length") == [(-1, None), (0, 5), (1, None), (2, None)]
+
+
+def test_functions_that_cannot_be(source: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot find this function"):
+        lading.convert(source, tmp_path / "out", format="parquet", workers=2, shard_size=1, filter=lambda _: [True])
+    with pytest.raises(UsageError, match="record batch"):
+        lading.convert(source, tmp_path / "out", format="parquet", map=lambda batch: batch.to_pydict())
+    assert not (tmp_path / "out").exists()
+
+
+def test_columns_that_change_their_type_on_the_way(source: Path, tmp_path: Path) -> None:
+    def fickle(batch: pa.RecordBatch) -> pa.RecordBatch:
+        values = pa.array(["x"] * batch.num_rows) if batch.num_rows else pa.array([], pa.int64())
+        return batch.append_column("own", values)
+
+    with pytest.raises(SchemaMismatch, match="own"):
+        lading.convert(source, tmp_path / "out", format="parquet", map=fickle)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """Items of which two lie elsewhere, and one is nowhere."""
+    (tmp_path / "t").mkdir()
+    (tmp_path / "t" / "wide.png").write_bytes(WIDE)
+    places = [("a", "wide.png"), ("a", "gone.png"), ("b", "wide.png")]
+    rows = [
+        {**dict.fromkeys(INTERLEAVED_SCHEMA.names), "sample_id": s, "position": i, "modality": "image",
+         "content_type": "image/png", "source_ref": json.dumps({"path": p})}
+        for i, (s, p) in enumerate(places)
+    ]  # fmt: skip
+    pq.write_table(pa.Table.from_pylist(rows, INTERLEAVED_SCHEMA), tmp_path / "t" / "t.parquet")
+    return tmp_path / "t" / "t.parquet"
+
+
+@pytest.mark.parametrize("target", ["webdataset", "parquet"])
+@pytest.mark.parametrize(
+    "policy, left, fate",
+    [
+        ("warn", [("a", 0, WIDE), ("a", 1, None), ("b", 2, WIDE)], "kept without bytes"),
+        ("drop_row", [("a", 0, WIDE), ("b", 2, WIDE)], "dropped"),
+        ("drop_sample", [("b", 2, WIDE)], "dropped with their samples"),
+    ],
+)
+def test_references_that_fail(
+    policy: OnError, left: list[tuple[Any, ...]], fate: str, target: str, table: Path, tmp_path: Path
+) -> None:
+    out, ledger = tmp_path / "out", tmp_path / "ledger.jsonl"
+    with pytest.raises(BadReference, match=r"gone\.png"):
+        lading.convert(table, out, format=target)
+    assert not out.exists()
+    done = lading.convert(table, out, format=target, on_error=policy, ledger=ledger, verify=True)
+    with lading.open(out) as dataset:
+        items = [(dataset[i]["sample_id"], item) for i in range(len(dataset)) for item in dataset[i]["items"]]
+    assert [(sample, item["position"], item.get("binary_content")) for sample, item in items] == left
+    assert done.counts == {f"rows whose bytes cannot be had, {fate}": 1}
+    assert done.rows == len(left)
+    [line] = lines_of(ledger)
+    assert (line["file"], line["sample_id"], line["position"], line["fate"]) == (str(table), "a", 1, fate)
+    assert "gone.png" in line["detail"]
+
+
+def test_a_failed_conversion_leaves_no_ledger(table: Path, tmp_path: Path) -> None:
+    with pytest.raises(BadReference):
+        lading.convert(table, tmp_path / "out", format="parquet", ledger=tmp_path / "ledger.jsonl")
+    assert not (tmp_path / "ledger.jsonl").exists()
+
+
+def test_bytes_that_stay_where_they_are(source: Path, tmp_path: Path) -> None:
+    done = lading.convert(source, tmp_path / "lazy", format="parquet", lazy=True, verify=True)
+    held = pq.read_table(sorted((tmp_path / "lazy").glob("*.parquet")))
+    # Bytes stay in tars; what is in Parquet only has no other place, and is written.
+    assert done.verified
+    names = ("sample_id", "position", "binary_content", "text_content", "score")
+    if source.name == "in":
+        assert held.column("binary_content").null_count == len(held)
+    roots = [tmp_path / "in"]
+    assert rows_of(tmp_path / "lazy", *names, roots=roots) == rows_of(source, *names)
+    back = lading.convert(tmp_path / "lazy", tmp_path / "back", format="webdataset", roots=roots, verify=True)
+    assert back.digest == done.digest
+
+
+def test_parquet_that_came_from_tars_may_be_made_lazy_again(tmp_path: Path) -> None:
+    (tmp_path / "x.tar").write_bytes(documents(("a", [WIDE, TALL], {}), ("b", [SQUARE], {})))
+    lading.convert(tmp_path / "x.tar", tmp_path / "p", format="parquet")
+    roots = [tmp_path]
+    lading.convert(tmp_path / "p", tmp_path / "lazy", format="parquet", lazy=True, roots=roots, verify=True)
+    assert pq.read_table(tmp_path / "lazy" / "shard-000000.parquet")["binary_content"].null_count == 5
+    # A source that has changed since is no place to leave bytes at.
+    (tmp_path / "x.tar").write_bytes((tmp_path / "x.tar").read_bytes()[:1024])
+    lading.convert(tmp_path / "p", tmp_path / "kept", format="parquet", lazy=True, roots=roots, verify=True)
+    kept = pq.read_table(tmp_path / "kept" / "shard-000000.parquet")["binary_content"].to_pylist()
+    assert kept == [None, None, TALL, None, SQUARE]
+
+
+def test_only_tables_of_items_can_be_lazy(source: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="only tables of items"):
+        lading.convert(source, tmp_path / "out", format="webdataset", lazy=True)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_schemas_that_are_asked_for(workers: int, source: Path, tmp_path: Path) -> None:
+    lading.convert(
+        source, tmp_path / "out", format="parquet", shard_size=1, workers=workers,
+        schema_overrides={"score": pa.float32(), "text_content": pa.large_string(), "more": pa.int8()},
+    )  # fmt: skip
+    for file in (tmp_path / "out").glob("*.parquet"):
+        schema = pq.read_schema(file)
+        assert schema.names == [*INTERLEAVED_SCHEMA.names, "score", "more"]
+        assert [schema.field(n).type for n in ("score", "text_content", "more")] == [
+            pa.float32(), pa.large_string(), pa.int8(),
+        ]  # fmt: skip
+
+
+def test_a_modality_that_tars_do_not_hold_is_found_before_anything_is_written(tmp_path: Path) -> None:
+    rows = [
+        {"sample_id": f"{i}", "position": 0, "modality": "audio" if i == 99 else "text", "text_content": "t"}
+        for i in range(100)
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "t.parquet")
+    with pytest.raises(Unrepresentable, match="audio") as caught:
+        lading.convert(tmp_path / "t.parquet", tmp_path / "out", format="webdataset", dry_run=True)
+    assert caught.value.file == str(tmp_path / "t.parquet")
+    done = lading.convert(tmp_path / "t.parquet", tmp_path / "out", format="webdataset", where="modality != 'audio'")
+    assert done.samples == 99
