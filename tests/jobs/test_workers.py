@@ -72,7 +72,6 @@ def test_foreign_tars_are_taken_as_the_first_of_them_is(docs: Path, tmp_path: Pa
 
 def test_parts_of_a_dataset_through_a_remote_kind_of_store(many: dict[str, Path], tmp_path: Path) -> None:
     """fsspec's own local files: a store that gives names by moving."""
-    pytest.importorskip("fsspec")
     for workers in (1, 2):
         lading.convert(many["webdataset"], f"local://{tmp_path}/out{workers}", format="parquet", shard_size="300kb",
                        workers=workers)  # fmt: skip

@@ -42,14 +42,12 @@ class FinishedTask:
     Attributes:
         part: the shards it wrote.
         folder: where they lie.
-        tally: what went by.
         noticed: what was noticed while reading, by a short phrase.
         lost: the first few rows that were not kept, as `Loss.entries` gives them.
     """
 
     part: Part
     folder: str
-    tally: Tally
     noticed: Mapping[str, int]
     lost: Sequence[Mapping[str, Any]]
 
@@ -166,11 +164,10 @@ class Workers:
 
     def _finish(self, worker: _Worker, told: Mapping[str, Any], folder: str) -> None:
         number = told["done"]
-        tally, own = Tally(*told["tally"]), _folder(folder, number)
         self._running.pop(number, None)
-        self._done.add(tally)
+        self._done.add(Tally(*told["tally"]))
         part = decode_part(told["part"])
-        self._finished[number] = FinishedTask(part, own, tally, told["noticed"], told["lost"])
+        self._finished[number] = FinishedTask(part, _folder(folder, number), told["noticed"], told["lost"])
         worker.tasks = [task for task in worker.tasks if task.number != number]
 
     def _so_far(self) -> Tally:
