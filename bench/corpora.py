@@ -4,6 +4,7 @@
     texts/*.tar          500,000 samples: a text of about 300 bytes and a class number
     documents/*.tar      4,000 interleaved documents of about 250 KB: five texts and four pictures in turn
     documents/*.parquet  the same, made of the tars by NeMo Curator
+    references/*.parquet the same without bytes: source_ref texts that lead into the tars
     facts.json           samples, members and bytes of values of each
 
 That is `--full`, 3.3 GB; without it a tenth. What is there already is kept.
@@ -15,12 +16,12 @@ import argparse
 import glob
 import json
 import os
+import struct
 import tarfile
 from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-_JPEG = bytes.fromhex("ffd8ffe000104a46494600010100000100010000")
 _SHARDS = {"images": 20, "texts": 20, "documents": 40}
 _PER_SHARD = {"images": 1000, "texts": 25_000, "documents": 100}
 
@@ -35,6 +36,7 @@ def main() -> None:
         shards = _SHARDS[name] if args.full else _SHARDS[name] // 10
         facts[name] = _corpus(os.path.join(args.data, name), seed, shards, _PER_SHARD[name], make)
     _parquet_by_nemo(os.path.join(args.data, "documents"))
+    _without_bytes(os.path.join(args.data, "documents"), os.path.join(args.data, "references"))
     with open(os.path.join(args.data, "facts.json"), "w", encoding="utf-8") as out:
         json.dump(facts, out, indent=1)
 
@@ -79,8 +81,14 @@ def _document(random, words: str, i: int) -> Iterator[tuple[str, bytes]]:
 
 
 def _picture(random, mean_bytes: int) -> bytes:
+    """What any reader takes for a JPEG until it decodes it; three in eight are as wide as high, up to twice as wide."""
     size = int(np.clip(random.lognormal(np.log(mean_bytes) - 0.125, 0.5), 4_000, 15 * mean_bytes))
-    return _JPEG + random.bytes(size - len(_JPEG))
+    height = int(random.integers(200, 1000))
+    width = int(height * np.exp(random.uniform(np.log(0.35), np.log(2.2))))
+    start = bytes.fromhex("ffd8ffe000104a46494600010100000100010000")
+    frame = struct.pack(">HHBHH", 0xFFC0, 17, 8, height, width) + bytes.fromhex("03012200021101031101")
+    scan = bytes.fromhex("ffda000c03010002110311003f00")
+    return start + frame + scan + random.bytes(size - len(start + frame + scan))
 
 
 def _words(random, size: int) -> str:
@@ -108,13 +116,27 @@ def _parquet_by_nemo(folder: str) -> None:
     from nemo_curator.stages.interleaved.io.writers import InterleavedParquetWriterStage
     from nemo_curator.tasks import FileGroupTask
 
-    tars = sorted(glob.glob(os.path.join(folder, "*.tar")))
+    tars = sorted(glob.glob(os.path.join(os.path.abspath(folder), "*.tar")))
     if len(glob.glob(os.path.join(folder, "*.parquet"))) == len(tars):
         return
     read = InterleavedWebdatasetReaderStage(materialize_on_read=True)
     write = InterleavedParquetWriterStage(path=folder, mode="ignore")
     for tar in tars:
         write.process(read.process(FileGroupTask(dataset_name="documents", data=[tar])))
+
+
+def _without_bytes(source: str, folder: str) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    os.makedirs(folder, exist_ok=True)
+    for path in glob.glob(os.path.join(source, "*.parquet")):
+        target = os.path.join(folder, os.path.basename(path))
+        if not os.path.exists(target):
+            table = pq.read_table(path)
+            at = table.schema.get_field_index("binary_content")
+            nothing = pa.nulls(len(table), table.schema.field(at).type)
+            pq.write_table(table.set_column(at, table.schema.field(at), nothing), target)
 
 
 if __name__ == "__main__":

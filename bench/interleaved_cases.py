@@ -1,4 +1,4 @@
-"""Interleaved documents from one format into another, in one process, one shard of input to one of output."""
+"""Interleaved documents from one format into another, whole and with a filter, in one process."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ from collections.abc import Callable
 
 from harness import Case, Done, Place, Way, copy_files
 
+_BOUNDS = {"min_aspect_ratio": 1.0, "max_aspect_ratio": 2.0}
+_FILES = {"tar": "documents/*.tar", "parquet": "documents/*.parquet", "references": "references/*.parquet"}
 
-def _by_nemo(source: str, target: str) -> Way:
+
+def _by_nemo(source: str, target: str, bounds: dict[str, float]) -> Way:
     """NeMo Curator's stages, called shard by shard as one of its workers would, without Ray."""
 
     def way(place: Place) -> Callable[[], Done]:
         from nemo_curator.stages.interleaved.io import readers, writers
+        from nemo_curator.stages.interleaved.stages import InterleavedAspectRatioFilterStage
         from nemo_curator.tasks import FileGroupTask
 
         if source == "tar":
@@ -21,11 +25,13 @@ def _by_nemo(source: str, target: str) -> Way:
             read = readers.InterleavedParquetReaderStage()
         kind = "InterleavedParquetWriterStage" if target == "parquet" else "InterleavedWebdatasetWriterStage"
         write = getattr(writers, kind)(path=os.path.join(place.out, "new"), mode="overwrite", materialize_on_write=True)
-        paths, done = place.files(f"documents/*.{source}"), _done(place)
+        sift = InterleavedAspectRatioFilterStage(**bounds) if bounds else None
+        paths, done = place.files(_FILES[source]), _done(place)
 
         def work() -> Done:
             for path in paths:
-                write.process(read.process(FileGroupTask(dataset_name="documents", data=[path])))
+                task = read.process(FileGroupTask(dataset_name="documents", data=[path]))
+                write.process(task if sift is None else sift.process(task))
             return done
 
         return work
@@ -33,15 +39,16 @@ def _by_nemo(source: str, target: str) -> Way:
     return way
 
 
-def _by_lading(source: str, target: str) -> Way:
+def _by_lading(source: str, target: str, bounds: dict[str, float]) -> Way:
     def way(place: Place) -> Callable[[], Done]:
         import lading
 
-        paths, done = place.files(f"documents/*.{source}"), _done(place)
+        paths, done = place.files(_FILES[source]), _done(place)
         format_ = "parquet" if target == "parquet" else "webdataset"
+        roots = [os.path.join(place.data, "documents")]
 
         def work() -> Done:
-            lading.convert(paths, os.path.join(place.out, "new"), format=format_)
+            lading.convert(paths, os.path.join(place.out, "new"), format=format_, roots=roots, **bounds)
             return done
 
         return work
@@ -50,8 +57,10 @@ def _by_lading(source: str, target: str) -> Way:
 
 
 def _copy(source: str) -> Way:
+    """All bytes of the documents, read and written; where references are read, those of the tars they lead to."""
+
     def way(place: Place) -> Callable[[], Done]:
-        paths, done = place.files(f"documents/*.{source}"), _done(place)
+        paths, done = place.files(_FILES["tar" if source == "references" else source]), _done(place)
 
         def work() -> Done:
             copy_files(paths, place.out)
@@ -67,10 +76,22 @@ def _done(place: Place) -> Done:
     return Done(facts["samples"], facts["payload_bytes"])
 
 
-def _case(source: str, target: str) -> Case:
-    ways = {"nemo-curator": _by_nemo(source, target), "lading": _by_lading(source, target), "copy": _copy(source)}
-    name = f"documents {source} to {target}"
-    return Case(name, f"documents/*.{source}", peer="nemo-curator", limit="copy", ways=ways, writes=True)
+def _case(source: str, target: str, bounds: dict[str, float]) -> Case:
+    ways = {
+        "nemo-curator": _by_nemo(source, target, bounds),
+        "lading": _by_lading(source, target, bounds),
+        "copy": _copy(source),
+    }
+    name = f"documents {source} to {target}" + (", filtered" if bounds else "")
+    inputs = "documents/*.tar" if source == "references" else _FILES[source]
+    return Case(name, inputs, peer="nemo-curator", limit="copy", ways=ways, writes=True)
 
 
-CASES = (_case("tar", "parquet"), _case("parquet", "tar"), _case("tar", "tar"), _case("parquet", "parquet"))
+_DIRECTIONS = (
+    ("tar", "parquet"),
+    ("parquet", "tar"),
+    ("tar", "tar"),
+    ("parquet", "parquet"),
+    ("references", "tar"),
+)
+CASES = tuple(_case(source, target, bounds) for bounds in ({}, _BOUNDS) for source, target in _DIRECTIONS)
