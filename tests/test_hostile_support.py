@@ -13,7 +13,7 @@ import pytest
 from hostile import judge_cases
 from lading.errors import CorruptShard
 
-_ERROR = {"expect": "error", "error_names_any": ["x.tar"], "max_seconds": 1, "max_rss_mb": 200}
+_ERROR = {"expect": "error", "error_names_any": ["x.tar"], "max_seconds": 5, "max_rss_mb": 200}
 _SAFE = {**_ERROR, "expect": "safe"}
 _CASES = {
     "named": (_ERROR, None),
@@ -23,7 +23,7 @@ _CASES = {
     "named-safe": (_SAFE, None),
     "foreign": (_SAFE, "ZeroDivisionError"),
     "after-a-death": (_SAFE, None),
-    "hang": (_SAFE, "no end after 1 s"),
+    "hang": (_SAFE, "no end after 5 s"),
     "big": (_SAFE, "used "),
     "small-after-big": (_SAFE, None),
     "stray": (_SAFE, "outside the case"),
