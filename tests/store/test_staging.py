@@ -129,3 +129,14 @@ def test_long_names_are_swept_too(tmp_path: Path) -> None:
     left = temporary_name(target, ".tmp")
     Path(left).touch()
     assert sweep_stale(target) == [left]
+
+
+def test_whoever_inherits_the_lock_keeps_the_folder(tmp_path: Path) -> None:
+    target = str(tmp_path / "out")
+    staged = stage_folder(target)
+    helper = subprocess.Popen(["sleep", "60"], pass_fds=[staged.lock])
+    os.close(staged.lock)  # as if this process had died
+    assert sweep_stale(target) == []
+    helper.kill()
+    helper.wait()
+    assert sweep_stale(target) == [staged.path]

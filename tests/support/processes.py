@@ -7,7 +7,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["busy_workers", "children", "gone", "wait_until_gone"]
+__all__ = ["busy_workers", "children", "gone", "open_files", "wait_until_gone"]
 
 
 def children(pid: int) -> list[int]:
@@ -20,14 +20,19 @@ def children(pid: int) -> list[int]:
     return found
 
 
+def open_files(pid: int) -> list[str]:
+    """Paths of the files that a process has open."""
+    found = []
+    with suppress(OSError):
+        for fd in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(OSError):  # closed meanwhile
+                found.append(os.readlink(fd))
+    return found
+
+
 def busy_workers(pid: int) -> list[int]:
     """Those of a process's children that are writing a shard of a task."""
-    found = []
-    for child in children(pid):
-        with suppress(OSError):
-            if any("/task-" in os.readlink(fd) for fd in Path(f"/proc/{child}/fd").iterdir()):
-                found.append(child)
-    return found
+    return [child for child in children(pid) if any("/task-" in path for path in open_files(child))]
 
 
 def gone(pid: int) -> bool:
@@ -43,7 +48,7 @@ def _fields(status: Path) -> list[str]:
     return status.read_text().rpartition(")")[2].split()
 
 
-def wait_until_gone(pids: list[int], timeout_s: float = 30) -> None:
+def wait_until_gone(pids: list[int], timeout_s: float = 120) -> None:
     """Return when all have ended. Raises TimeoutError."""
     deadline = time.monotonic() + timeout_s
     while not all(map(gone, pids)):
