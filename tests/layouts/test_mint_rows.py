@@ -124,6 +124,17 @@ def test_content_types_that_no_extension_stands_for_are_put_back(tmp_path: Path)
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("kind", [1, ["image/png"], "x\ud800", False])
+def test_a_content_type_is_a_text(tmp_path: Path, kind: object) -> None:
+    documents = {
+        "a": {"texts": ["t"], "images": [None]},
+        "b": {"texts": ["t"], "images": ["p.jpg"], "__lading__": {"content_type": {"image 0": kind}}},
+    }
+    with pytest.raises(DataError, match="a content type is a text") as caught:
+        read(tmp_path, documents, ("p.jpg",))
+    assert (caught.value.column, caught.value.row) == ("content_type", 4)
+
+
 def test_entries_go_to_the_items_of_their_document(tmp_path: Path) -> None:
     two = {"texts": ["t", None, "u"], "images": [None, "p.jpg", "p.jpg"]}
     documents = {
@@ -161,6 +172,16 @@ def test_entries_that_are_no_list_are_an_error_where_there_are_items(tmp_path: P
     with pytest.raises(DataError) as caught:
         read(tmp_path, documents, ("p.jpg",), per_image_fields=("alt",))
     assert (caught.value.column, caught.value.row, caught.value.found) == ("alt", 1, "str")
+
+
+@pytest.mark.parametrize("value, count", [(5, 1), (True, 1), ("none", 1), ({"k": 1}, 1), (0, 0), (False, 0), ("", 0)])
+def test_entries_that_are_no_list_are_counted_where_there_are_no_items(
+    tmp_path: Path, value: object, count: int
+) -> None:
+    document = {"texts": ["t"], "images": [None], "alt": value}
+    table, counts = read(tmp_path, {"a": document}, per_image_fields=("alt",))
+    assert table["alt"].to_pylist() == [None, None]
+    assert counts["samples whose field 'alt' has another number of entries than items"] == count
 
 
 def test_a_lone_surrogate_is_an_error_of_its_row(tmp_path: Path) -> None:

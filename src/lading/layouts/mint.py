@@ -300,9 +300,10 @@ class MintView:
                 raise DataError("a field with one entry an item is a list", file=self._path, column=name, row=number,
                                 found=type(entries).__name__)  # fmt: skip
         for document, entries, count in zip(documents, found, counts, strict=True):
+            fits = len(entries) == count if isinstance(entries, list) else not (entries or count)
             if name not in document:
                 self.counts[f"samples without the field {name!r}"] += 1
-            elif len(entries or []) != count:
+            elif not fits:
                 self.counts[f"samples whose field {name!r} has another number of entries than items"] += 1
         return [entries if isinstance(entries, list) else [] for entries in found]
 

@@ -128,7 +128,7 @@ def make_rows(window: Window, options: InterleavedOptions, path: str) -> Rows:
     """The rows of a window: for each document the metadata row, then its texts and images.
 
     Raises:
-        DataError: a text holds a lone surrogate; names file and row.
+        DataError: a text holds a lone surrogate, or a kept content type is no text; names file, column and row.
     """
     texts = _Entries.of(window.documents, options.texts_field)
     images = _Entries.of(window.documents, options.images_field)
@@ -149,7 +149,7 @@ def make_rows(window: Window, options: InterleavedOptions, path: str) -> Rows:
         document=document,
         position=position,
         kind=kind,
-        content_type=_with_kept_types(content_type, window.documents, position, kind),
+        content_type=_with_kept_types(content_type, window.documents, position, kind, path),
         text=_texts(texts, np.where(kind == _TEXT, value, -1), path),
         error=scatter(found.error, image),
         source=np.where(image < 0, document, count + image),
@@ -167,7 +167,11 @@ def _texts(texts: _Entries, at: NDArray[np.int64], path: str) -> pa.Array:
 
 
 def _with_kept_types(
-    content_type: pa.Array, documents: list[dict[str, Any]], position: NDArray[np.int64], kind: NDArray[np.int64]
+    content_type: pa.Array,
+    documents: list[dict[str, Any]],
+    position: NDArray[np.int64],
+    kind: NDArray[np.int64],
+    path: str,
 ) -> pa.Array:
     """Content types, with those put back that lading's writer kept beside the lists, by modality and position."""
     marked = [i for i, document in enumerate(documents) if isinstance(document.get(EXTRAS_FIELD), dict)]
@@ -180,6 +184,10 @@ def _with_kept_types(
             kept.update((row, types[key]) for row, key in keys.items() if key in types)
     if not kept:
         return content_type
+    for row, value in kept.items():
+        if value is not None and not (isinstance(value, str) and is_unicode(value)):
+            raise DataError("a content type is a text", file=path, column="content_type", row=row,
+                            found=ascii(value)[:80] if isinstance(value, str) else type(value).__name__)  # fmt: skip
     mask = np.zeros(len(kind), np.bool_)
     mask[list(kept)] = True
     return pc.replace_with_mask(content_type, pa.array(mask), pa.array(list(kept.values()), pa.string()))
