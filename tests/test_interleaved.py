@@ -12,6 +12,7 @@ from lading.errors import DataError
 from lading.interleaved import (
     INTERLEAVED_SCHEMA,
     content_type_of,
+    content_types,
     extension_of,
     format_source_ref,
     is_interleaved_schema,
@@ -34,10 +35,17 @@ from lading.interleaved import (
         ("a.xyz", "application/octet-stream"),
         ("a", "application/octet-stream"),
         (".png", "image/png"),
+        ("a.xjpeg", "application/octet-stream"),
+        ("a.jpegs", "application/octet-stream"),
+        ("a.m\u212av", "video/x-matroska"),
+        ("\u00e9\u00e9\u00e9.jpeg", "image/jpeg"),
+        ("", "application/octet-stream"),
     ],
 )
 def test_content_types(name: str, kind: str) -> None:
     assert content_type_of(name) == kind
+    types, at = content_types(pa.array(["long name.html", None, name, "b.webp"]))
+    assert [types[i] if i >= 0 else None for i in at.tolist()] == ["text/html", None, kind, "image/webp"]
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,7 @@ __all__ = [
     "WITHOUT_BYTES",
     "SourceRefs",
     "content_type_of",
+    "content_types",
     "extension_of",
     "format_source_ref",
     "is_interleaved_schema",
@@ -146,6 +147,7 @@ _ALIASES = {
     "image/tif": "tiff",
 }
 _BY_EXTENSION = {extension: kind for kind, extensions in _TYPES.items() for extension in extensions}
+_LONGEST_EXTENSION = max(map(len, _BY_EXTENSION))
 _BY_TYPE = {**{kind: extensions[0] for kind, extensions in _TYPES.items()}, **_ALIASES}
 
 
@@ -153,6 +155,16 @@ def content_type_of(name: str) -> str:
     """MIME type of a member by its last extension, in any case; `application/octet-stream` if that is unknown."""
     base = name.rpartition("/")[2]
     return _BY_EXTENSION.get(base.rpartition(".")[2].lower(), _UNKNOWN_TYPE) if "." in base else _UNKNOWN_TYPE
+
+
+def content_types(names: pa.Array) -> tuple[list[str], NDArray[np.int64]]:
+    """`content_type_of` many names (string): the types that there are, and which of them each name has; −1 where null.
+
+    No name's type depends on more than its last few characters, of which there are few different ones.
+    """
+    ends = pc.utf8_slice_codeunits(names, -len(".") - _LONGEST_EXTENSION).dictionary_encode()
+    types = [content_type_of(end) for end in ends.dictionary.to_pylist()]
+    return types, ends.indices.fill_null(-1).to_numpy().astype(np.int64)
 
 
 def extension_of(content_type: str | None) -> str:
@@ -283,28 +295,35 @@ def format_source_ref(
         frame: picture of a multi-frame file; where negative, and if None, the key is left out.
         valid: False where there is no source: all four keys are `null`.
     """
-    paths = _json_strings(pa.array([path]))[0] if isinstance(path, str) else _json_strings(path)
-    parts = ['{"path": ', paths, ', "member": ', _json_strings(member), ', "byte_offset": ', _json_numbers(offset)]
+    parts = [f'{{"path": {json.dumps(path)}'] if isinstance(path, str) else ['{"path": ', _json_strings(path)]
+    parts += [', "member": ', _json_strings(member), ', "byte_offset": ', _json_numbers(offset)]
     parts += [', "byte_size": ', _json_numbers(length)]
     if frame is not None:
         shown = pc.binary_join_element_wise(', "frame_index": ', pa.array(frame).cast(pa.string()), "")
         parts.append(pc.if_else(pa.array(frame >= 0), shown, ""))
     texts = pc.binary_join_element_wise(*parts, "}", "")
-    return texts if valid is None else pc.if_else(pa.array(valid), texts, _NOWHERE)
+    return texts if valid is None or valid.all() else pc.if_else(pa.array(valid), texts, _NOWHERE)
 
 
 _NOWHERE = '{"path": null, "member": null, "byte_offset": null, "byte_size": null}'
 _NOT_PLAIN_JSON = r'[^ -~]|["\\]'
+_PLAIN_JSON = bytes(range(ord(" "), ord("~") + 1)).translate(None, b'"\\')
 
 
 def _json_strings(texts: pa.Array) -> pa.Array:
-    # A text that must be escaped is given without its quotes, since those are put around all.
-    plain = _replaced(texts, _NOT_PLAIN_JSON, lambda text: json.dumps(text)[1:-1])
+    plain = texts.cast(pa.string())
+    body = plain.buffers()[2]
+    # Names are mostly plain, and that is sooner seen from all of their bytes at once.
+    if body is not None and body.to_pybytes().translate(None, _PLAIN_JSON):
+        # A text that must be escaped is given without its quotes, since those are put around all.
+        plain = _replaced(plain, _NOT_PLAIN_JSON, lambda text: json.dumps(text)[1:-1])
     return pc.fill_null(pc.binary_join_element_wise('"', plain, '"', ""), "null")
 
 
 def _json_numbers(numbers: NDArray[np.int64]) -> pa.Array:
-    return pc.if_else(pa.array(numbers < 0), "null", pa.array(numbers).cast(pa.string()))
+    texts = pa.array(numbers).cast(pa.string())
+    unknown = numbers < 0
+    return pc.if_else(pa.array(unknown), "null", texts) if unknown.any() else texts
 
 
 @dataclass(frozen=True, slots=True)

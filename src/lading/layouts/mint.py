@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,29 +20,19 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading import jsontext
-from lading.errors import DataError, errors_at
+from lading.errors import DataError, LadingError
 from lading.fetch import Fetcher
 from lading.formats.protocol import ShardSource
-from lading.formats.webdataset import WebdatasetReader, sparse_member
-from lading.hashing import NameTable
-from lading.interleaved import (
-    INTERLEAVED_SCHEMA,
-    MEANT_NULLS_KEY,
-    MODALITIES,
-    RESERVED,
-    content_type_of,
-    format_source_ref,
-    is_unicode,
-)
+from lading.formats.webdataset import WebdatasetReader
+from lading.interleaved import INTERLEAVED_SCHEMA, MEANT_NULLS_KEY, MODALITIES, RESERVED, format_source_ref
 from lading.layouts.gather import split_samples
+from lading.layouts.mint_members import Members
+from lading.layouts.mint_rows import EXTRAS_FIELD, Rows, Window, make_rows, scatter, spread_lists, string_column
 from lading.layouts.mint_values import Kinds, build_column, column_type
 from lading.layouts.options import AUTO, ROLES, InterleavedOptions, tell_absent
-from lading.ref import FileEntry, RefType, make_refs, unpack, with_files
+from lading.ref import RefType, make_refs, with_files
 
-__all__ = ["EXTRAS_FIELD", "MintView", "field_name", "looks_interleaved"]
-
-EXTRAS_FIELD = "__lading__"
-"""JSON field in which lading keeps what the lists cannot hold (a content type that no extension stands for)."""
+__all__ = ["MintView", "field_name", "looks_interleaved"]
 
 RENAMED = "json."
 """A JSON field with the name of a reserved column becomes the column of that name behind this prefix."""
@@ -51,37 +41,6 @@ _WINDOW_DOCUMENTS = 1024
 _WINDOW_BYTES = 4 << 20
 _WINDOW_SPAN_BYTES = 16 << 20
 _DETECT_STEP, _DETECT_MEMBERS, _DETECT_DOCUMENTS = 64, 1024, 16
-_TIFF = (".tif", ".tiff")
-_METADATA, _TEXT, _IMAGE = range(len(MODALITIES))
-
-
-@dataclass(slots=True)
-class _Rows:
-    """Rows of a window of documents, one list a column; `member` and `frame` are −1 where there is none."""
-
-    document: list[int] = field(default_factory=list)
-    position: list[int] = field(default_factory=list)
-    kind: list[int] = field(default_factory=list)
-    text: list[str | None] = field(default_factory=list)
-    member: list[int] = field(default_factory=list)
-    content_type: list[str | None] = field(default_factory=list)
-    frame: dict[int, int] = field(default_factory=dict)
-    error: dict[int, str] = field(default_factory=dict)
-
-    def add(
-        self, document: int, position: int, kind: int, text: str | None, member: int, content_type: str | None
-    ) -> None:
-        """Append one row."""
-        self.document.append(document)
-        self.position.append(position)
-        self.kind.append(kind)
-        self.text.append(text)
-        self.member.append(member)
-        self.content_type.append(content_type)
-
-    def last(self) -> int:
-        """Number of the row appended last."""
-        return len(self.kind) - 1
 
 
 class MintView:
@@ -102,16 +61,16 @@ class MintView:
     ) -> None:
         self._reader, self._fetcher, self._options = reader, fetcher, options
         self._path, self._index = source.path, source.index
-        self._table: _Members | None = None
+        self._table: Members | None = None
         self._kinds: Kinds | None = None
         self._id_field = options.sample_id_field
         self.counts: Counter[str] = Counter()
 
     # What is in the tar
 
-    def _members(self) -> _Members:
+    def _members(self) -> Members:
         if self._table is None:
-            self._table = _Members.of(self._reader, self._index, self._options)
+            self._table = Members.of(self._reader, self._index, self._options)
         return self._table
 
     def index(self) -> pa.Table:
@@ -184,12 +143,13 @@ class MintView:
         texts = self._fetcher.values(make_refs(members.offset[rows], members.length[rows]), self._reader.files)
         documents = []
         for row, text in zip(rows.tolist(), texts, strict=True):
-            name = members.names[row].as_py()
-            with errors_at(file=self._path, sample=name):
+            try:  # not `errors_at`, which costs as much as the parsing
                 document = jsontext.loads(text or b"", base=int(members.offset[row]))
+            except LadingError as error:
+                raise error.at(file=self._path, sample=members.names[row].as_py()) from None
             if not isinstance(document, dict):
                 raise DataError("a sample's JSON is an object", file=self._path, offset=int(members.offset[row]),
-                                sample=name, found=type(document).__name__)  # fmt: skip
+                                sample=members.names[row].as_py(), found=type(document).__name__)  # fmt: skip
             documents.append(document)
         return documents
 
@@ -206,12 +166,14 @@ class MintView:
             self._id_field = "sample_id" if everywhere else None
         return self._id_field
 
-    def _sample_id(self, document: dict[str, Any], name: str) -> str:
+    def _sample_ids(self, documents: list[dict[str, Any]], names: list[str]) -> list[str]:
+        """The field of ids as text where a document has it, else the stem of the JSON member's name."""
         id_field = self._field_of_ids()
-        value = document.get(id_field) if id_field else None
-        if value is None:
-            return name.rpartition("/")[2].rpartition(".")[0]
-        return value if isinstance(value, str) else str(value)
+        told = [document.get(id_field) for document in documents] if id_field else [None] * len(names)
+        return [
+            name.rpartition("/")[2].rpartition(".")[0] if value is None else str(value)
+            for value, name in zip(told, names, strict=True)
+        ]
 
     # Rows
 
@@ -284,216 +246,66 @@ class MintView:
         used: NDArray[np.bool_],
     ) -> pa.RecordBatch:
         members = self._members()
-        json_rows = members.documents[ordinals]
-        names = [members.names[row].as_py() for row in json_rows.tolist()]
-        ids = [self._sample_id(d, name) for d, name in zip(documents, names, strict=True)]
-        rows = _Rows()
-        found = self._find_tokens(documents)
-        for i, document in enumerate(documents):
-            self._add_rows(rows, i, document, ids[i], int(json_rows[i]), found)
-        member = np.array(rows.member, np.int64)
-        images = (np.array(rows.kind) == _IMAGE) & (member >= 0)
-        used[member[images]] = True
-        made = self._reserved(rows, ids, member, images)
+        at = members.documents[ordinals]
+        names = members.names.take(pa.array(at)).to_pylist()
+        ids = self._sample_ids(documents, names)
+        id_column = string_column(ids, self._path, "sample_id")
+        rows = make_rows(Window(members, at, names, documents, ids), self._options, self._path)
+        used[rows.member[rows.member >= 0]] = True
+        made = {"sample_id": id_column.take(pa.array(rows.document)), **self._reserved(rows)}
         schema = self._chosen(target, columns)
         arrays = [made[f.name] if f.name in made else self._values(f, rows, documents) for f in schema]
         return pa.record_batch(arrays, schema=schema)
 
-    def _find_tokens(self, documents: list[dict[str, Any]]) -> dict[str, int]:
-        """Member row of every image token of a window that names a member (and of default images)."""
-        tokens: set[str] = set()
-        for document in documents:
-            images = document.get(self._options.images_field)
-            if isinstance(images, list):
-                tokens.update(t for t in images if isinstance(t, str))
-            if self._options.image_member_field:
-                default = document.get(self._options.image_member_field)
-                if isinstance(default, str):
-                    tokens.add(default)
-        wanted = sorted(t for t in tokens if is_unicode(t))
-        found = self._members().table.find(pa.array(wanted, pa.string()))
-        return {token: row for token, row in zip(wanted, found.tolist(), strict=True) if row >= 0}
-
-    def _add_rows(
-        self, rows: _Rows, number: int, document: dict[str, Any], sample_id: str, json_row: int, found: dict[str, int]
-    ) -> None:
-        rows.add(number, -1, _METADATA, None, json_row, "application/json")
-        texts, images = document.get(self._options.texts_field), document.get(self._options.images_field)
-        texts = texts if isinstance(texts, list) else []
-        images = images if isinstance(images, list) else []
-        resolve = _Images(self, document, sample_id, json_row, found) if images else None
-        for position in range(max(len(texts), len(images))):
-            text = texts[position] if position < len(texts) else None
-            if text is not None:
-                rows.add(number, position, _TEXT, text if isinstance(text, str) else str(text), json_row, "text/plain")
-            token = images[position] if position < len(images) else None
-            if token is not None and resolve is not None:
-                resolve.add(rows, number, position, token)
-        extras = document.get(EXTRAS_FIELD)
-        if isinstance(extras, dict):
-            _apply_extras(rows, number, extras)
-
-    def _reserved(
-        self, rows: _Rows, ids: list[str], member: NDArray[np.int64], images: NDArray[np.bool_]
-    ) -> dict[str, pa.Array]:
+    def _reserved(self, rows: Rows) -> dict[str, pa.Array]:
         members = self._members()
-        at = np.where(member >= 0, member, 0)
-        there = member >= 0
-        frame = np.full(len(member), -1, np.int32)
-        frame[list(rows.frame)] = list(rows.frame.values())
-        errors: list[str | None] = [None] * len(member)
-        for row, text in rows.error.items():
-            errors[row] = text
-        names = members.names.take(pa.array(at, mask=~there))
-        offset, length = members.offset[at] if len(members.offset) else at, members.length[at]
+        there = rows.member >= 0
+        at = np.where(there, rows.member, 0)
+        offset, length = members.offset[at], members.length[at]
+        frame = rows.frame if (rows.frame >= 0).any() else None
+        names = scatter(members.names, rows.member)
+        # These texts are long, and rows share them: made once a source.
+        told = format_source_ref(self._path, names, offset, length, frame, valid=there)
+        source = rows.source
         return {
-            "sample_id": _strings(ids, self._path, "sample_id").take(pa.array(rows.document, pa.int64())),
             "position": pa.array(rows.position, pa.int32()),
-            "modality": pa.array(MODALITIES, pa.string()).take(pa.array(rows.kind, pa.int64())),
-            "content_type": pa.array(rows.content_type, pa.string()),
-            "text_content": _strings(rows.text, self._path, "text_content"),
-            "binary_content": make_refs(offset, length, frame=frame, valid=images),
-            "source_ref": format_source_ref(self._path, names, offset, length, frame, valid=there),
-            "materialize_error": pa.array(errors, pa.string()),
+            "modality": pa.array(MODALITIES, pa.string()).take(pa.array(rows.kind)),
+            "content_type": rows.content_type,
+            "text_content": rows.text,
+            "binary_content": make_refs(
+                offset[source], length[source], frame=rows.frame[source], valid=there[source] & rows.of(["image"])
+            ),
+            "source_ref": told.take(pa.array(source)),
+            "materialize_error": rows.error,
         }
 
-    def _values(self, target: pa.Field, rows: _Rows, documents: list[dict[str, Any]]) -> pa.Array:
+    def _values(self, target: pa.Field, rows: Rows, documents: list[dict[str, Any]]) -> pa.Array:
         """A passthrough column: on the metadata rows, or spread over the items it belongs to."""
         name = field_name(target.name)
-        values: list[Any] = [None] * len(rows.kind)
         role = self._options.roles.get(name)
+        mine = rows.of(("metadata",) if role is None else ROLES[role])
         if role is None:
-            for i, kind in enumerate(rows.kind):
-                if kind == _METADATA:
-                    values[i] = documents[rows.document[i]].get(name)
+            values = [document.get(name) for document in documents]
+            at = np.where(mine, rows.document, -1)
         else:
-            self._spread_values(name, {MODALITIES.index(m) for m in ROLES[role]}, values, rows, documents)
-        return build_column(target, values, self._path)
+            values, at = spread_lists(self._lists(name, rows.document[mine], documents), rows, mine)
+        return scatter(build_column(target, values, self._path), at)
 
-    def _spread_values(
-        self, name: str, spread: set[int], values: list[Any], rows: _Rows, documents: list[dict[str, Any]]
-    ) -> None:
-        taken = [0] * len(documents)
-        for i, kind in enumerate(rows.kind):
-            if kind not in spread:
-                continue
-            number = rows.document[i]
-            entries = documents[number].get(name)
-            if entries is not None and not isinstance(entries, list):
+    def _lists(self, name: str, items: NDArray[np.int64], documents: list[dict[str, Any]]) -> list[list[Any]]:
+        """Each document's list with one entry an item; `items` are the documents that the items are in."""
+        counts = np.bincount(items, minlength=len(documents)).tolist()
+        found = [document.get(name) for document in documents]
+        for number, (entries, count) in enumerate(zip(found, counts, strict=True)):
+            if count and entries is not None and not isinstance(entries, list):
                 raise DataError("a field with one entry an item is a list", file=self._path, column=name, row=number,
                                 found=type(entries).__name__)  # fmt: skip
-            if entries is not None and taken[number] < len(entries):
-                values[i] = entries[taken[number]]
-            taken[number] += 1
-        for document, count in zip(documents, taken, strict=True):
+        for document, entries, count in zip(documents, found, counts, strict=True):
+            fits = len(entries) == count if isinstance(entries, list) else not (entries or count)
             if name not in document:
                 self.counts[f"samples without the field {name!r}"] += 1
-            elif len(document[name] or []) != count:
+            elif not fits:
                 self.counts[f"samples whose field {name!r} has another number of entries than items"] += 1
-
-
-class _Images:
-    """The images of one document: which member each token means."""
-
-    def __init__(
-        self, view: MintView, document: dict[str, Any], sample_id: str, json_row: int, found: dict[str, int]
-    ) -> None:
-        self._members = view._members()  # noqa: SLF001 - one module
-        self._options = view._options  # noqa: SLF001 - one module
-        self._document, self._found = document, found
-        self._sample_id = sample_id
-        self._stem = self._members.names[json_row].as_py().rpartition(".")[0]
-        self._default: int | None = None
-        self._frames: dict[int, int] = {}
-        self._first_unresolved: object = None
-
-    def add(self, rows: _Rows, number: int, position: int, token: object) -> None:
-        """Append the row of one entry of `images`."""
-        row = self._found.get(token) if isinstance(token, str) else None
-        error = None
-        if row is None and not self._is_null_image(token, position):
-            row, error = self._fallback(token)
-        if row is None:
-            rows.add(number, position, _IMAGE, None, -1, None)
-            if error is not None:
-                rows.error[rows.last()] = error
-            return
-        name = self._members.names[row].as_py()
-        rows.add(number, position, _IMAGE, None, row, content_type_of(name))
-        if name.lower().endswith(_TIFF):
-            frame = self._frames.get(row, 0)
-            rows.frame[rows.last()], self._frames[row] = frame, frame + 1
-
-    def _is_null_image(self, token: object, position: int) -> bool:
-        """Whether a writer named an image here that had no bytes: `{key}.{position}.{extension}` without a member."""
-        if not isinstance(token, str):
-            return False
-        stem, _, extension = token.rpartition(".")
-        return bool(extension) and stem == f"{self._stem}.{position}"
-
-    def _fallback(self, token: object) -> tuple[int | None, str | None]:
-        """The sample's default image: only where no other reading of the token is possible."""
-        if self._default is None:
-            self._default = self._find_default()
-        if self._default < 0:
-            return None, f"no member {token!r}, and the sample has no default image"
-        name = self._members.names[self._default].as_py()
-        if not name.lower().endswith(_TIFF):
-            if self._first_unresolved is not None and self._first_unresolved != token:
-                return None, f"no member {token!r}, and the sample's one image {name!r} is that of another entry"
-            self._first_unresolved = token
-        return self._default, None
-
-    def _find_default(self) -> int:
-        member_field = self._options.image_member_field
-        named = self._document.get(member_field) if member_field else None
-        if isinstance(named, str) and named in self._found:
-            return self._found[named]
-        guesses = [self._sample_id + ending for ending in self._options.image_extensions]
-        found = self._members.table.find(pa.array([g for g in guesses if is_unicode(g)], pa.string()))
-        return next((row for row in found.tolist() if row >= 0), -1)
-
-
-@dataclass(frozen=True, slots=True)
-class _Members:
-    """The members of a tar: names and places, which of them are JSON, and a table to look names up in."""
-
-    names: pa.Array
-    offset: NDArray[np.int64]
-    length: NDArray[np.int64]
-    documents: NDArray[np.int64]
-    table: NameTable
-
-    @classmethod
-    def of(cls, reader: WebdatasetReader, index: pa.Table | None, options: InterleavedOptions) -> _Members:
-        """Of the tar, or of an index made of it before (`as_index`)."""
-        if index is None:
-            parts = [_NO_MEMBERS, *_places(reader)]
-        else:
-            refs = unpack(index.column("ref"))
-            parts = [(index.column("name").combine_chunks(), refs.offset, refs.length)]
-        names = pa.concat_arrays([p[0] for p in parts])
-        offset, length = np.concatenate([p[1] for p in parts]), np.concatenate([p[2] for p in parts])
-        lower = pa.compute.utf8_lower(names)
-        documents = np.zeros(len(names), np.bool_)
-        for ending in options.json_extensions:
-            documents |= pa.compute.ends_with(lower, ending.lower()).to_numpy(zero_copy_only=False)
-        return cls(names, offset, length, np.flatnonzero(documents), NameTable(names))
-
-    def as_index(self, files: Sequence[FileEntry]) -> pa.Table:
-        """`name: string`, `ref`: a row a member, in file order."""
-        table = pa.table({"name": self.names, "ref": make_refs(self.offset, self.length)})
-        return table.cast(with_files(table.schema, files))
-
-
-def _places(reader: WebdatasetReader) -> Iterator[tuple[pa.Array, NDArray[np.int64], NDArray[np.int64]]]:
-    for part in reader.members():
-        if part.sparse.any():
-            raise sparse_member(reader.files[0].url, int(part.header_offset[part.sparse.argmax()]))
-        yield part.name, part.offset, part.length
-
-
-_NO_MEMBERS = (pa.array([], pa.string()), np.zeros(0, np.int64), np.zeros(0, np.int64))
+        return [entries if isinstance(entries, list) else [] for entries in found]
 
 
 def _column_name(name: str) -> str:
@@ -503,28 +315,6 @@ def _column_name(name: str) -> str:
 def field_name(column: str) -> str:
     """The JSON field that a passthrough column holds."""
     return column.removeprefix(RENAMED)
-
-
-def _strings(values: list[str | None] | list[str], path: str, column: str) -> pa.Array:
-    try:
-        return pa.array(values, pa.string())
-    except (pa.ArrowInvalid, UnicodeEncodeError) as error:
-        bad = next(i for i, v in enumerate(values) if v is not None and not is_unicode(v))
-        raise DataError("a text holds a lone surrogate, which is no Unicode", file=path, column=column, row=bad,
-                        found=ascii(values[bad])[:80]) from error  # fmt: skip
-
-
-def _apply_extras(rows: _Rows, number: int, extras: dict[str, Any]) -> None:
-    """Put back what lading's writer kept beside the lists: content types by position."""
-    kinds = extras.get("content_type")
-    if not isinstance(kinds, dict):
-        return
-    for i in range(len(rows.document) - 1, -1, -1):
-        if rows.document[i] != number:
-            break
-        key = f"{MODALITIES[rows.kind[i]]} {rows.position[i]}"
-        if key in kinds:
-            rows.content_type[i] = kinds[key]
 
 
 def looks_interleaved(reader: WebdatasetReader, fetcher: Fetcher, options: InterleavedOptions) -> bool | None:

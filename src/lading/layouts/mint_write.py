@@ -24,7 +24,8 @@ from lading.features import Json, feature_of
 from lading.formats.protocol import ShardFacts
 from lading.formats.webdataset import WebdatasetWriter
 from lading.interleaved import MODALITIES, RESERVED, content_type_of, extension_of, quote_key, sample_starts
-from lading.layouts.mint import EXTRAS_FIELD, field_name
+from lading.layouts.mint import field_name
+from lading.layouts.mint_rows import EXTRAS_FIELD
 from lading.layouts.options import ROLES
 from lading.ref import make_refs
 from lading.store.protocol import Buffer

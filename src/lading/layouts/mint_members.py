@@ -1,0 +1,67 @@
+"""The members of a tar of interleaved samples: names and places, which are JSON, and a table to look names up in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lading.formats.webdataset import WebdatasetReader, sparse_member
+from lading.hashing import NameTable
+from lading.layouts.options import InterleavedOptions
+from lading.ref import FileEntry, make_refs, unpack, with_files
+
+__all__ = ["Members"]
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """The members of a tar, in file order.
+
+    Attributes:
+        names: string; full names.
+        offset: first byte of each.
+        length: bytes of each.
+        documents: which members are the samples' JSON.
+        table: finds members by name.
+    """
+
+    names: pa.Array
+    offset: NDArray[np.int64]
+    length: NDArray[np.int64]
+    documents: NDArray[np.int64]
+    table: NameTable
+
+    @classmethod
+    def of(cls, reader: WebdatasetReader, index: pa.Table | None, options: InterleavedOptions) -> Members:
+        """Of the tar, or of an index made of it before (`as_index`)."""
+        if index is None:
+            parts = [_NO_MEMBERS, *_places(reader)]
+        else:
+            refs = unpack(index.column("ref"))
+            parts = [(index.column("name").combine_chunks(), refs.offset, refs.length)]
+        names = pa.concat_arrays([p[0] for p in parts])
+        offset, length = np.concatenate([p[1] for p in parts]), np.concatenate([p[2] for p in parts])
+        lower = pa.compute.utf8_lower(names)
+        documents = np.zeros(len(names), np.bool_)
+        for ending in options.json_extensions:
+            documents |= pa.compute.ends_with(lower, ending.lower()).to_numpy(zero_copy_only=False)
+        return cls(names, offset, length, np.flatnonzero(documents), NameTable(names))
+
+    def as_index(self, files: Sequence[FileEntry]) -> pa.Table:
+        """`name: string`, `ref`: a row a member, in file order."""
+        table = pa.table({"name": self.names, "ref": make_refs(self.offset, self.length)})
+        return table.cast(with_files(table.schema, files))
+
+
+def _places(reader: WebdatasetReader) -> Iterator[tuple[pa.Array, NDArray[np.int64], NDArray[np.int64]]]:
+    for part in reader.members():
+        if part.sparse.any():
+            raise sparse_member(reader.files[0].url, int(part.header_offset[part.sparse.argmax()]))
+        yield part.name, part.offset, part.length
+
+
+_NO_MEMBERS = (pa.array([], pa.string()), np.zeros(0, np.int64), np.zeros(0, np.int64))
