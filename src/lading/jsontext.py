@@ -13,11 +13,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import numpy as np
 import orjson
+import pyarrow as pa
 
 from lading.errors import DataError, Unrepresentable
 
-__all__ = ["canonical", "dumps", "loads"]
+__all__ = ["canonical", "dumps", "dumps_each", "loads"]
 
 # A text as `0` for a digit and a space for the rest: a search in it says whether a number may be there that orjson
 # reads otherwise (19 digits: near 64 bits).
@@ -58,6 +60,31 @@ def dumps(value: Any) -> str:
         Unrepresentable: the value is none of dict, list, str, int, float, bool, None, or it is nested too deeply.
     """
     return _dump(_PLAIN, value)
+
+
+def dumps_each(values: pa.Array) -> pa.LargeStringArray:
+    """JSON text of each value, spelled as `dumps` does; a null becomes `null`.
+
+    8 MB of English text take 2 ms, and 15 by `dumps` one by one; in other scripts 10. On the way it needs about four
+    times the memory of the values.
+
+    Args:
+        values: texts, numbers or bools; no lists or structs.
+    """
+    kind = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
+    if not len(values):
+        return pa.array([], pa.large_string())
+    if pa.types.is_floating(kind):
+        # Not by orjson: it has `1e16` and `null` where Python has `1e+16` and `NaN`.
+        return pa.array(_PLAIN.encode(values.to_pylist())[1:-1].split(", "), pa.large_string())
+    # One value a line: no value holds a line end. What stands between two, a comma and the indent, is left out.
+    text = orjson.dumps(values.to_pylist(), option=orjson.OPT_INDENT_2)
+    lines = np.flatnonzero(np.frombuffer(text, np.uint8) == ord("\n"))
+    ends = np.empty(2 * len(values), np.int64)
+    ends[0::2], ends[1::2] = lines[:-1] + len("\n  "), lines[1:] - len(",")
+    ends[-1] = lines[-1]
+    parts = pa.Array.from_buffers(pa.large_string(), len(ends) - 1, [None, pa.py_buffer(ends), pa.py_buffer(text)])
+    return parts.take(pa.array(np.arange(0, len(parts), 2)))
 
 
 def canonical(value: Any) -> str:

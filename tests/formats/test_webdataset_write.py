@@ -198,6 +198,8 @@ def test_members_by_their_names() -> None:
     for bad in ("", "a\0b"):
         with pytest.raises(Unrepresentable, match="name"):
             writer.add([bad], [b""])
+        with pytest.raises(Unrepresentable, match="name"):
+            writer.add(pa.array(["good", bad]), [b"", b""])
 
 
 def test_headers_are_fixed() -> None:

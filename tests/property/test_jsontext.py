@@ -3,11 +3,13 @@
 import json
 from typing import Any
 
+import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lading.errors import DataError
-from lading.jsontext import canonical, dumps, loads
+from lading.jsontext import canonical, dumps, dumps_each, loads
 
 _texts = st.text(st.characters(exclude_categories=()), max_size=8)
 _numbers = st.integers() | st.integers(-(1 << 70), 1 << 70) | st.floats()
@@ -32,6 +34,34 @@ def test_loads_is_pythons(value: Any, form: dict[str, Any]) -> None:
 def test_dumps_is_pythons(value: Any) -> None:
     expected = json.dumps(value, ensure_ascii=False)
     assert dumps(value) == expected.encode("utf-8", "backslashreplace").decode()
+
+
+_columns = [
+    (pa.string(), st.text(max_size=12)),
+    (pa.large_string(), st.text('",\\\n \x00nul[]é', max_size=12)),
+    (pa.dictionary(pa.int32(), pa.string()), st.text("ab", max_size=1)),
+    (pa.int64(), st.integers(-(1 << 63), (1 << 63) - 1)),
+    (pa.uint64(), st.integers(0, (1 << 64) - 1)),
+    (pa.float64(), st.floats()),
+    (pa.float32(), st.floats(width=32)),
+    (pa.bool_(), st.booleans()),
+    (pa.null(), st.none()),
+]
+
+
+@pytest.mark.parametrize("kind, values", _columns, ids=lambda kind: str(kind) if isinstance(kind, pa.DataType) else "")
+@given(data=st.data())
+def test_each_of_many_values_is_spelled_alone(kind: pa.DataType, values: Any, data: st.DataObject) -> None:
+    column = pa.array(data.draw(st.lists(st.none() | values, max_size=20)), kind)
+    found = dumps_each(column)
+    found.validate(full=True)
+    assert found.type == pa.large_string()
+    assert found.to_pylist() == [dumps(value) for value in column.to_pylist()]
+
+
+def test_each_character_is_spelled_as_python_does() -> None:
+    column = pa.array([chr(i) for i in range(0x110000) if not 0xD800 <= i < 0xE000])
+    assert dumps_each(column).to_pylist() == [json.dumps(c, ensure_ascii=False) for c in column.to_pylist()]
 
 
 @given(_values, _forms)

@@ -35,7 +35,6 @@ _SMALL_BYTES = 4096
 _MAX_MTIME = 8**11 - 1
 _ODD_KEY = r"[.\x00\n]|^__|/$|^$"
 _ESCAPES = (("%", "%25"), (".", "%2E"), ("\0", "%00"), ("\n", "%0A"))
-_NO_NAME = r"\x00|^$"
 _ADVICE = "Rename it, or write with escape='percent', which writes %2E for a dot."
 _COLUMN_ADVICE = "Rename it: fields are in lower case, each once, without slashes."
 
@@ -123,7 +122,9 @@ class WebdatasetWriter:
         schema = pa.schema([pa.field(KEY, pa.string()), *fields])
         return pa.table([keys, *refs], schema=with_files(schema, [self._file]))
 
-    def add(self, names: Sequence[str], values: Sequence[Buffer]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def add(
+        self, names: Sequence[str] | pa.StringArray, values: Sequence[Buffer]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Append members by their full names, as they come; give offsets and lengths of their payloads.
 
         For layouts with a grouping of their own: names are not looked at as keys and fields.
@@ -131,11 +132,12 @@ class WebdatasetWriter:
         Raises:
             Unrepresentable: a name is empty, holds a NUL, or is longer than 4,096 bytes.
         """
-        size = np.array([memoryview(value).nbytes for value in values], np.int64)
-        members = pa.array(names, pa.string())
-        bad = np.flatnonzero(pc.match_substring_regex(members, _NO_NAME).to_numpy(zero_copy_only=False))
-        if len(bad):
-            raise Unrepresentable("not a member's name", file=self._sink.path, found=repr(names[int(bad[0])]))
+        size = np.array([v.nbytes if isinstance(v, memoryview) else memoryview(v).nbytes for v in values], np.int64)
+        members = names if isinstance(names, pa.StringArray) else pa.array(names, pa.string())
+        bad = pc.or_(pc.match_substring(members, "\0"), pc.equal(members, ""))
+        if pc.any(bad).as_py():
+            name = members.filter(bad)[0].as_py()
+            raise Unrepresentable("not a member's name", file=self._sink.path, found=repr(name))
         return self._append(members, size, values), size
 
     def bytes_written(self) -> int:

@@ -11,33 +11,31 @@ cannot hold is refused, but for content types, which go into the field `__lading
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
-from lading import jsontext
-from lading.errors import LimitExceeded, Unrepresentable
-from lading.features import Json, feature_of
+from lading.errors import Unrepresentable
 from lading.formats.protocol import ShardFacts
 from lading.formats.webdataset import WebdatasetWriter
-from lading.interleaved import MODALITIES, RESERVED, content_type_of, extension_of, quote_key, sample_starts
+from lading.interleaved import MODALITIES, RESERVED, quote_key, split_rows
 from lading.layouts.mint import field_name
-from lading.layouts.mint_rows import EXTRAS_FIELD
+from lading.layouts.mint_items import IMAGE, MAX_POSITIONS, TEXT, Clash, Items, clashes
+from lading.layouts.mint_json import ContentTypes, Passthrough, documents, kinds_of
 from lading.layouts.options import ROLES
 from lading.ref import make_refs
 from lading.store.protocol import Buffer
-from lading.views import slices
+from lading.views import is_text, row_bytes, slices, take
 
-__all__ = ["MAX_POSITIONS", "MintShardWriter", "Roles", "find_roles", "refuse_modalities"]
+__all__ = ["MAX_POSITIONS", "MintShardWriter", "Roles", "find_roles"]
 
-MAX_POSITIONS = 1_000_000
-"""Positions of a sample, at most: a tar's lists have an entry for each, filled or not."""
-
-_EXTRAS_LABEL = jsontext.dumps(EXTRAS_FIELD)
-_USUAL_TYPES = {"metadata": "application/json", "text": "text/plain"}
+_PART_BYTES, _ENTRY_BYTES = 4 << 20, 64
+"""Bytes of text and of a list's entry: so many are made JSON at once, since that takes several times their memory."""
 
 
 class Roles:
@@ -84,12 +82,16 @@ class MintShardWriter:
         writer: the tar being written.
         schema: of the batches.
         roles: shared by the shards of a dataset.
+
+    Raises:
+        Unrepresentable: a column of a type that JSON does not have.
     """
 
     def __init__(self, writer: WebdatasetWriter, schema: pa.Schema, roles: Roles) -> None:
         self._writer, self._roles = writer, roles
-        self._passthrough = [_Passthrough(f) for f in schema if f.name not in RESERVED]
-        self._keys: Counter[str] = Counter()
+        _refuse_other_than_text(schema)
+        self._passthrough = [Passthrough.of(f) for f in schema if f.name not in RESERVED]
+        self._keys: dict[str, int] = {}
         self._samples = 0
         self.counts: Counter[str] = Counter()
 
@@ -97,106 +99,75 @@ class MintShardWriter:
         """Append whole samples; give names and places of the members written.
 
         Raises:
-            Unrepresentable: a row that the lists cannot hold; names row, column and sample.
+            Unrepresentable: a row that the lists cannot hold; names row, column and sample. Nothing is written then.
         """
-        _refuse_misfits(batch)
-        names: list[str] = []
-        values: list[Buffer] = []
-        rows = _BatchRows(batch, self._passthrough)
-        starts = sample_starts(batch.column("sample_id"))
-        keys = quote_key(batch.column("sample_id").take(pa.array(starts))).to_pylist()
-        for key, (start, stop) in zip(keys, pairwise([*starts.tolist(), batch.num_rows]), strict=True):
-            self._add_sample(rows, self._unique(key), start, stop, names, values)
-        self._samples += len(starts)
-        offset, length = self._writer.add(names, values)
-        return pa.table({"name": pa.array(names, pa.string()), "ref": make_refs(offset, length)})
+        names, values = [pa.array([], pa.string())], list[Buffer]()
+        if len(batch):
+            items = Items.of(batch)
+            self._refuse_clashes(items)
+            self._samples += len(items.size)
+            for first, stop in pairwise(_parts(items)):
+                names.append(self._add_members(items.part(first, stop), values))
+        members = pa.concat_arrays(names)
+        offset, length = self._writer.add(members, values)
+        return pa.table({"name": members, "ref": make_refs(offset, length)})
 
-    def _add_sample(
-        self, rows: _BatchRows, key: str, start: int, stop: int, names: list[str], values: list[Buffer]
-    ) -> None:
-        sample_id = rows.sample_id[start]
-        if sum(rows.modality[i] == "metadata" for i in range(start, stop)) > 1:
-            raise Unrepresentable("a sample has one metadata row in a tar", row=start, sample=sample_id,
-                                  column="modality", found="several")  # fmt: skip
-        size = 1 + max((rows.position[i] for i in range(start, stop)), default=-1)
-        if size > MAX_POSITIONS:
-            raise LimitExceeded("the lists of a sample would be too long: one entry a position", row=start,
-                                sample=sample_id, column="position", expected=f"positions below {MAX_POSITIONS:,}",
-                                found=f"{size - 1:,}", advice="Number the items anew, or write Parquet.")  # fmt: skip
-        texts: list[str | None] = [None] * size
-        images: list[str | None] = [None] * size
-        extras: dict[str, str | None] = {}
-        order = sorted(range(start, stop), key=lambda i: (rows.position[i], rows.modality[i] != "text"))
-        for i in order:
-            self._add_row(rows, i, key, texts, images, extras, names, values)
-        document = {"sample_id": sample_id, "texts": texts, "images": images}
-        text = jsontext.dumps(document)[:-1]
-        for column in self._passthrough:
-            found = self._value(rows, column, order)
-            if found is not None:
-                text += f", {column.label}: {found}"
-        if extras:
-            text += f", {_EXTRAS_LABEL}: {jsontext.dumps({'content_type': extras})}"
-        names.append(key + ".json")
-        values.append((text + "}").encode())
+    def _refuse_clashes(self, items: Items) -> None:
+        """Find the roles of columns; raise what is wrong with the first sample that the lists cannot hold."""
+        found = {column.name: items.there(column.name) for column in self._passthrough}
+        filled = {name: there for name, there in found.items() if there.any()}
+        first = {name: int(items.sample[np.argmax(there)]) for name, there in filled.items()}
+        for name in sorted(first, key=first.__getitem__):
+            self._roles.of.setdefault(name, _role(_kinds(items, filled[name], first[name])))
+        misfits = (self._misfit(items, name, there) for name, there in filled.items())
+        wrong = [*clashes(items), *(clash for clash in misfits if clash)]
+        if wrong:
+            # Of one sample, the first in the list.
+            raise min(wrong, key=lambda clash: clash[0])[1]
 
-    def _unique(self, key: str) -> str:
-        """The key in this tar; one that comes again gets a number behind `+`, which no encoded key holds."""
-        self._keys[key] += 1
-        again = self._keys[key]
-        if again > 1:
-            self.counts["samples whose id another sample of the shard has"] += 1
-        return f"{key}+{again}" if again > 1 else key
-
-    def _add_row(
-        self,
-        rows: _BatchRows,
-        i: int,
-        key: str,
-        texts: list[str | None],
-        images: list[str | None],
-        extras: dict[str, str | None],
-        names: list[str],
-        values: list[Buffer],
-    ) -> None:
-        modality, position, content_type = rows.modality[i], rows.position[i], rows.content_type[i]
-        usual = _USUAL_TYPES.get(modality)
-        if modality == "text":
-            if texts[position] is not None:
-                raise Unrepresentable("two texts of a sample have one position", row=i, sample=rows.sample_id[i],
-                                      column="position", found=position)  # fmt: skip
-            texts[position] = rows.text[i]
-            if rows.text[i] is None:
-                self.counts["null texts, written as gaps"] += 1
-        elif modality == "image":
-            if images[position] is not None:
-                raise Unrepresentable("two images of a sample have one position", row=i, sample=rows.sample_id[i],
-                                      column="position", found=position)  # fmt: skip
-            name = images[position] = f"{key}.{position}.{extension_of(content_type)}"
-            data = rows.data[i]
-            usual = content_type_of(name) if data is not None else None
-            if data is not None:
-                names.append(name)
-                values.append(data)
-        if content_type != usual:
-            extras[f"{modality} {position}"] = content_type
-
-    def _value(self, rows: _BatchRows, column: _Passthrough, order: list[int]) -> str | None:
-        """A passthrough field of one sample as JSON text; None if it has no value."""
-        values = rows.passthrough[column.name]
-        filled = {rows.modality[i] for i in order if values[i] is not None}
-        if not filled:
+    def _misfit(self, items: Items, name: str, there: NDArray[np.bool_]) -> Clash | None:
+        """A sample with values of a column in rows where other samples have none."""
+        role = self._roles.of[name]
+        wrong = there & ~kinds_of(role)[items.kind]
+        if not wrong.any():
             return None
-        role = self._roles.of.setdefault(column.name, _role(set(filled)))
-        fits = ROLES.get(role, ("metadata",))
-        if not filled <= {*fits}:
-            raise Unrepresentable(
-                f"the column holds values of {' and '.join(sorted(filled))} rows here, and of {role} rows elsewhere",
-                sample=rows.sample_id[order[0]], column=column.name,
-                advice="A tar keeps one value a sample, or a list with one entry an image, a text or an item.",
-            )  # fmt: skip
-        texts = [column.text(values[i]) for i in order if rows.modality[i] in fits]
-        return texts[0] if role == "sample" else f"[{', '.join(texts)}]"
+        sample = int(items.sample[np.argmax(wrong)])
+        kinds = " and ".join(sorted(_kinds(items, there, sample)))
+        return sample, Unrepresentable(
+            f"the column holds values of {kinds} rows here, and of {role} rows elsewhere",
+            sample=items.sample_id(sample), column=name,
+            advice="A tar keeps one value a sample, or a list with one entry an image, a text or an item.",
+        )  # fmt: skip
+
+    def _add_members(self, items: Items, values: list[Buffer]) -> pa.StringArray:
+        """Append the members of some samples; give their names."""
+        ids = items.batch.column("sample_id").take(pa.array(items.row[items.bounds[:-1]]))
+        keys = self._unique(quote_key(ids))
+        types = ContentTypes.of(items)
+        images = _image_names(items, keys, types)
+        fields = [(column, self._roles.of.get(column.name, "")) for column in self._passthrough]
+        texts = documents(items, ids, images, types, fields)
+        if gaps := int(np.sum((items.kind == TEXT) & ~items.filled)):
+            self.counts["null texts, written as gaps"] += gaps
+        names = pa.concat_arrays([images, pc.binary_join_element_wise(keys, "json", ".")])
+        order = _member_order(items)
+        found = [*_payloads(items), *slices(texts)]
+        values += [found[i] for i in order.tolist()]
+        return names.take(pa.array(order))
+
+    def _unique(self, keys: pa.StringArray) -> pa.StringArray:
+        """The keys in this tar; one that comes again gets a number behind `+`, which no encoded key holds."""
+        seen, told = self._keys, keys.to_pylist()
+        new = dict.fromkeys(told, 1)
+        if len(new) == len(told) and seen.keys().isdisjoint(new):
+            seen.update(new)
+            return keys
+        for i, key in enumerate(told):
+            again = seen[key] = seen.get(key, 0) + 1
+            if again > 1:
+                told[i] = f"{key}+{again}"
+                self.counts["samples whose id another sample of the shard has"] += 1
+        return pa.array(told, pa.string())
 
     def bytes_written(self) -> int:
         """Bytes so far."""
@@ -212,93 +183,57 @@ class MintShardWriter:
         return ShardFacts(self._samples, facts.size_bytes, facts.payload_bytes)
 
 
-class _Passthrough:
-    """A passthrough column and how its values are spelled in JSON."""
-
-    def __init__(self, field: pa.Field) -> None:
-        self.name = field.name
-        self.label = jsontext.dumps(field_name(field.name))
-        self._is_json = isinstance(feature_of(field), Json)
-        if not self._is_json and not _is_json_type(field.type):
-            raise Unrepresentable("JSON has no exact form for the type of this column", column=field.name,
-                                  found=field.type, advice="Leave it out with --columns, or cast it.")  # fmt: skip
-
-    def text(self, value: Any) -> str:
-        """JSON text of one value."""
-        if value is None:
-            return "null"
-        return str(value) if self._is_json else jsontext.dumps(value)
+def _refuse_other_than_text(schema: pa.Schema) -> None:
+    for field in schema:
+        kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+        if field.name in ("content_type", "text_content") and not (is_text(kind) or pa.types.is_null(kind)):
+            raise Unrepresentable("this column of items holds text", column=field.name, expected="string",
+                                  found=field.type, advice="Cast it.")  # fmt: skip
 
 
-def _is_json_type(kind: pa.DataType) -> bool:
-    if pa.types.is_dictionary(kind):
-        return _is_json_type(kind.value_type)
-    return any(
-        test(kind)
-        for test in (
-            pa.types.is_null,
-            pa.types.is_boolean,
-            pa.types.is_integer,
-            pa.types.is_floating,
-            pa.types.is_string,
-            pa.types.is_large_string,
-        )
-    )
+def _kinds(items: Items, there: NDArray[np.bool_], sample: int) -> set[str]:
+    """Modalities of the rows of a sample that have a value."""
+    return {MODALITIES[kind] for kind in items.kind[there & (items.sample == sample)].tolist()}
 
 
-class _BatchRows:
-    """The columns of a batch as Python lists; payload as memory views."""
-
-    def __init__(self, batch: pa.RecordBatch, passthrough: list[_Passthrough]) -> None:
-        count, there = batch.num_rows, set(batch.schema.names)
-
-        def column(name: str) -> list[Any]:
-            return batch.column(name).to_pylist() if name in there else [None] * count
-
-        self.sample_id: list[str] = column("sample_id")
-        self.position: list[int] = column("position")
-        self.modality: list[str] = column("modality")
-        self.content_type: list[str | None] = column("content_type")
-        self.text: list[str | None] = column("text_content")
-        self.data = slices(batch.column("binary_content")) if "binary_content" in there else [None] * count
-        self.passthrough = {p.name: column(p.name) for p in passthrough}
+def _parts(items: Items) -> list[int]:
+    """Bounds of parts, in samples, that are small enough to be made JSON at once."""
+    text = items.batch.select([name for name in items.batch.schema.names if name != "binary_content"])
+    if text.nbytes + _ENTRY_BYTES * int(items.size.sum()) <= _PART_BYTES:
+        return [0, len(items.size)]
+    sizes = np.add.reduceat(row_bytes(text), items.bounds[:-1]) + _ENTRY_BYTES * items.size
+    return [int(at) for at in split_rows(np.arange(len(sizes)), sizes, max_bytes=_PART_BYTES)]
 
 
-def _refuse_misfits(batch: pa.RecordBatch) -> None:
-    """Rows that a MINT-1T tar has no place for, found by column before anything is written."""
-    refuse_modalities(batch)
-    modality, position = batch.column("modality"), batch.column("position")
-    is_metadata = pc.equal(modality, "metadata")
-    misfits = [
-        ("only the metadata row has the position −1", "position",
-         pc.or_(pc.and_(is_metadata, pc.not_equal(position, -1)),
-                pc.and_(pc.invert(is_metadata), pc.less(position, 0)))),
-    ]  # fmt: skip
-    if "text_content" in batch.schema.names:
-        text = batch.column("text_content").is_valid()
-        misfits.append(("only a text item has text", "text_content",
-                        pc.and_(text, pc.not_equal(modality, "text"))))  # fmt: skip
-    if "binary_content" in batch.schema.names:
-        data = batch.column("binary_content").is_valid()
-        misfits.append(("only an image item has bytes", "binary_content",
-                        pc.and_(data, pc.not_equal(modality, "image"))))  # fmt: skip
-    _refuse(batch, misfits)
+def _image_names(items: Items, keys: pa.StringArray, types: ContentTypes) -> pa.StringArray:
+    is_image = items.kind == IMAGE
+    key = keys.take(pa.array(items.sample[is_image]))
+    position = pa.array(items.position[is_image]).cast(pa.string())
+    return pc.binary_join_element_wise(key, position, types.extensions(is_image), ".")
 
 
-def refuse_modalities(batch: pa.RecordBatch) -> None:
-    """Raise Unrepresentable for an item that is no metadata, text or image."""
-    modality = batch.column("modality")
-    known = pc.is_in(modality, pa.array(MODALITIES, modality.type))
-    _refuse(batch, [("a tar holds metadata, text and image items only", "modality", pc.invert(known))])
+def _payloads(items: Items) -> Sequence[Buffer | None]:
+    """Bytes of the images, where they lie; None for those without."""
+    is_image = items.kind == IMAGE
+    rows = items.row[is_image]
+    if not items.filled[is_image].any():
+        return [None] * len(rows)
+    column = items.batch.column("binary_content")
+    if pa.types.is_binary_view(column.type):
+        return slices(take(column, rows))
+    values = slices(column)
+    return [values[row] for row in rows.tolist()]
 
 
-def _refuse(batch: pa.RecordBatch, misfits: list[tuple[str, str, pa.Array]]) -> None:
-    modality = batch.column("modality")
-    for message, column, mask in misfits:
-        bad = np.flatnonzero(mask.to_numpy(zero_copy_only=False))
-        if len(bad):
-            row = int(bad[0])
-            value = batch.column(column)[row].as_py() if column != "binary_content" else "bytes"
-            raise Unrepresentable(message, row=row, sample=batch.column("sample_id")[row].as_py(), column=column,
-                                  found=f"{str(value)[:60]!r} in a row of modality {modality[row].as_py()!r}",
-                                  advice="Drop such rows, or write Parquet.")  # fmt: skip
+def _member_order(items: Items) -> NDArray[np.int64]:
+    """Which members are written, in order: of each sample its images with bytes, then its JSON.
+
+    Members are numbered: the images of all samples, and behind them the JSON of each.
+    """
+    image = np.flatnonzero(items.kind == IMAGE)
+    written = np.flatnonzero(items.filled[image])
+    owner, samples = items.sample[image[written]], np.arange(len(items.size))
+    order = np.empty(len(written) + len(samples), np.int64)
+    order[np.arange(len(written)) + owner] = written
+    order[np.cumsum(np.bincount(owner, minlength=len(samples))) + samples] = len(image) + samples
+    return order

@@ -1,0 +1,211 @@
+"""Item rows → the JSON of a MINT-1T style tar, many samples at a time.
+
+{"sample_id": …, "texts": […], "images": […], passthrough…, "__lading__": {"content_type": {"image 3": …}}}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from lading import jsontext
+from lading.errors import Unrepresentable
+from lading.features import Json, feature_of
+from lading.interleaved import MODALITIES, content_type_of, extension_of
+from lading.layouts.mint import field_name
+from lading.layouts.mint_items import IMAGE, METADATA, TEXT, Items, numbers
+from lading.layouts.mint_rows import EXTRAS_FIELD
+from lading.layouts.options import ROLES
+from lading.views import join
+
+__all__ = ["ContentTypes", "Passthrough", "documents", "kinds_of"]
+
+_WITHOUT_BYTES = len(MODALITIES)
+"""The kind of an image without bytes, for its content type."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContentTypes:
+    """The content types of items; each type is looked at once.
+
+    Attributes:
+        known: the types that there are, and None.
+        which: the type of each item, as its place among them.
+        unusual: items whose type a reader would not find by itself.
+    """
+
+    known: list[str | None]
+    which: NDArray[np.int64]
+    unusual: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, items: Items) -> Self:
+        """The content types of items."""
+        types = items.texts("content_type").dictionary_encode()
+        known = [*types.dictionary.to_pylist(), None]
+        which = numbers(types.indices, without=len(known) - 1)[items.row]
+        usual = np.empty((_WITHOUT_BYTES + 1, len(known)), np.bool_)
+        usual[METADATA] = [kind == "application/json" for kind in known]
+        usual[TEXT] = [kind == "text/plain" for kind in known]
+        usual[IMAGE] = [kind == content_type_of("." + extension_of(kind)) for kind in known]
+        usual[_WITHOUT_BYTES] = [kind is None for kind in known]
+        kinds = np.where((items.kind == IMAGE) & ~items.filled, _WITHOUT_BYTES, items.kind)
+        return cls(known, which, ~usual[kinds, which])
+
+    def extensions(self, chosen: NDArray[np.bool_]) -> pa.StringArray:
+        """Extensions of the members of the chosen items."""
+        known = pa.array([extension_of(kind) for kind in self.known], pa.string())
+        return known.take(pa.array(self.which[chosen]))
+
+    def texts(self, chosen: NDArray[np.bool_]) -> pa.LargeStringArray:
+        """JSON texts of the types of the chosen items."""
+        return jsontext.dumps_each(pa.array(self.known, pa.large_string())).take(pa.array(self.which[chosen]))
+
+
+@dataclass(frozen=True, slots=True)
+class Passthrough:
+    """A passthrough column.
+
+    Attributes:
+        name: of the column.
+        label: name of the field, as JSON text.
+        is_json: its values are JSON texts.
+    """
+
+    name: str
+    label: str
+    is_json: bool
+
+    @classmethod
+    def of(cls, field: pa.Field) -> Self:
+        """The column of this field. Raises Unrepresentable for a type that JSON does not have."""
+        is_json = isinstance(feature_of(field), Json)
+        if not is_json and not _is_json_type(field.type):
+            raise Unrepresentable("JSON has no exact form for the type of this column", column=field.name,
+                                  found=field.type, advice="Leave it out with --columns, or cast it.")  # fmt: skip
+        return cls(field.name, jsontext.dumps(field_name(field.name)), is_json)
+
+    def text(self, items: Items, role: str) -> pa.LargeStringArray | str:
+        """The field of each sample, behind a comma; empty for samples without a value."""
+        there = items.there(self.name)
+        if not there.any():
+            return ""
+        has = np.zeros(len(items.size), np.bool_)
+        has[items.sample[there]] = True
+        chosen = kinds_of(role)[items.kind]
+        if role == "sample":
+            row = np.full(len(items.size), -1)
+            row[items.sample[chosen]] = items.row[chosen]
+            return _where(has, _glued(f", {self.label}: ", self._texts(items, row)))
+        texts = _in_order(items, chosen, self._texts(items, items.row[chosen]))
+        return _where(has, _glued(f", {self.label}: [", texts, "]"))
+
+    def _texts(self, items: Items, rows: NDArray[np.int64]) -> pa.LargeStringArray:
+        """JSON texts of the values of rows; of −1, `null`."""
+        column = join(items.batch.column(self.name))
+        values = column.storage if isinstance(column.type, pa.BaseExtensionType) else column
+        values = values.take(pa.array(rows, mask=rows < 0))
+        return values.cast(pa.large_string()).fill_null("null") if self.is_json else jsontext.dumps_each(values)
+
+
+def kinds_of(role: str) -> NDArray[np.bool_]:
+    """Which modalities, as numbers, have values in a passthrough column of this role."""
+    return np.array([modality in ROLES.get(role, ("metadata",)) for modality in MODALITIES])
+
+
+def documents(
+    items: Items, ids: pa.Array, images: pa.Array, types: ContentTypes, fields: Iterable[tuple[Passthrough, str]]
+) -> pa.LargeStringArray:
+    """The JSON of each sample.
+
+    Args:
+        items: the rows.
+        ids: `sample_id` of each sample.
+        images: name of each image item.
+        types: the content types of the items.
+        fields: passthrough columns, and their roles.
+    """
+    is_text, is_image = items.kind == TEXT, items.kind == IMAGE
+    texts = items.texts("text_content").take(pa.array(items.row[is_text]))
+    listed = [
+        _by_position(items, chosen, jsontext.dumps_each(values))
+        for chosen, values in ((is_text, texts), (is_image, images))
+    ]
+    more = [column.text(items, role) for column, role in fields]
+    if types.unusual.any():
+        more.append(_extras(items, types))
+    start = _glued('{"sample_id": ', jsontext.dumps_each(ids), ', "texts": [')
+    return _glued(start, listed[0], '], "images": [', listed[1], "]", *more, "}")
+
+
+def _by_position(items: Items, chosen: NDArray[np.bool_], texts: pa.LargeStringArray) -> pa.LargeStringArray:
+    """Entries of each sample's list: JSON texts of the chosen items at their positions, else `null`.
+
+    If several have one position the last has it.
+    """
+    base = np.append(0, np.cumsum(items.size))
+    entry = np.full(int(base[-1]), -1)
+    entry[base[items.sample[chosen]] + items.position[chosen]] = np.arange(len(texts))
+    return _joined(texts.take(pa.array(entry, mask=entry < 0)).fill_null("null"), base)
+
+
+def _in_order(items: Items, chosen: NDArray[np.bool_], texts: pa.LargeStringArray) -> pa.LargeStringArray:
+    """Entries of each sample's list: a JSON text for each chosen item."""
+    return _joined(texts, np.append(0, np.cumsum(chosen))[items.bounds])
+
+
+def _extras(items: Items, types: ContentTypes) -> pa.LargeStringArray:
+    """The field for what the lists cannot hold, behind a comma; empty for samples that do not need it."""
+    # Null texts may share a position: the last one's type stands there.
+    found = np.flatnonzero(types.unusual)
+    place = np.stack([items.sample[found], items.position[found], items.kind[found]])
+    told = types.unusual.copy()
+    told[found[:-1][np.all(place[:, 1:] == place[:, :-1], axis=0)]] = False
+    modality = pa.array(MODALITIES, pa.large_string()).take(pa.array(items.kind[told]))
+    position = pa.array(items.position[told]).cast(pa.large_string())
+    texts = _in_order(items, told, _glued('"', modality, " ", position, '": ', types.texts(told)))
+    has = np.zeros(len(items.size), np.bool_)
+    has[items.sample[told]] = True
+    return _where(has, _glued(f', {jsontext.dumps(EXTRAS_FIELD)}: {{"content_type": {{', texts, "}}"))
+
+
+def _joined(texts: pa.LargeStringArray, bounds: NDArray[np.int64]) -> pa.LargeStringArray:
+    """The texts of each run, joined: those of run i are `bounds[i]:bounds[i + 1]`."""
+    return pc.binary_join(pa.LargeListArray.from_arrays(pa.array(bounds), texts), _text(", "))
+
+
+def _glued(*parts: str | pa.LargeStringArray) -> pa.LargeStringArray:
+    """Texts of several columns, one behind the other."""
+    return pc.binary_join_element_wise(*(_text(p) if isinstance(p, str) else p for p in parts), _text(""))
+
+
+def _where(condition: NDArray[np.bool_], texts: pa.LargeStringArray) -> pa.LargeStringArray:
+    return texts if condition.all() else pc.if_else(pa.array(condition), texts, _text(""))
+
+
+@lru_cache(maxsize=256)
+def _text(text: str) -> pa.LargeStringScalar:
+    return pa.scalar(text, pa.large_string())
+
+
+def _is_json_type(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        return _is_json_type(kind.value_type)
+    return any(
+        test(kind)
+        for test in (
+            pa.types.is_null,
+            pa.types.is_boolean,
+            pa.types.is_integer,
+            pa.types.is_floating,
+            pa.types.is_string,
+            pa.types.is_large_string,
+        )
+    )
