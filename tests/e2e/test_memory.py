@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -82,3 +83,32 @@ def test_each_worker_keeps_to_the_limit(fmt: str, one_tar: Path, tmp_path: Path)
     worker_mb, own_mb = map(float, done.stdout.split())
     assert 0 < worker_mb <= LIMIT_MB
     assert own_mb <= LIMIT_MB
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """100,000 documents of one short text each."""
+    folder = tmp_path_factory.mktemp("tiny") / "parquet"
+    ids = np.repeat(np.arange(100_000), 2).astype(str)
+    rows = {
+        "sample_id": ids,
+        "position": pa.array([-1, 0] * 100_000, pa.int32()),
+        "modality": ["metadata", "text"] * 100_000,
+        "content_type": ["application/json", "text/plain"] * 100_000,
+        "text_content": [None, "hello"] * 100_000,
+        "score": [1, None] * 100_000,
+    }
+    with lading.writer(folder, format="parquet", view="interleaved") as writer:
+        writer.write_batch(pa.table(rows))
+    return folder
+
+
+@pytest.mark.slow
+def test_many_tiny_documents_keep_to_the_limit(tiny: Path, tmp_path: Path) -> None:
+    source = str(tiny)
+    for number, fmt in enumerate(("webdataset", "parquet", "webdataset")):
+        out = str(tmp_path / str(number))
+        command = [sys.executable, "-c", CONVERT, source, out, fmt, str(BATCH_BYTES), "1"]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert float(done.stdout.split()[1]) <= LIMIT_MB
+        source = out
