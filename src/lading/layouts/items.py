@@ -268,22 +268,27 @@ def _whole_samples(batches: Iterable[pa.RecordBatch], max_rows: int, max_bytes: 
             waiting = [batch]
             continue
         if waiting[-1].column("sample_id")[-1].as_py() != batch.column("sample_id")[0].as_py():
-            yield from _split(joined(waiting), max_rows, max_bytes)
+            yield from _limited(waiting, max_rows, max_bytes)
             waiting = [batch]
             continue
         last = int(sample_starts(waiting[0].column("sample_id"))[-1])
         if last:
-            yield from _split(waiting[0].slice(0, last), max_rows, max_bytes)
+            yield waiting[0].slice(0, last)
             waiting[0] = waiting[0].slice(last)
         starts = sample_starts(batch.column("sample_id"))
         stop = int(starts[1]) if len(starts) > 1 else batch.num_rows
         waiting.append(batch.slice(0, stop))
         if stop < batch.num_rows:
-            yield from _split(joined(waiting), max_rows, max_bytes)
+            yield from _limited(waiting, max_rows, max_bytes)
             waiting = [batch.slice(stop)]
     if waiting:
-        yield from _split(joined(waiting), max_rows, max_bytes)
+        yield from _limited(waiting, max_rows, max_bytes)
 
 
-def _split(batch: pa.RecordBatch, max_rows: int, max_bytes: int) -> Iterator[pa.RecordBatch]:
-    return split_samples(batch, sample_starts(batch.column("sample_id")), max_rows, max_bytes)
+def _limited(waiting: list[pa.RecordBatch], max_rows: int, max_bytes: int) -> Iterator[pa.RecordBatch]:
+    """The rows of batches that keep the limits each, in batches that keep them."""
+    if len(waiting) == 1:
+        yield waiting[0]
+        return
+    batch = joined(waiting)
+    yield from split_samples(batch, sample_starts(batch.column("sample_id")), max_rows, max_bytes)
