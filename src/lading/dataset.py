@@ -18,14 +18,14 @@ import orjson
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.align import align_table, resolve_schema
+from lading.align import align_table, resolve_schema, union_schema
 from lading.errors import DataError, SidecarMismatch, SourceNotFound, UsageError
 from lading.features import decode, feature_of
-from lading.fetch import Fetcher, OnError, OnFailure
+from lading.fetch import ERROR_COLUMN, Fetcher, OnError, OnFailure
 from lading.formats.protocol import Format, ShardSource
 from lading.formats.registry import find_format, get_format
 from lading.index_cache import IndexCache
-from lading.interleaved import LINEAGE_KEY, RESERVED, sample_firsts, sample_rows, sample_starts
+from lading.interleaved import INTERLEAVED_SCHEMA, LINEAGE_KEY, RESERVED, sample_firsts, sample_rows, sample_starts
 from lading.layouts.follow import Follower, folder_of
 from lading.layouts.gather import across_shards
 from lading.layouts.open import VIEWS, detect_view, open_view, settle
@@ -282,11 +282,13 @@ class Dataset:
             IndexError: an ordinal is outside the dataset.
         """
         _refuse_no_columns(columns)
-        target = self._aligned_to(columns)
+        target, hidden = self.aligned_to(columns), self.hidden(columns)
         if target is not None:
             columns = self._columns_of(target)
         found = self._materialised(self._take_lazy(np.asarray(indices, np.int64), columns))
-        return found if target is None else align_table(found, target)
+        if target is None:
+            return found
+        return align_table(found, pa.schema([field for field in target if field.name not in hidden]))
 
     def _take_lazy(self, wanted: NDArray[np.int64], columns: Sequence[str] | None) -> pa.Table:
         asked, place = np.unique(wanted, return_inverse=True)
@@ -301,7 +303,9 @@ class Dataset:
             rows += part.num_rows
         if not parts:
             return self.schema.empty_table()
-        table = concat(parts)
+        # Shards may differ in types: to the first one's, values would be cut.
+        schema, _ = union_schema((self.path(i), part.schema) for i, part in enumerate(parts))
+        table = concat([align_table(part, schema) for part in parts])
         if np.array_equal(asked, wanted):
             return table
         return table.take(pa.array(sample_rows(np.append(np.concatenate(firsts), rows), place)))
@@ -378,6 +382,8 @@ class Dataset:
         """
         _refuse_no_columns(columns)
         most_bytes = parse_bytes(max_bytes)
+        hidden = self.hidden(columns)
+        columns = columns if columns is None else [*columns, *hidden]
         found: Iterator[pa.RecordBatch] = (
             batch
             for number in range(len(self.listing))
@@ -389,12 +395,12 @@ class Dataset:
         for batch in found:
             seen, padded = _pad(seen, batch)
             if lazy:
-                yield padded
+                yield padded.drop_columns(hidden)
                 continue
             done = self.fetcher.materialise(padded, on_error=on_error, views=views)
             if done.num_rows < padded.num_rows:
                 self.counts["rows without bytes, dropped"] += padded.num_rows - done.num_rows
-            yield done
+            yield done.drop_columns(hidden)
             self.fetcher.release()
 
     def shard_batches(
@@ -417,7 +423,7 @@ class Dataset:
         lineage = {LINEAGE_KEY: orjson.dumps([source.path])}
         try:
             limits = {"max_rows": max_rows, "max_bytes": max_bytes}
-            target = self._aligned_to(columns)
+            target = self.aligned_to(columns)
             if target is not None:
                 columns, schema = self._columns_of(target), None
             for found in view.batches(**limits, columns=columns, schema=schema, views=views):
@@ -431,12 +437,28 @@ class Dataset:
             view.close()
             self._source = None
 
-    def _aligned_to(self, columns: Sequence[str] | None) -> pa.Schema | None:
-        """The schema that the caller asked for, of these columns and those that tell samples apart."""
-        if self.target is None or columns is None:
-            return self.target
+    def aligned_to(self, columns: Sequence[str] | None) -> pa.Schema | None:
+        """The schema to which rows are read; None if nobody asked for one.
+
+        It has these columns of it, those that tell samples apart, and the `hidden` one.
+        """
+        if self.target is None:
+            return None
+        target = self.target.append(INTERLEAVED_SCHEMA.field(ERROR_COLUMN)) if self.hidden(None) else self.target
+        if columns is None:
+            return target
+        for name in columns:
+            if name not in target.names:
+                raise UsageError("no such column", expected=", ".join(self.target.names), found=repr(name))
         always = ("sample_id", "position") if self.view == "interleaved" else ()
-        return pa.schema([f for f in self.target if f.name in columns or f.name in always])
+        return pa.schema([f for f in target if f.name in columns or f.name in always])
+
+    def hidden(self, columns: Sequence[str] | None) -> list[str]:
+        """The column of errors, where payload is read and nobody asked for it: a policy goes by it."""
+        asked = columns if columns is not None else None if self.target is None else self.target.names
+        if self.view != "interleaved" or asked is None or "binary_content" not in asked or ERROR_COLUMN in asked:
+            return []
+        return [ERROR_COLUMN]
 
     def _columns_of(self, target: pa.Schema) -> list[str] | None:
         """What to ask a view for; where rows are samples, a column that a shard lacks may not be asked for."""
@@ -446,13 +468,16 @@ class Dataset:
         self,
         batch: pa.RecordBatch,
         *,
+        columns: Sequence[str] | None = None,
         views: bool = False,
         on_error: OnError = "error",
         earlier: bool = True,
         on_failure: OnFailure | None = None,
     ) -> pa.RecordBatch:
         """A lazy batch of this dataset with its bytes; see `Fetcher.materialise`."""
-        return self.fetcher.materialise(batch, on_error=on_error, views=views, earlier=earlier, on_failure=on_failure)
+        return self.fetcher.materialise(
+            batch, columns, on_error=on_error, views=views, earlier=earlier, on_failure=on_failure
+        )
 
     def without_bytes(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """A batch of items with the bytes of all that name a source left there; see `Follower.lighten`."""

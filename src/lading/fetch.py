@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from lading.codecs import decode_range
 from lading.errors import BadReference, CorruptShard, LadingError, NotFound, UsageError
 from lading.image import extract_frame
-from lading.interleaved import MEANT_NULLS_KEY, WITHOUT_BYTES, lineage_of
+from lading.interleaved import MEANT_NULLS_KEY, WITHOUT_BYTES, lineage_of, sample_starts
 from lading.ranges import FetchPlan, plan_ranges
 from lading.ref import CODECS, FileEntry, Refs, files_of, is_ref, unpack, with_files
 from lading.store.open import Stores, resolve
@@ -224,7 +224,9 @@ class Fetcher:
             [], np.zeros(count, np.int32), refs.offset.copy(), np.where(refs.valid, refs.length, 0), refs.valid.copy()
         )
         asked: list[tuple[NDArray[np.int64], Callable[[], _Answer], bool]] = []
-        for number in np.unique(refs.file[refs.valid]).tolist():
+        numbers = np.unique(refs.file[refs.valid]).tolist()
+        few = len(numbers) <= self._max_open  # a map holds its file open as long as its bytes are looked at
+        for number in numbers:
             rows = np.flatnonzero(refs.valid & (refs.file == number))
             if not 0 <= number < len(files):
                 at.fail(rows.tolist(), BadReference("the reference names no file of its table", found=number))
@@ -234,7 +236,7 @@ class Fetcher:
             try:
                 if entry.wrap:
                     self._read_unwrapped(at, rows, entry, store, path)
-                elif self.mmap and isinstance(store, Mapper):
+                elif few and self.mmap and isinstance(store, Mapper):
                     self._view_map(at, rows, entry, store, path)
                 else:
                     asked.append((rows, partial(_ask, at, rows, entry, store, path), is_far(store)))
@@ -379,8 +381,8 @@ def _apply_policy(
     bad = np.zeros(batch.num_rows, np.bool_)
     bad[list(told)] = True
     if on_error == "drop_sample" and "sample_id" in batch.schema.names:
-        ids = batch.column("sample_id").dictionary_encode().indices.to_numpy(zero_copy_only=False)
-        bad = np.isin(ids, np.unique(ids[bad]))
+        starts = sample_starts(batch.column("sample_id"))
+        bad = np.repeat(np.logical_or.reduceat(bad, starts), np.diff(np.append(starts, len(bad))))
     return take_rows(batch, np.flatnonzero(~bad)), ~bad
 
 
@@ -421,7 +423,9 @@ def write_errors(batch: pa.RecordBatch, errors: Mapping[int, str]) -> pa.RecordB
     for row, error in errors.items():
         texts[row] = texts[row] or error
     i = batch.schema.get_field_index(ERROR_COLUMN)
-    return batch.set_column(i, batch.schema.field(i), pa.array(texts, batch.schema.field(i).type))
+    field = batch.schema.field(i)
+    field = field.with_type(pa.string()) if pa.types.is_null(field.type) else field
+    return batch.set_column(i, field, pa.array(texts, field.type))
 
 
 def materialise(

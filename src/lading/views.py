@@ -38,6 +38,7 @@ __all__ = [
     "slices",
     "take",
     "take_rows",
+    "without_views",
 ]
 
 SEGMENT_BYTES = 1 << 30
@@ -267,6 +268,15 @@ def take_rows(batch: pa.RecordBatch, rows: NDArray[np.int64]) -> pa.RecordBatch:
     at = pa.array(rows)
     columns = [take(c, rows) if pa.types.is_binary_view(c.type) else c.take(at) for c in batch.columns]
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+def without_views(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows with views as `large_binary` or `large_string`, copied, for whoever needs every kernel of Arrow's."""
+    for i, field in enumerate(batch.schema):
+        column = join(batch.column(i))
+        if column.type != field.type:
+            batch = batch.set_column(i, field.with_type(column.type), column)
+    return batch
 
 
 def filled(column: pa.Array, other: pa.Array) -> pa.Array:

@@ -11,11 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import lading
-from documents import SAMPLES, SQUARE, TALL, WIDE, documents
+from documents import SAMPLES, SQUARE, TALL, WIDE, documents, picture
 from hooks import no_first_items, with_length
 from lading.errors import BadReference, SchemaMismatch, Unrepresentable, UsageError
 from lading.fetch import OnError
 from lading.interleaved import INTERLEAVED_SCHEMA
+from tars import tar_of
 
 
 def rows_of(source: Path, *names: str, **options: Any) -> list[tuple[Any, ...]]:
@@ -53,7 +54,11 @@ def test_filters(target: str, workers: int, source: Path, tmp_path: Path) -> Non
     expected = [(f"{name}{i}", position, value) for i in range(3) for name, position, value in kept]
     assert rows_of(out, "sample_id", "position", "binary_content") == expected
     assert (done.samples, done.rows, done.verified) == (9, 18, True)
-    assert done.counts == {"not where lang is not null, dropped": 6, "images outside the bounds, dropped": 6}
+    assert done.counts == {
+        "not where lang is not null, dropped": 6,
+        "images outside the bounds, dropped": 6,
+        "rows of samples that are left out, dropped": 6,
+    }
     lost = [(line["sample_id"], line["position"], line["reason"], line["fate"]) for line in lines_of(ledger)]
     assert sorted(lost) == sorted(
         (f"{name}{i}", position, reason, "dropped")
@@ -63,6 +68,8 @@ def test_filters(target: str, workers: int, source: Path, tmp_path: Path) -> Non
             ("d", 1, "not where lang is not null"),
             ("a", 2, "images outside the bounds"),
             ("b", 0, "images outside the bounds"),
+            ("d", -1, "rows of samples that are left out"),
+            ("b", -1, "rows of samples that are left out"),
         )
     )
     assert [dict(entry) for entry in done.lost] == lines_of(ledger)[:5]
@@ -140,9 +147,11 @@ def test_references_that_fail(
     with lading.open(out) as dataset:
         items = [(dataset[i]["sample_id"], item) for i in range(len(dataset)) for item in dataset[i]["items"]]
     assert [(sample, item["position"], item.get("binary_content")) for sample, item in items] == left
-    assert done.counts == {f"rows whose bytes cannot be had, {fate}": 1}
+    along = {"rows of samples that are left out, dropped": 1} if policy == "drop_sample" else {}
+    assert done.counts == {f"rows whose bytes cannot be had, {fate}": 1, **along}
     assert done.rows == len(left)
-    [line] = lines_of(ledger)
+    line, *others = lines_of(ledger)
+    assert [(other["sample_id"], other["position"]) for other in others] == [("a", 0)] * len(along)
     assert (line["file"], line["sample_id"], line["position"], line["fate"]) == (str(table), "a", 1, fate)
     assert "gone.png" in line["detail"]
 
@@ -210,3 +219,93 @@ def test_a_modality_that_tars_do_not_hold_is_found_before_anything_is_written(tm
     assert caught.value.file == str(tmp_path / "t.parquet")
     done = lading.convert(tmp_path / "t.parquet", tmp_path / "out", format="webdataset", where="modality != 'audio'")
     assert done.samples == 99
+
+
+def test_a_ledger_replaces_nothing(source: Path, tmp_path: Path) -> None:
+    shard = next(source.glob("*.*"))
+    before = shard.read_bytes()
+    for place in (shard, tmp_path, tmp_path / "out" / "ledger.jsonl", tmp_path / "out", ""):
+        with pytest.raises(UsageError, match="ledger"):
+            lading.convert(source, tmp_path / "out", format="parquet", ledger=place, min_side=1)
+    assert shard.read_bytes() == before
+    assert not (tmp_path / "out").exists()
+
+
+def test_references_do_not_lead_to_what_is_replaced(tmp_path: Path) -> None:
+    for name in ("meta", "img"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "img" / "wide.png").write_bytes(WIDE)
+    row = {"sample_id": "s", "position": 0, "modality": "image",
+           "source_ref": json.dumps({"path": str(tmp_path / "img" / "wide.png")})}  # fmt: skip
+    pq.write_table(pa.Table.from_pylist([row]), tmp_path / "meta" / "0.parquet")
+    with pytest.raises(UsageError, match="references would lead to"):
+        lading.convert(
+            tmp_path / "meta", tmp_path / "img", format="parquet", lazy=True, overwrite=True, roots=[tmp_path / "img"]
+        )
+    assert (tmp_path / "img" / "wide.png").read_bytes() == WIDE
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_column_that_a_function_adds_goes_where_it_belongs_in_tars(
+    workers: int, source: Path, tmp_path: Path
+) -> None:
+    lading.convert(source, tmp_path / "out", format="webdataset", map=with_length, workers=workers, verify=True)
+    rows = rows_of(tmp_path / "out", "sample_id", "position", "length")
+    assert [row for row in rows if row[2] is not None] == [
+        row for i in range(3) for row in ((f"a{i}", 0, 5), (f"c{i}", 0, 9))
+    ]
+
+
+@pytest.mark.parametrize("policy, left", [("drop_row", [0, 2]), ("drop_sample", [2]), ("warn", [0, 1, 2])])
+def test_policies_hold_where_bytes_stay(policy: OnError, left: list[int], table: Path, tmp_path: Path) -> None:
+    with pytest.raises(BadReference, match=r"gone\.png"):
+        lading.convert(table, tmp_path / "out", format="parquet", lazy=True)
+    done = lading.convert(table, tmp_path / "out", format="parquet", lazy=True, on_error=policy, verify=True)
+    held = pq.read_table(tmp_path / "out" / "shard-000000.parquet")
+    assert held["position"].to_pylist() == left
+    assert held["binary_content"].null_count == len(left)
+    assert done.rows == len(left)
+
+
+@pytest.mark.parametrize("condition", ["txt is not null", "len(jpg) > 0 or txt is not null"])
+def test_fields_that_only_some_shards_have(condition: str, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "0.tar").write_bytes(tar_of(("a.jpg", picture(9, 9, "JPEG")), ("a.cls", b"1")))
+    (tmp_path / "in" / "1.tar").write_bytes(tar_of(("b.txt", b"hello")))
+    for target in ("webdataset", "parquet"):
+        done = lading.convert(
+            tmp_path / "in", tmp_path / target, format=target, where=condition, min_side=9, verify=True
+        )
+        assert done.samples == (1 if condition == "txt is not null" else 2)
+
+
+def test_nothing_is_told_of_rows_behind_the_limit(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"v": range(1000)}), tmp_path / "t.parquet")
+    for limit, kept in ((1, [0]), (3, [0, 10, 20]), (100, list(range(0, 1000, 10)))):
+        out, ledger = tmp_path / f"{limit}", tmp_path / f"{limit}.jsonl"
+        where = f"v in ({', '.join(map(str, range(0, 1000, 10)))})"
+        done = lading.convert(tmp_path / "t.parquet", out, format="parquet", where=where, limit=limit, ledger=ledger)
+        assert [row["v"] for row in pq.read_table(out / "shard-000000.parquet").to_pylist()] == kept
+        assert done.samples == limit
+        assert len(lines_of(ledger)) == sum(done.counts.values()) <= kept[-1] + 10
+
+
+def test_functions_may_not_break_samples(source: Path, tmp_path: Path) -> None:
+    def apart(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return batch.take(pa.array([*range(0, batch.num_rows, 2), *range(1, batch.num_rows, 2)], pa.int64()))
+
+    for broken, says in (
+        (apart, "takes rows of one sample apart"),
+        (lambda b: b.drop_columns(["position"]), "position"),
+    ):
+        with pytest.raises(UsageError, match=says):
+            lading.convert(source, tmp_path / "out", format="webdataset", map=broken)
+
+
+def test_columns_of_other_kinds_that_are_called_as_those_of_items(tmp_path: Path) -> None:
+    rows = {"__key__": pa.array([b"a", b"b"], pa.binary()), "position": [0.5, float("nan")], "keep": [True, False]}
+    pq.write_table(pa.table(rows), tmp_path / "t.parquet")
+    lading.convert(tmp_path / "t.parquet", tmp_path / "out", format="parquet", where="keep", ledger=tmp_path / "l")
+    [line] = lines_of(tmp_path / "l")
+    assert line["reason"] == "not where keep"
+    assert "position" not in line

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -235,3 +236,79 @@ def test_a_tar_is_walked_once_for_all_its_members(folder: Path) -> None:
         box.reset()
         assert len(list(dataset.batches(max_bytes=1500))) == 50
     assert sum(length for _, length in box.ranges["box://p.tar"]) <= walked
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"columns": ["sample_id", "binary_content"]}, {"schema": INTERLEAVED_SCHEMA.remove(7)}],
+    ids=["columns", "schema"],
+)
+def test_a_failure_shows_also_where_nobody_asked_for_errors(options: dict[str, Any], folder: Path) -> None:
+    rows = [item(ref("/etc/passwd"), sample_id="a"), item(ref("red é.jpg"), sample_id="b")]
+    table = write_table(folder / "t.parquet", rows)
+    columns = options.pop("columns", None)
+    with lading.open(table, **options) as dataset:
+        with pytest.raises(BadReference, match="--root"):
+            list(dataset.batches(columns=columns))
+        [batch] = dataset.batches(columns=columns, on_error="drop_row")
+        assert batch.column("binary_content").to_pylist() == [RED]
+        assert "materialize_error" not in batch.schema.names
+    if columns is None:
+        with pytest.raises(BadReference, match="--root"):
+            lading.convert(table, folder.parent / "out", format="parquet", **options)
+        lading.convert(table, folder.parent / "out", format="parquet", on_error="drop_row", verify=True, **options)
+        assert "materialize_error" not in pq.read_schema(folder.parent / "out" / "shard-000000.parquet").names
+
+
+@pytest.mark.parametrize("path", ["%2e%2e/secret", "http://h/data/%2E%2e/secret", "http://h/data/.\t./secret"])
+def test_urls_that_others_would_read_otherwise(path: str, folder: Path) -> None:
+    body = (write_table(folder / "t.parquet", [item(ref(path))])).read_bytes()
+    store = MemoryStore({"http://h/data/t.parquet": body, "http://h/data/%2e%2e/secret": b"s", "http://h/secret": b"s"})
+    stores = Stores({"http://": store})
+    with lading.open("http://h/data/t.parquet", stores=stores) as dataset, pytest.raises(BadReference):
+        list(dataset.batches())
+
+
+def test_links_are_followed_through_other_stores_over_the_same_files(folder: Path, tmp_path: Path) -> None:
+    (folder / "link").symlink_to(tmp_path / "secret")
+    write_table(folder / "t.parquet", [item(ref("link"))])
+    with lading.open(f"local://{folder}/t.parquet") as dataset, pytest.raises(BadReference, match="--root"):
+        list(dataset.batches())
+
+
+def test_sizes_that_cannot_be(folder: Path) -> None:
+    rows = [item(ref("red é.jpg"), sample_id=f"{i}") for i in range(4)]
+    rows[2] = item(ref("sub/p.tar", "m", 0, (1 << 63) - 1), sample_id="2")
+    table = write_table(folder / "t.parquet", rows)
+    with lading.open(table) as dataset:
+        sizes = [batch.num_rows for batch in dataset.batches(max_bytes=len(RED) + 400, on_error="drop_row")]
+    assert max(sizes) == 1
+    assert sum(sizes) == 3
+    held = [item(ref("sub/p.tar", "m", (1 << 63) - 1, 5), binary_content=b"BYTES")]
+    lading.convert(write_table(folder / "h.parquet", held), folder.parent / "lazy", format="parquet", lazy=True)
+    assert pq.read_table(folder.parent / "lazy" / "shard-000000.parquet")["binary_content"].to_pylist() == [b"BYTES"]
+
+
+def test_an_empty_error_is_none(folder: Path) -> None:
+    assert contents(write_table(folder / "t.parquet", [item(ref("red é.jpg"), materialize_error="")])) == [RED]
+
+
+def test_only_the_run_of_rows_that_fails_is_dropped(folder: Path) -> None:
+    for name, paths in (("0", [("x", "no"), ("y", "red é.jpg")]), ("1", [("z", "red é.jpg"), ("x", "red é.jpg")])):
+        write_table(folder / f"{name}.parquet", [item(ref(path), sample_id=s) for s, path in paths])
+    for most in (1, None):
+        with lading.open(str(folder / "*.parquet")) as dataset:
+            found = dataset.batches(on_error="drop_sample", shards_per_batch=most)
+            assert [s for batch in found for s in batch["sample_id"].to_pylist()] == ["y", "z", "x"]
+
+
+def test_a_batch_of_very_many_files(folder: Path) -> None:
+    for i in range(700):
+        (folder / f"{i}.jpg").write_bytes(b"%d" % i)
+    table = write_table(folder / "t.parquet", [item(ref(f"{i}.jpg")) for i in range(700)])
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (512, hard))
+    try:
+        assert contents(table) == [b"%d" % i for i in range(700)]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

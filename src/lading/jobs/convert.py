@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +18,7 @@ from lading.commit import Staging, check_destination
 from lading.dataset import Dataset, open_dataset
 from lading.dataset_writer import DatasetWriter, WriteSummary
 from lading.digests import DatasetDigest
-from lading.errors import DataError, UsageError
+from lading.errors import DataError, DestinationExists, UsageError
 from lading.fetch import OnError
 from lading.formats.protocol import Format
 from lading.formats.registry import get_format, is_built_in
@@ -133,7 +133,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
         view: `samples` or `interleaved`; by default the data say it.
         columns: columns to keep (beside keys and reserved ones); None keeps all.
         where: condition on rows (`lading.where`); others are left out.
-        filter: called with each batch, payload as references or as it is in memory; gives a truth value a row.
+        filter: called with each batch, payload as references or as `large_binary`; gives a truth value a row.
         map: called with each batch that is left; gives the batch to be written in its place. Called once with no rows,
             to find its columns.
         min_aspect_ratio: least width / height of images, which are looked at by their first bytes.
@@ -170,7 +170,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
         StoreError: among others, a worker died; names the source shards it had.
     """
     began = time.perf_counter()
-    _refuse_counts(workers=workers, threads=threads)
+    _refuse_misuse(on_error, workers=workers, threads=threads)
     own_stores, stores = stores, stores or Stores()
     max_bytes, shard_bytes = parse_bytes(max_batch_bytes), parse_bytes(shard_size)
     with (
@@ -187,33 +187,36 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
             schema_overrides=schema_overrides,
             stores=stores,
         ) as dataset,
-        _kept_ledger(None if dry_run else ledger, stores) as told,
     ):
         _refuse_inside(dataset, destination, stores)
         store, path = resolve(os.fspath(destination).rstrip("/"), stores)
         check_destination(store, path, overwrite=overwrite)
+        told = held.enter_context(_kept_ledger(ledger, destination, stores, dry_run=dry_run))
         target = get_format(format)
         filters = Filters(where, min_aspect_ratio, max_aspect_ratio, min_side, max_side, filter, drop)
         if lazy:
-            _refuse_lazy(dataset, target)
+            _refuse_lazy(dataset, target, path if overwrite and is_local(store) else None, roots)
         if workers > 1:
             _refuse_out_of_reach(dataset, target, store, own_stores)
-        as_it_is = columns is None and dataset.target is None and map is None and filters == Filters()
+        sifted = map is not None or filters != Filters()
+        as_it_is = columns is None and dataset.target is None and schema_policy == "union" and not sifted
         copying = as_it_is and dataset.format == target.name and dataset.view == "samples"
         if copying:
             reading, writing = target.copy_options
             dataset.format_options = {**reading, **dataset.format_options}
             options = {**writing, **(options or {})}
         tasks = plan_tasks(dataset.listing, shard_bytes, stores)
-        helpers = 1 if dry_run or limit is not None else min(workers, len(tasks))
+        # Which items a column of a function's own belongs to in tars is found on the way, by who writes all of it.
+        alone = dry_run or limit is not None or (map is not None and not target.fixed_schema)
+        helpers = 1 if alone else min(workers, len(tasks))
         staging = crew = None
         if helpers > 1:
             # Begun before the plan: what workers import takes as long as a look at a few GB.
             staging = Staging.begin(store, path, shared=False)
             held.callback(staging.drop)  # nothing is left to drop after the commit
             crew = held.enter_context(Workers(helpers, lock=staging.lock, threads=threads or threads_each(workers)))
-        plan = make_plan(dataset, target, columns=columns, policy=schema_policy, sifted=not as_it_is)
-        written = None if map is None or plan.schema is None else changed_schema(plan.schema, map)
+        plan = make_plan(dataset, target, columns=columns, policy=schema_policy, sifted=sifted)
+        written = _written(plan.schema, dataset.hidden(None), map)
         digest = DatasetDigest() if verify and not dry_run else None
         how = Conversion(
             source_format=dataset.format,
@@ -254,7 +257,8 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
                         source, limit=limit, view=how.view, format=source_format, options=source_options, stores=stores
                     )
                     writer.add_digest(digest)
-                    _compare(digest, writer.finish(), stores, _folders(dataset, how) if lazy else ())
+                    _compare(digest, writer.finish(), stores, _folders(dataset, how.roots) if lazy else ())
+                _end(writer, told)
             summary = writer.close()
         return ConvertSummary(
             dataset.format, target.name, dataset.view, run.tally.shards, summary.num_shards, run.tally.samples,
@@ -265,13 +269,26 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
         )  # fmt: skip
 
 
-def _refuse_counts(**counts: int | None) -> None:
+def _refuse_misuse(on_error: str, **counts: int | None) -> None:
+    if on_error not in get_args(OnError):
+        raise UsageError("no such policy", expected=", ".join(get_args(OnError)), found=repr(on_error))
     for name, count in counts.items():
         if count is not None and count < 1:
             raise UsageError("a job has one process, and that one thread, at least", found=f"{name}={count}")
 
 
-def _refuse_lazy(dataset: Dataset, target: Format) -> None:
+def _refuse_lazy(
+    dataset: Dataset, target: Format, replaced: str | None, roots: Sequence[str | os.PathLike[str]]
+) -> None:
+    """Only tables of items hold references; and what they lead to must not be what is replaced."""
+    if replaced is not None and os.path.lexists(replaced):
+        place = os.path.realpath(replaced)
+        for folder in [os.path.realpath(root) for root in _folders(dataset, roots)]:
+            if os.path.commonpath([place, folder]) in (place, folder):
+                raise UsageError(
+                    "the destination may hold what references would lead to", file=replaced, found=f"a root, {folder}",
+                    advice="Write to another folder, and remove this one when you have looked.",
+                )  # fmt: skip
     if not target.fixed_schema or dataset.view != "interleaved":
         raise UsageError(
             "only tables of items hold references to bytes elsewhere", found=f"{target.name}, as {dataset.view}",
@@ -279,22 +296,52 @@ def _refuse_lazy(dataset: Dataset, target: Format) -> None:
         )  # fmt: skip
 
 
+def _refuse_ledger(ledger: str, destination: str | os.PathLike[str], stores: Stores) -> None:
+    """A ledger replaces no file, and does not lie in the destination."""
+    store, path = resolve(ledger, stores)
+    place, target = (os.path.realpath(p) if is_local(store) else p for p in (path, os.fspath(destination).rstrip("/")))
+    if not path or f"{place}/".startswith(f"{target}/"):
+        raise UsageError("the ledger needs a file of its own, outside the destination", found=repr(path))
+    if is_local(store) and os.path.lexists(path):
+        raise DestinationExists("the file for the ledger is there already", file=path)
+
+
 @contextmanager
-def _kept_ledger(path: str | os.PathLike[str] | None, stores: Stores) -> Iterator[Sink | None]:
-    """The file for the ledger, which appears if all went well; None if there is to be none."""
-    if path is None:
+def _kept_ledger(
+    ledger: str | os.PathLike[str] | None, destination: str | os.PathLike[str], stores: Stores, *, dry_run: bool
+) -> Iterator[Sink | None]:
+    """The file for the ledger, if there is to be one; who writes it closes it, and on failure nothing is left of it."""
+    if ledger is not None:
+        _refuse_ledger(os.fspath(ledger), destination, stores)
+    if ledger is None or dry_run:
         yield None
         return
-    store, own = resolve(os.fspath(path), stores)
+    store, own = resolve(os.fspath(ledger), stores)
     sink = store.put_stream(own)
     with aborting(sink):
         yield sink
-        sink.close()
 
 
-def _folders(dataset: Dataset, how: Conversion) -> list[str]:
+def _written(schema: pa.Schema | None, hidden: Sequence[str], change: Hook | None) -> pa.Schema | None:
+    """The schema of what is written, where it differs from that of the rows read."""
+    if schema is None:
+        return None
+    if change is not None:
+        return changed_schema(schema, change)
+    return pa.schema([f for f in schema if f.name not in hidden], metadata=schema.metadata) if hidden else None
+
+
+def _end(writer: DatasetWriter, ledger: Sink | None) -> None:
+    """Finish what is out of sight, and bring out the ledger: nothing else appears if that cannot."""
+    writer.finish()
+    if ledger is not None:
+        ledger.close()
+
+
+def _folders(dataset: Dataset, roots: Sequence[str | os.PathLike[str]]) -> list[str]:
     """Where references that are written may point: to the files of the source, and where its own references may."""
-    return [*{folder_of(path) or "." for path in dataset.listing.table.column("path").to_pylist()}, *how.roots]
+    own = {folder_of(path) or "." for path in dataset.listing.table.column("path").to_pylist()}
+    return [*own, *(os.fspath(root) for root in roots)]
 
 
 def _bounded(fmt: Format, options: Mapping[str, Any], max_bytes: int) -> dict[str, Any]:

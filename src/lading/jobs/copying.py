@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -16,9 +16,9 @@ from lading.errors import UsageError
 from lading.interleaved import sample_firsts, without_source
 from lading.jobs.digest import batch_digests
 from lading.jobs.filters import Hook, Sieve
-from lading.jobs.ledger import DROPPED, DROPPED_ALONG, KEPT, Loss, Losses
+from lading.jobs.ledger import ALONG, DROPPED, DROPPED_ALONG, KEPT, Loss, Losses
 from lading.jobs.spec import Conversion
-from lading.views import row_bytes
+from lading.views import row_bytes, without_views
 
 __all__ = ["Copier", "Tally", "changed_schema"]
 
@@ -109,49 +109,78 @@ class Copier:
             found = self._dataset.shard_batches(number, _MAX_ROWS, how.max_batch_bytes, columns, how.schema, views=True)
             for batch in found:
                 fitted = batch if how.schema is None else align_table(batch, how.schema)
-                yield self._sifted(fitted, limit)
+                for kept in self._sifted(fitted, limit):
+                    yield self._changed(kept)
                 self._tell()
                 if limit is not None and self.tally.samples >= limit:
                     break
             self.tally.shards += 1
             self._tell()
 
-    def _sifted(self, batch: pa.RecordBatch, limit: int | None) -> pa.RecordBatch:
-        batch, lost = self._sieve.sift(batch)
+    def _sifted(self, batch: pa.RecordBatch, limit: int | None) -> Iterator[pa.RecordBatch]:
+        """What is kept of a batch, as far as there is room for it; nothing is told of rows behind that."""
+        kept, lost = self._sieve.sift(batch)
+        samples = len(sample_firsts(kept, self._how.view))
+        if limit is not None and samples > limit - self.tally.samples:
+            starts = sample_firsts(batch, self._how.view)
+            half = int(starts[len(starts) // 2])
+            for part in (batch.slice(0, half), batch.slice(half)):
+                if self.tally.samples < limit:
+                    yield from self._sifted(part, limit)
+            return
         for loss in lost:
             self.losses.add(loss)
-        if self._how.change is not None and batch.num_rows:
-            batch = _changed(batch, self._how.change, self._how.written)
-        starts = sample_firsts(batch, self._how.view)
-        room = len(starts) if limit is None else limit - self.tally.samples
-        if len(starts) > room:
-            batch, starts = batch.slice(0, int(starts[room])), starts[:room]
-        self.tally.samples += len(starts)
-        self.tally.rows += batch.num_rows
-        self.tally.payload_bytes += int(row_bytes(batch).sum())
-        return batch
+        self.tally.samples += samples
+        self.tally.rows += kept.num_rows
+        self.tally.payload_bytes += int(row_bytes(kept).sum())
+        yield kept
+
+    def _changed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        how = self._how
+        if how.change is None or not batch.num_rows:
+            return batch
+        made = _changed(batch, how.change, None)
+        if how.view == "interleaved":
+            _refuse_broken(made)
+        made = made if how.written is None else align_table(made, how.written)
+        self.tally.rows += made.num_rows - batch.num_rows
+        self.tally.samples += len(sample_firsts(made, how.view)) - len(sample_firsts(batch, how.view))
+        return made
 
     def copy(self, shards: range, writer: _Writer, limit: int | None = None) -> None:
         """Write the rows of some shards, with their bytes or without, as the conversion says."""
+        how = self._how
         for batch in self.rows(shards, limit):
-            done = self._fetched(batch) if self._on_digests is not None or not self._how.lazy else batch
+            # What is left where it is, is not fetched: only rows with an error already fail.
+            done = self._fetched(batch, columns=[] if how.lazy else None)
             if self._on_digests is not None:
-                self._on_digests(batch_digests(done, self._how.view))
-            writer.write_batch(self._dataset.without_bytes(batch) if self._how.lazy else done)
+                whole = self._dataset.materialise(done, views=True, earlier=False) if how.lazy else done
+                self._on_digests(batch_digests(whole, how.view))
+            done = self._dataset.without_bytes(done) if how.lazy else done
+            writer.write_batch(done if how.written is None else align_table(done, how.written))
             self._dataset.release(writer.held_bytes())
 
-    def _fetched(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        how, before = self._how, batch.num_rows
-        done = self._dataset.materialise(batch, views=True, on_error=how.on_error, on_failure=self._failed)
-        if done.num_rows < before:
-            self.tally.rows -= before - done.num_rows
-            self.tally.samples -= len(sample_firsts(batch, how.view)) - len(sample_firsts(done, how.view))
+    def _fetched(self, batch: pa.RecordBatch, columns: Sequence[str] | None) -> pa.RecordBatch:
+        how, tally = self._how, self.tally
+        done = self._dataset.materialise(
+            batch, columns=columns, views=True, on_error=how.on_error, on_failure=self._failed
+        )
+        if done.num_rows < batch.num_rows:
+            tally.rows -= batch.num_rows - done.num_rows
+            tally.samples -= len(sample_firsts(batch, how.view)) - len(sample_firsts(done, how.view))
+            tally.payload_bytes -= int(row_bytes(batch).sum() - row_bytes(done).sum())
         return done
 
     def _failed(self, batch: pa.RecordBatch, errors: Mapping[int, str]) -> None:
         fate = {"warn": KEPT, "drop_row": DROPPED, "drop_sample": DROPPED_ALONG}[self._how.on_error]
         rows = np.array(list(errors), np.int64)
         self.losses.add(Loss("rows whose bytes cannot be had", fate, batch, rows, list(errors.values())))
+        if fate == DROPPED_ALONG and "sample_id" in batch.schema.names:
+            starts = sample_firsts(batch, "interleaved")
+            failing = np.isin(np.arange(batch.num_rows), rows)
+            counts = np.diff(np.append(starts, batch.num_rows))
+            along = np.repeat(np.logical_or.reduceat(failing, starts), counts) & ~failing
+            self.losses.add(Loss(ALONG, DROPPED, batch, np.flatnonzero(along)))
 
 
 def changed_schema(schema: pa.Schema, change: Hook) -> pa.Schema:
@@ -164,6 +193,17 @@ def changed_schema(schema: pa.Schema, change: Hook) -> pa.Schema:
     return without_source(_changed(empty, change, None).schema)
 
 
+def _refuse_broken(batch: pa.RecordBatch) -> None:
+    """Raise UsageError for rows that a function of the user's made of whole samples, and that are none any more."""
+    missing = [name for name in ("sample_id", "position", "modality") if name not in batch.schema.names]
+    if missing:
+        raise UsageError("the function leaves out a column that items need", column=missing[0])
+    runs = len(sample_firsts(batch, "interleaved"))
+    if len(batch.column("sample_id").unique()) < runs:
+        raise UsageError("the function takes rows of one sample apart", column="sample_id",
+                         advice="Rows of a sample stand together, and samples have different ids.")  # fmt: skip
+
+
 def _changed(batch: pa.RecordBatch, change: Hook, schema: pa.Schema | None) -> pa.RecordBatch:
     """What a function of the user's makes of a batch, with the columns that it is to have.
 
@@ -171,7 +211,7 @@ def _changed(batch: pa.RecordBatch, change: Hook, schema: pa.Schema | None) -> p
         UsageError: it gives something else than a batch. SchemaMismatch: columns or types differ from those it gave
             for no rows.
     """
-    made = change(batch)
+    made = change(without_views(batch))
     if not isinstance(made, pa.RecordBatch):
         raise UsageError("the function gives a record batch", found=type(made).__name__)
     made = made.replace_schema_metadata({**(batch.schema.metadata or {}), **(made.schema.metadata or {})})

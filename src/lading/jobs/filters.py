@@ -24,9 +24,9 @@ from lading.features import Image, feature_of
 from lading.fetch import ERROR_COLUMN, Fetcher
 from lading.image import image_info, is_image
 from lading.interleaved import METADATA_POSITION, RESERVED, sample_starts
-from lading.jobs.ledger import DROPPED, DROPPED_ALONG, Loss
+from lading.jobs.ledger import ALONG, DROPPED, DROPPED_ALONG, Loss
 from lading.ref import files_of, is_ref
-from lading.views import is_bytes, present, slices, take_rows
+from lading.views import is_bytes, present, slices, take_rows, without_views
 from lading.where import Where, parse_where
 
 __all__ = ["Drop", "Filters", "Hook", "Sieve"]
@@ -50,7 +50,7 @@ class Filters:
             their sample.
         min_aspect_ratio, max_aspect_ratio: of images: width / height.
         min_side, max_side: of images, in pixels: the shorter side at least, the longer at most.
-        keep: called with each batch (payload as references, or as it is in memory); gives a truth value a row.
+        keep: called with each batch (payload as references, or as `large_binary`); gives a truth value a row.
         drop: of interleaved samples: whether a row that fails goes alone or takes its sample along.
     """
 
@@ -131,6 +131,7 @@ class Sieve:
                 kept = self._kept(batch, bad, counted)
                 fate = DROPPED_ALONG if self._filters.drop == "sample" else DROPPED
                 losses += [Loss(why, fate, batch, np.flatnonzero(rows & ~kept)) for why, rows in found.items()]
+                losses.append(Loss(ALONG, DROPPED, batch, np.flatnonzero(~bad & ~kept)))
                 batch = take_rows(batch, np.flatnonzero(kept))
         return batch, [loss for loss in losses if len(loss.rows)]
 
@@ -160,7 +161,7 @@ class Sieve:
 
     def _not_kept(self, batch: pa.RecordBatch) -> dict[str, NDArray[np.bool_]]:
         assert self._filters.keep is not None, "a step only then"
-        answer = self._filters.keep(batch)
+        answer = self._filters.keep(without_views(batch))
         try:
             kept = pa.array(answer.to_pylist() if isinstance(answer, pa.ChunkedArray) else answer, pa.bool_())
         except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError) as error:

@@ -12,11 +12,11 @@ import orjson
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.interleaved import lineage_of
+from lading.interleaved import is_interleaved_schema, lineage_of
+from lading.views import take_rows
 
-__all__ = ["DROPPED", "DROPPED_ALONG", "KEPT", "LEDGER_NAME", "Loss", "Losses"]
+__all__ = ["ALONG", "DROPPED", "DROPPED_ALONG", "KEPT", "LEDGER_NAME", "Loss", "Losses"]
 
-_NAMING = ("sample_id", "__key__", "position", "modality")
 _MOST_TOLD = 5
 
 LEDGER_NAME = "ledger.jsonl"
@@ -25,16 +25,19 @@ LEDGER_NAME = "ledger.jsonl"
 DROPPED, DROPPED_ALONG, KEPT = "dropped", "dropped with their samples", "kept without bytes"
 """What becomes of rows that fail."""
 
+ALONG = "rows of samples that are left out"
+"""The reason of rows that did not fail."""
+
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Rows of a batch that failed for one reason.
+    """Rows of a batch that were left out, or not kept as they were, for one reason.
 
     Attributes:
         reason: a short phrase, the same for all of a kind.
         fate: what became of them: `dropped`, `dropped with their samples`, `kept without bytes`.
         batch: the batch as it was before.
-        rows: which of its rows failed. Rows that went along with them are not named.
+        rows: which of its rows failed.
         details: what there is to say of each; empty where the reason says all.
     """
 
@@ -49,8 +52,10 @@ class Loss:
         rows = self.rows[:most]
         schema = self.batch.schema
         files = lineage_of(schema)
-        names = [name for name in _NAMING if name in schema.names]
-        known = self.batch.select(names).take(pa.array(rows)).to_pylist() if names else [{} for _ in rows]
+        naming = ("sample_id", "position", "modality") if is_interleaved_schema(schema) else ("__key__",)
+        names = [name for name in naming if name in schema.names]
+        told = take_rows(self.batch.select(names), rows).to_pylist() if names else [{} for _ in rows]
+        known = [{n: v if v is None or isinstance(v, (str, int)) else str(v) for n, v in row.items()} for row in told]
         common = {"reason": self.reason, "fate": self.fate}
         place = {"file": files[0]} if len(files) == 1 else {"files": files} if files else {}
         details = [{"detail": text} for text in self.details[:most]] or [{} for _ in known]

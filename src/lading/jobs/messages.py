@@ -71,7 +71,8 @@ def encode_error(error: BaseException) -> dict[str, Any]:
     if isinstance(error, OSError):
         told["errno"] = error.errno
     if isinstance(error, LadingError):
-        return {**told, "state": {n: _plain(v) for n, v in vars(error).items() if v is not None}}
+        known = {n: v for n, v in vars(error).items() if v is not None and not n.startswith("__")}
+        return {**told, "state": {n: _plain(v) for n, v in known.items()}}
     if isinstance(error, OSError):
         file = None if error.filename is None else _plain(os.fsdecode(error.filename))
         return {**told, "text": _plain(error.strerror or str(error)), "file": file}

@@ -60,11 +60,13 @@ def make_plan(
         Unrepresentable: an item that the target's layout has no place for.
         UsageError: a column that no shard has.
     """
-    if dataset.view == "samples" and not target.fixed_schema and columns is None:
+    free = dataset.view == "samples" and not target.fixed_schema
+    if free and columns is None and not sifted:
         return Plan(None)
-    schema, differences = (dataset.target, []) if dataset.target is not None else _found(dataset, policy)
+    asked = dataset.aligned_to(None)
+    schema, differences = _found(dataset, policy) if asked is None else (asked, [])
     schema = _selected(schema, columns, dataset.view)
-    if dataset.view == "samples" and not target.fixed_schema:
+    if free and not sifted:
         return Plan(None)
     roles = _roles(dataset, schema, sifted=sifted) if dataset.view == "interleaved" and not target.fixed_schema else {}
     return Plan(schema, roles, differences)

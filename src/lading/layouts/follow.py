@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import os
 import posixpath
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -39,6 +40,11 @@ __all__ = ["Followed", "Follower", "folder_of"]
 _MAX_FILES = 4096
 _MAX_TARS = 16
 _HEAD_BYTES = 16
+_MOST_CHARACTERS = 8192
+_ON_DISK = ("", "file", "local")
+_MOST_BYTES = 1 << 40
+_OTHERWISE_READ = re.compile(r"[\x00-\x1f\x7f\\]|%2e|%2f|%5c", re.IGNORECASE)
+"""What makes servers and their libraries take a URL for another one than it seems to be."""
 _OF_THE_PATH = frozenset((errno.EACCES, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR))
 """What a store says that is the path's fault, and not its own."""
 
@@ -138,8 +144,21 @@ class Follower:
             offset[rows], length[rows] = 0, entry.size_bytes
             return {}
         unknown = rows[(offset[rows] < 0) | (length[rows] <= 0)]
-        if not len(unknown):
-            return {}
+        most = _MOST_BYTES if entry.wrap else entry.size_bytes
+        far = rows[length[rows] > most - np.minimum(offset[rows], most)]
+        says = "the reference runs past the end of the file; expected"
+        past = {row: f"{entry.url} @ {offset[row]}: {says} {length[row]} bytes" for row in far.tolist()}
+        return {**past, **(self._look_up(entry, member, unknown, offset, length) if len(unknown) else {})}
+
+    def _look_up(
+        self,
+        entry: FileEntry,
+        member: pa.Array,
+        unknown: NDArray[np.int64],
+        offset: NDArray[np.int64],
+        length: NDArray[np.int64],
+    ) -> dict[int, str]:
+        """Write the ranges of members by name; give the rows whose member is not there."""
         tar = self._tar(entry)
         if isinstance(tar, str):
             return dict.fromkeys(unknown.tolist(), tar)
@@ -169,7 +188,7 @@ class Follower:
             refs, files = unpack(found.column), found.files
             size = np.array([-1 if entry.wrap else entry.size_bytes for entry in files], np.int64)
             gone = refs.valid & (refs.frame < 0) & (refs.length == byte_lengths(column))
-            gone[gone] &= refs.offset[gone] + refs.length[gone] <= size[refs.file[gone]]
+            gone[gone] &= refs.length[gone] <= size[refs.file[gone]] - refs.offset[gone]
         told = parse_source_ref(batch.column("source_ref"))
         urls = pa.array([self._absolute(entry.url) for entry in files], pa.string())
         inside = gone & present(told.member)
@@ -201,8 +220,8 @@ class Follower:
 
     def _find(self, path: str, folder: str, *, inside: bool) -> FileEntry | str:
         """The file that a path means, or why it may not be read; `inside`: its wrap is to be taken off."""
-        if "\0" in path:
-            return f"{path!r}: no path"
+        if "\0" in path or len(path) > _MOST_CHARACTERS:
+            return f"{path[:80]!r}: no path"
         missing: str | None = None
         for candidate in _candidates(path, folder):
             try:
@@ -213,7 +232,7 @@ class Follower:
             except (BadReference, UsageError) as error:
                 return missing or str(error)
             except StoreError as error:
-                if not (isinstance(error, NotFound) or error.errno in _OF_THE_PATH):
+                if not (isinstance(error, NotFound) or error.errno in _OF_THE_PATH or error.message == "not a file"):
                     raise
                 missing = missing or str(error)
             else:
@@ -222,6 +241,8 @@ class Follower:
 
     def _check(self, url: str, store: Store) -> None:
         """Refuse what lies below none of the roots, and what is no file."""
+        if not is_local(store) and _OTHERWISE_READ.search(url):
+            raise BadReference("the reference holds what may lead elsewhere", file=url)
         place = self._real(url)
         if not any(above in self._roots for above in _upwards(place)):
             raise BadReference(
@@ -236,7 +257,9 @@ class Follower:
         store, path = resolve(url or ".", self._stores)
         if is_local(store):
             return os.path.realpath(native_path(path))
-        scheme, mark, rest = url.partition("://")
+        scheme, mark, rest = path.rpartition("://")
+        if scheme in _ON_DISK:  # a store of another kind, over the same files
+            return os.path.realpath(rest)
         return f"{scheme}{mark}{posixpath.normpath('/' + rest).lstrip('/')}"
 
     # Tars

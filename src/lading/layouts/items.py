@@ -172,7 +172,9 @@ class ItemsView:
             without = pc.is_in(batch.column("modality"), value_set=pa.array(WITHOUT_BYTES))
             told = pc.fill_null(pc.not_equal(source, ""), fill_value=False)
             wanted &= np.asarray(pc.and_not(told, without).to_numpy(zero_copy_only=False), np.bool_)
-            wanted &= ~present(errors)
+            wanted &= ~np.asarray(
+                pc.fill_null(pc.not_equal(errors, ""), fill_value=False).to_numpy(zero_copy_only=False)
+            )
         return wanted
 
     def _filled(self, batch: pa.RecordBatch, found: Followed, start: int) -> pa.RecordBatch:
