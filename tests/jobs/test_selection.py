@@ -290,7 +290,9 @@ def test_nothing_is_told_of_rows_behind_the_limit(tmp_path: Path) -> None:
         assert len(lines_of(ledger)) == sum(done.counts.values()) <= kept[-1] + 10
 
 
-def test_functions_may_not_break_samples(source: Path, tmp_path: Path) -> None:
+def test_functions_may_not_break_samples(tmp_path: Path) -> None:
+    (tmp_path / "in.tar").write_bytes(documents(*SAMPLES))
+
     def apart(batch: pa.RecordBatch) -> pa.RecordBatch:
         return batch.take(pa.array([*range(0, batch.num_rows, 2), *range(1, batch.num_rows, 2)], pa.int64()))
 
@@ -299,7 +301,7 @@ def test_functions_may_not_break_samples(source: Path, tmp_path: Path) -> None:
         (lambda b: b.drop_columns(["position"]), "position"),
     ):
         with pytest.raises(UsageError, match=says):
-            lading.convert(source, tmp_path / "out", format="webdataset", map=broken)
+            lading.convert(tmp_path / "in.tar", tmp_path / "out", format="webdataset", map=broken)
 
 
 def test_columns_of_other_kinds_that_are_called_as_those_of_items(tmp_path: Path) -> None:
