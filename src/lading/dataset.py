@@ -285,12 +285,14 @@ class Dataset:
         target, hidden = self.aligned_to(columns), self.hidden(columns)
         if target is not None:
             columns = self._columns_of(target)
-        found = self._materialised(self._take_lazy(np.asarray(indices, np.int64), columns))
+        found = self._materialised(self._take_lazy(np.asarray(indices, np.int64), columns, target))
         if target is None:
             return found
         return align_table(found, pa.schema([field for field in target if field.name not in hidden]))
 
-    def _take_lazy(self, wanted: NDArray[np.int64], columns: Sequence[str] | None) -> pa.Table:
+    def _take_lazy(
+        self, wanted: NDArray[np.int64], columns: Sequence[str] | None, target: pa.Schema | None = None
+    ) -> pa.Table:
         asked, place = np.unique(wanted, return_inverse=True)
         shard, ordinal = lookup(self._sample_ends(), asked)
         parts, firsts, rows = [], [], 0
@@ -304,7 +306,7 @@ class Dataset:
         if not parts:
             return self.schema.empty_table()
         # Shards may differ in types: to the first one's, values would be cut.
-        schema, _ = union_schema((self.path(i), part.schema) for i, part in enumerate(parts))
+        schema = target or union_schema((self.path(i), part.schema) for i, part in enumerate(parts))[0]
         table = concat([align_table(part, schema) for part in parts])
         if np.array_equal(asked, wanted):
             return table
@@ -676,6 +678,10 @@ def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all bu
     if schema_overrides and schema is None and dataset.view == "samples":
         raise UsageError("schema_overrides change the columns of items", found="the view samples",
                          advice="Name all columns with schema=.")  # fmt: skip
+    if dataset.target is not None and dataset.view == "interleaved":
+        for name in ("sample_id", "position"):
+            if name not in dataset.target.names:
+                raise UsageError("the schema asked for lacks a column that tells items apart", column=name)
     return dataset
 
 

@@ -140,3 +140,18 @@ def test_both_ways_to_ask_for_a_schema_at_once(scored: Path) -> None:
         dataset = lading.open(scored, schema=asked, schema_overrides={"score": pa.int8()})
     with dataset:
         assert next(dataset.batches()).schema.equals(asked)
+
+
+def test_shards_whose_fields_differ_in_type_are_taken_together(tmp_path: Path) -> None:
+    for i, value in enumerate((1, "00710")):
+        document = {"sample_id": f"{i}", "texts": ["t"], "images": [None], "zip": value}
+        (tmp_path / f"{i}.tar").write_bytes(tar_with({f"{i}.json": document}, {}))
+    with lading.open(tmp_path) as dataset, pytest.raises(SchemaMismatch, match="zip"):
+        dataset.take([0, 1])
+    with lading.open(tmp_path, schema_overrides={"zip": pa.string()}) as dataset:
+        assert dataset.take([1, 0]).column("zip").to_pylist() == ["00710", None, "1", None]
+
+
+def test_a_schema_that_tells_no_items_apart(scored: Path) -> None:
+    with pytest.raises(UsageError, match="tells items apart"):
+        lading.open(scored, schema=pa.schema([("position", pa.int32())]))
