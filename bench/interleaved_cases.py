@@ -82,7 +82,7 @@ def _case(source: str, target: str, bounds: dict[str, float]) -> Case:
         "lading": _by_lading(source, target, bounds),
         "copy": _copy(source),
     }
-    name = f"documents {source} to {target}" + (", filtered" if bounds else "")
+    name = f"documents {source} to {target}" + (" filtered" if bounds else "")
     inputs = "documents/*.tar" if source == "references" else _FILES[source]
     return Case(name, inputs, peer="nemo-curator", limit="copy", ways=ways, writes=True)
 

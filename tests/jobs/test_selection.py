@@ -214,9 +214,10 @@ def test_a_modality_that_tars_do_not_hold_is_found_before_anything_is_written(tm
         for i in range(100)
     ]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "t.parquet")
-    with pytest.raises(Unrepresentable, match="audio") as caught:
-        lading.convert(tmp_path / "t.parquet", tmp_path / "out", format="webdataset", dry_run=True)
-    assert caught.value.file == str(tmp_path / "t.parquet")
+    for more in ({}, {"columns": []}, {"schema_overrides": {"extra": pa.int32()}}):
+        with pytest.raises(Unrepresentable, match="audio") as caught:
+            lading.convert(tmp_path / "t.parquet", tmp_path / "out", format="webdataset", dry_run=True, **more)
+        assert caught.value.file == str(tmp_path / "t.parquet")
     done = lading.convert(tmp_path / "t.parquet", tmp_path / "out", format="webdataset", where="modality != 'audio'")
     assert done.samples == 99
 
@@ -311,3 +312,13 @@ def test_columns_of_other_kinds_that_are_called_as_those_of_items(tmp_path: Path
     [line] = lines_of(tmp_path / "l")
     assert line["reason"] == "not where keep"
     assert "position" not in line
+
+
+def test_the_columns_that_all_shards_have_are_what_is_proved(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    pq.write_table(pa.table({"__key__": ["a"], "x": [1], "y": [2]}), tmp_path / "in" / "0.parquet")
+    pq.write_table(pa.table({"__key__": ["b"], "x": [3]}), tmp_path / "in" / "1.parquet")
+    out = tmp_path / "out"
+    done = lading.convert(tmp_path / "in", out, format="parquet", schema_policy="intersect", verify=True)
+    assert done.verified
+    assert pq.read_schema(out / "shard-000000.parquet").names == ["__key__", "x"]

@@ -155,6 +155,7 @@ def test_roots_that_the_caller_adds(folder: Path, tmp_path: Path) -> None:
         (ref("pipe:cat /etc/passwd"), "command"),
         (ref("x\0y"), "no path"),
         (ref("x" * 5000), "too long"),
+        (ref("a/" * 500_000), "no path"),
         (ref("sub/p.tar", "a.jpg", 512, 1 << 40), "past the end"),
         (ref("sub/p.tar", "a.jpg", -1, 5), "whole number"),
         ("{", "source_ref cannot be read"),
