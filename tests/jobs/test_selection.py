@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -322,3 +323,17 @@ def test_the_columns_that_all_shards_have_are_what_is_proved(tmp_path: Path) -> 
     done = lading.convert(tmp_path / "in", out, format="parquet", schema_policy="intersect", verify=True)
     assert done.verified
     assert pq.read_schema(out / "shard-000000.parquet").names == ["__key__", "x"]
+
+
+def test_arrow_expressions_are_conditions_too(source: Path, tmp_path: Path) -> None:
+    condition = pc.field("score") > 1
+    done = lading.convert(source, tmp_path / "out", format="parquet", where=condition)
+    assert (done.samples, done.rows) == (9, 24)
+    with pytest.raises(UsageError, match="worker processes"):
+        lading.convert(source, tmp_path / "two", format="parquet", where=condition, workers=2, shard_size=1)
+
+
+def test_a_condition_that_does_not_fit_is_found_before_rows_are_read(source: Path, tmp_path: Path) -> None:
+    for bad in ("nope == 1", "score == 'high'"):
+        with pytest.raises(UsageError, match=r"nope|score"):
+            lading.convert(source, tmp_path / "out", format="parquet", where=bad, limit=0)

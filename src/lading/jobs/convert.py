@@ -12,6 +12,7 @@ from typing import Any, get_args
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lading.align import SchemaPolicy
 from lading.commit import Staging, check_destination
@@ -90,7 +91,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
     source_format: str | None = None,
     view: str | None = None,
     columns: Sequence[str] | None = None,
-    where: str | None = None,
+    where: str | pc.Expression | None = None,
     filter: Hook | None = None,  # noqa: A002 - the word users know
     map: Hook | None = None,  # noqa: A002 - the word users know
     min_aspect_ratio: float | None = None,
@@ -132,7 +133,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
         source_format: format of the source, where it is not recognised.
         view: `samples` or `interleaved`; by default the data say it.
         columns: columns to keep (beside keys and reserved ones); None keeps all.
-        where: condition on rows (`lading.where`); others are left out.
+        where: condition on rows (`lading.where`), or an Arrow expression; other rows are left out.
         filter: called with each batch, payload as references or as `large_binary`; gives a truth value a row.
         map: called with each batch that is left; gives the batch to be written in its place. Called once with no rows,
             to find its columns.
@@ -198,7 +199,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
             _refuse_lazy(dataset, target, path if overwrite and is_local(store) else None, roots)
         if workers > 1:
             _refuse_out_of_reach(dataset, target, store, own_stores)
-        sifted = map is not None or filters != Filters()
+        sifted = map is not None or filters.active
         as_it_is = columns is None and dataset.target is None and schema_policy == "union" and not sifted
         copying = as_it_is and dataset.format == target.name and dataset.view == "samples"
         if copying:

@@ -91,6 +91,8 @@ class Copier:
         self.tally, self.losses = Tally(), Losses(write_ledger)
         self._dataset, self._how, self._on_digests, self._tell = dataset, how, on_digests, tell
         self._sieve = Sieve(how.filters, how.view, dataset.fetcher)
+        if how.schema is not None:
+            self._sieve.check(how.schema)
 
     def rows(self, shards: range, limit: int | None = None) -> Iterator[pa.RecordBatch]:
         """The rows of some shards, sifted, payload as references or views; whole samples a batch.

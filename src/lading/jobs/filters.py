@@ -27,7 +27,7 @@ from lading.interleaved import METADATA_POSITION, RESERVED, sample_starts
 from lading.jobs.ledger import ALONG, DROPPED, DROPPED_ALONG, Loss
 from lading.ref import files_of, is_ref
 from lading.views import is_bytes, present, slices, take_rows, without_views
-from lading.where import Where, parse_where
+from lading.where import Where, as_where
 
 __all__ = ["Drop", "Filters", "Hook", "Sieve"]
 
@@ -46,15 +46,15 @@ class Filters:
     """What to keep. Bounds are inclusive; an image whose size cannot be read is within none.
 
     Attributes:
-        where: condition over columns (`lading.where`). A column that only metadata rows fill holds for all rows of
-            their sample.
+        where: condition over columns (`lading.where`), or an Arrow expression. A column that only metadata rows fill
+            holds for all rows of their sample.
         min_aspect_ratio, max_aspect_ratio: of images: width / height.
         min_side, max_side: of images, in pixels: the shorter side at least, the longer at most.
         keep: called with each batch (payload as references, or as `large_binary`); gives a truth value a row.
         drop: of interleaved samples: whether a row that fails goes alone or takes its sample along.
     """
 
-    where: str | None = None
+    where: str | pc.Expression | None = None
     min_aspect_ratio: float | None = None
     max_aspect_ratio: float | None = None
     min_side: int | None = None
@@ -72,6 +72,11 @@ class Filters:
                 raise UsageError("a bound is a number from 0 on", found=f"{low}={least}, {high}={most}")
             if least is not None and most is not None and least > most:
                 raise UsageError("no image is within these bounds", found=f"{low}={least}, {high}={most}")
+
+    @property
+    def active(self) -> bool:
+        """Whether anything may be left out."""
+        return self.where is not None or self.sizes or self.keep is not None
 
     @property
     def sizes(self) -> bool:
@@ -106,13 +111,18 @@ class Sieve:
 
     def __init__(self, filters: Filters, view: str, fetcher: Fetcher) -> None:
         self._filters, self._view, self._fetcher = filters, view, fetcher
-        self._where: Where | None = None if filters.where is None else parse_where(filters.where)
+        self._where: Where | None = None if filters.where is None else as_where(filters.where)
         steps = (
             (self._where is not None, self._not_where),
             (filters.sizes, self._misfits),
             (filters.keep is not None, self._not_kept),
         )
         self._steps = [step for wanted, step in steps if wanted]
+
+    def check(self, schema: pa.Schema) -> None:
+        """Raise UsageError for a condition that does not fit rows of this schema."""
+        if self._where is not None:
+            self._where.check(schema)
 
     def sift(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[Loss]]:
         """The rows that are kept, and what was left out: by the condition, then by sizes, then by the function.
@@ -156,7 +166,8 @@ class Sieve:
 
     def _not_where(self, batch: pa.RecordBatch) -> dict[str, NDArray[np.bool_]]:
         assert self._where is not None, "a step only then"
-        told = _told_to_all(batch, self._where.columns) if self._view == "interleaved" else batch
+        names = self._where.columns or batch.schema.names  # an expression does not say what it asks for
+        told = _told_to_all(batch, names) if self._view == "interleaved" else batch
         return {f"not where {self._where.text}": ~self._where.mask(told)}
 
     def _not_kept(self, batch: pa.RecordBatch) -> dict[str, NDArray[np.bool_]]:

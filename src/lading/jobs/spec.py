@@ -77,6 +77,9 @@ class Conversion:
         told: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
         for options in (self.source_options, self.options):
             _refuse_objects(options)
+        if self.filters.where is not None and not isinstance(self.filters.where, str):
+            raise UsageError("an expression cannot be handed to worker processes", found=str(self.filters.where),
+                             advice="Write the condition as text, or convert with workers=1.")  # fmt: skip
         filters = {f.name: getattr(self.filters, f.name) for f in fields(self.filters)}
         return {
             **told,
