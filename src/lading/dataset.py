@@ -83,8 +83,8 @@ class Dataset:
         self.target = target
         self.counts: Counter[str] = Counter()
         self._format, self.fetcher, self._stores = fmt, fetcher, stores
-        paths = listing.table.column("path").to_pylist()
-        self.follower = Follower(stores, {folder_of(path) for path in paths}, roots, mmap=fetcher.mmap)
+        self._named_roots = roots
+        self.follower = Follower(stores, self.roots, mmap=fetcher.mmap)
         self.interleaved = interleaved
         self.format_options = dict(format_options)
         self.cache = IndexCache()
@@ -481,9 +481,10 @@ class Dataset:
             batch, columns, on_error=on_error, views=views, earlier=earlier, on_failure=on_failure
         )
 
-    def without_bytes(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """A batch of items with the bytes of all that name a source left there; see `Follower.lighten`."""
-        return self.follower.lighten(batch)
+    def roots(self) -> list[str]:
+        """The folders that references in tables may point into: those of the shards, and those the caller named."""
+        own = {folder_of(path) or "." for path in self.listing.table.column("path").to_pylist()}
+        return [*sorted(own), *self._named_roots]
 
     def release(self, held_bytes: int = 0) -> None:
         """Give back mapped pages that were touched; see `Fetcher.release`."""

@@ -10,6 +10,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import lading
@@ -215,3 +217,17 @@ def test_workers_end_with_whoever_started_them(many: dict[str, Path], tmp_path: 
     assert contents(tmp_path / "out") == before
     assert len(sweep_stale(out)) == 1
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_references_may_lead_to_the_folders_of_all_shards(workers: int, tmp_path: Path) -> None:
+    for name, path in (("a", "own.png"), ("b", "../a/own.png")):
+        (tmp_path / name).mkdir()
+        row = {"sample_id": name, "position": 0, "modality": "image", "source_ref": f'{{"path": "{path}"}}'}
+        pq.write_table(pa.Table.from_pylist([row]), tmp_path / name / "t.parquet")
+    (tmp_path / "a" / "own.png").write_bytes(b"picture")
+    tables = [tmp_path / name / "t.parquet" for name in ("a", "b")]
+    lading.convert(tables, tmp_path / "out", format="parquet", shard_size=1, workers=workers)
+    with lading.open(tmp_path / "out") as dataset:
+        found = [value for batch in dataset.batches() for value in batch["binary_content"].to_pylist()]
+    assert found == [b"picture", b"picture"]

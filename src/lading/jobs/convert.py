@@ -32,7 +32,6 @@ from lading.jobs.progress import OnProgress, Progress
 from lading.jobs.spec import Conversion
 from lading.jobs.tasks import Task, plan_tasks
 from lading.jobs.threads import threads_each, using_threads
-from lading.layouts.follow import folder_of
 from lading.layouts.options import InterleavedOptions
 from lading.store.memory import MemoryStore
 from lading.store.open import Stores, is_local, resolve
@@ -196,7 +195,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
         target = get_format(format)
         filters = Filters(where, min_aspect_ratio, max_aspect_ratio, min_side, max_side, filter, drop)
         if lazy:
-            _refuse_lazy(dataset, target, path if overwrite and is_local(store) else None, roots)
+            _refuse_lazy(dataset, target, path if overwrite and is_local(store) else None)
         if workers > 1:
             _refuse_out_of_reach(dataset, target, store, own_stores)
         sifted = map is not None or filters.active
@@ -233,7 +232,8 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
             max_batch_bytes=max_bytes,
             digests=digest is not None and not copying,
             asked=dataset.target is not None,
-            roots=tuple(os.fspath(root) for root in roots),
+            # A worker sees the shards of its task only; references may lead to the folders of all.
+            roots=tuple(dataset.roots()),
             filters=filters,
             change=map,
             written=written,
@@ -258,7 +258,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
                         source, limit=limit, view=how.view, format=source_format, options=source_options, stores=stores
                     )
                     writer.add_digest(digest)
-                    _compare(digest, writer.finish(), stores, _folders(dataset, how.roots) if lazy else ())
+                    _compare(digest, writer.finish(), stores, how.roots if lazy else ())
                 _end(writer, told)
             summary = writer.close()
         return ConvertSummary(
@@ -278,13 +278,11 @@ def _refuse_misuse(on_error: str, **counts: int | None) -> None:
             raise UsageError("a job has one process, and that one thread, at least", found=f"{name}={count}")
 
 
-def _refuse_lazy(
-    dataset: Dataset, target: Format, replaced: str | None, roots: Sequence[str | os.PathLike[str]]
-) -> None:
+def _refuse_lazy(dataset: Dataset, target: Format, replaced: str | None) -> None:
     """Only tables of items hold references; and what they lead to must not be what is replaced."""
     if replaced is not None and os.path.lexists(replaced):
         place = os.path.realpath(replaced)
-        for folder in [os.path.realpath(root) for root in _folders(dataset, roots)]:
+        for folder in [os.path.realpath(root) for root in dataset.roots()]:
             if os.path.commonpath([place, folder]) in (place, folder):
                 raise UsageError(
                     "the destination may hold what references would lead to", file=replaced, found=f"a root, {folder}",
@@ -337,12 +335,6 @@ def _end(writer: DatasetWriter, ledger: Sink | None) -> None:
     writer.finish()
     if ledger is not None:
         ledger.close()
-
-
-def _folders(dataset: Dataset, roots: Sequence[str | os.PathLike[str]]) -> list[str]:
-    """Where references that are written may point: to the files of the source, and where its own references may."""
-    own = {folder_of(path) or "." for path in dataset.listing.table.column("path").to_pylist()}
-    return [*own, *(os.fspath(root) for root in roots)]
 
 
 def _bounded(fmt: Format, options: Mapping[str, Any], max_bytes: int) -> dict[str, Any]:

@@ -158,7 +158,7 @@ class Copier:
             if self._on_digests is not None:
                 whole = self._dataset.materialise(done, views=True, earlier=False) if how.lazy else done
                 self._on_digests(batch_digests(whole, how.view))
-            done = self._dataset.without_bytes(done) if how.lazy else done
+            done = self._dataset.follower.lighten(done) if how.lazy else done
             writer.write_batch(done if how.written is None else align_table(done, how.written))
             self._dataset.release(writer.held_bytes())
 

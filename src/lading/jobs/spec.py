@@ -38,7 +38,7 @@ class Conversion:
         max_batch_bytes: payload held at once.
         digests: whether content digests of what is written are taken.
         asked: whether the schema is one that the caller asked for, to which the rows of every shard are cast.
-        roots: folders that references in tables may point into.
+        roots: all folders that references in tables may point into.
         filters: what to keep.
         change: a function over what is kept; None changes nothing.
         written: schema of what it gives, or of the rows; None as `schema`.

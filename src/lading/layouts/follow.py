@@ -13,10 +13,10 @@ import errno
 import os
 import posixpath
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 
 import numpy as np
 import pyarrow as pa
@@ -78,16 +78,18 @@ class Follower:
 
     Args:
         stores: which store serves which URL.
-        folders: folders of the files that were opened.
-        roots: further folders below which references may point.
+        roots: called, when the first reference is followed, for the folders below which references may point.
         mmap: False reads local tars through `pread` when they are walked through.
     """
 
-    def __init__(self, stores: Stores, folders: Iterable[str], roots: Iterable[str] = (), *, mmap: bool = True) -> None:
-        self._stores, self._mmap = stores, mmap
-        self._roots = {self._real(folder) for folder in (*folders, *roots)}
+    def __init__(self, stores: Stores, roots: Callable[[], Iterable[str]], *, mmap: bool = True) -> None:
+        self._stores, self._mmap, self._named_roots = stores, mmap, roots
         self._file = lru_cache(_MAX_FILES)(self._find)
         self._tar = lru_cache(_MAX_TARS)(self._walk)
+
+    @cached_property
+    def _roots(self) -> set[str]:
+        return {self._real(folder) for folder in self._named_roots()}
 
     def follow(self, source_ref: pa.Array, wanted: NDArray[np.bool_], table: str) -> Followed:
         """References for the rows that are wanted; null, without an error, where a text names no path.
