@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from lading.codecs import decode_range
 from lading.errors import BadReference, CorruptShard, LadingError, NotFound, UsageError
 from lading.image import extract_frame
-from lading.interleaved import MEANT_NULLS_KEY, WITHOUT_BYTES, lineage_of, sample_starts
+from lading.interleaved import MEANT_NULLS_KEY, WITHOUT_BYTES, lineage_of, sample_starts, samples_with
 from lading.ranges import FetchPlan, plan_ranges
 from lading.ref import CODECS, FileEntry, Refs, files_of, is_ref, unpack, with_files
 from lading.store.open import Stores, resolve
@@ -167,11 +167,10 @@ class Fetcher:
             StoreError: the store failed.
         """
         refs = unpack(column)
-        if most_bytes is None:
-            return slices(_build(self._locate(refs, files), views=True))
-        plain = (refs.codec == 0) & (refs.frame < 0) & (refs.length > most_bytes)
-        cut = replace(refs, length=np.where(plain, most_bytes, refs.length))
-        return slices(_build(self._locate(cut, files), views=True))
+        if most_bytes is not None:
+            plain = (refs.codec == 0) & (refs.frame < 0) & (refs.length > most_bytes)
+            refs = replace(refs, length=np.where(plain, most_bytes, refs.length))
+        return slices(_build(self._locate(refs, files), views=True))
 
     def fetch(self, column: pa.Array, files: Sequence[FileEntry]) -> tuple[pa.Array, dict[int, LadingError]]:
         """The values of a reference column as views, null where they cannot be had, and why, by row.
@@ -381,8 +380,7 @@ def _apply_policy(
     bad = np.zeros(batch.num_rows, np.bool_)
     bad[list(told)] = True
     if on_error == "drop_sample" and "sample_id" in batch.schema.names:
-        starts = sample_starts(batch.column("sample_id"))
-        bad = np.repeat(np.logical_or.reduceat(bad, starts), np.diff(np.append(starts, len(bad))))
+        bad = samples_with(bad, sample_starts(batch.column("sample_id")))
     return take_rows(batch, np.flatnonzero(~bad)), ~bad
 
 

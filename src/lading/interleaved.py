@@ -45,6 +45,7 @@ __all__ = [
     "sample_firsts",
     "sample_rows",
     "sample_starts",
+    "samples_with",
     "split_rows",
     "without_source",
 ]
@@ -214,6 +215,11 @@ def sample_firsts(rows: pa.RecordBatch | pa.Table, view: str) -> NDArray[np.int6
         DataError: an id is null.
     """
     return sample_starts(rows.column("sample_id")) if view == "interleaved" else np.arange(rows.num_rows)
+
+
+def samples_with(rows: NDArray[np.bool_], starts: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which rows are of a sample that has one of these rows; `starts` as `sample_starts` gives them."""
+    return np.repeat(np.logical_or.reduceat(rows, starts), np.diff(np.append(starts, len(rows))))
 
 
 def sample_rows(bounds: NDArray[np.int64], samples: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from lading.align import align_table
 from lading.dataset import Dataset
 from lading.errors import UsageError
-from lading.interleaved import sample_firsts, without_source
+from lading.interleaved import sample_firsts, sample_starts, samples_with, without_source
 from lading.jobs.digest import batch_digests
 from lading.jobs.filters import Hook, Sieve
 from lading.jobs.ledger import ALONG, DROPPED, DROPPED_ALONG, KEPT, Loss, Losses
@@ -141,7 +141,7 @@ class Copier:
         how = self._how
         if how.change is None or not batch.num_rows:
             return batch
-        made = _changed(batch, how.change, None)
+        made = _made_by(how.change, batch)
         if how.view == "interleaved":
             _refuse_broken(made)
         made = made if how.written is None else align_table(made, how.written)
@@ -178,10 +178,8 @@ class Copier:
         rows = np.array(list(errors), np.int64)
         self.losses.add(Loss("rows whose bytes cannot be had", fate, batch, rows, list(errors.values())))
         if fate == DROPPED_ALONG and "sample_id" in batch.schema.names:
-            starts = sample_firsts(batch, "interleaved")
             failing = np.isin(np.arange(batch.num_rows), rows)
-            counts = np.diff(np.append(starts, batch.num_rows))
-            along = np.repeat(np.logical_or.reduceat(failing, starts), counts) & ~failing
+            along = samples_with(failing, sample_starts(batch.column("sample_id"))) & ~failing
             self.losses.add(Loss(ALONG, DROPPED, batch, np.flatnonzero(along)))
 
 
@@ -192,7 +190,7 @@ def changed_schema(schema: pa.Schema, change: Hook) -> pa.Schema:
         UsageError: it gives something else than a batch.
     """
     empty = pa.record_batch([pa.array([], f.type) for f in schema], schema)
-    return without_source(_changed(empty, change, None).schema)
+    return without_source(_made_by(change, empty).schema)
 
 
 def _refuse_broken(batch: pa.RecordBatch) -> None:
@@ -206,15 +204,9 @@ def _refuse_broken(batch: pa.RecordBatch) -> None:
                          advice="Rows of a sample stand together, and samples have different ids.")  # fmt: skip
 
 
-def _changed(batch: pa.RecordBatch, change: Hook, schema: pa.Schema | None) -> pa.RecordBatch:
-    """What a function of the user's makes of a batch, with the columns that it is to have.
-
-    Raises:
-        UsageError: it gives something else than a batch. SchemaMismatch: columns or types differ from those it gave
-            for no rows.
-    """
+def _made_by(change: Hook, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """What a function of the user's makes of a batch. Raises UsageError if that is no batch."""
     made = change(without_views(batch))
     if not isinstance(made, pa.RecordBatch):
         raise UsageError("the function gives a record batch", found=type(made).__name__)
-    made = made.replace_schema_metadata({**(batch.schema.metadata or {}), **(made.schema.metadata or {})})
-    return made if schema is None else align_table(made, schema)
+    return made.replace_schema_metadata({**(batch.schema.metadata or {}), **(made.schema.metadata or {})})

@@ -23,7 +23,7 @@ from lading.errors import UsageError
 from lading.features import Image, feature_of
 from lading.fetch import ERROR_COLUMN, Fetcher
 from lading.image import image_info, is_image
-from lading.interleaved import METADATA_POSITION, RESERVED, sample_starts
+from lading.interleaved import METADATA_POSITION, RESERVED, sample_starts, samples_with
 from lading.jobs.ledger import ALONG, DROPPED, DROPPED_ALONG, Loss
 from lading.ref import files_of, is_ref
 from lading.views import is_bytes, present, slices, take_rows, without_views
@@ -151,7 +151,7 @@ class Sieve:
             return np.ones(batch.num_rows, np.bool_)
         starts = sample_starts(batch.column("sample_id"))
         item = np.asarray(batch.column("position").to_numpy() != METADATA_POSITION, np.bool_)
-        return item | _spread(~np.logical_or.reduceat(item, starts), starts, batch.num_rows)
+        return item | ~samples_with(item, starts)
 
     def _kept(self, batch: pa.RecordBatch, bad: NDArray[np.bool_], counted: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Which rows stay, if these fail."""
@@ -159,8 +159,8 @@ class Sieve:
             return ~bad
         starts = sample_starts(batch.column("sample_id"))
         if self._filters.drop == "sample":
-            return _spread(~np.logical_or.reduceat(bad, starts), starts, batch.num_rows)
-        return ~bad & _spread(np.logical_or.reduceat(counted & ~bad, starts), starts, batch.num_rows)
+            return ~samples_with(bad, starts)
+        return ~bad & samples_with(counted & ~bad, starts)
 
     # Condition and function
 
@@ -240,11 +240,6 @@ class Sieve:
             if not len(left):
                 break
         return size[0], size[1]
-
-
-def _spread(of_sample: NDArray[np.bool_], starts: NDArray[np.int64], rows: int) -> NDArray[np.bool_]:
-    """What holds for samples, a row."""
-    return np.repeat(of_sample, np.diff(np.append(starts, rows)))
 
 
 def _measure(size: NDArray[np.int64], i: int, data: memoryview | None) -> bool:

@@ -135,8 +135,7 @@ class ItemsView:
         Raises:
             DataError: a null `sample_id`, or one that comes back after other samples; both rows are named.
         """
-        asked = self._chosen(schema or self.schema(), columns).names
-        target = self._needed(schema or self.schema(), asked)
+        asked, target = self._needed(schema or self.schema(), columns)
         limits = {"max_rows": max_rows, "max_bytes": max_bytes}
         rows = self._reader.batches(**limits, columns=self._present(target), views=views)
         rows = gathered(rows, max_rows, max_bytes // _HELD_BATCHES) if views else rows
@@ -170,11 +169,8 @@ class ItemsView:
         if wanted.any():
             source, errors = batch.column("source_ref"), batch.column(ERROR_COLUMN)
             without = pc.is_in(batch.column("modality"), value_set=pa.array(WITHOUT_BYTES))
-            told = pc.fill_null(pc.not_equal(source, ""), fill_value=False)
-            wanted &= np.asarray(pc.and_not(told, without).to_numpy(zero_copy_only=False), np.bool_)
-            wanted &= ~np.asarray(
-                pc.fill_null(pc.not_equal(errors, ""), fill_value=False).to_numpy(zero_copy_only=False)
-            )
+            wanted &= ~np.asarray(without.to_numpy(zero_copy_only=False), np.bool_)
+            wanted &= _says_something(source) & ~_says_something(errors)
         return wanted
 
     def _filled(self, batch: pa.RecordBatch, found: Followed, start: int) -> pa.RecordBatch:
@@ -192,18 +188,13 @@ class ItemsView:
         return batch.set_column(place, own.with_type(column.type), column)
 
     @staticmethod
-    def _chosen(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
-        """The columns asked for, `sample_id` always."""
+    def _needed(schema: pa.Schema, columns: Sequence[str] | None) -> tuple[list[str], pa.Schema]:
+        """The columns asked for, `sample_id` always; and the schema of these and those that say where payload lies."""
         if columns is None:
-            return schema
-        kept = [schema.field(n) for n in schema.names if n in columns or n == "sample_id"]
-        return pa.schema(kept, metadata=schema.metadata)
-
-    @staticmethod
-    def _needed(schema: pa.Schema, asked: list[str]) -> pa.Schema:
-        """The schema of columns asked for, and of those that say where their payload lies."""
+            return schema.names, schema
+        asked = [n for n in schema.names if n in columns or n == "sample_id"]
         more = _OF_SOURCES if _PAYLOAD in asked else ()
-        return pa.schema([f for f in schema if f.name in asked or f.name in more], metadata=schema.metadata)
+        return asked, pa.schema([f for f in schema if f.name in asked or f.name in more], metadata=schema.metadata)
 
     def _present(self, target: pa.Schema) -> list[str]:
         present = set(self._reader.schema().names)
@@ -244,8 +235,7 @@ class ItemsView:
 
     def read(self, samples: NDArray[np.int64], columns: Sequence[str] | None = None) -> pa.Table:
         """The rows of samples by ordinal, in the order asked for, with their bytes, wherever these lie."""
-        asked = self._chosen(self.schema(), columns).names
-        target = self._needed(self.schema(), asked)
+        asked, target = self._needed(self.schema(), columns)
         found = self._reader.read(sample_rows(self._bounds(), samples), self._present(target))
         parts = [
             self._fetcher.materialise(part, earlier=False)
@@ -257,6 +247,12 @@ class ItemsView:
     def close(self) -> None:
         """Close the reader."""
         self._reader.close()
+
+
+def _says_something(texts: pa.Array) -> NDArray[np.bool_]:
+    """Which texts are neither null nor empty."""
+    said = pc.fill_null(pc.not_equal(texts, ""), fill_value=False)
+    return np.asarray(said.to_numpy(zero_copy_only=False), np.bool_)
 
 
 def _whole_samples(batches: Iterable[pa.RecordBatch], max_rows: int, max_bytes: int) -> Iterator[pa.RecordBatch]:
