@@ -12,7 +12,7 @@ import pytest
 from PIL import Image, TiffImagePlugin, features
 
 from lading.errors import BadReference
-from lading.image import ImageInfo, extract_frame, image_info
+from lading.image import ImageInfo, extract_frame, image_info, usual_sizes
 
 
 def _noise(mode: str, size: tuple[int, int], seed: int = 0) -> Image.Image:
@@ -55,6 +55,27 @@ def test_sizes_are_pillows(kind: str, mode: str, options: dict[str, Any], mime: 
     assert (info.mime, info.width, info.height) == (mime, *size)
     assert info.frames in (1, None)
     assert image_info(memoryview(bytearray(data))) == info
+
+
+@pytest.mark.parametrize("head_bytes", [8, 23, 24, 64, 512])
+def test_sizes_of_many_are_those_of_each_or_left_open(head_bytes: int) -> None:
+    """Whole images, and images with bytes changed at random: never another size than `image_info` gives."""
+    random = np.random.default_rng(head_bytes)
+    heads = []
+    for kind, mode, options, _ in ENCODINGS[:6]:
+        head = _saved(_noise(mode, (300, 170)), kind, **options)[:head_bytes].ljust(head_bytes, b"\0")
+        heads.append(head)
+        for _ in range(300):
+            changed = bytearray(head)
+            for at in random.integers(0, min(head_bytes, 40), random.integers(1, 4)).tolist():
+                changed[at] = random.choice([0, 1, 2, 0xC0, 0xC4, 0xD8, 0xD9, 0xDA, 0xFF])
+            heads.append(bytes(changed))
+    found = usual_sizes(np.frombuffer(b"".join(heads), np.uint8).reshape(-1, head_bytes))
+    infos = [image_info(head) for head in heads]
+    told = [(width, height) for width, height in found.T.tolist()]
+    assert all(size in ((-1, -1), info and (info.width, info.height)) for size, info in zip(told, infos, strict=True))
+    if head_bytes == 512:
+        assert told[0] == told[301] == told[602] == (300, 170)
 
 
 def test_old_and_upside_down_bitmaps() -> None:

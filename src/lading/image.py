@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from lading.errors import BadReference
 
-__all__ = ["ImageInfo", "extract_frame", "image_info", "is_image"]
+__all__ = ["ImageInfo", "extract_frame", "image_info", "is_image", "usual_sizes"]
 
 _MOST_SEGMENTS = 4096
 """JPEG segments or ISO boxes that are walked; real files have a few dozen before what is looked for."""
@@ -68,6 +68,33 @@ def image_info(data: bytes | bytearray | memoryview) -> ImageInfo | None:
                 return None
             return info if info is not None and info.width > 0 and info.height > 0 else None
     return None
+
+
+def usual_sizes(heads: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """Width and height of many images by their first bytes, as many of each: shape (2, n).
+
+    −1 where `image_info` is to be asked: what is neither PNG nor JPEG, or unusual. An image takes 0.4 µs instead of 2.
+    """
+    size = np.full((2, len(heads)), -1, np.int64)
+    if heads.shape[1] < _PNG_BYTES:
+        return size
+    png = np.flatnonzero((heads[:, :8] == _PNG).all(axis=1))
+    size[:, png] = np.ascontiguousarray(heads[png, 16:_PNG_BYTES]).view(">u4").T
+    rows = np.flatnonzero((heads[:, :3] == _JPEG).all(axis=1))
+    at = np.full(len(rows), 2)
+    for _ in range(_FEW_SEGMENTS):
+        inside = at + _JPEG_BYTES <= heads.shape[1]
+        rows, at = rows[inside], at[inside]
+        if not len(rows):
+            break
+        segment = heads[rows[:, None], at[:, None] + np.arange(_JPEG_BYTES)].astype(np.int64)
+        begun, kind = segment[:, 0] == 0xFF, segment[:, 1]  # noqa: PLR2004 - every segment begins so
+        frame = begun & _IS_FRAME[kind]
+        size[:, rows[frame]] = (segment[frame] @ _JPEG_SIZE).T
+        more = begun & _HAS_LENGTH[kind]
+        rows, at = rows[more], at[more] + 2 + np.maximum(2, segment[more] @ _JPEG_LENGTH)
+    size[:, (size <= 0).any(axis=0)] = -1
+    return size
 
 
 def _png(view: memoryview) -> ImageInfo:
@@ -126,6 +153,15 @@ def _jpeg(view: memoryview) -> ImageInfo | None:
 _JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _JPEG_BARE = frozenset({0x01, *range(0xD0, 0xD8)})
 _JPEG_ENDS = frozenset({0xD9, 0xDA})
+
+_PNG, _JPEG = np.frombuffer(b"\x89PNG\r\n\x1a\n", np.uint8), np.frombuffer(b"\xff\xd8\xff", np.uint8)
+_PNG_BYTES, _JPEG_BYTES = 24, 9
+"""Where the size ends: in the file, in its segment."""
+_FEW_SEGMENTS = 8
+_IS_FRAME = np.isin(np.arange(256), list(_JPEG_FRAMES))
+_HAS_LENGTH = ~_IS_FRAME & ~np.isin(np.arange(256), [*_JPEG_ENDS, *_JPEG_BARE, 0xFF])
+_JPEG_LENGTH = np.array([0, 0, 256, 1, 0, 0, 0, 0, 0])
+_JPEG_SIZE = np.array([[0, 0, 0, 0, 0, 0, 0, 256, 1], [0, 0, 0, 0, 0, 256, 1, 0, 0]]).T
 
 
 def _heif(view: memoryview) -> ImageInfo | None:

@@ -10,7 +10,7 @@ whose size cannot be read: they do not pass. It numbers positions anew; lading d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from lading.errors import UsageError
 from lading.features import Image, feature_of
 from lading.fetch import ERROR_COLUMN, Fetcher
-from lading.image import image_info, is_image
+from lading.image import image_info, is_image, usual_sizes
 from lading.interleaved import METADATA_POSITION, RESERVED, sample_starts, samples_with
 from lading.jobs.ledger import ALONG, DROPPED, DROPPED_ALONG, Loss
 from lading.ref import files_of, is_ref
@@ -229,9 +229,12 @@ class Sieve:
         files, left = files_of(batch.schema), np.arange(len(rows))
         there = present(column)[rows]
         for most in (*_HEAD_BYTES, None):
-            heads = self._fetcher.heads(column.take(pa.array(rows[left])), files, most)
+            found = self._fetcher.heads(column.take(pa.array(rows[left])), files, most)
+            heads: Iterable[_Head] = zip(left.tolist(), found, strict=True)
+            if most == _HEAD_BYTES[0]:
+                heads = _measure_usual(size, list(heads), most)
             again = []
-            for i, head in zip(left.tolist(), heads, strict=True):
+            for i, head in heads:
                 if head is None:
                     size[:, i] = 0 if there[i] else -1  # 0: to fetch it will fail, and tell why
                 elif not _measure(size, i, head) and len(head) == most and is_image(head):
@@ -242,7 +245,22 @@ class Sieve:
         return size[0], size[1]
 
 
-def _measure(size: NDArray[np.int64], i: int, data: memoryview | None) -> bool:
+_Head: TypeAlias = tuple[int, bytes | memoryview | None]
+"""Number of an image, and its first bytes; None if they cannot be had."""
+
+
+def _measure_usual(size: NDArray[np.int64], heads: list[_Head], most: int) -> list[_Head]:
+    """Write down the sizes that can be told of many images at once; give the others."""
+    whole = [(i, head) for i, head in heads if head is not None and len(head) == most]
+    if not whole:
+        return heads
+    matrix = np.frombuffer(b"".join([head for _, head in whole]), np.uint8).reshape(-1, most)
+    numbers = np.array([i for i, _ in whole])
+    size[:, numbers] = usual_sizes(matrix)
+    return [(i, head) for i, head in heads if size[0, i] < 0]
+
+
+def _measure(size: NDArray[np.int64], i: int, data: bytes | memoryview | None) -> bool:
     """Write down what an image's first bytes say of its size; whether they say it."""
     info = None if data is None else image_info(data)
     if info is not None:
