@@ -15,8 +15,9 @@ from lading.errors import DestinationExists, SchemaMismatch, StoreError, Unrepre
 from lading.fetch import Fetcher
 from lading.formats.registry import get_format
 from lading.layouts.mint_write import Roles
-from lading.part_writer import Closing, FinishedShards, Part, PartWriter, ShardKind
+from lading.part_writer import FinishedShards, Part, PartWriter, ShardKind
 from lading.ref import files_of, unpack
+from lading.store.background import Background
 from lading.store.local import LocalStore
 from lading.store.memory import MemoryStore
 from lading.store.open import Stores
@@ -256,7 +257,7 @@ def test_parts_of_other_processes_make_the_same_dataset(fmt: str, kept: str, tmp
     writer = DatasetWriter(f"{root}/adopted", format=fmt, stores=stores)
     for number, rows_of in enumerate(parts):
         folder = f"{writer.building}/{number}"
-        shards, closing = FinishedShards(store, folder, "own"), Closing()
+        shards, closing = FinishedShards(store, folder, "own"), Background("closing")
         kind = ShardKind(get_format(fmt), "samples", {}, Roles())
         part = PartWriter(store, folder, kind, fetcher=Fetcher(stores), closing=closing, shard_bytes=10_000,
                           name=lambda shards=shards: str(len(shards)), on_shard=shards.add)  # fmt: skip
@@ -270,21 +271,3 @@ def test_parts_of_other_processes_make_the_same_dataset(fmt: str, kept: str, tmp
     found = all_bytes(store, f"{root}/adopted")
     assert found == all_bytes(store, f"{root}/whole")
     assert len([name for name in found if name.startswith("/shard-")]) >= 2
-
-
-def test_what_follows_a_finished_shard_waits_for_it_and_is_left_out_if_it_failed() -> None:
-    closing, seen = Closing(), list[int]()
-
-    def fail() -> None:
-        raise StoreError("no")
-
-    closing.start(lambda: seen.append(1))
-    closing.then(lambda: seen.append(2))
-    closing.wait()
-    assert seen == [1, 2]
-    closing.start(fail)
-    closing.then(lambda: seen.append(3))
-    with pytest.raises(StoreError, match="no"):
-        closing.wait()
-    closing.stop()
-    assert seen == [1, 2]

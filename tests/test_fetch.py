@@ -54,6 +54,50 @@ def test_one_batch_over_several_stores(places: tuple[list[FileEntry], Stores]) -
     assert got.to_pylist() == [BODY[5:305], flipped[:3], None, BODY[100:150], BODY[5:305], b"", BODY[:10], BODY]
 
 
+def test_ranges_of_files_of_this_machine(tmp_path: Path) -> None:
+    body = BODY * 5
+    (tmp_path / "a.bin").write_bytes(body)
+    (tmp_path / "b.bin").write_bytes(body[::-1])
+    files = [FileEntry(str(tmp_path / name)) for name in ("a.bin", "b.bin")]
+    with Fetcher() as fetcher:
+        found = fetcher.file_ranges(batch([(1, 5, 20_000), None, (0, 3, -1), (0, 0, 0)], files))["image"]
+        assert [r and (r.file.size_bytes, r.offset, r.nbytes) for r in found] == [
+            (len(body), 5, 20_000), None, (len(body), 3, len(body) - 3), (len(body), 0, 0)]  # fmt: skip
+        target = memoryview(bytearray(20_000))
+        assert found[0] is not None
+        found[0].file.read_into([target], 5)
+        assert target == body[::-1][5:20_005]
+
+
+@pytest.mark.parametrize("rows, mmap", [
+    ([(0, 0, 9000), (0, 100, 99_999)], True),  # past the end
+    ([(0, 0, 9000), (7, 0, 9000)], True),  # no such file in the table
+    ([(0, 0, 9000), (2, 0, 9000)], True),  # compressed
+    ([(0, 0, 9000), (3, 0, 9000)], True),  # not there
+    ([(0, 0, 10), (0, 10, 10)], True),  # small
+    ([(0, 0, 9000)], False),
+])  # fmt: skip
+def test_other_references_are_no_ranges(
+    rows: list[tuple[int, int, int] | None], mmap: bool, places: tuple[list[FileEntry], Stores]
+) -> None:
+    files, stores = places
+    with Fetcher(stores, mmap=mmap) as fetcher:
+        assert fetcher.file_ranges(batch(rows, [*files, FileEntry(f"{files[0].url}.gone")])) == {}
+
+
+@pytest.mark.parametrize("most", [3, None])
+def test_heads_of_several_files_in_the_order_of_rows(most: int | None, places: tuple[list[FileEntry], Stores]) -> None:
+    files, stores = places
+    rows = [(1, 0, 4), (0, 7, 300), None, (1, 9, 2), (0, 0, 1)]
+    flipped = BODY[::-1]
+    with Fetcher(stores) as fetcher:
+        heads = fetcher.heads(batch(rows, files).column("image"), files, most)
+        found = [None if head is None else bytes(head) for head in heads]
+        assert found == [flipped[:4][:most], BODY[7:307][:most], None, flipped[9:11], BODY[:1]]
+        assert list(fetcher.values(batch(rows, files).column("image"), files)) == [
+            flipped[:4], BODY[7:307], None, flipped[9:11], BODY[:1]]  # fmt: skip
+
+
 def test_identical_ranges_are_read_once_and_neighbours_together() -> None:
     counting = CountingStore(MemoryStore({"box://b": BODY}))
     rows = [(0, 0, 10), (0, 0, 10), (0, 10, 10), (0, 25, 5)]

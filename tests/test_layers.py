@@ -31,7 +31,7 @@ LAYERS = (
 
 SHARED = {
     "codecs": {"protocol"},
-    "store": {"lock", "protocol"},
+    "store": {"appender", "background", "lock", "protocol"},
     "formats": {"protocol", "registry"},
     "layouts": {"protocol", "options", "gather", "follow"},
     "jobs": {

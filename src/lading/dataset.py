@@ -414,10 +414,12 @@ class Dataset:
         schema: pa.Schema | None = None,
         *,
         views: bool = False,
+        drifting: bool = False,
     ) -> Iterator[pa.RecordBatch]:
         """Batches of one shard, references as they are; the shard is closed at the end.
 
-        With `views`, payload that lies in memory comes as `binary_view`, in batches as large as the limits allow.
+        With `views`, payload that lies in memory comes as `binary_view`, in batches as large as the limits allow. With
+        `drifting`, batches may differ in columns and types.
         """
         source = self.source(shard)
         view = self._views.pop(shard, None) or self._open_view(replace(source, index=self._held.get(shard)))
@@ -428,7 +430,9 @@ class Dataset:
             target = self.aligned_to(columns)
             if target is not None:
                 columns, schema = self._columns_of(target), None
-            for found in view.batches(**limits, columns=columns, schema=schema, views=views):
+            for found in view.batches(
+                **limits, columns=columns, schema=schema, views=views, drifting=drifting and target is None
+            ):
                 batch = found if target is None else align_table(found, target)
                 samples += len(sample_firsts(batch, self.view))
                 yield batch.replace_schema_metadata({**(batch.schema.metadata or {}), **lineage})

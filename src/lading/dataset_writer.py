@@ -23,12 +23,14 @@ from lading.errors import UsageError
 from lading.fetch import Fetcher
 from lading.formats.protocol import ShardFacts
 from lading.formats.registry import get_format
+from lading.interleaved import INTERLEAVED_SCHEMA
 from lading.layouts.mint_write import Roles
 from lading.layouts.open import VIEWS
 from lading.manifest import Manifest
 from lading.manifest_files import KeptIndexes, lading_folder, save_manifest
-from lading.part_writer import Closing, FinishedShard, FinishedShards, Part, PartWriter, ShardKind
+from lading.part_writer import FinishedShard, FinishedShards, Part, PartWriter, ShardKind
 from lading.rows import encode_value, rows_to_batch
+from lading.store.background import Background
 from lading.store.open import Stores, resolve
 from lading.units import parse_bytes
 
@@ -110,7 +112,7 @@ class DatasetWriter:
         check_destination(self._store, self._destination, overwrite=overwrite or rank is not None)
         self._staging = staging or Staging.begin(self._store, self._destination, shared=rank is not None)
         self._fetcher = Fetcher(self._stores)
-        self._closing = Closing()
+        self._closing = Background("lading-close")
         self._shards = FinishedShards(self._store, self._staging.folder, lading_folder(rank))
         self._part = PartWriter(
             self._store, self._staging.folder, self._kind, fetcher=self._fetcher, closing=self._closing,
@@ -279,10 +281,10 @@ class DatasetWriter:
         folder, kind = self._staging.folder, self._kind
         sidecars = [] if self._rank is not None else kind.format.write_sidecars(self._store, folder, self._shards.facts)
         shards, summary = self._shards.close(), self._summary()
-        schema = self._part.schema or pa.schema([])
+        schema = self._part.schema or (INTERLEAVED_SCHEMA if kind.view == "interleaved" else pa.schema([]))
         if self._part.columns:
             schema = pa.schema(list(self._part.columns.values()), metadata=schema.metadata)
-        reading = {**_READING.get((kind.format.name, kind.view), {}), **kind.roles.options()}
+        reading = {**_READING.get((kind.format.name, kind.view), {}), **kind.roles.options(schema.names)}
         manifest = Manifest(
             kind.format.name,
             kind.view,

@@ -25,12 +25,12 @@ from lading.interleaved import MEANT_NULLS_KEY, WITHOUT_BYTES, lineage_of, sampl
 from lading.ranges import FetchPlan, plan_ranges
 from lading.ref import CODECS, FileEntry, Refs, files_of, is_ref, unpack, with_files
 from lading.store.open import Stores, resolve
-from lading.store.protocol import MappedFile, Mapper, Store
+from lading.store.protocol import FileRange, MappedFile, Mapper, Store
 from lading.store.together import is_far, together
 from lading.store.unwrap import UnwrappedFile
 from lading.views import gather, join, present, slices, take_rows
 
-__all__ = ["ERROR_COLUMN", "Fetcher", "OnError", "OnFailure", "materialise", "write_errors"]
+__all__ = ["ERROR_COLUMN", "Fetcher", "OnError", "OnFailure", "earlier_errors", "materialise", "write_errors"]
 
 OnError: TypeAlias = Literal["error", "warn", "drop_row", "drop_sample"]
 """For a row whose bytes cannot be had: raise; keep it with a null and a warning; drop it; drop its sample."""
@@ -49,6 +49,9 @@ _Answer: TypeAlias = tuple[NDArray[np.int64], FetchPlan, list[pa.Buffer]] | Ladi
 _OF_THE_FILE = (NotFound, CorruptShard, BadReference)
 """What concerns the references into one file; anything else that a store says concerns the store."""
 
+_MAX_OFFSET = (1 << 63) - 1
+_MIN_RANGE_BYTES = 8 << 10
+"""Values of fewer bytes in the mean are read together: a range costs a microsecond or two wherever it goes."""
 _GAPS_A_REQUEST = 16
 """Requests of a batch wait for each other little, so a gap is worth one only at a part of what a lone request costs."""
 _MAX_REQUEST_BYTES = 64 << 20
@@ -77,6 +80,26 @@ class _Located:
         self.which[row] = len(self.buffers)
         self.buffers.append(pa.py_buffer(data))
         self.offset[row], self.length[row] = 0, len(data)
+
+
+@dataclass(frozen=True, slots=True)
+class _PlainRanges:
+    """References that are ranges of mapped files: how long each is, 0 where null, and the rows of each file."""
+
+    length: NDArray[np.int64]
+    files: list[tuple[MappedFile, NDArray[np.int64]]]
+
+    def read_each(self, refs: Refs, most_bytes: int = _MAX_OFFSET) -> Iterator[bytes | None]:
+        """The first bytes of each value, all by default, each read when it is asked for; None where null."""
+        which = np.full(len(refs.valid), -1)
+        readings: list[Iterator[bytes]] = []
+        for mapped, rows in self.files:
+            which[rows] = len(readings)
+            length = np.minimum(self.length[rows], most_bytes)
+            readings.append(mapped.read_each(refs.offset[rows].tolist(), length.tolist()))
+        if len(readings) == 1 and bool(refs.valid.all()):
+            return readings[0]
+        return (None if number < 0 else next(readings[number]) for number in which.tolist())
 
 
 class Fetcher:
@@ -147,7 +170,7 @@ class Fetcher:
         wanted = [n for n in (batch.schema.names if columns is None else columns) if is_ref(batch.schema.field(n).type)]
         files, before = files_of(batch.schema), len(self._touched)
         located = {name: self._locate(unpack(batch.column(name)), files) for name in wanted}
-        came = _earlier_errors(batch) if earlier else {}
+        came = earlier_errors(batch) if earlier else {}
         batch, keep = _apply_policy(batch, located, came, on_error, on_failure)
         for name in wanted:
             at = located[name]
@@ -158,8 +181,10 @@ class Fetcher:
             mapped.release(start, stop)
         return batch
 
-    def heads(self, column: pa.Array, files: Sequence[FileEntry], most_bytes: int | None) -> list[memoryview | None]:
-        """The first bytes of each value (all with None), as views; None where it is null or cannot be had.
+    def heads(
+        self, column: pa.Array, files: Sequence[FileEntry], most_bytes: int | None
+    ) -> Iterator[bytes | memoryview | None]:
+        """The first bytes of each value (all with None); None where it is null or cannot be had.
 
         Of a value that must be unwrapped first (a compressed range, one picture of several) all is read.
 
@@ -167,10 +192,14 @@ class Fetcher:
             StoreError: the store failed.
         """
         refs = unpack(column)
+        ranges = None if most_bytes is None else self._plain_ranges(refs, files)
+        if ranges is not None and most_bytes is not None:
+            # Not from the map: a page fault costs twice as much as a small read, and a page that is to be given back.
+            return ranges.read_each(refs, most_bytes)
         if most_bytes is not None:
             plain = (refs.codec == 0) & (refs.frame < 0) & (refs.length > most_bytes)
             refs = replace(refs, length=np.where(plain, most_bytes, refs.length))
-        return slices(_build(self._locate(refs, files), views=True))
+        return iter(slices(_build(self._locate(refs, files), views=True)))
 
     def fetch(self, column: pa.Array, files: Sequence[FileEntry]) -> tuple[pa.Array, dict[int, LadingError]]:
         """The values of a reference column as views, null where they cannot be had, and why, by row.
@@ -190,32 +219,61 @@ class Fetcher:
             BadReference: a range lies outside its file.
         """
         refs = unpack(column)
-        rows = np.flatnonzero(refs.valid)
-        mapped = self._one_plain_file(refs, rows, files)
-        if mapped is None:
-            batch = pa.record_batch([column], schema=with_files(pa.schema([("value", column.type)]), files))
-            found = slices(self.materialise(batch, views=True).column("value"))
-            return iter([None if value is None else bytes(value) for value in found])
-        mapped.check()
-        whole = np.ones(len(rows), np.bool_)
-        at = _Located([], np.zeros(len(rows), np.int32), refs.offset[rows], refs.length[rows], whole)
-        _inside(at, np.arange(len(rows)), files[refs.file[rows[0]]], mapped.size_bytes)
-        for error in at.errors.values():
-            raise error
-        values = mapped.read_each(at.offset.tolist(), at.length.tolist())
-        if len(rows) == len(refs.valid):
-            return values
-        return (next(values) if there else None for there in refs.valid.tolist())
+        found = self._plain_ranges(refs, files)
+        if found is not None:
+            return found.read_each(refs)
+        batch = pa.record_batch([column], schema=with_files(pa.schema([("value", column.type)]), files))
+        values = slices(self.materialise(batch, views=True).column("value"))
+        return iter([None if value is None else bytes(value) for value in values])
 
-    def _one_plain_file(self, refs: Refs, rows: NDArray[np.int64], files: Sequence[FileEntry]) -> MappedFile | None:
-        """The file that all these references are plain ranges of, if it can be mapped."""
-        if not len(rows) or refs.codec[rows].any() or not bool((refs.frame[rows] < 0).all()):
+    def file_ranges(self, batch: pa.RecordBatch) -> dict[str, list[FileRange | None]]:
+        """Where the values of reference columns lie in files of this machine, checked; None where null.
+
+        For a sink that takes them from there. Columns of other references are left out, and those of small values,
+        which are better read together; nothing is given if rows came with an error.
+        """
+        found: dict[str, list[FileRange | None]] = {}
+        if earlier_errors(batch):
+            return found
+        files = files_of(batch.schema)
+        for name in (f.name for f in batch.schema if is_ref(f.type)):
+            refs = unpack(batch.column(name))
+            plain = self._plain_ranges(refs, files)
+            if plain is None or int(plain.length.sum()) < _MIN_RANGE_BYTES * np.count_nonzero(refs.valid):
+                continue
+            ranges = found[name] = [None] * len(refs.valid)
+            for mapped, rows in plain.files:
+                places = zip(rows.tolist(), refs.offset[rows].tolist(), plain.length[rows].tolist(), strict=True)
+                for row, offset, length in places:
+                    ranges[row] = FileRange(mapped, offset, length)
+        return found
+
+    def _plain_ranges(self, refs: Refs, files: Sequence[FileEntry]) -> _PlainRanges | None:
+        """The references by file, if all are ranges of few files that can be mapped, and lie inside them."""
+        rows = np.flatnonzero(refs.valid)
+        numbers = np.unique(refs.file[rows]).tolist()
+        if not self.mmap or refs.codec[rows].any() or (refs.frame[rows] >= 0).any() or len(numbers) > self._max_open:
             return None
-        entry = files[refs.file[rows[0]]]
-        if entry.wrap or not self.mmap or not bool((refs.file[rows] == refs.file[rows[0]]).all()):
-            return None
-        store, path = resolve(entry.url, self._stores)
-        return self._map(store, path) if isinstance(store, Mapper) else None
+        found = _PlainRanges(np.where(refs.valid, refs.length, 0), [])
+        for number in numbers:
+            entry = files[number] if 0 <= number < len(files) else None
+            if entry is None or entry.wrap:
+                return None
+            store, path = resolve(entry.url, self._stores)
+            if not isinstance(store, Mapper):
+                return None
+            try:
+                mapped = self._map(store, path)
+                mapped.check()
+            except _OF_THE_FILE:
+                return None
+            mine = rows[refs.file[rows] == number]
+            length, good = _clipped(refs.offset[mine], refs.length[mine], mapped.size_bytes)
+            if not good.all():
+                return None
+            found.length[mine] = length
+            found.files.append((mapped, mine))
+        return found
 
     def _locate(self, refs: Refs, files: Sequence[FileEntry]) -> _Located:
         count = len(refs.offset)
@@ -279,11 +337,17 @@ def _recent(kept: OrderedDict[str, _Opened], path: str, opened: Callable[[], _Op
     return kept[path]
 
 
+def _clipped(
+    offset: NDArray[np.int64], length: NDArray[np.int64], size: int
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Lengths of ranges of a file of this size, and which lie inside it. A length of −1 is the rest of the file."""
+    length = np.where(length == -1, size - offset, length)
+    return length, (offset >= 0) & (length >= 0) & (offset <= size) & (length <= size - offset)
+
+
 def _inside(at: _Located, rows: NDArray[np.int64], entry: FileEntry, size: int) -> NDArray[np.int64]:
-    """Rows whose ranges lie inside the file; the others fail. A length of −1 is the rest of the file."""
-    at.length[rows] = np.where(at.length[rows] == -1, size - at.offset[rows], at.length[rows])
-    offset, length = at.offset[rows], at.length[rows]
-    good = (offset >= 0) & (length >= 0) & (offset <= size) & (length <= size - offset)
+    """Rows whose ranges lie inside the file; the others fail."""
+    at.length[rows], good = _clipped(at.offset[rows], at.length[rows], size)
     for row in rows[~good].tolist():
         at.fail([row], BadReference(
             "the reference runs past the end of the file", file=entry.url, offset=int(at.offset[row]), row=row,
@@ -404,7 +468,8 @@ def _lineage(batch: pa.RecordBatch) -> str | None:
     return ", ".join(lineage_of(batch.schema)) or None
 
 
-def _earlier_errors(batch: pa.RecordBatch) -> dict[int, str]:
+def earlier_errors(batch: pa.RecordBatch) -> dict[int, str]:
+    """What the column `materialize_error` says, by row."""
     if ERROR_COLUMN not in batch.schema.names:
         return {}
     column = batch.column(ERROR_COLUMN)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -20,17 +19,19 @@ from numpy.typing import NDArray
 from lading.align import align_table
 from lading.errors import SchemaMismatch
 from lading.fetch import Fetcher
-from lading.formats.protocol import Format, ShardFacts, ShardWriter
+from lading.formats.protocol import Format, Ranges, RangeWriter, ShardFacts, ShardWriter
 from lading.interleaved import sample_firsts, without_source
+from lading.layouts.mint_values import union_json_schemas
 from lading.layouts.mint_write import MintShardWriter, Roles
 from lading.layouts.open import create_view_shard
 from lading.manifest import INDEX_NAME, shards_table
 from lading.ref import FileEntry, concat, files_of, is_ref, with_files
+from lading.store.background import Background
 from lading.store.protocol import Sink, Store, aborting
 from lading.store.sink_file import SinkFile
 from lading.views import is_bytes, row_bytes
 
-__all__ = ["Closing", "FinishedShard", "FinishedShards", "Part", "PartWriter", "ShardKind"]
+__all__ = ["FinishedShard", "FinishedShards", "Part", "PartWriter", "ShardKind"]
 
 _FIRST_ROWS = 1024
 _INDEX_SHARDS = 256
@@ -107,11 +108,13 @@ class PartWriter:
         folder: what the shards are built in.
         kind: what they have in common.
         fetcher: what references in rows are followed with.
-        closing: what brings finished shards to disk. Its owner waits for it, and the fetcher's closes that.
+        closing: what brings finished shards to disk while the next is being written: a quarter of a GB takes a fast
+            disk 65 ms and a slow one seconds. Its owner waits for it, and the fetcher's closes that.
         name: called for the path of each new shard below the folder.
         on_shard: called with each shard when its bytes are complete, on disk or not.
         shard_bytes: a new shard begins before a sample that would pass this.
-        schema: columns of all rows; by default those of the first batch. Formats without a fixed schema take any.
+        schema: columns of all rows. Without it, formats with a fixed schema take the columns of the first batch, and
+            others any.
         final: the folder's name in references; by default as it is.
 
     Attributes:
@@ -126,7 +129,7 @@ class PartWriter:
         kind: ShardKind,
         *,
         fetcher: Fetcher,
-        closing: Closing,
+        closing: Background,
         name: Callable[[], str],
         on_shard: Callable[[FinishedShard], None],
         shard_bytes: int,
@@ -134,6 +137,7 @@ class PartWriter:
         final: str | None = None,
     ) -> None:
         self.schema = None if schema is None else _written_schema(schema)
+        self._takes_any = not kind.format.fixed_schema and (schema is None or kind.view == "samples")
         self.columns: dict[str, pa.Field] = {}
         self._store, self._folder, self._kind = store, folder, kind
         self._fetcher, self._closing = fetcher, closing
@@ -155,17 +159,27 @@ class PartWriter:
 
     def _write_one(self, batch: pa.RecordBatch) -> Iterator[pa.Table]:
         batch = self._fitted(batch)
+        ranges: Ranges = {}
         sizes = row_bytes(batch)
         starts = sample_firsts(batch, self._kind.view)
         ends = np.append(starts[1:], batch.num_rows)
         size_at = np.concatenate([[0], np.cumsum(sizes)])
         if any(is_ref(f.type) for f in batch.schema):
-            batch = self._fetcher.materialise(batch, views=True)
-        yield from self._write_samples(batch, size_at, starts, ends)
+            shard = self._open or self._begin()
+            takes = isinstance(shard.writer, RangeWriter) and shard.writer.takes_ranges
+            ranges = self._fetcher.file_ranges(batch) if takes else {}
+            left = [f.name for f in batch.schema if is_ref(f.type) and f.name not in ranges]
+            batch = self._fetcher.materialise(batch, left, views=True)
+        yield from self._write_samples(batch, ranges, size_at, starts, ends)
         self._fetcher.release(self.held_bytes())
 
     def _write_samples(
-        self, batch: pa.RecordBatch, size_at: NDArray[np.int64], starts: NDArray[np.int64], ends: NDArray[np.int64]
+        self,
+        batch: pa.RecordBatch,
+        ranges: Ranges,
+        size_at: NDArray[np.int64],
+        starts: NDArray[np.int64],
+        ends: NDArray[np.int64],
     ) -> Iterator[pa.Table]:
         done = 0
         while done < len(starts):
@@ -175,9 +189,8 @@ class PartWriter:
                 self.end_shard()
                 continue
             first, last = int(starts[done]), int(ends[done + count - 1])
-            table = self._write_slice(
-                shard, batch.slice(first, last - first), count, int(size_at[last] - size_at[first])
-            )
+            rows = batch.slice(first, last - first), {name: found[first:last] for name, found in ranges.items()}
+            table = self._write_slice(shard, *rows, count, int(size_at[last] - size_at[first]))
             if table is not None:
                 yield table
             done += count
@@ -201,8 +214,11 @@ class PartWriter:
             count = min(count, _FIRST_ROWS)
         return max(count, 1) if shard.num_samples == 0 else count
 
-    def _write_slice(self, shard: _OpenShard, rows: pa.RecordBatch, count: int, payload: int) -> pa.Table | None:
-        table = shard.writer.write(rows)
+    def _write_slice(
+        self, shard: _OpenShard, rows: pa.RecordBatch, ranges: Ranges, count: int, payload: int
+    ) -> pa.Table | None:
+        into = shard.writer
+        table = into.write_ranges(rows, ranges) if ranges and isinstance(into, RangeWriter) else into.write(rows)
         shard.num_samples += count
         shard.counted_bytes += payload
         if shard.counted_bytes:
@@ -216,7 +232,7 @@ class PartWriter:
         """The batch with the columns of the schema, if the format holds it to one."""
         if self.schema is None:
             self.schema = _written_schema(batch.schema)
-        if not self._kind.format.fixed_schema and self._kind.view == "samples":
+        if self._takes_any:
             self.see(_written_schema(batch.schema))
             return batch
         extra = [name for name in batch.schema.names if name not in self.schema.names]
@@ -232,6 +248,9 @@ class PartWriter:
 
     def see(self, columns: pa.Schema) -> None:
         """Count these columns among those seen."""
+        if self._kind.view == "interleaved":
+            columns = union_json_schemas([pa.schema(list(self.columns.values())), columns])
+            self.columns = {}
         for written in columns:
             self.columns.setdefault(written.name, written)
 
@@ -286,43 +305,6 @@ def _written_schema(schema: pa.Schema) -> pa.Schema:
         f.with_type(pa.large_binary()) if is_ref(f.type) or pa.types.is_binary_view(f.type) else f for f in schema
     ]
     return without_source(pa.schema(fields, metadata=schema.metadata))
-
-
-class Closing:
-    """Brings a finished shard to disk while the next is being written; one at a time, so that they cannot pile up.
-
-    A quarter of a GB takes a fast disk 65 ms and a slow one seconds, and nobody needs the processor meanwhile.
-    """
-
-    def __init__(self) -> None:
-        self._thread = ThreadPoolExecutor(1, "lading-close")
-        self._pending: list[Future[None]] = []
-
-    def start(self, work: Callable[[], None]) -> None:
-        """Do this out of sight, when what came before is done. Raises what that raised."""
-        self.wait()
-        self._pending = [self._thread.submit(work)]
-
-    def then(self, work: Callable[[], None]) -> None:
-        """Do this out of sight as soon as what came before is done, and only if nothing failed."""
-        before = list(self._pending)
-
-        def follow() -> None:
-            for earlier in before:  # done, since there is one thread
-                earlier.result()
-            work()
-
-        self._pending.append(self._thread.submit(follow))
-
-    def wait(self) -> None:
-        """Wait for all of it. Raises what it raised first."""
-        pending, self._pending = self._pending, []
-        for work in pending:
-            work.result()
-
-    def stop(self) -> None:
-        """Wait, whatever came of it, and end the thread."""
-        self._thread.shutdown()
 
 
 def _close(sink: Sink) -> None:

@@ -98,14 +98,21 @@ def test_a_limit_takes_the_first_samples(many: dict[str, Path], tmp_path: Path) 
     assert lading.digest(tmp_path / "out1").ordered == lading.digest(many["parquet"], limit=7).ordered
 
 
-def test_threads_change_nothing_and_are_given_back(many: dict[str, Path], tmp_path: Path) -> None:
-    import pyarrow as pa
-
+@pytest.mark.parametrize("options", [{}, {"min_side": 10}, {"view": "samples"}, {"on_error": "drop_row"}])
+@pytest.mark.parametrize("target", ["webdataset", "parquet"])
+@pytest.mark.parametrize("start", ["webdataset", "parquet"])
+def test_threads_change_nothing_and_are_given_back(
+    start: str, target: str, options: dict[str, Any], docs: Path, tmp_path: Path
+) -> None:
+    """One thread writes in turn with reading, two at the same time; a store of another kind gets all from memory."""
     before = pa.cpu_count(), pa.io_thread_count()
-    for threads, workers in ((1, 1), (2, 2)):
-        lading.convert(str(many["parquet"] / "*"), tmp_path / f"out{threads}", format="parquet", view="samples",
-                       shard_size="300kb", threads=threads, workers=workers)  # fmt: skip
-    assert contents(tmp_path / "out1") == contents(tmp_path / "out2")
+    source = tmp_path / "source"
+    view = options.get("view", "interleaved")
+    lading.convert(docs, source, format=start, view=view, shard_size="150kb")
+    for name, scheme, threads in (("alone", "", 1), ("both", "", 2), ("other", "local://", 2)):
+        out = f"{scheme}{tmp_path / name}"
+        lading.convert(source, out, format=target, shard_size="300kb", threads=threads, **{"view": view, **options})
+    assert contents(tmp_path / "alone") == contents(tmp_path / "both") == contents(tmp_path / "other") != {}
     assert (pa.cpu_count(), pa.io_thread_count()) == before
 
 

@@ -146,7 +146,8 @@ def convert(  # noqa: PLR0913 - one parameter an option: the signature is the co
         typer.Option(
             min=1,
             metavar="N",
-            help="Threads a process may use; by default the cores shared out among the workers.",
+            help="Threads a process may use; by default the cores shared out among the workers. With two, it writes "
+            "while it reads.",
             rich_help_panel=_WORK,
         ),
     ] = None,

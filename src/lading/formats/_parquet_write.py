@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +16,7 @@ from lading.formats._parquet_columns import check_codecs, plan_columns, shrinkin
 from lading.formats._parquet_options import WriteOptions
 from lading.formats._parquet_schema import plain_type, same_values, told_metadata
 from lading.formats.protocol import ShardFacts
-from lading.store.protocol import NativePath, Sink, store_errors
+from lading.store.protocol import NativePath, Sink, WritesBehind, store_errors
 from lading.store.sink_file import SinkFile
 from lading.units import parse_bytes
 
@@ -31,7 +32,8 @@ _FOOTER_BYTES_PER_CHUNK = 130
 class ParquetWriter:
     """A Parquet file being written.
 
-    Holds the rows of one row group, as the batches that came: views keep their maps until they are written.
+    Holds the rows of one row group, as the batches that came, and of the one before while that is being written, if
+    the sink writes behind its caller's back: views keep their maps until they are written.
 
     Args:
         sink: where to; a library writes it in place if it has a native path.
@@ -49,7 +51,8 @@ class ParquetWriter:
         self._handle: pa.NativeFile | None = None
         self._writer: pq.ParquetWriter | None = None
         self._waiting: list[pa.RecordBatch] = []
-        self._waiting_bytes = self._payload_bytes = self._num_samples = self._row_groups = self._said_bytes = 0
+        self._waiting_bytes = self._leaving_bytes = self._payload_bytes = self._written_bytes = 0
+        self._num_samples = self._row_groups = self._said_bytes = 0
 
     def __del__(self) -> None:
         # Whoever drops a shard does not want the footer that pyarrow would write now.
@@ -86,24 +89,27 @@ class ParquetWriter:
     def bytes_written(self) -> int:
         """Bytes in the file, what the rows that wait will come to, and the footer; never less than said before.
 
-        Rows that wait are reckoned to shrink as those before them did, the first ones as a trial of them did.
+        Rows that wait, and those of the last row group, which may be on its way, are reckoned to shrink as those before
+        them did, the first ones as a trial of them did.
         """
-        written = 0 if self._handle is None else self._handle.tell()
-        done = self._payload_bytes - self._waiting_bytes
+        written, waiting = self._written_bytes, self._waiting_bytes + self._leaving_bytes
+        done = self._payload_bytes - waiting
         rate = written / done if done else self._trial_rate or 1.0
         footer = sum(len(key) + len(value) for key, value in self._told.items())
         footer += (self._row_groups + bool(self._waiting)) * len(self._schema) * _FOOTER_BYTES_PER_CHUNK
-        self._said_bytes = max(self._said_bytes, written + int(self._waiting_bytes * min(rate, 1.0)) + footer)
+        self._said_bytes = max(self._said_bytes, written + int(waiting * min(rate, 1.0)) + footer)
         return self._said_bytes
 
     def held_bytes(self) -> int:
-        """Payload of the rows that wait for their row group."""
-        return self._waiting_bytes
+        """Payload of the rows that wait for their row group, and of the last row group."""
+        return self._waiting_bytes + self._leaving_bytes
 
     def close(self) -> ShardFacts:
         """Write what waits, and the footer."""
         self._flush()
         writer, handle = self._opened()
+        if isinstance(self._sink, WritesBehind):
+            self._sink.settle()
         with self._failures():
             writer.add_key_value_metadata(self._told)
             writer.close()
@@ -132,12 +138,21 @@ class ParquetWriter:
 
     def _flush(self) -> None:
         if self._waiting:
-            writer, _ = self._opened()
-            table = pa.Table.from_batches(self._waiting, self._schema)
-            with self._failures():
-                writer.write_table(table, row_group_size=table.num_rows)
+            writer, handle = self._opened()
+            work = partial(self._write_row_group, writer, pa.Table.from_batches(self._waiting, self._schema))
+            if isinstance(self._sink, WritesBehind):
+                self._sink.settle()
+                self._written_bytes = handle.tell()
+                self._sink.later(work)
+            else:
+                self._written_bytes = handle.tell()
+                work()
             self._row_groups += 1
-            self._waiting, self._waiting_bytes = [], 0
+            self._waiting, self._leaving_bytes, self._waiting_bytes = [], self._waiting_bytes, 0
+
+    def _write_row_group(self, writer: pq.ParquetWriter, rows: pa.Table) -> None:
+        with self._failures():
+            writer.write_table(rows, row_group_size=rows.num_rows)
 
     def _opened(self) -> tuple[pq.ParquetWriter, pa.NativeFile]:
         """The writer, opened when the first rows have shown how to write them."""

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from lading.codecs import WRAPS, stream_encoder
 from lading.errors import Unrepresentable, UsageError
 from lading.formats._webdataset_rows import KEY, split_name
-from lading.formats.protocol import ShardFacts
+from lading.formats.protocol import Ranges, ShardFacts
 from lading.ref import FileEntry, RefType, is_ref, make_refs, with_files
-from lading.store.protocol import Buffer, Sink
+from lading.store.protocol import FileRange, Part, Sink, WritesBehind
 from lading.tar import BLOCK, MAX_NAME_BYTES
 from lading.tar_write import END, make_heads
 from lading.views import byte_lengths, is_bytes, is_text, present, slices
@@ -79,6 +79,7 @@ class WebdatasetWriter:
     def __init__(self, sink: Sink, options: WriteOptions) -> None:
         self._sink, self._options = sink, options
         packed = options.compression
+        self.takes_ranges = packed is None and isinstance(sink, WritesBehind)
         self._encoder = stream_encoder(packed, options.compression_level) if packed else None
         self._file = FileEntry(sink.path, packed or "")
         self._at = self._samples = self._payload = 0
@@ -95,16 +96,20 @@ class WebdatasetWriter:
         Raises:
             Unrepresentable: a key, column or value that a reader would not get back; nothing of the batch is written.
         """
+        return self.write_ranges(batch, {})
+
+    def write_ranges(self, batch: pa.RecordBatch, ranges: Ranges) -> pa.Table:
+        """As `write`, values of some columns taken from where they lie in files."""
         given = self._options.fields == "given"
-        check_schema(batch.schema, any_case=given)
+        own = [f.with_type(pa.large_binary()) if f.name in ranges else f for f in batch.schema]
+        check_schema(pa.schema(own), any_case=given)
         names = [name for name in batch.schema.names if name != KEY]
         names = names if given else sorted(names)
-        columns = [batch.column(name) for name in names]
+        columns = [ranges.get(name, batch.column(name)) for name in names]
         there = np.zeros((len(batch), len(names)), np.bool_)
         length = np.zeros((len(batch), len(names)), np.int64)
         for i, column in enumerate(columns):
-            there[:, i] = present(column)
-            length[:, i] = byte_lengths(column)
+            there[:, i], length[:, i] = _sizes(column)
         keys = self._checked_keys(batch.column(KEY), names, there)
         self._refuse_empty(there, keys)
         row, field = np.nonzero(there)
@@ -113,7 +118,8 @@ class WebdatasetWriter:
         )
         offset = np.zeros_like(length)
         size = length[row, field]
-        values = _joined_values(columns, row, field) if _are_small(size) else _values(columns, row, field)
+        joinable = not ranges and _are_small(size)
+        values = _joined_values(columns, row, field) if joinable else _values(columns, row, field)
         offset[row, field] = self._append(members, size, values)
         self._samples += len(batch)
         self._last_key = keys[-1].as_py() if len(keys) else self._last_key
@@ -123,7 +129,7 @@ class WebdatasetWriter:
         return pa.table([keys, *refs], schema=with_files(schema, [self._file]))
 
     def add(
-        self, names: Sequence[str] | pa.StringArray, values: Sequence[Buffer]
+        self, names: Sequence[str] | pa.StringArray, values: Sequence[Part]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Append members by their full names, as they come; give offsets and lengths of their payloads.
 
@@ -132,7 +138,7 @@ class WebdatasetWriter:
         Raises:
             Unrepresentable: a name is empty, holds a NUL, or is longer than 4,096 bytes.
         """
-        size = np.array([v.nbytes if isinstance(v, memoryview) else memoryview(v).nbytes for v in values], np.int64)
+        size = np.array([_nbytes(value) for value in values], np.int64)
         members = names if isinstance(names, pa.StringArray) else pa.array(names, pa.string())
         bad = pc.or_(pc.match_substring(members, "\0"), pc.equal(members, ""))
         if pc.any(bad).as_py():
@@ -153,7 +159,8 @@ class WebdatasetWriter:
         self._put([END], len(END))
         if self._encoder is not None:
             self._sink.write([self._encoder.finish()])
-        return ShardFacts(self._samples, self._sink.tell(), self._payload)
+        size = self._at if self._encoder is None else self._sink.tell()
+        return ShardFacts(self._samples, size, self._payload)
 
     def _checked_keys(self, column: pa.Array, names: Sequence[str], there: NDArray[np.bool_]) -> pa.StringArray:
         """The keys as they are to be written: escaped if asked for, and such that a reader gets them back."""
@@ -190,7 +197,7 @@ class WebdatasetWriter:
         return Unrepresentable(message, **places, **more)  # type: ignore[arg-type] # texts but for the row
 
     def _append(
-        self, members: pa.StringArray, size: NDArray[np.int64], values: Sequence[Buffer] | pa.LargeBinaryArray
+        self, members: pa.StringArray, size: NDArray[np.int64], values: Sequence[Part] | pa.LargeBinaryArray
     ) -> NDArray[np.int64]:
         """Write members; give the offsets of their payloads."""
         too_long = np.flatnonzero(np.asarray(pc.binary_length(members)) > MAX_NAME_BYTES)
@@ -205,20 +212,23 @@ class WebdatasetWriter:
         pad = -size % BLOCK
         stop = self._at + np.cumsum(np.diff(bounds) * BLOCK + size + pad)
         if isinstance(values, pa.LargeBinaryArray):
-            parts: list[Buffer] = [_body(_join(heads, values, _zeros(pad)))]
+            parts: list[Part] = [_body(_join(heads, values, _zeros(pad)))]
         else:
             between = slices(_join(_zeros(np.append(0, pad)[:-1]), heads))
             parts = [*chain.from_iterable(zip(between, values, strict=True)), bytes(int(pad[-1]) if len(pad) else 0)]
-            parts = [b"".join(parts)] if _are_small(size) else parts
+            buffers = [part for part in parts if not isinstance(part, FileRange)]
+            parts = [b"".join(buffers)] if len(buffers) == len(parts) and _are_small(size) else parts
         self._put(parts, int(stop[-1]) - self._at if len(stop) else 0)
         self._payload += int(size.sum())
         return stop - size - pad
 
-    def _put(self, parts: list[Buffer], size: int) -> None:
+    def _put(self, parts: Sequence[Part], size: int) -> None:
         self._at += size
-        if self._encoder is not None:
-            parts = [self._encoder.feed(part) for part in parts]
-        self._sink.write(parts)
+        if isinstance(self._sink, WritesBehind) and self._encoder is None:
+            self._sink.write_parts(parts)
+            return
+        buffers = [part for part in parts if not isinstance(part, FileRange)]  # all: `takes_ranges` is False
+        self._sink.write(buffers if self._encoder is None else [self._encoder.feed(part) for part in buffers])
 
 
 def check_schema(schema: pa.Schema, *, any_case: bool = False) -> None:
@@ -241,9 +251,23 @@ def _are_small(size: NDArray[np.int64]) -> bool:
     return int(size.sum()) < _SMALL_BYTES * len(size)
 
 
-def _values(columns: Sequence[pa.Array], row: NDArray[np.int64], field: NDArray[np.int64]) -> list[Buffer]:
+def _nbytes(value: Part) -> int:
+    return value.nbytes if isinstance(value, (memoryview, FileRange)) else memoryview(value).nbytes
+
+
+def _sizes(column: pa.Array | Sequence[FileRange | None]) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+    """Which values are there, and the bytes of each."""
+    if isinstance(column, pa.Array):
+        return present(column), byte_lengths(column)
+    there = np.array([value is not None for value in column], np.bool_)
+    return there, np.array([0 if value is None else value.nbytes for value in column], np.int64)
+
+
+def _values(
+    columns: Sequence[pa.Array | Sequence[FileRange | None]], row: NDArray[np.int64], field: NDArray[np.int64]
+) -> list[Part]:
     """Values in the order of their members, where they lie."""
-    parts = [slices(column) for column in columns]
+    parts = [slices(column) if isinstance(column, pa.Array) else column for column in columns]
     values = [parts[i][r] for r, i in zip(row.tolist(), field.tolist(), strict=True)]
     return [value for value in values if value is not None]
 

@@ -18,7 +18,7 @@ warm, where a plain copy takes 0.5:
 
 - `pre_buffer=False`, 256 KiB of buffer a column: 0.12. Over a memory map 0.17, since touching fresh pages costs more
   than `pread` into memory that stays in the processor's cache, and maps count as resident memory. So `mmap` is off.
-- Two threads gain nothing, the work being copies; and there must be no thread pool before a fork.
+- Decoding with two threads gains nothing, the work being copies; and there must be no thread pool before a fork.
 - Steps of 2 MB 0.12, of 6 MB 0.15, of 24 MB 0.18: `large_binary` grows by doubling, into fresh memory. With jemalloc
   the same takes 0.45. Views do not grow and take 0.12 with any step and pool.
 - Page checksums: nothing where the file has none, 0.2 where it has; they are verified. To write them would take as

@@ -14,16 +14,26 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.errors import UsageError
-from lading.store.protocol import FileInfo, Sink, Store
+from lading.store.protocol import FileInfo, FileRange, Sink, Store
 
-__all__ = ["Format", "ListedShard", "ShardFacts", "ShardReader", "ShardSource", "ShardWriter", "parse_options"]
+__all__ = [
+    "Format",
+    "ListedShard",
+    "RangeWriter",
+    "Ranges",
+    "ShardFacts",
+    "ShardReader",
+    "ShardSource",
+    "ShardWriter",
+    "parse_options",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +146,24 @@ class ShardWriter(Protocol):
 
     def close(self) -> ShardFacts:
         """Finish the shard's bytes (the sink stays open: its owner publishes it)."""
+
+
+Ranges: TypeAlias = Mapping[str, Sequence[FileRange | None]]
+"""By the name of a reference column: where each value lies in a file of this machine; None where it is null."""
+
+
+@runtime_checkable
+class RangeWriter(Protocol):
+    """A shard writer that can have payload taken from files into its shard, without anybody having it in memory.
+
+    Attributes:
+        takes_ranges: whether this one can, with its sink and options.
+    """
+
+    takes_ranges: bool
+
+    def write_ranges(self, batch: pa.RecordBatch, ranges: Ranges) -> pa.Table | None:
+        """As `write`. The reference columns of the batch are those of which the ranges are given, checked."""
 
 
 class Format(Protocol):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -13,11 +13,13 @@ from numpy.typing import NDArray
 from lading.align import align_table
 from lading.dataset import Dataset
 from lading.errors import UsageError
+from lading.fetch import earlier_errors
 from lading.interleaved import sample_firsts, sample_starts, samples_with, without_source
 from lading.jobs.digest import batch_digests
 from lading.jobs.filters import Hook, Sieve
 from lading.jobs.ledger import ALONG, DROPPED, DROPPED_ALONG, KEPT, Loss, Losses
 from lading.jobs.spec import Conversion
+from lading.ref import is_ref
 from lading.views import row_bytes, without_views
 
 __all__ = ["Copier", "Tally", "changed_schema"]
@@ -108,7 +110,9 @@ class Copier:
         for number in shards:
             if limit is not None and self.tally.samples >= limit:
                 return
-            found = self._dataset.shard_batches(number, _MAX_ROWS, how.max_batch_bytes, columns, how.schema, views=True)
+            found = self._dataset.shard_batches(
+                number, _MAX_ROWS, how.max_batch_bytes, columns, how.schema, views=True, drifting=True
+            )
             for batch in found:
                 fitted = batch if how.schema is None else align_table(batch, how.schema)
                 for kept in self._sifted(fitted, limit):
@@ -153,8 +157,7 @@ class Copier:
         """Write the rows of some shards, with their bytes or without, as the conversion says."""
         how = self._how
         for batch in self.rows(shards, limit):
-            # What is left where it is, is not fetched: only rows with an error already fail.
-            done = self._fetched(batch, columns=[] if how.lazy else None)
+            done = batch if self._is_fetched_by_writer(batch) else self._fetched(batch)
             if self._on_digests is not None:
                 whole = self._dataset.materialise(done, views=True, earlier=False) if how.lazy else done
                 self._on_digests(batch_digests(whole, how.view))
@@ -162,8 +165,16 @@ class Copier:
             writer.write_batch(done if how.written is None else align_table(done, how.written))
             self._dataset.release(writer.held_bytes())
 
-    def _fetched(self, batch: pa.RecordBatch, columns: Sequence[str] | None) -> pa.RecordBatch:
+    def _is_fetched_by_writer(self, batch: pa.RecordBatch) -> bool:
+        """Whether the bytes may be left to the writer, which need not have them in memory."""
+        how = self._how
+        plain = how.on_error == "error" and not how.lazy and self._on_digests is None
+        return plain and any(is_ref(f.type) for f in batch.schema) and not earlier_errors(batch)
+
+    def _fetched(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         how, tally = self._how, self.tally
+        # What is left where it is, is not fetched: only rows with an error already fail.
+        columns: list[str] | None = [] if how.lazy else None
         done = self._dataset.materialise(
             batch, columns=columns, views=True, on_error=how.on_error, on_failure=self._failed
         )

@@ -18,7 +18,10 @@ def threads_each(processes: int) -> int:
 
 @contextmanager
 def using_threads(count: int | None) -> Iterator[None]:
-    """Let pyarrow use this many threads to compute, and as many to read; None leaves them as they are."""
+    """Let pyarrow use this many threads to compute, and as many to read; None leaves them as they are.
+
+    Sinks go by that number too: with one, they write in turn with reading.
+    """
     if count is None:
         yield
         return

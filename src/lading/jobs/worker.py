@@ -34,8 +34,9 @@ from lading.jobs.spec import Conversion
 from lading.jobs.threads import using_threads
 from lading.layouts.mint_write import Roles
 from lading.manifest import FOLDER
-from lading.part_writer import Closing, FinishedShards, Part, PartWriter, ShardKind
+from lading.part_writer import FinishedShards, Part, PartWriter, ShardKind
 from lading.source import LISTING_SCHEMA, Listing
+from lading.store.background import Background
 from lading.store.open import Stores, resolve
 from lading.store.protocol import write_file
 
@@ -102,7 +103,7 @@ def main() -> None:
         warnings.simplefilter("always")  # whether it is shown, the other process says
         warnings.showwarning = show
         opening, _ = parent.hear()
-        how, closing = Conversion.from_json(opening["conversion"]), Closing()
+        how, closing = Conversion.from_json(opening["conversion"]), Background("lading-close")
         with using_threads(opening["threads"]):
             parent.tell(ready=True)
             task, indexes = parent.hear()
@@ -118,7 +119,7 @@ def _do(
     task: dict[str, Any],
     indexes: Sequence[pa.Table | None],
     how: Conversion,
-    closing: Closing,
+    closing: Background,
     tell: Callable[..., None],
 ) -> None:
     """Write the rows of a task's source shards as finished shards, and say so when they are on disk."""

@@ -126,6 +126,7 @@ class ItemsView:
         columns: Sequence[str] | None = None,
         schema: pa.Schema | None = None,
         views: bool = False,
+        drifting: bool = False,  # noqa: ARG002 - the schema is known beforehand
     ) -> Iterator[pa.RecordBatch]:
         """All rows in order, samples whole, reserved columns canonical.
 

@@ -11,7 +11,7 @@ where it gives a wrong image or drops a value without a word, this reader sets t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -32,7 +32,7 @@ from lading.layouts.mint_values import Kinds, build_column, column_type
 from lading.layouts.options import AUTO, ROLES, InterleavedOptions, tell_absent
 from lading.ref import RefType, make_refs, with_files
 
-__all__ = ["MintView", "field_name", "looks_interleaved"]
+__all__ = ["MintView", "column_name", "field_name", "looks_interleaved"]
 
 RENAMED = "json."
 """A JSON field with the name of a reserved column becomes the column of that name behind this prefix."""
@@ -99,21 +99,25 @@ class MintView:
         per_item = self._options.roles
         names = kinds.names if self._options.fields is None else self._options.fields
         wanted = [n for n in names if n not in per_item] + [n for n in per_item if n in kinds.names]
-        fields += [column_type(_column_name(n), kinds.of(n, per_item=n in per_item)) for n in wanted]
+        fields += [column_type(column_name(n), kinds.of(n, per_item=n in per_item)) for n in wanted]
         return with_files(pa.schema(fields), self._reader.files)
 
     def _shard_kinds(self) -> Kinds:
         if self._kinds is None:
-            kinds = Kinds()
-            per_item = {*self._options.roles}
-            # `sample_id` is no content even where it is not the id: who asks for the stem as the id has said so.
-            id_field = self._field_of_ids() or "sample_id"
-            own = {self._options.texts_field, self._options.images_field, EXTRAS_FIELD, id_field}
-            for _, documents in self._windows():
-                for document in documents:
-                    kinds.add({name: value for name, value in document.items() if name not in own}, per_item)
-            self._kinds = kinds
+            self._kinds = self._kinds_of(documents for _, documents in self._windows())
         return self._kinds
+
+    def _kinds_of(self, windows: Iterable[list[dict[str, Any]]]) -> Kinds:
+        """Which types the passthrough fields of documents hold."""
+        kinds = Kinds()
+        per_item = {*self._options.roles}
+        # `sample_id` is no content even where it is not the id: who asks for the stem as the id has said so.
+        id_field = self._field_of_ids() or "sample_id"
+        own = {self._options.texts_field, self._options.images_field, EXTRAS_FIELD, id_field}
+        for documents in windows:
+            for document in documents:
+                kinds.add({name: value for name, value in document.items() if name not in own}, per_item)
+        return kinds
 
     # Documents
 
@@ -185,6 +189,7 @@ class MintView:
         columns: Sequence[str] | None = None,
         schema: pa.Schema | None = None,
         views: bool = False,  # noqa: ARG002 - payload stays where it is
+        drifting: bool = False,
     ) -> Iterator[pa.RecordBatch]:
         """All rows in order, samples whole; `binary_content` as references.
 
@@ -194,7 +199,8 @@ class MintView:
         members = self._members()
         used = np.zeros(len(members.names), np.bool_)
         used[members.documents] = True
-        target = schema or self._target(columns)
+        drifting = drifting and schema is None
+        target = None if drifting else schema or self._target(columns)
         wanted = dict.fromkeys(self._options.fields or ())
         for ordinals, documents in self._windows():
             if wanted:
@@ -202,7 +208,8 @@ class MintView:
             left_out = sum("sample_id" in document for document in documents) if self._field_of_ids() is None else 0
             if left_out:
                 self.counts["samples whose JSON field 'sample_id' was left out, for the member's name"] += left_out
-            batch = self._batch(ordinals, documents, target, columns, used)
+            fields = target if target is not None else self._schema(self._kinds_of([documents]))
+            batch = self._batch(ordinals, documents, fields, columns, used)
             starts = np.flatnonzero(batch.column("position").to_numpy() == -1)
             yield from split_samples(batch, starts, max_rows, max_bytes)
         self._account(used)
@@ -308,7 +315,8 @@ class MintView:
         return [entries if isinstance(entries, list) else [] for entries in found]
 
 
-def _column_name(name: str) -> str:
+def column_name(name: str) -> str:
+    """The passthrough column of a JSON field."""
     return RENAMED + name if name in RESERVED or name.startswith(RENAMED) else name
 
 

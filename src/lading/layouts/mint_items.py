@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from lading.errors import DataError, LimitExceeded, Unrepresentable
 from lading.interleaved import METADATA_POSITION, MODALITIES, sample_starts
+from lading.store.protocol import FileRange
 from lading.views import present
 
 __all__ = ["IMAGE", "MAX_POSITIONS", "METADATA", "TEXT", "Clash", "Items", "clashes", "numbers", "refuse_modalities"]
@@ -41,6 +42,7 @@ class Items:
         filled: whether it has what items of its kind hold: a text its text, an image its bytes.
         bounds: items of sample i are `bounds[i]:bounds[i + 1]`.
         size: entries of each sample's lists; `MAX_POSITIONS` + 1 if they are more than that.
+        ranges: where the payload of each row lies in a file; None if it is in the batch.
     """
 
     batch: pa.RecordBatch
@@ -51,9 +53,10 @@ class Items:
     filled: NDArray[np.bool_]
     bounds: NDArray[np.int64]
     size: NDArray[np.int64]
+    ranges: Sequence[FileRange | None] | None = None
 
     @classmethod
-    def of(cls, batch: pa.RecordBatch) -> Self:
+    def of(cls, batch: pa.RecordBatch, ranges: Sequence[FileRange | None] | None = None) -> Self:
         """All rows of a batch.
 
         Raises:
@@ -76,7 +79,7 @@ class Items:
         if np.any((np.diff(place) < 0) & (np.diff(sample) == 0)):
             row = np.lexsort((place, sample))
             kind, position, filled = kind[row], position[row], filled[row]
-        return cls(batch, row, sample, kind, position, filled, bounds, size)
+        return cls(batch, row, sample, kind, position, filled, bounds, size, ranges)
 
     def part(self, first: int, stop: int) -> Self:
         """The items of the samples `[first, stop)`."""
@@ -87,6 +90,7 @@ class Items:
             self, batch=self.batch.slice(a, b - a), row=self.row[a:b] - a, sample=self.sample[a:b] - first,
             kind=self.kind[a:b], position=self.position[a:b], filled=self.filled[a:b],
             bounds=self.bounds[first : stop + 1] - a, size=self.size[first:stop],
+            ranges=None if self.ranges is None else self.ranges[a:b],
         )  # fmt: skip
 
     def there(self, name: str) -> NDArray[np.bool_]:

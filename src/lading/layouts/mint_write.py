@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lading.errors import Unrepresentable
-from lading.formats.protocol import ShardFacts
+from lading.formats.protocol import Ranges, ShardFacts
 from lading.formats.webdataset import WebdatasetWriter
 from lading.interleaved import MODALITIES, RESERVED, quote_key, split_rows
 from lading.layouts.mint import field_name
@@ -29,7 +29,7 @@ from lading.layouts.mint_items import IMAGE, MAX_POSITIONS, TEXT, Clash, Items, 
 from lading.layouts.mint_json import ContentTypes, Passthrough, documents, kinds_of
 from lading.layouts.options import ROLES
 from lading.ref import make_refs
-from lading.store.protocol import Buffer
+from lading.store.protocol import Part
 from lading.views import is_text, row_bytes, slices, take
 
 __all__ = ["MAX_POSITIONS", "MintShardWriter", "Roles", "find_roles"]
@@ -48,12 +48,13 @@ class Roles:
     def __init__(self, known: dict[str, str] | None = None) -> None:
         self.of: dict[str, str] = dict(known or {})
 
-    def options(self) -> dict[str, list[str]]:
-        """The options with which lading's reader gets the same columns back."""
+    def options(self, names: Sequence[str]) -> dict[str, list[str]]:
+        """The options with which lading's reader gets these columns back."""
+        of = {name: role for name, role in self.of.items() if name in names}
         return {
-            f"per_{role}_fields": [field_name(name) for name, r in self.of.items() if r == role]
+            f"per_{role}_fields": [field_name(name) for name, r in of.items() if r == role]
             for role in ROLES
-            if role in self.of.values()
+            if role in of.values()
         }
 
 
@@ -80,7 +81,7 @@ class MintShardWriter:
 
     Args:
         writer: the tar being written.
-        schema: of the batches.
+        schema: of the first batches; later ones may have other columns.
         roles: shared by the shards of a dataset.
 
     Raises:
@@ -89,8 +90,8 @@ class MintShardWriter:
 
     def __init__(self, writer: WebdatasetWriter, schema: pa.Schema, roles: Roles) -> None:
         self._writer, self._roles = writer, roles
-        _refuse_other_than_text(schema)
-        self._passthrough = [Passthrough.of(f) for f in schema if f.name not in RESERVED]
+        self.takes_ranges = writer.takes_ranges
+        self._passthrough = _passthrough(schema)
         self._keys: dict[str, int] = {}
         self._samples = 0
         self.counts: Counter[str] = Counter()
@@ -101,9 +102,14 @@ class MintShardWriter:
         Raises:
             Unrepresentable: a row that the lists cannot hold; names row, column and sample. Nothing is written then.
         """
-        names, values = [pa.array([], pa.string())], list[Buffer]()
+        return self.write_ranges(batch, {})
+
+    def write_ranges(self, batch: pa.RecordBatch, ranges: Ranges) -> pa.Table:
+        """As `write`, payload taken from where it lies in files."""
+        names, values = [pa.array([], pa.string())], list[Part]()
         if len(batch):
-            items = Items.of(batch)
+            self._passthrough = _passthrough(batch.schema)
+            items = Items.of(batch, ranges.get("binary_content"))
             self._refuse_clashes(items)
             self._samples += len(items.size)
             for first, stop in pairwise(_parts(items)):
@@ -139,7 +145,7 @@ class MintShardWriter:
             advice="A tar keeps one value a sample, or a list with one entry an image, a text or an item.",
         )  # fmt: skip
 
-    def _add_members(self, items: Items, values: list[Buffer]) -> pa.StringArray:
+    def _add_members(self, items: Items, values: list[Part]) -> pa.StringArray:
         """Append the members of some samples; give their names."""
         ids = items.batch.column("sample_id").take(pa.array(items.row[items.bounds[:-1]]))
         keys = self._unique(quote_key(ids))
@@ -183,12 +189,14 @@ class MintShardWriter:
         return ShardFacts(self._samples, facts.size_bytes, facts.payload_bytes)
 
 
-def _refuse_other_than_text(schema: pa.Schema) -> None:
+def _passthrough(schema: pa.Schema) -> list[Passthrough]:
+    """The passthrough columns. Raises Unrepresentable for a column that a tar of this style cannot hold."""
     for field in schema:
         kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
         if field.name in ("content_type", "text_content") and not (is_text(kind) or pa.types.is_null(kind)):
             raise Unrepresentable("this column of items holds text", column=field.name, expected="string",
                                   found=field.type, advice="Cast it.")  # fmt: skip
+    return [Passthrough.of(field) for field in schema if field.name not in RESERVED]
 
 
 def _kinds(items: Items, there: NDArray[np.bool_], sample: int) -> set[str]:
@@ -212,12 +220,14 @@ def _image_names(items: Items, keys: pa.StringArray, types: ContentTypes) -> pa.
     return pc.binary_join_element_wise(key, position, types.extensions(is_image), ".")
 
 
-def _payloads(items: Items) -> Sequence[Buffer | None]:
+def _payloads(items: Items) -> Sequence[Part | None]:
     """Bytes of the images, where they lie; None for those without."""
     is_image = items.kind == IMAGE
     rows = items.row[is_image]
     if not items.filled[is_image].any():
         return [None] * len(rows)
+    if items.ranges is not None:
+        return [items.ranges[row] for row in rows.tolist()]
     column = items.batch.column("binary_content")
     if pa.types.is_binary_view(column.type):
         return slices(take(column, rows))

@@ -46,12 +46,14 @@ class View(Protocol):
         columns: Sequence[str] | None = None,
         schema: pa.Schema | None = None,
         views: bool = False,
+        drifting: bool = False,
     ) -> Iterator[pa.RecordBatch]:
         """All rows in order, whole samples, at most `max_rows` rows and `max_bytes` of payload a batch.
 
         A sample that is larger comes alone. `schema` names the types to build columns in where the view has a choice
         (values out of JSON). Columns that a batch's rows do not have may be missing. With `views`, payload in memory
-        may come as `binary_view`, good for a sink or a consumer at once.
+        may come as `binary_view`, good for a sink or a consumer at once. With `drifting`, batches may differ in columns
+        and types, each as its own rows ask for it, where a schema of all would take a look at all beforehand.
         """
 
     def read(self, samples: NDArray[np.int64], columns: Sequence[str] | None = None) -> pa.Table:

@@ -42,6 +42,7 @@ class SamplesView:
         columns: Sequence[str] | None = None,
         schema: pa.Schema | None = None,  # noqa: ARG002 - a format's types are its own
         views: bool = False,
+        drifting: bool = False,  # noqa: ARG002 - the schema is known beforehand
     ) -> Iterator[pa.RecordBatch]:
         """All rows in order."""
         batches = self._reader.batches(max_rows=max_rows, max_bytes=max_bytes, columns=columns, views=views)

@@ -114,6 +114,13 @@ class MemoryMap:
         for at, size in zip(offset, length, strict=True):
             yield bytes(body[at : at + size])
 
+    def read_into(self, targets: Sequence[memoryview], offset: int) -> None:
+        """Copies of what lies from an offset on."""
+        body = memoryview(self.buffer).cast("B")
+        for target in targets:
+            target[:] = body[offset : offset + len(target)]
+            offset += len(target)
+
     def release(self, start: int, stop: int) -> None:
         """Nothing: there are no pages."""
 

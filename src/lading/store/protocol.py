@@ -16,7 +16,7 @@ import os
 import re
 import secrets
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias, runtime_checkable
@@ -28,11 +28,14 @@ from lading.errors import LadingError, NotFound, ShortRead, StoreError
 __all__ = [
     "Buffer",
     "FileInfo",
+    "FileRange",
     "MappedFile",
     "Mapper",
     "NativePath",
+    "Part",
     "Sink",
     "Store",
+    "WritesBehind",
     "aborting",
     "check_inside",
     "final_place",
@@ -140,8 +143,33 @@ class MappedFile(Protocol):
         Raises ShortRead for a range past the end.
         """
 
+    def read_into(self, targets: Sequence[memoryview], offset: int) -> None:
+        """Fill buffers of bytes, one after another, with what lies from an offset on; without touching the map.
+
+        Takes up to 1,024 buffers. Raises ShortRead if the file ends before.
+        """
+
     def release(self, start: int, stop: int) -> None:
         """Give the pages of `[start, stop)` back; they are read again if touched again."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileRange:
+    """Bytes that are still in a file: what a sink may take from there without anybody having them in memory.
+
+    Attributes:
+        file: the open file.
+        offset: first byte.
+        nbytes: how many; named as in a memory view.
+    """
+
+    file: MappedFile
+    offset: int
+    nbytes: int
+
+
+Part: TypeAlias = Buffer | FileRange
+"""Something to be written."""
 
 
 @runtime_checkable
@@ -157,6 +185,24 @@ class NativePath(Protocol):
     """A sink whose file a native library may write by itself, at `native_path`, before `close` publishes it."""
 
     native_path: str
+
+
+@runtime_checkable
+class WritesBehind(Protocol):
+    """A sink that may write after the call, while its owner reads and builds what comes next; and from file to file.
+
+    What fails then is raised by whatever is asked of the sink next. `write`, `tell` and `close` wait for what was given
+    before.
+    """
+
+    def write_parts(self, parts: Sequence[Part]) -> None:
+        """Append buffers and ranges of files in order. Buffers stay as they are until something else is asked."""
+
+    def later(self, work: Callable[[], None]) -> None:
+        """Have a native library write the file at `native_path`, when all that was given before is in it."""
+
+    def settle(self) -> None:
+        """Wait until all that was given is in the file."""
 
 
 _FEW_FILES = 16

@@ -1,0 +1,26 @@
+"""Work that goes on out of sight."""
+
+from __future__ import annotations
+
+import pytest
+
+from lading.errors import StoreError
+from lading.store.background import Background
+
+
+def test_what_follows_waits_for_what_came_before_and_is_left_out_if_that_failed() -> None:
+    background, seen = Background("test"), list[int]()
+
+    def fail() -> None:
+        raise StoreError("no")
+
+    background.start(lambda: seen.append(1))
+    background.then(lambda: seen.append(2))
+    background.wait()
+    assert seen == [1, 2]
+    background.start(fail)
+    background.then(lambda: seen.append(3))
+    with pytest.raises(StoreError, match="no"):
+        background.wait()
+    background.stop()
+    assert seen == [1, 2]
