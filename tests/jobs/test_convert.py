@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import tarfile
@@ -12,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import lading
+from documents import WIDE, documents
 from golden_cases import Golden
 from lading.errors import DataError, DestinationExists, SourceNotFound, Unrepresentable, UsageError
 from lading.interleaved import INTERLEAVED_SCHEMA
@@ -165,6 +167,42 @@ def test_json_types_that_differ_between_shards(tmp_path: Path) -> None:
         values = [dataset[i].get("n") for i in range(6)]
     assert values == [1, "one", None, [1, 2], 123456789012345678901234567890, 1.0]
     assert isinstance(values[5], float)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_documents_become_documents_without_a_look_beforehand(workers: int, tmp_path: Path) -> None:
+    """Fields, and their types, that change from tar to tar; lists with an entry an image go back to their images."""
+    shards = [
+        {"n": 1, "alt": ["wide"], "only": {"in": "the first"}},
+        {"n": 2.5, "alt": ["other"], "späte": [1, None]},
+        {"n": "three"},
+        {"n": None, "alt": None},
+    ]
+    for number, fields in enumerate(shards):
+        body = documents((f"s{number}", ["text", WIDE], fields))
+        (tmp_path / f"{number}.tar").write_bytes(body)
+    options = lading.InterleavedOptions(per_image_fields=("alt",))
+    out = tmp_path / "out"
+    summary = lading.convert(str(tmp_path / "{0..3}.tar"), out, format="webdataset", interleaved=options,
+                             workers=workers, shard_size="1kb", verify=True)  # fmt: skip
+    assert summary.verified
+    found = {}
+    for path in sorted(out.glob("*.tar")):
+        with tarfile.open(path) as tar:
+            for member in tar:
+                if member.name.endswith(".json"):
+                    found[member.name] = json.load(tar.extractfile(member))
+    for number, fields in enumerate(shards):
+        document = found[f"s{number}.json"]
+        told = {name: value for name, value in document.items() if name not in ("sample_id", "texts", "images")}
+        assert told == {name: value for name, value in fields.items() if value is not None}
+        assert list(document) == ["sample_id", "texts", "images", *told]
+    with lading.open(out) as dataset:
+        passthrough = [f for f in dataset.schema if f.name not in INTERLEAVED_SCHEMA.names]
+        assert [f.name for f in passthrough] == ["n", "only", "alt", "späte"]
+        assert all(f.type == pa.string() for f in passthrough)
+        assert dataset[1]["n"] == 2.5
+        assert dataset.interleaved.per_image_fields == ("alt",)
 
 
 def items(**columns: list[object]) -> pa.Table:

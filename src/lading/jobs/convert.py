@@ -155,7 +155,8 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
         verify: read the destination back and compare content digests.
         dry_run: plan and read, write nothing; one process does it.
         workers: processes that read and write. With one it is this process; more are started as programs of their own.
-        threads: threads that each process may use; by default this machine's cores, shared out among the workers.
+        threads: threads that each process may use; by default this machine's cores, shared out among the workers. With
+            two, a process writes while it reads.
         source_options: options of the source's format.
         options: options of the format written.
         interleaved: names of fields and policies for interleaved data.
@@ -215,7 +216,8 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
             staging = Staging.begin(store, path, shared=False)
             held.callback(staging.drop)  # nothing is left to drop after the commit
             crew = held.enter_context(Workers(helpers, lock=staging.lock, threads=threads or threads_each(workers)))
-        plan = make_plan(dataset, target, columns=columns, policy=schema_policy, sifted=sifted)
+        plan = make_plan(dataset, target, columns=columns, policy=schema_policy, sifted=sifted,
+                         looked_at=map is not None or where is not None or filter is not None)  # fmt: skip
         written = _written(plan.schema, dataset.hidden(None), map)
         digest = DatasetDigest() if verify and not dry_run else None
         how = Conversion(

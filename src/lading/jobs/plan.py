@@ -12,7 +12,7 @@ from lading.dataset import Dataset
 from lading.errors import UsageError, errors_at
 from lading.formats.protocol import Format
 from lading.interleaved import RESERVED, without_source
-from lading.layouts.mint import MintView, field_name
+from lading.layouts.mint import MintView, column_name, field_name
 from lading.layouts.mint_items import refuse_modalities
 from lading.layouts.mint_values import union_json_schemas
 from lading.layouts.mint_write import find_roles
@@ -45,6 +45,7 @@ def make_plan(
     columns: Sequence[str] | None = None,
     policy: SchemaPolicy = "union",
     sifted: bool = False,
+    looked_at: bool = False,
 ) -> Plan:
     """Look through the shards' schemas: footers and headers, the JSON of interleaved tars, no payload.
 
@@ -54,6 +55,7 @@ def make_plan(
         columns: columns to keep; None keeps all.
         policy: what to do where shards differ.
         sifted: whether rows will be left out, so that one the target cannot hold may not reach it.
+        looked_at: whether somebody else looks at columns: a condition, or a function of the user's.
 
     Raises:
         SchemaMismatch: shards differ in a way the policy does not cover.
@@ -64,6 +66,10 @@ def make_plan(
     if free and columns is None and not sifted:
         return Plan(None)
     asked = dataset.aligned_to(None)
+    as_it_comes = asked is None and columns is None and policy == "union" and not looked_at
+    if as_it_comes and not target.fixed_schema and _holds_documents(dataset):
+        # Documents become documents: what columns they would make is known only when all have been read.
+        return Plan(None, {column_name(name): role for name, role in dataset.interleaved.roles.items()})
     schema, differences = _found(dataset, policy) if asked is None else (asked, [])
     schema = _selected(schema, columns, dataset.view)
     if free and not sifted:
