@@ -42,7 +42,9 @@ def _by_nemo(source: str, target: str, bounds: dict[str, float]) -> Way:
 def _by_lading(source: str, target: str, bounds: dict[str, float]) -> Way:
     def way(place: Place) -> Callable[[], Done]:
         import lading
+        from lading.formats.registry import all_formats
 
+        list(all_formats())  # import them, as the peer's way imports its stages
         paths, done = place.files(_FILES[source]), _done(place)
         format_ = "parquet" if target == "parquet" else "webdataset"
         roots = [os.path.join(place.data, "documents")]
