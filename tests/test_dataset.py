@@ -302,3 +302,15 @@ def test_shards_that_begin_with_the_id_the_last_ended_with_stay_apart(tmp_path: 
         pq.write_table(pa.table(rows), tmp_path / f"{i}.parquet")
     with open_dataset(str(tmp_path / "*.parquet")) as dataset:
         assert [b.num_rows for b in dataset.batches(shards_per_batch=None)] == [1, 1, 1]
+
+
+def test_shards_whose_columns_differ_in_type_stay_apart(tmp_path: Path) -> None:
+    """Also where a shard without the column, or without values in it, lies between them."""
+    columns = [pa.array([1]), pa.nulls(1), None, pa.array([2.5]), pa.array([3.5])]
+    for i, column in enumerate(columns):
+        more = {} if column is None else {"n": column}
+        pq.write_table(pa.table({"__key__": [f"k{i}"], **more}), tmp_path / f"{i}.parquet")
+    with open_dataset(str(tmp_path / "*.parquet")) as dataset:
+        batches = list(dataset.batches(shards_per_batch=None))
+    assert [b.num_rows for b in batches] == [3, 2]
+    assert [b.column("n").to_pylist() for b in batches] == [[1, None, None], [2.5, 3.5]]

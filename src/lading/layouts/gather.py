@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from lading.align import align_table, union_schema
 from lading.interleaved import LINEAGE_KEY, lineage_of, split_rows
 from lading.ref import concat, is_ref
-from lading.views import row_bytes, share
+from lading.views import is_bytes, row_bytes, share
 
 __all__ = ["across_shards", "gathered", "joined", "split_samples"]
 
@@ -57,18 +57,24 @@ def joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def across_shards(
-    batches: Iterable[pa.RecordBatch], max_rows: int, max_bytes: int, max_shards: int | None
+    batches: Iterable[pa.RecordBatch],
+    max_rows: int,
+    max_bytes: int,
+    max_shards: int | None,
+    *,
+    cheaply: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """The same rows in batches that rows of several shards may share; the lineage of each names all of them.
 
-    Rows of two shards stay apart where one has payload in memory and the other references, and where the last sample of
-    one has the id of the next one's first: they would become one sample.
+    Rows of two shards stay apart where one has payload in memory and the other references, where a column has another
+    type, and where the last sample of one has the id of the next one's first: they would become one sample.
 
     Args:
         batches: of one shard each, as its lineage says.
         max_rows: most rows of a batch.
         max_bytes: most payload of a batch.
         max_shards: most shards of a batch; None for any number.
+        cheaply: only batches of the same columns whose payload is not in memory: views of it hold more than they show.
     """
     waiting: list[pa.RecordBatch] = []
     files: list[str] = []
@@ -78,7 +84,7 @@ def across_shards(
         [file] = lineage_of(batch.schema)
         shards = len({*files, file})
         full = rows + batch.num_rows > max_rows or size + more > max_bytes or shards > (max_shards or shards)
-        if waiting and (full or not _may_share(waiting[-1], batch)):
+        if waiting and (full or not _may_share(waiting, batch, cheaply=cheaply)):
             yield _shared_by(waiting, files)
             waiting, files, rows, size = [], [], 0, 0
         waiting.append(batch)
@@ -88,13 +94,22 @@ def across_shards(
         yield _shared_by(waiting, files)
 
 
-def _may_share(one: pa.RecordBatch, other: pa.RecordBatch) -> bool:
-    names = set(one.schema.names) & set(other.schema.names)
-    if any(is_ref(one.schema.field(name).type) != is_ref(other.schema.field(name).type) for name in names):
-        return False
-    if "sample_id" not in names or not one.num_rows or not other.num_rows:
-        return True
-    return bool(one.column("sample_id")[-1].as_py() != other.column("sample_id")[0].as_py())
+def _may_share(waiting: list[pa.RecordBatch], batch: pa.RecordBatch, *, cheaply: bool) -> bool:
+    last = waiting[-1]
+    if cheaply:
+        fit = (batch.schema.names, batch.schema.types) == (last.schema.names, last.schema.types)
+        fit &= not any(is_bytes(kind) for kind in batch.schema.types)
+    else:
+        fit = all(_same_kind(one.schema, batch.schema) for one in waiting)
+    if not fit or "sample_id" not in batch.schema.names or not last.num_rows or not batch.num_rows:
+        return fit
+    return bool(last.column("sample_id")[-1].as_py() != batch.column("sample_id")[0].as_py())
+
+
+def _same_kind(one: pa.Schema, other: pa.Schema) -> bool:
+    """Whether columns of one name have one type, or one of the two has no values."""
+    pairs = [(field.type, other.field(field.name).type) for field in one if field.name in other.names]
+    return all(a == b or pa.types.is_null(a) or pa.types.is_null(b) for a, b in pairs)
 
 
 def _shared_by(batches: list[pa.RecordBatch], files: list[str]) -> pa.RecordBatch:
