@@ -43,6 +43,7 @@ SHARED = {
         "plan",
         "pool",
         "progress",
+        "run",
         "spec",
         "tasks",
         "threads",

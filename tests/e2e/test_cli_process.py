@@ -124,7 +124,7 @@ def test_an_interrupted_conversion_leaves_the_destination_as_it_was(place: Path,
 
 def test_an_interrupt_ends_the_workers_too(place: Path) -> None:
     for number in range(3):
-        write_hollow_tar(place / f"large-{number}.tar", 12, 64 << 20)
+        write_hollow_tar(place / f"large-{number}.tar", 24, 64 << 20)  # more than one process would do alone
     words = ["convert", "large-{0..2}.tar", "out", "--to", "webdataset", "--max-batch-bytes", "64MB"]
     process = start(place, *words, "--workers", "2", "--threads", "1")
     workers: list[int] = []
@@ -144,8 +144,19 @@ def test_bad_data_give_the_same_line_from_a_worker(place: Path) -> None:
     whole = (place / "docs" / "docs-00000.tar").read_bytes()
     for number in range(4):
         (place / f"{number}.tar").write_bytes(whole if number != 2 else whole[:-300_000])
-    words = ["convert", "{0..3}.tar", "out", "--to", "webdataset", "--view", "samples", "--shard-size", "1MB"]
-    told = [run(place, *words, "--workers", workers) for workers in ("1", "2")]
+    words = [
+        "convert",
+        "{0..3}.tar",
+        "out",
+        "--to",
+        "webdataset",
+        "--view",
+        "samples",
+        "--shard-size",
+        "1MB",
+        "--verify",
+    ]
+    told = [run(place, *words, "--verify", "--workers", workers) for workers in ("1", "2")]
     assert told[0] == told[1]
     assert told[0][0] == 1
     assert b"2.tar" in told[0][2]

@@ -19,6 +19,8 @@ COUNT, SIZE = 6000, 100_000
 
 CONVERT = """
 import resource, sys, lading
+from lading.jobs import run
+run._QUICK_BYTES = 0  # workers, if they are asked for, however little there is
 lading.convert(sys.argv[1], sys.argv[2], format=sys.argv[3], max_batch_bytes=int(sys.argv[4]), shard_size="100mb",
                workers=int(sys.argv[5]))
 print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 / 1e6)

@@ -38,7 +38,7 @@ def test_a_large_shard_is_a_task_of_its_own() -> None:
 )
 def test_output_shards_share_a_source_shard_evenly(size: int, expected: int) -> None:
     [task] = plan_tasks(listing(size), 100, Stores())
-    assert task == Task(0, 0, 1, expected)
+    assert task == Task(0, 0, 1, expected, size)
 
 
 def test_sizes_that_are_not_listed_are_looked_up(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import pytest
 import lading
 from lading.errors import CorruptShard, StoreError, UsageError
 from lading.formats import registry
+from lading.jobs import run
 from lading.jobs.progress import Progress
 from lading.store.local import LocalStore
 from lading.store.open import Stores
@@ -87,6 +89,59 @@ def test_progress_is_the_sum_of_all_workers(many: dict[str, Path], tmp_path: Pat
     assert told[-1] == Progress(done.source_shards, done.source_shards, done.samples, done.payload_bytes)
     assert done.source_shards > 3
     assert sorted(told, key=lambda p: p.samples) == told
+
+
+def hired(told: list[Progress]) -> Callable[[Progress], None]:
+    """Keeps what is told, and how many other processes there were then."""
+
+    def tell(progress: Progress) -> None:
+        told.append(progress)
+        HIRED.append(len(children(os.getpid())))
+
+    HIRED.clear()
+    return tell
+
+
+HIRED: list[int] = []
+
+
+@pytest.mark.parametrize("target", ["webdataset", "parquet"])
+@pytest.mark.parametrize("worth_s, most", [(1e9, 0), (0, 2)])
+def test_workers_for_little_are_begun_only_when_the_first_task_shows_their_worth(
+    target: str, worth_s: float, most: int, many: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "_QUICK_BYTES", 1 << 40)
+    monkeypatch.setattr(run, "_WORTH_S", worth_s)
+    ledger = {n: tmp_path / f"ledger{n}" for n in (1, 2)}
+    told: list[Progress] = []
+    options: dict[str, Any] = {"format": target, "shard_size": "300kb", "max_side": 900}
+    lading.convert(many["webdataset"], tmp_path / "out1", ledger=ledger[1], **options)
+    done = lading.convert(many["webdataset"], tmp_path / "out2", ledger=ledger[2], workers=2, on_progress=hired(told),
+                          **options)  # fmt: skip
+    assert contents(tmp_path / "out1") == contents(tmp_path / "out2")
+    assert ledger[1].read_bytes() == ledger[2].read_bytes() != b""
+    assert told[-1] == Progress(done.source_shards, done.source_shards, done.samples, done.payload_bytes)
+    assert sorted(told, key=lambda p: p.samples) == told
+    assert (HIRED[0], max(HIRED)) == (0, most)
+
+
+@pytest.mark.parametrize("heavy", ["where", "verify", "compression", "compressed"])
+def test_workers_for_what_takes_long_are_begun_at_once(
+    heavy: str, many: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "_QUICK_BYTES", 1 << 40)
+    source = many["webdataset"]
+    options: dict[str, Any] = {
+        "where": {"where": "position >= 0"}, "verify": {"verify": True},
+        "compression": {"options": {"compression": "gzip"}},
+    }.get(heavy, {})  # fmt: skip
+    if heavy == "compressed":
+        source = tmp_path / "gz"
+        lading.convert(many["webdataset"], source, format="webdataset", shard_size="150kb",
+                       options={"compression": "gzip"})  # fmt: skip
+    lading.convert(source, tmp_path / "out", format="webdataset", shard_size="300kb", workers=2,
+                   on_progress=hired([]), **options)  # fmt: skip
+    assert HIRED[0] == 2
 
 
 def test_a_limit_takes_the_first_samples(many: dict[str, Path], tmp_path: Path) -> None:

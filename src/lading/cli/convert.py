@@ -138,7 +138,10 @@ def convert(  # noqa: PLR0913 - one parameter an option: the signature is the co
     workers: Annotated[
         int,
         typer.Option(
-            min=1, metavar="N", help="Processes that share the work; the output is the same.", rich_help_panel=_WORK
+            min=1,
+            metavar="N",
+            help="Processes that share the work, at most; the output is the same.",
+            rich_help_panel=_WORK,
         ),
     ] = 1,
     threads: Annotated[

@@ -10,7 +10,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -23,19 +22,19 @@ from lading.errors import DataError, DestinationExists, UsageError
 from lading.fetch import OnError
 from lading.formats.protocol import Format
 from lading.formats.registry import get_format, is_built_in
-from lading.jobs.copying import Copier, Tally, changed_schema
+from lading.jobs.copying import changed_schema
 from lading.jobs.digest import dataset_digest
 from lading.jobs.filters import Drop, Filters, Hook
 from lading.jobs.plan import make_plan
-from lading.jobs.pool import Workers
 from lading.jobs.progress import OnProgress, Progress
+from lading.jobs.run import Hiring, Run, is_quick
 from lading.jobs.spec import Conversion
-from lading.jobs.tasks import Task, plan_tasks
+from lading.jobs.tasks import plan_tasks
 from lading.jobs.threads import threads_each, using_threads
 from lading.layouts.options import InterleavedOptions
 from lading.store.memory import MemoryStore
 from lading.store.open import Stores, is_local, resolve
-from lading.store.protocol import Buffer, Sink, Store, aborting
+from lading.store.protocol import Sink, Store, aborting
 from lading.units import parse_bytes
 
 __all__ = ["ConvertSummary", "Progress", "convert"]
@@ -154,7 +153,8 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
         overwrite: replace what is at the destination.
         verify: read the destination back and compare content digests.
         dry_run: plan and read, write nothing; one process does it.
-        workers: processes that read and write. With one it is this process; more are started as programs of their own.
+        workers: processes that read and write, at most. With one it is this process; more are started as programs of
+            their own, when there is so much to do that it is worth the half second that they take to begin.
         threads: threads that each process may use; by default this machine's cores, shared out among the workers. With
             two, a process writes while it reads.
         source_options: options of the source's format.
@@ -210,15 +210,15 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
         # Which items a column of a function's own belongs to in tars is found on the way, by who writes all of it.
         alone = dry_run or limit is not None or (map is not None and not target.fixed_schema)
         helpers = 1 if alone else min(workers, len(tasks))
-        staging = crew = None
+        staging = hiring = None
         if helpers > 1:
-            # Begun before the plan: what workers import takes as long as a look at a few GB.
             staging = Staging.begin(store, path, shared=False)
             held.callback(staging.drop)  # nothing is left to drop after the commit
-            crew = held.enter_context(Workers(helpers, lock=staging.lock, threads=threads or threads_each(workers)))
+            hiring = Hiring(held, helpers, staging.lock, threads or threads_each(workers))
+            if map or verify or filters.looks or not is_quick(dataset, store, options or {}, tasks, helpers):
+                hiring.begin()  # before the plan: what workers import takes as long as a look at a few GB
         plan = make_plan(dataset, target, columns=columns, policy=schema_policy, sifted=sifted,
-                         looked_at=map is not None or where is not None or filter is not None)  # fmt: skip
-        written = _written(plan.schema, dataset.hidden(None), map)
+                         looked_at=map is not None or filters.looks)  # fmt: skip
         digest = DatasetDigest() if verify and not dry_run else None
         how = Conversion(
             source_format=dataset.format,
@@ -238,12 +238,12 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
             roots=tuple(dataset.roots()),
             filters=filters,
             change=map,
-            written=written,
+            written=_written(plan.schema, dataset.hidden(None), map),
             on_error=on_error,
             lazy=lazy,
             ledger=told is not None,
         )
-        run = _Run(dataset, how, tasks, DatasetDigest() if how.digests else None, told, on_progress)
+        run = Run(dataset, how, tasks, DatasetDigest() if how.digests else None, told, on_progress)
         summary = WriteSummary(0, 0, 0, 0)
         if dry_run:
             run.look(limit)
@@ -253,7 +253,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
                 overwrite=overwrite, options=how.options, roles=how.roles, stores=stores, staging=staging,
             )  # fmt: skip
             with writer:
-                run.into(writer, store, crew, limit)
+                run.into(writer, store, hiring, limit)
                 if digest is not None:
                     # A copy is read again as others read it: names that were kept as they are show in a digest.
                     digest = run.digest or dataset_digest(
@@ -345,74 +345,6 @@ def _bounded(fmt: Format, options: Mapping[str, Any], max_bytes: int) -> dict[st
     if usual is None or "row_group_bytes" in options:
         return dict(options)
     return {**options, "row_group_bytes": min(parse_bytes(usual), max_bytes // 4)}
-
-
-class _Run:
-    """The tasks of a conversion, done here or by workers, and what went by.
-
-    Attributes:
-        tally: what went by.
-        losses: what was not kept.
-        digest: of the samples in order; None where none is taken on the way.
-    """
-
-    def __init__(
-        self,
-        dataset: Dataset,
-        how: Conversion,
-        tasks: Sequence[Task],
-        digest: DatasetDigest | None,
-        ledger: Sink | None,
-        on_progress: OnProgress | None,
-    ) -> None:
-        self._dataset, self._how, self._tasks, self._on_progress = dataset, how, tasks, on_progress
-        self._ledger, self.digest = ledger, digest
-        self._copier = Copier(
-            dataset, how, write_ledger=None if ledger is None else lambda lines: ledger.write([lines]),
-            on_digests=None if digest is None else digest.update, tell=self._tell,
-        )  # fmt: skip
-        self.tally, self.losses = self._copier.tally, self._copier.losses
-
-    def look(self, limit: int | None) -> None:
-        """Read the rows, and leave it at that."""
-        for _ in self._copier.rows(range(len(self._dataset.listing)), limit):
-            pass
-
-    def into(self, writer: DatasetWriter, store: Store, crew: Workers | None, limit: int | None) -> None:
-        """Do the tasks: in this process, or have workers do them."""
-        if crew is not None:
-            self._by(crew, writer, store)
-            return
-        for task in self._tasks:
-            writer.end_part(task.shard_bytes)
-            self._copier.copy(range(task.first, task.stop), writer, limit)
-
-    def _by(self, crew: Workers, writer: DatasetWriter, store: Store) -> None:
-        """Have the tasks done by workers; these are gone at the end, and before anything is dropped."""
-
-        def tell(tally: Tally) -> None:
-            self.tally = tally
-            self._tell()
-
-        with crew:
-            for done in crew.run(self._how, self._tasks, self._dataset, writer.building, tell):
-                if self.digest is not None:
-                    self.digest.update(np.frombuffer(_stored(store, done.digests), np.uint8).reshape(-1, 16))
-                if self._ledger is not None:
-                    self._ledger.write([_stored(store, done.ledger)])
-                writer.adopt(done.part, done.folder)
-                self._dataset.counts.update(done.noticed)
-                self.losses.tell_first(done.lost)
-
-    def _tell(self) -> None:
-        if self._on_progress is not None:
-            done, total = self.tally, len(self._dataset.listing)
-            self._on_progress(Progress(done.shards, total, done.samples, done.payload_bytes))
-
-
-def _stored(store: Store, path: str) -> Buffer:
-    [data] = store.get_ranges(path, [(0, store.head(path).size_bytes)])
-    return data
 
 
 def _refuse_out_of_reach(dataset: Dataset, target: Format, store: Store, stores: Stores | None) -> None:

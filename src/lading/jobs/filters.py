@@ -76,7 +76,12 @@ class Filters:
     @property
     def active(self) -> bool:
         """Whether anything may be left out."""
-        return self.where is not None or self.sizes or self.keep is not None
+        return self.looks or self.sizes
+
+    @property
+    def looks(self) -> bool:
+        """Whether columns are looked at: by a condition, or by a function of the user's."""
+        return self.where is not None or self.keep is not None
 
     @property
     def sizes(self) -> bool:

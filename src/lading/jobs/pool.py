@@ -122,7 +122,7 @@ class Workers:
             for worker in self._all:
                 ready.register(worker.mouth, selectors.EVENT_READ, worker)
                 _say(worker, opening)
-            for number in range(len(tasks)):
+            for number in [task.number for task in tasks]:
                 while number not in self._finished:
                     for key, _ in ready.select():
                         self._listen(key.data, waiting, dataset, folder)

@@ -29,12 +29,14 @@ class Task:
         first: its first source shard.
         stop: the shard after its last one.
         shard_bytes: size at which its output shards end.
+        source_bytes: size of its source shards.
     """
 
     number: int
     first: int
     stop: int
     shard_bytes: int
+    source_bytes: int
 
 
 def plan_tasks(listing: Listing, shard_bytes: int, stores: Stores) -> list[Task]:
@@ -51,11 +53,11 @@ def plan_tasks(listing: Listing, shard_bytes: int, stores: Stores) -> list[Task]
     first = size = 0
     for number, more in enumerate(_sizes(listing, stores)):
         if number > first and size + more > shard_bytes:
-            tasks.append(Task(len(tasks), first, number, _output_bytes(size, shard_bytes)))
+            tasks.append(Task(len(tasks), first, number, _output_bytes(size, shard_bytes), size))
             first, size = number, 0
         size += more
     if len(listing):
-        tasks.append(Task(len(tasks), first, len(listing), _output_bytes(size, shard_bytes)))
+        tasks.append(Task(len(tasks), first, len(listing), _output_bytes(size, shard_bytes), size))
     return tasks
 
 

@@ -1,0 +1,13 @@
+"""Fixtures of the tests of jobs."""
+
+from __future__ import annotations
+
+import pytest
+
+from lading.jobs import run
+
+
+@pytest.fixture(autouse=True)
+def workers_for_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers begin at once, however little there is for them: what tests have is done by one process otherwise."""
+    monkeypatch.setattr(run, "_QUICK_BYTES", 0)
