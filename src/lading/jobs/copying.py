@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -19,11 +19,14 @@ from lading.jobs.digest import batch_digests
 from lading.jobs.filters import Hook, Sieve
 from lading.jobs.ledger import ALONG, DROPPED, DROPPED_ALONG, KEPT, Loss, Losses
 from lading.jobs.spec import Conversion
+from lading.layouts.gather import across_shards
 from lading.ref import is_ref
 from lading.views import row_bytes, without_views
 
 __all__ = ["Copier", "Tally", "changed_schema"]
 
+_TOGETHER_BYTES = 32 << 20
+"""Payload of a batch of what is left of several small shards."""
 _MAX_ROWS = 16_384
 """Rows of a batch: tiny ones cost some kB each on their way into a tar, and larger batches are hardly faster."""
 
@@ -107,6 +110,13 @@ class Copier:
         columns = None if how.columns is None else [*how.columns, "__key__"]
         if how.schema is not None:
             columns = how.schema.names
+        kept = self._kept(shards, columns, limit)
+        # What is done once a batch takes as long as to move 5 MB: shards of 240 KB go 1.6 times as fast so.
+        together = min(_TOGETHER_BYTES, how.max_batch_bytes // 4)
+        return across_shards(kept, _MAX_ROWS, together, None, cheaply=True)
+
+    def _kept(self, shards: range, columns: Sequence[str] | None, limit: int | None) -> Iterator[pa.RecordBatch]:
+        how = self._how
         for number in shards:
             if limit is not None and self.tally.samples >= limit:
                 return
