@@ -50,6 +50,8 @@ _OF_THE_FILE = (NotFound, CorruptShard, BadReference)
 """What concerns the references into one file; anything else that a store says concerns the store."""
 
 _MAX_OFFSET = (1 << 63) - 1
+_MIN_VIEW_BYTES = 1 << 10
+"""Values of fewer bytes in the mean are copied: views of them would keep all that lies between them in memory."""
 _MIN_RANGE_BYTES = 8 << 10
 """Values of fewer bytes in the mean are read together: a range costs a microsecond or two wherever it goes."""
 _GAPS_A_REQUEST = 16
@@ -156,8 +158,9 @@ class Fetcher:
     ) -> pa.RecordBatch:
         """The batch with its reference columns (all, or those named) as bytes.
 
-        Gives `large_binary` columns in memory of their own, or with `views` `binary_view` columns over mapped files:
-        those go to a sink or a consumer and nowhere else. Fields keep their metadata; the files table stays.
+        Gives `large_binary` columns in memory of their own, or with `views`, of large values, `binary_view` columns
+        over mapped files: those go to a sink or a consumer and nowhere else. Fields keep their metadata; the files
+        table stays.
 
         The policy covers errors that came with the rows too (in `materialize_error`); with `earlier=False` such rows
         are taken as they are. Rows that fail under another policy than `error` are told to `on_failure`; without it,
@@ -172,11 +175,14 @@ class Fetcher:
         located = {name: self._locate(unpack(batch.column(name)), files) for name in wanted}
         came = earlier_errors(batch) if earlier else {}
         batch, keep = _apply_policy(batch, located, came, on_error, on_failure)
+        copied = True
         for name in wanted:
             at = located[name]
             part = at if keep is None else _kept(at, keep)
-            batch = _with_column(batch, name, _build(part, views=views))
-        while not views and len(self._touched) > before:
+            shown = views and int(part.length.sum()) >= _MIN_VIEW_BYTES * int(part.valid.sum())
+            copied = copied and not shown
+            batch = _with_column(batch, name, _build(part, views=shown))
+        while copied and len(self._touched) > before:
             mapped, start, stop, _ = self._touched.pop()
             mapped.release(start, stop)
         return batch

@@ -89,16 +89,17 @@ def test_each_worker_keeps_to_the_limit(fmt: str, one_tar: Path, tmp_path: Path)
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """100,000 documents of one short text each."""
+    """100,000 documents of one short text and one tiny picture each."""
     folder = tmp_path_factory.mktemp("tiny") / "parquet"
-    ids = np.repeat(np.arange(100_000), 2).astype(str)
+    ids = np.repeat(np.arange(100_000), 3).astype(str)
     rows = {
         "sample_id": ids,
-        "position": pa.array([-1, 0] * 100_000, pa.int32()),
-        "modality": ["metadata", "text"] * 100_000,
-        "content_type": ["application/json", "text/plain"] * 100_000,
-        "text_content": [None, "hello"] * 100_000,
-        "score": [1, None] * 100_000,
+        "position": pa.array([-1, 0, 1] * 100_000, pa.int32()),
+        "modality": ["metadata", "text", "image"] * 100_000,
+        "content_type": ["application/json", "text/plain", "image/jpeg"] * 100_000,
+        "text_content": [None, "hello", None] * 100_000,
+        "binary_content": pa.array([None, None, b"a tiny picture"] * 100_000, pa.large_binary()),
+        "score": [1, None, None] * 100_000,
     }
     with lading.writer(folder, format="parquet", view="interleaved") as writer:
         writer.write_batch(pa.table(rows))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
@@ -51,7 +51,8 @@ class ParquetWriter:
         self._handle: pa.NativeFile | None = None
         self._writer: pq.ParquetWriter | None = None
         self._waiting: list[pa.RecordBatch] = []
-        self._waiting_bytes = self._leaving_bytes = self._payload_bytes = self._written_bytes = 0
+        self._waiting_bytes = self._leaving_bytes = self._leaving_viewed_bytes = 0
+        self._payload_bytes = self._written_bytes = 0
         self._num_samples = self._row_groups = self._said_bytes = 0
 
     def __del__(self) -> None:
@@ -101,8 +102,8 @@ class ParquetWriter:
         return self._said_bytes
 
     def held_bytes(self) -> int:
-        """Payload of the rows that wait for their row group, and of the last row group."""
-        return self._waiting_bytes + self._leaving_bytes
+        """What the views among the rows show that wait for their row group, or are in the last one."""
+        return _viewed_bytes(self._waiting) + self._leaving_viewed_bytes
 
     def close(self) -> ShardFacts:
         """Write what waits, and the footer."""
@@ -148,7 +149,8 @@ class ParquetWriter:
                 self._written_bytes = handle.tell()
                 work()
             self._row_groups += 1
-            self._waiting, self._leaving_bytes, self._waiting_bytes = [], self._waiting_bytes, 0
+            self._leaving_bytes, self._leaving_viewed_bytes = self._waiting_bytes, _viewed_bytes(self._waiting)
+            self._waiting, self._waiting_bytes = [], 0
 
     def _write_row_group(self, writer: pq.ParquetWriter, rows: pa.Table) -> None:
         with self._failures():
@@ -186,6 +188,11 @@ class ParquetWriter:
                 raise Unrepresentable(
                     f"cannot be written as Parquet: {str(error).splitlines()[0]}", file=self._sink.path
                 ) from error
+
+
+def _viewed_bytes(batches: Sequence[pa.RecordBatch]) -> int:
+    columns = (column for batch in batches for column in batch.columns)
+    return sum(int(views.byte_lengths(column).sum()) for column in columns if pa.types.is_binary_view(column.type))
 
 
 def _sizes(options: WriteOptions) -> tuple[int, int]:

@@ -142,7 +142,7 @@ class ShardWriter(Protocol):
         """Size the file would have if closed now, as well as it is known: what splitting at a size goes by."""
 
     def held_bytes(self) -> int:
-        """Payload of batches that the sink does not have yet: the writer still refers to their buffers."""
+        """Bytes of views that the sink does not have yet: the writer still refers to what they show."""
 
     def close(self) -> ShardFacts:
         """Finish the shard's bytes (the sink stays open: its owner publishes it)."""
