@@ -9,14 +9,15 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from lading.store.protocol import FileRange, MappedFile, Part
+from lading.store.protocol import Buffer, FileRange, MappedFile, Part
 
 __all__ = ["Appender"]
 
 _BLOCK_BYTES = 2 << 20
-"""What is read of files before it is written: on the machines measured 0.5 to 8 MB are equally fast."""
+"""Bytes of one call. What is written goes through a block that stays in the cache: `writev` from where the bytes lie
+takes a sixth longer on tmpfs, and from mapped files twice as long on ext4. Blocks of 1 to 8 MB are equally fast."""
 _MOST_BUFFERS = 1000
-"""The system takes 1,024 in one call."""
+"""Of one call that reads; the system takes 1,024."""
 _GAP_BYTES = 32 << 10
 """Between two ranges of one file that are read by one call, at most: a header of a tar, a little JSON."""
 
@@ -59,27 +60,21 @@ class Appender:
             OSError: of the system.
             ShortRead: a file ends before a range does.
         """
-        buffers: list[memoryview] = []
-        used = 0
+        self._reading, used = None, 0
         for part in parts:
-            if not isinstance(part, FileRange):
-                view = memoryview(part)
-                if view.nbytes:
-                    buffers.append(view)
-            else:
-                at, stop = part.offset, part.offset + part.nbytes
-                while at < stop:
-                    if used == _BLOCK_BYTES:
-                        self._write(fd, buffers)
-                        used = 0
-                    target = self._block[used : used + stop - at]
-                    self._read(part.file, at, target)
-                    buffers.append(target)
-                    at, used = at + len(target), used + len(target)
-            if len(buffers) >= _MOST_BUFFERS:
-                self._write(fd, buffers)
-                used = 0
-        self._write(fd, buffers)
+            source = part if isinstance(part, FileRange) else _bytes_of(part)
+            at, size = 0, source.nbytes
+            while at < size:
+                if used == _BLOCK_BYTES:
+                    self._write(fd, used)
+                    used = 0
+                target = self._block[used : used + size - at]
+                if isinstance(source, FileRange):
+                    self._read(source.file, source.offset + at, target)
+                else:
+                    target[:] = source[at : at + len(target)]
+                at, used = at + len(target), used + len(target)
+        self._write(fd, used)
 
     def _read(self, file: MappedFile, offset: int, target: memoryview) -> None:
         if self._reading is None or not self._reading.follows(file, offset):
@@ -92,15 +87,14 @@ class Appender:
         if reading is not None:
             reading.do()
 
-    def _write(self, fd: int, buffers: list[memoryview]) -> None:
-        """Write all of them, and forget them."""
+    def _write(self, fd: int, used: int) -> None:
+        """Write what is in the block."""
         self._do_reading()
-        while buffers:
-            count = os.writev(fd, buffers)
-            done = 0
-            while done < len(buffers) and count >= buffers[done].nbytes:
-                count -= buffers[done].nbytes
-                done += 1
-            del buffers[:done]
-            if count:
-                buffers[0] = buffers[0].cast("B")[count:]
+        data = self._block[:used]
+        while data:
+            data = data[os.write(fd, data) :]
+
+
+def _bytes_of(buffer: Buffer) -> memoryview:
+    view = memoryview(buffer)
+    return view.cast("B") if view.nbytes else view
