@@ -16,7 +16,7 @@ from lading.fetch import Fetcher
 from lading.formats.registry import get_format
 from lading.layouts.mint_write import Roles
 from lading.part_writer import FinishedShards, Part, PartWriter, ShardKind
-from lading.ref import files_of, unpack
+from lading.ref import FileEntry, files_of, make_refs, unpack, with_files
 from lading.store.background import Background
 from lading.store.local import LocalStore
 from lading.store.memory import MemoryStore
@@ -219,6 +219,43 @@ def test_any_store(tmp_path: Path) -> None:
     with DatasetWriter("box://out", stores=stores) as writer:
         writer.write_batch(table(4))
     assert rows("box://out", stores=stores) == table(4).to_pylist()
+
+
+def test_what_rows_lie_in_may_change_after_the_call(tmp_path: Path) -> None:
+    body = bytearray(300_000)
+    with lading.writer(tmp_path / "a") as writer:
+        for number in range(8):
+            body[:] = bytes([number]) * len(body)
+            ends = pa.py_buffer(np.array([0, len(body)], np.int64))
+            column = pa.Array.from_buffers(pa.large_binary(), 1, [None, ends, pa.py_buffer(body)])
+            writer.write_batch(pa.record_batch({"__key__": [str(number)], "bin": column}))
+    with lading.open(tmp_path / "a") as dataset:
+        assert [dataset[i]["bin"] for i in range(8)] == [bytes([i]) * len(body) for i in range(8)]
+
+
+def test_whole_files_count_with_their_size(tmp_path: Path) -> None:
+    (tmp_path / "body").write_bytes(bytes(100_000))
+    refs = make_refs(np.zeros(20, np.int64), np.full(20, -1))
+    schema = with_files(pa.schema([("__key__", pa.string()), ("bin", refs.type)]), [FileEntry(str(tmp_path / "body"))])
+    with lading.writer(tmp_path / "a", shard_size="250kb") as writer:
+        writer.write_batch(pa.record_batch([[f"{i:02d}" for i in range(20)], refs], schema=schema))
+        assert writer.close().num_shards == 10
+
+
+def test_columns_of_items_keep_their_types_in_the_manifest_of_tars(tmp_path: Path) -> None:
+    """Batches may store them in other ways; JSON does not tell the ways of a passthrough column apart either."""
+    rows = {"sample_id": ["a"], "position": pa.array([0], pa.int32()), "modality": ["image"],
+            "n": pa.array([None], pa.int32()), "binary_content": pa.array([b"x"], pa.binary())}  # fmt: skip
+    other = {**rows, "sample_id": pa.array(["b"], pa.large_string()), "position": pa.array([0], pa.int64()),
+             "n": pa.array([None], pa.int64()), "binary_content": pa.array([b"x"], pa.large_binary())}  # fmt: skip
+    with lading.writer(tmp_path / "a", view="interleaved") as writer:
+        for batch in (rows, other):
+            writer.write_batch(pa.record_batch(batch))
+    with lading.open(tmp_path / "a") as dataset:
+        types = {f.name: f.type for f in dataset.schema}
+        assert (types["sample_id"], types["position"], types["n"]) == (pa.string(), pa.int32(), pa.int64())
+        assert types["binary_content"] in (pa.binary(), pa.large_binary())
+        list(dataset.batches())
 
 
 def test_the_same_rows_give_the_same_bytes(tmp_path: Path) -> None:

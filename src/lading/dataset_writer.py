@@ -154,17 +154,20 @@ class DatasetWriter:
         if rows:
             self._part.write_batch(rows_to_batch(rows, originals))
 
-    def write_batch(self, rows: pa.RecordBatch | pa.Table) -> pa.Table | None:
+    def write_batch(self, rows: pa.RecordBatch | pa.Table, *, behind: bool = False) -> pa.Table | None:
         """Append rows; give the references (file, offset, length) of what was written, None if values are no ranges.
 
         Reference columns are read from where they point. The references name files as they will be called after the
         commit. Interleaved samples must be whole within the call. A call that fails drops everything, as `abort`
         does: what of its rows was written, and of those held back before, nobody could say.
+
+        With `behind` the rows may be written while the caller makes the next; whatever they lie in must stay as it is
+        until the next call, and what `held_bytes` says longer.
         """
         self._refuse_finished()
         with self._dropping():
             self._flush_rows()
-            return self._part.write_batch(rows)
+            return self._part.write_batch(rows, behind=behind)
 
     def _refuse_finished(self) -> None:
         if self._finished or self._done:

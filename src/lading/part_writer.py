@@ -20,14 +20,14 @@ from lading.align import align_table
 from lading.errors import SchemaMismatch
 from lading.fetch import Fetcher
 from lading.formats.protocol import Format, Ranges, RangeWriter, ShardFacts, ShardWriter
-from lading.interleaved import sample_firsts, without_source
-from lading.layouts.mint_values import union_json_schemas
+from lading.interleaved import RESERVED, sample_firsts, without_source
+from lading.layouts.mint_values import wider_column
 from lading.layouts.mint_write import MintShardWriter, Roles
 from lading.layouts.open import create_view_shard
 from lading.manifest import INDEX_NAME, shards_table
 from lading.ref import FileEntry, concat, files_of, is_ref, with_files
 from lading.store.background import Background
-from lading.store.protocol import Sink, Store, aborting
+from lading.store.protocol import Sink, Store, aborting, writes_behind
 from lading.store.sink_file import SinkFile
 from lading.views import is_bytes, row_bytes
 
@@ -144,34 +144,47 @@ class PartWriter:
         self._name, self._on_shard, self._shard_bytes = name, on_shard, shard_bytes
         self._final = folder if final is None else final
         self._open: _OpenShard | None = None
+        self._last_id: str | None = None
         self._bytes_per_payload = 1.0
 
-    def write_batch(self, rows: pa.RecordBatch | pa.Table) -> pa.Table | None:
+    def write_batch(self, rows: pa.RecordBatch | pa.Table, *, behind: bool = False) -> pa.Table | None:
         """Append rows; give the references of what was written, None if values are no ranges.
 
-        Interleaved samples must be whole within the call.
+        Interleaved samples must be whole within the call. With `behind` the sink may still be writing them afterwards,
+        so that whatever they lie in must stay as it is until the next call.
         """
         batches = rows.to_batches() if isinstance(rows, pa.Table) else [rows]
         if self._kind.view == "interleaved" and len(batches) > 1:
             batches = rows.combine_chunks().to_batches()
         written = [table for batch in batches if batch.num_rows for table in self._write_one(batch)]
+        if not behind and self._open is not None and writes_behind(self._open.sink):
+            self._open.sink.settle()
         return concat(written) if written else None
 
     def _write_one(self, batch: pa.RecordBatch) -> Iterator[pa.Table]:
         batch = self._fitted(batch)
         ranges: Ranges = {}
-        sizes = row_bytes(batch)
+        if self._goes_on(batch):
+            self.end_shard()
         starts = sample_firsts(batch, self._kind.view)
         ends = np.append(starts[1:], batch.num_rows)
-        size_at = np.concatenate([[0], np.cumsum(sizes)])
         if any(is_ref(f.type) for f in batch.schema):
             shard = self._open or self._begin()
             takes = isinstance(shard.writer, RangeWriter) and shard.writer.takes_ranges
             ranges = self._fetcher.file_ranges(batch) if takes else {}
             left = [f.name for f in batch.schema if is_ref(f.type) and f.name not in ranges]
             batch = self._fetcher.materialise(batch, left, views=True)
+        size_at = np.concatenate([[0], np.cumsum(_row_bytes(batch, ranges))])
         yield from self._write_samples(batch, ranges, size_at, starts, ends)
         self._fetcher.release(self.held_bytes())
+
+    def _goes_on(self, batch: pa.RecordBatch) -> bool:
+        """Whether a reader of the open shard would take the first sample of the batch for more of its last one."""
+        if self._kind.view != "interleaved":
+            return False
+        ids, last = batch.column("sample_id"), self._last_id
+        self._last_id = ids[-1].as_py()
+        return self._open is not None and last is not None and bool(ids[0].as_py() == last)
 
     def _write_samples(
         self,
@@ -248,11 +261,11 @@ class PartWriter:
 
     def see(self, columns: pa.Schema) -> None:
         """Count these columns among those seen."""
-        if self._kind.view == "interleaved":
-            columns = union_json_schemas([pa.schema(list(self.columns.values())), columns])
-            self.columns = {}
+        documents = self._kind.view == "interleaved"
         for written in columns:
-            self.columns.setdefault(written.name, written)
+            known = self.columns.setdefault(written.name, written)
+            if documents and written.name not in RESERVED and known is not written:
+                self.columns[written.name] = wider_column(known, written)
 
     def held_bytes(self) -> int:
         """Payload that was given but is not in a file yet: buffers behind it must stay as they are."""
@@ -297,6 +310,14 @@ class PartWriter:
         shard, self._open = self._open, None
         if shard is not None:
             shard.sink.abort()
+
+
+def _row_bytes(batch: pa.RecordBatch, ranges: Ranges) -> NDArray[np.int64]:
+    """Bytes of each row, with what lies in files: of a reference alone nobody knows how much it comes to."""
+    sizes = row_bytes(batch.drop_columns(list(ranges)))
+    for found in ranges.values():
+        sizes += np.array([0 if part is None else part.nbytes for part in found], np.int64)
+    return sizes
 
 
 def _written_schema(schema: pa.Schema) -> pa.Schema:

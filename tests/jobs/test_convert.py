@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import lading
-from documents import WIDE, documents
+from documents import TALL, WIDE, documents
 from golden_cases import Golden
-from lading.errors import DataError, DestinationExists, SourceNotFound, Unrepresentable, UsageError
+from lading.errors import BadReference, DataError, DestinationExists, SourceNotFound, Unrepresentable, UsageError
 from lading.interleaved import INTERLEAVED_SCHEMA
 from tars import tar_of
 
@@ -203,6 +203,54 @@ def test_documents_become_documents_without_a_look_beforehand(workers: int, tmp_
         assert all(f.type == pa.string() for f in passthrough)
         assert dataset[1]["n"] == 2.5
         assert dataset.interleaved.per_image_fields == ("alt",)
+
+
+@pytest.mark.parametrize("target", ["webdataset", "parquet"])
+def test_samples_of_one_id_stay_apart_where_a_shard_between_them_is_left_out(target: str, tmp_path: Path) -> None:
+    for number, (key, picture) in enumerate((("a", TALL), ("b", WIDE), ("a", TALL))):
+        (tmp_path / f"{number}.tar").write_bytes(documents((key, [picture], {"n": number})))
+    source = str(tmp_path / "{0..2}.tar")
+    done = lading.convert(source, tmp_path / "out", format=target, max_aspect_ratio=1, drop="sample")
+    assert done.samples == 2
+    with lading.open(str(tmp_path / "out" / "shard-*")) as dataset:
+        numbers = [value for batch in dataset.batches() for value in batch.column("n").to_pylist()]
+    assert [n for n in numbers if n is not None] == [0, 2]
+
+
+@pytest.mark.parametrize("target", ["webdataset", "parquet"])
+def test_documents_of_one_id_that_follow_each_other(target: str, tmp_path: Path) -> None:
+    """In one tar they would become one sample; in two they stay apart."""
+    twins = documents(("a", ["first"], {}), ("b", ["second"], {})).replace(b'"sample_id": "b"', b'"sample_id": "a"')
+    (tmp_path / "twins.tar").write_bytes(twins)
+    with pytest.raises(DataError, match=r"twins\.tar sample 'a'.*follow each other.*sample_id_field=null"):
+        lading.convert(tmp_path / "twins.tar", tmp_path / "out", format=target)
+    by_name = lading.InterleavedOptions(sample_id_field=None)
+    done = lading.convert(tmp_path / "twins.tar", tmp_path / "names", format=target, interleaved=by_name, verify=True)
+    assert done.samples == 2
+    for number in range(2):
+        (tmp_path / f"{number}.tar").write_bytes(documents(("a", [f"text {number}"], {})))
+    done = lading.convert(str(tmp_path / "{0..1}.tar"), tmp_path / "two", format=target, verify=True)
+    assert (done.samples, done.verified) == (2, True)
+
+
+def test_a_member_that_is_missing_is_told_of_its_own_small_shard(tmp_path: Path) -> None:
+    for number in range(4):
+        body = documents((f"s{number}", [TALL], {}))
+        (tmp_path / f"{number}.tar").write_bytes(body.replace(b'"s2.0.png"', b'"s2.9.png"'))
+    with pytest.raises(BadReference) as caught:
+        lading.convert(str(tmp_path / "*.tar"), tmp_path / "out", format="parquet",
+                       interleaved=lading.InterleavedOptions(unreferenced="drop"))  # fmt: skip
+    assert caught.value.file == str(tmp_path / "2.tar")
+
+
+@pytest.mark.parametrize("target", ["webdataset", "parquet"])
+def test_counts_of_absent_fields_do_not_depend_on_how_documents_are_read(target: str, tmp_path: Path) -> None:
+    samples = [(f"s{i}", [TALL], {"alt": ["x"]} if i == 0 else {}) for i in range(3)]
+    for number, (sample, *more) in enumerate((samples, samples[1:])):
+        (tmp_path / f"{number}.tar").write_bytes(documents(sample, *more))
+    done = lading.convert(str(tmp_path / "*.tar"), tmp_path / "out", format=target,
+                          interleaved=lading.InterleavedOptions(per_image_fields=("alt",)))  # fmt: skip
+    assert done.counts["samples without the field 'alt'"] == 4
 
 
 def items(**columns: list[object]) -> pa.Table:

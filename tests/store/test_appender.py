@@ -87,8 +87,12 @@ def test_what_fails_out_of_sight_is_raised_by_the_next_call_and_leaves_nothing(t
             sink.write_parts([bytes(5000)])
             with pytest.raises(StoreError, match="too large"):
                 getattr(sink, ask)(*([[b"more"]] if ask.startswith("write") else []))
-        sink.abort()
+            with pytest.raises(StoreError, match="too large"):
+                sink.close()  # again: what was given later would stand in the place of what is missing
         assert list(tmp_path.iterdir()) == []
+        sink.abort()
+        with pytest.raises(ValueError, match="closed"):
+            sink.write_parts([b"more"])
 
 
 def test_a_file_that_became_shorter(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from lading.formats._parquet_columns import check_codecs, plan_columns, shrinkin
 from lading.formats._parquet_options import WriteOptions
 from lading.formats._parquet_schema import plain_type, same_values, told_metadata
 from lading.formats.protocol import ShardFacts
-from lading.store.protocol import NativePath, Sink, WritesBehind, store_errors
+from lading.store.protocol import NativePath, Sink, store_errors, writes_behind
 from lading.store.sink_file import SinkFile
 from lading.units import parse_bytes
 
@@ -109,7 +109,7 @@ class ParquetWriter:
         """Write what waits, and the footer."""
         self._flush()
         writer, handle = self._opened()
-        if isinstance(self._sink, WritesBehind):
+        if writes_behind(self._sink):
             self._sink.settle()
         with self._failures():
             writer.add_key_value_metadata(self._told)
@@ -141,7 +141,7 @@ class ParquetWriter:
         if self._waiting:
             writer, handle = self._opened()
             work = partial(self._write_row_group, writer, pa.Table.from_batches(self._waiting, self._schema))
-            if isinstance(self._sink, WritesBehind):
+            if writes_behind(self._sink):
                 self._sink.settle()
                 self._written_bytes = handle.tell()
                 self._sink.later(work)

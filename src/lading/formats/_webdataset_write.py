@@ -22,7 +22,7 @@ from lading.errors import Unrepresentable, UsageError
 from lading.formats._webdataset_rows import KEY, split_name
 from lading.formats.protocol import Ranges, ShardFacts
 from lading.ref import FileEntry, RefType, is_ref, make_refs, with_files
-from lading.store.protocol import FileRange, Part, Sink, WritesBehind
+from lading.store.protocol import FileRange, Part, Sink, writes_behind
 from lading.tar import BLOCK, MAX_NAME_BYTES
 from lading.tar_write import END, make_heads
 from lading.views import byte_lengths, is_bytes, is_text, present, slices
@@ -79,7 +79,7 @@ class WebdatasetWriter:
     def __init__(self, sink: Sink, options: WriteOptions) -> None:
         self._sink, self._options = sink, options
         packed = options.compression
-        self.takes_ranges = packed is None and isinstance(sink, WritesBehind)
+        self.takes_ranges = packed is None and writes_behind(sink)
         self._encoder = stream_encoder(packed, options.compression_level) if packed else None
         self._file = FileEntry(sink.path, packed or "")
         self._at = self._samples = self._payload = 0
@@ -224,10 +224,11 @@ class WebdatasetWriter:
 
     def _put(self, parts: Sequence[Part], size: int) -> None:
         self._at += size
-        if isinstance(self._sink, WritesBehind) and self._encoder is None:
+        if writes_behind(self._sink) and self._encoder is None:
             self._sink.write_parts(parts)
             return
-        buffers = [part for part in parts if not isinstance(part, FileRange)]  # all: `takes_ranges` is False
+        buffers = [part for part in parts if not isinstance(part, FileRange)]
+        assert len(buffers) == len(parts), "without `takes_ranges` nobody gives ranges"
         self._sink.write(buffers if self._encoder is None else [self._encoder.feed(part) for part in buffers])
 
 

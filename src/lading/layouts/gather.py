@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 
 import numpy as np
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from lading.align import align_table, union_schema
 from lading.interleaved import LINEAGE_KEY, lineage_of, split_rows
 from lading.ref import concat, is_ref
-from lading.views import is_bytes, row_bytes, share
+from lading.views import row_bytes, share
 
 __all__ = ["across_shards", "gathered", "joined", "split_samples"]
 
@@ -61,8 +61,7 @@ def across_shards(
     max_rows: int,
     max_bytes: int,
     max_shards: int | None,
-    *,
-    cheaply: bool = False,
+    only: Callable[[pa.RecordBatch], bool] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The same rows in batches that rows of several shards may share; the lineage of each names all of them.
 
@@ -74,17 +73,19 @@ def across_shards(
         max_rows: most rows of a batch.
         max_bytes: most payload of a batch.
         max_shards: most shards of a batch; None for any number.
-        cheaply: only batches of the same columns whose payload is not in memory: views of it hold more than they show.
+        only: if it is given, only batches of the same columns for which it holds share one.
     """
     waiting: list[pa.RecordBatch] = []
     files: list[str] = []
     rows = size = 0
     for batch in batches:
+        if not batch.num_rows:
+            continue
         more = int(row_bytes(batch).sum())
         [file] = lineage_of(batch.schema)
         shards = len({*files, file})
         full = rows + batch.num_rows > max_rows or size + more > max_bytes or shards > (max_shards or shards)
-        if waiting and (full or not _may_share(waiting, batch, cheaply=cheaply)):
+        if waiting and (full or not _may_share(waiting, batch, only)):
             yield _shared_by(waiting, files)
             waiting, files, rows, size = [], [], 0, 0
         waiting.append(batch)
@@ -94,14 +95,16 @@ def across_shards(
         yield _shared_by(waiting, files)
 
 
-def _may_share(waiting: list[pa.RecordBatch], batch: pa.RecordBatch, *, cheaply: bool) -> bool:
+def _may_share(
+    waiting: list[pa.RecordBatch], batch: pa.RecordBatch, only: Callable[[pa.RecordBatch], bool] | None
+) -> bool:
     last = waiting[-1]
-    if cheaply:
-        fit = (batch.schema.names, batch.schema.types) == (last.schema.names, last.schema.types)
-        fit &= not any(is_bytes(kind) for kind in batch.schema.types)
-    else:
+    if only is None:
         fit = all(_same_kind(one.schema, batch.schema) for one in waiting)
-    if not fit or "sample_id" not in batch.schema.names or not last.num_rows or not batch.num_rows:
+    else:
+        same = (batch.schema.names, batch.schema.types) == (last.schema.names, last.schema.types)
+        fit = same and only(last) and only(batch)
+    if not fit or "sample_id" not in batch.schema.names or "sample_id" not in last.schema.names:
         return fit
     return bool(last.column("sample_id")[-1].as_py() != batch.column("sample_id")[0].as_py())
 

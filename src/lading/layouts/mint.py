@@ -259,10 +259,13 @@ class MintView:
         id_column = string_column(ids, self._path, "sample_id")
         rows = make_rows(Window(members, at, names, documents, ids), self._options, self._path)
         used[rows.member[rows.member >= 0]] = True
+        kept = self._chosen(target, columns)
+        for name in self._options.roles if columns is None else ():
+            if column_name(name) not in kept.names:  # none of these documents has it, which is to be counted too
+                self._lists(name, rows.document[rows.of(ROLES[self._options.roles[name]])], documents)
         made = {"sample_id": id_column.take(pa.array(rows.document)), **self._reserved(rows)}
-        schema = self._chosen(target, columns)
-        arrays = [made[f.name] if f.name in made else self._values(f, rows, documents) for f in schema]
-        return pa.record_batch(arrays, schema=schema)
+        arrays = [made[f.name] if f.name in made else self._values(f, rows, documents) for f in kept]
+        return pa.record_batch(arrays, schema=kept)
 
     def _reserved(self, rows: Rows) -> dict[str, pa.Array]:
         members = self._members()

@@ -7,7 +7,7 @@ JSON texts with the feature Json.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pyarrow as pa
@@ -15,8 +15,9 @@ import pyarrow as pa
 from lading import jsontext
 from lading.errors import SchemaMismatch
 from lading.features import Json, feature_of, with_feature
+from lading.views import is_text
 
-__all__ = ["Kinds", "build_column", "column_type", "union_json_schemas"]
+__all__ = ["Kinds", "build_column", "column_type", "union_json_schemas", "wider_column"]
 
 _BOOL, _INT, _LONG, _FLOAT, _STRING, _NESTED = 1, 2, 4, 8, 16, 32
 _TYPES = {0: pa.null(), _BOOL: pa.bool_(), _INT: pa.int64(), _FLOAT: pa.float64(), _STRING: pa.string()}
@@ -91,6 +92,23 @@ def union_json_schemas(schemas: Iterable[pa.Schema]) -> pa.Schema:
         for field in schema:
             fields[field.name] = _union(fields[field.name], field) if field.name in fields else field
     return pa.schema(list(fields.values()), metadata=metadata)
+
+
+def wider_column(one: pa.Field, other: pa.Field) -> pa.Field:
+    """The column that holds what either does, as JSON: types that JSON does not tell apart are one."""
+    if one.type == other.type:
+        return one if isinstance(feature_of(one), Json) == isinstance(feature_of(other), Json) else _union(one, other)
+    for alike, kind in _ALIKE:
+        if alike(one.type) and alike(other.type):
+            return pa.field(one.name, kind)
+    return _union(one, other)
+
+
+_ALIKE: tuple[tuple[Callable[[pa.DataType], bool], pa.DataType], ...] = (
+    (pa.types.is_integer, pa.int64()),
+    (pa.types.is_floating, pa.float64()),
+    (is_text, pa.string()),
+)
 
 
 def _union(one: pa.Field, other: pa.Field) -> pa.Field:

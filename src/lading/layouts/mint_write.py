@@ -180,7 +180,7 @@ class MintShardWriter:
         return int(self._writer.bytes_written())
 
     def held_bytes(self) -> int:
-        """Nothing: what is written is in the sink."""
+        """0: the sink has every batch."""
         return 0
 
     def close(self) -> ShardFacts:

@@ -195,7 +195,8 @@ class LocalMap:
     def read_into(self, targets: Sequence[memoryview], offset: int) -> None:
         """Fill the targets, one after another, with the bytes from an offset on by `preadv`."""
         wanted = sum(map(len, targets))
-        found = os.preadv(self._fd, targets, offset)
+        with store_errors(self.path):
+            found = os.preadv(self._fd, targets, offset)
         if found < wanted:  # an interruption, or the file became shorter
             body = b"".join(self.read_each([offset], [wanted]))
             at = 0
@@ -220,12 +221,13 @@ class LocalSink:
         native_path: the hidden name. A native library may open it and write it in place instead of calling `write`.
     """
 
-    __slots__ = ("_appender", "_behind", "_fd", "_size", "native_path", "path")
+    __slots__ = ("_appender", "_behind", "_failed", "_fd", "_size", "native_path", "path")
 
     def __init__(self, path: str) -> None:
         self.path = path
         self._size = 0
         self._behind: Background | None = None
+        self._failed: BaseException | None = None
         self._appender: Appender | None = None
         with store_errors(path):
             os.makedirs(os.path.dirname(native_path(path)) or ".", exist_ok=True)
@@ -238,7 +240,8 @@ class LocalSink:
     def write(self, buffers: Sequence[Buffer]) -> None:
         """Append the buffers in order. Raises StoreError, with advice where the disk is full."""
         self.settle()
-        self._append(buffers)
+        with self._remembering():
+            self._append(buffers)
 
     def write_parts(self, parts: Sequence[Part]) -> None:
         """Append buffers and ranges of files in order; in a thread, if pyarrow may use several.
@@ -252,18 +255,32 @@ class LocalSink:
 
     def later(self, work: Callable[[], None]) -> None:
         """Do this when all that was given before is in the file; in a thread, if pyarrow may use several."""
+        if self._fd < 0:
+            raise ValueError(f"the sink of {self.path} is closed")
+        self.settle()
         if pa.cpu_count() == 1:
-            self.settle()
-            work()
+            with self._remembering():
+                work()
             return
         if self._behind is None:
             self._behind = Background("lading-write")
         self._behind.start(work)
 
     def settle(self) -> None:
-        """Wait until all that was given is in the file. Raises what failed."""
+        """Wait until all that was given is in the file. Raises what failed, each time: a file with a hole is none."""
+        if self._failed is not None:
+            raise self._failed
         if self._behind is not None:
-            self._behind.wait()
+            with self._remembering():
+                self._behind.wait()
+
+    @contextmanager
+    def _remembering(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException as error:
+            self._failed = error
+            raise
 
     def _append(self, parts: Sequence[Part]) -> None:
         if self._appender is None:

@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import Protocol, TypeAlias, TypeGuard, runtime_checkable
 
 import pyarrow as pa
 
@@ -45,6 +45,7 @@ __all__ = [
     "temporary_name",
     "unfinished",
     "write_file",
+    "writes_behind",
 ]
 
 Buffer: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
@@ -203,6 +204,11 @@ class WritesBehind(Protocol):
 
     def settle(self) -> None:
         """Wait until all that was given is in the file."""
+
+
+def writes_behind(sink: Sink) -> TypeGuard[WritesBehind]:
+    """Whether a sink has that ability itself: one that hands on whatever it lacks would be gone round."""
+    return isinstance(sink, WritesBehind) and not hasattr(type(sink), "__getattr__")
 
 
 _FEW_FILES = 16

@@ -11,7 +11,7 @@ from threading import Lock
 from typing import TypeVar
 
 from lading.errors import NotFound, ShortRead, StoreError
-from lading.store.protocol import Buffer, FileInfo, Mapper, NativePath, Sink, Store, WritesBehind
+from lading.store.protocol import Buffer, FileInfo, Mapper, NativePath, Sink, Store, writes_behind
 
 __all__ = ["CheckedStore", "CountingStore", "RetryingStore", "WrappedStore"]
 
@@ -168,7 +168,7 @@ class _CountedSink:
         self._inner = inner
         if isinstance(inner, NativePath):
             self.native_path = inner.native_path
-        if isinstance(inner, WritesBehind):
+        if writes_behind(inner):
             self.write_parts, self.later, self.settle = inner.write_parts, inner.later, inner.settle
         self.write, self.tell, self.abort = inner.write, inner.tell, inner.abort
 

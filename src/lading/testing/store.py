@@ -260,6 +260,11 @@ class StoreTests:
         empty.release(0, 0)
         assert (mapped.size_bytes, empty.size_bytes) == (25600, 0)
         assert mapped.buffer.to_pybytes() == _DATA * 20
+        assert mapped.read(200, 100) == (_DATA * 20)[200:300]
+        assert list(mapped.read_each([5, 0, 25600], [300, 0, 0])) == [(_DATA * 20)[5:305], b"", b""]
+        targets = [memoryview(bytearray(size)) for size in (3, 0, 500)]
+        mapped.read_into(targets, 7)
+        assert b"".join(targets) == (_DATA * 20)[7:510]
         assert empty.buffer.to_pybytes() == b""
         del mapped
         assert view.to_pybytes() == _DATA[100:150]
