@@ -16,6 +16,7 @@ from lading.ref import make_refs
 from lading.views import (
     SEGMENT_BYTES,
     byte_lengths,
+    compacted,
     filled,
     from_ranges,
     gather,
@@ -23,6 +24,7 @@ from lading.views import (
     over,
     row_bytes,
     share,
+    shown_bytes,
     slices,
     take,
     take_rows,
@@ -226,3 +228,13 @@ def test_bytes_of_rows_add_up() -> None:
     batch = pa.record_batch({"a": ["x", "yy"], "b": [[1, 2], []], "c": [1.0, 2.0]})
     assert row_bytes(batch).tolist() == [1 + 16 + 8, 2 + 0 + 8]
     assert row_bytes(batch.select([])).tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("kept, kind", [(1, pa.large_binary()), (3, pa.binary_view())])
+def test_few_views_of_much_are_copied(kept: int, kind: pa.DataType) -> None:
+    values = [bytes([i]) * 100 for i in range(4)]
+    batch = pa.record_batch({"n": range(4), "b": pa.array(values, pa.binary_view())})
+    left = compacted(take_rows(batch, np.arange(kept)), shown_bytes(batch))
+    assert shown_bytes(batch) == 400
+    assert left.column("b").to_pylist() == values[:kept]
+    assert left.column("b").type == kind

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "SEGMENT_BYTES",
     "byte_lengths",
+    "compacted",
     "filled",
     "from_ranges",
     "gather",
@@ -35,6 +36,7 @@ __all__ = [
     "present",
     "row_bytes",
     "share",
+    "shown_bytes",
     "slices",
     "take",
     "take_rows",
@@ -268,6 +270,19 @@ def take_rows(batch: pa.RecordBatch, rows: NDArray[np.int64]) -> pa.RecordBatch:
     at = pa.array(rows)
     columns = [take(c, rows) if pa.types.is_binary_view(c.type) else c.take(at) for c in batch.columns]
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+def compacted(batch: pa.RecordBatch, before_bytes: int) -> pa.RecordBatch:
+    """The rows with views copied as `large_binary` where they show no more than half of so many bytes.
+
+    For who holds what is left of a batch: a few views keep whole pages, or whatever they lie in.
+    """
+    return batch if 2 * shown_bytes(batch) > before_bytes else without_views(batch)
+
+
+def shown_bytes(batch: pa.RecordBatch) -> int:
+    """Bytes that the views of a batch show."""
+    return sum(int(byte_lengths(c).sum()) for c in batch.columns if pa.types.is_binary_view(c.type))
 
 
 def without_views(batch: pa.RecordBatch) -> pa.RecordBatch:

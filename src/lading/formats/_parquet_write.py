@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 
@@ -103,7 +103,7 @@ class ParquetWriter:
 
     def held_bytes(self) -> int:
         """What the views among the rows show that wait for their row group, or are in the last one."""
-        return _viewed_bytes(self._waiting) + self._leaving_viewed_bytes
+        return sum(map(views.shown_bytes, self._waiting)) + self._leaving_viewed_bytes
 
     def close(self) -> ShardFacts:
         """Write what waits, and the footer."""
@@ -149,7 +149,10 @@ class ParquetWriter:
                 self._written_bytes = handle.tell()
                 work()
             self._row_groups += 1
-            self._leaving_bytes, self._leaving_viewed_bytes = self._waiting_bytes, _viewed_bytes(self._waiting)
+            self._leaving_bytes, self._leaving_viewed_bytes = (
+                self._waiting_bytes,
+                sum(map(views.shown_bytes, self._waiting)),
+            )
             self._waiting, self._waiting_bytes = [], 0
 
     def _write_row_group(self, writer: pq.ParquetWriter, rows: pa.Table) -> None:
@@ -188,11 +191,6 @@ class ParquetWriter:
                 raise Unrepresentable(
                     f"cannot be written as Parquet: {str(error).splitlines()[0]}", file=self._sink.path
                 ) from error
-
-
-def _viewed_bytes(batches: Sequence[pa.RecordBatch]) -> int:
-    columns = (column for batch in batches for column in batch.columns)
-    return sum(int(views.byte_lengths(column).sum()) for column in columns if pa.types.is_binary_view(column.type))
 
 
 def _sizes(options: WriteOptions) -> tuple[int, int]:

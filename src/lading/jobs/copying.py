@@ -14,6 +14,7 @@ from lading.align import align_table
 from lading.dataset import Dataset
 from lading.errors import DataError, UsageError, errors_at
 from lading.fetch import earlier_errors
+from lading.formats.registry import get_format
 from lading.interleaved import METADATA_POSITION, sample_firsts, sample_starts, samples_with, without_source
 from lading.jobs.digest import batch_digests
 from lading.jobs.filters import Hook, Sieve
@@ -21,7 +22,7 @@ from lading.jobs.ledger import ALONG, DROPPED, DROPPED_ALONG, KEPT, Loss, Losses
 from lading.jobs.spec import Conversion
 from lading.layouts.gather import across_shards
 from lading.ref import files_of, is_ref
-from lading.views import is_bytes, row_bytes, without_views
+from lading.views import compacted, is_bytes, row_bytes, shown_bytes, without_views
 
 __all__ = ["Copier", "Tally", "changed_schema"]
 
@@ -95,6 +96,7 @@ class Copier:
     ) -> None:
         self.tally, self.losses = Tally(), Losses(write_ledger)
         self._dataset, self._how, self._on_digests, self._tell = dataset, how, on_digests, tell
+        self._holds_rows = get_format(how.format).fixed_schema
         self._sieve = Sieve(how.filters, how.view, dataset.fetcher)
         if how.schema is not None:
             self._sieve.check(how.schema)
@@ -145,7 +147,8 @@ class Copier:
         self.tally.samples += samples
         self.tally.rows += kept.num_rows
         self.tally.payload_bytes += int(row_bytes(kept).sum())
-        yield kept
+        # Views at this stage are of pages in memory, and a table holds its rows until a row group is full.
+        yield compacted(kept, shown_bytes(batch)) if self._holds_rows and lost else kept
 
     def _changed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         how = self._how
