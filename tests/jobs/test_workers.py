@@ -253,6 +253,8 @@ def test_a_worker_that_is_killed_is_named_with_its_shards(tmp_path: Path) -> Non
 
 CONVERT = """
 import sys, lading
+from lading.jobs import run
+run._QUICK_BYTES = 0  # workers at once, as `workers_for_little` has it for this process
 lading.convert(sys.argv[1], sys.argv[2], format="webdataset", workers=2, overwrite=True, max_batch_bytes="16mb")
 """
 
