@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -81,12 +82,18 @@ def test_a_sink_takes_what_lies_in_files(threads: int, body: str, tmp_path: Path
 
 
 def test_what_fails_out_of_sight_is_raised_by_the_next_call_and_leaves_nothing(tmp_path: Path) -> None:
-    for ask in ("write", "write_parts", "tell", "settle", "close"):
+    little, much = [[b"more"]], [[bytes(1 << 20)]]
+    asked = [("write", little), ("write_parts", much), ("tell", []), ("settle", []), ("close", [])]
+    for ask, given_parts in asked:
         sink = STORE.put_stream(str(tmp_path / "new"))
         with file_size_limit(1000):
             sink.write_parts([bytes(5000)])
             with pytest.raises(StoreError, match="too large"):
-                getattr(sink, ask)(*([[b"more"]] if ask.startswith("write") else []))
+                getattr(sink, ask)(*given_parts)
+            if ask != "close":
+                for _ in range(9):
+                    with suppress(StoreError):
+                        sink.write_parts([b"little"])
             with pytest.raises(StoreError, match="too large"):
                 sink.close()  # again: what was given later would stand in the place of what is missing
         assert list(tmp_path.iterdir()) == []

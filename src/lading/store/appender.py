@@ -46,10 +46,10 @@ class _Reading:
 
 
 class Appender:
-    """Appends parts to an open file. Holds a block of 2 MB, which no other thread may use meanwhile."""
+    """Appends parts to an open file. Holds a block of up to 2 MB, which no other thread may use meanwhile."""
 
     def __init__(self) -> None:
-        self._block = memoryview(bytearray(_BLOCK_BYTES))
+        self._block = memoryview(bytearray())
         self._between = memoryview(bytearray(_GAP_BYTES))
         self._reading: _Reading | None = None
 
@@ -61,11 +61,14 @@ class Appender:
             ShortRead: a file ends before a range does.
         """
         self._reading, used = None, 0
-        for part in parts:
-            source = part if isinstance(part, FileRange) else _bytes_of(part)
+        sources = [part if isinstance(part, FileRange) else _bytes_of(part) for part in parts]
+        wanted = min(_BLOCK_BYTES, sum(source.nbytes for source in sources))
+        if len(self._block) < wanted:
+            self._block = memoryview(bytearray(wanted))
+        for source in sources:
             at, size = 0, source.nbytes
             while at < size:
-                if used == _BLOCK_BYTES:
+                if used == len(self._block):
                     self._write(fd, used)
                     used = 0
                 target = self._block[used : used + size - at]

@@ -19,6 +19,10 @@ class Background:
         self._thread = ThreadPoolExecutor(1, name)
         self._pending: list[Future[None]] = []
 
+    def __len__(self) -> int:
+        """Pieces of work that nobody has waited for."""
+        return len(self._pending)
+
     def start(self, work: Callable[[], None]) -> None:
         """Do this out of sight, when what came before is done: so it cannot pile up. Raises what that raised."""
         self.wait()

@@ -44,6 +44,8 @@ __all__ = ["LocalMap", "LocalSink", "LocalStore"]
 
 _MOST_HELD_BYTES = 96 << 20
 """Bytes in memory that may wait to be written while the next are being made."""
+_LITTLE_BYTES, _MOST_LITTLE = 64 << 10, 4
+"""Bytes in memory that are handed over at once, however much is being written, and how often."""
 _RENAME_EXCHANGE = 2
 _AT_FDCWD = -100
 _KINDS = {
@@ -249,6 +251,9 @@ class LocalSink:
         More than 96 MB in memory are waited for, so that they are not held while the next come.
         """
         held = sum(memoryview(part).nbytes for part in parts if not isinstance(part, FileRange))
+        if self._behind is not None and held <= _LITTLE_BYTES and 0 < len(self._behind) <= _MOST_LITTLE:
+            self._behind.then(partial(self._append, parts))  # the end of an archive, say: nobody waits to hand it over
+            return
         self.later(partial(self._append, parts))
         if held > _MOST_HELD_BYTES:
             self.settle()

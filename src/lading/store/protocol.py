@@ -192,8 +192,8 @@ class NativePath(Protocol):
 class WritesBehind(Protocol):
     """A sink that may write after the call, while its owner reads and builds what comes next; and from file to file.
 
-    What fails then is raised by whatever is asked of the sink next. `write`, `tell` and `close` wait for what was given
-    before.
+    What fails then is raised by what is asked of the sink next, but for a few bytes more to be written, and again by
+    whatever is asked later. `write`, `tell` and `close` wait for what was given before.
     """
 
     def write_parts(self, parts: Sequence[Part]) -> None:
