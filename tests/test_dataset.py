@@ -19,7 +19,7 @@ from faults import file_size_limit
 from golden_cases import Golden
 from lading.align import align_table
 from lading.dataset import open_dataset
-from lading.errors import SidecarMismatch, UsageError
+from lading.errors import SchemaMismatch, SidecarMismatch, UsageError
 from lading.interleaved import INTERLEAVED_SCHEMA, lineage_of
 from lading.ref import is_ref
 from lading.store.local import LocalStore
@@ -314,3 +314,30 @@ def test_shards_whose_columns_differ_in_type_stay_apart(tmp_path: Path) -> None:
         batches = list(dataset.batches(shards_per_batch=None))
     assert [b.num_rows for b in batches] == [3, 2]
     assert [b.column("n").to_pylist() for b in batches] == [[1, None, None], [2.5, 3.5]]
+
+
+@pytest.mark.parametrize("views", [False, True])
+def test_members_may_be_asked_for_as_text(views: bool, tmp_path: Path) -> None:
+    with lading.writer(tmp_path / "a") as writer:
+        for i, text in enumerate(["hällo", None, "", "x" * 2000]):
+            writer.write({"__key__": f"k{i}", "cls": b"1", **({} if text is None else {"txt": text})})
+    schema = pa.schema([("__key__", pa.string()), ("txt", pa.string())])
+    with open_dataset(tmp_path / "a", schema=schema) as dataset:
+        whole = pa.Table.from_batches(list(dataset.batches(views=views)))
+        assert whole.schema.field("txt").type == pa.string()
+        assert whole.column("txt").to_pylist() == ["hällo", None, "", "x" * 2000]
+        assert dataset.take([3, 0]).column("txt").to_pylist() == ["x" * 2000, "hällo"]
+    lading.convert(tmp_path / "a", tmp_path / "b", format="parquet", schema=schema, verify=views)
+    [path] = (tmp_path / "b").glob("*.parquet")
+    assert pq.read_schema(path).field("txt").type == pa.string()
+    assert pq.read_table(path).column("txt").to_pylist() == ["hällo", None, "", "x" * 2000]
+
+
+def test_members_that_are_no_text(tmp_path: Path) -> None:
+    with lading.writer(tmp_path / "a") as writer:
+        writer.write({"__key__": "k", "txt": b"\xff\xfe"})
+    schema = pa.schema([("__key__", pa.string()), ("txt", pa.string())])
+    with open_dataset(tmp_path / "a", schema=schema) as dataset, pytest.raises(SchemaMismatch, match="txt"):
+        list(dataset.batches())
+    with pytest.raises(SchemaMismatch, match="txt"):
+        lading.convert(tmp_path / "a", tmp_path / "b", format="parquet", schema=schema)

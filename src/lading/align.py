@@ -23,9 +23,9 @@ from lading.errors import DuplicateField, SchemaMismatch, UsageError
 from lading.features import FEATURE_KEY
 from lading.interleaved import INTERLEAVED_SCHEMA, RESERVED, without_source
 from lading.ref import is_ref
-from lading.views import is_bytes, is_text
+from lading.views import is_bytes, is_text, join
 
-__all__ = ["SchemaPolicy", "align_table", "reconcile_schema", "resolve_schema", "union_schema"]
+__all__ = ["SchemaPolicy", "align_table", "as_text", "reconcile_schema", "resolve_schema", "union_schema"]
 
 SchemaPolicy: TypeAlias = Literal["union", "strict", "intersect"]
 """What to do where files differ: take every column, refuse, or take the columns that all have."""
@@ -102,6 +102,20 @@ def align_table(table: _Rows, target: pa.Schema) -> _Rows:
     return type(table).from_arrays(columns, schema=pa.schema(fields, metadata=metadata))
 
 
+def as_text(batch: pa.RecordBatch, target: pa.Schema | None) -> pa.RecordBatch:
+    """The batch with columns of bytes as text where the target says so: what was a reference when it was aligned.
+
+    Raises:
+        SchemaMismatch: bytes that are no UTF-8; names column and row.
+    """
+    for i, field in enumerate(batch.schema):
+        if target is not None and field.name in target.names and is_bytes(field.type):
+            wanted = target.field(field.name)
+            if is_text(wanted.type):
+                batch = batch.set_column(i, field.with_type(wanted.type), _cast(join(batch.column(i)), wanted))
+    return batch
+
+
 def _refuse_twins(schema: pa.Schema) -> None:
     name, count = Counter(schema.names).most_common(1)[0] if len(schema) else ("", 1)
     if count > 1:
@@ -119,8 +133,8 @@ def _refuse_nulls(column: pa.Array | pa.ChunkedArray, field: pa.Field, *, missin
 
 def _cast(column: Any, field: pa.Field) -> Any:
     kind = field.type
-    if column.type == kind or (is_ref(column.type) and (is_ref(kind) or _is_bytes(kind))):
-        return column
+    if column.type == kind or (is_ref(column.type) and (is_ref(kind) or _is_bytes(kind) or is_text(kind))):
+        return column  # text out of files is cast when it has been read: `as_text`
     if pa.types.is_binary_view(column.type) and (is_ref(kind) or _is_bytes(kind)):
         return column  # a cast would copy the payload that a view shares
     if is_ref(kind) and _is_bytes(column.type):

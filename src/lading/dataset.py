@@ -18,7 +18,7 @@ import orjson
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.align import align_table, resolve_schema, union_schema
+from lading.align import align_table, as_text, resolve_schema, union_schema
 from lading.errors import DataError, SidecarMismatch, SourceNotFound, UsageError
 from lading.features import decode, feature_of
 from lading.fetch import ERROR_COLUMN, Fetcher, OnError, OnFailure
@@ -399,7 +399,7 @@ class Dataset:
             if lazy:
                 yield padded.drop_columns(hidden)
                 continue
-            done = self.fetcher.materialise(padded, on_error=on_error, views=views)
+            done = as_text(self.fetcher.materialise(padded, on_error=on_error, views=views), self.target)
             if done.num_rows < padded.num_rows:
                 self.counts["rows without bytes, dropped"] += padded.num_rows - done.num_rows
             yield done.drop_columns(hidden)

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.align import align_table
+from lading.align import align_table, as_text
 from lading.dataset import Dataset
 from lading.errors import DataError, UsageError, errors_at
 from lading.fetch import earlier_errors
@@ -22,7 +22,7 @@ from lading.jobs.ledger import ALONG, DROPPED, DROPPED_ALONG, KEPT, Loss, Losses
 from lading.jobs.spec import Conversion
 from lading.layouts.gather import across_shards
 from lading.ref import files_of, is_ref
-from lading.views import compacted, is_bytes, row_bytes, shown_bytes, without_views
+from lading.views import compacted, is_bytes, is_text, row_bytes, shown_bytes, without_views
 
 __all__ = ["Copier", "Tally", "changed_schema"]
 
@@ -190,7 +190,9 @@ class Copier:
         """Whether the bytes may be left to the writer, which need not have them in memory."""
         how = self._how
         plain = how.on_error == "error" and not how.lazy and self._on_digests is None
-        return plain and any(is_ref(f.type) for f in batch.schema) and not earlier_errors(batch)
+        references = [f.name for f in batch.schema if is_ref(f.type)]
+        texts = [f.name for f in how.schema or () if is_text(f.type)]
+        return plain and bool(references) and not {*references} & {*texts} and not earlier_errors(batch)
 
     def _fetched(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         how, tally = self._how, self.tally
@@ -203,7 +205,7 @@ class Copier:
             tally.rows -= batch.num_rows - done.num_rows
             tally.samples -= len(sample_firsts(batch, how.view)) - len(sample_firsts(done, how.view))
             tally.payload_bytes -= int(row_bytes(batch).sum() - row_bytes(done).sum())
-        return done
+        return as_text(done, how.schema)
 
     def _failed(self, batch: pa.RecordBatch, errors: Mapping[int, str]) -> None:
         fate = {"warn": KEPT, "drop_row": DROPPED, "drop_sample": DROPPED_ALONG}[self._how.on_error]
