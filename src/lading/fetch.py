@@ -49,7 +49,7 @@ _Answer: TypeAlias = tuple[NDArray[np.int64], FetchPlan, list[pa.Buffer]] | Ladi
 _OF_THE_FILE = (NotFound, CorruptShard, BadReference)
 """What concerns the references into one file; anything else that a store says concerns the store."""
 
-_MAX_OFFSET = (1 << 63) - 1
+_ALL_BYTES = (1 << 63) - 1
 _MIN_VIEW_BYTES = 1 << 10
 """Values of fewer bytes in the mean are copied: views of them would keep all that lies between them in memory."""
 _MIN_RANGE_BYTES = 8 << 10
@@ -91,7 +91,7 @@ class _PlainRanges:
     length: NDArray[np.int64]
     files: list[tuple[MappedFile, NDArray[np.int64]]]
 
-    def read_each(self, refs: Refs, most_bytes: int = _MAX_OFFSET) -> Iterator[bytes | None]:
+    def read_each(self, refs: Refs, most_bytes: int = _ALL_BYTES) -> Iterator[bytes | None]:
         """The first bytes of each value, all by default, each read when it is asked for; None where null."""
         which = np.full(len(refs.valid), -1)
         readings: list[Iterator[bytes]] = []

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from lading.align import align_table
 from lading.errors import SchemaMismatch
 from lading.fetch import Fetcher
-from lading.formats.protocol import Format, Ranges, RangeWriter, ShardFacts, ShardWriter
+from lading.formats.protocol import Format, Ranges, RangeWriter, ShardFacts, ShardWriter, range_bytes
 from lading.interleaved import RESERVED, sample_firsts, without_source
 from lading.layouts.mint_values import wider_column
 from lading.layouts.mint_write import MintShardWriter, Roles
@@ -316,7 +316,7 @@ def _row_bytes(batch: pa.RecordBatch, ranges: Ranges) -> NDArray[np.int64]:
     """Bytes of each row, with what lies in files: of a reference alone nobody knows how much it comes to."""
     sizes = row_bytes(batch.drop_columns(list(ranges)))
     for found in ranges.values():
-        sizes += np.array([0 if part is None else part.nbytes for part in found], np.int64)
+        sizes += range_bytes(found)
     return sizes
 
 

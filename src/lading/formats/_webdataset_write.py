@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from lading.codecs import WRAPS, stream_encoder
 from lading.errors import Unrepresentable, UsageError
 from lading.formats._webdataset_rows import KEY, split_name
-from lading.formats.protocol import Ranges, ShardFacts
+from lading.formats.protocol import Ranges, ShardFacts, range_bytes
 from lading.ref import FileEntry, RefType, is_ref, make_refs, with_files
 from lading.store.protocol import FileRange, Part, Sink, writes_behind
 from lading.tar import BLOCK, MAX_NAME_BYTES
@@ -260,8 +260,7 @@ def _sizes(column: pa.Array | Sequence[FileRange | None]) -> tuple[NDArray[np.bo
     """Which values are there, and the bytes of each."""
     if isinstance(column, pa.Array):
         return present(column), byte_lengths(column)
-    there = np.array([value is not None for value in column], np.bool_)
-    return there, np.array([0 if value is None else value.nbytes for value in column], np.int64)
+    return np.array([value is not None for value in column], np.bool_), range_bytes(column)
 
 
 def _values(

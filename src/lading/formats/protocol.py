@@ -33,6 +33,7 @@ __all__ = [
     "ShardSource",
     "ShardWriter",
     "parse_options",
+    "range_bytes",
 ]
 
 
@@ -150,6 +151,11 @@ class ShardWriter(Protocol):
 
 Ranges: TypeAlias = Mapping[str, Sequence[FileRange | None]]
 """By the name of a reference column: where each value lies in a file of this machine; None where it is null."""
+
+
+def range_bytes(ranges: Sequence[FileRange | None]) -> NDArray[np.int64]:
+    """Bytes of each range; 0 where there is none."""
+    return np.array([0 if part is None else part.nbytes for part in ranges], np.int64)
 
 
 @runtime_checkable

@@ -96,6 +96,7 @@ class Copier:
     ) -> None:
         self.tally, self.losses = Tally(), Losses(write_ledger)
         self._dataset, self._how, self._on_digests, self._tell = dataset, how, on_digests, tell
+        self._texts = {f.name for f in how.schema or () if is_text(f.type)}
         self._holds_rows = get_format(how.format).fixed_schema
         self._sieve = Sieve(how.filters, how.view, dataset.fetcher)
         if how.schema is not None:
@@ -190,9 +191,8 @@ class Copier:
         """Whether the bytes may be left to the writer, which need not have them in memory."""
         how = self._how
         plain = how.on_error == "error" and not how.lazy and self._on_digests is None
-        references = [f.name for f in batch.schema if is_ref(f.type)]
-        texts = [f.name for f in how.schema or () if is_text(f.type)]
-        return plain and bool(references) and not {*references} & {*texts} and not earlier_errors(batch)
+        references = {f.name for f in batch.schema if is_ref(f.type)}
+        return plain and bool(references) and not references & self._texts and not earlier_errors(batch)
 
     def _fetched(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         how, tally = self._how, self.tally
