@@ -14,6 +14,7 @@ import pytest
 
 from lading.errors import BadReference, CorruptShard
 from lading.fetch import Fetcher, OnError, materialise
+from lading.pieces import as_file
 from lading.ref import FileEntry, make_refs, with_files
 from lading.store.local import LocalStore
 from lading.store.memory import MemoryStore
@@ -61,11 +62,13 @@ def test_ranges_of_files_of_this_machine(tmp_path: Path) -> None:
     files = [FileEntry(str(tmp_path / name)) for name in ("a.bin", "b.bin")]
     with Fetcher() as fetcher:
         found = fetcher.file_ranges(batch([(1, 5, 20_000), None, (0, 3, -1), (0, 0, 0)], files))["image"]
-        assert [r and (r.file.size_bytes, r.offset, r.nbytes) for r in found] == [
-            (len(body), 5, 20_000), None, (len(body), 3, len(body) - 3), (len(body), 0, 0)]  # fmt: skip
+        assert found.there.tolist() == found.in_file.tolist() == [True, False, True, True]
+        there = found[found.there]
+        assert [*zip(there.offset.tolist(), there.length.tolist(), strict=True)] == [
+            (5, 20_000), (3, len(body) - 3), (0, 0)]  # fmt: skip
+        assert found.length[1] == 0
         target = memoryview(bytearray(20_000))
-        assert found[0] is not None
-        found[0].file.read_into([target], 5)
+        as_file(found.sources[found.source[0]]).read_into([target], 5)
         assert target == body[::-1][5:20_005]
 
 

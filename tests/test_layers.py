@@ -15,7 +15,10 @@ import lading
 _ROOT = Path(lading.__file__).parent
 
 LAYERS = (
-    "errors units jsontext ref views ranges hashing features rows interleaved align canonical digests manifest where",
+    (
+        "errors units jsontext pieces ref views ranges hashing features rows interleaved align canonical digests "
+        "manifest where"
+    ),
     "image codecs tar tar_write",
     "store",
     "formats",

@@ -162,7 +162,7 @@ class DatasetWriter:
         does: what of its rows was written, and of those held back before, nobody could say.
 
         With `behind` the rows may be written while the caller makes the next; whatever they lie in must stay as it is
-        until the next call, and what `held_bytes` says longer.
+        until `close`.
         """
         self._refuse_finished()
         with self._dropping():

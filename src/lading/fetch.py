@@ -22,10 +22,11 @@ from lading.codecs import decode_range
 from lading.errors import BadReference, CorruptShard, LadingError, NotFound, UsageError
 from lading.image import extract_frame
 from lading.interleaved import MEANT_NULLS_KEY, WITHOUT_BYTES, lineage_of, sample_starts, samples_with
+from lading.pieces import Pieces
 from lading.ranges import FetchPlan, plan_ranges
 from lading.ref import CODECS, FileEntry, Refs, files_of, is_ref, unpack, with_files
 from lading.store.open import Stores, resolve
-from lading.store.protocol import FileRange, MappedFile, Mapper, Store
+from lading.store.protocol import MappedFile, Mapper, Store
 from lading.store.together import is_far, together
 from lading.store.unwrap import UnwrappedFile
 from lading.views import gather, join, present, slices, take_rows
@@ -232,13 +233,13 @@ class Fetcher:
         values = slices(self.materialise(batch, views=True).column("value"))
         return iter([None if value is None else bytes(value) for value in values])
 
-    def file_ranges(self, batch: pa.RecordBatch) -> dict[str, list[FileRange | None]]:
-        """Where the values of reference columns lie in files of this machine, checked; None where null.
+    def file_ranges(self, batch: pa.RecordBatch) -> dict[str, Pieces]:
+        """Where the values of reference columns lie in files of this machine, checked.
 
         For a sink that takes them from there. Columns of other references are left out, and those of small values,
         which are better read together; nothing is given if rows came with an error.
         """
-        found: dict[str, list[FileRange | None]] = {}
+        found: dict[str, Pieces] = {}
         if earlier_errors(batch):
             return found
         files = files_of(batch.schema)
@@ -247,11 +248,10 @@ class Fetcher:
             plain = self._plain_ranges(refs, files)
             if plain is None or int(plain.length.sum()) < _MIN_RANGE_BYTES * np.count_nonzero(refs.valid):
                 continue
-            ranges = found[name] = [None] * len(refs.valid)
-            for mapped, rows in plain.files:
-                places = zip(rows.tolist(), refs.offset[rows].tolist(), plain.length[rows].tolist(), strict=True)
-                for row, offset, length in places:
-                    ranges[row] = FileRange(mapped, offset, length)
+            source = np.full(len(refs.valid), -1)
+            for number, (_, rows) in enumerate(plain.files):
+                source[rows] = number
+            found[name] = Pieces([mapped for mapped, _ in plain.files], source, refs.offset, plain.length)
         return found
 
     def _plain_ranges(self, refs: Refs, files: Sequence[FileEntry]) -> _PlainRanges | None:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from lading.align import align_table
 from lading.errors import SchemaMismatch
 from lading.fetch import Fetcher
-from lading.formats.protocol import Format, Ranges, RangeWriter, ShardFacts, ShardWriter, range_bytes
+from lading.formats.protocol import Format, Ranges, RangeWriter, ShardFacts, ShardWriter
 from lading.interleaved import RESERVED, sample_firsts, without_source
 from lading.layouts.mint_values import wider_column
 from lading.layouts.mint_write import MintShardWriter, Roles
@@ -151,7 +151,7 @@ class PartWriter:
         """Append rows; give the references of what was written, None if values are no ranges.
 
         Interleaved samples must be whole within the call. With `behind` the sink may still be writing them afterwards,
-        so that whatever they lie in must stay as it is until the next call.
+        so that whatever they lie in must stay as it is until the shards are finished.
         """
         batches = rows.to_batches() if isinstance(rows, pa.Table) else [rows]
         if self._kind.view == "interleaved" and len(batches) > 1:
@@ -316,7 +316,7 @@ def _row_bytes(batch: pa.RecordBatch, ranges: Ranges) -> NDArray[np.int64]:
     """Bytes of each row, with what lies in files: of a reference alone nobody knows how much it comes to."""
     sizes = row_bytes(batch.drop_columns(list(ranges)))
     for found in ranges.values():
-        sizes += range_bytes(found)
+        sizes += found.length
     return sizes
 
 

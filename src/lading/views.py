@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from lading.pieces import Pieces
 from lading.ref import RefType
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ __all__ = [
     "join",
     "masked",
     "over",
+    "places",
     "present",
     "row_bytes",
     "share",
@@ -349,36 +351,27 @@ def join(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
 
 def slices(column: pa.Array | pa.ChunkedArray) -> list[memoryview | None]:
     """The values of a string, binary, large or view column as memory views of bytes; None where null. No copy."""
+    return places(column).views()
+
+
+def places(column: pa.Array | pa.ChunkedArray) -> Pieces:
+    """Where the values of a string, binary, large or view column lie."""
     if isinstance(column, pa.ChunkedArray):
-        return [part for chunk in column.chunks for part in slices(chunk)]
+        return Pieces.joined([places(chunk) for chunk in column.chunks])
+    buffers, first, count = column.buffers(), column.offset, len(column)
+    if not count:
+        return Pieces.absent(0)
     if pa.types.is_binary_view(column.type) or pa.types.is_string_view(column.type):
-        parts = _view_slices(column)
+        view = np.frombuffer(buffers[1], np.int32).reshape(-1, 4)[first : first + count].astype(np.int64)
+        length, inline = view[:, 0], view[:, 0] <= _INLINE_BYTES
+        source = np.where(inline, 0, view[:, 2] + 1)
+        offset = np.where(inline, 16 * np.arange(first, first + count) + 4, view[:, 3])
+        found = Pieces(buffers[1:], source, offset, length)
     else:
-        parts = _offset_slices(column)
+        wide = pa.types.is_large_binary(column.type) or pa.types.is_large_string(column.type)
+        ends = np.frombuffer(buffers[1], np.int64 if wide else np.int32)[first : first + count + 1].astype(np.int64)
+        found = Pieces([buffers[2] or b""], np.zeros(count, np.int64), ends[:-1], np.diff(ends))
     if not column.null_count:
-        return list(parts)
-    there = present(column).tolist()
-    return [part if known else None for part, known in zip(parts, there, strict=True)]
-
-
-def _offset_slices(column: pa.Array) -> list[memoryview]:
-    buffers, start = column.buffers(), column.offset
-    wide = pa.types.is_large_binary(column.type) or pa.types.is_large_string(column.type)
-    body = memoryview(buffers[2]).cast("B") if buffers[2] is not None else memoryview(b"")
-    if buffers[1] is None:
-        return []
-    ends = np.frombuffer(buffers[1], np.int64 if wide else np.int32)[start : start + len(column) + 1].tolist()
-    return [body[a:b] for a, b in pairwise(ends)]
-
-
-def _view_slices(column: pa.Array) -> list[memoryview]:
-    buffers = column.buffers()
-    inline = memoryview(buffers[1]).cast("B")
-    bodies = [memoryview(b).cast("B") for b in buffers[2:]]
-    first = column.offset
-    view = np.frombuffer(buffers[1], np.int32).reshape(-1, 4)[first : first + len(column)]
-    rows = zip(view[:, 0].tolist(), view[:, 2].tolist(), view[:, 3].tolist(), strict=True)
-    return [
-        bodies[which][at : at + size] if size > _INLINE_BYTES else inline[16 * i + 4 : 16 * i + 4 + size]
-        for i, (size, which, at) in enumerate(rows, first)
-    ]
+        return found
+    there = present(column)
+    return Pieces(found.sources, np.where(there, found.source, -1), found.offset, np.where(there, found.length, 0))

@@ -16,6 +16,7 @@ from lading import views
 from lading.errors import Unrepresentable, UsageError
 from lading.formats.protocol import ShardFacts, ShardSource
 from lading.formats.webdataset import FORMAT
+from lading.pieces import Pieces
 from lading.ref import files_of, unpack
 from lading.store.memory import MemoryStore
 from lading.testing.format import read_rows
@@ -186,9 +187,9 @@ def test_members_by_their_names() -> None:
     writer = FORMAT.create_shard(sink, pa.schema([("__key__", pa.string())]), {})
     names = ["doc.v1.0.jpg", "doc.v1.json", "é" * 200 + ".x"]
     values = [bytes(9000), memoryview(b"{}"), pa.py_buffer(b"x")]
-    offset, length = writer.add(names, values)
-    again, _ = writer.add(["last"], [b"y"])
-    assert writer.add([], [])[0].tolist() == []
+    offset, length = writer.add(pa.array(names), Pieces.of(values))
+    again, _ = writer.add(pa.array(["last"]), Pieces.of([b"y"]))
+    assert writer.add(pa.array([], pa.string()), Pieces.of([]))[0].tolist() == []
     size = writer.close().size_bytes
     sink.close()
     [data] = store.get_ranges("t.tar", [(0, size)])
@@ -197,9 +198,9 @@ def test_members_by_their_names() -> None:
     assert bytes(data[again[0] : again[0] + 1]) == b"y"
     for bad in ("", "a\0b"):
         with pytest.raises(Unrepresentable, match="name"):
-            writer.add([bad], [b""])
+            writer.add(pa.array([bad]), Pieces.of([b""]))
         with pytest.raises(Unrepresentable, match="name"):
-            writer.add(pa.array(["good", bad]), [b"", b""])
+            writer.add(pa.array(["good", bad]), Pieces.of([b"", b""]))
 
 
 def test_headers_are_fixed() -> None:

@@ -1,4 +1,4 @@
-"""Buffers and ranges of files go into a file in their order, however they lie."""
+"""Pieces in memory and in files go into a file in their order, however they lie."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 
 from faults import file_size_limit
 from lading.errors import LadingError, ShortRead, StoreError
+from lading.pieces import Pieces
 from lading.store import appender
 from lading.store.local import LocalStore
 from lading.store.memory import MemoryStore
-from lading.store.protocol import FileRange, Part, WritesBehind
+from lading.store.protocol import Buffer, MappedFile, WritesBehind
 
 STORE = LocalStore()
 BODY = np.random.default_rng(0).bytes(40_000)
@@ -30,26 +31,36 @@ def body(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(path)
 
 
+def piece(file: MappedFile, offset: int, length: int) -> Pieces:
+    return Pieces([file], np.array([0]), np.array([offset]), np.array([length]))
+
+
+def buffer(body: Buffer) -> Pieces:
+    return Pieces.of([body])
+
+
 PLACES = st.tuples(st.integers(0, len(BODY)), st.integers(0, 9_000)).map(lambda p: (p[0], min(p[1], len(BODY) - p[0])))
 
 
 @given(st.lists(st.tuples(st.booleans(), PLACES), max_size=30), st.integers(1, 3000), st.sampled_from([1, 3, 1000]))
 @settings(deadline=None)
-def test_parts_of_any_kind_follow_each_other(
-    body: str, parts: list[tuple[bool, tuple[int, int]]], block_bytes: int, most_buffers: int
+def test_pieces_of_any_kind_follow_each_other(
+    body: str, parts: list[tuple[bool, tuple[int, int]]], block_bytes: int, most_runs: int
 ) -> None:
     """Blocks and calls far smaller than usual, so that ranges are cut by them in every way."""
     files = [STORE.map(body), MemoryStore({"b": BODY}).map("b")]
     with pytest.MonkeyPatch.context() as small:
         small.setattr(appender, "_BLOCK_BYTES", block_bytes)
-        small.setattr(appender, "_MOST_BUFFERS", most_buffers)
-        given_parts: list[Part] = [
-            FileRange(files[i % 2], at, size) if in_file else BODY[at : at + size]
-            for i, (in_file, (at, size)) in enumerate(parts)
-        ]
+        small.setattr(appender, "_MOST_RUNS", most_runs)
+        given_pieces = Pieces.joined(
+            [
+                piece(files[i % 2], at, size) if in_file else Pieces.of([BODY[at : at + size]])
+                for i, (in_file, (at, size)) in enumerate(parts)
+            ]
+        )
         target = os.memfd_create("parts")
         try:
-            appender.Appender().append(target, given_parts)
+            appender.Appender().append(target, given_pieces)
             found = os.pread(target, len(BODY) * len(parts) + 1, 0)
         finally:
             os.close(target)
@@ -70,8 +81,8 @@ def test_a_sink_takes_what_lies_in_files(threads: int, body: str, tmp_path: Path
         file = STORE.map(body)
         sink = STORE.put_stream(str(tmp_path / "new"))
         assert isinstance(sink, WritesBehind)
-        sink.write_parts([b"head", FileRange(file, 0, 30_000), pa.py_buffer(b"mid")])
-        sink.write_parts([FileRange(file, 31_000, 9_000)])
+        sink.write_pieces(Pieces.joined([buffer(b"head"), piece(file, 0, 30_000), buffer(pa.py_buffer(b"mid"))]))
+        sink.write_pieces(piece(file, 31_000, 9_000))
         sink.later(lambda: foreign(sink.native_path))
         sink.settle()
         assert sink.tell() == 4 + 30_000 + 3 + 9_000 + 7
@@ -82,24 +93,24 @@ def test_a_sink_takes_what_lies_in_files(threads: int, body: str, tmp_path: Path
 
 
 def test_what_fails_out_of_sight_is_raised_by_the_next_call_and_leaves_nothing(tmp_path: Path) -> None:
-    little, much = [[b"more"]], [[bytes(1 << 20)]]
-    asked = [("write", little), ("write_parts", much), ("tell", []), ("settle", []), ("close", [])]
-    for ask, given_parts in asked:
+    little, much = [[b"more"]], [buffer(bytes(5 << 20))]
+    asked = [("write", little), ("write_pieces", much), ("tell", []), ("settle", []), ("close", [])]
+    for ask, arguments in asked:
         sink = STORE.put_stream(str(tmp_path / "new"))
         with file_size_limit(1000):
-            sink.write_parts([bytes(5000)])
+            sink.write_pieces(buffer(bytes(5000)))
             with pytest.raises(StoreError, match="too large"):
-                getattr(sink, ask)(*given_parts)
+                getattr(sink, ask)(*arguments)
             if ask != "close":
                 for _ in range(9):
                     with suppress(StoreError):
-                        sink.write_parts([b"little"])
+                        sink.write_pieces(buffer(b"little"))
             with pytest.raises(StoreError, match="too large"):
                 sink.close()  # again: what was given later would stand in the place of what is missing
         assert list(tmp_path.iterdir()) == []
         sink.abort()
         with pytest.raises(ValueError, match="closed"):
-            sink.write_parts([b"more"])
+            sink.write_pieces(buffer(b"more"))
 
 
 def test_a_file_that_became_shorter(tmp_path: Path) -> None:
@@ -108,7 +119,7 @@ def test_a_file_that_became_shorter(tmp_path: Path) -> None:
     file = STORE.map(str(source))
     os.truncate(source, 10_000)
     sink = STORE.put_stream(str(tmp_path / "new"))
-    sink.write_parts([FileRange(file, 5_000, 20_000)])
+    sink.write_pieces(piece(file, 5_000, 20_000))
     with pytest.raises(ShortRead) as caught:
         sink.close()
     assert isinstance(caught.value, LadingError)

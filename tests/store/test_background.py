@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from threading import Event
+
 import pytest
 
 from lading.errors import StoreError
@@ -24,3 +26,17 @@ def test_what_follows_waits_for_what_came_before_and_is_left_out_if_that_failed(
         background.wait()
     background.stop()
     assert seen == [1, 2]
+
+
+def test_all_but_the_last_few_are_waited_for() -> None:
+    background, go, seen = Background("test"), Event(), list[int]()
+    background.start(lambda: seen.append(1))
+    background.then(lambda: seen.append(2))
+    background.then(lambda: (go.wait(), seen.append(3))[1])
+    background.wait(but=1)
+    assert seen == [1, 2]
+    background.wait(but=1)  # there is but one left
+    go.set()
+    background.wait()
+    assert seen == [1, 2, 3]
+    background.stop()

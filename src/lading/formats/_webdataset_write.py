@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Literal
 
 import numpy as np
@@ -20,12 +19,13 @@ from numpy.typing import NDArray
 from lading.codecs import WRAPS, stream_encoder
 from lading.errors import Unrepresentable, UsageError
 from lading.formats._webdataset_rows import KEY, split_name
-from lading.formats.protocol import Ranges, ShardFacts, range_bytes
+from lading.formats.protocol import Ranges, ShardFacts
+from lading.pieces import Pieces
 from lading.ref import FileEntry, RefType, is_ref, make_refs, with_files
-from lading.store.protocol import FileRange, Part, Sink, writes_behind
+from lading.store.protocol import Sink, writes_behind
 from lading.tar import BLOCK, MAX_NAME_BYTES
 from lading.tar_write import END, make_heads
-from lading.views import byte_lengths, is_bytes, is_text, present, slices
+from lading.views import byte_lengths, is_bytes, is_text, places, present
 
 __all__ = ["WebdatasetWriter", "WriteOptions", "check_schema"]
 
@@ -105,11 +105,10 @@ class WebdatasetWriter:
         check_schema(pa.schema(own), any_case=given)
         names = [name for name in batch.schema.names if name != KEY]
         names = names if given else sorted(names)
-        columns = [ranges.get(name, batch.column(name)) for name in names]
         there = np.zeros((len(batch), len(names)), np.bool_)
         length = np.zeros((len(batch), len(names)), np.int64)
-        for i, column in enumerate(columns):
-            there[:, i], length[:, i] = _sizes(column)
+        for i, name in enumerate(names):
+            there[:, i], length[:, i] = _sizes(ranges.get(name, batch.column(name)))
         keys = self._checked_keys(batch.column(KEY), names, there)
         self._refuse_empty(there, keys)
         row, field = np.nonzero(there)
@@ -118,8 +117,12 @@ class WebdatasetWriter:
         )
         offset = np.zeros_like(length)
         size = length[row, field]
-        joinable = not ranges and _are_small(size)
-        values = _joined_values(columns, row, field) if joinable else _values(columns, row, field)
+        columns = [batch.column(name) for name in names]
+        if not ranges and _are_small(size):
+            values = _joined_values(columns, row, field)
+        else:
+            where = [ranges[name] if name in ranges else places(c) for name, c in zip(names, columns, strict=True)]
+            values = Pieces.joined(where)[field * len(batch) + row]
         offset[row, field] = self._append(members, size, values)
         self._samples += len(batch)
         self._last_key = keys[-1].as_py() if len(keys) else self._last_key
@@ -128,9 +131,7 @@ class WebdatasetWriter:
         schema = pa.schema([pa.field(KEY, pa.string()), *fields])
         return pa.table([keys, *refs], schema=with_files(schema, [self._file]))
 
-    def add(
-        self, names: Sequence[str] | pa.StringArray, values: Sequence[Part]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def add(self, members: pa.StringArray, values: Pieces) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Append members by their full names, as they come; give offsets and lengths of their payloads.
 
         For layouts with a grouping of their own: names are not looked at as keys and fields.
@@ -138,13 +139,11 @@ class WebdatasetWriter:
         Raises:
             Unrepresentable: a name is empty, holds a NUL, or is longer than 4,096 bytes.
         """
-        size = np.array([_nbytes(value) for value in values], np.int64)
-        members = names if isinstance(names, pa.StringArray) else pa.array(names, pa.string())
         bad = pc.or_(pc.match_substring(members, "\0"), pc.equal(members, ""))
         if pc.any(bad).as_py():
             name = members.filter(bad)[0].as_py()
             raise Unrepresentable("not a member's name", file=self._sink.path, found=repr(name))
-        return self._append(members, size, values), size
+        return self._append(members, values.length, values), values.length
 
     def bytes_written(self) -> int:
         """Size of the tar if it ended now; of a compressed one, what has come out of the compression so far."""
@@ -156,7 +155,7 @@ class WebdatasetWriter:
 
     def close(self) -> ShardFacts:
         """Write the end of the archive."""
-        self._put([END], len(END))
+        self._put(Pieces.of([END]))
         if self._encoder is not None:
             self._sink.write([self._encoder.finish()])
         size = self._at if self._encoder is None else self._sink.tell()
@@ -197,7 +196,7 @@ class WebdatasetWriter:
         return Unrepresentable(message, **places, **more)  # type: ignore[arg-type] # texts but for the row
 
     def _append(
-        self, members: pa.StringArray, size: NDArray[np.int64], values: Sequence[Part] | pa.LargeBinaryArray
+        self, members: pa.StringArray, size: NDArray[np.int64], values: Pieces | pa.LargeBinaryArray
     ) -> NDArray[np.int64]:
         """Write members; give the offsets of their payloads."""
         too_long = np.flatnonzero(np.asarray(pc.binary_length(members)) > MAX_NAME_BYTES)
@@ -212,24 +211,24 @@ class WebdatasetWriter:
         pad = -size % BLOCK
         stop = self._at + np.cumsum(np.diff(bounds) * BLOCK + size + pad)
         if isinstance(values, pa.LargeBinaryArray):
-            parts: list[Part] = [_body(_join(heads, values, _zeros(pad)))]
+            self._put(Pieces.of([_body(_join(heads, values, _zeros(pad)))]))
         else:
-            between = slices(_join(_zeros(np.append(0, pad)[:-1]), heads))
-            parts = [*chain.from_iterable(zip(between, values, strict=True)), bytes(int(pad[-1]) if len(pad) else 0)]
-            buffers = [part for part in parts if not isinstance(part, FileRange)]
-            parts = [b"".join(buffers)] if len(buffers) == len(parts) and _are_small(size) else parts
-        self._put(parts, int(stop[-1]) - self._at if len(stop) else 0)
+            between = places(_join(_zeros(np.append(0, pad)[:-1]), heads))
+            end = Pieces.of([bytes(int(pad[-1]) if len(pad) else 0)])
+            order = np.arange(2 * len(size)).reshape(2, -1).T.reshape(-1)
+            self._put(Pieces.joined([Pieces.joined([between, values])[order], end]))
         self._payload += int(size.sum())
         return stop - size - pad
 
-    def _put(self, parts: Sequence[Part], size: int) -> None:
-        self._at += size
-        if writes_behind(self._sink) and self._encoder is None:
-            self._sink.write_parts(parts)
+    def _put(self, pieces: Pieces) -> None:
+        self._at += int(pieces.length.sum())
+        if _are_small(pieces.length) and not pieces.in_file.any():
+            pieces = Pieces.of([b"".join(view for view in pieces.views() if view is not None)])
+        if self._encoder is None and writes_behind(self._sink):
+            self._sink.write_pieces(pieces)
             return
-        buffers = [part for part in parts if not isinstance(part, FileRange)]
-        assert len(buffers) == len(parts), "without `takes_ranges` nobody gives ranges"
-        self._sink.write(buffers if self._encoder is None else [self._encoder.feed(part) for part in buffers])
+        buffers = [view for view in pieces.views() if view is not None]
+        self._sink.write(buffers if self._encoder is None else [self._encoder.feed(buffer) for buffer in buffers])
 
 
 def check_schema(schema: pa.Schema, *, any_case: bool = False) -> None:
@@ -252,24 +251,9 @@ def _are_small(size: NDArray[np.int64]) -> bool:
     return int(size.sum()) < _SMALL_BYTES * len(size)
 
 
-def _nbytes(value: Part) -> int:
-    return value.nbytes if isinstance(value, (memoryview, FileRange)) else memoryview(value).nbytes
-
-
-def _sizes(column: pa.Array | Sequence[FileRange | None]) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+def _sizes(column: pa.Array | Pieces) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
     """Which values are there, and the bytes of each."""
-    if isinstance(column, pa.Array):
-        return present(column), byte_lengths(column)
-    return np.array([value is not None for value in column], np.bool_), range_bytes(column)
-
-
-def _values(
-    columns: Sequence[pa.Array | Sequence[FileRange | None]], row: NDArray[np.int64], field: NDArray[np.int64]
-) -> list[Part]:
-    """Values in the order of their members, where they lie."""
-    parts = [slices(column) if isinstance(column, pa.Array) else column for column in columns]
-    values = [parts[i][r] for r, i in zip(row.tolist(), field.tolist(), strict=True)]
-    return [value for value in values if value is not None]
+    return (column.there, column.length) if isinstance(column, Pieces) else (present(column), byte_lengths(column))
 
 
 def _joined_values(

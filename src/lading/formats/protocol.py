@@ -21,7 +21,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.errors import UsageError
-from lading.store.protocol import FileInfo, FileRange, Sink, Store
+from lading.pieces import Pieces
+from lading.store.protocol import FileInfo, Sink, Store
 
 __all__ = [
     "Format",
@@ -33,7 +34,6 @@ __all__ = [
     "ShardSource",
     "ShardWriter",
     "parse_options",
-    "range_bytes",
 ]
 
 
@@ -149,13 +149,8 @@ class ShardWriter(Protocol):
         """Finish the shard's bytes (the sink stays open: its owner publishes it)."""
 
 
-Ranges: TypeAlias = Mapping[str, Sequence[FileRange | None]]
-"""By the name of a reference column: where each value lies in a file of this machine; None where it is null."""
-
-
-def range_bytes(ranges: Sequence[FileRange | None]) -> NDArray[np.int64]:
-    """Bytes of each range; 0 where there is none."""
-    return np.array([0 if part is None else part.nbytes for part in ranges], np.int64)
+Ranges: TypeAlias = Mapping[str, Pieces]
+"""By the name of a reference column: where each value lies in a file of this machine."""
 
 
 @runtime_checkable

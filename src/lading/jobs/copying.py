@@ -26,7 +26,7 @@ from lading.views import compacted, is_bytes, is_text, row_bytes, shown_bytes, w
 
 __all__ = ["Copier", "Tally", "changed_schema"]
 
-_TOGETHER_BYTES, _TOGETHER_SHARDS = 32 << 20, 64
+_TOGETHER_BYTES, _TOGETHER_SHARDS = 64 << 20, 64
 """Payload and shards of a batch of what is left of several small ones; so many files are mapped at once."""
 _MAX_ROWS = 16_384
 """Rows of a batch: tiny ones cost some kB each on their way into a tar, and larger batches are hardly faster."""

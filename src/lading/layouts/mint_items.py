@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from lading.errors import DataError, LimitExceeded, Unrepresentable
 from lading.interleaved import METADATA_POSITION, MODALITIES, sample_starts
-from lading.store.protocol import FileRange
+from lading.pieces import Pieces
 from lading.views import present
 
 __all__ = ["IMAGE", "MAX_POSITIONS", "METADATA", "TEXT", "Clash", "Items", "clashes", "numbers", "refuse_modalities"]
@@ -53,10 +53,10 @@ class Items:
     filled: NDArray[np.bool_]
     bounds: NDArray[np.int64]
     size: NDArray[np.int64]
-    ranges: Sequence[FileRange | None] | None = None
+    ranges: Pieces | None = None
 
     @classmethod
-    def of(cls, batch: pa.RecordBatch, ranges: Sequence[FileRange | None] | None = None) -> Self:
+    def of(cls, batch: pa.RecordBatch, ranges: Pieces | None = None) -> Self:
         """All rows of a batch.
 
         Raises:

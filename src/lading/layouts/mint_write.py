@@ -28,9 +28,9 @@ from lading.layouts.mint import field_name
 from lading.layouts.mint_items import IMAGE, MAX_POSITIONS, TEXT, Clash, Items, clashes
 from lading.layouts.mint_json import ContentTypes, Passthrough, documents, kinds_of
 from lading.layouts.options import ROLES
+from lading.pieces import Pieces
 from lading.ref import make_refs
-from lading.store.protocol import Part
-from lading.views import is_text, row_bytes, slices, take
+from lading.views import is_text, places, row_bytes
 
 __all__ = ["MAX_POSITIONS", "MintShardWriter", "Roles", "find_roles"]
 
@@ -106,7 +106,7 @@ class MintShardWriter:
 
     def write_ranges(self, batch: pa.RecordBatch, ranges: Ranges) -> pa.Table:
         """As `write`, payload taken from where it lies in files."""
-        names, values = [pa.array([], pa.string())], list[Part]()
+        names, values = [pa.array([], pa.string())], list[Pieces]()
         if len(batch):
             self._passthrough = _passthrough(batch.schema)
             items = Items.of(batch, ranges.get("binary_content"))
@@ -115,7 +115,7 @@ class MintShardWriter:
             for first, stop in pairwise(_parts(items)):
                 names.append(self._add_members(items.part(first, stop), values))
         members = pa.concat_arrays(names)
-        offset, length = self._writer.add(members, values)
+        offset, length = self._writer.add(members, Pieces.joined(values))
         return pa.table({"name": members, "ref": make_refs(offset, length)})
 
     def _refuse_clashes(self, items: Items) -> None:
@@ -145,7 +145,7 @@ class MintShardWriter:
             advice="A tar keeps one value a sample, or a list with one entry an image, a text or an item.",
         )  # fmt: skip
 
-    def _add_members(self, items: Items, values: list[Part]) -> pa.StringArray:
+    def _add_members(self, items: Items, values: list[Pieces]) -> pa.StringArray:
         """Append the members of some samples; give their names."""
         ids = items.batch.column("sample_id").take(pa.array(items.row[items.bounds[:-1]]))
         keys = self._unique(quote_key(ids))
@@ -157,8 +157,7 @@ class MintShardWriter:
             self.counts["null texts, written as gaps"] += gaps
         names = pa.concat_arrays([images, pc.binary_join_element_wise(keys, "json", ".")])
         order = _member_order(items)
-        found = [*_payloads(items), *slices(texts)]
-        values += [found[i] for i in order.tolist()]
+        values.append(Pieces.joined([_payloads(items), places(texts)])[order])
         return names.take(pa.array(order))
 
     def _unique(self, keys: pa.StringArray) -> pa.StringArray:
@@ -220,19 +219,14 @@ def _image_names(items: Items, keys: pa.StringArray, types: ContentTypes) -> pa.
     return pc.binary_join_element_wise(key, position, types.extensions(is_image), ".")
 
 
-def _payloads(items: Items) -> Sequence[Part | None]:
-    """Bytes of the images, where they lie; None for those without."""
+def _payloads(items: Items) -> Pieces:
+    """Bytes of the images, where they lie."""
     is_image = items.kind == IMAGE
-    rows = items.row[is_image]
-    if not items.filled[is_image].any():
-        return [None] * len(rows)
     if items.ranges is not None:
-        return [items.ranges[row] for row in rows.tolist()]
-    column = items.batch.column("binary_content")
-    if pa.types.is_binary_view(column.type):
-        return slices(take(column, rows))
-    values = slices(column)
-    return [values[row] for row in rows.tolist()]
+        return items.ranges[items.row[is_image]]
+    if not items.filled[is_image].any():
+        return Pieces.absent(int(np.sum(is_image)))
+    return places(items.batch.column("binary_content"))[items.row[is_image]]
 
 
 def _member_order(items: Items) -> NDArray[np.int64]:

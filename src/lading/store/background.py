@@ -19,10 +19,6 @@ class Background:
         self._thread = ThreadPoolExecutor(1, name)
         self._pending: list[Future[None]] = []
 
-    def __len__(self) -> int:
-        """Pieces of work that nobody has waited for."""
-        return len(self._pending)
-
     def start(self, work: Callable[[], None]) -> None:
         """Do this out of sight, when what came before is done: so it cannot pile up. Raises what that raised."""
         self.wait()
@@ -39,9 +35,10 @@ class Background:
 
         self._pending.append(self._thread.submit(follow))
 
-    def wait(self) -> None:
-        """Wait for all of it. Raises what it raised first."""
-        pending, self._pending = self._pending, []
+    def wait(self, but: int = 0) -> None:
+        """Wait for all of it but the last few. Raises what it raised first."""
+        count = max(len(self._pending) - but, 0)
+        pending, self._pending = self._pending[:count], self._pending[count:]
         for work in pending:
             work.result()
 

@@ -24,14 +24,13 @@ from itertools import repeat
 import pyarrow as pa
 
 from lading.errors import CorruptShard, LadingError, ShortRead, StoreError
+from lading.pieces import Pieces
 from lading.store.appender import Appender
 from lading.store.background import Background
 from lading.store.lock import lock_file
 from lading.store.protocol import (
     Buffer,
     FileInfo,
-    FileRange,
-    Part,
     check_inside,
     final_place,
     native_path,
@@ -44,8 +43,10 @@ __all__ = ["LocalMap", "LocalSink", "LocalStore"]
 
 _MOST_HELD_BYTES = 96 << 20
 """Bytes in memory that may wait to be written while the next are being made."""
-_LITTLE_BYTES, _MOST_LITTLE = 64 << 10, 4
-"""Bytes in memory that are handed over at once, however much is being written, and how often."""
+_LITTLE_BYTES, _MOST_LITTLE = 4 << 20, 4
+"""Bytes in memory of a batch that may wait behind others, and how many may: what lies in files takes no memory, and
+who reads and who writes take turns in being the slower one. With one batch at a time each waits for the other a tenth
+of the time."""
 _RENAME_EXCHANGE = 2
 _AT_FDCWD = -100
 _KINDS = {
@@ -243,18 +244,19 @@ class LocalSink:
         """Append the buffers in order. Raises StoreError, with advice where the disk is full."""
         self.settle()
         with self._remembering():
-            self._append(buffers)
+            self._append(Pieces.of(buffers))
 
-    def write_parts(self, parts: Sequence[Part]) -> None:
-        """Append buffers and ranges of files in order; in a thread, if pyarrow may use several.
+    def write_pieces(self, pieces: Pieces) -> None:
+        """Append pieces in order; in a thread, if pyarrow may use several.
 
         More than 96 MB in memory are waited for, so that they are not held while the next come.
         """
-        held = sum(memoryview(part).nbytes for part in parts if not isinstance(part, FileRange))
-        if self._behind is not None and held <= _LITTLE_BYTES and 0 < len(self._behind) <= _MOST_LITTLE:
-            self._behind.then(partial(self._append, parts))  # the end of an archive, say: nobody waits to hand it over
+        held = int(pieces.length[~pieces.in_file].sum())
+        if self._behind is not None and held <= _LITTLE_BYTES:
+            self._wait(but=_MOST_LITTLE - 1)
+            self._behind.then(partial(self._append, pieces))
             return
-        self.later(partial(self._append, parts))
+        self.later(partial(self._append, pieces))
         if held > _MOST_HELD_BYTES:
             self.settle()
 
@@ -273,11 +275,15 @@ class LocalSink:
 
     def settle(self) -> None:
         """Wait until all that was given is in the file. Raises what failed, each time: a file with a hole is none."""
+        self._wait(but=0)
+
+    def _wait(self, but: int) -> None:
+        """Wait for all that was given but the last few."""
         if self._failed is not None:
             raise self._failed
         if self._behind is not None:
             with self._remembering():
-                self._behind.wait()
+                self._behind.wait(but)
 
     @contextmanager
     def _remembering(self) -> Iterator[None]:
@@ -287,11 +293,11 @@ class LocalSink:
             self._failed = error
             raise
 
-    def _append(self, parts: Sequence[Part]) -> None:
+    def _append(self, pieces: Pieces) -> None:
         if self._appender is None:
             self._appender = Appender()
         with store_errors(self.path):
-            self._appender.append(self._fd, parts)
+            self._appender.append(self._fd, pieces)
 
     def tell(self) -> int:
         """Bytes in the file, by whomever written."""

@@ -19,20 +19,19 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias, TypeGuard, runtime_checkable
+from typing import Protocol, TypeGuard, runtime_checkable
 
 import pyarrow as pa
 
 from lading.errors import LadingError, NotFound, ShortRead, StoreError
+from lading.pieces import Buffer, Pieces, ReadsInto
 
 __all__ = [
     "Buffer",
     "FileInfo",
-    "FileRange",
     "MappedFile",
     "Mapper",
     "NativePath",
-    "Part",
     "Sink",
     "Store",
     "WritesBehind",
@@ -47,9 +46,6 @@ __all__ = [
     "write_file",
     "writes_behind",
 ]
-
-Buffer: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
-"""Bytes in memory, by whatever name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +122,7 @@ class Store(Protocol):
         """Remove a file, or a folder with all below it; nothing happens if it is not there."""
 
 
-class MappedFile(Protocol):
+class MappedFile(ReadsInto, Protocol):
     """A file in the address space. Closing is by dropping every buffer made of it."""
 
     size_bytes: int
@@ -144,33 +140,8 @@ class MappedFile(Protocol):
         Raises ShortRead for a range past the end.
         """
 
-    def read_into(self, targets: Sequence[memoryview], offset: int) -> None:
-        """Fill buffers of bytes, one after another, with what lies from an offset on; without touching the map.
-
-        Takes up to 1,024 buffers. Raises ShortRead if the file ends before.
-        """
-
     def release(self, start: int, stop: int) -> None:
         """Give the pages of `[start, stop)` back; they are read again if touched again."""
-
-
-@dataclass(frozen=True, slots=True)
-class FileRange:
-    """Bytes that are still in a file: what a sink may take from there without anybody having them in memory.
-
-    Attributes:
-        file: the open file.
-        offset: first byte.
-        nbytes: how many; named as in a memory view.
-    """
-
-    file: MappedFile
-    offset: int
-    nbytes: int
-
-
-Part: TypeAlias = Buffer | FileRange
-"""Something to be written."""
 
 
 @runtime_checkable
@@ -196,8 +167,8 @@ class WritesBehind(Protocol):
     whatever is asked later. `write`, `tell` and `close` wait for what was given before.
     """
 
-    def write_parts(self, parts: Sequence[Part]) -> None:
-        """Append buffers and ranges of files in order. Buffers stay as they are until something else is asked."""
+    def write_pieces(self, pieces: Pieces) -> None:
+        """Append pieces in order. What they lie in stays as it is until `settle`."""
 
     def later(self, work: Callable[[], None]) -> None:
         """Have a native library write the file at `native_path`, when all that was given before is in it."""

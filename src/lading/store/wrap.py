@@ -169,7 +169,7 @@ class _CountedSink:
         if isinstance(inner, NativePath):
             self.native_path = inner.native_path
         if writes_behind(inner):
-            self.write_parts, self.later, self.settle = inner.write_parts, inner.later, inner.settle
+            self.write_pieces, self.later, self.settle = inner.write_pieces, inner.later, inner.settle
         self.write, self.tell, self.abort = inner.write, inner.tell, inner.abort
 
     def close(self) -> FileInfo:

@@ -1,0 +1,116 @@
+"""Where many pieces of bytes lie, by column: in memory, or still in files. What a sink is given.
+
+A thousand pieces are three arrays of numbers, not a thousand objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, Self, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+__all__ = ["Buffer", "Pieces", "ReadsInto", "Source", "as_file", "as_view"]
+
+Buffer: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
+"""Bytes in memory, by whatever name."""
+
+
+class ReadsInto(Protocol):
+    """An open file that fills buffers with what lies in it."""
+
+    def read_into(self, targets: Sequence[memoryview], offset: int) -> None:
+        """Fill buffers of bytes, one after another, with what lies from an offset on; without touching a map.
+
+        Takes up to 1,024 buffers. Raises ShortRead if the file ends before.
+        """
+
+
+Source: TypeAlias = Buffer | ReadsInto
+"""What pieces lie in."""
+
+_MEMORY = (bytes, bytearray, memoryview, pa.Buffer)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pieces:
+    """Pieces of bytes, each somewhere in a source. Nothing is read before somebody needs the bytes.
+
+    Attributes:
+        sources: memory, and open files.
+        source: place of each piece's source among them, int64; −1 for one that is not there.
+        offset: its first byte there, int64.
+        length: its bytes, int64; 0 where it is not there.
+    """
+
+    sources: Sequence[Source]
+    source: NDArray[np.int64]
+    offset: NDArray[np.int64]
+    length: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, buffers: Sequence[Buffer]) -> Self:
+        """One piece a buffer, all of it."""
+        length = np.array([memoryview(buffer).nbytes for buffer in buffers], np.int64)
+        return cls(buffers, np.arange(len(buffers)), np.zeros(len(buffers), np.int64), length)
+
+    @classmethod
+    def absent(cls, count: int) -> Self:
+        """Pieces that are not there."""
+        none = np.zeros(count, np.int64)
+        return cls([], none - 1, none, none)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Pieces]) -> Self:
+        """The pieces of several, one after another."""
+        before = np.cumsum([0, *(len(part.sources) for part in parts)]).tolist()
+        moved = [np.where(part.source < 0, -1, part.source + n) for part, n in zip(parts, before, strict=False)]
+        none = np.zeros(0, np.int64)
+        return cls(
+            [source for part in parts for source in part.sources],
+            np.concatenate([none, *moved]),
+            np.concatenate([none, *(part.offset for part in parts)]),
+            np.concatenate([none, *(part.length for part in parts)]),
+        )
+
+    def __len__(self) -> int:
+        return len(self.length)
+
+    def __getitem__(self, rows: slice | NDArray[Any]) -> Self:
+        """The pieces of these rows: a slice, numbers, or a mask."""
+        return type(self)(self.sources, self.source[rows], self.offset[rows], self.length[rows])
+
+    @property
+    def there(self) -> NDArray[np.bool_]:
+        """Which pieces are there."""
+        return self.source >= 0
+
+    @property
+    def in_file(self) -> NDArray[np.bool_]:
+        """Which pieces are still in a file."""
+        return np.array([*(not isinstance(source, _MEMORY) for source in self.sources), False], np.bool_)[self.source]
+
+    def views(self) -> list[memoryview | None]:
+        """The bytes of pieces that are all in memory, without a copy; None where one is not there."""
+        bodies = [as_view(source) for source in self.sources]
+        places = zip(self.source.tolist(), self.offset.tolist(), (self.offset + self.length).tolist(), strict=True)
+        if len(bodies) == 1 and self.there.all():
+            [body] = bodies
+            return [body[start:stop] for _, start, stop in places]
+        return [bodies[source][start:stop] if source >= 0 else None for source, start, stop in places]
+
+
+def as_file(source: Source) -> ReadsInto:
+    """A source that is a file."""
+    assert not isinstance(source, _MEMORY)
+    return source
+
+
+def as_view(source: Source) -> memoryview:
+    """The bytes of a source that is memory."""
+    assert isinstance(source, _MEMORY), "files are given to nobody but sinks that take them"
+    view = memoryview(source)
+    return view.cast("B") if view.nbytes else memoryview(b"")
