@@ -16,8 +16,8 @@ _ROOT = Path(lading.__file__).parent
 
 LAYERS = (
     (
-        "errors units jsontext pieces ref views ranges hashing features rows interleaved align canonical digests "
-        "manifest where"
+        "errors units jsontext pieces mds_values ref views ranges hashing features rows interleaved align canonical "
+        "digests manifest where"
     ),
     "image codecs tar tar_write",
     "store",
@@ -61,8 +61,8 @@ DOORS = {"codecs": {"registry"}, "store": {"open"}, "layouts": {"open"}, "jobs":
 BESIDE = {"data", "testing"}
 """Rooms that nothing in the package imports."""
 
-GROUND = {*sys.stdlib_module_names, "pyarrow", "numpy", "xxhash", "orjson"}
-"""What the first layer may import."""
+GROUND = {*sys.stdlib_module_names, "pyarrow", "numpy", "xxhash", "orjson", "PIL"}
+"""What the first layer may import; Pillow, an extra, where an image of raw pixels is made."""
 
 _LAYER = {room: layer for layer, rooms in enumerate(LAYERS) for room in rooms.split()} | {"data": 0}
 _FILES = {

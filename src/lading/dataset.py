@@ -19,8 +19,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.align import align_table, as_text, resolve_schema, union_schema
-from lading.errors import DataError, SidecarMismatch, SourceNotFound, UsageError
-from lading.features import decode, feature_of
+from lading.errors import DataError, LadingError, SidecarMismatch, SourceNotFound, UsageError
+from lading.features import Feature, decode, feature_of
 from lading.fetch import ERROR_COLUMN, Fetcher, OnError, OnFailure
 from lading.formats.protocol import Format, ShardSource
 from lading.formats.registry import find_format, get_format
@@ -151,7 +151,7 @@ class Dataset:
                 f"the size differs from what {self.listing.index_file or 'the listing'} says",
                 file=path, expected=f"{listed} bytes", found=f"{info.size_bytes} bytes",
             )  # fmt: skip
-        return ShardSource(store, path, info)
+        return ShardSource(store, path, info, entry=self.listing.table.column("entry")[shard].as_py() or "")
 
     def open_shard(self, shard: int) -> View:
         """A shard as a view; the last few stay open."""
@@ -524,9 +524,10 @@ class Dataset:
             yield from map(dict, map(zip, repeat(names), rows))  # no step of Python a sample
             return
         features = [feature_of(field) for field in batch.schema]
+        pickles = bool(self.format_options.get("allow_pickle"))  # an option only of formats that have pickles
         for row in rows:
             cells = zip(names, features, row, strict=True)
-            yield {n: value if raw else decode(f, value) for n, f, value in cells if value is not None}
+            yield {n: value if raw else _decoded(n, f, value, pickles) for n, f, value in cells if value is not None}
 
     def head(self, count: int = 5) -> list[dict[str, Any]]:
         """The first samples, as `[i]` gives them, without an index; what cannot be had is None, with a warning."""
@@ -584,6 +585,13 @@ class Shard:
 
     def __repr__(self) -> str:
         return f"<lading.Shard {self.number} {self.path}>"
+
+
+def _decoded(name: str, feature: Feature, value: Any, pickles: bool) -> Any:
+    try:  # not `errors_at`, which costs as much as most decoding
+        return decode(feature, value, allow_pickle=pickles)
+    except LadingError as error:
+        raise error.at(column=name) from None
 
 
 def _refuse_no_columns(columns: Sequence[str] | None) -> None:
@@ -662,9 +670,9 @@ def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all bu
     folder, kept = _find_manifest(source, stores)
     manifest = kept[0] if kept else None
     listing = Listing(_listed(kept[1], folder), folder=folder) if kept else list_source(source, stores)
-    if not len(listing) and manifest is None:
+    if not len(listing) and manifest is None and not listing.format:
         raise SourceNotFound("the source lists no shard", file=listing.index_file or str(source))
-    named = format or (manifest.format if manifest else None)
+    named = format or (manifest.format if manifest else listing.format)
     dataset = Dataset(
         listing,
         get_format(named) if named else _recognise(listing, stores),
@@ -700,8 +708,8 @@ def _find_manifest(source: object, stores: Stores) -> tuple[str, tuple[Manifest,
 def _listed(shards: pa.Table, folder: str) -> pa.Table:
     """The shards of a manifest as a listing."""
     paths = pa.compute.binary_join_element_wise(f"{folder}/", shards["path"], "")
-    hashes = pa.nulls(len(shards), pa.string())
-    return pa.table([paths, shards["num_samples"], shards["size_bytes"], hashes], schema=LISTING_SCHEMA)
+    nothing = pa.nulls(len(shards), pa.string())
+    return pa.table([paths, shards["num_samples"], shards["size_bytes"], nothing, nothing], schema=LISTING_SCHEMA)
 
 
 def _recognise(listing: Listing, stores: Stores) -> Format:

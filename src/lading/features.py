@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from lading import jsontext
 from lading.errors import DataError
+from lading.mds_values import decode_mds
 from lading.ref import is_ref
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "Audio",
     "Bytes",
     "ClassLabel",
+    "Encoded",
     "Feature",
     "Image",
     "Json",
@@ -107,13 +109,24 @@ class Value:
 
 
 @dataclass(frozen=True, slots=True)
+class Encoded:
+    """A value in an encoding of MosaicML's MDS, stored as there (`lading.mds_values`).
+
+    Attributes:
+        encoding: MDS's name of it: `ndarray`, `pil`, `list[jpeg]`, `str_decimal`, `pkl` …
+    """
+
+    encoding: str
+
+
+@dataclass(frozen=True, slots=True)
 class Sequence:
     """A list of one feature."""
 
     feature: Feature
 
 
-Feature: TypeAlias = Bytes | Text | Json | Image | Audio | Video | Array | ClassLabel | Value | Sequence
+Feature: TypeAlias = Bytes | Text | Json | Image | Audio | Video | Array | ClassLabel | Encoded | Value | Sequence
 """What a column means."""
 
 _PLAIN: dict[str, Feature] = {
@@ -153,7 +166,7 @@ def feature_of(field: pa.Field) -> Feature:
         raise DataError(
             "a feature that this version of lading does not know",
             column=field.name,
-            expected=", ".join([*_PLAIN, "array", "class_label", "value", "sequence"]),
+            expected=", ".join([*_PLAIN, "array", "class_label", "encoded", "value", "sequence"]),
             found=told[:200].decode("utf-8", "replace"),
         ) from None
 
@@ -218,6 +231,8 @@ def _to_json(feature: Feature) -> dict[str, Any]:
             return {"kind": "class_label", "names": names}
         case Value(dtype):
             return {"kind": "value", "dtype": dtype}
+        case Encoded(encoding):
+            return {"kind": "encoded", "encoding": encoding}
         case Sequence(inner):
             return {"kind": "sequence", "feature": _to_json(inner)}
     return {"kind": type(feature).__name__.lower()}
@@ -232,6 +247,8 @@ def _from_json(told: Mapping[str, Any]) -> Feature:
     if kind == "array":
         shape = told["shape"]
         return Array(told["dtype"], None if shape is None else tuple(shape))
+    if kind == "encoded":
+        return Encoded(told["encoding"])
     if kind == "class_label":
         return ClassLabel(tuple(told["names"]))
     if kind == "value":
@@ -295,15 +312,17 @@ def _huggingface_feature(told: Any) -> Feature | None:
     return None
 
 
-def decode(feature: Feature, value: Any) -> Any:
+def decode(feature: Feature, value: Any, *, allow_pickle: bool = False) -> Any:
     """The Python value of one stored value, for `ds[i]`: text as str, JSON parsed, numbers, arrays as numpy.
 
     Media stay bytes (of Hugging Face's `struct<bytes, path>` the bytes, where it has them), arrays have memory of their
-    own, None stays None. Nothing is ever unpickled.
+    own, None stays None. Nothing is unpickled unless the caller allows it: any file may call its bytes a pickle.
 
     Raises:
         DataError: the bytes are not what the feature says.
     """
+    if isinstance(feature, Encoded) and value is not None:
+        return decode_mds(feature.encoding, value, allow_pickle=allow_pickle)
     decoder = _DECODERS.get(type(feature))
     return value if value is None or decoder is None else decoder(feature, value)
 

@@ -1,0 +1,186 @@
+"""Values in the encodings of MosaicML's MDS that Arrow has no type for, as they are stored there → Python values.
+
+    ndarray[:dtype[:d0,d1,…]]     [dtype byte] [ndim << 2 | k, ndim extents of 2^k bytes] values in C order, little-
+                                  endian; without the dtype byte or the shape where the encoding names them
+    pil                           uint32 width, height, size of the mode; mode; pixels
+    list[pil], list[jpeg], …      uint32 0, uint32 n, uint32 size × n, elements
+    jpeg_array, jpegarray         uint32 n, uint32 size × n, JPEGs
+    str_int, str_float, …         text
+    pkl                           a pickle, which runs code when it is read
+
+All sizes are held against the bytes that there are before memory is taken.
+
+Source: mosaicml-streaming 0.13.0, base/format/mds/encodings.py.
+"""
+
+from __future__ import annotations
+
+import math
+import pickle
+from collections.abc import Callable, Iterator
+from decimal import Decimal, InvalidOperation
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lading.errors import DataError, MissingExtra
+
+__all__ = ["DTYPES", "decode_mds", "is_encoding", "parse_array"]
+
+DTYPES = {
+    8: "uint8", 9: "int8", 16: "uint16", 17: "int16", 18: "float16", 32: "uint32", 33: "int32", 34: "float32",
+    64: "uint64", 65: "int64", 66: "float64",
+}  # fmt: skip
+"""Types of array values, by the byte that stands for each."""
+
+_BITS = {
+    "1": 1, "L": 8, "P": 8, "LA": 16, "PA": 16, "La": 16, "RGB": 24, "YCbCr": 24, "LAB": 24, "HSV": 24, "RGBA": 32,
+    "RGBa": 32, "RGBX": 32, "CMYK": 32, "I": 32, "F": 32, "I;16": 16, "I;16L": 16, "I;16B": 16, "I;16N": 16,
+}  # fmt: skip
+"""Bits of a pixel, by Pillow's name of the mode; rows are padded to whole bytes."""
+
+_PICKLE = "pkl"
+_DIGITS = 4300
+"""Digits of a number that is text, at most: Python takes quadratic time for them."""
+
+
+def is_encoding(name: str) -> bool:
+    """Whether `decode_mds` knows this encoding; of arrays, whether dtype and shape can be."""
+    return name == _PICKLE or name in _DECODERS or parse_array(name) is not None
+
+
+def parse_array(encoding: str) -> tuple[str | None, tuple[int, ...] | None] | None:
+    """Dtype and shape of an encoding of arrays, each None where the values say it; None if it is no such encoding."""
+    kind, *told = encoding.split(":")
+    if kind != "ndarray" or len(told) > 2 or (told and told[0] not in DTYPES.values()):  # noqa: PLR2004 - dtype, shape
+        return None
+    try:
+        shape = tuple(map(int, told[1].split(","))) if len(told) > 1 else None
+    except ValueError:
+        return None
+    return None if shape is not None and min(shape) < 1 else (told[0] if told else None, shape)
+
+
+def decode_mds(encoding: str, value: bytes | memoryview | str, *, allow_pickle: bool = False) -> Any:
+    """The Python value: a numpy array, a Pillow image, a list of images or of their bytes, int, float, Decimal.
+
+    A pickle stays bytes unless it is allowed: to read one runs whatever code stands in it.
+
+    Raises:
+        DataError: the bytes are not what the encoding says.
+        MissingExtra: raw pixels, and no Pillow to hold them.
+    """
+    if encoding == _PICKLE:
+        return _unpickled(value) if allow_pickle else value
+    decoder = _DECODERS.get(encoding)
+    if decoder is not None:
+        return decoder(value)
+    told = parse_array(encoding)
+    if told is None:
+        raise DataError("no encoding of MDS", found=repr(encoding))
+    return _array(_bytes(value), *told)
+
+
+def _bytes(value: bytes | memoryview | str) -> memoryview:
+    return memoryview(value.encode() if isinstance(value, str) else value)
+
+
+def _array(data: memoryview, dtype: str | None, shape: tuple[int, ...] | None) -> NDArray[Any]:
+    at = 0
+    if dtype is None:
+        number = data[0] if len(data) else None
+        dtype, at = DTYPES.get(number) if number is not None else None, 1
+        if dtype is None:
+            raise DataError("an array of an unknown type", expected=f"a byte of {[*DTYPES]}", found=number)
+    if shape is None:
+        shape, at = _shape(data, at)
+    kind = np.dtype(dtype).newbyteorder("<")
+    if math.prod(shape) * kind.itemsize != len(data) - at:
+        raise DataError("an array of another size than its shape says", expected=f"{list(shape)} of {dtype}",
+                        found=f"{len(data) - at} bytes")  # fmt: skip
+    return np.ndarray(shape, kind, data[at:]).copy()
+
+
+def _shape(data: memoryview, at: int) -> tuple[tuple[int, ...], int]:
+    count, width = divmod(data[at], 4) if at < len(data) else (0, 0)
+    end = at + 1 + (count << width)
+    if not count or end > len(data):
+        raise DataError("an array without its shape", expected="1 to 63 extents", found=f"{len(data)} bytes")
+    extents = np.frombuffer(data[at + 1 : end], f"<u{1 << width}").tolist()
+    if 0 in extents:
+        raise DataError("an array with an extent of 0", found=extents[:8])
+    return tuple(extents), end
+
+
+def _numbers(data: memoryview, at: int, count: int) -> list[int]:
+    """`count` uint32 from a place on. Raises DataError where they do not stand there."""
+    if at + 4 * count > len(data):
+        raise DataError("a value that ends too early", expected=f"{at + 4 * count} bytes", found=len(data))
+    return list(np.frombuffer(data[at : at + 4 * count], "<u4").tolist())
+
+
+def _image(value: bytes | memoryview | str) -> Any:
+    data = _bytes(value)
+    width, height, size = _numbers(data, 0, 3)
+    mode = bytes(data[12 : 12 + size]).decode("latin-1") if size <= 8 else ""  # noqa: PLR2004 - names are short
+    bits, pixels = _BITS.get(mode), data[12 + size :]
+    if bits is None:
+        raise DataError("an image of an unknown mode", expected=", ".join(_BITS), found=bytes(data[12:28]))
+    if (width * bits + 7) // 8 * height != len(pixels):
+        raise DataError("an image with another number of pixels than its size says",
+                        expected=f"{width} × {height} of mode {mode}", found=f"{len(pixels)} bytes")  # fmt: skip
+    try:
+        from PIL import Image
+    except ImportError:
+        raise MissingExtra("raw pixels need Pillow", advice="pip install pillow") from None
+    try:
+        return Image.frombytes(mode, (width, height), bytes(pixels))
+    except ValueError as error:
+        raise DataError("an image that Pillow does not take", found=str(error)) from None
+
+
+def _elements(data: memoryview, at: int) -> Iterator[memoryview]:
+    """The elements behind a count at a place and their sizes; they fill the value exactly."""
+    [count] = _numbers(data, at, 1)
+    sizes = _numbers(data, at + 4, count)
+    start = at + 4 + 4 * count
+    if start + sum(sizes) != len(data):
+        raise DataError("a list of another size than its elements", expected=f"{sum(sizes)} bytes",
+                        found=f"{len(data) - start}")  # fmt: skip
+    for size in sizes:
+        yield data[start : start + size]
+        start += size
+
+
+def _list(value: bytes | memoryview | str, *, at: int, element: Callable[[memoryview], Any] = bytes) -> list[Any]:
+    return [element(part) for part in _elements(_bytes(value), at)]
+
+
+def _number(value: bytes | memoryview | str, *, kind: Callable[[str], Any]) -> Any:
+    text = value if isinstance(value, str) else bytes(value).decode("utf-8", "replace")
+    try:
+        return kind(text)
+    except (ValueError, InvalidOperation):
+        raise DataError("not a number", expected=f"at most {_DIGITS} digits", found=repr(text[:40])) from None
+
+
+def _unpickled(value: bytes | memoryview | str) -> Any:
+    try:
+        return pickle.loads(_bytes(value))  # noqa: S301 - the user asked for it by name: allow_pickle
+    except Exception as error:  # a pickle raises what it likes
+        raise DataError("a pickle that cannot be read", found=f"{type(error).__name__}: {error}") from error
+
+
+_DECODERS: dict[str, Callable[[Any], Any]] = {
+    "pil": _image,
+    "list[pil]": partial(_list, at=4, element=_image),
+    "list[jpeg]": partial(_list, at=4),
+    "list[png]": partial(_list, at=4),
+    "jpeg_array": partial(_list, at=0),
+    "jpegarray": partial(_list, at=0),
+    "str_int": partial(_number, kind=int),
+    "str_float": partial(_number, kind=float),
+    "str_decimal": partial(_number, kind=Decimal),
+}
