@@ -1,5 +1,15 @@
-"""Bytes to bytes: compression, one file each."""
+"""Bytes to bytes: compression, one file each; hashes."""
 
-from lading.codecs.registry import WRAPS, decode_range, sniff_wrap, stream_decoder, stream_encoder
+from lading.codecs.hashes import Hash, new_hash
+from lading.codecs.registry import WRAPS, decode_range, sniff_wrap, stream_decoder, stream_encoder, unpack_file
 
-__all__ = ["WRAPS", "decode_range", "sniff_wrap", "stream_decoder", "stream_encoder"]
+__all__ = [
+    "WRAPS",
+    "Hash",
+    "decode_range",
+    "new_hash",
+    "sniff_wrap",
+    "stream_decoder",
+    "stream_encoder",
+    "unpack_file",
+]

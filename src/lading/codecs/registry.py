@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from lading.codecs import bz2_, gzip_, xz_, zstd_
+from lading.codecs.brotli_ import unpack_brotli
 from lading.codecs.protocol import Codec, Data, StreamDecoder, StreamEncoder, unpack
+from lading.codecs.snappy_ import unpack_snappy
 from lading.errors import LimitExceeded, UsageError
 
-__all__ = ["WRAPS", "decode_range", "sniff_wrap", "stream_decoder", "stream_encoder"]
+__all__ = ["WRAPS", "decode_range", "sniff_wrap", "stream_decoder", "stream_encoder", "unpack_file"]
 
 _CODECS = {codec.name: codec for codec in (gzip_.CODEC, zstd_.CODEC, bz2_.CODEC, xz_.CODEC)}
 
@@ -22,6 +24,21 @@ _BZ2_BLOCKS = (b"1AY&SY", b"\x17rE8P\x90")
 def stream_decoder(name: str) -> StreamDecoder:
     """A decoder for a stream that comes in parts. Raises UsageError for an unknown name."""
     return StreamDecoder(_codec(name))
+
+
+def unpack_file(name: str, data: Data, max_bytes: int) -> bytes:
+    """What a whole compressed file unpacks to: one of `WRAPS`, `brotli` or `snappy`.
+
+    Peak memory: what comes out, at most `max_bytes`, twice at the end.
+
+    Raises:
+        CorruptShard: it is damaged or cut.
+        LimitExceeded: more than `max_bytes` come out.
+        UsageError: an unknown name.
+    """
+    if name == "brotli":
+        return unpack_brotli(data, max_bytes)
+    return unpack_snappy(data, max_bytes) if name == "snappy" else unpack(_codec(name), data, max_bytes)
 
 
 def stream_encoder(name: str, level: int | None = None, *, size_bytes: int | None = None) -> StreamEncoder:

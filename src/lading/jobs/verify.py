@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,9 +9,10 @@ from typing import Any
 
 import orjson
 
+from lading.codecs import new_hash
 from lading.dataset import Dataset, open_dataset
 from lading.digests import DatasetDigest
-from lading.errors import DataError, LadingError, SidecarMismatch
+from lading.errors import LadingError, SidecarMismatch, errors_at
 from lading.jobs.digest import Source, batch_digests, shard_content
 from lading.jobs.progress import OnProgress, Progress
 from lading.store.open import Stores, resolve
@@ -116,10 +116,8 @@ def _check_hashes(dataset: Dataset, number: int, stores: Stores) -> list[str]:
 
 def _hash_file(url: str, algorithm: str, stores: Stores) -> str:
     store, path = resolve(url, stores)
-    try:
-        hasher = hashlib.new(algorithm, usedforsecurity=False)
-    except ValueError as error:
-        raise DataError("an unknown hash algorithm", file=url, found=repr(algorithm)) from error
+    with errors_at(file=url):
+        hasher = new_hash(algorithm)
     size = store.head(path).size_bytes
     for at in range(0, size, _CHUNK_BYTES):
         [data] = store.get_ranges(path, [(at, min(_CHUNK_BYTES, size - at))])

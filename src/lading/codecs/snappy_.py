@@ -1,0 +1,33 @@
+"""Snappy: one raw block, its length as a variable-length number and then the data. Read only, and whole.
+
+Source: snappy's format_description.txt.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from lading.codecs.protocol import Data
+from lading.errors import CorruptShard, LimitExceeded
+
+__all__ = ["unpack_snappy"]
+
+_MOST_LENGTH_BYTES = 5
+_MORE = 128
+
+
+def unpack_snappy(data: Data, max_bytes: int) -> bytes:
+    """What a block unpacks to. Raises CorruptShard; LimitExceeded if it says more than `max_bytes`, before memory."""
+    head, length = bytes(memoryview(data)[:_MOST_LENGTH_BYTES]), 0
+    for at, byte in enumerate(head):
+        length |= byte % _MORE << 7 * at
+        if byte < _MORE:
+            break
+    else:
+        raise CorruptShard("the snappy block has no length", offset=0, found=head.hex())
+    if length > max_bytes:
+        raise LimitExceeded("the snappy block unpacks to too much", expected=f"at most {max_bytes} bytes", found=length)
+    try:
+        return bytes(pa.Codec("snappy").decompress(pa.py_buffer(data), length, asbytes=True))
+    except OSError as error:
+        raise CorruptShard("the snappy block is damaged", offset=0, found=str(error)) from error

@@ -1,0 +1,75 @@
+"""Compressed files that are unpacked whole, and hashes of files."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import hashlib
+
+import pyarrow as pa
+import pytest
+import xxhash
+import zstandard
+
+from lading.codecs import new_hash, unpack_file
+from lading.errors import CorruptShard, DataError, LimitExceeded, UsageError
+
+BODY = bytes(range(256)) * 2000
+PACKED = {
+    "brotli": pa.Codec("brotli").compress(BODY, asbytes=True),
+    "snappy": pa.Codec("snappy").compress(BODY, asbytes=True),
+    "zstd": zstandard.compress(BODY),
+    "gzip": gzip.compress(BODY),
+    "bz2": bz2.compress(BODY),
+}
+
+
+@pytest.mark.parametrize("name", PACKED)
+def test_what_goes_in_comes_out(name: str) -> None:
+    assert unpack_file(name, PACKED[name], len(BODY)) == BODY
+    assert unpack_file(name, pa.py_buffer(PACKED[name]), len(BODY)) == BODY
+    with pytest.raises(LimitExceeded):
+        unpack_file(name, PACKED[name], len(BODY) - 1)
+
+
+@pytest.mark.parametrize("name", PACKED)
+def test_a_cut_file_is_damaged(name: str) -> None:
+    data = PACKED[name]
+    for cut in {0, 1, 5, len(data) // 2, len(data) - 1}:
+        with pytest.raises(CorruptShard):
+            unpack_file(name, data[:cut], len(BODY))
+    with pytest.raises(CorruptShard):
+        unpack_file(name, data + b"more", len(BODY))
+
+
+def test_a_snappy_block_that_says_too_much_takes_no_memory() -> None:
+    with pytest.raises(LimitExceeded):
+        unpack_file("snappy", b"\xff\xff\xff\xff\x0f", 1 << 20)
+    with pytest.raises(CorruptShard, match="no length"):
+        unpack_file("snappy", b"\xff" * 9, 1 << 20)
+
+
+def test_an_unknown_compression() -> None:
+    with pytest.raises(UsageError, match="compression"):
+        unpack_file("lz77", b"", 1)
+
+
+@pytest.mark.parametrize("name", ["md5", "sha1", "sha256", "blake2b", "sha3_512"])
+def test_hashes_of_hashlib(name: str) -> None:
+    found = new_hash(name)
+    found.update(b"ab")
+    found.update(memoryview(b"c"))
+    assert found.hexdigest() == hashlib.new(name, b"abc").hexdigest()
+
+
+def test_hashes_of_xxhash() -> None:
+    for name in ("xxh32", "xxh64", "xxh128", "xxh3_64", "xxh3_128"):
+        found = new_hash(name)
+        found.update(b"abc")
+        assert found.hexdigest() == getattr(xxhash, f"{name}_hexdigest")(b"abc")
+
+
+@pytest.mark.parametrize("name", ["shake_128", "crc32", ""])
+def test_unknown_hashes(name: str) -> None:
+    with pytest.raises(DataError, match="hash"):
+        new_hash(name)
