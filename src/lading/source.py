@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from lading.errors import NotFound, SourceNotFound, StoreError, UnknownFormat, UsageError
 from lading.formats.protocol import Format, ListedShard
-from lading.formats.registry import all_formats
+from lading.formats.registry import all_formats, get_format
 from lading.store.open import Stores, is_local, resolve
 from lading.store.protocol import FileInfo, Store, look_at
 
@@ -36,6 +36,7 @@ LISTING_SCHEMA = pa.schema(
         pa.field("num_samples", pa.int64()),
         pa.field("size_bytes", pa.int64()),
         pa.field("hashes", pa.string()),
+        pa.field("entry", pa.string()),
     ]
 )
 """A row a shard; `hashes` is a JSON object of hex digests by algorithm; null where the lister does not say."""
@@ -55,11 +56,13 @@ class Listing:
         table: rows of `LISTING_SCHEMA`.
         index_file: the file that listed them (wids JSON), if one did.
         folder: the folder that was named, if exactly one was: its manifest, if any, lies there.
+        format: name of the format whose index listed them; empty if none did.
     """
 
     table: pa.Table
     index_file: str | None = None
     folder: str | None = None
+    format: str = ""
 
     def __len__(self) -> int:
         return int(self.table.num_rows)
@@ -176,7 +179,7 @@ def _list_one(name: str, stores: Stores) -> Listing | ListedShard:
         for candidate in all_formats():
             listed = candidate.list_shards(store, path, head)
             if listed is not None:
-                return Listing(_table(listed), index_file=path)
+                return Listing(_table(listed), index_file=path, format=candidate.name)
     return ListedShard(path, size_bytes=info.size_bytes)
 
 
@@ -209,6 +212,9 @@ def _match(store: Store, pattern: str) -> Iterator[FileInfo]:
 def _list_folder(store: Store, folder: str) -> Listing:
     """Shards below a folder: files with an ending that a format claims; hidden ones and `_lading` are left out."""
     root = folder.rstrip("/") or "/"
+    listed = _listed_by_index(store, root)
+    if listed is not None:
+        return listed
     claims: dict[str, list[FileInfo]] = {}
     for info in store.walk(root):
         inside = info.path[len(root) :].strip("/").split("/")
@@ -225,7 +231,36 @@ def _list_folder(store: Store, folder: str) -> Listing:
         raise UnknownFormat("the folder holds shards of several formats", file=folder, found=found,
                             advice="Name the files of one of them, for example with a glob.")  # fmt: skip
     [infos] = claims.values()
+    _refuse_without_index(root, next(iter(claims)), infos)
     return Listing(_table(ListedShard(i.path, size_bytes=i.size_bytes) for i in infos), folder=root)
+
+
+def _listed_by_index(store: Store, root: str) -> Listing | None:
+    """What the index in a folder lists, if a format's shards are a dataset only with one, and it is there."""
+    for name in sorted({known.index_name for known in all_formats()} - {""}):
+        path = f"{root.rstrip('/')}/{name}"
+        try:
+            head = read_head(store, path)
+        except NotFound:
+            continue
+        for known in all_formats():
+            listed = known.list_shards(store, path, head) if known.index_name == name else None
+            if listed is not None:
+                return Listing(_table(listed), index_file=path, format=known.name)
+    return None
+
+
+def _refuse_without_index(root: str, name: str, infos: Sequence[FileInfo]) -> None:
+    """Raise SourceNotFound for a folder of shards that are no dataset without an index in it."""
+    needed = get_format(name).index_name
+    if not needed:
+        return
+    folders = sorted({os.path.dirname(info.path) for info in infos} - {root})
+    raise SourceNotFound(
+        f"the folder holds {len(infos)} shards of the format {name}, and no index of them that can be read",
+        file=f"{root.rstrip('/')}/{needed}", found=", ".join(folders[:5]) or "shards only",
+        advice="Open a folder with an index, or name the shards themselves to do without one.",
+    )  # fmt: skip
 
 
 def _claimed_by(path: str) -> Format | None:
@@ -240,6 +275,7 @@ def _table(shards: Sequence[ListedShard] | Iterator[ListedShard]) -> pa.Table:
             pa.array([s.num_samples for s in rows], pa.int64()),
             pa.array([s.size_bytes for s in rows], pa.int64()),
             pa.array([orjson.dumps(dict(s.hashes)).decode() if s.hashes else None for s in rows], pa.string()),
+            pa.array([s.entry or None for s in rows], pa.string()),
         ],
         schema=LISTING_SCHEMA,
     )

@@ -72,6 +72,7 @@ class ParquetFormat:
 
     name: str = "parquet"
     extensions: tuple[str, ...] = (".parquet",)
+    index_name: str = ""
     fixed_schema: bool = True
     copy_options: tuple[Mapping[str, Any], Mapping[str, Any]] = field(default=({}, {}), hash=False)
     read_options: type | None = ReadOptions

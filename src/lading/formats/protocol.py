@@ -46,12 +46,14 @@ class ShardSource:
         path: its path in the store; also the name that errors and references give.
         info: its size and version, where they are known already.
         index: what `ShardReader.index()` gave for this very file before; a reader may use it instead of looking again.
+        entry: what the dataset's own index says of the shard (`ListedShard.entry`); empty if there is none.
     """
 
     store: Store
     path: str
     info: FileInfo | None = None
     index: pa.Table | None = None
+    entry: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +65,14 @@ class ListedShard:
         num_samples: rows it should hold.
         size_bytes: size its file should have.
         hashes: hex digests its file should have, by algorithm (`{"md5": …}`).
+        entry: all that the index says of it, in a form that the format's reader understands; empty if there is no more.
     """
 
     path: str
     num_samples: int | None = None
     size_bytes: int | None = None
     hashes: Mapping[str, str] = field(default_factory=dict)
+    entry: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +177,7 @@ class Format(Protocol):
     Attributes:
         name: what users type (`--to parquet`).
         extensions: file name endings, lower-case, with the dot; the first is the one that writers use.
+        index_name: name of the dataset's own index where a folder of shards is no dataset without one; else empty.
         fixed_schema: whether all rows of a shard have the columns that `create_shard` was given; otherwise a sample may
             have any fields.
         copy_options: options of reading and of writing under which a copy within this format keeps what no other
@@ -184,6 +189,7 @@ class Format(Protocol):
 
     name: str
     extensions: tuple[str, ...]
+    index_name: str
     fixed_schema: bool
     copy_options: tuple[Mapping[str, Any], Mapping[str, Any]]
     read_options: type | None

@@ -15,6 +15,7 @@ __all__ = ["all_formats", "find_format", "format_names", "get_format", "is_built
 
 _BUILT_IN = {
     "webdataset": "lading.formats.webdataset",
+    "mds": "lading.formats.mds",
     "parquet": "lading.formats.parquet",
 }
 _registered: dict[str, Format] = {}

@@ -1,0 +1,104 @@
+"""Samples of the split formats → columns: a sample is a line, of JSON or of values between separators.
+
+json            an object: {column: value}
+csv, tsv, xsv   a value a column, no quoting: none holds the separator or the end of a line
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lading import jsontext
+from lading.errors import CorruptShard, DataError, errors_at
+from lading.features import Text, with_feature
+from lading.formats._mds_index import Config
+from lading.formats._mds_samples import Part, text_column
+
+__all__ = ["LineLayout"]
+
+_TYPES = {"str": pa.large_string(), "int": pa.int64(), "float": pa.float64()}
+_KINDS: dict[str, type | tuple[type, ...]] = {"str": str, "int": int, "float": (float, int)}
+_LINE = pa.field("line", pa.large_string())
+
+
+class LineLayout:
+    """How samples of a split format are laid out.
+
+    Args:
+        config: of the shard.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._encoding = {column.name: column.encoding for column in config.columns}
+
+    def field(self, name: str, *, refs: bool, views: bool) -> pa.Field:  # noqa: ARG002 - no value is a range of bytes
+        """The Arrow field of a column."""
+        found = pa.field(name, _TYPES[self._encoding[name]])
+        return with_feature(found, Text()) if self._encoding[name] == "str" else found
+
+    def arrays(self, part: Part, fields: Sequence[pa.Field]) -> list[pa.Array]:
+        """Columns of samples. Raises CorruptShard, naming row and column, for a line that is not one of these."""
+        newline = self._config.newline.encode()
+        lines = text_column(part, _LINE, part.start, part.stop - part.start)
+        whole = pc.ends_with(lines, self._config.newline)
+        if not pc.all(whole).as_py():
+            self._fail(part, int(np.argmin(whole.to_numpy(zero_copy_only=False))), "a line without its end",
+                       expected=repr(self._config.newline))  # fmt: skip
+        lines = pc.utf8_slice_codeunits(lines, 0, -len(newline.decode()))
+        return (
+            self._of_json(part, lines, fields) if self._config.format == "json" else self._of_cells(part, lines, fields)
+        )
+
+    def _fail(self, part: Part, row: int, message: str, **told: Any) -> None:
+        raise CorruptShard(message, row=int(part.rows[row]), offset=int(part.start[row]), **told)
+
+    def _of_json(self, part: Part, lines: pa.Array, fields: Sequence[pa.Field]) -> list[pa.Array]:
+        samples = []
+        for row, line in enumerate(lines.to_pylist()):
+            with errors_at(row=int(part.rows[row])):
+                samples.append(jsontext.loads(line, base=int(part.start[row])))
+            if not isinstance(samples[-1], dict):
+                self._fail(part, row, "a line that is no object", found=type(samples[-1]).__name__)
+        return [self._json_column(part, samples, field) for field in fields]
+
+    def _json_column(self, part: Part, samples: list[dict[str, Any]], field: pa.Field) -> pa.Array:
+        kind = _KINDS[self._encoding[field.name]]
+        values = [sample.get(field.name) for sample in samples]
+        for row, value in enumerate(values):
+            if not isinstance(value, kind) or isinstance(value, bool):
+                self._fail(part, row, "a value of another type than its column's", column=field.name,
+                           expected=self._encoding[field.name], found=repr(value)[:80])  # fmt: skip
+        try:
+            return pa.array(values, field.type)
+        except (OverflowError, pa.ArrowInvalid) as error:
+            raise DataError("a number beyond 64 bits", column=field.name, found=str(error)) from None
+
+    def _of_cells(self, part: Part, lines: pa.Array, fields: Sequence[pa.Field]) -> list[pa.Array]:
+        count = len(self._config.columns)
+        cells = pc.split_pattern(lines, self._config.separator)
+        found = pc.list_value_length(cells).to_numpy()
+        wrong = np.flatnonzero(found != count)
+        if len(wrong):
+            self._fail(part, int(wrong[0]), "a line with another number of values than columns", expected=count,
+                       found=int(found[wrong[0]]))  # fmt: skip
+        values, order = cells.flatten(), [column.name for column in self._config.columns]
+        at = np.arange(len(lines)) * count
+        return [self._cell_column(part, values.take(pa.array(at + order.index(field.name))), field) for field in fields]
+
+    def _cell_column(self, part: Part, values: pa.Array, field: pa.Field) -> pa.Array:
+        try:
+            return values.cast(field.type)
+        except pa.ArrowInvalid:
+            for row in range(len(values)):
+                try:
+                    values.slice(row, 1).cast(field.type)
+                except pa.ArrowInvalid:
+                    self._fail(part, row, "a value that is no number", column=field.name,
+                               expected=str(field.type), found=repr(values[row].as_py())[:80])  # fmt: skip
+            raise

@@ -1,0 +1,298 @@
+"""Reading a shard of an MDS dataset, of whatever kind. See `lading.formats.mds`.
+
+What kinds differ in is how the bytes of a sample become values (`_mds_samples`: MDS proper, `_mds_lines`: the split
+formats). Here is what they share: files that may be compressed, offsets of samples, what is checked, batches.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import orjson
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lading.codecs import new_hash, unpack_file
+from lading.errors import CorruptShard, SidecarMismatch, UsageError, errors_at
+from lading.formats._mds_index import COMPRESSIONS, Config, Entry, ShardFile, parse_config, parse_entry
+from lading.formats._mds_lines import LineLayout
+from lading.formats._mds_samples import Part, SampleLayout
+from lading.formats.protocol import ShardSource
+from lading.interleaved import split_rows
+from lading.ranges import plan_ranges
+from lading.ref import FileEntry, RefType, make_refs, with_files
+from lading.store.protocol import MappedFile, Mapper
+
+__all__ = ["MdsReader", "ReadOptions"]
+
+_MAX_UNPACKED_BYTES = 1 << 30
+_MAX_REQUEST_BYTES = 64 << 20
+_META = ".meta"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """How a shard is read.
+
+    Attributes:
+        allow_pickle: `ds[i]` reads values of `pkl` columns, which runs whatever code stands in them; else they are
+            bytes.
+        verify: hold the files against the hashes in the index when a shard is opened.
+        mmap: map local files; False reads them through `pread`.
+    """
+
+    allow_pickle: bool = False
+    verify: bool = False
+    mmap: bool = True
+
+
+class _Body:
+    """The unpacked bytes of a file: mapped, in memory, or asked for by range.
+
+    Attributes:
+        path: of the file.
+        size_bytes: how many there are.
+        mapped: the file, if it is mapped.
+    """
+
+    def __init__(self, source: ShardSource, path: str, compression: str, told: _Told) -> None:
+        self.path, self._source = path, source
+        self.mapped: MappedFile | None = None
+        self._data: pa.Buffer | None = None
+        store = source.store
+        if compression:
+            self._data = self._unpacked(compression, told)
+        elif told.options.mmap and isinstance(store, Mapper):
+            self.mapped = store.map(path)
+            self._data = self.mapped.buffer
+        size = self._data.size if self._data is not None else store.head(path).size_bytes
+        if told.raw is not None and size != told.raw.size_bytes:
+            raise SidecarMismatch("the size differs from what the index says", file=path,
+                                  expected=f"{told.raw.size_bytes} bytes", found=f"{size} bytes")  # fmt: skip
+        self.size_bytes = size
+        if told.options.verify and told.raw is not None:
+            self._check_hashes(told.raw, [(at, min(_MAX_REQUEST_BYTES, size - at))
+                                          for at in range(0, size, _MAX_REQUEST_BYTES)])  # fmt: skip
+
+    def _unpacked(self, compression: str, told: _Told) -> pa.Buffer:
+        store, limit = self._source.store, told.raw.size_bytes if told.raw else _MAX_UNPACKED_BYTES
+        [packed] = store.get_ranges(self.path, [(0, store.head(self.path).size_bytes)])
+        if told.options.verify and told.packed is not None:
+            _compare(self.path, told.packed, [packed])
+        with errors_at(file=self.path):
+            return pa.py_buffer(unpack_file(compression, packed, limit))
+
+    def _check_hashes(self, file: ShardFile, ranges: list[tuple[int, int]]) -> None:
+        _compare(self.path, file, (part for each in ranges for part in self.read([each])))
+
+    def read(self, ranges: Sequence[tuple[int, int]]) -> list[pa.Buffer]:
+        """Bytes of each `(offset, length)`."""
+        if self._data is not None:
+            return [self._data.slice(offset, length) for offset, length in ranges]
+        return [pa.py_buffer(data) for data in self._source.store.get_ranges(self.path, ranges)]
+
+    @property
+    def whole(self) -> pa.Buffer | None:
+        """All of it, if it is at hand."""
+        return self._data
+
+    def close(self) -> None:
+        """Give up map and memory."""
+        self.mapped, self._data = None, None
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What the index says of a file, and how it is to be read."""
+
+    raw: ShardFile | None
+    packed: ShardFile | None
+    options: ReadOptions
+
+
+def _compare(path: str, file: ShardFile, parts: Iterator[pa.Buffer] | Sequence[pa.Buffer]) -> None:
+    """Raise SidecarMismatch for bytes that have another hash than the index says."""
+    with errors_at(file=path):
+        hashes = {name: new_hash(name) for name in file.hashes}
+    for part in parts:
+        for each in hashes.values():
+            each.update(part)
+    for name, each in hashes.items():
+        if each.hexdigest() != file.hashes[name]:
+            raise SidecarMismatch(f"the {name} of the file differs from what the index says", file=path,
+                                  expected=file.hashes[name], found=each.hexdigest())  # fmt: skip
+
+
+class MdsReader:
+    """An open shard. Memory: 4 bytes a sample, mapped where they lie; a compressed shard is unpacked, and held whole.
+
+    Attributes:
+        counts: nothing is left out.
+    """
+
+    def __init__(self, source: ShardSource, options: ReadOptions) -> None:
+        self.counts: Counter[str] = Counter()
+        self._source, self._path, self._options = source, source.path, options
+        with errors_at(file=source.path):
+            entry = parse_entry(source.entry) if source.entry else None
+        ending = COMPRESSIONS.get(posixpath.splitext(source.path)[1][1:], "")
+        packed = entry is None or (entry.packed is not None and f"/{source.path}".endswith(f"/{entry.packed.name}"))
+        compression = (entry.compression if entry else ending) if packed else ""
+        raw, zipped = (entry.raw, entry.packed) if entry else (None, None)
+        self._body = _Body(source, source.path, compression, _Told(raw, zipped, options))
+        with errors_at(file=source.path):
+            if entry is None and not _is_mds(source.path):
+                raise UsageError("a shard of a split format is opened by its index", advice="Open the index.json.")
+            self._offset, self._config = self._begin(entry, compression)
+            self._layout = self._laid_out()
+
+    def _begin(self, entry: Entry | None, compression: str) -> tuple[NDArray[np.int64], Config]:
+        """Where samples begin, and the last one ends; and what the shard says of itself."""
+        split = entry is not None and entry.raw_meta is not None
+        head = self._meta(entry, compression) if split and entry is not None else self._body
+        with errors_at(file=head.path):
+            offset, told = _read_head(head, self._body.size_bytes, split=split)
+            if entry is None:
+                return offset, parse_config(told or {})
+        if len(offset) - 1 != entry.samples:
+            raise SidecarMismatch("the number of samples differs from what the index says", file=head.path,
+                                  expected=entry.samples, found=len(offset) - 1)  # fmt: skip
+        if told is not None and parse_config(told) != entry.config:
+            raise SidecarMismatch("the columns differ from what the index says", file=head.path,
+                                  expected=entry.config.columns, found=parse_config(told).columns)  # fmt: skip
+        return offset, entry.config
+
+    def _laid_out(self) -> SampleLayout | LineLayout:
+        """How samples are laid out. Raises SidecarMismatch for values between separators under other names."""
+        config = self._config
+        if config.format == "mds":
+            return SampleLayout(config.columns)
+        if config.format != "json":
+            [found] = self._body.read([(0, int(self._offset[0]))])
+            names = config.separator.join(column.name for column in config.columns) + config.newline
+            if bytes(found) != names.encode():
+                raise SidecarMismatch("the first line has other names than the index says", offset=0,
+                                      expected=repr(names)[:200], found=repr(bytes(found)[:200]))  # fmt: skip
+        return LineLayout(config)
+
+    def _meta(self, entry: Entry, compression: str) -> _Body:
+        folder = self._path.removesuffix((entry.packed if compression and entry.packed else entry.raw).name)
+        chosen = entry.packed_meta if compression else entry.raw_meta
+        assert chosen is not None
+        told = _Told(entry.raw_meta, entry.packed_meta, self._options)
+        return _Body(self._source, folder + chosen.name, compression, told)
+
+    def close(self) -> None:
+        """Give up the map; references and bytes made before stay good."""
+        self._body.close()
+        self._offset = self._offset[:0]
+
+    def num_rows(self) -> int:
+        """Number of samples: as the shard's head says."""
+        return len(self._offset) - 1
+
+    def schema(self) -> pa.Schema:
+        """The columns in MDS's order: numbers, text, and references to the rest (bytes, of a compressed shard)."""
+        return self._schema(None, views=False)
+
+    def _schema(self, columns: Sequence[str] | None, *, views: bool) -> pa.Schema:
+        refs = self._body.mapped is not None
+        names = [column.name for column in self._config.columns if columns is None or column.name in columns]
+        return with_files(pa.schema([self._layout.field(n, refs=refs, views=views) for n in names]), self._files())
+
+    def _files(self) -> list[FileEntry]:
+        info = self._source.info
+        return [FileEntry(self._path, "", self._body.size_bytes, info.version if info else "")]
+
+    def index(self) -> pa.Table:
+        """Where each sample lies in the unpacked shard; it is what the shard's own head says."""
+        offset = self._offset.astype(np.int64)
+        schema = with_files(pa.schema([pa.field("sample", RefType())]), self._files())
+        return pa.table([make_refs(offset[:-1], np.diff(offset))], schema=schema)
+
+    def read(self, rows: NDArray[np.int64] | None = None, columns: Sequence[str] | None = None) -> pa.Table:
+        """Samples by ordinal, in the order asked for. Asks a store for these samples only."""
+        wanted = np.arange(self.num_rows()) if rows is None else rows
+        return pa.Table.from_batches([self._batch(self._part(wanted), self._schema(columns, views=False))])
+
+    def batches(
+        self, *, max_rows: int, max_bytes: int, columns: Sequence[str] | None = None, views: bool = False
+    ) -> Iterator[pa.RecordBatch]:
+        """All samples in order. Peak memory: numbers and text of a batch; all of it where nothing is mapped."""
+        schema = self._schema(columns, views=views)
+        ends = self._offset.astype(np.int64)
+        sizes = ends[1:] - ends[:-1]
+        bounds = split_rows(np.arange(len(sizes)), sizes, max_rows=max_rows, max_bytes=max_bytes).tolist()
+        for first, stop in pairwise(bounds):
+            part = self._part(np.arange(first, stop))
+            yield self._batch(part, schema)
+            if self._body.mapped is not None:
+                self._body.mapped.release(int(part.start[0]), int(part.stop[-1]))
+
+    def _batch(self, part: Part, schema: pa.Schema) -> pa.RecordBatch:
+        with errors_at(file=self._path):
+            arrays = self._layout.arrays(part, list(schema))
+        if not arrays:
+            return pa.RecordBatch.from_struct_array(pa.array([{}] * len(part.rows), pa.struct([])))
+        return pa.record_batch(arrays, schema=schema)
+
+    def _part(self, rows: NDArray[np.int64]) -> Part:
+        """Samples where they lie, or as they come from the store."""
+        start, stop = self._offset[rows].astype(np.int64), self._offset[rows + 1].astype(np.int64)
+        body = self._body
+        if body.whole is not None:
+            if body.mapped is not None:
+                body.mapped.check()
+            return Part(body.whole, start, stop, rows, body.mapped is not None)
+        gap = self._source.store.request_bytes
+        plan = plan_ranges(start, stop - start, max_gap_bytes=gap, max_request_bytes=_MAX_REQUEST_BYTES)
+        answers = body.read(plan.requests)
+        begins = np.cumsum([0, *(answer.size for answer in answers)])
+        at = begins[:-1][plan.request_of] + plan.offset_in if len(rows) else start
+        data = answers[0] if len(answers) == 1 else pa.py_buffer(b"".join(map(memoryview, answers)))
+        return Part(data, at, at + stop - start, rows, is_file=False)
+
+
+def _is_mds(path: str) -> bool:
+    return ".mds" in posixpath.basename(path).lower()
+
+
+def _read_head(head: _Body, size: int, *, split: bool) -> tuple[NDArray[np.int64], Mapping[str, object] | None]:
+    """Where samples begin and end in `size` bytes, and the JSON behind; None if that is no JSON object.
+
+    Raises:
+        CorruptShard: places out of order, or beyond the file.
+    """
+    if head.size_bytes < 4:  # noqa: PLR2004 - bytes of the count
+        raise CorruptShard("the file is too short for a count of samples", found=f"{head.size_bytes} bytes")
+    [data] = head.read([(0, 4)])
+    count = int(np.frombuffer(data, "<u4")[0])
+    end = 4 * (count + 2)
+    if end > head.size_bytes:
+        raise CorruptShard("the file is too short for the places of its samples", offset=4,
+                           expected=f"{count + 1} numbers", found=f"{head.size_bytes} bytes")  # fmt: skip
+    [data] = head.read([(4, 4 * (count + 1))])
+    offset = np.frombuffer(data, "<u4")
+    stop = head.size_bytes if split else int(offset[0])
+    if not split and not end <= stop <= size:
+        raise CorruptShard("the first sample begins inside the head, or beyond the file", offset=4,
+                           expected=f"{end} to {size}", found=stop)  # fmt: skip
+    backwards = np.flatnonzero(offset[1:] < offset[:-1])
+    if len(backwards):
+        row = int(backwards[0])
+        raise CorruptShard("a sample ends before it begins", row=row, offset=4 * (row + 2),
+                           expected=f"at least {int(offset[row])}", found=int(offset[row + 1]))  # fmt: skip
+    if int(offset[-1]) != size:
+        raise CorruptShard("the samples do not end where the file does", offset=4 * (count + 1), expected=size,
+                           found=int(offset[-1]))  # fmt: skip
+    [text] = head.read([(end, stop - end)])
+    try:
+        told = orjson.loads(memoryview(text))
+    except orjson.JSONDecodeError:
+        return offset, None
+    return offset, told if isinstance(told, dict) else None

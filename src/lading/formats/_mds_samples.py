@@ -1,0 +1,143 @@
+"""Samples of MDS proper → columns, many samples at a time.
+
+sample    uint32 size of the value of each column whose values vary in size; the values, in the order of columns
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lading.errors import CorruptShard
+from lading.features import Array, Bytes, Encoded, Feature, Image, Json, Text, with_feature
+from lading.formats._mds_index import Column
+from lading.mds_values import parse_array
+from lading.ref import RefType, make_refs
+from lading.views import from_ranges, join
+
+__all__ = ["Part", "SampleLayout", "text_column"]
+
+_NUMBERS = {"int": np.int64, "float16": np.float16, "float32": np.float32, "float64": np.float64} | {
+    f"{sign}int{bits}": np.dtype(f"{sign}int{bits}").type for sign in ("", "u") for bits in (8, 16, 32, 64)
+}
+_TEXTS = ("str", "json", "str_int", "str_float", "str_decimal")
+_FEATURES: dict[str, Feature] = {
+    "str": Text(), "json": Json(), "bytes": Bytes(), "png": Image(), "jpeg": Image(),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Samples in memory, or in a mapped file.
+
+    Attributes:
+        data: where their bytes are.
+        start: first byte of each sample there.
+        stop: the byte behind its last.
+        rows: number of each in the shard.
+        is_file: `data` is the file itself, so that values can be referred to.
+    """
+
+    data: pa.Buffer
+    start: NDArray[np.int64]
+    stop: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    is_file: bool
+
+
+class SampleLayout:
+    """How samples of MDS proper are laid out.
+
+    Args:
+        columns: of the shard.
+    """
+
+    def __init__(self, columns: Sequence[Column]) -> None:
+        self._columns = {column.name: i for i, column in enumerate(columns)}
+        self._all = columns
+        self._varying = [i for i, column in enumerate(columns) if column.size is None]
+
+    def field(self, name: str, *, refs: bool, views: bool) -> pa.Field:
+        """The Arrow field of a column, payload as references, views or bytes."""
+        encoding = self._all[self._columns[name]].encoding
+        if encoding in _NUMBERS:
+            return pa.field(name, pa.from_numpy_dtype(_NUMBERS[encoding]))
+        if encoding in _TEXTS:
+            return with_feature(pa.field(name, pa.large_string()), _FEATURES.get(encoding) or Encoded(encoding))
+        kind = RefType() if refs else pa.binary_view() if views else pa.large_binary()
+        return with_feature(pa.field(name, kind), _payload_feature(encoding))
+
+    def arrays(self, part: Part, fields: Sequence[pa.Field]) -> list[pa.Array]:
+        """Columns of samples.
+
+        Raises:
+            CorruptShard: sizes of values that are not the sample's; a text that is no UTF-8. Names row and column.
+        """
+        data = np.frombuffer(part.data, np.uint8)
+        offset, length = self._places(data, part)
+        arrays = []
+        for field in fields:
+            i = self._columns[field.name]
+            dtype = _NUMBERS.get(self._all[i].encoding)
+            if dtype is not None:
+                width = np.arange(np.dtype(dtype).itemsize)
+                arrays.append(pa.array(data[offset[i][:, None] + width].view(np.dtype(dtype).newbyteorder("<"))[:, 0]))
+            elif pa.types.is_large_string(field.type):
+                arrays.append(text_column(part, field, offset[i], length[i]))
+            elif field.type == RefType():
+                arrays.append(make_refs(offset[i], length[i]))
+            else:
+                found = from_ranges(part.data, offset[i], length[i])
+                arrays.append(found if pa.types.is_binary_view(field.type) else join(found))
+        return arrays
+
+    def _places(self, data: NDArray[np.uint8], part: Part) -> tuple[list[NDArray[np.int64]], list[NDArray[np.int64]]]:
+        """Where the values of each column lie, and their sizes."""
+        head = 4 * len(self._varying)
+        short = np.flatnonzero(part.stop - part.start < head)
+        if len(short):
+            row = int(short[0])
+            raise CorruptShard("a sample without the sizes of its values", offset=int(part.start[row]),
+                               row=int(part.rows[row]), expected=f"at least {head} bytes",
+                               found=int(part.stop[row] - part.start[row]))  # fmt: skip
+        sizes = data[part.start[:, None] + np.arange(head)].view("<u4").astype(np.int64)
+        length = [np.full(len(part.start), column.size or 0) for column in self._all]
+        for number, i in enumerate(self._varying):
+            length[i] = sizes[:, number]
+        at, offset = part.start + head, []
+        for each in length:
+            offset.append(at)
+            at = at + each
+        wrong = np.flatnonzero(at != part.stop)
+        if len(wrong):
+            row = int(wrong[0])
+            raise CorruptShard("the sizes of a sample's values are not its own", offset=int(part.start[row]),
+                               row=int(part.rows[row]), expected=f"{int(part.stop[row] - part.start[row])} bytes",
+                               found=int(at[row] - part.start[row]))  # fmt: skip
+        return offset, length
+
+
+def _payload_feature(encoding: str) -> Feature:
+    dtype, shape = parse_array(encoding) or (None, None)
+    if dtype is not None and shape is not None:
+        return Array(dtype, shape)
+    return _FEATURES.get(encoding) or Encoded(encoding)
+
+
+def text_column(part: Part, field: pa.Field, offset: NDArray[np.int64], length: NDArray[np.int64]) -> pa.Array:
+    """Values as text. Raises CorruptShard, naming row and column, for one that is no UTF-8."""
+    found = join(from_ranges(part.data, offset, length))
+    try:
+        return found.cast(pa.large_string())
+    except pa.ArrowInvalid:
+        for row, value in enumerate(found):
+            try:
+                value.as_py().decode()
+            except UnicodeDecodeError as error:
+                raise CorruptShard("a text that is no UTF-8", offset=int(offset[row]) + error.start, column=field.name,
+                                   row=int(part.rows[row]), found=error.reason) from None  # fmt: skip
+        raise

@@ -1,0 +1,79 @@
+"""MDS, the format of MosaicML Streaming, and its split siblings (json, csv, tsv, xsv).
+
+    dataset   a folder with `index.json` (`lading.formats._mds_index`) and its shards, perhaps compressed as a whole
+    shard     uint32 n, uint32 offset[n + 1], JSON of the columns, samples; offsets are absolute
+    sample    `lading.formats._mds_samples`
+    split     a file of lines (`lading.formats._mds_lines`), and `.meta`: uint32 n, uint32 offset[n + 1], JSON
+
+Columns of numbers are numbers, of text text; what else there is (bytes, images, arrays, lists, pickles) is referred to
+where it lies, and comes as bytes, tagged with how MDS encodes it (`lading.features.Encoded`), from which `ds[i]` makes
+Python values. Counts, sizes and columns are held against the index, hashes too with `verify`. A compressed shard is
+unpacked in memory when it is opened; offsets never count in the packed file. An unpacked copy beside a packed shard is
+read instead of it. Nothing is written beside what is read.
+
+A shard by itself (`shard.00000.mds`) opens by what its own head says; one of a split format by its index only.
+
+Source: mosaicml-streaming 0.13.0, base/format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from lading.errors import UsageError
+from lading.formats._mds_index import list_mds
+from lading.formats._mds_read import MdsReader, ReadOptions
+from lading.formats.protocol import ListedShard, ShardFacts, ShardSource, ShardWriter, parse_options
+from lading.store.protocol import Sink, Store
+
+__all__ = ["FORMAT", "MdsFormat", "MdsReader", "ReadOptions"]
+
+
+@dataclass(frozen=True, slots=True)
+class MdsFormat:
+    """MDS datasets, split siblings included."""
+
+    name: str = "mds"
+    extensions: tuple[str, ...] = (".mds", ".mds.br", ".mds.bz2", ".mds.gz", ".mds.snappy", ".mds.zstd")
+    index_name: str = "index.json"
+    fixed_schema: bool = True
+    copy_options: tuple[Mapping[str, Any], Mapping[str, Any]] = field(default=({}, {}), hash=False)
+    read_options: type | None = ReadOptions
+    write_options: type | None = None
+
+    def recognise(self, path: str, head: bytes) -> bool:  # noqa: ARG002 - a count and numbers look like anything
+        """By the name: the bytes have no mark."""
+        return path.lower().endswith(self.extensions)
+
+    def list_shards(self, store: Store, path: str, head: bytes) -> list[ListedShard] | None:
+        """The shards of an `index.json`; see `lading.formats._mds_index.list_mds`."""
+        return list_mds(store, path, head)
+
+    def open_shard(self, source: ShardSource, options: Mapping[str, Any]) -> MdsReader:
+        """Open a shard (`ReadOptions`); reads its head, and all of it if it is compressed.
+
+        Raises:
+            UsageError: an option that is not known.
+            CorruptShard, SidecarMismatch: it is damaged, or not what the index says.
+        """
+        return MdsReader(source, parse_options(self.name, ReadOptions, options))
+
+    def create_shard(self, sink: Sink, schema: pa.Schema, options: Mapping[str, Any]) -> ShardWriter:
+        """MDS is read only."""
+        raise UsageError("lading reads MDS, and does not write it", advice="Write another format.")
+
+    def extension(self, options: Mapping[str, Any]) -> str:  # noqa: ARG002 - nothing is written
+        """`.mds`."""
+        return self.extensions[0]
+
+    def write_sidecars(self, store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts]]) -> list[str]:  # noqa: ARG002
+        """None."""
+        return []
+
+
+FORMAT = MdsFormat()
+"""The format, as the registry finds it."""
