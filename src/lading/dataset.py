@@ -708,8 +708,9 @@ def _find_manifest(source: object, stores: Stores) -> tuple[str, tuple[Manifest,
 def _listed(shards: pa.Table, folder: str) -> pa.Table:
     """The shards of a manifest as a listing."""
     paths = pa.compute.binary_join_element_wise(f"{folder}/", shards["path"], "")
-    nothing = pa.nulls(len(shards), pa.string())
-    return pa.table([paths, shards["num_samples"], shards["size_bytes"], nothing, nothing], schema=LISTING_SCHEMA)
+    hashes = pa.nulls(len(shards), pa.string())
+    columns = [paths, shards["num_samples"], shards["size_bytes"], hashes, shards["entry"]]
+    return pa.table(columns, schema=LISTING_SCHEMA)
 
 
 def _recognise(listing: Listing, stores: Stores) -> Format:

@@ -206,7 +206,7 @@ class DatasetWriter:
         self._part.end_shard()
         indexes = KeptIndexes(self._store, folder, part.shards)
         for number, row in enumerate(part.shards.to_pylist()):
-            facts = ShardFacts(row["num_samples"], row["size_bytes"], row["payload_bytes"])
+            facts = ShardFacts(row["num_samples"], row["size_bytes"], row["payload_bytes"], row["entry"] or "")
             path = self._next_name()
             self._store.publish(f"{folder}/{row['path']}", self._staging.path(path))
             self._shards.add(FinishedShard(path, facts, indexes.load(number), {}))
@@ -227,6 +227,9 @@ class DatasetWriter:
         return self._shard_name(len(self._shards))
 
     def _shard_name(self, number: int) -> str:
+        ending = self._kind.format.extension(self._kind.options)
+        if self._template is None:
+            return self._kind.format.shard_name(number) + ending
         values = {**self._tags, "shard": f"{number:06d}"}
         if self._rank is not None:
             values["rank"] = f"{self._rank:05d}"
@@ -240,7 +243,7 @@ class DatasetWriter:
             name = f"{folder}/{number:03d}_{base}" if folder else f"{number:03d}_{base}"
         if name.startswith(("/", ".")) or ".." in name.split("/"):
             raise UsageError("a shard's name must stay inside the dataset's folder", found=name)
-        return name + self._kind.format.extension(self._kind.options)
+        return name + ending
 
     # The end
 
@@ -348,5 +351,6 @@ _READING = {("webdataset", "interleaved"): {"sample_id_field": "sample_id"}}
 """Options with which lading's reader gets back what its writer was given."""
 
 
-def _template(name: str | None, rank: int | None) -> Template:
-    return Template(name or ("shard-${shard}" if rank is None else "${rank}-${shard}"))
+def _template(name: str | None, rank: int | None) -> Template | None:
+    """The template of names; None where the format names its shards."""
+    return None if name is None and rank is None else Template(name or "${rank}-${shard}")

@@ -67,10 +67,11 @@ SHARDS_SCHEMA = pa.schema(
         pa.field("xxh3", pa.string()),
         pa.field("index_file", pa.string()),
         pa.field("index_batch", pa.int32()),
+        pa.field("entry", pa.string()),
     ]
 )
 """A row a shard, in order: `path` below the dataset's folder; `xxh3` of the file, 16 hex digits; its references are
-batch `index_batch` of the file `index_file`."""
+batch `index_batch` of the file `index_file`; `entry` is what the format's own index says of it."""
 
 
 def _created_by() -> str:
@@ -210,6 +211,7 @@ def shards_table(
     xxh3: Sequence[str | None] | None = None,
     index_file: Sequence[str | None] | None = None,
     index_batch: Sequence[int | None] | None = None,
+    entry: Sequence[str | None] | None = None,
 ) -> pa.Table:
     """Shards as a table of `SHARDS_SCHEMA`, in the order given.
 
@@ -217,7 +219,7 @@ def shards_table(
         BadReference: a path leads out of the dataset's folder.
         DataError: a number is negative.
     """
-    given = (path, num_samples, size_bytes, payload_bytes, xxh3, index_file, index_batch)
+    given = (path, num_samples, size_bytes, payload_bytes, xxh3, index_file, index_batch, entry)
     columns = [
         pa.nulls(len(path), kind.type) if values is None else pa.array(values, kind.type)
         for values, kind in zip(given, SHARDS_SCHEMA, strict=True)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from lading.align import align_table
 from lading.errors import SchemaMismatch
 from lading.fetch import Fetcher
-from lading.formats.protocol import Format, Ranges, RangeWriter, ShardFacts, ShardWriter
+from lading.formats.protocol import ExactSizes, Format, Ranges, RangeWriter, ShardFacts, ShardWriter
 from lading.interleaved import RESERVED, sample_firsts, without_source
 from lading.layouts.mint_values import wider_column
 from lading.layouts.mint_write import MintShardWriter, Roles
@@ -220,9 +220,14 @@ class PartWriter:
 
         A sample's size in the file is not known before it is written, so payload is scaled by what earlier rows took.
         """
-        room = (self._shard_bytes - shard.writer.bytes_written()) / self._bytes_per_payload
-        limit = size_at[starts[done]] + max(room, 0)
-        count = int(np.searchsorted(size_at[ends[done:]], limit, "right"))
+        writer, own = shard.writer, size_at[ends[done:]] - size_at[starts[done]]
+        if isinstance(writer, ExactSizes):
+            room = min(self._shard_bytes, writer.limit_bytes) - writer.bytes_written()
+            own = own + writer.sample_bytes * (ends[done:] - starts[done])
+            count = int(np.searchsorted(own, room, "right"))
+            return max(count, 1) if shard.num_samples == 0 else count
+        room = int((self._shard_bytes - writer.bytes_written()) / self._bytes_per_payload)
+        count = int(np.searchsorted(own, max(room, 0), "right"))
         if shard.counted_bytes == 0:
             count = min(count, _FIRST_ROWS)
         return max(count, 1) if shard.num_samples == 0 else count
@@ -376,6 +381,7 @@ class FinishedShards:
             [f.payload_bytes for f in facts],
             index_file=[at and at[0] for at in self._indexed],
             index_batch=[at and at[1] for at in self._indexed],
+            entry=[f.entry or None for f in facts],
         )
 
     def abort(self) -> None:

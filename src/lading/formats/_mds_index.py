@@ -220,8 +220,8 @@ def parse_entry(text: str) -> Entry:
     return Entry(parse_config(entry), samples, _compression(entry), raw, packed, meta, packed_meta)
 
 
-def parse_config(told: Mapping[str, Any]) -> Config:
-    """The columns that an entry, or the header of a shard, names.
+def parse_config(told: Mapping[str, Any], *, natural: bool = False) -> Config:
+    """The columns that an entry, or the header of a shard, names; with `natural`, sizes are those of the encodings.
 
     Raises:
         DataError: lists of different lengths, an unknown encoding, a size that is not the encoding's; names the column.
@@ -232,7 +232,7 @@ def parse_config(told: Mapping[str, Any]) -> Config:
         names, encodings = ([*named], [*named.values()]) if isinstance(named, dict) else (None, None)
     else:
         names, encodings = told.get("column_names"), told.get("column_encodings")
-    sizes = told.get("column_sizes") if kind == "mds" else [None] * len(names or ())
+    sizes = told.get("column_sizes") if kind == "mds" and not natural else [None] * len(names or ())
     if not (isinstance(names, list) and isinstance(encodings, list) and isinstance(sizes, list)):
         raise DataError("a shard without columns", expected="names, encodings and sizes", found=repr(told)[:80])
     if not len(names) == len(encodings) == len(sizes) or len(set(map(str, names))) < len(names):
@@ -241,7 +241,10 @@ def parse_config(told: Mapping[str, Any]) -> Config:
                         )  # fmt: skip
     if len(names) > _MAX_COLUMNS:
         raise LimitExceeded("too many columns", expected=f"at most {_MAX_COLUMNS}", found=len(names))
-    columns = tuple(_column(str(kind), *each) for each in zip(names, encodings, sizes, strict=True))
+    columns = tuple(
+        _column(str(kind), name, encoding, _natural_size(str(encoding)) if natural else size)
+        for name, encoding, size in zip(names, encodings, sizes, strict=True)
+    )
     newline, separator = told.get("newline", "\n"), told.get("separator", _SEPARATORS.get(str(kind), ","))
     if not (isinstance(newline, str) and newline and isinstance(separator, str) and separator):
         raise DataError("lines need an end and a separator", found=f"{newline!r}, {separator!r}"[:80])

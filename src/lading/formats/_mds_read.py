@@ -140,9 +140,11 @@ class MdsReader:
         self._source, self._path, self._options = source, source.path, options
         with errors_at(file=source.path):
             entry = parse_entry(source.entry) if source.entry else None
-        ending = COMPRESSIONS.get(posixpath.splitext(source.path)[1][1:], "")
-        packed = entry is None or (entry.packed is not None and f"/{source.path}".endswith(f"/{entry.packed.name}"))
-        compression = (entry.compression if entry else ending) if packed else ""
+        compression = COMPRESSIONS.get(posixpath.splitext(source.path)[1][1:], "")
+        if entry is not None and posixpath.basename(source.path) == posixpath.basename(entry.raw.name):
+            compression = ""
+        elif entry is not None and entry.packed is not None:
+            compression = entry.compression
         raw, zipped = (entry.raw, entry.packed) if entry else (None, None)
         self._body = _Body(source, source.path, compression, _Told(raw, zipped, options))
         with errors_at(file=source.path):
@@ -210,10 +212,12 @@ class MdsReader:
         return [FileEntry(self._path, "", self._body.size_bytes, info.version if info else "")]
 
     def index(self) -> pa.Table:
-        """Where each sample lies in the unpacked shard; it is what the shard's own head says."""
-        offset = self._offset.astype(np.int64)
-        schema = with_files(pa.schema([pa.field("sample", RefType())]), self._files())
-        return pa.table([make_refs(offset[:-1], np.diff(offset))], schema=schema)
+        """The shard as one unit, from its first sample to its last: where each lies its own head says."""
+        count = self.num_rows()
+        start, stop = self._offset[[0, count]].astype(np.int64)
+        schema = with_files(pa.schema([("num_rows", pa.int64()), ("samples", RefType())]), self._files())
+        whole = make_refs(np.array([start]), np.array([stop - start]))
+        return pa.table([pa.array([count]), whole], schema=schema).slice(0, min(count, 1))
 
     def read(self, rows: NDArray[np.int64] | None = None, columns: Sequence[str] | None = None) -> pa.Table:
         """Samples by ordinal, in the order asked for. Asks a store for these samples only."""

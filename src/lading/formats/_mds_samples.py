@@ -19,11 +19,14 @@ from lading.mds_values import parse_array
 from lading.ref import RefType, make_refs
 from lading.views import from_ranges, join
 
-__all__ = ["Part", "SampleLayout", "text_column"]
+__all__ = ["NUMBERS", "Part", "SampleLayout", "text_column"]
 
-_NUMBERS = {"int": np.int64, "float16": np.float16, "float32": np.float32, "float64": np.float64} | {
-    f"{sign}int{bits}": np.dtype(f"{sign}int{bits}").type for sign in ("", "u") for bits in (8, 16, 32, 64)
-}
+NUMBERS: dict[str, type[np.generic]] = {
+    "int": np.int64, "float16": np.float16, "float32": np.float32, "float64": np.float64,
+    "int8": np.int8, "int16": np.int16, "int32": np.int32, "int64": np.int64,
+    "uint8": np.uint8, "uint16": np.uint16, "uint32": np.uint32, "uint64": np.uint64,
+}  # fmt: skip
+"""Encodings of numbers, little-endian."""
 _TEXTS = ("str", "json", "str_int", "str_float", "str_decimal")
 _FEATURES: dict[str, Feature] = {
     "str": Text(), "json": Json(), "bytes": Bytes(), "png": Image(), "jpeg": Image(),
@@ -64,8 +67,8 @@ class SampleLayout:
     def field(self, name: str, *, refs: bool, views: bool) -> pa.Field:
         """The Arrow field of a column, payload as references, views or bytes."""
         encoding = self._all[self._columns[name]].encoding
-        if encoding in _NUMBERS:
-            return pa.field(name, pa.from_numpy_dtype(_NUMBERS[encoding]))
+        if encoding in NUMBERS:
+            return pa.field(name, pa.from_numpy_dtype(NUMBERS[encoding]))
         if encoding in _TEXTS:
             return with_feature(pa.field(name, pa.large_string()), _FEATURES.get(encoding) or Encoded(encoding))
         kind = RefType() if refs else pa.binary_view() if views else pa.large_binary()
@@ -82,7 +85,7 @@ class SampleLayout:
         arrays = []
         for field in fields:
             i = self._columns[field.name]
-            dtype = _NUMBERS.get(self._all[i].encoding)
+            dtype = NUMBERS.get(self._all[i].encoding)
             if dtype is not None:
                 width = np.arange(np.dtype(dtype).itemsize)
                 arrays.append(pa.array(data[offset[i][:, None] + width].view(np.dtype(dtype).newbyteorder("<"))[:, 0]))

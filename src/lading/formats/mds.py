@@ -24,13 +24,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from lading.errors import UsageError
 from lading.formats._mds_index import list_mds
 from lading.formats._mds_read import MdsReader, ReadOptions
-from lading.formats.protocol import ListedShard, ShardFacts, ShardSource, ShardWriter, parse_options
+from lading.formats._mds_write import MdsWriter, WriteOptions, write_index
+from lading.formats.protocol import ListedShard, ShardFacts, ShardSource, parse_options
 from lading.store.protocol import Sink, Store
 
-__all__ = ["FORMAT", "MdsFormat", "MdsReader", "ReadOptions"]
+__all__ = ["FORMAT", "MdsFormat", "MdsReader", "MdsWriter", "ReadOptions", "WriteOptions"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class MdsFormat:
     fixed_schema: bool = True
     copy_options: tuple[Mapping[str, Any], Mapping[str, Any]] = field(default=({}, {}), hash=False)
     read_options: type | None = ReadOptions
-    write_options: type | None = None
+    write_options: type | None = WriteOptions
 
     def recognise(self, path: str, head: bytes) -> bool:  # noqa: ARG002 - a count and numbers look like anything
         """By the name: the bytes have no mark."""
@@ -62,17 +62,26 @@ class MdsFormat:
         """
         return MdsReader(source, parse_options(self.name, ReadOptions, options))
 
-    def create_shard(self, sink: Sink, schema: pa.Schema, options: Mapping[str, Any]) -> ShardWriter:
-        """MDS is read only."""
-        raise UsageError("lading reads MDS, and does not write it", advice="Write another format.")
+    def create_shard(self, sink: Sink, schema: pa.Schema, options: Mapping[str, Any]) -> MdsWriter:
+        """Begin a shard (`WriteOptions`); it is written when it is closed.
 
-    def extension(self, options: Mapping[str, Any]) -> str:  # noqa: ARG002 - nothing is written
-        """`.mds`."""
-        return self.extensions[0]
+        Raises:
+            UsageError: an option that is not known, or an encoding for a column that is not there.
+            Unrepresentable: a column that no encoding of MDS holds.
+        """
+        return MdsWriter(sink, schema, parse_options(self.name, WriteOptions, options))
 
-    def write_sidecars(self, store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts]]) -> list[str]:  # noqa: ARG002
-        """None."""
-        return []
+    def shard_name(self, number: int) -> str:
+        """`shard.00000`, as the peer has it."""
+        return f"shard.{number:05d}"
+
+    def extension(self, options: Mapping[str, Any]) -> str:
+        """`.mds`, and the ending of the compression."""
+        return self.extensions[0] + parse_options(self.name, WriteOptions, options).ending
+
+    def write_sidecars(self, store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts]]) -> list[str]:
+        """Write `index.json`."""
+        return write_index(store, folder, shards)
 
 
 FORMAT = MdsFormat()

@@ -113,6 +113,10 @@ class ParquetFormat:
         check_schema(schema, sink.path)
         return ParquetWriter(sink, schema, chosen)
 
+    def shard_name(self, number: int) -> str:
+        """`shard-000000`."""
+        return f"shard-{number:06d}"
+
     def extension(self, options: Mapping[str, Any]) -> str:  # noqa: ARG002 - contract
         """`.parquet`."""
         return self.extensions[0]

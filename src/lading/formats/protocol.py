@@ -25,6 +25,7 @@ from lading.pieces import Pieces
 from lading.store.protocol import FileInfo, Sink, Store
 
 __all__ = [
+    "ExactSizes",
     "Format",
     "ListedShard",
     "RangeWriter",
@@ -83,11 +84,13 @@ class ShardFacts:
         num_samples: rows written.
         size_bytes: size of the file.
         payload_bytes: bytes of values, before framing and compression.
+        entry: what the dataset's own index says of it (`ListedShard.entry`); empty where there is none.
     """
 
     num_samples: int
     size_bytes: int
     payload_bytes: int
+    entry: str = ""
 
 
 class ShardReader(Protocol):
@@ -171,6 +174,19 @@ class RangeWriter(Protocol):
         """As `write`. The reference columns of the batch are those of which the ranges are given, checked."""
 
 
+@runtime_checkable
+class ExactSizes(Protocol):
+    """A shard writer whose `bytes_written` is exact, and grows with each sample by its values and a fixed number.
+
+    Attributes:
+        sample_bytes: that number.
+        limit_bytes: size at which a shard ends, whatever else is asked for.
+    """
+
+    sample_bytes: int
+    limit_bytes: int
+
+
 class Format(Protocol):
     """A shard format.
 
@@ -206,6 +222,9 @@ class Format(Protocol):
 
     def create_shard(self, sink: Sink, schema: pa.Schema, options: Mapping[str, Any]) -> ShardWriter:
         """Begin one shard of rows of this schema. Raises Unrepresentable for a column the format cannot hold."""
+
+    def shard_name(self, number: int) -> str:
+        """What a shard is called, without ending, if nobody says otherwise: `shard-000003`."""
 
     def extension(self, options: Mapping[str, Any]) -> str:
         """Ending of a shard's file name under these options, such as `.tar` or `.tar.gz`."""

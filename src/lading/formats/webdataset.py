@@ -102,6 +102,10 @@ class WebdatasetFormat:
         check_schema(schema, any_case=chosen.fields == "given")
         return WebdatasetWriter(sink, chosen)
 
+    def shard_name(self, number: int) -> str:
+        """`shard-000000`."""
+        return f"shard-{number:06d}"
+
     def extension(self, options: Mapping[str, Any]) -> str:
         """`.tar`, and the ending of the compression."""
         return _ENDINGS.get(parse_options(self.name, WriteOptions, options).compression or "", ".tar")

@@ -1,0 +1,330 @@
+"""Writing a shard of MDS. See `lading.formats.mds`.
+
+A shard's head says where its samples lie, so nothing of it can be written before all are known: values are held until
+then, those that lie in files only by their places. The same rows and options give the bytes that the peer writes.
+
+Source: mosaicml-streaming 0.13.0, base/format/mds/writer.py and base/format/base/writer.py.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import json
+import posixpath
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+import zstandard
+from numpy.typing import NDArray
+
+from lading.codecs import new_hash
+from lading.errors import LimitExceeded, Unrepresentable, UsageError, errors_at
+from lading.features import Array, Encoded, Feature, Image, Json, feature_of
+from lading.formats._mds_index import Column, parse_config
+from lading.formats._mds_samples import NUMBERS
+from lading.formats.protocol import Ranges, ShardFacts
+from lading.pieces import Pieces
+from lading.store.protocol import Sink, Store, write_file, writes_behind
+from lading.units import parse_bytes
+from lading.views import byte_lengths, is_bytes, is_text, join, places, present
+
+__all__ = ["MdsWriter", "WriteOptions", "columns_of", "write_index"]
+
+_MAX_BYTES = (1 << 32) - 1
+_SMALL_BYTES = 4096
+"""Samples that are smaller on average are put together by Arrow: 0.07 µs a value instead of 0.5."""
+_LEVELS = {"br": (0, 11, 11), "bz2": (1, 9, 9), "gz": (0, 9, 9), "snappy": (0, 0, 0), "zstd": (1, 3, 22)}
+"""Lowest, usual and highest level of each compression."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """How shards are written.
+
+    Attributes:
+        columns: encodings of columns by name, in MDS's words; by default what a column's type and feature say.
+        compression: of whole shards: `br`, `bz2`, `gz`, `snappy`, `zstd`, with a level as in `zstd:7`; None leaves them
+            plain, which alone can be mapped.
+        hashes: of each file, by name, for the index: `sha1`, `xxh64` …
+        size_limit: a new shard begins before a sample that would pass this, in bytes or as text; below 4 GiB.
+    """
+
+    columns: Mapping[str, str] = field(default_factory=dict)
+    compression: str | None = None
+    hashes: Sequence[str] = ()
+    size_limit: int | str | None = 1 << 26
+
+    def __post_init__(self) -> None:
+        """Refuse values that cannot be."""
+        if self.compression is not None:
+            family, _, level = self.compression.partition(":")
+            low, _, high = _LEVELS.get(family, (0, 0, 0))
+            if family not in _LEVELS or (level and not (level.isdigit() and low <= int(level) <= high)):
+                raise UsageError("no such compression", expected=", ".join(f"{f}[:{a}-{b}]" for f, (a, _, b)
+                                 in _LEVELS.items()), found=f"compression={self.compression!r}")  # fmt: skip
+        for name in self.hashes:
+            new_hash(name)
+        if self.limit_bytes is not None and not 0 < self.limit_bytes <= _MAX_BYTES:
+            raise UsageError("not a size of a shard", expected="below 4 GiB", found=f"size_limit={self.size_limit!r}")
+
+    @property
+    def limit_bytes(self) -> int | None:
+        """The limit as a number."""
+        return None if self.size_limit is None else parse_bytes(self.size_limit)
+
+    @property
+    def ending(self) -> str:
+        """What the names of compressed files end with."""
+        return "" if self.compression is None else "." + self.compression.split(":")[0]
+
+
+def columns_of(schema: pa.Schema, options: WriteOptions) -> list[Column]:
+    """The columns of a shard of these rows, sorted by name.
+
+    Raises:
+        Unrepresentable: a type that no encoding of MDS holds.
+        UsageError: an encoding for a column that is not there.
+        DataError: an encoding that MDS does not have.
+    """
+    for name in options.columns:
+        if name not in schema.names:
+            raise UsageError("an encoding is told for a column that is not there", column=name,
+                             expected=", ".join(schema.names))  # fmt: skip
+    if len(set(schema.names)) < len(schema.names):
+        raise Unrepresentable("two columns have one name", column=next(n for n in schema.names
+                              if schema.names.count(n) > 1))  # fmt: skip
+    encodings = {f.name: options.columns.get(f.name) or _encoding(f) for f in schema}
+    names = sorted(encodings)
+    told = {"format": "mds", "column_names": names, "column_encodings": [encodings[name] for name in names]}
+    columns = parse_config(told, natural=True).columns
+    for column in columns:
+        _check_type(column, schema.field(column.name).type)
+    return list(columns)
+
+
+def _encoding(column: pa.Field) -> str:
+    """MDS's word for what a column holds."""
+    kind, feature = column.type, feature_of(column)
+    if isinstance(feature, Encoded):
+        return feature.encoding
+    if isinstance(feature, Array) and feature.dtype is not None and feature.shape is not None:
+        return "ndarray:" + feature.dtype + ":" + ",".join(map(str, feature.shape))
+    if is_bytes(kind):
+        return _BYTES.get(type(feature), "bytes")
+    if is_text(kind):
+        return "json" if isinstance(feature, Json) else "str"
+    if kind == pa.int64():
+        return "int"
+    for name, dtype in NUMBERS.items():
+        if pa.from_numpy_dtype(dtype) == kind:
+            return name
+    raise Unrepresentable("MDS has no encoding for the type of this column", column=column.name, found=kind,
+                          expected="numbers, text, bytes, images, arrays of one shape",
+                          advice="Cast it, or leave it out with --columns.")  # fmt: skip
+
+
+_BYTES: dict[type[Feature], str] = {Image: "jpeg", Json: "json"}
+
+
+def _check_type(column: Column, kind: pa.DataType) -> None:
+    """Raise Unrepresentable for a type whose values are not those of an encoding that was asked for."""
+    dtype = NUMBERS.get(column.encoding)
+    fits = pa.from_numpy_dtype(dtype) == kind if dtype else is_bytes(kind) or is_text(kind)
+    if not fits and not (column.size is not None and isinstance(kind, pa.FixedShapeTensorType)):
+        raise Unrepresentable("the encoding asked for holds other values", column=column.name,
+                              expected=column.encoding, found=kind, advice="Cast the column.")  # fmt: skip
+
+
+class MdsWriter:
+    """A shard being written. Memory: all of it, but for what lies in files; twice that with compression or hashes.
+
+    Attributes:
+        takes_ranges: whether values may be taken from files.
+        sample_bytes: bytes of a sample in the file, besides its values.
+        limit_bytes: size at which a shard ends.
+    """
+
+    def __init__(self, sink: Sink, schema: pa.Schema, options: WriteOptions) -> None:
+        self._sink, self._options = sink, options
+        self._columns = columns_of(schema, options)
+        self._varying = [column for column in self._columns if column.size is None]
+        self._config = {
+            "version": 2, "format": "mds", "compression": options.compression, "hashes": sorted(options.hashes),
+            "size_limit": options.limit_bytes, "column_names": [c.name for c in self._columns],
+            "column_encodings": [c.encoding for c in self._columns], "column_sizes": [c.size for c in self._columns],
+        }  # fmt: skip
+        self._header = json.dumps(self._config, sort_keys=True).encode()
+        self.takes_ranges = writes_behind(sink) and options.compression is None and not options.hashes
+        self.sample_bytes = 4 * len(self._varying) + 4
+        self.limit_bytes = options.limit_bytes or _MAX_BYTES
+        self._pieces: list[Pieces] = []
+        self._sizes: list[NDArray[np.int64]] = []
+        self._samples = self._body = self._payload = self._held = 0
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Append samples. Gives nothing: where they lie is known when the shard is closed.
+
+        Raises:
+            Unrepresentable: a null, or an array of another size than its shape says; names row and column.
+            LimitExceeded: the shard would pass 4 GiB.
+        """
+        self.write_ranges(batch, {})
+
+    def write_ranges(self, batch: pa.RecordBatch, ranges: Ranges) -> None:
+        """As `write`, values of some columns taken from where they lie in files."""
+        if not len(batch):
+            return
+        values = {c.name: ranges.get(c.name) or self._plain(c, batch.column(c.name)) for c in self._columns}
+        length = {name: found.length if isinstance(found, Pieces) else byte_lengths(found)
+                  for name, found in values.items()}  # fmt: skip
+        for column in self._columns:
+            self._check(column, values[column.name], length[column.name])
+        heads = np.zeros((len(batch), len(self._varying)), "<u4")
+        sizes = sum(length.values(), np.full(len(batch), heads.shape[1] * 4))
+        total = self._body + int(sizes.sum())
+        if 4 * (self._samples + len(batch) + 2) + len(self._header) + total > _MAX_BYTES:
+            raise LimitExceeded("a shard of MDS is smaller than 4 GiB", file=self._sink.path, found=total,
+                                advice="Give a smaller size_limit; a single sample must be smaller too.")  # fmt: skip
+        for i, column in enumerate(self._varying):
+            heads[:, i] = length[column.name]
+        parts = [_fixed(heads.tobytes(), len(batch)), *values.values()]
+        whole = not ranges and total - self._body < _SMALL_BYTES * len(batch)
+        pieces = Pieces.of([_joined(parts)]) if whole else _woven(parts, len(batch))
+        self._pieces.append(pieces)
+        self._sizes.append(sizes)
+        self._held += int(pieces.length[~pieces.in_file].sum())
+        self._samples, self._body = self._samples + len(batch), total
+        self._payload += int(sum(int(each.sum()) for each in length.values()))
+
+    def _plain(self, column: Column, given: pa.Array) -> pa.Array:
+        """A column as bytes: those of numbers as they lie in memory."""
+        if given.null_count:
+            row = int(np.argmin(present(given)))
+            raise Unrepresentable("MDS has no nulls", file=self._sink.path, column=column.name, row=self._samples + row,
+                                  advice="Fill them, or leave the column or the rows out.")  # fmt: skip
+        if isinstance(given, pa.FixedShapeTensorArray):
+            matrix = np.ascontiguousarray(given.to_numpy_ndarray())
+            return _fixed(matrix.astype(matrix.dtype.newbyteorder("<"), copy=False).tobytes(), len(given))
+        dtype = NUMBERS.get(column.encoding)
+        if dtype is not None:
+            numbers = np.ascontiguousarray(given.to_numpy(), np.dtype(dtype).newbyteorder("<"))
+            return _fixed(numbers.tobytes(), len(given))
+        return given
+
+    def _check(self, column: Column, values: pa.Array | Pieces, length: NDArray[np.int64]) -> None:
+        """Raise Unrepresentable for a value that is not there, or of another size than the column's."""
+        missing = ~values.there if isinstance(values, Pieces) else np.zeros(0, np.bool_)
+        wrong = length != column.size if column.size is not None else length > _MAX_BYTES
+        for rows, message, expected in (
+            (np.flatnonzero(missing), "MDS has no nulls", "a value"),
+            (np.flatnonzero(wrong), "a value of another size than its encoding says", f"{column.size} bytes"),
+        ):
+            if len(rows):
+                row = int(rows[0])
+                raise Unrepresentable(message, file=self._sink.path, column=column.name, row=self._samples + row,
+                                      expected=expected, found=f"{int(length[row])} bytes")  # fmt: skip
+
+    def bytes_written(self) -> int:
+        """Size of the shard if it ended now, before compression."""
+        return 4 * (self._samples + 2) + len(self._header) + self._body
+
+    def held_bytes(self) -> int:
+        """All that lies in memory: nothing is written before the shard is closed."""
+        return self._held
+
+    def close(self) -> ShardFacts:
+        """Write the shard."""
+        sizes = np.concatenate([np.zeros(1, np.int64), *self._sizes])
+        offset = 4 * (self._samples + 2) + len(self._header) + np.cumsum(sizes)
+        head = np.append(self._samples, offset).astype("<u4").tobytes() + self._header
+        whole = Pieces.joined([Pieces.of([head]), *self._pieces])
+        raw_bytes = int(whole.length.sum())
+        if self.takes_ranges and writes_behind(self._sink):
+            self._sink.write_pieces(whole)
+            return self._facts(raw_bytes, {}, None)
+        body = b"".join(view for view in whole.views() if view is not None)
+        hashes = _hashes(self._options.hashes, body)
+        if self._options.compression is None:
+            self._sink.write([body])
+            return self._facts(raw_bytes, hashes, None)
+        packed = _compress(self._options.compression, body)
+        self._sink.write([packed])
+        return self._facts(raw_bytes, hashes, (len(packed), _hashes(self._options.hashes, packed)))
+
+    def _facts(
+        self, raw_bytes: int, hashes: Mapping[str, str], packed: tuple[int, Mapping[str, str]] | None
+    ) -> ShardFacts:
+        name = posixpath.basename(self._sink.path)
+        raw = {"basename": name.removesuffix(self._options.ending), "bytes": raw_bytes, "hashes": hashes}
+        zipped = None if packed is None else {"basename": name, "bytes": packed[0], "hashes": packed[1]}
+        entry = {**self._config, "samples": self._samples, "raw_data": raw, "zip_data": zipped}
+        size = raw_bytes if packed is None else packed[0]
+        return ShardFacts(self._samples, size, self._payload, json.dumps(entry, sort_keys=True))
+
+
+def _fixed(data: bytes, count: int) -> pa.Array:
+    """Values of one size, which lie one after another."""
+    ends = np.arange(count + 1) * (len(data) // count)
+    return pa.Array.from_buffers(pa.large_binary(), count, [None, pa.py_buffer(ends), pa.py_buffer(data)])
+
+
+def _joined(parts: Sequence[pa.Array]) -> pa.Buffer:
+    """Values of several columns, row by row, in one piece of memory."""
+    columns = [join(part).cast(pa.large_binary()) for part in parts]
+    whole = pc.binary_join_element_wise(*columns, pa.scalar(b"", pa.large_binary()))
+    _, ends, body = whole.buffers()
+    first, last = np.frombuffer(ends, np.int64)[[whole.offset, whole.offset + len(whole)]].tolist()
+    return (body or pa.py_buffer(b"")).slice(first, last - first)
+
+
+def _woven(parts: Sequence[pa.Array | Pieces], count: int) -> Pieces:
+    """Values of several columns, row by row, where they lie."""
+    found = Pieces.joined([part if isinstance(part, Pieces) else places(part) for part in parts])
+    return found[np.arange(len(parts) * count).reshape(len(parts), count).T.reshape(-1)]
+
+
+def _hashes(names: Sequence[str], data: bytes) -> dict[str, str]:
+    found = {}
+    for name in names:
+        taken = new_hash(name)
+        taken.update(data)
+        found[name] = taken.hexdigest()
+    return found
+
+
+def _compress(compression: str, data: bytes) -> bytes:
+    """The bytes of a compressed file; of gzip without a time in it, so that equal data are equal files."""
+    family, _, told = compression.partition(":")
+    level = int(told) if told else _LEVELS[family][1]
+    packers: dict[str, Callable[[], Any]] = {
+        "br": lambda: pa.Codec("brotli", level).compress(data, asbytes=True),
+        "bz2": lambda: bz2.compress(data, level),
+        "gz": lambda: gzip.compress(data, level, mtime=0),
+        "snappy": lambda: pa.Codec("snappy").compress(data, asbytes=True),
+        # Threads change the bytes; the content size is wanted by the peer's reader.
+        "zstd": lambda: zstandard.ZstdCompressor(level=level, threads=1).compress(data),
+    }
+    return bytes(packers[family]())
+
+
+def write_index(store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts]]) -> list[str]:
+    """Write `index.json` for a folder of finished shards; give its path."""
+    entries = []
+    for path, facts in shards:
+        with errors_at(file=path):
+            entry = orjson.loads(facts.entry)
+        name = path.removeprefix(folder.rstrip("/") + "/")
+        file = entry["zip_data"] or entry["raw_data"]
+        ending = file["basename"].removeprefix(entry["raw_data"]["basename"]) if entry["zip_data"] else ""
+        entry["raw_data"]["basename"], file["basename"] = name.removesuffix(ending), name
+        entries.append(entry)
+    text = json.dumps({"version": 2, "shards": entries}, sort_keys=True)
+    place = posixpath.join(folder, "index.json")
+    write_file(store, place, [text.encode()])
+    return [place]
