@@ -220,7 +220,7 @@ class MdsWriter:
     def _check(self, column: Column, values: pa.Array | Pieces, length: NDArray[np.int64]) -> None:
         """Raise Unrepresentable for a value that is not there, or of another size than the column's."""
         missing = ~values.there if isinstance(values, Pieces) else np.zeros(0, np.bool_)
-        wrong = length != column.size if column.size is not None else length > _MAX_BYTES
+        wrong = length != column.size if column.size is not None else np.zeros(0, np.bool_)
         for rows, message, expected in (
             (np.flatnonzero(missing), "MDS has no nulls", "a value"),
             (np.flatnonzero(wrong), "a value of another size than its encoding says", f"{column.size} bytes"),

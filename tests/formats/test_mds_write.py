@@ -1,0 +1,143 @@
+"""Writing MDS: what is refused, where shards end, what is taken from files. The peer's bytes: `tests/interop`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import lading
+from golden_cases import Golden
+from lading.errors import DataError, LimitExceeded, Unrepresentable, UsageError
+from lading.features import Array, with_feature
+from lading.formats import _mds_write
+from lading.formats.mds import FORMAT
+from lading.store.memory import MemoryStore
+from lading.testing import CountingStore
+
+_SCHEMA = pa.schema([("n", pa.int64()), ("text", pa.string())])
+
+
+def _table(count: int, size: int = 10) -> pa.Table:
+    return pa.table([pa.array(range(count)), pa.array(["x" * size] * count)], schema=_SCHEMA)
+
+
+def _write(out: Path, table: pa.Table, **options: Any) -> list[dict[str, Any]]:
+    with lading.writer(out, format="mds", options=options) as writer:
+        writer.write_batch(table)
+    index = json.loads((out / "index.json").read_text())
+    return list(index["shards"])
+
+
+def test_shards_end_where_the_limit_says(tmp_path: Path) -> None:
+    shards = _write(tmp_path / "new", _table(1000), size_limit="2kb")
+    assert sum(shard["samples"] for shard in shards) == 1000
+    for shard in shards:
+        assert shard["raw_data"]["bytes"] <= 2048
+        assert (tmp_path / "new" / shard["raw_data"]["basename"]).stat().st_size == shard["raw_data"]["bytes"]
+    # One sample more is 8 + 10 bytes of values, 4 of a size and 4 of a place.
+    assert all(shard["raw_data"]["bytes"] > 2048 - 26 for shard in shards[:-1])
+
+
+def test_a_sample_above_the_limit_has_a_shard_of_its_own_and_none_is_empty(tmp_path: Path) -> None:
+    shards = _write(tmp_path / "new", _table(3, size=5000), size_limit=1000)
+    assert [shard["samples"] for shard in shards] == [1, 1, 1]
+
+
+def test_a_dataset_without_samples_has_a_schema(tmp_path: Path) -> None:
+    with lading.writer(tmp_path / "new", format="mds", schema=_SCHEMA):
+        pass
+    with lading.open(tmp_path / "new") as dataset:
+        assert len(dataset) == 0
+        assert dataset.schema.names == ["n", "text"]
+
+
+def test_a_body_that_fails_publishes_nothing(tmp_path: Path) -> None:
+    def fails() -> None:
+        with lading.writer(tmp_path / "new", format="mds") as writer:
+            writer.write_batch(_table(10))
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fails()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nulls_name_column_and_row(tmp_path: Path) -> None:
+    table = pa.table([pa.array([1, 2, 3]), pa.array(["a", None, "c"])], schema=_SCHEMA)
+    with pytest.raises(Unrepresentable, match="null") as caught:
+        _write(tmp_path / "new", table)
+    assert (caught.value.column, caught.value.row) == ("text", 1)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_more_than_a_shard_holds_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_mds_write, "_MAX_BYTES", 3000)
+    with pytest.raises(LimitExceeded, match="4 GiB"):
+        _write(tmp_path / "new", _table(1, size=4000), size_limit=None)
+    assert len(_write(tmp_path / "other", _table(200, size=40), size_limit=None)) > 1
+
+
+@pytest.mark.parametrize("options, error", [
+    ({"compression": "lz4"}, UsageError),
+    ({"compression": "zstd:23"}, UsageError),
+    ({"compression": "br:x"}, UsageError),
+    ({"hashes": ["crc32"]}, DataError),
+    ({"size_limit": "5gb"}, UsageError),
+    ({"size_limit": 0}, UsageError),
+    ({"columns": {"other": "str"}}, UsageError),
+    ({"columns": {"text": "quux"}}, DataError),
+    ({"columns": {"n": "str"}}, Unrepresentable),
+    ({"columns": {"n": "int32"}}, Unrepresentable),
+    ({"columns": {"text": "float64"}}, Unrepresentable),
+])  # fmt: skip
+def test_options_that_cannot_be(options: dict[str, Any], error: type[Exception], tmp_path: Path) -> None:
+    with pytest.raises(error):
+        _write(tmp_path / "new", _table(1), **options)
+
+
+def test_an_array_of_another_size_than_its_shape(tmp_path: Path) -> None:
+    field = with_feature(pa.field("a", pa.binary()), Array("int16", (2,)))
+    table = pa.table([pa.array([b"1234", b"123"])], schema=pa.schema([field]))
+    with pytest.raises(Unrepresentable, match="size") as caught:
+        _write(tmp_path / "new", table)
+    assert (caught.value.column, caught.value.row) == ("a", 1)
+
+
+def test_tensors_are_arrays_of_one_shape(tmp_path: Path) -> None:
+    values = np.arange(24, dtype=np.float32).reshape(4, 2, 3)
+    column = pa.FixedShapeTensorArray.from_numpy_ndarray(values)
+    shards = _write(tmp_path / "new", pa.table({"t": column}))
+    assert shards[0]["column_encodings"] == ["ndarray:float32:2,3"]
+    with lading.open(tmp_path / "new") as dataset:
+        assert np.array_equal(np.stack([sample["t"] for sample in dataset]), values)
+
+
+def test_payload_goes_from_file_to_file(golden: Golden, tmp_path: Path) -> None:
+    source = golden("mds") / "all-encodings"
+    lading.convert(source, tmp_path / "new", format="mds", verify=True)
+    assert lading.diff(source, tmp_path / "new").equal
+
+
+def test_workers_write_the_same_files(golden: Golden, tmp_path: Path) -> None:
+    source = golden("mds") / "comp-none"
+    for workers in (1, 2):
+        lading.convert(source, tmp_path / str(workers), format="mds", shard_size=8000, workers=workers)
+    names = sorted(path.name for path in (tmp_path / "1").iterdir() if path.is_file())
+    assert len(names) > 2
+    for name in names:
+        assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "2" / name).read_bytes()
+
+
+def test_a_store_that_is_no_disk() -> None:
+    store = CountingStore(MemoryStore())
+    sink = store.put_stream("far://d/shard.00000.mds")
+    writer = FORMAT.create_shard(sink, _SCHEMA, {})
+    writer.write(_table(3).to_batches()[0])
+    assert writer.held_bytes() > 0
+    facts = writer.close()
+    assert sink.close().size_bytes == facts.size_bytes
