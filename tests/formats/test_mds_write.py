@@ -67,11 +67,15 @@ def test_a_body_that_fails_publishes_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_nulls_name_column_and_row(tmp_path: Path) -> None:
-    table = pa.table([pa.array([1, 2, 3]), pa.array(["a", None, "c"])], schema=_SCHEMA)
+@pytest.mark.parametrize("name, numbers, texts", [
+    ("text", [1, 2, 3], ["a", None, "c"]),
+    ("n", [1, None, 3], ["a", "b", "c"]),
+])  # fmt: skip
+def test_nulls_name_column_and_row(name: str, numbers: list[Any], texts: list[Any], tmp_path: Path) -> None:
+    table = pa.table([pa.array(numbers), pa.array(texts)], schema=_SCHEMA)
     with pytest.raises(Unrepresentable, match="null") as caught:
         _write(tmp_path / "new", table)
-    assert (caught.value.column, caught.value.row) == ("text", 1)
+    assert (caught.value.column, caught.value.row) == (name, 1)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -13,7 +13,7 @@ import gzip
 import json
 import posixpath
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -55,10 +55,10 @@ class WriteOptions:
         size_limit: a new shard begins before a sample that would pass this, in bytes or as text; below 4 GiB.
     """
 
-    columns: Mapping[str, str] = field(default_factory=dict)
+    columns: Mapping[str, str] | None = None
     compression: str | None = None
     hashes: Sequence[str] = ()
-    size_limit: int | str | None = 1 << 26
+    size_limit: int | str | None = "64MB"
 
     def __post_init__(self) -> None:
         """Refuse values that cannot be."""
@@ -92,14 +92,15 @@ def columns_of(schema: pa.Schema, options: WriteOptions) -> list[Column]:
         UsageError: an encoding for a column that is not there.
         DataError: an encoding that MDS does not have.
     """
-    for name in options.columns:
+    asked = options.columns or {}
+    for name in asked:
         if name not in schema.names:
             raise UsageError("an encoding is told for a column that is not there", column=name,
                              expected=", ".join(schema.names))  # fmt: skip
     if len(set(schema.names)) < len(schema.names):
         raise Unrepresentable("two columns have one name", column=next(n for n in schema.names
                               if schema.names.count(n) > 1))  # fmt: skip
-    encodings = {f.name: options.columns.get(f.name) or _encoding(f) for f in schema}
+    encodings = {f.name: asked.get(f.name) or _encoding(f) for f in schema}
     names = sorted(encodings)
     told = {"format": "mds", "column_names": names, "column_encodings": [encodings[name] for name in names]}
     columns = parse_config(told, natural=True).columns
@@ -180,11 +181,13 @@ class MdsWriter:
         """As `write`, values of some columns taken from where they lie in files."""
         if not len(batch):
             return
-        values = {c.name: ranges.get(c.name) or self._plain(c, batch.column(c.name)) for c in self._columns}
+        given = {c.name: ranges.get(c.name) or batch.column(c.name) for c in self._columns}
+        self._refuse_nulls(given)
+        values = {c.name: _plain(c, given[c.name]) for c in self._columns}
         length = {name: found.length if isinstance(found, Pieces) else byte_lengths(found)
                   for name, found in values.items()}  # fmt: skip
         for column in self._columns:
-            self._check(column, values[column.name], length[column.name])
+            self._check_size(column, length[column.name])
         heads = np.zeros((len(batch), len(self._varying)), "<u4")
         sizes = sum(length.values(), np.full(len(batch), heads.shape[1] * 4))
         total = self._body + int(sizes.sum())
@@ -202,33 +205,22 @@ class MdsWriter:
         self._samples, self._body = self._samples + len(batch), total
         self._payload += int(sum(int(each.sum()) for each in length.values()))
 
-    def _plain(self, column: Column, given: pa.Array) -> pa.Array:
-        """A column as bytes: those of numbers as they lie in memory."""
-        if given.null_count:
-            row = int(np.argmin(present(given)))
-            raise Unrepresentable("MDS has no nulls", file=self._sink.path, column=column.name, row=self._samples + row,
-                                  advice="Fill them, or leave the column or the rows out.")  # fmt: skip
-        if isinstance(given, pa.FixedShapeTensorArray):
-            matrix = np.ascontiguousarray(given.to_numpy_ndarray())
-            return _fixed(matrix.astype(matrix.dtype.newbyteorder("<"), copy=False).tobytes(), len(given))
-        dtype = NUMBERS.get(column.encoding)
-        if dtype is not None:
-            numbers = np.ascontiguousarray(given.to_numpy(), np.dtype(dtype).newbyteorder("<"))
-            return _fixed(numbers.tobytes(), len(given))
-        return given
+    def _refuse_nulls(self, given: Mapping[str, pa.Array | Pieces]) -> None:
+        for name, values in given.items():
+            there = values.there if isinstance(values, Pieces) else present(values)
+            if not there.all():
+                row = self._samples + int(np.argmin(there))
+                raise Unrepresentable("MDS has no nulls", file=self._sink.path, column=name, row=row,
+                                      advice="Fill them, or leave the column or the rows out.")  # fmt: skip
 
-    def _check(self, column: Column, values: pa.Array | Pieces, length: NDArray[np.int64]) -> None:
-        """Raise Unrepresentable for a value that is not there, or of another size than the column's."""
-        missing = ~values.there if isinstance(values, Pieces) else np.zeros(0, np.bool_)
-        wrong = length != column.size if column.size is not None else np.zeros(0, np.bool_)
-        for rows, message, expected in (
-            (np.flatnonzero(missing), "MDS has no nulls", "a value"),
-            (np.flatnonzero(wrong), "a value of another size than its encoding says", f"{column.size} bytes"),
-        ):
-            if len(rows):
-                row = int(rows[0])
-                raise Unrepresentable(message, file=self._sink.path, column=column.name, row=self._samples + row,
-                                      expected=expected, found=f"{int(length[row])} bytes")  # fmt: skip
+    def _check_size(self, column: Column, length: NDArray[np.int64]) -> None:
+        """Raise Unrepresentable for a value of another size than its column's."""
+        wrong = np.flatnonzero(length != column.size) if column.size is not None else length[:0]
+        if len(wrong):
+            row = int(wrong[0])
+            raise Unrepresentable("a value of another size than its encoding says", file=self._sink.path,
+                                  column=column.name, row=self._samples + row, expected=f"{column.size} bytes",
+                                  found=f"{int(length[row])} bytes")  # fmt: skip
 
     def bytes_written(self) -> int:
         """Size of the shard if it ended now, before compression."""
@@ -266,6 +258,20 @@ class MdsWriter:
         entry = {**self._config, "samples": self._samples, "raw_data": raw, "zip_data": zipped}
         size = raw_bytes if packed is None else packed[0]
         return ShardFacts(self._samples, size, self._payload, json.dumps(entry, sort_keys=True))
+
+
+def _plain(column: Column, given: pa.Array | Pieces) -> pa.Array | Pieces:
+    """A column as bytes: those of numbers as they lie in memory."""
+    dtype = NUMBERS.get(column.encoding)
+    if isinstance(given, Pieces):
+        return given
+    if isinstance(given, pa.FixedShapeTensorArray):
+        matrix = np.ascontiguousarray(given.to_numpy_ndarray())
+        return _fixed(matrix.astype(matrix.dtype.newbyteorder("<"), copy=False).tobytes(), len(given))
+    if dtype is not None:
+        numbers = np.ascontiguousarray(given.to_numpy(), np.dtype(dtype).newbyteorder("<"))
+        return _fixed(numbers.tobytes(), len(given))
+    return given
 
 
 def _fixed(data: bytes, count: int) -> pa.Array:
