@@ -7,6 +7,7 @@ shard's index is made when it is first needed (or found in a manifest or the ind
 from __future__ import annotations
 
 import os
+from bisect import bisect_right
 from collections import Counter, OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -22,7 +23,7 @@ from lading.align import align_table, as_text, resolve_schema, union_schema
 from lading.errors import DataError, LadingError, SidecarMismatch, SourceNotFound, UsageError
 from lading.features import Feature, decode, feature_of
 from lading.fetch import ERROR_COLUMN, Fetcher, OnError, OnFailure
-from lading.formats.protocol import Format, ShardSource
+from lading.formats.protocol import Format, SampleReader, ShardSource
 from lading.formats.registry import find_format, get_format
 from lading.index_cache import IndexCache
 from lading.interleaved import INTERLEAVED_SCHEMA, LINEAGE_KEY, RESERVED, sample_firsts, sample_rows, sample_starts
@@ -31,6 +32,7 @@ from lading.layouts.gather import across_shards
 from lading.layouts.open import VIEWS, detect_view, open_view, settle
 from lading.layouts.options import AUTO, ROLES, InterleavedOptions
 from lading.layouts.protocol import View
+from lading.layouts.samples import SamplesView
 from lading.manifest import Manifest, lookup
 from lading.manifest_files import KeptIndexes, load_manifest
 from lading.ref import FileEntry, concat, files_of, is_ref, with_files
@@ -94,6 +96,8 @@ class Dataset:
             self._kept = KeptIndexes(store, folder, kept_shards)
         self._source: tuple[int, ShardSource] | None = None
         self._views: OrderedDict[int, View] = OrderedDict()
+        self._whole: dict[int, SampleReader] = {}
+        self._last: list[int] = []
         self._held: dict[int, pa.Table] = {}
         self._held_bytes = 0
         self._ends: NDArray[np.int64] | None = None
@@ -113,6 +117,7 @@ class Dataset:
         for view in self._views.values():
             view.close()
         self._views.clear()
+        self._whole.clear()
         self.fetcher.close()
 
     def __enter__(self) -> Self:
@@ -162,7 +167,9 @@ class Dataset:
             view = self._open_view(source)
             self._views[shard] = view
             if len(self._views) > _OPEN_SHARDS:
-                self._views.popitem(last=False)[1].close()
+                oldest, closed = self._views.popitem(last=False)
+                self._whole.pop(oldest, None)
+                closed.close()
         self._views.move_to_end(shard)
         return view
 
@@ -255,14 +262,34 @@ class Dataset:
 
         In the view `interleaved`: `sample_id`, the sample's own fields, and `items`, a list of dicts.
         """
-        count = len(self)
-        if not -count <= index < count:
-            raise IndexError(f"sample {index} of {count}")
-        [shard], [ordinal] = lookup(self._sample_ends(), np.array([index % count]))
-        return self._one(int(shard), int(ordinal))
+        ends = self._last or self._sample_list()
+        at = index + ends[-1] if index < 0 else index
+        if not 0 <= at < ends[-1]:
+            raise IndexError(f"sample {index} of {ends[-1]}")
+        shard = bisect_right(ends, at)
+        return self._one(shard, at - ends[shard - 1] if shard else at)
+
+    def _sample_list(self) -> list[int]:
+        """Number of samples in each shard and all before it, as Python has numbers: for one at a time."""
+        self._last = self._sample_ends().tolist() or [0]
+        return self._last
 
     def _one(self, shard: int, ordinal: int) -> dict[str, Any]:
         """One sample of a shard."""
+        reader = self._whole.get(shard) or self.whole_samples(shard)
+        if reader is not None:
+            return reader.decode_sample(reader.get_sample_data(ordinal))
+        return self._one_of_table(shard, ordinal)
+
+    def whole_samples(self, shard: int) -> SampleReader | None:
+        """The open reader of a shard, if it has each sample in one piece, and nobody asked for another schema."""
+        view = self._counted(shard)
+        reader = view.whole_samples if isinstance(view, SamplesView) and self.target is None else None
+        if reader is not None:
+            self._whole[shard] = reader
+        return reader
+
+    def _one_of_table(self, shard: int, ordinal: int) -> dict[str, Any]:
         found = self._materialised(self._counted(shard).read(np.array([ordinal])))
         [sample] = self._samples(found if self.target is None else align_table(found, self.target))
         return sample
@@ -422,6 +449,7 @@ class Dataset:
         `drifting`, batches may differ in columns and types.
         """
         source = self.source(shard)
+        self._whole.pop(shard, None)
         view = self._views.pop(shard, None) or self._open_view(replace(source, index=self._held.get(shard)))
         samples = 0
         lineage = {LINEAGE_KEY: orjson.dumps([source.path])}
@@ -585,6 +613,75 @@ class Shard:
 
     def __repr__(self) -> str:
         return f"<lading.Shard {self.number} {self.path}>"
+
+    @property
+    def size(self) -> int:
+        """Number of samples."""
+        return len(self)
+
+    def get_item(self, idx: int) -> dict[str, Any]:
+        """One sample, as `shard[idx]`."""
+        return self[idx]
+
+    def get_sample_data(self, idx: int) -> bytes:
+        """The bytes of a sample as they stand in the unpacked shard.
+
+        Raises:
+            UsageError: shards of this format have no sample in one piece.
+        """
+        return self._reader().get_sample_data(idx)
+
+    def decode_sample(self, data: bytes) -> dict[str, Any]:
+        """The sample that such bytes are. Raises as `get_sample_data`; DataError for other bytes."""
+        return self._reader().decode_sample(data)
+
+    def validate(self, allow_unsafe_types: bool) -> None:
+        """Raise UsageError if the shard has columns that run code when they are read, unless they are allowed."""
+        reader = self._dataset.whole_samples(self.number)
+        unsafe = reader.unsafe_columns if reader is not None else ()
+        if unsafe and not allow_unsafe_types:
+            raise UsageError("values of this column run code when they are read", file=self.path, column=unsafe[0],
+                             advice="Allow it where you trust the data: allow_unsafe_types=True.")  # fmt: skip
+
+    def get_raw_size(self) -> int:
+        """Bytes of the shard's files when they are not compressed (of a compressed tar, as they are)."""
+        reader = self._dataset.whole_samples(self.number)
+        if reader is not None:
+            return reader.raw_bytes
+        info = self._dataset.source(self.number).info
+        return 0 if info is None else info.size_bytes
+
+    def get_zip_size(self) -> int | None:
+        """Bytes of the shard's compressed files; None if it has none."""
+        reader = self._dataset.whole_samples(self.number)
+        return None if reader is None else reader.zip_bytes
+
+    def get_max_size(self) -> int:
+        """Bytes of the shard's files, compressed and unpacked."""
+        return self.get_raw_size() + (self.get_zip_size() or 0)
+
+    def get_persistent_size(self, keep_zip: bool) -> int:
+        """Bytes that stay when the shard is unpacked: with its compressed files, or without."""
+        return self.get_max_size() if keep_zip else self.get_raw_size()
+
+    def evict(self) -> int:
+        """Refused: data that is read in place is its owner's. Raises UsageError."""
+        raise _in_place(self.path)
+
+    def set_up_local(self, listing: set[str], safe_keep_zip: bool) -> bool:  # noqa: ARG002 - as users know it
+        """Refused, as `evict`. Raises UsageError."""
+        raise _in_place(self.path)
+
+    def _reader(self) -> SampleReader:
+        reader = self._dataset.whole_samples(self.number)
+        if reader is None:
+            raise UsageError("a shard of this format has no sample in one piece", file=self.path,
+                             found=self._dataset.format, advice="Take the sample itself: shard[i].")  # fmt: skip
+        return reader
+
+
+def _in_place(path: str) -> UsageError:
+    return UsageError("nothing is removed from data that is read in place", file=path)
 
 
 def _decoded(name: str, feature: Feature, value: Any, pickles: bool) -> Any:

@@ -38,6 +38,7 @@ _KEY = "__key__"
 class ToyFormat:
     name = "toy"
     extensions: tuple[str, ...] = (".toy",)
+    index_name = ""
     fixed_schema = False
     copy_options: tuple[Mapping[str, Any], Mapping[str, Any]] = ({}, {})
     read_options: type | None = None
@@ -59,6 +60,9 @@ class ToyFormat:
             if field.name != _KEY and field.type not in (pa.binary(), pa.large_binary(), pa.binary_view()):
                 raise Unrepresentable("toy holds bytes only", column=field.name, found=field.type)
         return ToyWriter(sink)
+
+    def shard_name(self, number: int) -> str:
+        return f"toy-{number}"
 
     def extension(self, options: Mapping[str, Any]) -> str:
         return ".toy"

@@ -42,6 +42,12 @@ class LineLayout:
         found = pa.field(name, _TYPES[self._encoding[name]])
         return with_feature(found, Text()) if self._encoding[name] == "str" else found
 
+    def decode(self, data: bytes, *, allow_pickle: bool) -> dict[str, Any]:  # noqa: ARG002 - lines hold none
+        """One sample as Python values."""
+        part = Part(pa.py_buffer(data), np.array([0]), np.array([len(data)]), np.array([0]), is_file=False)
+        fields = [self.field(name, refs=False, views=False) for name in self._encoding]
+        return {field.name: column[0].as_py() for field, column in zip(fields, self.arrays(part, fields), strict=True)}
+
     def arrays(self, part: Part, fields: Sequence[pa.Field]) -> list[pa.Array]:
         """Columns of samples. Raises CorruptShard, naming row and column, for a line that is not one of these."""
         newline = self._config.newline.encode()

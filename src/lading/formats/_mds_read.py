@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import orjson
@@ -18,7 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.codecs import new_hash, unpack_file
-from lading.errors import CorruptShard, SidecarMismatch, UsageError, errors_at
+from lading.errors import CorruptShard, LadingError, SidecarMismatch, UsageError, errors_at
 from lading.formats._mds_index import COMPRESSIONS, Config, Entry, ShardFile, parse_config, parse_entry
 from lading.formats._mds_lines import LineLayout
 from lading.formats._mds_samples import Part, SampleLayout
@@ -96,6 +97,12 @@ class _Body:
             return [self._data.slice(offset, length) for offset, length in ranges]
         return [pa.py_buffer(data) for data in self._source.store.get_ranges(self.path, ranges)]
 
+    def one(self, offset: int, length: int) -> bytes:
+        """Bytes of one range; fewer at the end of the file."""
+        if self.mapped is not None:
+            return self.mapped.read(offset, length)
+        return bytes(self.read([(offset, length)])[0])
+
     @property
     def whole(self) -> pa.Buffer | None:
         """All of it, if it is at hand."""
@@ -133,6 +140,9 @@ class MdsReader:
 
     Attributes:
         counts: nothing is left out.
+        raw_bytes: size of the shard's files when they are not compressed.
+        zip_bytes: their size as they are; None if they are not compressed.
+        unsafe_columns: columns of pickles.
     """
 
     def __init__(self, source: ShardSource, options: ReadOptions) -> None:
@@ -152,6 +162,12 @@ class MdsReader:
                 raise UsageError("a shard of a split format is opened by its index", advice="Open the index.json.")
             self._offset, self._config = self._begin(entry, compression)
             self._layout = self._laid_out()
+        self._place = memoryview(self._offset.data)
+        self.raw_bytes = sum(file.size_bytes for file in (entry.raw, entry.raw_meta) if file) if entry else (
+            self._body.size_bytes)  # fmt: skip
+        self.zip_bytes = None if not compression else source.store.head(source.path).size_bytes if entry is None else (
+            sum(file.size_bytes for file in (entry.packed, entry.packed_meta) if file))  # fmt: skip
+        self.unsafe_columns = [column.name for column in self._config.columns if column.encoding == "pkl"]
 
     def _begin(self, entry: Entry | None, compression: str) -> tuple[NDArray[np.int64], Config]:
         """Where samples begin, and the last one ends; and what the shard says of itself."""
@@ -193,10 +209,29 @@ class MdsReader:
         """Give up the map; references and bytes made before stay good."""
         self._body.close()
         self._offset = self._offset[:0]
+        self._place = memoryview(self._offset.data)
 
     def num_rows(self) -> int:
         """Number of samples: as the shard's head says."""
         return len(self._offset) - 1
+
+    def get_sample_data(self, row: int) -> bytes:
+        """The bytes of a sample. Read, not mapped: that costs as much, and a file that is cut meanwhile is an error."""
+        if not 0 <= row < len(self._place) - 1:
+            raise IndexError(f"sample {row} of {len(self._place) - 1} in {self._path}")
+        start, stop = self._place[row], self._place[row + 1]
+        data = self._body.one(start, stop - start)
+        if len(data) != stop - start:
+            raise CorruptShard("the file became shorter while it was open", file=self._path, row=row, offset=start,
+                               expected=f"{stop - start} bytes", found=len(data))  # fmt: skip
+        return data
+
+    def decode_sample(self, data: bytes) -> dict[str, Any]:
+        """The sample that these bytes are, as `ds[i]` gives it."""
+        try:
+            return self._layout.decode(data, allow_pickle=self._options.allow_pickle)
+        except LadingError as error:
+            raise error.at(file=self._path) from None
 
     def schema(self) -> pa.Schema:
         """The columns in MDS's order: numbers, text, and references to the rest (bytes, of a compressed shard)."""

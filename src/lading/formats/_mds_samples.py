@@ -5,15 +5,17 @@ sample    uint32 size of the value of each column whose values vary in size; the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import struct
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.errors import CorruptShard
-from lading.features import Array, Bytes, Encoded, Feature, Image, Json, Text, with_feature
+from lading.errors import CorruptShard, LadingError
+from lading.features import Array, Bytes, Encoded, Feature, Image, Json, Text, decode, with_feature
 from lading.formats._mds_index import Column
 from lading.mds_values import parse_array
 from lading.ref import RefType, make_refs
@@ -27,6 +29,8 @@ NUMBERS: dict[str, type[np.generic]] = {
     "uint8": np.uint8, "uint16": np.uint16, "uint32": np.uint32, "uint64": np.uint64,
 }  # fmt: skip
 """Encodings of numbers, little-endian."""
+_CODES = {"i1": "b", "i2": "h", "i4": "i", "i8": "q", "u1": "B", "u2": "H", "u4": "I", "u8": "Q",
+          "f2": "e", "f4": "f", "f8": "d"}  # fmt: skip
 _TEXTS = ("str", "json", "str_int", "str_float", "str_decimal")
 _FEATURES: dict[str, Feature] = {
     "str": Text(), "json": Json(), "bytes": Bytes(), "png": Image(), "jpeg": Image(),
@@ -63,6 +67,8 @@ class SampleLayout:
         self._columns = {column.name: i for i, column in enumerate(columns)}
         self._all = columns
         self._varying = [i for i, column in enumerate(columns) if column.size is None]
+        self._sizes = struct.Struct(f"<{len(self._varying)}I")
+        self._plan = [(column.name, column.size, _value_of(column.encoding)) for column in columns]
 
     def field(self, name: str, *, refs: bool, views: bool) -> pa.Field:
         """The Arrow field of a column, payload as references, views or bytes."""
@@ -73,6 +79,29 @@ class SampleLayout:
             return with_feature(pa.field(name, pa.large_string()), _FEATURES.get(encoding) or Encoded(encoding))
         kind = RefType() if refs else pa.binary_view() if views else pa.large_binary()
         return with_feature(pa.field(name, kind), _payload_feature(encoding))
+
+    def decode(self, data: bytes, *, allow_pickle: bool) -> dict[str, Any]:
+        """One sample as Python values; without Arrow, which takes ten times as long for a single one."""
+        try:
+            sizes = self._sizes.unpack_from(data)
+        except struct.error:
+            sizes = ()
+        at, turn, sample = self._sizes.size, iter(sizes), {}
+        if len(sizes) == len(self._varying):
+            for name, size, value_of in self._plan:
+                end = at + (next(turn) if size is None else size)
+                try:
+                    sample[name] = value_of(data[at:end], allow_pickle)
+                except LadingError as error:
+                    raise error.at(column=name) from None
+                except UnicodeDecodeError as error:
+                    raise CorruptShard("a text that is no UTF-8", column=name, found=error.reason) from None
+                except struct.error:
+                    break
+                at = end
+        if at != len(data) or len(sample) < len(self._all):
+            raise CorruptShard("the sizes of a sample's values are not its own", expected=len(data), found=at)
+        return sample
 
     def arrays(self, part: Part, fields: Sequence[pa.Field]) -> list[pa.Array]:
         """Columns of samples.
@@ -122,6 +151,21 @@ class SampleLayout:
                                row=int(part.rows[row]), expected=f"{int(part.stop[row] - part.start[row])} bytes",
                                found=int(at[row] - part.start[row]))  # fmt: skip
         return offset, length
+
+
+def _value_of(encoding: str) -> Callable[[bytes, bool], Any]:
+    """What makes the Python value of the bytes of one value."""
+    dtype = NUMBERS.get(encoding)
+    if dtype is not None:
+        unpack = struct.Struct("<" + _CODES[np.dtype(dtype).str[1:]]).unpack
+        return lambda data, _: unpack(data)[0]
+    if encoding == "str":
+        return lambda data, _: data.decode()
+    feature = _FEATURES.get(encoding) if encoding in _TEXTS else _payload_feature(encoding)
+    if isinstance(feature, (Bytes, Image)):
+        return lambda data, _: data
+    known = feature or Encoded(encoding)
+    return lambda data, allow_pickle: decode(known, data, allow_pickle=allow_pickle)
 
 
 def _payload_feature(encoding: str) -> Feature:

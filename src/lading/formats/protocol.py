@@ -30,6 +30,7 @@ __all__ = [
     "ListedShard",
     "RangeWriter",
     "Ranges",
+    "SampleReader",
     "ShardFacts",
     "ShardReader",
     "ShardSource",
@@ -135,6 +136,27 @@ class ShardReader(Protocol):
 
     def close(self) -> None:
         """Give up files and maps."""
+
+
+@runtime_checkable
+class SampleReader(Protocol):
+    """A shard reader that has each sample in one piece, and gives one as fast as its bytes are read.
+
+    Attributes:
+        raw_bytes: size of the shard's files when they are not compressed.
+        zip_bytes: their size as they are; None if they are not compressed.
+        unsafe_columns: columns whose values run code when they are read, were they read.
+    """
+
+    raw_bytes: int
+    zip_bytes: int | None
+    unsafe_columns: Sequence[str]
+
+    def get_sample_data(self, row: int) -> bytes:
+        """The bytes of a sample as they stand in the unpacked shard. Raises IndexError."""
+
+    def decode_sample(self, data: bytes) -> dict[str, Any]:
+        """The sample that such bytes are, as `ds[i]` gives it."""
 
 
 class ShardWriter(Protocol):

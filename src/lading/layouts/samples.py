@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.formats.protocol import ShardReader
+from lading.formats.protocol import SampleReader, ShardReader
 from lading.layouts.gather import gathered
 
 __all__ = ["SamplesView"]
@@ -21,6 +21,11 @@ class SamplesView:
     def __init__(self, reader: ShardReader) -> None:
         self._reader = reader
         self.counts: Counter[str] = Counter()
+
+    @property
+    def whole_samples(self) -> SampleReader | None:
+        """The reader, if it has each sample in one piece."""
+        return self._reader if isinstance(self._reader, SampleReader) else None
 
     def schema(self) -> pa.Schema:
         """The exact schema of all rows."""

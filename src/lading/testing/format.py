@@ -416,6 +416,9 @@ class FormatTests:
         assert self.fmt.list_shards(written.store, written.path, head) is None
         assert self.fmt.extension(self.options).startswith(".")
         assert written.path.endswith(self.fmt.extensions)
+        names = {self.fmt.shard_name(number) for number in (0, 1, 99_999, 100_000)}
+        assert len(names) == 4
+        assert not any("/" in name or name.startswith(".") for name in names)
         assert not self.fmt.recognise("some/file.unknown", b"\0" * 1024)
         assert not self.fmt.recognise("some/file.unknown", b"plain text, and nothing else\n" * 30)
         assert not self.fmt.recognise("some/file.unknown", b"")

@@ -1,0 +1,113 @@
+"""The shard object: what users of MosaicML's readers know, by the same names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import lading
+from golden_cases import Golden
+from lading.errors import DataError, UsageError
+
+
+@pytest.mark.parametrize("case", ["comp-none", "comp-zstd3", "text-json", "text-xsv-zstd"])
+def test_samples_one_by_one(golden: Golden, case: str) -> None:
+    with lading.open(golden("mds") / case) as dataset:
+        every = [shard.get_item(i) for shard in dataset.shards for i in range(shard.size)]
+        assert repr(every) == repr(list(dataset))
+        shard = dataset.shards[0]
+        assert repr(shard.decode_sample(shard.get_sample_data(1))) == repr(shard[1])
+        assert len(list(shard)) == shard.size == len(shard)
+        for wrong in (-1, shard.size):
+            with pytest.raises(IndexError):
+                shard.get_sample_data(wrong)
+
+
+def test_bytes_of_a_sample_are_those_of_the_file(golden: Golden) -> None:
+    folder = golden("mds") / "fixed-only"
+    data = (folder / "shard.00000.mds").read_bytes()
+    with lading.open(folder) as dataset:
+        shard = dataset.shards[0]
+        whole = b"".join(shard.get_sample_data(i) for i in range(len(shard)))
+    assert data.endswith(whole)
+    assert len(whole) == len(shard) * (2 + 8 + 4 + 8)
+
+
+def test_other_bytes_are_no_sample(golden: Golden) -> None:
+    with lading.open(golden("mds") / "comp-none") as dataset:
+        shard = dataset.shards[1]
+        data = shard.get_sample_data(0)
+        for wrong in (b"", data[:5], data[:-1], data + b"x"):
+            with pytest.raises(DataError, match=r"shard\.00001\.mds"):
+                shard.decode_sample(wrong)
+
+
+def test_sizes(golden: Golden) -> None:
+    folder = golden("mds") / "comp-zstd3"
+    with lading.open(folder) as dataset:
+        shard = dataset.shards[0]
+        packed = (folder / "shard.00000.mds.zstd").stat().st_size
+        assert (shard.get_raw_size(), shard.get_zip_size()) == (3314, packed)
+        assert shard.get_max_size() == shard.get_persistent_size(keep_zip=True) == 3314 + packed
+        assert shard.get_persistent_size(keep_zip=False) == 3314
+    with lading.open(sorted(folder.glob("*.zstd"))) as alone:
+        assert (alone.shards[0].get_raw_size(), alone.shards[0].get_zip_size()) == (3314, packed)
+    with lading.open(golden("mds") / "text-json") as plain:
+        assert (plain.shards[0].get_raw_size(), plain.shards[0].get_zip_size()) == (400 + 190, None)
+
+
+def test_shards_of_other_formats(golden: Golden) -> None:
+    path = golden("arrow-parquet") / "plain-ipc" / "t.parquet"
+    with lading.open(path) as dataset:
+        shard = dataset.shards[0]
+        assert shard.get_item(0) == dataset[0]
+        assert shard.get_raw_size() == shard.get_max_size() == path.stat().st_size
+        assert shard.get_zip_size() is None
+        shard.validate(allow_unsafe_types=False)
+        with pytest.raises(UsageError, match="one piece"):
+            shard.get_sample_data(0)
+        with pytest.raises(UsageError, match="one piece"):
+            shard.decode_sample(b"")
+
+
+def test_pickles_are_unsafe(golden: Golden) -> None:
+    with lading.open(golden("mds") / "pickle") as dataset:
+        with pytest.raises(UsageError, match="code") as caught:
+            dataset.shards[0].validate(allow_unsafe_types=False)
+        assert caught.value.column == "obj"
+        dataset.shards[0].validate(allow_unsafe_types=True)
+        assert all(isinstance(sample["obj"], bytes) for sample in dataset)
+
+
+def test_nothing_of_the_owners_is_removed(golden: Golden) -> None:
+    folder = golden("mds") / "comp-none"
+    before = sorted(folder.iterdir())
+    with lading.open(folder) as dataset:
+        for refused in (dataset.shards[0].evict, lambda: dataset.shards[0].set_up_local(set(), safe_keep_zip=False)):
+            with pytest.raises(UsageError, match="in place"):
+                refused()
+    assert sorted(folder.iterdir()) == before
+
+
+def test_a_shard_that_was_streamed_is_opened_again(golden: Golden) -> None:
+    with lading.open(golden("mds") / "comp-none") as dataset:
+        first = dataset[0]
+        assert sum(batch.num_rows for batch in dataset.batches()) == len(dataset)
+        assert repr(dataset[0]) == repr(first)
+        assert repr(dataset[-len(dataset)]) == repr(first)
+        for wrong in (len(dataset), -len(dataset) - 1):
+            with pytest.raises(IndexError):
+                dataset[wrong]
+
+
+def test_a_file_that_is_cut_meanwhile_is_an_error(golden: Golden, tmp_path: Path) -> None:
+    source = golden("mds") / "fixed-only"
+    for path in source.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    with lading.open(tmp_path) as dataset:
+        assert dataset[0]
+        with (tmp_path / "shard.00000.mds").open("r+b") as file:
+            file.truncate(200)
+        with pytest.raises(DataError, match="shorter"):
+            dataset[9]
