@@ -61,6 +61,20 @@ def test_take_asks_for_the_ranges_of_its_samples_only(many: MemoryStore) -> None
         assert sum(map(len, tars.values())) <= 1000 + 2 * len(tars)
 
 
+def test_views_are_of_the_mapped_files_and_hold_nothing(tmp_path: Path) -> None:
+    values = [bytes([i]) * 5000 for i in range(50)]
+    for fmt in ("webdataset", "mds"):
+        with lading.writer(tmp_path / fmt, format=fmt) as writer:
+            writer.write_batch(pa.table({"__key__": [f"{i:02}" for i in range(50)], "jpg": values}))
+        with lading.open(tmp_path / fmt) as dataset:
+            before = pa.total_allocated_bytes()
+            found = dataset.take([7, 3, 7], views=True)
+            assert found.schema.field("jpg").type == pa.binary_view()
+            assert pa.total_allocated_bytes() - before < 5000
+            assert found.column("jpg").to_pylist() == [values[7], values[3], values[7]]
+            assert found.column("__key__").to_pylist() == ["07", "03", "07"]
+
+
 def test_take_far_apart_reads_nothing_between(many: MemoryStore) -> None:
     counting = CountingStore(many)
     with open_dataset("box://many", stores=Stores({"box://": counting})) as dataset:

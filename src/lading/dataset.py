@@ -300,10 +300,13 @@ class Dataset:
         self._check_count(shard, view.num_samples())
         return view
 
-    def take(self, indices: Sequence[int] | NDArray[np.int64], columns: Sequence[str] | None = None) -> pa.Table:
+    def take(
+        self, indices: Sequence[int] | NDArray[np.int64], columns: Sequence[str] | None = None, *, views: bool = False
+    ) -> pa.Table:
         """Rows of samples by ordinal, in the order asked for, repeats allowed; payload as `large_binary`.
 
-        Reads nothing but their ranges: identical ones once, neighbours together.
+        Reads nothing but their ranges: identical ones once, neighbours together. With `views` payload is `binary_view`,
+        over mapped files where it lies in such: bytes move when a value is looked at, and nothing holds all of them.
 
         Raises:
             IndexError: an ordinal is outside the dataset.
@@ -312,7 +315,7 @@ class Dataset:
         target, hidden = self.aligned_to(columns), self.hidden(columns)
         if target is not None:
             columns = self._columns_of(target)
-        found = self._materialised(self._take_lazy(np.asarray(indices, np.int64), columns, target))
+        found = self._materialised(self._take_lazy(np.asarray(indices, np.int64), columns, target), views=views)
         if target is None:
             return found
         return align_table(found, pa.schema([field for field in target if field.name not in hidden]))
@@ -373,10 +376,10 @@ class Dataset:
                 at += len(keys)
         raise KeyError(key)
 
-    def _materialised(self, table: pa.Table) -> pa.Table:
+    def _materialised(self, table: pa.Table, *, views: bool = False) -> pa.Table:
         whole = table.combine_chunks()
         batches = whole.to_batches() or [pa.record_batch([c.combine_chunks() for c in whole.columns], whole.schema)]
-        return pa.Table.from_batches([self.fetcher.materialise(batch, earlier=False) for batch in batches])
+        return pa.Table.from_batches([self.fetcher.materialise(batch, views=views, earlier=False) for batch in batches])
 
     # Iteration
 

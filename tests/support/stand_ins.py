@@ -1,0 +1,43 @@
+"""Modules that a peer imports for things that nobody here uses: stand-ins take their places."""
+
+from __future__ import annotations
+
+import sys
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+__all__ = ["stand_in"]
+
+
+class _StandIn(ModuleType):
+    """A module that has every name, as an empty class."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.__path__: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return type(name, (), {})
+
+
+class _StandIns(MetaPathFinder, Loader):
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self._names = names
+
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
+        return ModuleSpec(fullname, self) if fullname.split(".", maxsplit=1)[0] in self._names else None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return _StandIn(spec.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        pass
+
+
+def stand_in(*names: str) -> None:
+    """From now on, importing these packages, or modules in them, gives stand-ins."""
+    sys.meta_path.insert(0, _StandIns(names))
