@@ -12,9 +12,9 @@ from lading.dataset import Dataset
 from lading.errors import UsageError, errors_at
 from lading.formats.protocol import Format
 from lading.interleaved import RESERVED, without_source
+from lading.json_columns import union_json_schemas
 from lading.layouts.mint import MintView, column_name, field_name
 from lading.layouts.mint_items import refuse_modalities
-from lading.layouts.mint_values import union_json_schemas
 from lading.layouts.mint_write import find_roles
 
 __all__ = ["Plan", "make_plan"]

@@ -17,7 +17,7 @@ from lading.errors import SchemaMismatch
 from lading.features import Json, feature_of, with_feature
 from lading.views import is_text
 
-__all__ = ["Kinds", "build_column", "column_type", "union_json_schemas", "wider_column"]
+__all__ = ["Kinds", "build_column", "column_type", "is_json_type", "union_json_schemas", "wider_column"]
 
 _BOOL, _INT, _LONG, _FLOAT, _STRING, _NESTED = 1, 2, 4, 8, 16, 32
 _TYPES = {0: pa.null(), _BOOL: pa.bool_(), _INT: pa.int64(), _FLOAT: pa.float64(), _STRING: pa.string()}
@@ -117,3 +117,20 @@ def _union(one: pa.Field, other: pa.Field) -> pa.Field:
     if pa.types.is_null(other.type):
         return one
     return with_feature(pa.field(one.name, pa.string()), Json())
+
+
+def is_json_type(kind: pa.DataType) -> bool:
+    """Whether JSON holds the values of a column of this type exactly, each as one text, number, bool or null."""
+    if pa.types.is_dictionary(kind):
+        return is_json_type(kind.value_type)
+    return any(
+        test(kind)
+        for test in (
+            pa.types.is_null,
+            pa.types.is_boolean,
+            pa.types.is_integer,
+            pa.types.is_floating,
+            pa.types.is_string,
+            pa.types.is_large_string,
+        )
+    )
