@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections import Counter, OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import pairwise, repeat
 from typing import Any, Self
 
@@ -665,13 +665,14 @@ def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all bu
     if not len(listing) and manifest is None:
         raise SourceNotFound("the source lists no shard", file=listing.index_file or str(source))
     named = format or (manifest.format if manifest else None)
+    fmt = get_format(named) if named else _recognise(listing, stores)
     dataset = Dataset(
         listing,
-        get_format(named) if named else _recognise(listing, stores),
+        fmt,
         view or (manifest.view if manifest else "samples"),
         fetcher=Fetcher(stores, mmap=mmap),
         stores=stores,
-        format_options={**({} if mmap else {"mmap": False}), **(options or {})},
+        format_options={**({} if mmap or not _makes_maps(fmt) else {"mmap": False}), **(options or {})},
         interleaved=interleaved or _kept_settings(manifest),
         roots=[os.fspath(root) for root in roots],
         target=resolve_schema(schema, schema_overrides),
@@ -707,6 +708,11 @@ def _listed(shards: pa.Table, folder: str) -> pa.Table:
 def _recognise(listing: Listing, stores: Stores) -> Format:
     store, path = resolve(str(listing.table.column("path")[0].as_py()), stores)
     return find_format(path, read_head(store, path))
+
+
+def _makes_maps(fmt: Format) -> bool:
+    """Whether a format has an option that says whether it maps files."""
+    return fmt.read_options is not None and "mmap" in {option.name for option in fields(fmt.read_options)}
 
 
 def _kept_settings(manifest: Manifest | None) -> InterleavedOptions:
