@@ -35,7 +35,7 @@ LAYERS = (
 SHARED = {
     "codecs": {"protocol"},
     "store": {"appender", "background", "lock", "protocol"},
-    "formats": {"protocol", "registry"},
+    "formats": {"protocol", "registry", "textfile"},
     "layouts": {"protocol", "options", "gather", "follow"},
     "jobs": {
         "copying",

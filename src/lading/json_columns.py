@@ -7,7 +7,9 @@ JSON texts with the feature Json.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import reduce
+from operator import or_
 from typing import Any
 
 import pyarrow as pa
@@ -15,12 +17,14 @@ import pyarrow as pa
 from lading import jsontext
 from lading.errors import SchemaMismatch
 from lading.features import Json, feature_of, with_feature
+from lading.interleaved import is_unicode
 from lading.views import is_text
 
-__all__ = ["Kinds", "build_column", "column_type", "is_json_type", "union_json_schemas", "wider_column"]
+__all__ = ["Kinds", "build_column", "column_type", "is_json_type", "kinds_of", "union_json_schemas", "wider_column"]
 
 _BOOL, _INT, _LONG, _FLOAT, _STRING, _NESTED = 1, 2, 4, 8, 16, 32
 _TYPES = {0: pa.null(), _BOOL: pa.bool_(), _INT: pa.int64(), _FLOAT: pa.float64(), _STRING: pa.string()}
+_KINDS = {type(None): 0, bool: _BOOL, int: _INT, float: _FLOAT, str: _STRING}
 _MIN_INT, _MAX_INT = -(1 << 63), (1 << 63) - 1
 
 
@@ -59,6 +63,19 @@ class Kinds:
     def of(self, name: str, *, per_item: bool) -> int:
         """The types seen in a field, or in the entries of its lists."""
         return (self._entries if per_item else self._seen).get(name, 0)
+
+
+def kinds_of(values: Sequence[Any], *, plain: bool = False) -> int:
+    """The types of values, as `column_type` takes them; text that no UTF-8 holds goes as JSON.
+
+    Args:
+        values: of one field.
+        plain: they hold no integers beyond 64 bits and no lone surrogates, so that a look at each is spared.
+    """
+    if plain:
+        return reduce(or_, (_KINDS.get(kind, _NESTED) for kind in set(map(type, values))), 0)
+    odd = (isinstance(value, str) and not is_unicode(value) for value in values)
+    return reduce(or_, (_LONG if is_odd else _kind(value) for is_odd, value in zip(odd, values, strict=True)), 0)
 
 
 def column_type(name: str, kinds: int) -> pa.Field:

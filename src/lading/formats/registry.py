@@ -16,6 +16,7 @@ __all__ = ["all_formats", "find_format", "format_names", "get_format", "is_built
 _BUILT_IN = {
     "webdataset": "lading.formats.webdataset",
     "parquet": "lading.formats.parquet",
+    "jsonl": "lading.formats.jsonl",
 }
 _registered: dict[str, Format] = {}
 
