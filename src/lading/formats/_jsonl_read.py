@@ -270,7 +270,8 @@ class JsonlReader:
         offset = block.offset + np.cumsum(size + 1) - size - 1
         longest = int(np.argmax(size))
         if size[longest] > self._max_line_bytes:
-            raise too_long(self._file.path, int(offset[longest]), block.line + longest, self._max_line_bytes)
+            raise too_long(self._file.path, int(offset[longest]), block.line + longest, self._max_line_bytes,
+                           "max_line_bytes")  # fmt: skip
         if block.offset == 0 and texts[0].startswith(BOM):
             texts[0] = texts[0][len(BOM) :]
             offset[0] += len(BOM)

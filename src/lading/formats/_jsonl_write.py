@@ -17,7 +17,7 @@ from lading import jsontext
 from lading.errors import DataError, Unrepresentable, UsageError, errors_at
 from lading.features import ClassLabel, Json, Text, Value, feature_of
 from lading.formats.protocol import ShardFacts
-from lading.formats.textfile import PackedSink, check_compression
+from lading.formats.textfile import PackedSink, as_text, body, check_compression, without_dictionary
 from lading.interleaved import is_interleaved_schema, split_rows
 from lading.json_columns import is_json_type
 from lading.ref import is_ref
@@ -113,9 +113,7 @@ class JsonlWriter:
         if not parts:
             return pa.py_buffer(b"{}\n" * len(batch))
         lines = pc.binary_join_element_wise(*parts, _text("}\n"), _text(""))
-        _, ends, body = lines.buffers()
-        first, last = np.frombuffer(ends, np.int64)[[lines.offset, lines.offset + len(lines)]].tolist()
-        return body.slice(first, last - first)
+        return body(lines)
 
     def _texts(self, column: _Column, batch: pa.RecordBatch) -> pa.LargeStringArray:
         try:
@@ -179,40 +177,16 @@ def _refuse_inside(kind: pa.DataType, whole: pa.DataType) -> None:
     raise Unrepresentable("JSON has no exact form for the type of this column", found=whole, advice=_ADVICE)
 
 
-def _plain(column: pa.Array) -> pa.Array:
-    """Values without a dictionary or an extension type."""
-    stored = column.storage if isinstance(column.type, pa.BaseExtensionType) else column
-    return stored.cast(stored.type.value_type) if pa.types.is_dictionary(stored.type) else stored
-
-
 def _string_texts(column: pa.Array) -> pa.LargeStringArray:
-    return jsontext.dumps_each(_as_text(column))
-
-
-def _as_text(column: pa.Array) -> pa.LargeStringArray:
-    values = _plain(column)
-    try:
-        return values.cast(pa.large_string())
-    except pa.ArrowInvalid:
-        row = next(i for i, value in enumerate(values) if not _is_text(value.as_py()))
-        raise Unrepresentable("bytes that are no UTF-8", row=row, found=repr(values[row].as_py()[:40]),
-                              advice=_ADVICE) from None  # fmt: skip
-
-
-def _is_text(value: bytes | None) -> bool:
-    try:
-        (value or b"").decode()
-    except UnicodeDecodeError:
-        return False
-    return True
+    return jsontext.dumps_each(as_text(column))
 
 
 def _number_texts(column: pa.Array) -> pa.LargeStringArray:
-    return _plain(column).cast(pa.large_string()).fill_null("null")
+    return without_dictionary(column).cast(pa.large_string()).fill_null("null")
 
 
 def _float_texts(column: pa.Array) -> pa.LargeStringArray:
-    return jsontext.dumps_each(_plain(column).cast(pa.float64()))
+    return jsontext.dumps_each(without_dictionary(column).cast(pa.float64()))
 
 
 def _nested_texts(column: pa.Array) -> pa.LargeStringArray:
@@ -220,7 +194,7 @@ def _nested_texts(column: pa.Array) -> pa.LargeStringArray:
 
 
 def _base64_texts(column: pa.Array) -> pa.LargeStringArray:
-    values = _plain(column).to_pylist()
+    values = without_dictionary(column).to_pylist()
     return pa.array(
         ["null" if value is None else f'"{base64.b64encode(value).decode()}"' for value in values], pa.large_string()
     )
@@ -228,7 +202,7 @@ def _base64_texts(column: pa.Array) -> pa.LargeStringArray:
 
 def _json_texts(column: pa.Array) -> pa.LargeStringArray:
     """JSON texts as they are, on one line each, when each of them is one that a reader gets back."""
-    texts = _as_text(column).fill_null("null")
+    texts = as_text(column).fill_null("null")
     if pc.any(pc.starts_with(texts, "\ufeff")).as_py():
         texts = pc.replace_substring_regex(texts, "^\ufeff", "")
     if pc.any(pc.match_substring_regex(texts, r"[\n\r]")).as_py():

@@ -17,6 +17,7 @@ _BUILT_IN = {
     "webdataset": "lading.formats.webdataset",
     "parquet": "lading.formats.parquet",
     "jsonl": "lading.formats.jsonl",
+    "csv": "lading.formats.csv",
 }
 _registered: dict[str, Format] = {}
 

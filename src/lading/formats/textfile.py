@@ -8,14 +8,30 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import pyarrow as pa
+
 from lading.codecs import WRAPS, sniff_wrap, stream_encoder
-from lading.errors import CorruptShard, LimitExceeded, UsageError, errors_at
+from lading.errors import CorruptShard, LimitExceeded, Unrepresentable, UsageError, errors_at
 from lading.formats.protocol import ShardSource
 from lading.ref import FileEntry
 from lading.store.protocol import Buffer, Sink
 from lading.store.unwrap import UnwrappedFile, unwrapped
 
-__all__ = ["BOM", "ENDINGS", "Block", "PackedSink", "TextFile", "check_compression", "open_text", "too_long"]
+__all__ = [
+    "BOM",
+    "ENDINGS",
+    "Block",
+    "PackedSink",
+    "TextFile",
+    "as_text",
+    "body",
+    "check_compression",
+    "open_text",
+    "parse_delimiter",
+    "too_long",
+    "without_dictionary",
+]
 
 BOM = b"\xef\xbb\xbf"
 """The byte order mark of UTF-8, which some programs put before a text."""
@@ -87,7 +103,7 @@ class TextFile:
         for piece in self.pieces():
             first, last = piece.find(b"\n"), piece.rfind(b"\n") + 1
             if begun and size + (first if last else len(piece)) > max_line_bytes:
-                raise too_long(self.path, offset, line, max_line_bytes)
+                raise too_long(self.path, offset, line, max_line_bytes, "max_line_bytes")
             if last:
                 block = Block(b"".join([*begun, piece[:last]]), offset, line)
                 yield block
@@ -120,11 +136,11 @@ class TextFile:
             yield from map(bytes, self.source.store.get_ranges(self.path, group))
 
 
-def too_long(path: str, offset: int, line: int, limit: int) -> LimitExceeded:
-    """The error for a line, or record, that begins here and is longer than the limit."""
+def too_long(path: str, offset: int, line: int, limit: int, option: str) -> LimitExceeded:
+    """The error for a line, or a record, that begins here and is longer than the limit that an option sets."""
     return LimitExceeded(
         f"line {line} is too long", file=path, offset=offset, expected=f"at most {limit} bytes", found="more",
-        advice="If the file is what it should be, read it with a larger max_line_bytes.",
+        advice=f"If the file is what it should be, read it with a larger {option}.",
     )  # fmt: skip
 
 
@@ -146,6 +162,47 @@ def check_compression(compression: str | None) -> None:
     """Raise UsageError for a compression of whole files that there is not."""
     if compression not in (None, *WRAPS):
         raise UsageError("no such compression", expected=", ".join(WRAPS), found=f"compression={compression!r}")
+
+
+def parse_delimiter(text: str) -> str:
+    """What stands between values: one character, or `tab`. Raises UsageError for what cannot stand there."""
+    delimiter = "\t" if text == "tab" else text
+    if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n\0':
+        raise UsageError("no such delimiter", expected="tab, or one ASCII character, no quote and no line end",
+                         found=f"delimiter={text!r}")  # fmt: skip
+    return delimiter
+
+
+def without_dictionary(column: pa.Array) -> pa.Array:
+    """Values themselves, out of a dictionary or an extension type."""
+    stored = column.storage if isinstance(column.type, pa.BaseExtensionType) else column
+    return stored.cast(stored.type.value_type) if pa.types.is_dictionary(stored.type) else stored
+
+
+def as_text(column: pa.Array) -> pa.LargeStringArray:
+    """Text, or the bytes of one, as large strings. Raises Unrepresentable for bytes that are no UTF-8."""
+    values = without_dictionary(column)
+    try:
+        return values.cast(pa.large_string())
+    except pa.ArrowInvalid:
+        row = next(i for i, value in enumerate(values) if not _is_utf8(value.as_py()))
+        raise Unrepresentable("bytes that are no UTF-8", row=row, found=repr(values[row].as_py()[:40]),
+                              advice="Leave the column out with --columns.") from None  # fmt: skip
+
+
+def _is_utf8(value: bytes | None) -> bool:
+    try:
+        (value or b"").decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def body(texts: pa.LargeStringArray) -> pa.Buffer:
+    """The texts of a column, one behind the other, without a copy."""
+    _, ends, data = texts.buffers()
+    first, last = np.frombuffer(ends, np.int64)[[texts.offset, texts.offset + len(texts)]].tolist()
+    return data.slice(first, last - first)
 
 
 class PackedSink:
