@@ -26,11 +26,13 @@ from lading.formats.protocol import Format, ShardSource
 from lading.formats.registry import find_format, get_format
 from lading.index_cache import IndexCache
 from lading.interleaved import INTERLEAVED_SCHEMA, LINEAGE_KEY, RESERVED, sample_firsts, sample_rows, sample_starts
+from lading.json_columns import fit_json, union_json_schemas
 from lading.layouts.follow import Follower, folder_of
 from lading.layouts.gather import across_shards
 from lading.layouts.open import VIEWS, detect_view, open_view, settle
 from lading.layouts.options import AUTO, ROLES, InterleavedOptions
 from lading.layouts.protocol import View
+from lading.layouts.samples import SamplesView
 from lading.manifest import Manifest, lookup
 from lading.manifest_files import KeptIndexes, load_manifest
 from lading.ref import FileEntry, concat, files_of, is_ref, with_files
@@ -295,9 +297,10 @@ class Dataset:
     ) -> pa.Table:
         asked, place = np.unique(wanted, return_inverse=True)
         shard, ordinal = lookup(self._sample_ends(), asked)
-        parts, firsts, rows = [], [], 0
+        parts, firsts, rows, loose = [], [], 0, False
         for number in np.unique(shard).tolist() or range(len(self.listing))[:1]:
             view = self._counted(number)
+            loose = isinstance(view, SamplesView) and not view.declares_types()
             mine = ordinal[shard == number]
             part = view.read(mine, columns)
             firsts.append(self._firsts(number, part, len(mine)) + rows)
@@ -306,7 +309,11 @@ class Dataset:
         if not parts:
             return self.schema.empty_table()
         # Shards may differ in types: to the first one's, values would be cut.
-        schema = target or union_schema((self.path(i), part.schema) for i, part in enumerate(parts))[0]
+        if target is None and loose:
+            schema = union_json_schemas(part.schema for part in parts)
+            parts = [fit_json(part, schema) for part in parts]
+        else:
+            schema = target or union_schema((self.path(i), part.schema) for i, part in enumerate(parts))[0]
         table = concat([align_table(part, schema) for part in parts])
         if np.array_equal(asked, wanted):
             return table

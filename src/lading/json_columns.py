@@ -13,6 +13,7 @@ from operator import or_
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lading import jsontext
 from lading.errors import SchemaMismatch
@@ -20,7 +21,16 @@ from lading.features import Json, feature_of, with_feature
 from lading.interleaved import is_unicode
 from lading.views import is_text
 
-__all__ = ["Kinds", "build_column", "column_type", "is_json_type", "kinds_of", "union_json_schemas", "wider_column"]
+__all__ = [
+    "Kinds",
+    "build_column",
+    "column_type",
+    "fit_json",
+    "is_json_type",
+    "kinds_of",
+    "union_json_schemas",
+    "wider_column",
+]
 
 _BOOL, _INT, _LONG, _FLOAT, _STRING, _NESTED = 1, 2, 4, 8, 16, 32
 _TYPES = {0: pa.null(), _BOOL: pa.bool_(), _INT: pa.int64(), _FLOAT: pa.float64(), _STRING: pa.string()}
@@ -109,6 +119,17 @@ def union_json_schemas(schemas: Iterable[pa.Schema]) -> pa.Schema:
         for field in schema:
             fields[field.name] = _union(fields[field.name], field) if field.name in fields else field
     return pa.schema(list(fields.values()), metadata=metadata)
+
+
+def fit_json(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The rows with columns made JSON texts where this schema, out of `union_json_schemas`, has those."""
+    for i, field in enumerate(rows.schema):
+        target = schema.field(field.name)
+        if isinstance(feature_of(target), Json) and not isinstance(feature_of(field), Json):
+            column = rows.column(i).combine_chunks()
+            texts = pc.if_else(column.is_valid(), jsontext.dumps_each(column), pa.scalar(None, pa.large_string()))
+            rows = rows.set_column(i, target, texts.cast(target.type))
+    return rows
 
 
 def wider_column(one: pa.Field, other: pa.Field) -> pa.Field:

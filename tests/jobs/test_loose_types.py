@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -69,6 +70,30 @@ def test_samples_at_random(source: Path) -> None:
             SHARDS[1][0],
         ]
         assert ds.by_key("d") == {"__key__": "d", "x": 1.0, "late": [1, {"k": None}]}
+
+
+def test_rows_of_several_shards_at_once(source: Path) -> None:
+    with lading.open(source) as ds:
+        taken = ds.take([4, 2, 0, 1, 2])
+        assert isinstance(feature_of(taken.schema.field("x")), Json)
+        assert taken.column("x").to_pylist() == [None, '"1"', "1", None, '"1"']
+        assert taken.column("same").to_pylist() == ["null", "t", "s", None, "t"]
+    with lading.open(source) as ds:
+        batches = list(ds.batches(shards_per_batch=None))
+        assert [row for batch in batches for row in ds._samples(pa.Table.from_batches([batch]))] == list(ds)
+
+
+def test_text_and_json_of_two_shards_stay_apart(tmp_path: Path) -> None:
+    values = [["null", "[1]"], [[1], "null"]]
+    for number, shard in enumerate(values):
+        lines = "".join(json.dumps({"x": value}) + "\n" for value in shard)
+        (tmp_path / f"{number}.jsonl").write_text(lines)
+    with lading.open(tmp_path) as ds:
+        rows = [
+            row for batch in ds.batches(shards_per_batch=None) for row in ds._samples(pa.Table.from_batches([batch]))
+        ]
+        assert [row["x"] for row in rows] == ["null", "[1]", [1], "null"]
+        assert [row["x"] for row in ds._samples(ds.take([3, 2, 1, 0]))] == ["null", [1], "[1]", "null"]
 
 
 def test_items_without_bytes_are_interleaved(tmp_path: Path) -> None:
