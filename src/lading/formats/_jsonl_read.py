@@ -274,10 +274,10 @@ class JsonlReader:
                            "max_line_bytes")  # fmt: skip
         if block.offset == 0 and texts[0].startswith(BOM):
             texts[0] = texts[0][len(BOM) :]
-            offset[0] += len(BOM)
+            offset[0], size[0] = offset[0] + len(BOM), size[0] - len(BOM)
         lines = _Lines(texts, offset, block.line + np.arange(len(texts)))
-        full = np.fromiter((bool(text.strip(_BLANK)) for text in texts), np.bool_, len(texts))
-        return lines if full.all() else lines[np.flatnonzero(full)]
+        full = [i for i in np.flatnonzero(size).tolist() if texts[i].strip(_BLANK)]
+        return lines if len(full) == len(texts) else lines[np.array(full, np.int64)]
 
     def _rows(self, lines: _Lines) -> _Rows:
         """The documents of lines.
@@ -309,7 +309,7 @@ class JsonlReader:
         try:
             return jsontext.loads(lines.texts[at], base=int(lines.offset[at]))
         except DataError as error:
-            raise self._bad(lines, at, error.message, error.offset) from None
+            raise self._bad(lines, at, error.message.replace("of the text", "of the line"), error.offset) from None
 
     def _refuse_twins(self, lines: _Lines, values: list[Any]) -> None:
         with errors_at(file=self._file.path):
