@@ -16,7 +16,8 @@ _ROOT = Path(lading.__file__).parent
 
 LAYERS = (
     (
-        "errors units jsontext pieces mds_values ref views ranges hashing features rows interleaved align canonical "
+        "errors units jsontext pieces mds_values ref views ranges hashing features rows json_columns interleaved align "
+        "canonical "
         "digests manifest where"
     ),
     "image codecs tar tar_write",
@@ -35,7 +36,7 @@ LAYERS = (
 SHARED = {
     "codecs": {"protocol"},
     "store": {"appender", "background", "lock", "protocol"},
-    "formats": {"protocol", "registry"},
+    "formats": {"protocol", "registry", "textfile"},
     "layouts": {"protocol", "options", "gather", "follow"},
     "jobs": {
         "copying",

@@ -10,7 +10,7 @@ import os
 from bisect import bisect_right
 from collections import Counter, OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import pairwise, repeat
 from typing import Any, Self
 
@@ -27,6 +27,7 @@ from lading.formats.protocol import Format, SampleReader, ShardSource
 from lading.formats.registry import find_format, get_format
 from lading.index_cache import IndexCache
 from lading.interleaved import INTERLEAVED_SCHEMA, LINEAGE_KEY, RESERVED, sample_firsts, sample_rows, sample_starts
+from lading.json_columns import fit_json, union_json_schemas
 from lading.layouts.follow import Follower, folder_of
 from lading.layouts.gather import across_shards
 from lading.layouts.open import VIEWS, detect_view, open_view, settle
@@ -325,9 +326,10 @@ class Dataset:
     ) -> pa.Table:
         asked, place = np.unique(wanted, return_inverse=True)
         shard, ordinal = lookup(self._sample_ends(), asked)
-        parts, firsts, rows = [], [], 0
+        parts, firsts, rows, loose = [], [], 0, False
         for number in np.unique(shard).tolist() or range(len(self.listing))[:1]:
             view = self._counted(number)
+            loose = isinstance(view, SamplesView) and not view.declares_types()
             mine = ordinal[shard == number]
             part = view.read(mine, columns)
             firsts.append(self._firsts(number, part, len(mine)) + rows)
@@ -336,7 +338,11 @@ class Dataset:
         if not parts:
             return self.schema.empty_table()
         # Shards may differ in types: to the first one's, values would be cut.
-        schema = target or union_schema((self.path(i), part.schema) for i, part in enumerate(parts))[0]
+        if target is None and loose:
+            schema = union_json_schemas(part.schema for part in parts)
+            parts = [fit_json(part, schema) for part in parts]
+        else:
+            schema = target or union_schema((self.path(i), part.schema) for i, part in enumerate(parts))[0]
         table = concat([align_table(part, schema) for part in parts])
         if np.array_equal(asked, wanted):
             return table
@@ -773,13 +779,14 @@ def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all bu
     if not len(listing) and manifest is None and not listing.format:
         raise SourceNotFound("the source lists no shard", file=listing.index_file or str(source))
     named = format or (manifest.format if manifest else listing.format)
+    fmt = get_format(named) if named else _recognise(listing, stores)
     dataset = Dataset(
         listing,
-        get_format(named) if named else _recognise(listing, stores),
+        fmt,
         view or (manifest.view if manifest else "samples"),
         fetcher=Fetcher(stores, mmap=mmap),
         stores=stores,
-        format_options={**({} if mmap else {"mmap": False}), **(options or {})},
+        format_options={**({} if mmap or not _makes_maps(fmt) else {"mmap": False}), **(options or {})},
         interleaved=interleaved or _kept_settings(manifest),
         roots=[os.fspath(root) for root in roots],
         target=resolve_schema(schema, schema_overrides),
@@ -816,6 +823,11 @@ def _listed(shards: pa.Table, folder: str) -> pa.Table:
 def _recognise(listing: Listing, stores: Stores) -> Format:
     store, path = resolve(str(listing.table.column("path")[0].as_py()), stores)
     return find_format(path, read_head(store, path))
+
+
+def _makes_maps(fmt: Format) -> bool:
+    """Whether a format has an option that says whether it maps files."""
+    return fmt.read_options is not None and "mmap" in {option.name for option in fields(fmt.read_options)}
 
 
 def _kept_settings(manifest: Manifest | None) -> InterleavedOptions:

@@ -10,7 +10,11 @@ write it.
 
 from __future__ import annotations
 
+import gc
 import json
+import re
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,12 +23,14 @@ import pyarrow as pa
 
 from lading.errors import DataError, Unrepresentable
 
-__all__ = ["canonical", "dumps", "dumps_each", "loads"]
+__all__ = ["canonical", "dumps", "dumps_each", "find_repeated_name", "loads", "loads_plain"]
 
 # A text as `0` for a digit and a space for the rest: a search in it says whether a number may be there that orjson
 # reads otherwise (19 digits: near 64 bits).
 _SHAPE = bytes(48 if i in b"0123456789" else 32 for i in range(256))
 _LONG_INTEGER = b"0" * 19
+
+_FAR_END = re.compile(rb'"[ \t\r]+:')
 
 _PLAIN = json.JSONEncoder(ensure_ascii=False)
 _CANONICAL = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"))
@@ -49,6 +55,88 @@ def loads(data: bytes | bytearray | memoryview | str, *, base: int | None = None
         except orjson.JSONDecodeError:
             pass  # Python's json gives either the value that orjson refuses, or the error with its place
     return _loads_slowly(text, base)
+
+
+def loads_plain(texts: Sequence[bytes]) -> list[Any] | None:
+    """The values of many texts at once, if orjson gives the same as Python's `json`; None if one of them needs `loads`.
+
+    Then no integer among them is beyond 64 bits, and no text holds lone surrogates. 4 MB of documents take 6 ms.
+    """
+    if _LONG_INTEGER in b" ".join(texts).translate(_SHAPE):
+        return None
+    # Every few hundred new objects Python looks for cycles, which there are none of: two thirds of the time.
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return list(map(orjson.loads, texts))
+    except orjson.JSONDecodeError:
+        return None
+    finally:
+        if collects:
+            gc.enable()
+
+
+def find_repeated_name(texts: Sequence[bytes], values: Sequence[Any]) -> tuple[int, str] | None:
+    """The first text with an object that holds a name twice: its place, and the name; None if there is none.
+
+    Args:
+        texts: JSON texts, without line ends.
+        values: what they mean.
+
+    Raises:
+        DataError: a text is nested too deeply.
+    """
+    # As many names as there are ends of names: none is lost. Otherwise a string may look like the end of one.
+    if _most_names(b"\n".join(texts)) == _count_names(values):
+        return None
+    for number, (text, value) in enumerate(zip(texts, values, strict=True)):
+        if _most_names(text) != _count_names([value]):
+            repeated = _repeated_name(text)
+            if repeated is not None:
+                return number, repeated
+    return None
+
+
+def _most_names(text: bytes) -> int:
+    """How many names the objects in a text hold, or more: no fewer than there are."""
+    codes = np.frombuffer(text, np.uint8)
+    colons = codes[1:] == ord(":")
+    # A name ends with a quote and a colon. A quote with one backslash before it stands in a string.
+    near = np.flatnonzero(colons & (codes[:-1] == ord('"')))
+    near = near[near >= len('\\"')]
+    in_string = (codes[near - 1] == ord("\\")) & (codes[near - 2] != ord("\\"))
+    far = len(_FAR_END.findall(text)) if bool((colons & (codes[:-1] <= ord(" "))).any()) else 0
+    return len(near) - int(np.count_nonzero(in_string)) + far
+
+
+def _count_names(values: Sequence[Any]) -> int:
+    """How many names the objects in these values hold, at any depth."""
+    total, level = 0, list(values)
+    while level:
+        objects = [value for value in level if type(value) is dict]
+        total += sum(map(len, objects))
+        inside = [value for one in objects for value in one.values() if type(value) in _NESTED]
+        level = inside + [value for one in level if type(one) is list for value in one if type(value) in _NESTED]
+    return total
+
+
+_NESTED = frozenset({dict, list})
+
+
+def _repeated_name(text: bytes) -> str | None:
+    found: list[str] = []
+
+    def look(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        made = dict(pairs)
+        if len(made) < len(pairs) and not found:
+            found.append(Counter(name for name, _ in pairs).most_common(1)[0][0])
+        return made
+
+    try:
+        json.loads(text.decode("utf-8-sig", "surrogatepass"), object_pairs_hook=look)
+    except RecursionError:
+        raise _too_deep(None) from None
+    return found[0] if found else None
 
 
 def dumps(value: Any) -> str:
@@ -115,9 +203,13 @@ def _loads_slowly(text: bytes, base: int | None) -> Any:
         at = mark + len(error.doc[: error.pos].encode("utf-8", "surrogatepass"))
         raise _broken(error.msg, at, base) from None
     except RecursionError:
-        raise DataError("JSON is nested too deeply", offset=base, expected="at most about 1,000 levels") from None
+        raise _too_deep(base) from None
     except ValueError as error:  # an integer of more than 4,300 digits: the interpreter's guard
         raise DataError(f"JSON holds a number that cannot be read ({error})", offset=base) from None
+
+
+def _too_deep(base: int | None) -> DataError:
+    return DataError("JSON is nested too deeply", offset=base, expected="at most about 1,000 levels")
 
 
 def _broken(what: str, at: int, base: int | None) -> DataError:

@@ -21,7 +21,7 @@ from lading.errors import SchemaMismatch
 from lading.fetch import Fetcher
 from lading.formats.protocol import ExactSizes, Format, Ranges, RangeWriter, ShardFacts, ShardWriter
 from lading.interleaved import RESERVED, sample_firsts, without_source
-from lading.layouts.mint_values import wider_column
+from lading.json_columns import wider_column
 from lading.layouts.mint_write import MintShardWriter, Roles
 from lading.layouts.open import create_view_shard
 from lading.manifest import INDEX_NAME, shards_table

@@ -17,6 +17,7 @@ from PIL import Image
 from typer.testing import CliRunner, Result
 
 from lading.cli.main import app
+from lading.formats.registry import format_names
 from tars import tar_of
 
 
@@ -398,7 +399,7 @@ def test_an_index_is_kept_where_it_does_no_harm(place: Path) -> None:
 
 def test_formats_are_listed_with_their_options(place: Path) -> None:
     told = run_json("formats")
-    assert [f["name"] for f in told["formats"]] == ["mds", "parquet", "webdataset"]
+    assert [f["name"] for f in told["formats"]] == format_names()
     names = {f["name"]: [o["name"] for o in f["read_options"]] for f in told["formats"]}
     assert "on_duplicate" in names["webdataset"]
     assert [o["name"] for o in told["interleaved_options"] if not o["text"]] == []

@@ -28,6 +28,7 @@ __all__ = [
     "ExactSizes",
     "Format",
     "ListedShard",
+    "LooseReader",
     "RangeWriter",
     "Ranges",
     "SampleReader",
@@ -157,6 +158,23 @@ class SampleReader(Protocol):
 
     def decode_sample(self, data: bytes) -> dict[str, Any]:
         """The sample that such bytes are, as `ds[i]` gives it."""
+
+
+@runtime_checkable
+class LooseReader(Protocol):
+    """A shard reader of a file that declares no types: columns are what the values happen to be, shard by shard."""
+
+    def first_schema(self) -> pa.Schema | None:
+        """What the first few rows look like, without a look at the others; None if there are no rows."""
+
+    def typed_batches(
+        self, schema: pa.Schema, *, max_rows: int, max_bytes: int, columns: Sequence[str] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """As `batches`, with the columns of this schema, in its types: that of many shards, as values out of JSON.
+
+        Raises:
+            SchemaMismatch: a value does not fit.
+        """
 
 
 class ShardWriter(Protocol):

@@ -17,6 +17,8 @@ _BUILT_IN = {
     "webdataset": "lading.formats.webdataset",
     "mds": "lading.formats.mds",
     "parquet": "lading.formats.parquet",
+    "jsonl": "lading.formats.jsonl",
+    "csv": "lading.formats.csv",
 }
 _registered: dict[str, Format] = {}
 

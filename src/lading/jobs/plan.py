@@ -12,10 +12,11 @@ from lading.dataset import Dataset
 from lading.errors import UsageError, errors_at
 from lading.formats.protocol import Format
 from lading.interleaved import RESERVED, without_source
+from lading.json_columns import union_json_schemas
 from lading.layouts.mint import MintView, column_name, field_name
 from lading.layouts.mint_items import refuse_modalities
-from lading.layouts.mint_values import union_json_schemas
 from lading.layouts.mint_write import find_roles
+from lading.layouts.samples import SamplesView
 
 __all__ = ["Plan", "make_plan"]
 
@@ -81,7 +82,7 @@ def make_plan(
 def _found(dataset: Dataset, policy: SchemaPolicy) -> tuple[pa.Schema, list[str]]:
     """The schema of all shards, and how they differ."""
     schemas = list(_schemas(dataset)) or [("the manifest", dataset.schema)]
-    if _holds_documents(dataset) and policy == "union":
+    if policy == "union" and (_holds_documents(dataset) or _holds_loose_rows(dataset)):
         return union_json_schemas(s for _, s in schemas), []
     return union_schema(schemas, policy)
 
@@ -89,6 +90,14 @@ def _found(dataset: Dataset, policy: SchemaPolicy) -> tuple[pa.Schema, list[str]
 def _holds_documents(dataset: Dataset) -> bool:
     """Whether rows are made of JSON documents, so that their schema is what these happen to hold."""
     return len(dataset.listing) > 0 and isinstance(dataset.open_shard(0), MintView)
+
+
+def _holds_loose_rows(dataset: Dataset) -> bool:
+    """Whether shards declare no types: one may have found numbers where another has found text."""
+    if not len(dataset.listing):
+        return False
+    view = dataset.open_shard(0)
+    return isinstance(view, SamplesView) and not view.declares_types()
 
 
 def _schemas(dataset: Dataset) -> Iterator[tuple[str, pa.Schema]]:

@@ -11,6 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.align import align_table, union_schema
+from lading.features import Json, feature_of
 from lading.interleaved import LINEAGE_KEY, lineage_of, split_rows
 from lading.ref import concat, is_ref
 from lading.views import row_bytes, share
@@ -110,9 +111,16 @@ def _may_share(
 
 
 def _same_kind(one: pa.Schema, other: pa.Schema) -> bool:
-    """Whether columns of one name have one type, or one of the two has no values."""
-    pairs = [(field.type, other.field(field.name).type) for field in one if field.name in other.names]
-    return all(a == b or pa.types.is_null(a) or pa.types.is_null(b) for a, b in pairs)
+    """Whether columns of one name have one type, both as JSON or neither, or one of the two has no values."""
+    pairs = [(field, other.field(field.name)) for field in one if field.name in other.names]
+    return all(
+        (a.type == b.type and _is_json(a) == _is_json(b)) or pa.types.is_null(a.type) or pa.types.is_null(b.type)
+        for a, b in pairs
+    )
+
+
+def _is_json(field: pa.Field) -> bool:
+    return isinstance(feature_of(field), Json)
 
 
 def _shared_by(batches: list[pa.RecordBatch], files: list[str]) -> pa.RecordBatch:

@@ -25,10 +25,10 @@ from lading.fetch import Fetcher
 from lading.formats.protocol import ShardSource
 from lading.formats.webdataset import WebdatasetReader
 from lading.interleaved import INTERLEAVED_SCHEMA, MEANT_NULLS_KEY, MODALITIES, RESERVED, format_source_ref
+from lading.json_columns import Kinds, build_column, column_type
 from lading.layouts.gather import split_samples
 from lading.layouts.mint_members import Members
 from lading.layouts.mint_rows import EXTRAS_FIELD, Rows, Window, make_rows, scatter, spread_lists, string_column
-from lading.layouts.mint_values import Kinds, build_column, column_type
 from lading.layouts.options import AUTO, ROLES, InterleavedOptions, tell_absent
 from lading.ref import RefType, make_refs, with_files
 

@@ -19,6 +19,7 @@ from lading import jsontext
 from lading.errors import Unrepresentable
 from lading.features import Json, feature_of
 from lading.interleaved import MODALITIES, content_type_of, extension_of
+from lading.json_columns import is_json_type
 from lading.layouts.mint import field_name
 from lading.layouts.mint_items import IMAGE, METADATA, TEXT, Items, numbers
 from lading.layouts.mint_rows import EXTRAS_FIELD
@@ -87,7 +88,7 @@ class Passthrough:
     def of(cls, field: pa.Field) -> Self:
         """The column of this field. Raises Unrepresentable for a type that JSON does not have."""
         is_json = isinstance(feature_of(field), Json)
-        if not is_json and not _is_json_type(field.type):
+        if not is_json and not is_json_type(field.type):
             raise Unrepresentable("JSON has no exact form for the type of this column", column=field.name,
                                   found=field.type, advice="Leave it out with --columns, or cast it.")  # fmt: skip
         return cls(field.name, jsontext.dumps(field_name(field.name)), is_json)
@@ -193,19 +194,3 @@ def _where(condition: NDArray[np.bool_], texts: pa.LargeStringArray) -> pa.Large
 @lru_cache(maxsize=256)
 def _text(text: str) -> pa.LargeStringScalar:
     return pa.scalar(text, pa.large_string())
-
-
-def _is_json_type(kind: pa.DataType) -> bool:
-    if pa.types.is_dictionary(kind):
-        return _is_json_type(kind.value_type)
-    return any(
-        test(kind)
-        for test in (
-            pa.types.is_null,
-            pa.types.is_boolean,
-            pa.types.is_integer,
-            pa.types.is_floating,
-            pa.types.is_string,
-            pa.types.is_large_string,
-        )
-    )

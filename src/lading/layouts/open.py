@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from lading.errors import Unrepresentable
 from lading.fetch import Fetcher
-from lading.formats.protocol import Format, ShardReader, ShardSource, ShardWriter
+from lading.formats.protocol import Format, LooseReader, ShardReader, ShardSource, ShardWriter
 from lading.formats.webdataset import WebdatasetReader, WebdatasetWriter
 from lading.interleaved import is_interleaved_schema
 from lading.layouts.follow import Follower
@@ -68,4 +68,5 @@ def detect_view(reader: ShardReader, fetcher: Fetcher, interleaved: InterleavedO
     if isinstance(reader, WebdatasetReader):
         found = looks_interleaved(reader, fetcher, interleaved)
         return None if found is None else VIEWS[found]
-    return VIEWS[is_interleaved_schema(reader.schema())]
+    schema = reader.first_schema() if isinstance(reader, LooseReader) else reader.schema()
+    return None if schema is None else VIEWS[is_interleaved_schema(schema)]

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.formats.protocol import SampleReader, ShardReader
+from lading.formats.protocol import LooseReader, SampleReader, ShardReader
 from lading.layouts.gather import gathered
 
 __all__ = ["SamplesView"]
@@ -45,18 +45,25 @@ class SamplesView:
         max_rows: int,
         max_bytes: int,
         columns: Sequence[str] | None = None,
-        schema: pa.Schema | None = None,  # noqa: ARG002 - a format's types are its own
+        schema: pa.Schema | None = None,
         views: bool = False,
         drifting: bool = False,  # noqa: ARG002 - the schema is known beforehand
     ) -> Iterator[pa.RecordBatch]:
-        """All rows in order."""
-        batches = self._reader.batches(max_rows=max_rows, max_bytes=max_bytes, columns=columns, views=views)
+        """All rows in order; `schema` is for files that declare no types, elsewhere a format's types are its own."""
+        if schema is not None and isinstance(self._reader, LooseReader):
+            batches = self._reader.typed_batches(schema, max_rows=max_rows, max_bytes=max_bytes, columns=columns)
+        else:
+            batches = self._reader.batches(max_rows=max_rows, max_bytes=max_bytes, columns=columns, views=views)
         yield from gathered(batches, max_rows, max_bytes) if views else batches
         self.counts.update(self._reader.counts)
 
     def read(self, samples: NDArray[np.int64], columns: Sequence[str] | None = None) -> pa.Table:
         """Rows by ordinal, in the order asked for."""
         return self._reader.read(samples, columns)
+
+    def declares_types(self) -> bool:
+        """Whether the columns' types are the file's own, and not what its values happen to be."""
+        return not isinstance(self._reader, LooseReader)
 
     def close(self) -> None:
         """Close the reader."""

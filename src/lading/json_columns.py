@@ -7,20 +7,34 @@ JSON texts with the feature Json.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import reduce
+from operator import or_
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lading import jsontext
 from lading.errors import SchemaMismatch
 from lading.features import Json, feature_of, with_feature
+from lading.interleaved import is_unicode
 from lading.views import is_text
 
-__all__ = ["Kinds", "build_column", "column_type", "union_json_schemas", "wider_column"]
+__all__ = [
+    "Kinds",
+    "build_column",
+    "column_type",
+    "fit_json",
+    "is_json_type",
+    "kinds_of",
+    "union_json_schemas",
+    "wider_column",
+]
 
 _BOOL, _INT, _LONG, _FLOAT, _STRING, _NESTED = 1, 2, 4, 8, 16, 32
 _TYPES = {0: pa.null(), _BOOL: pa.bool_(), _INT: pa.int64(), _FLOAT: pa.float64(), _STRING: pa.string()}
+_KINDS = {type(None): 0, bool: _BOOL, int: _INT, float: _FLOAT, str: _STRING}
 _MIN_INT, _MAX_INT = -(1 << 63), (1 << 63) - 1
 
 
@@ -61,6 +75,19 @@ class Kinds:
         return (self._entries if per_item else self._seen).get(name, 0)
 
 
+def kinds_of(values: Sequence[Any], *, plain: bool = False) -> int:
+    """The types of values, as `column_type` takes them; text that no UTF-8 holds goes as JSON.
+
+    Args:
+        values: of one field.
+        plain: they hold no integers beyond 64 bits and no lone surrogates, so that a look at each is spared.
+    """
+    if plain:
+        return reduce(or_, (_KINDS.get(kind, _NESTED) for kind in set(map(type, values))), 0)
+    odd = (isinstance(value, str) and not is_unicode(value) for value in values)
+    return reduce(or_, (_LONG if is_odd else _kind(value) for is_odd, value in zip(odd, values, strict=True)), 0)
+
+
 def column_type(name: str, kinds: int) -> pa.Field:
     """The field of a column that holds all values of these types exactly."""
     if kinds in _TYPES:
@@ -94,6 +121,17 @@ def union_json_schemas(schemas: Iterable[pa.Schema]) -> pa.Schema:
     return pa.schema(list(fields.values()), metadata=metadata)
 
 
+def fit_json(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The rows with columns made JSON texts where this schema, out of `union_json_schemas`, has those."""
+    for i, field in enumerate(rows.schema):
+        target = schema.field(field.name)
+        if isinstance(feature_of(target), Json) and not isinstance(feature_of(field), Json):
+            column = rows.column(i).combine_chunks()
+            texts = pc.if_else(column.is_valid(), jsontext.dumps_each(column), pa.scalar(None, pa.large_string()))
+            rows = rows.set_column(i, target, texts.cast(target.type))
+    return rows
+
+
 def wider_column(one: pa.Field, other: pa.Field) -> pa.Field:
     """The column that holds what either does, as JSON: types that JSON does not tell apart are one."""
     if one.type == other.type:
@@ -117,3 +155,20 @@ def _union(one: pa.Field, other: pa.Field) -> pa.Field:
     if pa.types.is_null(other.type):
         return one
     return with_feature(pa.field(one.name, pa.string()), Json())
+
+
+def is_json_type(kind: pa.DataType) -> bool:
+    """Whether JSON holds the values of a column of this type exactly, each as one text, number, bool or null."""
+    if pa.types.is_dictionary(kind):
+        return is_json_type(kind.value_type)
+    return any(
+        test(kind)
+        for test in (
+            pa.types.is_null,
+            pa.types.is_boolean,
+            pa.types.is_integer,
+            pa.types.is_floating,
+            pa.types.is_string,
+            pa.types.is_large_string,
+        )
+    )

@@ -1,0 +1,278 @@
+"""Reading CSV: header, batches, random access. See `lading.formats.csv`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lading.errors import CorruptShard, DuplicateField, SchemaMismatch, UsageError
+from lading.formats._csv_scan import Records, record_blocks, scan
+from lading.formats.textfile import BOM, Block, TextFile, parse_delimiter, too_long
+from lading.interleaved import split_rows
+from lading.units import parse_bytes
+
+__all__ = ["CsvReader", "ReadOptions"]
+
+_UNIT_BYTES = 256 << 10
+_FEW_ROWS = 4096
+_SHOWN = 60
+_INDEX_SCHEMA = pa.schema([(name, pa.int64()) for name in ("first_line", "first_row", "num_rows", "offset", "length")])
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """How CSV is read.
+
+    Attributes:
+        delimiter: what stands between values, or `tab`; None for a tab in files named `.tsv`, elsewhere a comma.
+        types: Arrow types of columns by name, such as `int64`, `double`, `bool`, `date32`; None has all as text.
+        unended: what a last line without an end is: an `error`, since the file may have been cut, or `read`.
+        max_record_bytes: longest record; it has to be held in memory, several times over.
+    """
+
+    delimiter: str | None = None
+    types: Mapping[str, str] | None = None
+    unended: Literal["error", "read"] = "error"
+    max_record_bytes: int | str = 64 << 20
+
+    def __post_init__(self) -> None:
+        """Refuse words that are not known."""
+        if self.delimiter is not None:
+            parse_delimiter(self.delimiter)
+        if self.unended not in ("error", "read"):
+            raise UsageError("no such policy", expected="error or read", found=f"unended={self.unended!r}")
+
+
+class CsvReader:
+    """An open CSV file.
+
+    Attributes:
+        counts: what the last whole pass noticed, by a short phrase.
+    """
+
+    def __init__(self, file: TextFile, options: ReadOptions, delimiter: str) -> None:
+        self._file, self._options, self._delimiter = file, options, delimiter
+        self._max_record_bytes = parse_bytes(options.max_record_bytes)
+        self._schema: pa.Schema | None = None
+        given = file.source.index
+        self._index: pa.Table | None = given if given is not None and given.schema.equals(_INDEX_SCHEMA) else None
+        self.counts: Counter[str] = Counter()
+
+    def schema(self) -> pa.Schema:
+        """The columns of the header: text, but for those that are given types."""
+        if self._schema is None:
+            block = next(self._blocks(), None)
+            self._schema = self._header(None if block is None else scan(block, self._delimiter, self._file.path))
+        return self._schema
+
+    def num_rows(self) -> int:
+        """Number of records behind the header; takes a pass over the file, with `index`."""
+        return int(pa.compute.sum(self.index().column("num_rows"), min_count=0).as_py())
+
+    def index(self) -> pa.Table:
+        """A row for each part of some 256 KiB: `first_line`, `first_row`, `num_rows`, `offset`, `length`.
+
+        The range counts in the unwrapped stream.
+        """
+        if self._index is None:
+            units, row = [], 0
+            for records in self._records():
+                for start, stop in _slices(records, _FEW_ROWS, _UNIT_BYTES):
+                    end = records.offset[stop - 1] + records.size[stop - 1]
+                    begin = records.offset[start]
+                    units.append([int(records.line[start]), row, stop - start, int(begin), int(end - begin)])
+                    row += stop - start
+            columns = np.array(units, np.int64).reshape(-1, len(_INDEX_SCHEMA)).T
+            self._index = pa.table([pa.array(column) for column in columns], schema=_INDEX_SCHEMA)
+        return self._index
+
+    def batches(
+        self,
+        *,
+        max_rows: int,
+        max_bytes: int,
+        columns: Sequence[str] | None = None,
+        views: bool = False,  # noqa: ARG002 - no bytes lie in such a file
+    ) -> Iterator[pa.RecordBatch]:
+        """All rows in order, some MiB at a time. Limits go by the bytes of records.
+
+        Peak memory: some ten times a block of 4 MiB, or of the longest record.
+
+        Raises:
+            CorruptShard: a record is bad; the message names its line.
+            SchemaMismatch: a value does not fit the type that was given.
+        """
+        chosen = self._chosen(columns)
+        for records in self._records():
+            for start, stop in _slices(records, max_rows, max_bytes):
+                yield self._batch(records, chosen, start, stop)
+
+    def read(self, rows: NDArray[np.int64] | None = None, columns: Sequence[str] | None = None) -> pa.Table:
+        """Rows by ordinal; reads the parts of the file that they lie in.
+
+        Of a compressed file everything up to them is unpacked. Peak memory: the rows asked for, and 16 MiB.
+
+        Raises:
+            UsageError: an ordinal is outside the shard.
+        """
+        chosen = self._chosen(columns)
+        schema = pa.schema([self.schema().field(column) for column in chosen])
+        if rows is None:
+            parts = list(self.batches(max_rows=_FEW_ROWS, max_bytes=_UNIT_BYTES, columns=schema.names))
+            return pa.Table.from_batches(parts, schema)
+        wanted = np.asarray(rows, np.int64)
+        count = self.num_rows()
+        outside = np.flatnonzero((wanted < 0) | (wanted >= count))
+        if len(outside):
+            raise UsageError("no such row", file=self._file.path, expected=f"0 to {count - 1}",
+                             found=int(wanted[outside[0]]))  # fmt: skip
+        ordinals, place = np.unique(wanted, return_inverse=True)
+        return pa.Table.from_batches(list(self._at(ordinals, chosen)), schema).take(pa.array(place))
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def _at(self, ordinals: NDArray[np.int64], chosen: Sequence[int]) -> Iterator[pa.RecordBatch]:
+        """Rows by ascending ordinals, a part of the file at a time."""
+        index = {name: self.index().column(name).to_numpy() for name in _INDEX_SCHEMA.names}
+        unit = np.searchsorted(index["first_row"], ordinals, "right") - 1
+        touched = np.unique(unit)
+        ranges = zip(index["offset"][touched].tolist(), index["length"][touched].tolist(), strict=True)
+        for number, data in zip(touched.tolist(), self._file.read_each(list(ranges)), strict=True):
+            block = Block(data, int(index["offset"][number]), int(index["first_line"][number]))
+            records = self._checked(scan(block, self._delimiter, self._file.path), Counter())
+            if len(records) != index["num_rows"][number]:
+                raise CorruptShard("the file is not the one that was looked at before", file=self._file.path,
+                                   offset=block.offset, expected=f"{index['num_rows'][number]} rows",
+                                   found=f"{len(records)} rows")  # fmt: skip
+            mine = np.zeros(len(records), np.bool_)
+            mine[ordinals[unit == number] - index["first_row"][number]] = True
+            some = records.only(mine)
+            yield self._batch(some, chosen, 0, len(some))
+
+    def _records(self) -> Iterator[Records]:
+        """The records behind the header, a block at a time; all have as many cells as it has names."""
+        found: Counter[str] = Counter()
+        for number, block in enumerate(self._blocks()):
+            records = scan(block, self._delimiter, self._file.path)
+            if number == 0:
+                self._schema = self._header(records)
+                records = records.only(np.arange(len(records)) > 0)
+            yield self._checked(records, found)
+        self.schema()  # a file without a block has no header either
+        self.counts = found
+
+    def _blocks(self) -> Iterator[Block]:
+        ended = self._options.unended == "error"
+        blocks = record_blocks(self._file.pieces(), self._file.path, self._max_record_bytes, ended=ended)
+        for block in blocks:
+            if block.offset == 0 and block.data.startswith(BOM):
+                yield Block(block.data[len(BOM) :], len(BOM), block.line)
+            else:
+                yield block
+
+    def _header(self, records: Records | None) -> pa.Schema:
+        """The columns that the first record names."""
+        if records is None:
+            raise CorruptShard("no header", file=self._file.path, offset=0, expected="a line of names")
+        names = records.cells[: int(records.first[1])].to_pylist()
+        line = int(records.line[0])
+        for at, name in enumerate(names, 1):
+            if not name:
+                raise CorruptShard(f"line {line}: a column without a name", file=self._file.path, offset=0,
+                                   expected="a name for each column", found=f"none for column {at}")  # fmt: skip
+        twice, count = Counter(names).most_common(1)[0]
+        if count > 1:
+            raise DuplicateField(f"line {line}: a name stands twice", file=self._file.path, offset=0,
+                                 column=twice, expected="each name once", found=f"{count} times")  # fmt: skip
+        types = self._options.types or {}
+        for name in types:
+            if name not in names:
+                raise UsageError("types names a column that is not there", file=self._file.path,
+                                 expected=", ".join(names), found=repr(name))  # fmt: skip
+        return pa.schema([(name, _type(types.get(name, "string"))) for name in names])
+
+    def _checked(self, records: Records, found: Counter[str]) -> Records:
+        """The records without blank lines. Raises CorruptShard for one that has too few or too many cells."""
+        expected = len(self.schema())
+        cells = np.diff(records.first)
+        too_large = np.flatnonzero(records.size > self._max_record_bytes)
+        if len(too_large):
+            at = int(too_large[0])
+            raise too_long(self._file.path, int(records.offset[at]), int(records.line[at]), self._max_record_bytes,
+                           "max_record_bytes")  # fmt: skip
+        wrong = np.flatnonzero(cells != expected)
+        if not len(wrong):
+            return records
+        blank = np.zeros(len(records), np.bool_)
+        single = wrong[cells[wrong] == 1]
+        blank[single] = records.cells.take(pa.array(records.first[single])).is_null().to_numpy(zero_copy_only=False)
+        bad = wrong[~blank[wrong]]
+        if len(bad):
+            at = int(bad[0])
+            first = records.cells[int(records.first[at])].as_py() or ""
+            raise CorruptShard(
+                f"line {records.line[at]}: too {'few' if cells[at] < expected else 'many'} values",
+                file=self._file.path, offset=int(records.offset[at]), expected=f"{expected}, as the header has",
+                found=f"{cells[at]}, the first {first[:_SHOWN]!r}",
+                advice="A value with a delimiter in it stands in quotes. Another delimiter is an option.",
+            )  # fmt: skip
+        found["blank lines, skipped"] += int(blank.sum())
+        return records.only(~blank)
+
+    def _chosen(self, columns: Sequence[str] | None) -> list[int]:
+        """Columns by number, in the order asked for; those that the file lacks are left out."""
+        names = self.schema().names
+        if columns is None:
+            return list(range(len(names)))
+        return [names.index(name) for name in dict.fromkeys(columns) if name in names]
+
+    def _batch(self, records: Records, chosen: Sequence[int], start: int, stop: int) -> pa.RecordBatch:
+        schema = pa.schema([self.schema().field(column) for column in chosen])
+        cells = zip(schema, records.columns(chosen, start, stop), strict=True)
+        lines = records.line[start:stop]
+        columns = [found if f.type == found.type else self._cast(found, f, lines) for f, found in cells]
+        if columns:
+            return pa.RecordBatch.from_arrays(columns, schema=schema)
+        return pa.table({"none": pa.nulls(stop - start)}).select([]).to_batches()[0]
+
+    def _cast(self, column: pa.Array, target: pa.Field, lines: NDArray[np.int64]) -> pa.Array:
+        try:
+            return column.cast(target.type)
+        except pa.ArrowInvalid:
+            row = next(i for i in range(len(column)) if not _casts(column[i : i + 1], target.type))
+            raise SchemaMismatch(f"line {lines[row]}: a value does not fit the type of its column",
+                                 file=self._file.path, column=target.name, expected=target.type,
+                                 found=repr(column[row].as_py())[:_SHOWN]) from None  # fmt: skip
+
+
+def _slices(records: Records, max_rows: int, max_bytes: int) -> Iterator[tuple[int, int]]:
+    count = len(records)
+    if count:
+        yield from pairwise(split_rows(np.arange(count), records.size, max_rows=max_rows, max_bytes=max_bytes).tolist())
+
+
+def _casts(column: pa.Array, kind: pa.DataType) -> bool:
+    try:
+        column.cast(kind)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _type(name: str) -> pa.DataType:
+    """The Arrow type of this name. Raises UsageError for one that text is not cast to."""
+    try:
+        kind = pa.type_for_alias(name)
+        pa.array([], pa.string()).cast(kind)
+    except (ValueError, pa.ArrowNotImplementedError):
+        raise UsageError("no type that a text can be read as", expected="int64, double, bool, date32 …",
+                         found=repr(name)) from None  # fmt: skip
+    return kind

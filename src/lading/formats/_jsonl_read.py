@@ -1,0 +1,356 @@
+"""Reading JSON Lines: what the columns are, batches, random access. See `lading.formats.jsonl`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lading import jsontext
+from lading.errors import CorruptShard, DataError, DuplicateField, LimitExceeded, SchemaMismatch, UsageError, errors_at
+from lading.formats.textfile import BOM, Block, TextFile, too_long
+from lading.interleaved import is_unicode, split_rows
+from lading.json_columns import build_column, column_type, kinds_of
+from lading.units import parse_bytes
+
+__all__ = ["JsonlReader", "ReadOptions"]
+
+MAX_FIELDS = 4096
+"""Most columns: documents with names of their own each would make a table of nulls without end."""
+
+_MAX_CELLS = 4 << 20
+_UNIT_BYTES = 256 << 10
+_FEW_ROWS = 4096
+_FIRST_ROWS = 16
+_BLANK = b" \t\r"
+_SHOWN = 60
+
+_INDEX_SCHEMA = pa.schema([(name, pa.int64()) for name in ("first_line", "first_row", "num_rows", "offset", "length")])
+_SCHEMA_KEY = b"lading.jsonl.schema"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """How JSON Lines are read.
+
+    Attributes:
+        max_line_bytes: longest line; it has to be held in memory, several times over.
+    """
+
+    max_line_bytes: int | str = 128 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Lines:
+    """Lines with something in them: text, offset in the stream, and number, counted from 1."""
+
+    texts: list[bytes]
+    offset: NDArray[np.int64]
+    number: NDArray[np.int64]
+
+    def __getitem__(self, which: NDArray[np.int64]) -> _Lines:
+        return _Lines([self.texts[i] for i in which.tolist()], self.offset[which], self.number[which])
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Documents, with the bytes of each line; `plain` as `kinds_of` takes it."""
+
+    documents: list[dict[str, Any]]
+    size: NDArray[np.int64]
+    plain: bool
+
+    def columns(self, names: Iterable[str]) -> Iterator[list[Any]]:
+        """The values of each document, by name; None where there is none."""
+        wanted = list(names)
+        if len(wanted) * len(self.documents) > 8 * sum(map(len, self.documents)):
+            sparse = {name: [None] * len(self.documents) for name in wanted}
+            for row, document in enumerate(self.documents):
+                for name in document.keys() & sparse.keys():
+                    sparse[name][row] = document[name]
+            yield from sparse.values()
+            return
+        for name in wanted:
+            yield [document.get(name) for document in self.documents]
+
+    def part(self, start: int, stop: int) -> _Rows:
+        """Some of the rows."""
+        return _Rows(self.documents[start:stop], self.size[start:stop], self.plain)
+
+
+class _Survey:
+    """What a look at all rows finds: the types of fields, and where to read."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[str, int] = {}
+        self._units: list[NDArray[np.int64]] = []
+        self.num_rows = 0
+
+    def add(self, lines: _Lines, rows: _Rows) -> None:
+        """Count the rows of a block."""
+        for start, stop in _slices(rows, len(self._kinds), _FEW_ROWS, _UNIT_BYTES):
+            part = rows.part(start, stop)
+            names = list(dict.fromkeys(chain.from_iterable(part.documents)))
+            for name, values in zip(names, part.columns(names), strict=True):
+                self._kinds[name] = self._kinds.get(name, 0) | kinds_of(values, plain=part.plain)
+            begin, end = lines.offset[start], lines.offset[stop - 1] + rows.size[stop - 1]
+            self._units.append(
+                np.array([lines.number[start], self.num_rows + start, stop - start, begin, end - begin], np.int64)
+            )
+        self.num_rows += len(rows.documents)
+
+    @property
+    def num_fields(self) -> int:
+        """Number of columns."""
+        return len(self._kinds)
+
+    def schema(self) -> pa.Schema:
+        """The columns, by first appearance."""
+        return pa.schema([column_type(name, kinds) for name, kinds in self._kinds.items()])
+
+    def index(self) -> pa.Table:
+        """A row for each part that is read at once; the schema is in its metadata."""
+        columns = np.array(self._units, np.int64).reshape(-1, len(_INDEX_SCHEMA)).T
+        told = {_SCHEMA_KEY: self.schema().serialize().to_pybytes()}
+        return pa.table([pa.array(column) for column in columns], schema=_INDEX_SCHEMA.with_metadata(told))
+
+
+def _slices(rows: _Rows, columns: int, max_rows: int, max_bytes: int) -> Iterator[tuple[int, int]]:
+    """Bounds of parts of rows that keep the limits, and are no tables of more cells than fit."""
+    count = len(rows.documents)
+    most = max(1, min(max_rows, _MAX_CELLS // max(columns, 1)))
+    if count:
+        yield from pairwise(split_rows(np.arange(count), rows.size, max_rows=most, max_bytes=max_bytes).tolist())
+
+
+class JsonlReader:
+    """An open file of JSON Lines.
+
+    Attributes:
+        counts: what the last whole pass noticed, by a short phrase.
+    """
+
+    def __init__(self, file: TextFile, options: ReadOptions) -> None:
+        self._file = file
+        self._max_line_bytes = parse_bytes(options.max_line_bytes)
+        given = file.source.index
+        known = given is not None and _SCHEMA_KEY in (given.schema.metadata or {})
+        self._index: pa.Table | None = given if known else None
+        self.counts: Counter[str] = Counter()
+
+    def schema(self) -> pa.Schema:
+        """The types that hold all values exactly; takes one pass over the file, with `index` and `num_rows`."""
+        return pa.ipc.read_schema(pa.py_buffer(self.index().schema.metadata[_SCHEMA_KEY]))
+
+    def first_schema(self) -> pa.Schema | None:
+        """The schema of the first rows; None if there are none."""
+        for block in self._file.blocks(self._max_line_bytes):
+            lines = self._lines(block)
+            if lines.texts:
+                first = lines[np.arange(min(_FIRST_ROWS, len(lines.texts)))]
+                survey = _Survey()
+                survey.add(first, self._rows(first))
+                return survey.schema()
+        return None
+
+    def num_rows(self) -> int:
+        """Number of lines that are not blank."""
+        return int(pa.compute.sum(self.index().column("num_rows"), min_count=0).as_py())
+
+    def index(self) -> pa.Table:
+        """A row for each part of some 256 KiB: `first_line`, `first_row`, `num_rows`, `offset`, `length`.
+
+        The range counts in the unwrapped stream. Made in one pass over the file, which finds the schema too.
+        """
+        if self._index is None:
+            survey = _Survey()
+            for lines, rows in self._blocks():
+                survey.add(lines, rows)
+                self._refuse_many(survey.num_fields, lines)
+            self._index = survey.index()
+        return self._index
+
+    def batches(
+        self,
+        *,
+        max_rows: int,
+        max_bytes: int,
+        columns: Sequence[str] | None = None,
+        views: bool = False,  # noqa: ARG002 - no bytes lie in such a file
+    ) -> Iterator[pa.RecordBatch]:
+        """All rows in order, some MiB at a time, each batch with all columns.
+
+        Limits go by the bytes of lines. Peak memory: some ten times a block of 4 MiB, or of the longest line.
+
+        Raises:
+            CorruptShard, DuplicateField: a line is bad; the message names it.
+            LimitExceeded: a line is too long, or there are too many fields.
+        """
+        schema = self.schema()
+        known = {*schema.names}
+        for rows in self._streamed(max_rows, max_bytes, len(known)):
+            if not known.issuperset(chain.from_iterable(rows.documents)):
+                raise SchemaMismatch("a field that was not there before", file=self._file.path,
+                                     advice="The file was changed while it was read.")  # fmt: skip
+            yield self._batch(rows, _chosen(schema, columns))
+
+    def typed_batches(
+        self, schema: pa.Schema, *, max_rows: int, max_bytes: int, columns: Sequence[str] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """All rows in order, with the columns of this schema; takes no pass to find one."""
+        for rows in self._streamed(max_rows, max_bytes, len(schema)):
+            yield self._batch(rows, _chosen(schema, columns))
+
+    def read(self, rows: NDArray[np.int64] | None = None, columns: Sequence[str] | None = None) -> pa.Table:
+        """Rows by ordinal; reads the parts of the file that they lie in, and parses their lines alone.
+
+        Of a compressed file everything up to them is unpacked. Peak memory: the rows asked for, and 16 MiB.
+
+        Raises:
+            UsageError: an ordinal is outside the shard.
+        """
+        schema = _chosen(self.schema(), columns)
+        if rows is None:
+            parts = [self._batch(found, schema) for found in self._streamed(_FEW_ROWS, _UNIT_BYTES, len(schema))]
+            return _table(parts, schema)
+        wanted = np.asarray(rows, np.int64)
+        count = self.num_rows()
+        outside = np.flatnonzero((wanted < 0) | (wanted >= count))
+        if len(outside):
+            raise UsageError("no such row", file=self._file.path, expected=f"0 to {count - 1}",
+                             found=int(wanted[outside[0]]))  # fmt: skip
+        ordinals, place = np.unique(wanted, return_inverse=True)
+        parts = [self._batch(found, schema) for found in self._at(ordinals)]
+        found = _table(parts, schema)
+        return found.take(pa.array(place)) if len(schema) else _without_columns(len(place))
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def _at(self, ordinals: NDArray[np.int64]) -> Iterator[_Rows]:
+        """Rows by ascending ordinals, a part of the file at a time."""
+        index = {name: self.index().column(name).to_numpy() for name in _INDEX_SCHEMA.names}
+        unit = np.searchsorted(index["first_row"], ordinals, "right") - 1
+        touched = np.unique(unit)
+        ranges = zip(index["offset"][touched].tolist(), index["length"][touched].tolist(), strict=True)
+        for number, data in zip(touched.tolist(), self._file.read_each(list(ranges)), strict=True):
+            lines = self._lines(Block(data, int(index["offset"][number]), int(index["first_line"][number])))
+            if len(lines.texts) != index["num_rows"][number]:
+                raise CorruptShard("the file is not the one that was looked at before", file=self._file.path,
+                                   offset=int(index["offset"][number]), found=f"{len(lines.texts)} rows",
+                                   expected=f"{index['num_rows'][number]} rows")  # fmt: skip
+            yield self._rows(lines[ordinals[unit == number] - index["first_row"][number]])
+
+    def _streamed(self, max_rows: int, max_bytes: int, columns: int) -> Iterator[_Rows]:
+        for _, rows in self._blocks():
+            for start, stop in _slices(rows, columns, max_rows, max_bytes):
+                yield rows.part(start, stop)
+
+    def _blocks(self) -> Iterator[tuple[_Lines, _Rows]]:
+        """All rows, a block at a time."""
+        found: Counter[str] = Counter()
+        for block in self._file.blocks(self._max_line_bytes):
+            lines = self._lines(block)
+            blank = block.data.count(b"\n") + (not block.data.endswith(b"\n")) - len(lines.texts)
+            if blank:
+                found["blank lines, skipped"] += blank
+            yield lines, self._rows(lines)
+        self.counts = found
+
+    def _lines(self, block: Block) -> _Lines:
+        """The lines of a block that are not blank."""
+        texts = block.data.split(b"\n")
+        size = np.fromiter(map(len, texts), np.int64, len(texts))
+        offset = block.offset + np.cumsum(size + 1) - size - 1
+        longest = int(np.argmax(size))
+        if size[longest] > self._max_line_bytes:
+            raise too_long(self._file.path, int(offset[longest]), block.line + longest, self._max_line_bytes,
+                           "max_line_bytes")  # fmt: skip
+        if block.offset == 0 and texts[0].startswith(BOM):
+            texts[0] = texts[0][len(BOM) :]
+            offset[0], size[0] = offset[0] + len(BOM), size[0] - len(BOM)
+        lines = _Lines(texts, offset, block.line + np.arange(len(texts)))
+        full = [i for i in np.flatnonzero(size).tolist() if texts[i].strip(_BLANK)]
+        return lines if len(full) == len(texts) else lines[np.array(full, np.int64)]
+
+    def _rows(self, lines: _Lines) -> _Rows:
+        """The documents of lines.
+
+        Raises:
+            CorruptShard, DuplicateField, LimitExceeded: a line is bad.
+        """
+        found = jsontext.loads_plain(lines.texts)
+        plain = found is not None
+        values = [self._value(lines, i) for i in range(len(lines.texts))] if found is None else found
+        if {*map(type, values)} - {dict}:
+            at = next(i for i, value in enumerate(values) if type(value) is not dict)
+            raise self._bad(lines, at, "no JSON object")
+        names = dict.fromkeys(chain.from_iterable(values))
+        self._refuse_many(len(names), lines)
+        odd = None if plain else next((name for name in names if not is_unicode(name)), None)
+        if odd is not None:
+            at = next(i for i, value in enumerate(values) if odd in value)
+            raise self._bad(lines, at, f"a name that no UTF-8 holds ({odd!r})")
+        self._refuse_twins(lines, values)
+        return _Rows(values, np.fromiter(map(len, lines.texts), np.int64, len(lines.texts)), plain)
+
+    def _refuse_many(self, fields: int, lines: _Lines) -> None:
+        if fields > MAX_FIELDS:
+            raise LimitExceeded("too many fields", file=self._file.path, offset=int(lines.offset[0]),
+                                expected=f"at most {MAX_FIELDS}", found=fields)  # fmt: skip
+
+    def _value(self, lines: _Lines, at: int) -> Any:
+        try:
+            return jsontext.loads(lines.texts[at], base=int(lines.offset[at]))
+        except DataError as error:
+            raise self._bad(lines, at, error.message.replace("of the text", "of the line"), error.offset) from None
+
+    def _refuse_twins(self, lines: _Lines, values: list[Any]) -> None:
+        with errors_at(file=self._file.path):
+            found = jsontext.find_repeated_name(lines.texts, values)
+        if found is not None:
+            at, name = found
+            raise DuplicateField(
+                f"line {lines.number[at]}: an object holds a name twice", file=self._file.path,
+                offset=int(lines.offset[at]), expected="each name once", found=repr(name)[:_SHOWN],
+                advice="Of the two values one would be lost: rename one, or drop it.",
+            )  # fmt: skip
+
+    def _bad(self, lines: _Lines, at: int, what: str, offset: int | None = None) -> CorruptShard:
+        text = lines.texts[at]
+        return CorruptShard(
+            f"line {lines.number[at]}: {what}", file=self._file.path,
+            offset=int(lines.offset[at]) if offset is None else offset, expected="one JSON object a line",
+            found=f"{text[:_SHOWN]!r}{'…' if len(text) > _SHOWN else ''}",
+            advice="Mend or drop the line; the last line of a file may have been cut.",
+        )  # fmt: skip
+
+    def _batch(self, rows: _Rows, schema: pa.Schema) -> pa.RecordBatch:
+        with errors_at(file=self._file.path):
+            values = zip(schema, rows.columns(schema.names), strict=True)
+            columns = [build_column(field, found, self._file.path) for field, found in values]
+        if columns:
+            return pa.RecordBatch.from_arrays(columns, schema=schema)
+        return _without_columns(len(rows.documents)).to_batches()[0]
+
+
+def _table(parts: list[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
+    return pa.Table.from_batches(parts, schema) if len(schema) else _without_columns(sum(map(len, parts)))
+
+
+def _without_columns(rows: int) -> pa.Table:
+    """So many rows of no columns."""
+    return pa.table({"none": pa.nulls(rows)}).select([])
+
+
+def _chosen(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
+    """The columns asked for that there are, in the order asked for."""
+    if columns is None:
+        return schema
+    return pa.schema([schema.field(name) for name in dict.fromkeys(columns) if name in schema.names])

@@ -1,0 +1,228 @@
+"""Files of text records, plain or compressed as a whole: read in pieces or by range, and written.
+
+Offsets count in the unwrapped stream. What the formats of lines share; it knows nothing of what a record is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from lading.codecs import WRAPS, sniff_wrap, stream_encoder
+from lading.errors import CorruptShard, LimitExceeded, Unrepresentable, UsageError, errors_at
+from lading.formats.protocol import ShardSource
+from lading.ref import FileEntry
+from lading.store.protocol import Buffer, Sink
+from lading.store.unwrap import UnwrappedFile, unwrapped
+
+__all__ = [
+    "BOM",
+    "ENDINGS",
+    "Block",
+    "PackedSink",
+    "TextFile",
+    "as_text",
+    "body",
+    "check_compression",
+    "open_text",
+    "parse_delimiter",
+    "too_long",
+    "without_dictionary",
+]
+
+BOM = b"\xef\xbb\xbf"
+"""The byte order mark of UTF-8, which some programs put before a text."""
+
+ENDINGS = {"gzip": ".gz", "zstd": ".zst", "bz2": ".bz2", "xz": ".xz"}
+"""What file names end with, by compression."""
+
+_READ_BYTES = 4 << 20
+_HEAD_BYTES = 16
+_GROUP_BYTES = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Whole lines of a file, each with its end but perhaps the last of all.
+
+    Attributes:
+        data: the bytes.
+        offset: where they begin.
+        line: number of the first line, counted from 1.
+    """
+
+    data: bytes
+    offset: int
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class TextFile:
+    """A text file to be read.
+
+    Attributes:
+        source: the file.
+        entry: the file as references name it, its wrap included.
+    """
+
+    source: ShardSource
+    entry: FileEntry
+
+    @property
+    def path(self) -> str:
+        """Its name in errors."""
+        return self.source.path
+
+    def pieces(self) -> Iterator[bytes]:
+        """The text from its beginning, some MiB at a time.
+
+        Raises:
+            CorruptShard: the compressed stream is damaged or cut.
+        """
+        store, size = self.source.store, self.entry.size_bytes
+        if self.entry.wrap:
+            yield from unwrapped(store, self.path, self.entry.wrap, size)
+            return
+        for at in range(0, size, _READ_BYTES):
+            [data] = store.get_ranges(self.path, [(at, min(_READ_BYTES, size - at))])
+            yield bytes(data)
+
+    def blocks(self, max_line_bytes: int) -> Iterator[Block]:
+        """All lines, some MiB at a time. Peak memory: two pieces and the longest line.
+
+        Raises:
+            LimitExceeded: a line that does not end in the piece where it begins is longer than `max_line_bytes`.
+            CorruptShard: the compressed stream is damaged or cut.
+        """
+        offset, line = 0, 1
+        begun: list[bytes] = []
+        size = 0
+        for piece in self.pieces():
+            first, last = piece.find(b"\n"), piece.rfind(b"\n") + 1
+            if begun and size + (first if last else len(piece)) > max_line_bytes:
+                raise too_long(self.path, offset, line, max_line_bytes, "max_line_bytes")
+            if last:
+                block = Block(b"".join([*begun, piece[:last]]), offset, line)
+                yield block
+                offset, line = offset + len(block.data), line + block.data.count(b"\n")
+                begun, size = [], 0
+            begun.append(piece[last:])
+            size += len(piece) - last
+        if size:
+            yield Block(b"".join(begun), offset, line)
+
+    def read_each(self, ranges: Sequence[tuple[int, int]]) -> Iterator[bytes]:
+        """Bytes of each `(offset, length)`; ranges of a compressed file are best asked for by ascending offset.
+
+        Peak memory: 16 MiB or one range; of a compressed file what was unpacked last, too.
+        """
+        if self.entry.wrap:
+            with errors_at(file=self.path):
+                stream = UnwrappedFile(self.source.store, self.path, self.entry.wrap)
+                yield from (stream.read(offset, length) for offset, length in ranges)
+            return
+        group: list[tuple[int, int]] = []
+        size = 0
+        for wanted in ranges:
+            if group and size + wanted[1] > _GROUP_BYTES:
+                yield from map(bytes, self.source.store.get_ranges(self.path, group))
+                group, size = [], 0
+            group.append(wanted)
+            size += wanted[1]
+        if group:
+            yield from map(bytes, self.source.store.get_ranges(self.path, group))
+
+
+def too_long(path: str, offset: int, line: int, limit: int, option: str) -> LimitExceeded:
+    """The error for a line, or a record, that begins here and is longer than the limit that an option sets."""
+    return LimitExceeded(
+        f"line {line} is too long", file=path, offset=offset, expected=f"at most {limit} bytes", found="more",
+        advice=f"If the file is what it should be, read it with a larger {option}.",
+    )  # fmt: skip
+
+
+def open_text(source: ShardSource) -> TextFile:
+    """Look at a file's size and first bytes.
+
+    Raises:
+        NotFound, StoreError: it is not there, or is no regular file.
+        CorruptShard: it is empty, where its name says that it is compressed.
+    """
+    info = source.info or source.store.head(source.path)
+    if not info.size_bytes and source.path.lower().endswith(tuple(ENDINGS.values())):
+        raise CorruptShard("the compressed file is empty", file=source.path, expected="a compressed text")
+    [head] = source.store.get_ranges(source.path, [(0, min(info.size_bytes, _HEAD_BYTES))])
+    return TextFile(source, FileEntry(source.path, sniff_wrap(bytes(head)), info.size_bytes, info.version))
+
+
+def check_compression(compression: str | None) -> None:
+    """Raise UsageError for a compression of whole files that there is not."""
+    if compression not in (None, *WRAPS):
+        raise UsageError("no such compression", expected=", ".join(WRAPS), found=f"compression={compression!r}")
+
+
+def parse_delimiter(text: str) -> str:
+    """What stands between values: one character, or `tab`. Raises UsageError for what cannot stand there."""
+    delimiter = "\t" if text == "tab" else text
+    if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n\0':
+        raise UsageError("no such delimiter", expected="tab, or one ASCII character, no quote and no line end",
+                         found=f"delimiter={text!r}")  # fmt: skip
+    return delimiter
+
+
+def without_dictionary(column: pa.Array) -> pa.Array:
+    """Values themselves, out of a dictionary or an extension type."""
+    stored = column.storage if isinstance(column.type, pa.BaseExtensionType) else column
+    return stored.cast(stored.type.value_type) if pa.types.is_dictionary(stored.type) else stored
+
+
+def as_text(column: pa.Array) -> pa.LargeStringArray:
+    """Text, or the bytes of one, as large strings. Raises Unrepresentable for bytes that are no UTF-8."""
+    values = without_dictionary(column)
+    try:
+        return values.cast(pa.large_string())
+    except pa.ArrowInvalid:
+        row = next(i for i, value in enumerate(values) if not _is_utf8(value.as_py()))
+        raise Unrepresentable("bytes that are no UTF-8", row=row, found=repr(values[row].as_py()[:40]),
+                              advice="Leave the column out with --columns.") from None  # fmt: skip
+
+
+def _is_utf8(value: bytes | None) -> bool:
+    try:
+        (value or b"").decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def body(texts: pa.LargeStringArray) -> pa.Buffer:
+    """The texts of a column, one behind the other, without a copy."""
+    _, ends, data = texts.buffers()
+    first, last = np.frombuffer(ends, np.int64)[[texts.offset, texts.offset + len(texts)]].tolist()
+    return data.slice(first, last - first)
+
+
+class PackedSink:
+    """Takes text to a sink, compressed on its way or not."""
+
+    def __init__(self, sink: Sink, compression: str | None, level: int | None) -> None:
+        self._sink = sink
+        self._encoder = stream_encoder(compression, level) if compression else None
+        self._begin = sink.tell()
+
+    def write(self, data: Buffer) -> None:
+        """Append text."""
+        self._sink.write([data if self._encoder is None else self._encoder.feed(data)])
+
+    def tell(self) -> int:
+        """Bytes that came out so far."""
+        return self._sink.tell() - self._begin
+
+    def finish(self) -> int:
+        """Say that this is all; give the size of the file."""
+        if self._encoder is not None:
+            self._sink.write([self._encoder.finish()])
+        return self.tell()

@@ -1,0 +1,233 @@
+"""Reading CSV: cells as Python's csv has them, types, records that are bad, random access, bounds."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from lading.errors import CorruptShard, DuplicateField, LadingError, LimitExceeded, SchemaMismatch, UsageError
+from lading.formats import textfile
+from lading.formats.csv import FORMAT, CsvReader
+from lading.formats.protocol import ShardSource
+from lading.store.memory import MemoryStore
+from lading.store.wrap import CountingStore
+
+_ALL = 1 << 40
+_CELL = st.text(st.sampled_from('a,;"\n\té日🎉 0\ufeff'), max_size=8)
+
+
+def reader(data: bytes, path: str = "t.csv", **options: Any) -> CsvReader:
+    return FORMAT.open_shard(ShardSource(MemoryStore({path: data}), path), options)
+
+
+def rows(data: bytes, path: str = "t.csv", **options: Any) -> list[list[Any]]:
+    """All rows, streamed, read whole, and read at random, which must agree."""
+    opened = reader(data, path, **options)
+    schema = opened.schema()
+    streamed = pa.Table.from_batches(opened.batches(max_rows=3, max_bytes=_ALL), schema)
+    assert opened.read() == streamed
+    order = np.arange(opened.num_rows())[::-1]
+    assert opened.read(order) == streamed.take(pa.array(order))
+    return [list(row) for row in zip(*(column.to_pylist() for column in streamed.columns), strict=True)]
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.integers(1, 4).flatmap(lambda n: st.lists(st.lists(_CELL, min_size=n, max_size=n), max_size=8)),
+    st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]),
+    st.sampled_from(["\n", "\r\n"]),
+    st.sampled_from([",", "\t", ";"]),
+    st.sampled_from([1, 2, 3, 7, 1 << 20]),
+)
+def test_what_python_writes_is_read(
+    cells: list[list[str]], quoting: int, line_end: str, delimiter: str, step: int
+) -> None:
+    width = len(cells[0]) if cells else 2
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, quoting=quoting, lineterminator=line_end, delimiter=delimiter)
+    writer.writerows([[f"c{i}" for i in range(width)], *cells])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(textfile, "_READ_BYTES", step)
+        found = rows(text.getvalue().encode(), delimiter=delimiter)
+    missing = "" if quoting == csv.QUOTE_ALL or width == 1 else None
+    assert found == [[cell or missing for cell in row] for row in cells]
+
+
+def test_nothing_is_null_and_quotes_around_nothing_are_text() -> None:
+    assert rows(b'a,b\n,""\n"",\nx,"x"\n') == [[None, ""], ["", None], ["x", "x"]]
+    assert rows(b'a\n\n""\nx\n') == [[None], [""], ["x"]]
+
+
+def test_text_stays_what_it_is() -> None:
+    assert rows(b"a,b\n007, 1.50 \nNULL,NaN\n") == [["007", " 1.50 "], ["NULL", "NaN"]]
+
+
+def test_a_mark_at_the_beginning_and_blank_lines_are_let_pass() -> None:
+    data = b'\xef\xbb\xbf"a",b\r\n\r\n1,2\r\n\r\n'
+    opened = reader(data)
+    assert [batch.to_pydict() for batch in opened.batches(max_rows=9, max_bytes=_ALL)] == [{"a": ["1"], "b": ["2"]}]
+    assert opened.counts == {"blank lines, skipped": 2}
+    assert rows(data) == [["1", "2"]]
+
+
+def test_tabs_by_name() -> None:
+    for path in ("t.tsv", "T.TSV.GZ"):
+        data = b"a\tb\n1,5\t2\n"
+        assert rows(gzip.compress(data) if "GZ" in path else data, path) == [["1,5", "2"]]
+    assert rows(b"a,b\n1,2\n", "t.tsv", delimiter=",") == [["1", "2"]]
+
+
+def test_types_are_cast_exactly() -> None:
+    types = {"n": "int64", "x": "double", "ok": "bool", "d": "date32"}
+    opened = reader(b"n,x,ok,d,t\n7,0.1,true,2020-02-29,7\n,,,,\n-9223372036854775808,NaN,false,,\n", types=types)
+    kinds = [pa.int64(), pa.float64(), pa.bool_(), pa.date32(), pa.string()]
+    assert opened.schema() == pa.schema(list(zip(["n", "x", "ok", "d", "t"], kinds, strict=True)))
+    assert opened.read(np.array([0, 1])).to_pylist()[0]["x"] == 0.1
+    assert opened.read().column("n").to_pylist() == [7, None, -(1 << 63)]
+
+
+@pytest.mark.parametrize("value", ["1.0", "9223372036854775808", "x", '""', " 1"])
+def test_a_value_that_does_not_fit_is_told_by_its_line(value: str) -> None:
+    data = f'n,t\n1,"two\nlines"\n{value},x\n'.encode()
+    with pytest.raises(SchemaMismatch, match=r"t\.csv column 'n': line 4: a value does not fit .*expected int64"):
+        reader(data, types={"n": "int64"}).read()
+
+
+GOOD = 'a,b\n"two\nlines",2\n'
+
+
+@pytest.mark.parametrize(
+    "bad, message",
+    [
+        ("1\n", "line 4: too few values; expected 2, as the header has, found 1, the first '1'"),
+        ("1,2,3\n", "line 4: too many values; expected 2, as the header has, found 3"),
+        ('""\n', "line 4: too few values"),
+        ("1,2\n\n3,4,\n", "line 6: too many values"),
+        ('x"y",2\n', "line 4: a quote inside a value"),
+        ('"x"y,2\n', "line 4: a quote inside a value"),
+        ('"x" ,2\n', "line 4: a quote inside a value"),
+        ('"x\n\n"y"",2\n', "line 6: a quote inside a value"),
+        ('1,"x\n1,2\n', "line 4: a quote in this record is never closed"),
+        ("1,2", "line 4: the last line has no end"),
+        ("1,2\r", "line 4: the last line has no end"),
+        ("1\r2,3\n", "line 4: a carriage return without a line feed"),
+        ("1,2\r\r\n", "line 4: a carriage return without a line feed"),
+    ],
+)
+def test_a_bad_record_is_an_error_that_names_its_line(bad: str, message: str) -> None:
+    with pytest.raises(CorruptShard, match=message) as caught:
+        rows((GOOD + bad).encode())
+    assert caught.value.file == "t.csv"
+    assert caught.value.offset is not None
+    assert len(GOOD) <= caught.value.offset <= len(GOOD + bad)
+
+
+def test_bytes_that_are_no_utf8_are_told_by_line_and_byte() -> None:
+    with pytest.raises(CorruptShard, match=r"t\.csv @ 21: line 4: bytes that are no UTF-8"):
+        rows(GOOD.encode() + b"ok,\xff\n")
+
+
+@pytest.mark.parametrize(
+    "data, error, message",
+    [
+        (b"", CorruptShard, "no header"),
+        (b"\xef\xbb\xbf", CorruptShard, "the last line has no end"),
+        (b"\n1\n", CorruptShard, "line 1: a column without a name"),
+        (b"a,,b\n", CorruptShard, "line 1: a column without a name; .*found none for column 2"),
+        (b"a,b,a\n", DuplicateField, "line 1: a name stands twice"),
+    ],
+)
+def test_a_bad_header(data: bytes, error: type[LadingError], message: str) -> None:
+    for look in (CsvReader.schema, CsvReader.num_rows, CsvReader.read):
+        with pytest.raises(error, match=message):
+            look(reader(data))  # type: ignore[operator]
+
+
+def test_a_last_line_without_an_end_is_read_if_asked_for() -> None:
+    assert rows(b'a,b\n1,"2"', unended="read") == [["1", "2"]]
+    assert rows(b"a,b", unended="read") == []
+    with pytest.raises(CorruptShard, match="never closed"):
+        rows(b'a,b\n1,"2', unended="read")
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"delimiter": ",,"}, "no such delimiter"),
+        ({"delimiter": '"'}, "no such delimiter"),
+        ({"delimiter": "é"}, "no such delimiter"),
+        ({"unended": "yes"}, "no such policy"),
+        ({"types": {"a": "decimal"}}, "no type that a text can be read as; .*found 'decimal'"),
+        ({"types": {"c": "int64"}}, "types names a column that is not there; expected a, b, found 'c'"),
+    ],
+)
+def test_options_that_are_none(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        rows(b"a,b\n", **options)
+
+
+def test_every_cut_is_an_error_or_the_first_rows() -> None:
+    data = 'a,b\r\n"x\n""é""",\r\n1,""\r\n'.encode()
+    whole = rows(data)
+    for size in range(len(data)):
+        try:
+            found = rows(data[:size])
+        except LadingError as error:
+            assert "t.csv" in str(error)  # noqa: PT017 - a cut may also be no error
+        else:
+            assert found == whole[: len(found)]
+            assert data[:size].endswith(b"\r\n")
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=40), st.integers(1, 9))
+def test_any_bytes_are_an_error_or_data(noise: bytes, step: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(textfile, "_READ_BYTES", step)
+        try:
+            rows(b"a,b\n" + noise)
+        except LadingError as error:
+            assert "t.csv" in str(error)  # noqa: PT017 - some are data
+
+
+def test_long_records_and_records_that_are_too_long() -> None:
+    long = '"' + "x,\n" * (3 << 20) + '"'
+    data = f'a,b\n1,2\n{long},3\n""","\n'.encode()
+    with pytest.raises(CorruptShard, match="line 3145732: "):
+        rows(data)
+    [_, [found, three]] = rows(data[:-6])
+    assert (len(found), three) == (9 << 20, "3")
+    for limit in ("1mb", "5mb", "9mb"):
+        with pytest.raises(LimitExceeded, match=r"line 3 is too long.*max_record_bytes"):
+            reader(data, max_record_bytes=limit).num_rows()
+    bomb = gzip.compress(b'a,b\n"' + b"x" * (100 << 20))
+    with pytest.raises(LimitExceeded, match="line 2 is too long; expected at most 67108864 bytes"):
+        reader(bomb, "t.csv.gz").num_rows()
+
+
+def test_random_access_reads_what_lies_around_the_rows() -> None:
+    data = b"n,text\n" + b"".join(b'%d,"%s"\n' % (i, b"x\n" * 500) for i in range(20_000))
+    store = CountingStore(MemoryStore({"t.csv": data}), mapped=False)
+    index = FORMAT.open_shard(ShardSource(store, "t.csv"), {}).index()
+    again = FORMAT.open_shard(ShardSource(store, "t.csv", index=index), {"types": {"n": "int32"}})
+    again.schema()
+    before = store.bytes_read
+    assert again.read(np.array([19_999, 5, 5]), ["n"]).column("n").to_pylist() == [19_999, 5, 5]
+    assert store.bytes_read - before < 600_000
+    with pytest.raises(UsageError, match="no such row; expected 0 to 19999, found -1"):
+        again.read(np.array([3, -1]))
+
+
+def test_an_index_of_other_rows_is_an_error() -> None:
+    index = reader(b"a\n1\n2\n").index()
+    opened = FORMAT.open_shard(ShardSource(MemoryStore({"t.csv": b'a\n"\n"\n'}), "t.csv", index=index), {})
+    with pytest.raises(CorruptShard, match="not the one that was looked at"):
+        opened.read(np.array([0]))
