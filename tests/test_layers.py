@@ -55,7 +55,7 @@ SHARED = {
 }
 """Files of a folder that the others in it may import."""
 
-DOORS = {"codecs": {"registry"}, "store": {"open"}, "layouts": {"open"}, "jobs": {"demo"}, "cli": {"main"}}
+DOORS = {"codecs": {"registry"}, "store": {"open", "roots"}, "layouts": {"open"}, "jobs": {"demo"}, "cli": {"main"}}
 """Files of a folder that may import all others in it, as its `__init__` may."""
 
 BESIDE = {"data", "testing"}
