@@ -23,7 +23,7 @@ LAYERS = (
     "store",
     "formats",
     "commit fetch index_cache manifest_files source",
-    "layouts",
+    "layouts media",
     "dataset part_writer",
     "dataset_writer",
     "jobs testing",
@@ -37,6 +37,7 @@ SHARED = {
     "store": {"appender", "background", "lock", "protocol"},
     "formats": {"protocol", "registry"},
     "layouts": {"protocol", "options", "gather", "follow"},
+    "media": {"ahead", "archives", "documents", "reader", "records"},
     "jobs": {
         "copying",
         "digest",
