@@ -16,11 +16,12 @@ from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 
 import interleaved_cases
+import media_cases
 import tar_cases
 from harness import Case, Place, measure_here, run_case
 
-_CASES = {case.name: case for case in (*tar_cases.CASES, *interleaved_cases.CASES)}
-_PACKAGES = ("lading", "pyarrow", "numpy", "webdataset", "nemo-curator")
+_CASES = {case.name: case for case in (*tar_cases.CASES, *interleaved_cases.CASES, *media_cases.CASES)}
+_PACKAGES = ("lading", "pyarrow", "numpy", "webdataset", "nemo-curator", "datatrove")
 _COLUMNS = ("way", "seconds", "samples/s", "MB/s", "× peer", "of limit", "peak MB", "own MB")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from lading.errors import SchemaMismatch, StoreError, UsageError
 from lading.media import Location, MediaReader, MediaStats, MediaWriter
 from lading.store.memory import MemoryStore
 from lading.store.open import Stores
+from lading.store.protocol import Buffer, Sink
+from lading.store.wrap import WrappedStore
 from media import document, frame, medium, pictures
 
 
@@ -26,6 +29,10 @@ class Media:
     path: str | None = None
     offset: int | None = None
     length: int | None = None
+
+
+def threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("lading-media")]
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -115,6 +122,7 @@ def test_nothing_shows_before_the_end(tmp_path: Path) -> None:
     assert shown == ["000_00000.bin.zst"]
     assert (tmp_path / shown[0]).read_bytes() == b"what was there"
     facts = writer.close()
+    assert threads() == []
     assert [info.path for info in facts] == [str(tmp_path / f"00{at}_00000.bin.zst") for at in range(5)]
     assert writer.close() == facts
 
@@ -142,21 +150,62 @@ def test_documents_that_fail_or_are_left_leave_nothing(tmp_path: Path, workers: 
     with pytest.raises(SchemaMismatch, match="sample '11' column 'media'"):
         list(MediaWriter(tmp_path, workers=workers).run(documents))
     assert files(tmp_path) == {}
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("lading-media")]
+    assert threads() == []
 
 
-def test_a_full_disk(tmp_path: Path) -> None:
+@pytest.mark.parametrize("records", [1, 2, 20])
+def test_a_full_disk(tmp_path: Path, records: int) -> None:
+    """What the disk says may come with a later record, and at the end at the latest."""
+    writer = MediaWriter(tmp_path, codec="none")
+
     def fill() -> None:
-        with MediaWriter(tmp_path, codec="none") as writer:
-            writer.write(medium(bytes(100)))
-            with pytest.raises(StoreError):
-                writer.write(medium(bytes(8 << 20)))
-            with pytest.raises(UsageError, match="given up"):
-                writer.write(medium(bytes(100)))
+        with writer:
+            for _ in range(records):
+                writer.write(medium(bytes(2 << 20)))
 
-    with file_size_limit(1 << 20), pytest.raises(UsageError, match="given up"):
+    with file_size_limit(1 << 20), pytest.raises(StoreError, match="too large"):
         fill()
-    assert files(tmp_path) == {}
+    assert list(tmp_path.iterdir()) == []
+    assert threads() == []
+    with pytest.raises(UsageError, match="given up"):
+        writer.write(medium(b"x"))
+    with pytest.raises(UsageError, match="given up"):
+        writer.close()
+
+
+class _Failing(WrappedStore):
+    """Its sinks fail at the second write."""
+
+    def put_stream(self, path: str) -> Sink:
+        sink = MemoryStore.put_stream(MemoryStore(), path)
+        written: list[object] = []
+
+        class Failing:
+            def __init__(self) -> None:
+                self.path, self.tell, self.abort, self.close = path, sink.tell, sink.abort, sink.close
+
+            def write(self, buffers: Sequence[Buffer]) -> None:
+                if written:
+                    raise StoreError("the store is down", file=path)
+                written.append(buffers)
+
+        return Failing()
+
+
+def test_a_write_that_failed_is_not_forgotten() -> None:
+    writer = MediaWriter("mem:x", codec="none", stores=Stores({"mem:": _Failing(MemoryStore())}))
+
+    def go_on() -> None:
+        with writer:
+            writer.write(medium(bytes(2 << 20)))
+            writer.write(medium(bytes(2 << 20)))
+            with pytest.raises(StoreError, match="down"):
+                writer.write(medium(bytes(2 << 20)))
+            with pytest.raises(UsageError, match="given up"):
+                writer.write(medium(b"x"))
+
+    with pytest.raises(UsageError, match="given up"):
+        go_on()
 
 
 def test_a_store_that_fails_at_the_end(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from functools import partial
 from string import Template
 from typing import Any, Self
 
@@ -21,6 +22,7 @@ from lading.errors import UsageError
 from lading.media.ahead import Pace, map_ahead
 from lading.media.documents import Location, MediaStats, Tally, get, media_of, put
 from lading.media.records import CODECS
+from lading.store.background import Background
 from lading.store.open import Stores, resolve
 from lading.store.protocol import FileInfo, Sink
 from lading.units import parse_bytes
@@ -28,10 +30,14 @@ from lading.units import parse_bytes
 __all__ = ["MediaWriter"]
 
 _ENDINGS = {"zstd": "${rank}.bin.zst", "none": "${rank}.bin"}
+_BYTES = (bytes, bytearray, memoryview)
 _RANK_DIGITS = 5
 _LEVELS = (-(1 << 17), 22)
 _HELD_BYTES = 1 << 20
 """Small records are given to a sink together."""
+_BLOCK_BYTES, _ONE_STEP_BYTES = 128 << 10, 512 << 10
+"""One step gives the bytes of a stream, and sooner, for what is shorter than the smallest window; but a stream of whole
+blocks ends with an empty one."""
 _GROUP_BYTES, _DOCUMENT_BYTES = 2 << 20, 16 << 10
 """Media that a thread takes at once, and what a document counts for without them."""
 
@@ -89,6 +95,7 @@ class MediaWriter:
         self._packer = _Packer(compression_level, content_size=content_size, checksum=checksum, plain=codec == "none")
         self._lock = threading.Lock()
         self._files: dict[str, _File] = {}
+        self._behind = Background("lading-media-write")
         self._tally = Tally()
         self._end = ""
         self._written: tuple[FileInfo, ...] = ()
@@ -110,7 +117,8 @@ class MediaWriter:
 
         Raises:
             UsageError: the media has no bytes, a tag is missing or leads outside the folder, or the writer is closed.
-            StoreError: the store failed. The writer publishes nothing then.
+            StoreError: the store failed, perhaps over an earlier record; `close` says so at the latest. The writer
+                publishes nothing then.
         """
         data = get(media, "media_bytes")
         return self._append(media, self._packer.pack(data, get(media, "id")), self._names.name(rank, tags))
@@ -150,8 +158,12 @@ class MediaWriter:
             self._check_open()
             with ExitStack() as failed:
                 failed.callback(self._drop)
+                for file in self._files.values():
+                    file.flush()
+                self._behind.wait()
                 self._written = tuple(file.close() for file in self._files.values())
                 failed.pop_all()
+            self._behind.stop()
             self._end = "closed"
             return self._written
 
@@ -203,7 +215,7 @@ class MediaWriter:
             name = self._names.counted(name)
         if name not in self._files:
             store, path = resolve(posixpath.join(self._folder, name), self._stores)
-            self._files[name] = _File(name, store.put_stream(path))
+            self._files[name] = _File(name, store.put_stream(path), self._behind)
         return self._files[name]
 
     def _check_open(self) -> None:
@@ -212,15 +224,16 @@ class MediaWriter:
 
     def _drop(self) -> None:
         self._end = "given up"
+        self._behind.stop()
         with ExitStack() as all_of_them:
             for file in self._files.values():
                 all_of_them.callback(file.abort)
 
 
 def _weight(document: Any) -> int:
-    """Bytes of a document's media, as far as they can be told without a look at whether they are media."""
-    sizes = (len(data) for one in media_of(document) if isinstance(data := get(one, "media_bytes"), (bytes, bytearray)))
-    return _DOCUMENT_BYTES + sum(sizes)
+    """Bytes of a document's media, and something for the document itself."""
+    contents = (get(one, "media_bytes") for one in media_of(document))
+    return _DOCUMENT_BYTES + sum(memoryview(data).nbytes for data in contents if isinstance(data, _BYTES))
 
 
 class _Names:
@@ -274,15 +287,16 @@ class _Packer:
 
     def pack(self, data: object, media_id: object) -> _Frames:
         """A record. Raises UsageError if there are no bytes to pack."""
-        if not isinstance(data, (bytes, bytearray, memoryview)):
+        if not isinstance(data, _BYTES):
             raise UsageError(
                 "a media has no bytes to write", expected="media_bytes", found=f"{type(data).__name__} on {media_id!r}"
             )
         size = memoryview(data).nbytes
         if self._plain:
             return size, (bytes(data),)
-        # In two steps, as a stream: for some sizes the bytes differ from those of one step, and the peer's are these.
-        # Told the size, zstd chooses its parameters by it.
+        if size < _ONE_STEP_BYTES and size % _BLOCK_BYTES:
+            return size, (self._compressor().compress(data),)
+        # As a stream, which is what the peer makes of it, and told the size, by which zstd chooses its parameters.
         packing = self._compressor().compressobj(size=size)
         return size, (packing.compress(data), packing.flush())
 
@@ -294,12 +308,12 @@ class _Packer:
 
 
 class _File:
-    """A file being written; small records are held back to go out together."""
+    """A file being written; small records are held back to go out together, and go behind the caller's back."""
 
-    def __init__(self, path: str, sink: Sink) -> None:
+    def __init__(self, path: str, sink: Sink, behind: Background) -> None:
         self.path = path
         self.size_bytes = 0
-        self._sink = sink
+        self._sink, self._behind = sink, behind
         self._held: list[bytes] = []
         self._held_bytes = 0
 
@@ -311,11 +325,11 @@ class _File:
             self.flush()
 
     def flush(self) -> None:
-        self._sink.write(self._held)
-        self._held, self._held_bytes = [], 0
+        if self._held:
+            self._behind.start(partial(self._sink.write, self._held))
+            self._held, self._held_bytes = [], 0
 
     def close(self) -> FileInfo:
-        self.flush()
         return self._sink.close()
 
     def abort(self) -> None:
