@@ -151,6 +151,14 @@ def test_frames_of_blocks_that_hold_their_content(magic: bool) -> None:
         assert decode_sized_frame(body, len(content), magicless=not magic) == content
 
 
+def test_a_frame_of_very_many_small_blocks() -> None:
+    """What a writer makes that flushes after every byte; or one that wants memory taken for each block."""
+    for size in (0, 1):
+        block = (size << 3).to_bytes(3, "little") + b"x" * size
+        frame = b"\x00\x58" + block * 50_000 + b"\x01\x00\x00"
+        assert decode_range("zstd-magicless", frame, _MAX) == b"x" * size * 50_000
+
+
 def test_the_end_of_a_frame() -> None:
     for data in (_DATA, b"", b"x"):
         body = datatrove_frame(data, checksum=True)

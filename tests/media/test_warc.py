@@ -46,6 +46,7 @@ def read(folder: Path, body: bytes, name: str = "a.warc", offset: int = 0, **opt
         (_HTTP + b"Transfer-Encoding: chunked\r\n\r\n" + _BODY, "response", _BODY),
         (_HTTP + b"CONTENT-ENCODING: gzip\r\n\r\n" + gzip.compress(_BODY), "response", _BODY),
         (_HTTP + b"Content-Encoding: gzip\r\n\r\n" + _BODY, "response", _BODY),
+        (_HTTP + b"Content-Encoding: x-gzip\r\n\r\n" + gzip.compress(_BODY) * 2, "response", _BODY * 2),
         (_HTTP + b"Content-Encoding: deflate\r\n\r\n" + zlib.compress(_BODY), "response", _BODY),
         (_HTTP + b"Content-Encoding: deflate\r\n\r\n" + zlib.compress(_BODY)[2:-4], "response", _BODY),
         (_HTTP + b"Content-Encoding: br\r\n\r\n" + brotli.compress(_BODY), "response", _BODY),
@@ -103,7 +104,9 @@ def test_flipped_bits_in_a_gzip_member_never_change_the_payload(tmp_path: Path) 
         b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nno size\r\n",
         b"Content-Encoding: gzip\r\n\r\n" + gzip.compress(_BODY)[:-1],
         b"Content-Encoding: gzip\r\n\r\n" + gzip.compress(_BODY)[:30] + b"\xff" * 30,
+        b"Content-Encoding: gzip\r\n\r\n" + gzip.compress(_BODY) + b"more",
         b"Content-Encoding: deflate\r\n\r\n\xff\xff\xff",
+        b"Content-Encoding: deflate\r\n\r\n" + zlib.compress(_BODY) + b"more",
         b"Content-Encoding: br\r\n\r\n" + brotli.compress(_BODY)[:-3],
         b"Content-Encoding: br\r\n\r\n\xff\xff\xff\xff",
     ],
@@ -147,6 +150,11 @@ def test_a_gzip_member_that_never_ends(tmp_path: Path) -> None:
         read(tmp_path, gzip.compress(record(bytes(30 << 20))), max_record_bytes="29MB")
     with pytest.raises(CorruptShard, match="no WARC record"):
         read(tmp_path, gzip.compress(bytes(30 << 20)))
+
+
+@pytest.mark.parametrize("size", [*range((256 << 10) - 260, (256 << 10) - 60, 7), 1 << 20])
+def test_a_last_member_whose_end_zlib_holds_back(tmp_path: Path, size: int) -> None:
+    assert read(tmp_path, gzip.compress(record(bytes(size), "conversion"))) == bytes(size)
 
 
 def test_brotli_is_an_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

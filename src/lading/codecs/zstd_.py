@@ -35,6 +35,8 @@ _MAX_BLOCK_BYTES = 128 << 10
 _RAW, _REPEATED, _COMPRESSED = 0, 1, 2
 _SIZE_BITS = 0xE0
 """Of a descriptor: set if the header gives the content size."""
+_MOST_RAW_BLOCKS = 1 << 14
+"""Of which it is remembered where they lie: a gigabyte of whole ones has half as many, a hostile frame millions."""
 _NOT_PLAIN_BITS = 0x0F
 """Of a descriptor: set if there is a checksum or a dictionary, or what no frame has."""
 
@@ -52,6 +54,9 @@ def _header_size(descriptor: int) -> int:
     """Length of a frame header by its first byte, without the magic number."""
     window = 1 - (descriptor >> 5 & 1)
     return 1 + window + (0, 1, 2, 4)[descriptor & 3] + _content_size_bytes(descriptor)
+
+
+_HEADER_SIZES = bytes(map(_header_size, range(256)))
 
 
 def _content_size(header: memoryview) -> int | None:
@@ -173,7 +178,7 @@ def _survey(frame: memoryview) -> _Survey:
     if not size:
         raise zstandard.ZstdError("nothing there")
     descriptor = frame[0]
-    at = _header_size(descriptor)
+    at = _HEADER_SIZES[descriptor]
     declared = _content_size(frame[:at]) if descriptor & _SIZE_BITS else None
     raw: list[tuple[int, int]] | None = None if descriptor & _NOT_PLAIN_BITS else []
     last = most = 0
@@ -184,8 +189,9 @@ def _survey(frame: memoryview) -> _Survey:
             raise zstandard.ZstdError(f"block of type {kind} and size {length}")
         at += _BLOCK_HEADER_BYTES
         if kind == _RAW:
-            if raw is not None:
+            if raw is not None and length:
                 raw.append((at, at + length))
+                raw = raw if len(raw) < _MOST_RAW_BLOCKS else None
             at += length
             most += length
         else:
@@ -213,8 +219,7 @@ def _unpacked(view: memoryview, survey: _Survey, size_bytes: int, *, magicless: 
     if survey.raw is None or survey.most > size_bytes or survey.declared not in (None, survey.most):
         return _decompressor(magicless).decompress(view, max_output_size=max(size_bytes, 1))
     shift = 0 if magicless else len(MAGIC)
-    pieces = [view[start + shift : stop + shift] for start, stop in survey.raw]
-    return bytes(pieces[0]) if len(pieces) == 1 else b"".join(pieces)
+    return b"".join([view[start + shift : stop + shift] for start, stop in survey.raw])
 
 
 def frame_end(data: Data) -> int | None:

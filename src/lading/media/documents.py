@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from lading.errors import SchemaMismatch
 
-__all__ = ["Location", "MediaStats", "Tally", "get", "media_of", "put"]
+__all__ = ["Location", "MediaStats", "Tally", "get", "media_of", "place_of", "put"]
 
 
 class Location(NamedTuple):
@@ -83,9 +83,16 @@ def get(thing: Any, name: str) -> Any:
     return getattr(thing, name, None)
 
 
+def place_of(media: Any) -> tuple[Any, Any, Any]:
+    """Path, offset and length of a media; None for what it does not say."""
+    if type(media) is dict:
+        return media.get("path"), media.get("offset"), media.get("length")
+    return get(media, "path"), get(media, "offset"), get(media, "length")
+
+
 def put(thing: Any, name: str, value: object) -> None:
     """Set a field of a mapping or an object."""
-    if isinstance(thing, Mapping):
+    if type(thing) is dict or isinstance(thing, Mapping):
         thing[name] = value  # type: ignore[index] # a mapping that cannot be changed says so itself
     else:
         setattr(thing, name, value)
@@ -100,7 +107,7 @@ def media_of(document: Any) -> Sequence[Any]:
     media = get(document, "media")
     if media is None:
         return ()
-    if not isinstance(media, Sequence) or isinstance(media, (str, bytes)):
+    if type(media) is not list and (not isinstance(media, Sequence) or isinstance(media, (str, bytes))):
         raise _misfit(document, "a list", media)
     for one in media:
         if type(one) is not dict and not isinstance(one, Mapping) and not hasattr(one, "path"):

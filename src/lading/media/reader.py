@@ -15,7 +15,7 @@ from typing import Any, Literal, Self, SupportsIndex, TypeAlias, get_args
 from lading.errors import BadReference, DataError, UsageError
 from lading.media.ahead import Pace, map_ahead
 from lading.media.archives import Archive, MediaFolder
-from lading.media.documents import MediaStats, Tally, get, media_of, put
+from lading.media.documents import MediaStats, Tally, get, media_of, place_of, put
 from lading.media.records import CODECS, RecordFormat, Unpacked
 from lading.store.open import Stores
 from lading.units import parse_bytes
@@ -77,6 +77,7 @@ class RecordReader(ABC):
         if on_error not in get_args(OnError):
             raise UsageError("no such policy", expected=", ".join(get_args(OnError)), found=repr(on_error))
         self._folder = MediaFolder(data_folder, block_size, roots, stores)
+        self._far = self._folder.is_far
         self._pace: Pace[Any] = Pace(workers, ordered=preserve_order)
         self._on_error = on_error
         self._tally = Tally()
@@ -144,10 +145,10 @@ class RecordReader(ABC):
         """Set the bytes of a document's media; with it, what could not be read."""
         failures: list[tuple[str, str]] = []
         all_media = media_of(document)
-        ahead = _bytes_ahead(all_media) if len(all_media) > 1 and self._folder.is_far else [0] * len(all_media)
-        for media, follows in zip(all_media, ahead, strict=True):
+        ahead = _bytes_ahead(all_media) if self._far and len(all_media) > 1 else None
+        for at, media in enumerate(all_media):
             try:
-                content = self._content(media, follows)
+                content = self._content(media, ahead[at] if ahead else 0)
             except DataError as error:
                 name = get(document, "id")
                 error.at(sample=None if name is None else str(name), column="media")
@@ -165,12 +166,11 @@ class RecordReader(ABC):
         return document, failures
 
     def _content(self, media: Any, ahead: int) -> bytes | None:
-        path, offset = get(media, "path"), get(media, "offset")
+        path, offset, length = place_of(media)
         if path is None or offset is None:
             return None
         try:
             archive = self._folder.archive(path)
-            length = get(media, "length")
             if type(offset) is not int or not (length is None or type(length) is int):
                 offset, length = _whole_numbers(archive, offset, length)
             content, stored = self._read(archive, offset, length, ahead)

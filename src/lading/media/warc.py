@@ -16,6 +16,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from lading.codecs import decode_range
 from lading.errors import CorruptShard, DataError, LimitExceeded, MissingExtra, UsageError
 from lading.media.archives import Archive
 from lading.media.reader import MAX_RECORD_BYTES, OnError, RecordReader
@@ -83,7 +84,9 @@ class WarcReader(RecordReader):
             record = _read_record(source, self._max_bytes)
             return _payload(record, self._max_bytes), source.taken
         except DataError as error:
-            error.offset = offset
+            error.offset = offset  # codecs count in what they unpack
+            if isinstance(error, LimitExceeded):
+                error.advice = "If that is meant, raise max_record_bytes."
             raise error.at(file=archive.name) from error.__cause__
 
 
@@ -105,7 +108,7 @@ class _Source:
         if bytes(archive.read(offset, min(len(_GZIP), max(archive.size_bytes - offset, 1)))) == _GZIP:
             self._member = zlib.decompressobj(_GZIP_BITS)
         self._waiting = b""
-        self._ended = False
+        self._full = self._ended = False
 
     @property
     def taken(self) -> int:
@@ -145,9 +148,13 @@ class _Source:
         if self._ended:
             raise CorruptShard("the gzip member ends before the WARC record does")
         try:
-            self._body += self._member.decompress(self._waiting or self._fresh(), _STEP_BYTES)
+            # After a full piece zlib may hold more of what it has taken in already.
+            data = self._waiting or (b"" if self._full else self._fresh())
+            piece = self._member.decompress(data, _STEP_BYTES)
         except zlib.error as error:
             raise CorruptShard("the gzip member is damaged", found=str(error)) from error
+        self._body += piece
+        self._full = len(piece) == _STEP_BYTES
         self._ended = self._member.eof
         self._waiting = self._member.unused_data if self._ended else self._member.unconsumed_tail
 
@@ -234,7 +241,7 @@ def _decoded(encoding: str, body: bytes, max_bytes: int) -> bytes:
     if encoding in {"", "identity"} or not body:
         return body
     if encoding in {"gzip", "x-gzip"}:
-        return _inflated(body, _GZIP_BITS, max_bytes) if body.startswith(_GZIP) else body
+        return decode_range("gzip", body, max_bytes) if body.startswith(_GZIP) else body
     if encoding == "deflate":
         zlib_header = body[0] & 15 == 8 and int.from_bytes(body[:2], "big") % 31 == 0  # noqa: PLR2004 - RFC 1950
         return _inflated(body, _ZLIB_BITS if zlib_header else _RAW_BITS, max_bytes)
@@ -251,8 +258,9 @@ def _inflated(body: bytes, bits: int, max_bytes: int) -> bytes:
         raise CorruptShard("the response's encoding is damaged", found=str(error)) from error
     if len(content) > max_bytes:
         raise _too_much(max_bytes)
-    if not member.eof:
-        raise CorruptShard("the response's encoding ends too early", found=f"{len(content)} bytes")
+    if not member.eof or member.unused_data:
+        found = "bytes after its end" if member.eof else f"its end after {len(content)} bytes"
+        raise CorruptShard("the response's encoding is damaged", found=found)
     return content
 
 
@@ -285,5 +293,4 @@ def _too_much(max_bytes: int, found: int | None = None) -> LimitExceeded:
         "the WARC record is too long",
         expected=f"at most {max_bytes} bytes",
         found="more" if found is None else f"{found} bytes",
-        advice="If that is meant, raise max_record_bytes.",
     )
