@@ -31,7 +31,15 @@ from lading.store.open import Stores
 from lading.store.wrap import CountingStore, WrappedStore
 from media import document, frame, medium, pictures, without_bytes
 
-_CONTENTS = [*pictures(5, 700), b"", b"x", bytes(200_000), bytes(3 << 17)]
+_CONTENTS = [
+    *pictures(5, 700),
+    b"",
+    b"x",
+    bytes(200_000),
+    bytes(3 << 17),
+    *pictures(2, 100_000),
+    *pictures(2, 16 << 10),
+]
 
 
 def archive(folder: Path, *records: bytes, name: str = "a.zst") -> list[dict[str, Any]]:
@@ -324,6 +332,20 @@ def test_only_what_is_wanted_is_read() -> None:
     [doc] = reader.run([{"id": "d", "media": media[10:14] + media[30:31]}])
     assert [one["media_bytes"] for one in doc["media"]] == contents[10:14] + contents[30:31]
     assert store.ranges["far:m/a"] == [(10_000, 4000), (30_000, 1000)]
+
+
+def test_records_without_a_length_in_few_requests() -> None:
+    contents = [bytes([at]) * 100 + os.urandom(900) for at in range(100)]
+    records = [version_1(data) for data in contents]
+    store = _far_store({"far:m/a": b"".join(records)})
+    media = [medium(path="a", offset=sum(map(len, records[:at]))) for at in range(100)]
+    reader = MediaReader("far:m", 40_000, stores=Stores({"far:": store}))
+    assert [doc["media"][0]["media_bytes"] for doc in reader.run([{"media": [one]} for one in media])] == contents
+    assert store.requests["get_ranges"] <= 7
+    store.reset()
+    assert [reader.read_media_record(media[at]) for at in (80, 5, 50)] == [contents[at] for at in (80, 5, 50)]
+    assert store.requests["get_ranges"] <= 3
+    assert store.bytes_read <= 3 * 20_000
 
 
 def test_a_local_record_is_read_alone(tmp_path: Path) -> None:

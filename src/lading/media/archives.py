@@ -158,8 +158,9 @@ def _whole_reads(name: str, read: Callable[[int, int], bytes]) -> Callable[[int,
 class _Window:
     """Reads of one file of a store without maps, a request each; more at once where the neighbours are wanted too.
 
-    They are if the caller says so, or if a thread reads where its last read ended: a block is read then where requests
-    take long. What was read beyond the record is kept, once for each thread.
+    They are if the caller says so, or if a thread reads on where its last read ended, or before that (a record whose
+    length is not known is read with some of what follows): a block is read then where requests take long. What was read
+    beyond the record is kept, once for each thread.
     """
 
     def __init__(self, store: Store, path: str, size: int, own: threading.local, block_size: int) -> None:
@@ -167,12 +168,12 @@ class _Window:
         self._block_size = block_size if is_far(store) else 0
 
     def read(self, offset: int, length: int, ahead: int) -> Buffer:
-        file, start, body, stop = getattr(self._own, "window", (None, 0, memoryview(b""), 0))
+        file, start, body, last, stop = getattr(self._own, "window", (None, 0, memoryview(b""), 0, 0))
         if file is not self or offset < start or offset + length > start + len(body):
-            wanted = self._block_size if file is self and offset == stop else length + ahead
+            wanted = self._block_size if file is self and last < offset <= stop else length + ahead
             wanted = min(max(length, min(wanted, self._block_size)), self._size - offset)
             [answer] = self._store.get_ranges(self._path, [(offset, wanted)])
             start, body = offset, memoryview(answer)
         kept = body if len(body) > length else body[:0]
-        self._own.window = (self, start, kept, offset + length)
+        self._own.window = (self, start, kept, offset, offset + length)
         return body[offset - start : offset - start + length]

@@ -30,6 +30,8 @@ CODECS = ("zstd", "none")
 _HEADROOM_BYTES = 1 << 10
 _SPARE_SHIFT = 6
 """A frame is at most a 64th (and a kilobyte) longer than what it holds, unless its writer meant ill."""
+_FIRST_BYTES = 16 << 10
+"""Read of a record whose length only its prefix tells; what is longer takes a second read."""
 _ADVICE = "The archive was cut or edited, or the document's offset and length are not this archive's."
 _RAISE = "If that is meant, raise max_record_bytes."
 
@@ -85,27 +87,26 @@ class RecordFormat:
     def _read_prefixed(self, archive: Archive, offset: int) -> Unpacked:
         if self.codec == "none":
             raise CorruptShard("a record that is not compressed needs a length", expected="a length", found="none")
-        start = offset + self.prefix_bytes
-        size = int.from_bytes(bytes(archive.read(offset, self.prefix_bytes)), "big")
+        there = archive.size_bytes - offset
+        wanted = self.prefix_bytes + _FIRST_BYTES
+        data = memoryview(archive.read(offset, max(min(wanted, there), self.prefix_bytes)))
+        size = int.from_bytes(data[: self.prefix_bytes], "big")
         self._check(size, size)
-        frame = _frame_at(archive, start, size)
+        likely = self.prefix_bytes + size + _spare(size)
+        while (frame := _frame_of(data[self.prefix_bytes :])) is None:
+            if wanted >= min(there, 4 * likely):
+                raise CorruptShard("the zstd frame ends too early", found=f"no end in {len(data)} bytes")
+            wanted = max(2 * wanted, likely)
+            data = memoryview(archive.read(offset, min(wanted, there)))
         content = decode_sized_frame(frame, size, magicless=frame[:4] != MAGIC)
         return content, self.prefix_bytes + len(frame)
 
 
-def _frame_at(archive: Archive, start: int, size: int) -> memoryview:
-    """The frame that begins at an offset and unpacks to so many bytes; its length is found by reading it."""
-    wanted = size + _spare(size)
-    there = archive.size_bytes - start
-    while True:
-        data = memoryview(archive.read(start, min(wanted, there)))
-        magic = len(MAGIC) if data[:4] == MAGIC else 0
-        end = frame_end(data[magic:])
-        if end is not None:
-            return data[: magic + end]
-        if wanted >= min(there, 4 * (size + _spare(size))):
-            raise CorruptShard("the zstd frame ends too early", found=f"no end in {min(wanted, there)} bytes")
-        wanted *= 2
+def _frame_of(data: memoryview) -> memoryview | None:
+    """The frame that begins here; None if it goes on after the data."""
+    magic = len(MAGIC) if data[:4] == MAGIC else 0
+    end = frame_end(data[magic:])
+    return None if end is None else data[: magic + end]
 
 
 def _spare(size: int) -> int:
