@@ -177,6 +177,22 @@ def test_an_archive_cut_at_every_byte(tmp_path: Path, version: int) -> None:
                     reader.read_media_record(one)
 
 
+@pytest.mark.parametrize("size", [16 << 10, 100_000, (1 << 17) - 1, 1 << 17, (1 << 17) + 1])
+def test_what_does_not_compress_is_checked_as_all_else(tmp_path: Path, size: int) -> None:
+    content = os.urandom(size)
+    whole = frame(content)
+    for at, body in enumerate(
+        (whole[:-1], whole[:18], whole + b"\0", whole + whole, bytes([whole[0] | 8]) + whole[1:])
+    ):
+        [media] = archive(tmp_path, body, name=f"{at}.zst")
+        with pytest.raises(CorruptShard, match=f"{at}.zst @ 0"):
+            MediaReader(tmp_path).read_media_record(media)
+    [media] = archive(tmp_path, whole)
+    assert MediaReader(tmp_path, max_record_bytes=size).read_media_record(media) == content
+    with pytest.raises(LimitExceeded):
+        MediaReader(tmp_path, max_record_bytes=size - 1).read_media_record(media)
+
+
 def test_flipped_bits_are_found_or_change_no_length(tmp_path: Path) -> None:
     """With a checksum every one is found; without, one in the content itself cannot be."""
     content = pictures(2, 120)[1]

@@ -35,6 +35,8 @@ _RANK_DIGITS = 5
 _LEVELS = (-(1 << 17), 22)
 _HELD_BYTES = 1 << 20
 """Small records are given to a sink together."""
+_MOST_WAITING = 4
+"""Writes that may wait for each other: who compresses and who writes take turns in being the slower one."""
 _BLOCK_BYTES, _ONE_STEP_BYTES = 128 << 10, 512 << 10
 """One step gives the bytes of a stream, and sooner, for what is shorter than the smallest window; but a stream of whole
 blocks ends with an empty one."""
@@ -326,7 +328,8 @@ class _File:
 
     def flush(self) -> None:
         if self._held:
-            self._behind.start(partial(self._sink.write, self._held))
+            self._behind.wait(but=_MOST_WAITING - 1 if self._held_bytes < 2 * _HELD_BYTES else 0)
+            self._behind.then(partial(self._sink.write, self._held))
             self._held, self._held_bytes = [], 0
 
     def close(self) -> FileInfo:
