@@ -17,11 +17,13 @@ from importlib.metadata import PackageNotFoundError, version
 
 import interleaved_cases
 import mds_cases
+import media_cases
 import tar_cases
 from harness import Case, Place, measure_here, run_case
 
-_CASES = {case.name: case for case in (*tar_cases.CASES, *interleaved_cases.CASES, *mds_cases.CASES)}
-_PACKAGES = ("lading", "pyarrow", "numpy", "webdataset", "nemo-curator", "mosaicml-streaming")
+_GROUPS = (tar_cases, interleaved_cases, mds_cases, media_cases)
+_CASES = {case.name: case for group in _GROUPS for case in group.CASES}
+_PACKAGES = ("lading", "pyarrow", "numpy", "webdataset", "nemo-curator", "mosaicml-streaming", "datatrove")
 _COLUMNS = ("way", "seconds", "samples/s", "MB/s", "× peer", "of limit", "peak MB", "own MB")
 
 

@@ -24,7 +24,7 @@ LAYERS = (
     "store",
     "formats",
     "commit fetch index_cache manifest_files source",
-    "layouts",
+    "layouts media",
     "dataset part_writer",
     "dataset_writer",
     "jobs testing",
@@ -38,6 +38,7 @@ SHARED = {
     "store": {"appender", "background", "lock", "protocol"},
     "formats": {"protocol", "registry", "textfile"},
     "layouts": {"protocol", "options", "gather", "follow"},
+    "media": {"ahead", "archives", "documents", "reader", "records"},
     "jobs": {
         "copying",
         "digest",
@@ -56,7 +57,7 @@ SHARED = {
 }
 """Files of a folder that the others in it may import."""
 
-DOORS = {"codecs": {"registry"}, "store": {"open"}, "layouts": {"open"}, "jobs": {"demo"}, "cli": {"main"}}
+DOORS = {"codecs": {"registry"}, "store": {"open", "roots"}, "layouts": {"open"}, "jobs": {"demo"}, "cli": {"main"}}
 """Files of a folder that may import all others in it, as its `__init__` may."""
 
 BESIDE = {"data", "testing"}

@@ -28,7 +28,7 @@ from lading.formats.registry import find_format, get_format
 from lading.index_cache import IndexCache
 from lading.interleaved import INTERLEAVED_SCHEMA, LINEAGE_KEY, RESERVED, sample_firsts, sample_rows, sample_starts
 from lading.json_columns import fit_json, union_json_schemas
-from lading.layouts.follow import Follower, folder_of
+from lading.layouts.follow import Follower
 from lading.layouts.gather import across_shards
 from lading.layouts.open import VIEWS, detect_view, open_view, settle
 from lading.layouts.options import AUTO, ROLES, InterleavedOptions
@@ -39,6 +39,7 @@ from lading.manifest_files import KeptIndexes, load_manifest
 from lading.ref import FileEntry, concat, files_of, is_ref, with_files
 from lading.source import LISTING_SCHEMA, Listing, list_source, read_head
 from lading.store.open import Stores, resolve
+from lading.store.roots import folder_of
 from lading.units import parse_bytes
 
 __all__ = ["Dataset", "Shard", "open_dataset"]

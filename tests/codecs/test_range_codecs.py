@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import random
 import struct
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ import pytest
 import zstandard
 
 from lading.codecs import decode_range
+from lading.codecs.zstd_ import decode_sized_frame, frame_end
 from lading.errors import CorruptShard, LimitExceeded, UsageError
 from lading.ref import CODECS
 
@@ -135,3 +137,56 @@ def test_threads_have_their_own_decompressors() -> None:
 def test_unknown_codecs() -> None:
     with pytest.raises(UsageError, match="'br'"):
         decode_range("br", b"", 1)
+
+
+@pytest.mark.parametrize("magic", [False, True])
+def test_frames_of_blocks_that_hold_their_content(magic: bool) -> None:
+    """Blocks that do not compress are taken as they are; with other blocks among them zstd does it."""
+    data = random.Random(2).randbytes(400_000)
+    for content in (data, data[:1], data[: 1 << 17], data[:150_000] + bytes(200_000) + data[150_000:]):
+        body = packed("zstd", content) if magic else datatrove_frame(content)
+        codec = "zstd" if magic else "zstd-magicless"
+        assert decode_range(codec, body, _MAX) == content
+        assert decode_range(codec, body + (b"" if not magic else body), _MAX) == content * (1 + magic)
+        assert decode_sized_frame(body, len(content), magicless=not magic) == content
+
+
+def test_a_frame_of_very_many_small_blocks() -> None:
+    """What a writer makes that flushes after every byte; or one that wants memory taken for each block."""
+    for size in (0, 1):
+        block = (size << 3).to_bytes(3, "little") + b"x" * size
+        frame = b"\x00\x58" + block * 50_000 + b"\x01\x00\x00"
+        assert decode_range("zstd-magicless", frame, _MAX) == b"x" * size * 50_000
+
+
+def test_the_end_of_a_frame() -> None:
+    for data in (_DATA, b"", b"x"):
+        body = datatrove_frame(data, checksum=True)
+        assert frame_end(body + b"next") == len(body)
+        assert [frame_end(body[:size]) for size in range(1, len(body), 997)] == [None] * len(range(1, len(body), 997))
+    for body in (b"", b"\x00\x58\xff\xff\xff"):
+        with pytest.raises(CorruptShard):
+            frame_end(body)
+
+
+@pytest.mark.parametrize("declared", [False, True])
+def test_a_frame_of_known_size(declared: bool) -> None:
+    for data in (_DATA, _DATA[:1000], bytes(1000), b""):
+        body = zstandard.ZstdCompressor(write_content_size=declared).compress(data).removeprefix(_MAGIC)
+        assert decode_sized_frame(body, len(data), magicless=True) == data
+        for size in {len(data) + 1, max(len(data) - 1, 0), 0, 1 << 40} - {len(data)}:
+            with pytest.raises(CorruptShard):
+                decode_sized_frame(body, size, magicless=True)
+        for broken in (body[:-1], body + b"\0"):
+            with pytest.raises(CorruptShard):
+                decode_sized_frame(broken, len(data), magicless=True)
+
+
+def test_more_than_may_come_out_is_counted_and_not_kept() -> None:
+    """A gigabyte of zeros in compressed blocks, of which nothing tells how much comes out."""
+    body = datatrove_frame(bytes(1 << 30))
+    tracemalloc.start()
+    with pytest.raises(LimitExceeded):
+        decode_range("zstd-magicless", body, 900 << 20)
+    assert tracemalloc.get_traced_memory()[1] < 20 << 20
+    tracemalloc.stop()

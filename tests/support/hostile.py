@@ -33,8 +33,13 @@ from golden_cases import load_spec
 _CHILD = Path(__file__).with_name("hostile_child.py")
 
 
-def judge_cases(cases: Sequence[Path], reader: Path, scratch: Path) -> dict[str, list[str]]:
-    """What is wrong with how `reader`'s `read_case` took each case, by name of the case; nothing if all is well."""
+def judge_cases(
+    cases: Sequence[Path], reader: Path, scratch: Path, max_seconds: int = 20, max_rss_mb: int = 1024
+) -> dict[str, list[str]]:
+    """What is wrong with how `reader`'s `read_case` took each case, by name of the case; nothing if all is well.
+
+    A case's own limits hold where they are lower than these.
+    """
     verdicts: dict[str, list[str]] = {}
     child: subprocess.Popen[str] | None = None
     for case in cases:
@@ -42,7 +47,10 @@ def judge_cases(cases: Sequence[Path], reader: Path, scratch: Path) -> dict[str,
         shutil.copytree(case, folder)
         if child is None or child.poll() is not None:
             child = _start(reader)
-        verdicts[case.name] = _judge(folder, scratch, child)
+        limits = {"max_seconds": max_seconds, "max_rss_mb": max_rss_mb}
+        spec = load_spec(folder)
+        spec |= {name: min(spec.get(name, most), most) for name, most in limits.items()}
+        verdicts[case.name] = _judge(folder, spec, scratch, child)
     if child is not None and child.poll() is None:
         child.communicate()
     return verdicts
@@ -58,11 +66,10 @@ def _start(reader: Path) -> subprocess.Popen[str]:
     return child
 
 
-def _judge(folder: Path, scratch: Path, child: subprocess.Popen[str]) -> list[str]:
-    spec = load_spec(folder)
+def _judge(folder: Path, spec: dict[str, Any], scratch: Path, child: subprocess.Popen[str]) -> list[str]:
     canaries = [folder / canary for canary in spec.get("canaries", [])]
     before = _files_outside(folder, scratch)
-    answer = _ask(child, folder, spec.get("max_seconds", 20))
+    answer = _ask(child, folder, spec["max_seconds"])
     problems = [answer] if isinstance(answer, str) else _judge_answer(spec, answer)
     stray = _files_outside(folder, scratch) - before
     problems += [f"wrote {path} outside the case" for path in sorted(stray)]
@@ -87,7 +94,7 @@ def _ask(child: subprocess.Popen[str], folder: Path, seconds: int) -> dict[str, 
 
 def _judge_answer(spec: dict[str, Any], answer: dict[str, Any]) -> list[str]:
     problems = []
-    if answer["peak_mb"] > spec.get("max_rss_mb", 1024):
+    if answer["peak_mb"] > spec["max_rss_mb"]:
         problems.append(f"used {answer['peak_mb']} MB")
     if spec["expect"] == "error":
         names = spec.get("error_names_any", [])

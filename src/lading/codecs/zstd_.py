@@ -15,13 +15,14 @@ Source: RFC 8878, section 3.1.
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass
 
 import zstandard
 
-from lading.codecs.protocol import Codec, Data, Packer, unpack
+from lading.codecs.protocol import Codec, Data, Packer, StreamDecoder, unpack
 from lading.errors import CorruptShard, LimitExceeded
 
-__all__ = ["CODEC", "MAGIC", "decode_frame", "is_skippable"]
+__all__ = ["CODEC", "MAGIC", "decode_frame", "decode_sized_frame", "frame_end", "is_skippable"]
 
 MAGIC = b"\x28\xb5\x2f\xfd"
 """First bytes of a frame."""
@@ -31,7 +32,13 @@ _HEAD_BYTES = 8
 """Header of a skippable frame; every other frame is longer."""
 _BLOCK_HEADER_BYTES = 3
 _MAX_BLOCK_BYTES = 128 << 10
-_REPEATED, _COMPRESSED = 1, 2
+_RAW, _REPEATED, _COMPRESSED = 0, 1, 2
+_SIZE_BITS = 0xE0
+"""Of a descriptor: set if the header gives the content size."""
+_MOST_RAW_BLOCKS = 1 << 14
+"""Of which it is remembered where they lie: a gigabyte of whole ones has half as many, a hostile frame millions."""
+_NOT_PLAIN_BITS = 0x0F
+"""Of a descriptor: set if there is a checksum or a dictionary, or what no frame has."""
 
 _SHORT = 2  # bytes of a content size that counts from 256, since a smaller one fits into one byte
 
@@ -47,6 +54,9 @@ def _header_size(descriptor: int) -> int:
     """Length of a frame header by its first byte, without the magic number."""
     window = 1 - (descriptor >> 5 & 1)
     return 1 + window + (0, 1, 2, 4)[descriptor & 3] + _content_size_bytes(descriptor)
+
+
+_HEADER_SIZES = bytes(map(_header_size, range(256)))
 
 
 def _content_size(header: memoryview) -> int | None:
@@ -146,31 +156,90 @@ def is_skippable(head: bytes | bytearray) -> bool:
     return len(head) >= len(MAGIC) and head[0] >> 4 == _SKIPPABLE_NIBBLE and head[1:4] == _SKIPPABLE_TAIL
 
 
-def _survey(frame: memoryview) -> tuple[int, int, int | None]:
-    """Of a frame without its magic number: where it ends, the most it gives, the content size it declares."""
-    if not len(frame):
+@dataclass(slots=True)
+class _Survey:
+    """A frame without its magic number, by its headers.
+
+    Attributes:
+        end: where it ends; behind the bytes that are there if it is cut.
+        most: the most it gives.
+        declared: the content size that its header gives.
+        raw: where its content lies, if all its blocks hold it as it is and nothing else is to be checked.
+    """
+
+    end: int
+    most: int
+    declared: int | None
+    raw: list[tuple[int, int]] | None
+
+
+def _survey(frame: memoryview) -> _Survey:
+    size = len(frame)
+    if not size:
         raise zstandard.ZstdError("nothing there")
-    at = _header_size(frame[0])
-    declared = _content_size(frame[:at])
-    last, most = False, 0
-    while not last:
-        last, size, gives = _block(frame[at : at + _BLOCK_HEADER_BYTES])
-        at += size
-        most += gives
-        if at > len(frame):
-            break
-    at += _checksum_size(frame[0])
-    if at > len(frame):
+    descriptor = frame[0]
+    at = _HEADER_SIZES[descriptor]
+    declared = _content_size(frame[:at]) if descriptor & _SIZE_BITS else None
+    raw: list[tuple[int, int]] | None = None if descriptor & _NOT_PLAIN_BITS else []
+    last = most = 0
+    while not last and at <= size:
+        header = int.from_bytes(frame[at : at + _BLOCK_HEADER_BYTES], "little")
+        last, kind, length = header & 1, header >> 1 & 3, header >> 3
+        if kind > _COMPRESSED or length > _MAX_BLOCK_BYTES:
+            raise zstandard.ZstdError(f"block of type {kind} and size {length}")
+        at += _BLOCK_HEADER_BYTES
+        if kind == _RAW:
+            if raw is not None and length:
+                raw.append((at, at + length))
+                raw = raw if len(raw) < _MOST_RAW_BLOCKS else None
+            at += length
+            most += length
+        else:
+            raw = None
+            at += 1 if kind == _REPEATED else length
+            most += length if kind == _REPEATED else _MAX_BLOCK_BYTES
+    return _Survey(at + _checksum_size(descriptor), most, declared, raw)
+
+
+def _survey_whole(frame: memoryview) -> _Survey:
+    survey = _survey(frame)
+    if survey.end > len(frame):
         raise zstandard.ZstdError(f"the frame ends too early, after {len(frame)} bytes")
-    if declared is not None and declared > most:
-        raise zstandard.ZstdError(f"the header says {declared} bytes, and the blocks give {most} at most")
-    return at, most, declared
+    if survey.declared is not None and survey.declared > survey.most:
+        told, most = survey.declared, survey.most
+        raise zstandard.ZstdError(f"the header says {told} bytes, and the blocks give {most} at most")
+    return survey
+
+
+def _unpacked(view: memoryview, survey: _Survey, size_bytes: int, *, magicless: bool) -> bytes:
+    """What a whole frame gives, at most so many bytes.
+
+    What does not compress, such as most pictures, lies there as it is: to pass it through zstd takes twice as long.
+    """
+    if survey.raw is None or survey.most > size_bytes or survey.declared not in (None, survey.most):
+        return _decompressor(magicless).decompress(view, max_output_size=max(size_bytes, 1))
+    shift = 0 if magicless else len(MAGIC)
+    return b"".join([view[start + shift : stop + shift] for start, stop in survey.raw])
+
+
+def frame_end(data: Data) -> int | None:
+    """Length of the frame without a magic number that begins here, by its headers; None if it goes on after the data.
+
+    Raises CorruptShard for what is no frame.
+    """
+    view = memoryview(data)
+    try:
+        end = _survey(view.cast("B") if view.nbytes else view).end
+    except zstandard.ZstdError as error:
+        raise _damaged(error) from error
+    return end if end <= view.nbytes else None
 
 
 def decode_frame(data: Data, max_bytes: int, *, magicless: bool = False) -> bytes:
     """What one range unpacks to: exactly one frame without its magic number, or any frames that have theirs.
 
-    Sets aside no more than the blocks of the frame can give, whatever its header says. Peak memory: that.
+    Sets aside no more than the blocks of the frame can give, whatever its header says; where that is more than
+    `max_bytes`, what comes out is counted before it is kept. Peak memory: what comes out.
 
     Raises:
         CorruptShard: the range is damaged, or is not used up exactly.
@@ -180,18 +249,59 @@ def decode_frame(data: Data, max_bytes: int, *, magicless: bool = False) -> byte
     view = view.cast("B") if view.nbytes else view
     if not magicless and view[:4] != MAGIC:
         return unpack(CODEC, view, max_bytes)
+    frame = view if magicless else view[4:]
     try:
-        end, most, declared = _survey(view if magicless else view[4:])
-        alone = end == len(view) - (0 if magicless else len(MAGIC))
-        if alone and most <= max_bytes:
-            return _decompressor(magicless).decompress(view, max_output_size=max(most, 1))
+        survey = _survey_whole(frame)
+        end, most, declared = survey.end, survey.most, survey.declared
+        if end == len(frame) and most <= max_bytes:
+            return _unpacked(view, survey, most, magicless=magicless)
     except zstandard.ZstdError as error:
-        raise CorruptShard("the zstd frame is damaged", found=str(error)) from error
+        raise _damaged(error) from error
     if declared is not None and declared > max_bytes:
         raise LimitExceeded("the zstd frame unpacks to too much", expected=f"at most {max_bytes}", found=declared)
-    if magicless and not alone:
+    if magicless and end < len(frame):
         raise CorruptShard("bytes follow the zstd frame", expected=f"{end} bytes", found=f"{len(view)} bytes")
-    return unpack(CODEC, MAGIC + bytes(view) if magicless else view, max_bytes)
+    whole = MAGIC + bytes(view) if magicless else view
+    _check_size(whole, max_bytes)
+    return unpack(CODEC, whole, max_bytes)
+
+
+def decode_sized_frame(data: Data, size_bytes: int, *, magicless: bool = False) -> bytes:
+    """What exactly one frame unpacks to, which is known to be so many bytes. Peak memory: that.
+
+    Raises CorruptShard if the frame is damaged, gives more or less, or is not used up exactly.
+    """
+    view = memoryview(data)
+    view = view.cast("B") if view.nbytes else view
+    frame = view if magicless else view[len(MAGIC) :]
+    try:
+        survey = _survey(frame)
+        end, most, declared = survey.end, survey.most, survey.declared
+        if end == len(frame) and most >= size_bytes and declared in (None, size_bytes):
+            content = _unpacked(view, survey, size_bytes, magicless=magicless)
+            if len(content) == size_bytes:
+                return content
+            declared = len(content)
+    except zstandard.ZstdError as error:
+        raise _damaged(error) from error
+    unpacked = most if declared is None else declared
+    found = f"{unpacked} bytes" if end == len(frame) else f"one of {end} bytes in {len(frame)}"
+    raise CorruptShard("the zstd frame is another", expected=f"{size_bytes} bytes", found=found)
+
+
+def _check_size(stream: Data, max_bytes: int) -> None:
+    """Raise LimitExceeded if more comes out of a stream, keeping none of it."""
+    total = 0
+    for piece in StreamDecoder(CODEC).feed(stream):
+        total += len(piece)
+        if total > max_bytes:
+            raise LimitExceeded(
+                "the zstd frame unpacks to too much", expected=f"at most {max_bytes} bytes", found="more"
+            )
+
+
+def _damaged(error: zstandard.ZstdError) -> CorruptShard:
+    return CorruptShard("the zstd frame is damaged", found=str(error))
 
 
 def _decompressor(magicless: bool) -> zstandard.ZstdDecompressor:

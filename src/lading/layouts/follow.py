@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import errno
 import os
-import posixpath
-import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
@@ -32,19 +30,17 @@ from lading.interleaved import SourceRefs, format_source_ref, lineage_of, parse_
 from lading.ref import FileEntry, files_of, is_ref, make_refs, unpack
 from lading.store.open import Stores, is_local, resolve
 from lading.store.protocol import FileInfo, Store, native_path
+from lading.store.roots import Roots, folder_of
 from lading.store.together import is_far, together
 from lading.views import byte_lengths, masked, present
 
-__all__ = ["Followed", "Follower", "folder_of"]
+__all__ = ["Followed", "Follower"]
 
 _MAX_FILES = 4096
 _MAX_TARS = 16
 _HEAD_BYTES = 16
 _MOST_CHARACTERS = 8192
-_ON_DISK = ("", "file", "local")
 _MOST_BYTES = 1 << 40
-_OTHERWISE_READ = re.compile(r"[\x00-\x1f\x7f\\]|%2e|%2f|%5c", re.IGNORECASE)
-"""What makes servers and their libraries take a URL for another one than it seems to be."""
 _OF_THE_PATH = frozenset((errno.EACCES, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR))
 """What a store says that is the path's fault, and not its own."""
 
@@ -88,8 +84,8 @@ class Follower:
         self._tar = lru_cache(_MAX_TARS)(self._walk)
 
     @cached_property
-    def _roots(self) -> set[str]:
-        return {self._real(folder) for folder in self._named_roots()}
+    def _roots(self) -> Roots:
+        return Roots(self._named_roots(), self._stores)
 
     def follow(self, source_ref: pa.Array, wanted: NDArray[np.bool_], table: str) -> Followed:
         """References for the rows that are wanted; null, without an error, where a text names no path.
@@ -228,7 +224,7 @@ class Follower:
         for candidate in _candidates(path, folder):
             try:
                 store, own = resolve(candidate, self._stores)
-                self._check(candidate, store)
+                self._roots.check(candidate)
                 info = store.head(own)
                 wrap = _wrap(store, own, info) if inside else ""
             except (BadReference, UsageError) as error:
@@ -240,29 +236,6 @@ class Follower:
             else:
                 return FileEntry(candidate, wrap, info.size_bytes, info.version)
         return missing or f"{path}: no such file"
-
-    def _check(self, url: str, store: Store) -> None:
-        """Refuse what lies below none of the roots, and what is no file."""
-        if not is_local(store) and _OTHERWISE_READ.search(url):
-            raise BadReference("the reference holds what may lead elsewhere", file=url)
-        place = self._real(url)
-        if not any(above in self._roots for above in _upwards(place)):
-            raise BadReference(
-                "the reference leads outside the folders that it may name", file=url,
-                advice="If that is meant, name the folder with --root (roots= in Python).",
-            )  # fmt: skip
-        if is_local(store) and os.path.lexists(native_path(url)) and not os.path.isfile(native_path(url)):
-            raise BadReference("the reference names no regular file", file=url)
-
-    def _real(self, url: str) -> str:
-        """A path or URL without links, dots and a slash at its end."""
-        store, path = resolve(url or ".", self._stores)
-        if is_local(store):
-            return os.path.realpath(native_path(path))
-        scheme, mark, rest = path.rpartition("://")
-        if scheme in _ON_DISK:  # a store of another kind, over the same files
-            return os.path.realpath(rest)
-        return f"{scheme}{mark}{posixpath.normpath('/' + rest).lstrip('/')}"
 
     # Tars
 
@@ -281,20 +254,6 @@ class Follower:
         length = np.concatenate([np.zeros(0, np.int64), *(part.length for part in parts)])
         last_first = np.flatnonzero(plain)[::-1]
         return _Tar(NameTable(names.take(pa.array(last_first))), offset[last_first], length[last_first])
-
-
-def folder_of(path: str) -> str:
-    """The folder that a file lies in; empty for one of the current directory."""
-    scheme, mark, rest = path.rpartition("://")
-    return f"{scheme}{mark}{posixpath.dirname(rest)}"
-
-
-def _upwards(place: str) -> Iterator[str]:
-    """A place and all that it lies in."""
-    yield place
-    while (above := folder_of(place)) != place:
-        yield above
-        place = above
 
 
 def _candidates(path: str, folder: str) -> list[str]:

@@ -1,0 +1,179 @@
+"""The files of a media folder: found, allowed, opened once, read by range.
+
+Paths come from documents, which somebody else made: they name files below the media folder only, or below folders that
+the caller adds (`lading.store.roots`).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import posixpath
+import re
+import threading
+from collections.abc import Callable, Sequence
+
+from lading.errors import BadReference, CorruptShard, NotFound, StoreError, UsageError
+from lading.store.open import Stores, resolve
+from lading.store.protocol import Buffer, Mapper, Store, store_errors
+from lading.store.roots import Roots
+from lading.store.together import is_far
+
+__all__ = ["Archive", "MediaFolder"]
+
+_MAX_OPEN = 64
+_MOST_CHARACTERS = 8192
+_NO_TEXT = re.compile(r"[\x00\ud800-\udfff]")
+_OF_THE_PATH = frozenset((errno.EACCES, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR))
+"""What a store says that is the path's fault, and not its own."""
+
+
+class Archive:
+    """One open file. Threads may share it.
+
+    Attributes:
+        name: path or URL, for errors.
+        size_bytes: its size when it was opened.
+    """
+
+    __slots__ = ("_read", "name", "size_bytes")
+
+    def __init__(self, name: str, size_bytes: int, read: Callable[[int, int, int], Buffer]) -> None:
+        self.name = name
+        self.size_bytes = size_bytes
+        self._read = read
+
+    def read(self, offset: int, length: int, ahead: int = 0) -> Buffer:
+        """Exactly these bytes; `ahead` is how many of those that follow will be asked for next.
+
+        Raises BadReference, before memory is taken, if they do not all lie in the file.
+        """
+        if offset < 0 or length < 0 or offset + length > self.size_bytes:
+            raise BadReference(
+                "the record does not lie inside the file",
+                file=self.name,
+                offset=offset,
+                expected=f"{length} bytes",
+                found=f"a file of {self.size_bytes} bytes",
+                advice="The file was cut or replaced since it was written, or the document is damaged.",
+            )
+        return self._read(offset, length, ahead)
+
+
+class MediaFolder:
+    """The archives of one folder; the last 64 that were read stay open.
+
+    Args:
+        folder: path or URL.
+        block_size: of a store where a request takes long, most bytes to read at once when records follow each other.
+        roots: further folders below which paths may point; absolute paths and URLs mean something then.
+        stores: which store serves which URL.
+    """
+
+    def __init__(
+        self, folder: str | os.PathLike[str], block_size: int, roots: Sequence[str] = (), stores: Stores | None = None
+    ) -> None:
+        self._folder = os.fspath(folder)
+        self._block_size = block_size
+        self._stores = stores
+        self._roots = Roots([self._folder, *roots], stores)
+        self._lock = threading.Lock()
+        self._open: dict[str, Archive] = {}
+        self._own = threading.local()
+
+    @property
+    def is_far(self) -> bool:
+        """Whether a request to the folder's store takes long."""
+        return is_far(resolve(self._folder, self._stores)[0])
+
+    def archive(self, path: object) -> Archive:
+        """The file that a media's path names.
+
+        Raises:
+            BadReference: the path leads outside, names no file, or is none.
+        """
+        found = self._open.get(path) if isinstance(path, str) else None
+        if found is not None:
+            return found
+        name = self._name(path)
+        try:
+            self._roots.check(name)
+            opened = self._opened(name)
+        except StoreError as error:
+            if isinstance(error, NotFound) or error.errno in _OF_THE_PATH:
+                raise BadReference("the media's path names no file", file=name, found=error.message) from error
+            raise
+        except UsageError as error:
+            raise BadReference(error.message, file=name, found=repr(path)) from error
+        with self._lock:
+            while len(self._open) >= _MAX_OPEN:
+                del self._open[next(iter(self._open))]
+            self._open[str(path)] = opened
+        return opened
+
+    def close(self) -> None:
+        """Give up the open files."""
+        with self._lock:
+            self._open.clear()
+        self._own = threading.local()
+
+    def _name(self, path: object) -> str:
+        if not isinstance(path, str) or not path or len(path) > _MOST_CHARACTERS or _NO_TEXT.search(path):
+            raise BadReference("the media's path is no path", file=self._folder, found=ascii(path)[:80])
+        if "://" in path or path.startswith("pipe:") or os.path.isabs(path):
+            return path
+        return posixpath.join(self._folder, path)
+
+    def _opened(self, name: str) -> Archive:
+        store, path = resolve(name, self._stores)
+        if isinstance(store, Mapper):
+            mapped = store.map(path)
+            return Archive(name, mapped.size_bytes, _whole_reads(name, mapped.read))
+        size = store.head(path).size_bytes
+        return Archive(name, size, _Window(store, path, size, self._own, self._block_size).read)
+
+
+def _whole_reads(name: str, read: Callable[[int, int], bytes]) -> Callable[[int, int, int], bytes]:
+    """Reads that give all that was asked for: the system gives 2 GiB at once, and less after an interruption."""
+
+    def whole(offset: int, length: int, _ahead: int) -> bytes:
+        try:
+            data = read(offset, length)
+            if len(data) == length:
+                return data
+            pieces = [data]
+            while data and (missing := length - sum(map(len, pieces))):
+                data = read(offset + length - missing, missing)
+                pieces.append(data)
+        except OSError:
+            with store_errors(name):
+                raise
+        if not data:
+            raise CorruptShard("the file became shorter while it was open", file=name, offset=offset)
+        return b"".join(pieces)
+
+    return whole
+
+
+class _Window:
+    """Reads of one file of a store without maps, a request each; more at once where the neighbours are wanted too.
+
+    They are if the caller says so, or if a thread reads on where its last read ended, or before that (a record whose
+    length is not known is read with some of what follows): a block is read then where requests take long. What was read
+    beyond the record is kept, once for each thread.
+    """
+
+    def __init__(self, store: Store, path: str, size: int, own: threading.local, block_size: int) -> None:
+        self._store, self._path, self._size, self._own = store, path, size, own
+        self._block_size = block_size if is_far(store) else 0
+
+    def read(self, offset: int, length: int, ahead: int) -> Buffer:
+        file, start, body, last, stop = getattr(self._own, "window", (None, 0, memoryview(b""), 0, 0))
+        if file is not self or offset < start or offset + length > start + len(body):
+            wanted = self._block_size if file is self and last < offset <= stop else length + ahead
+            wanted = min(max(length, min(wanted, self._block_size)), self._size - offset)
+            [answer] = self._store.get_ranges(self._path, [(offset, wanted)])
+            start, body = offset, memoryview(answer)
+        kept = body if len(body) > length else body[:0]
+        self._own.window = (self, start, kept, offset, offset + length)
+        return body[offset - start : offset - start + length]

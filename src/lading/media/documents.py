@@ -1,0 +1,126 @@
+"""Documents and their media, as mappings or as objects; where a record lies; what was counted.
+
+Source: datatrove 0.10.1, `data.py`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any, NamedTuple
+
+from lading.errors import SchemaMismatch
+
+__all__ = ["Location", "MediaStats", "Tally", "get", "media_of", "place_of", "put"]
+
+
+class Location(NamedTuple):
+    """Where a record lies: path below the media folder, first byte, bytes as they are stored."""
+
+    path: str
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class MediaStats:
+    """What has been read or written so far; every media counts once.
+
+    Attributes:
+        documents: documents handed on.
+        records: media whose bytes were read or written.
+        payload_bytes: their bytes.
+        stored_bytes: the same as they lie in the archives.
+        missing: media without a path or offset to read from, or without bytes to write.
+        failed: media whose record could not be had.
+    """
+
+    documents: int = 0
+    records: int = 0
+    payload_bytes: int = 0
+    stored_bytes: int = 0
+    missing: int = 0
+    failed: int = 0
+
+
+class Tally:
+    """Counts that several threads add to."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._counts: Counter[str] = Counter()
+
+    def add(self, **counts: int) -> None:
+        """Add to counts, by the names of `MediaStats`."""
+        with self._lock:
+            self._counts.update(counts)
+
+    def record(self, payload_bytes: int, stored_bytes: int) -> None:
+        """Add one record."""
+        with self._lock:
+            counts = self._counts
+            counts["records"] += 1
+            counts["payload_bytes"] += payload_bytes
+            counts["stored_bytes"] += stored_bytes
+
+    def document(self) -> None:
+        """Add one document."""
+        with self._lock:
+            self._counts["documents"] += 1
+
+    def stats(self) -> MediaStats:
+        """The counts as they are now."""
+        with self._lock:
+            return MediaStats(**self._counts)
+
+
+def get(thing: Any, name: str) -> Any:
+    """A field of a mapping or an object; None if it has none of that name."""
+    if type(thing) is dict or isinstance(thing, Mapping):  # the first is much the quicker to tell
+        return thing.get(name)
+    return getattr(thing, name, None)
+
+
+def place_of(media: Any) -> tuple[Any, Any, Any]:
+    """Path, offset and length of a media; None for what it does not say."""
+    if type(media) is dict:
+        return media.get("path"), media.get("offset"), media.get("length")
+    return get(media, "path"), get(media, "offset"), get(media, "length")
+
+
+def put(thing: Any, name: str, value: object) -> None:
+    """Set a field of a mapping or an object."""
+    if type(thing) is dict or isinstance(thing, Mapping):
+        thing[name] = value  # type: ignore[index] # a mapping that cannot be changed says so itself
+    else:
+        setattr(thing, name, value)
+
+
+def media_of(document: Any) -> Sequence[Any]:
+    """The media of a document; none where it holds null or nothing.
+
+    Raises:
+        SchemaMismatch: they are no list, or something among them is no media.
+    """
+    media = get(document, "media")
+    if media is None:
+        return ()
+    if type(media) is not list and (not isinstance(media, Sequence) or isinstance(media, (str, bytes))):
+        raise _misfit(document, "a list", media)
+    for one in media:
+        if type(one) is not dict and not isinstance(one, Mapping) and not hasattr(one, "path"):
+            raise _misfit(document, "mappings, or objects with path, offset, length and media_bytes", one)
+    return media
+
+
+def _misfit(document: Any, expected: str, found: object) -> SchemaMismatch:
+    name = get(document, "id")
+    return SchemaMismatch(
+        "the document's media do not have the form of media",
+        sample=None if name is None else str(name),
+        column="media",
+        expected=expected,
+        found=type(found).__name__,
+    )

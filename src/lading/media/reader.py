@@ -1,0 +1,264 @@
+"""Documents whose media lie in archives → the same documents with the bytes.
+
+Source: datatrove 0.10.1, `pipeline/media/media_readers/base.py` and `zstd.py`.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Literal, Self, SupportsIndex, TypeAlias, get_args
+
+from lading.errors import BadReference, DataError, UsageError
+from lading.media.ahead import Pace, map_ahead
+from lading.media.archives import Archive, MediaFolder
+from lading.media.documents import MediaStats, Tally, get, media_of, place_of, put
+from lading.media.records import CODECS, RecordFormat, Unpacked
+from lading.store.open import Stores
+from lading.units import parse_bytes
+
+__all__ = ["MAX_RECORD_BYTES", "MediaReader", "OnError", "RecordReader"]
+
+MAX_RECORD_BYTES = 1 << 30
+"""Most that a record may unpack to, unless the caller says otherwise."""
+
+OnError: TypeAlias = Literal["error", "warn"]
+"""For a media whose record cannot be had: raise; or leave it without bytes, count it and warn."""
+
+
+class _Report:
+    """What a run warns of at its end."""
+
+    def __init__(self) -> None:
+        self._counts = {"missing": 0, "failed": 0}
+        self._first: dict[str, str] = {}
+
+    def add(self, kind: str, text: str) -> None:
+        self._counts[kind] += 1
+        self._first.setdefault(kind, text)
+
+    def warn(self) -> None:
+        for kind, why in (("missing", "name no path or no offset"), ("failed", "could not be read")):
+            if count := self._counts[kind]:
+                warnings.warn(f"{count} media {why} and have no bytes; the first: {self._first[kind]}", stacklevel=3)
+
+
+class RecordReader(ABC):
+    """What readers of all kinds of archives share: documents in, threads, counts.
+
+    Args:
+        data_folder: folder below which the paths of media lie.
+        block_size: most bytes read ahead.
+        workers: threads; with one, reading is done in the caller's thread.
+        preserve_order: give documents in their order, and not as they come.
+        on_error: for a media whose record cannot be had.
+        roots: further folders that paths may lead to.
+        stores: which store serves which URL.
+    """
+
+    def __init__(
+        self,
+        data_folder: str | os.PathLike[str],
+        block_size: int,
+        workers: int,
+        *,
+        preserve_order: bool,
+        on_error: OnError,
+        roots: Sequence[str],
+        stores: Stores | None,
+    ) -> None:
+        if workers < 1:
+            raise UsageError("reading needs a thread", expected="at least one worker", found=workers)
+        if block_size < 1:
+            raise UsageError("a block has bytes", expected="at least 1", found=block_size)
+        if on_error not in get_args(OnError):
+            raise UsageError("no such policy", expected=", ".join(get_args(OnError)), found=repr(on_error))
+        self._folder = MediaFolder(data_folder, block_size, roots, stores)
+        self._far = self._folder.is_far
+        self._pace: Pace[Any] = Pace(workers, ordered=preserve_order)
+        self._on_error = on_error
+        self._tally = Tally()
+
+    @abstractmethod
+    def _read(self, archive: Archive, offset: int, length: int | None, ahead: int) -> Unpacked:
+        """The bytes of the record at an offset."""
+
+    @property
+    def stats(self) -> MediaStats:
+        """What has been read so far."""
+        return self._tally.stats()
+
+    def read_media_record(self, media: Any) -> bytes | None:
+        """The bytes of one media; None, counted and with a warning, if it names no path or no offset.
+
+        Threads may call this at the same time.
+
+        Args:
+            media: a mapping or an object with `path`, `offset` and `length`. It is not changed.
+
+        Raises:
+            BadReference: its path leads outside the folder or to no file, or its offset and length are none in it.
+            DataError: the record is damaged, or too long (`CorruptShard`, `LimitExceeded`).
+            StoreError: a store failed.
+        """
+        content = self._content(media, 0)
+        if content is None:
+            self._tally.add(missing=1)
+            warnings.warn(f"media {get(media, 'id')!r} names no path or no offset, and has no bytes", stacklevel=2)
+        return content
+
+    def run(self, documents: Iterable[Any]) -> Iterator[Any]:
+        """The documents, the same objects, with `media_bytes` on every media.
+
+        A media that names no path or no offset keeps the bytes it has; one that has none either is counted, and warned
+        of at the end. At most 2 × `workers` documents more are taken than were given.
+
+        Peak memory: the media of so many documents, and one packed record a thread (and one block of `block_size` a
+        thread, where the store is a remote one).
+
+        Raises:
+            DataError: as `read_media_record`, with the document as `sample`; not with `on_error="warn"`.
+            StoreError: a store failed.
+        """
+        report = _Report()
+        for document, failures in map_ahead(self._fill, documents, self._pace):
+            for kind, text in failures:
+                report.add(kind, text)
+            self._tally.document()
+            yield document
+        report.warn()
+
+    def close(self) -> None:
+        """Give up open files; they are opened again when they are needed."""
+        self._folder.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _fill(self, document: Any) -> tuple[Any, list[tuple[str, str]]]:
+        """Set the bytes of a document's media; with it, what could not be read."""
+        failures: list[tuple[str, str]] = []
+        all_media = media_of(document)
+        ahead = _bytes_ahead(all_media) if self._far and len(all_media) > 1 else None
+        for at, media in enumerate(all_media):
+            try:
+                content = self._content(media, ahead[at] if ahead else 0)
+            except DataError as error:
+                name = get(document, "id")
+                error.at(sample=None if name is None else str(name), column="media")
+                if self._on_error == "error":
+                    raise
+                failures.append(("failed", str(error)))
+                put(media, "media_bytes", None)
+                continue
+            if content is not None:
+                put(media, "media_bytes", content)
+            elif get(media, "media_bytes") is None:
+                self._tally.add(missing=1)
+                failures.append(("missing", f"media {get(media, 'id')!r} of document {get(document, 'id')!r}"))
+                put(media, "media_bytes", None)
+        return document, failures
+
+    def _content(self, media: Any, ahead: int) -> bytes | None:
+        path, offset, length = place_of(media)
+        if path is None or offset is None:
+            return None
+        try:
+            archive = self._folder.archive(path)
+            if type(offset) is not int or not (length is None or type(length) is int):
+                offset, length = _whole_numbers(archive, offset, length)
+            content, stored = self._read(archive, offset, length, ahead)
+        except DataError:
+            self._tally.add(failed=1)
+            raise
+        self._tally.record(len(content), stored)
+        return content
+
+
+class MediaReader(RecordReader):
+    """Reads the media of documents out of archives of zstd records, of version 1 and 2, or of plain ones.
+
+    Only the bytes of a record are read, never a block for one record alone.
+
+    Args:
+        data_folder: folder below which the paths of media lie.
+        block_size: of a remote store, most bytes to read at once when records follow each other.
+        workers: threads; with one, reading is done in the caller's thread.
+        offset_byte_size: bytes of the length prefix of version 1.
+        preserve_order: give documents in their order, and not as they come.
+        codec: `zstd`, or `none` for archives of plain bytes.
+        max_record_bytes: most that a record may unpack to, such as `"1GB"`.
+        on_error: for a media whose record cannot be had: `error`, or `warn` (no bytes, counted).
+        roots: further folders that paths may lead to; absolute paths and URLs may lead there only.
+        stores: which store serves which URL.
+
+    Raises:
+        UsageError: an option has no such value.
+
+    Source: datatrove 0.10.1, `pipeline/media/media_readers/zstd.py` (`ZstdReader`); the first five parameters are its.
+    """
+
+    def __init__(  # noqa: PLR0913 - the first five are the peer's, in its order; the others go by keyword
+        self,
+        data_folder: str | os.PathLike[str],
+        block_size: int = 20 << 20,
+        workers: int = 1,
+        offset_byte_size: int = 4,
+        preserve_order: bool = False,
+        *,
+        codec: str = "zstd",
+        max_record_bytes: int | str = MAX_RECORD_BYTES,
+        on_error: OnError = "error",
+        roots: Sequence[str] = (),
+        stores: Stores | None = None,
+    ) -> None:
+        super().__init__(
+            data_folder,
+            block_size,
+            workers,
+            preserve_order=preserve_order,
+            on_error=on_error,
+            roots=roots,
+            stores=stores,
+        )
+        if codec not in CODECS:
+            raise UsageError("no such codec of media archives", expected=" or ".join(CODECS), found=repr(codec))
+        if offset_byte_size < 1:
+            raise UsageError("a length prefix has bytes", expected="at least 1", found=offset_byte_size)
+        self._format = RecordFormat(codec, offset_byte_size, parse_bytes(max_record_bytes))
+
+    def _read(self, archive: Archive, offset: int, length: int | None, ahead: int) -> Unpacked:
+        return self._format.read(archive, offset, length, ahead)
+
+
+def _whole_numbers(archive: Archive, offset: object, length: object) -> tuple[int, int | None]:
+    """Offset and length as integers; numpy's are."""
+    told = [value for value in (offset, length) if value is not None]
+    numbers = [operator.index(one) for one in told if isinstance(one, SupportsIndex) and not isinstance(one, bool)]
+    if len(numbers) < len(told):
+        raise BadReference(
+            "offset and length of a media are no whole numbers",
+            file=archive.name,
+            expected="integers",
+            found=f"{offset!r:.40} and {length!r:.40}",
+        )
+    return numbers[0], numbers[1] if length is not None else None
+
+
+def _bytes_ahead(media: Sequence[Any]) -> list[int]:
+    """For each media, bytes of the records after it that lie directly behind it, each behind the one before."""
+    ahead = [0] * len(media)
+    for at in range(len(media) - 2, -1, -1):
+        one, after = media[at], media[at + 1]
+        places = (get(one, "offset"), get(one, "length"), get(after, "offset"), get(after, "length"))
+        if get(one, "path") == get(after, "path") and all(type(place) is int for place in places):
+            offset, length, next_offset, next_length = places
+            if offset + length == next_offset:
+                ahead[at] = next_length + ahead[at + 1]
+    return ahead

@@ -1,0 +1,339 @@
+"""Media → archives of records, and where each lies.
+
+Source: datatrove 0.10.1, `pipeline/media/media_writers/base.py` and `zstd.py`: with the defaults, the same bytes under
+the same names.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import threading
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from functools import partial
+from string import Template
+from typing import Any, Self
+
+import zstandard
+
+from lading.errors import UsageError
+from lading.media.ahead import Pace, map_ahead
+from lading.media.documents import Location, MediaStats, Tally, get, media_of, put
+from lading.media.records import CODECS
+from lading.store.background import Background
+from lading.store.open import Stores, resolve
+from lading.store.protocol import FileInfo, Sink
+from lading.units import parse_bytes
+
+__all__ = ["MediaWriter"]
+
+_ENDINGS = {"zstd": "${rank}.bin.zst", "none": "${rank}.bin"}
+_BYTES = (bytes, bytearray, memoryview)
+_RANK_DIGITS = 5
+_LEVELS = (-(1 << 17), 22)
+_HELD_BYTES = 1 << 20
+"""Small records are given to a sink together."""
+_MOST_WAITING = 4
+"""Writes that may wait for each other: who compresses and who writes take turns in being the slower one."""
+_BLOCK_BYTES, _ONE_STEP_BYTES = 128 << 10, 512 << 10
+"""One step gives the bytes of a stream, and sooner, for what is shorter than the smallest window; but a stream of whole
+blocks ends with an empty one."""
+_GROUP_BYTES, _DOCUMENT_BYTES = 2 << 20, 16 << 10
+"""Media that a thread takes at once, and what a document counts for without them."""
+
+
+class MediaWriter:
+    """Writes the media of documents as records of archives.
+
+    Files appear when the writer is closed, all of them. A `with` that fails leaves nothing behind, and what lay under
+    the names before stays.
+
+    Args:
+        output_folder: path or URL of the folder.
+        output_filename: template of names below it, with `${rank}` (five digits) and any tag given to `write`; default
+            `${rank}.bin.zst`, without compression `${rank}.bin`.
+        max_file_size: a file that holds as many bytes is not added to (a number, or such as `"5GB"`). Names then begin
+            with a counter, `000_`. 0 or less: no limit, no counter.
+        compression_level: of zstd.
+        codec: `zstd`, or `none` for plain bytes.
+        content_size: write the unpacked size into each frame. datatrove reads such frames, and writes others.
+        checksum: write a checksum into each frame, so that damage is seen. datatrove reads such frames too.
+        workers: threads that compress in `run`; the bytes are the same with any number.
+        stores: which store serves which URL.
+
+    Raises:
+        UsageError: an option has no such value.
+
+    Source: datatrove 0.10.1, `pipeline/media/media_writers/zstd.py` (`ZstdWriter`); the first four parameters are its.
+    """
+
+    def __init__(  # noqa: PLR0913 - the first four are the peer's, in its order; the others go by keyword
+        self,
+        output_folder: str | os.PathLike[str],
+        output_filename: str | None = None,
+        max_file_size: int | str = 5 << 30,
+        compression_level: int = 3,
+        *,
+        codec: str = "zstd",
+        content_size: bool = False,
+        checksum: bool = False,
+        workers: int = 1,
+        stores: Stores | None = None,
+    ) -> None:
+        if codec not in CODECS:
+            raise UsageError("no such codec of media archives", expected=" or ".join(CODECS), found=repr(codec))
+        if not _LEVELS[0] <= compression_level <= _LEVELS[1]:
+            found = compression_level
+            raise UsageError("zstd has no such level", expected=f"{_LEVELS[0]} to {_LEVELS[1]}", found=found)
+        if workers < 1:
+            raise UsageError("writing needs a thread", expected="at least one worker", found=workers)
+        if codec == "none" and (content_size or checksum):
+            raise UsageError("plain records have no frame to hold a size or checksum", found=repr(codec))
+        self._folder, self._stores, self._workers = os.fspath(output_folder), stores, workers
+        self._names = _Names(output_filename or _ENDINGS[codec])
+        self._max_file_size = parse_bytes(max_file_size) if isinstance(max_file_size, str) else max_file_size
+        self._packer = _Packer(compression_level, content_size=content_size, checksum=checksum, plain=codec == "none")
+        self._lock = threading.Lock()
+        self._files: dict[str, _File] = {}
+        self._behind = Background("lading-media-write")
+        self._tally = Tally()
+        self._end = ""
+        self._written: tuple[FileInfo, ...] = ()
+
+    @property
+    def stats(self) -> MediaStats:
+        """What has been written so far."""
+        return self._tally.stats()
+
+    def write(self, media: Any, rank: int = 0, **tags: object) -> Location:
+        """Write the bytes of one media; put path, offset and length on it and give them back.
+
+        Threads may call this at the same time.
+
+        Args:
+            media: a mapping or an object with `media_bytes`.
+            rank: for the name of the file.
+            **tags: for the name of the file, by their names in the template.
+
+        Raises:
+            UsageError: the media has no bytes, a tag is missing or leads outside the folder, or the writer is closed.
+            StoreError: the store failed, perhaps over an earlier record; `close` says so at the latest. The writer
+                publishes nothing then.
+        """
+        data = get(media, "media_bytes")
+        return self._append(media, self._packer.pack(data, get(media, "id")), self._names.name(rank, tags))
+
+    def run(self, documents: Iterable[Any], rank: int = 0) -> Iterator[Any]:
+        """Write the media of documents; give the documents on, in order, with path, offset and length on every media.
+
+        Media without bytes are passed over and counted. When the documents are at their end, the writer is closed; an
+        error, or an end before that, publishes nothing.
+
+        With several workers, documents are handed out in groups of 2 MB, or one by one where they are larger; at most
+        2 × `workers` groups more are taken than given. Peak memory: these, with their media compressed and not.
+
+        Raises:
+            DataError: media do not have the form of media.
+            UsageError, StoreError: as `write`.
+        """
+        with self:
+            name = self._names.name(rank, {})
+            pace = Pace(self._workers, ordered=True, weigh=_weight, group_weight=_GROUP_BYTES)
+            for document, packed in map_ahead(self._pack_all, documents, pace):
+                for media, frames in packed:
+                    self._append(media, frames, name)
+                self._tally.document()
+                yield document
+
+    def close(self) -> tuple[FileInfo, ...]:
+        """Make the files durable and visible; give their facts, in the order in which they were begun.
+
+        Raises:
+            UsageError: a write failed before, or the writer was given up. Nothing was published.
+            StoreError: a store failed. Files that were not visible by then stay so.
+        """
+        with self._lock:
+            if self._end == "closed":
+                return self._written
+            self._check_open()
+            with ExitStack() as failed:
+                failed.callback(self._drop)
+                for file in self._files.values():
+                    file.flush()
+                self._behind.wait()
+                self._written = tuple(file.close() for file in self._files.values())
+                failed.pop_all()
+            self._behind.stop()
+            self._end = "closed"
+            return self._written
+
+    def abort(self) -> None:
+        """Drop what was written. Does nothing after `close` or a second time."""
+        with self._lock:
+            if not self._end:
+                self._drop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abort()
+
+    def _pack_all(self, document: Any) -> tuple[Any, list[tuple[Any, _Frames]]]:
+        """A document with those of its media that have bytes, compressed."""
+        media = media_of(document)
+        there = [one for one in media if get(one, "media_bytes") is not None]
+        if len(there) < len(media):
+            self._tally.add(missing=len(media) - len(there))
+        return document, [(one, self._packer.pack(get(one, "media_bytes"), get(one, "id"))) for one in there]
+
+    def _append(self, media: Any, packed: _Frames, name: str) -> Location:
+        payload_bytes, frames = packed
+        with self._lock:
+            self._check_open()
+            with ExitStack() as failed:
+                failed.callback(self._drop)
+                file = self._file(name)
+                location = Location(file.path, file.size_bytes, sum(map(len, frames)))
+                file.append(frames, location.length)
+                failed.pop_all()
+        self._tally.record(payload_bytes, location.length)
+        for field, value in location._asdict().items():
+            put(media, field, value)
+        return location
+
+    def _file(self, name: str) -> _File:
+        """The file to which the next record of a name goes."""
+        if self._max_file_size > 0:
+            current = self._files.get(self._names.counted(name))
+            if current is not None and current.size_bytes >= self._max_file_size:
+                current.flush()
+                self._names.count(name)
+            name = self._names.counted(name)
+        if name not in self._files:
+            store, path = resolve(posixpath.join(self._folder, name), self._stores)
+            self._files[name] = _File(name, store.put_stream(path), self._behind)
+        return self._files[name]
+
+    def _check_open(self) -> None:
+        if self._end:
+            raise UsageError(f"the media writer is {self._end}", found=self._folder, advice="Make a new one.")
+
+    def _drop(self) -> None:
+        self._end = "given up"
+        self._behind.stop()
+        with ExitStack() as all_of_them:
+            for file in self._files.values():
+                all_of_them.callback(file.abort)
+
+
+def _weight(document: Any) -> int:
+    """Bytes of a document's media, and something for the document itself."""
+    contents = (get(one, "media_bytes") for one in media_of(document))
+    return _DOCUMENT_BYTES + sum(memoryview(data).nbytes for data in contents if isinstance(data, _BYTES))
+
+
+class _Names:
+    """Names of files, by template, and how far each is counted."""
+
+    def __init__(self, template: str) -> None:
+        self._template = Template(template)
+        if not self._template.is_valid():
+            raise UsageError("the template of file names has a $ that names nothing", found=repr(template))
+        self._counter: Counter[str] = Counter()
+
+    def name(self, rank: int, tags: dict[str, object]) -> str:
+        """The name for a rank and tags. Raises UsageError if a tag is missing, or if it leads out of the folder."""
+        try:
+            name = self._template.substitute({"rank": str(rank).zfill(_RANK_DIGITS), **tags})
+        except KeyError as error:
+            raise UsageError(
+                "the template of file names has a tag that was not given",
+                expected=", ".join(sorted({"rank", *tags})),
+                found=error.args[0],
+            ) from None
+        parts = name.split("/")
+        if name.startswith("/") or not parts[-1] or ".." in parts or "://" in name or "\0" in name:
+            raise UsageError("the file name leads out of the output folder", found=repr(name))
+        return name
+
+    def counted(self, name: str) -> str:
+        """The name with its counter before the last part."""
+        folder, base = posixpath.split(name)
+        prefixed = f"{self._counter[name]:03d}_{base}"
+        return f"{folder}/{prefixed}" if folder else prefixed
+
+    def count(self, name: str) -> None:
+        """Go on to the next file of a name."""
+        self._counter[name] += 1
+
+
+_Frames = tuple[int, Sequence[bytes]]
+"""Bytes of a media, and the parts of the record that holds them."""
+
+
+class _Packer:
+    """Media bytes → records; a compressor for each thread."""
+
+    def __init__(self, level: int, *, content_size: bool, checksum: bool, plain: bool) -> None:
+        self._plain = plain
+        self._params = zstandard.ZstdCompressionParameters.from_level(
+            level, format=zstandard.FORMAT_ZSTD1_MAGICLESS, write_content_size=content_size, write_checksum=checksum
+        )
+        self._own = threading.local()
+
+    def pack(self, data: object, media_id: object) -> _Frames:
+        """A record. Raises UsageError if there are no bytes to pack."""
+        if not isinstance(data, _BYTES):
+            raise UsageError(
+                "a media has no bytes to write", expected="media_bytes", found=f"{type(data).__name__} on {media_id!r}"
+            )
+        size = memoryview(data).nbytes
+        if self._plain:
+            return size, (bytes(data),)
+        if size < _ONE_STEP_BYTES and size % _BLOCK_BYTES:
+            return size, (self._compressor().compress(data),)
+        # As a stream, which is what the peer makes of it, and told the size, by which zstd chooses its parameters.
+        packing = self._compressor().compressobj(size=size)
+        return size, (packing.compress(data), packing.flush())
+
+    def _compressor(self) -> zstandard.ZstdCompressor:
+        compressor: zstandard.ZstdCompressor | None = getattr(self._own, "compressor", None)
+        if compressor is None:
+            compressor = self._own.compressor = zstandard.ZstdCompressor(compression_params=self._params)
+        return compressor
+
+
+class _File:
+    """A file being written; small records are held back to go out together, and go behind the caller's back."""
+
+    def __init__(self, path: str, sink: Sink, behind: Background) -> None:
+        self.path = path
+        self.size_bytes = 0
+        self._sink, self._behind = sink, behind
+        self._held: list[bytes] = []
+        self._held_bytes = 0
+
+    def append(self, parts: Sequence[bytes], length: int) -> None:
+        self._held += parts
+        self._held_bytes += length
+        self.size_bytes += length
+        if self._held_bytes >= _HELD_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        if self._held:
+            self._behind.wait(but=_MOST_WAITING - 1 if self._held_bytes < 2 * _HELD_BYTES else 0)
+            self._behind.then(partial(self._sink.write, self._held))
+            self._held, self._held_bytes = [], 0
+
+    def close(self) -> FileInfo:
+        return self._sink.close()
+
+    def abort(self) -> None:
+        self._sink.abort()

@@ -1,0 +1,77 @@
+"""Which files untrusted data may name: those below certain folders, the roots.
+
+A reference that stands in somebody's table must not read what its owner could not: not through `..`, a link, an
+absolute path, a URL, or a spelling that a server takes for another place.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+from collections.abc import Iterable, Iterator
+
+from lading.errors import BadReference
+from lading.store.open import Stores, is_local, resolve
+from lading.store.protocol import native_path
+
+__all__ = ["Roots", "folder_of"]
+
+_ON_DISK = ("", "file", "local")
+_OTHERWISE_READ = re.compile(r"[\x00-\x1f\x7f\\]|%2e|%2f|%5c", re.IGNORECASE)
+"""What makes servers and their libraries take a URL for another one than it seems to be."""
+
+
+class Roots:
+    """Folders below which references may point.
+
+    Args:
+        folders: paths and URLs.
+        stores: which store serves which URL.
+    """
+
+    def __init__(self, folders: Iterable[str], stores: Stores | None = None) -> None:
+        self._stores = stores
+        self._places = {self._real(folder) for folder in folders}
+
+    def check(self, url: str) -> None:
+        """Raise BadReference for what lies below none of the roots, and for what is there and no regular file.
+
+        Raises:
+            UsageError: a command, or one URL inside another.
+        """
+        store, path = resolve(url, self._stores)
+        local = is_local(store)
+        if not local and _OTHERWISE_READ.search(url):
+            raise BadReference("the reference holds what may lead elsewhere", file=url)
+        if not any(above in self._places for above in _upwards(self._real(url))):
+            raise BadReference(
+                "the reference leads outside the folders that it may name", file=url,
+                advice="If that is meant, name the folder with --root (roots= in Python).",
+            )  # fmt: skip
+        if local and os.path.lexists(native_path(path)) and not os.path.isfile(native_path(path)):
+            raise BadReference("the reference names no regular file", file=url)
+
+    def _real(self, url: str) -> str:
+        """A path or URL without links, dots and a slash at its end."""
+        store, path = resolve(url or ".", self._stores)
+        if is_local(store):
+            return os.path.realpath(native_path(path))
+        scheme, mark, rest = path.rpartition("://")
+        if scheme in _ON_DISK:  # a store of another kind, over the same files
+            return os.path.realpath(rest)
+        return f"{scheme}{mark}{posixpath.normpath('/' + rest).lstrip('/')}"
+
+
+def folder_of(path: str) -> str:
+    """The folder that a file lies in; empty for one of the current directory."""
+    scheme, mark, rest = path.rpartition("://")
+    return f"{scheme}{mark}{posixpath.dirname(rest)}"
+
+
+def _upwards(place: str) -> Iterator[str]:
+    """A place and all that it lies in."""
+    yield place
+    while (above := folder_of(place)) != place:
+        yield above
+        place = above

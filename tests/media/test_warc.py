@@ -1,0 +1,179 @@
+"""Payloads of web archives, by hand-made records; damage is an error with its place."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import brotli
+import pytest
+
+from lading.errors import CorruptShard, DataError, LadingError, LimitExceeded, MissingExtra, UsageError
+from lading.media import WarcReader
+from media import medium
+
+_BODY = b"what the server sent " * 40
+_HTTP = b"HTTP/1.1 200 OK\r\nContent-Type: image/jpeg\r\n"
+
+
+def record(block: bytes, kind: str = "response", length: int | None = None, uri: str = "http://example.org/") -> bytes:
+    size = len(block) if length is None else length
+    head = f"WARC/1.1\r\nWARC-Type: {kind}\r\nWARC-Target-URI: {uri}\r\ncontent-length:{size}"
+    return head.encode() + b"\r\n\r\n" + block + b"\r\n\r\n"
+
+
+def chunked(*parts: bytes) -> bytes:
+    return b"".join(b"%x;ext=1\r\n%s\r\n" % (len(part), part) for part in parts) + b"0\r\nTrailer: x\r\n\r\n"
+
+
+def read(folder: Path, body: bytes, name: str = "a.warc", offset: int = 0, **options: Any) -> bytes | None:
+    (folder / name).write_bytes(body)
+    return WarcReader(folder, **options).read_media_record(medium(path=name, offset=offset))
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("before", [0, 1])
+@pytest.mark.parametrize(
+    "block, kind, payload",
+    [
+        (_HTTP + b"\r\n" + _BODY, "response", _BODY),
+        (_HTTP + b"\r\n", "response", b""),
+        (b"HTTP/1.1 304 Not Modified", "revisit", b""),
+        (_HTTP + b"Transfer-Encoding: chunked\r\n\r\n" + chunked(_BODY[:7], _BODY[7:]), "response", _BODY),
+        (_HTTP + b"Transfer-Encoding: chunked\r\n\r\n" + _BODY, "response", _BODY),
+        (_HTTP + b"CONTENT-ENCODING: gzip\r\n\r\n" + gzip.compress(_BODY), "response", _BODY),
+        (_HTTP + b"Content-Encoding: gzip\r\n\r\n" + _BODY, "response", _BODY),
+        (_HTTP + b"Content-Encoding: x-gzip\r\n\r\n" + gzip.compress(_BODY) * 2, "response", _BODY * 2),
+        (_HTTP + b"Content-Encoding: deflate\r\n\r\n" + zlib.compress(_BODY), "response", _BODY),
+        (_HTTP + b"Content-Encoding: deflate\r\n\r\n" + zlib.compress(_BODY)[2:-4], "response", _BODY),
+        (_HTTP + b"Content-Encoding: br\r\n\r\n" + brotli.compress(_BODY), "response", _BODY),
+        (_HTTP + b"Content-Encoding: identity\r\n\r\n" + _BODY, "response", _BODY),
+        (_HTTP + b"Content-Encoding: gzip, br\r\n\r\n" + brotli.compress(gzip.compress(_BODY)), "response", _BODY),
+        (
+            _HTTP + b"Content-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n" + chunked(gzip.compress(_BODY)),
+            "response",
+            _BODY,
+        ),
+        (_HTTP + b"\r\n" + _BODY, "resource", _HTTP + b"\r\n" + _BODY),
+        (bytes(3 << 20), "conversion", bytes(3 << 20)),
+    ],
+)
+def test_payloads(tmp_path: Path, packed: bool, before: int, block: bytes, kind: str, payload: bytes) -> None:
+    def stored(whole: bytes) -> bytes:
+        return gzip.compress(whole) if packed else whole
+
+    first, wanted, last = (stored(record(body, kind)) for body in (b"first" * before, block, b"last"))
+    reader = WarcReader(tmp_path)
+    (tmp_path / "a.warc").write_bytes(first + wanted + last)
+    found = reader.read_media_record(medium(path="a.warc", offset=len(first)))
+    assert found == payload
+    assert (reader.stats.payload_bytes, reader.stats.stored_bytes) == (len(payload), len(wanted))
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_cut_at_every_byte(tmp_path: Path, packed: bool) -> None:
+    whole = record(_HTTP + b"\r\n" + _BODY[:50])
+    body = gzip.compress(whole) if packed else whole
+    for size in range(len(body)):
+        with pytest.raises(DataError, match=r"a\.warc @ 0"):
+            read(tmp_path, body[:size])
+
+
+def test_flipped_bits_in_a_gzip_member_never_change_the_payload(tmp_path: Path) -> None:
+    """The header holds a time and names that nobody reads; the last byte of a deflate stream has bits to spare."""
+    body = gzip.compress(record(_HTTP + b"\r\n" + _BODY[:50]))
+    unseen = 0
+    for bit in range(80, 8 * len(body)):
+        flipped = bytearray(body)
+        flipped[bit // 8] ^= 1 << bit % 8
+        with suppress(CorruptShard):
+            assert read(tmp_path, bytes(flipped)) == _BODY[:50]
+            unseen += 1
+    assert unseen < 8
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        b"Transfer-Encoding: chunked\r\n\r\n5\r\nabc",
+        b"Transfer-Encoding: chunked\r\n\r\n3\r\nabcdef\r\n0\r\n\r\n",
+        b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n",
+        b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nno size\r\n",
+        b"Content-Encoding: gzip\r\n\r\n" + gzip.compress(_BODY)[:-1],
+        b"Content-Encoding: gzip\r\n\r\n" + gzip.compress(_BODY)[:30] + b"\xff" * 30,
+        b"Content-Encoding: gzip\r\n\r\n" + gzip.compress(_BODY) + b"more",
+        b"Content-Encoding: deflate\r\n\r\n\xff\xff\xff",
+        b"Content-Encoding: deflate\r\n\r\n" + zlib.compress(_BODY) + b"more",
+        b"Content-Encoding: br\r\n\r\n" + brotli.compress(_BODY)[:-3],
+        b"Content-Encoding: br\r\n\r\n\xff\xff\xff\xff",
+    ],
+)
+def test_damaged_responses(tmp_path: Path, block: bytes) -> None:
+    with pytest.raises(CorruptShard, match=r"a\.warc @ 0"):
+        read(tmp_path, record(_HTTP + block))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"no record\r\n\r\n",
+        record(b"x", length=0),
+        record(b"x", length=2),
+        record(b"x", length=1 << 40),
+        b"WARC/1.0\r\nContent-Length: -1\r\n\r\n",
+        b"WARC/1.0\r\nContent-Length: " + b"9" * 30 + b"\r\n\r\n",
+        b"WARC/1.0\r\n\r\n",
+        b"WARC/1.0 " + bytes(3 << 20),
+        gzip.compress(record(b"x") + b"more"),
+    ],
+)
+def test_damaged_records(tmp_path: Path, body: bytes) -> None:
+    with pytest.raises((CorruptShard, LimitExceeded), match=r"a\.warc @ 0"):
+        read(tmp_path, body)
+
+
+@pytest.mark.parametrize("encoding", [b"gzip", b"deflate", b"br"])
+def test_what_unpacks_to_too_much(tmp_path: Path, encoding: bytes) -> None:
+    zeros = bytes(30 << 20)
+    packed = {b"gzip": gzip.compress, b"deflate": zlib.compress, b"br": lambda data: brotli.compress(data, quality=3)}
+    body = record(_HTTP + b"Content-Encoding: " + encoding + b"\r\n\r\n" + packed[encoding](zeros))
+    assert read(tmp_path, body, max_record_bytes="30MB") == zeros
+    with pytest.raises(LimitExceeded, match="max_record_bytes"):
+        read(tmp_path, body, max_record_bytes="29MB")
+
+
+def test_a_gzip_member_that_never_ends(tmp_path: Path) -> None:
+    with pytest.raises(LimitExceeded):
+        read(tmp_path, gzip.compress(record(bytes(30 << 20))), max_record_bytes="29MB")
+    with pytest.raises(CorruptShard, match="no WARC record"):
+        read(tmp_path, gzip.compress(bytes(30 << 20)))
+
+
+@pytest.mark.parametrize("size", [*range((256 << 10) - 260, (256 << 10) - 60, 7), 1 << 20])
+def test_a_last_member_whose_end_zlib_holds_back(tmp_path: Path, size: int) -> None:
+    assert read(tmp_path, gzip.compress(record(bytes(size), "conversion"))) == bytes(size)
+
+
+def test_brotli_is_an_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "brotli", None)
+    with pytest.raises(MissingExtra, match=r"lading\[warc\]"):
+        read(tmp_path, record(_HTTP + b"Content-Encoding: br\r\n\r\n" + brotli.compress(_BODY)))
+
+
+def test_other_encodings_are_said(tmp_path: Path) -> None:
+    with pytest.raises(LadingError, match="'compress'"):
+        read(tmp_path, record(_HTTP + b"Content-Encoding: compress\r\n\r\nx"))
+
+
+def test_documents_in_threads(tmp_path: Path) -> None:
+    bodies = [gzip.compress(record(_HTTP + b"\r\n%d" % at)) for at in range(30)]
+    (tmp_path / "a.warc.gz").write_bytes(b"".join(bodies))
+    media = [medium(path="a.warc.gz", offset=sum(map(len, bodies[:at])), length=5) for at in range(30)]
+    reader = WarcReader(tmp_path, 3, preserve_order=True)
+    found = [doc["media"][0]["media_bytes"] for doc in reader.run([{"media": [one]} for one in media])]
+    assert found == [b"%d" % at for at in range(30)]
+    with pytest.raises(UsageError):
+        WarcReader(tmp_path, 0)

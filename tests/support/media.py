@@ -1,0 +1,64 @@
+"""Media, documents and archives for tests."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import zstandard
+
+from lading.media import WarcReader
+from lading.media.reader import MediaReader, RecordReader
+
+__all__ = ["document", "frame", "golden_documents", "medium", "pictures", "reader_of", "without_bytes"]
+
+
+def medium(data: bytes | None = None, **fields: Any) -> dict[str, Any]:
+    blank = {"id": "m", "type": 0, "url": "", "alt": None, "path": None, "offset": None, "length": None}
+    return {**blank, "media_bytes": data, "metadata": {}, **fields}
+
+
+def document(*contents: bytes | None, name: str = "d") -> dict[str, Any]:
+    media = [medium(data, id=f"{name}-{at}") for at, data in enumerate(contents)]
+    return {"id": name, "text": "", "metadata": {}, "media": media}
+
+
+def without_bytes(documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{**doc, "media": [{**one, "media_bytes": None} for one in doc["media"]]} for doc in documents]
+
+
+def pictures(count: int, size: int = 5000) -> list[bytes]:
+    """Contents of which every second one compresses."""
+    source = random.Random(count)
+    return [source.randbytes(size) if at % 2 else bytes(b & 15 for b in source.randbytes(size)) for at in range(count)]
+
+
+def frame(data: bytes, *, magic: bool = False, size: bool = False, checksum: bool = False, level: int = 3) -> bytes:
+    """A record as datatrove 0.10.1 writes it, unless something else is asked for."""
+    params = zstandard.ZstdCompressionParameters.from_level(
+        level,
+        format=zstandard.FORMAT_ZSTD1 if magic else zstandard.FORMAT_ZSTD1_MAGICLESS,
+        write_content_size=size,
+        write_checksum=checksum,
+    )
+    packing = zstandard.ZstdCompressor(compression_params=params).compressobj(size=len(data))
+    return packing.compress(data) + packing.flush()
+
+
+def golden_documents(folder: Path) -> Iterator[dict[str, Any]]:
+    """Documents of all JSON lines below a folder; fields that the peer leaves out when empty are there."""
+    for path in sorted(folder.iterdir()):
+        opened = gzip.open if path.suffix == ".gz" else open
+        with opened(path, "rt", encoding="utf-8") as lines:
+            for line in lines:
+                yield {"text": "", "media": [], "metadata": {}, **json.loads(line)}
+
+
+def reader_of(case: Path, opened: dict[str, Any], **options: Any) -> RecordReader:
+    """The reader that a golden case is for."""
+    kind = WarcReader if opened.get("media_kind") == "warc" else MediaReader
+    return kind(case / opened["media_root"], **options)
