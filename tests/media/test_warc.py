@@ -11,7 +11,7 @@ from typing import Any
 import brotli
 import pytest
 
-from lading.errors import CorruptShard, DataError, LadingError, LimitExceeded, MissingExtra, UsageError
+from lading.errors import CorruptShard, DataError, LadingError, LimitExceeded, UsageError
 from lading.media import WarcReader
 from media import medium
 
@@ -155,12 +155,6 @@ def test_a_gzip_member_that_never_ends(tmp_path: Path) -> None:
 @pytest.mark.parametrize("size", [*range((256 << 10) - 260, (256 << 10) - 60, 7), 1 << 20])
 def test_a_last_member_whose_end_zlib_holds_back(tmp_path: Path, size: int) -> None:
     assert read(tmp_path, gzip.compress(record(bytes(size), "conversion"))) == bytes(size)
-
-
-def test_brotli_is_an_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "brotli", None)
-    with pytest.raises(MissingExtra, match=r"lading\[warc\]"):
-        read(tmp_path, record(_HTTP + b"Content-Encoding: br\r\n\r\n" + brotli.compress(_BODY)))
 
 
 def test_other_encodings_are_said(tmp_path: Path) -> None:

@@ -19,8 +19,8 @@ import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from lading.codecs import decode_range
-from lading.errors import CorruptShard, DataError, LimitExceeded, MissingExtra, UsageError
+from lading.codecs import decode_range, unpack_file
+from lading.errors import CorruptShard, DataError, LimitExceeded, UsageError
 from lading.media.archives import Archive
 from lading.media.reader import MAX_RECORD_BYTES, OnError, RecordReader
 from lading.media.records import Unpacked
@@ -249,7 +249,7 @@ def _decoded(encoding: str, body: bytes, max_bytes: int) -> bytes:
         zlib_header = body[0] & 15 == 8 and int.from_bytes(body[:2], "big") % 31 == 0  # noqa: PLR2004 - RFC 1950
         return _inflated(body, _ZLIB_BITS if zlib_header else _RAW_BITS, max_bytes)
     if encoding == "br":
-        return _unbrotlied(body, max_bytes)
+        return unpack_file("brotli", body, max_bytes)
     raise UsageError("no such content encoding", expected="gzip, deflate or br", found=repr(encoding))
 
 
@@ -265,30 +265,6 @@ def _inflated(body: bytes, bits: int, max_bytes: int) -> bytes:
         found = "bytes after its end" if member.eof else f"its end after {len(content)} bytes"
         raise CorruptShard("the response's encoding is damaged", found=found)
     return content
-
-
-def _unbrotlied(body: bytes, max_bytes: int) -> bytes:
-    try:
-        import brotli
-    except ImportError as error:
-        raise MissingExtra(
-            "a response is compressed with brotli", advice="Install it: pip install 'lading[warc]'."
-        ) from error
-    decoder, pieces, total = brotli.Decompressor(), [], 0
-    try:
-        for start in range(0, len(body), _STEP_BYTES):
-            piece = decoder.process(body[start : start + _STEP_BYTES], output_buffer_limit=_STEP_BYTES)
-            while piece or not decoder.can_accept_more_data():
-                total += len(piece)
-                if total > max_bytes:
-                    raise _too_much(max_bytes)
-                pieces.append(piece)
-                piece = decoder.process(b"", output_buffer_limit=_STEP_BYTES)
-    except brotli.error as error:
-        raise CorruptShard("the response's encoding is damaged", found=str(error)) from error
-    if not decoder.is_finished():
-        raise CorruptShard("the response's encoding ends too early", found=f"{total} bytes")
-    return b"".join(pieces)
 
 
 def _too_much(max_bytes: int, found: int | None = None) -> LimitExceeded:
