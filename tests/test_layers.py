@@ -36,7 +36,7 @@ LAYERS = (
 SHARED = {
     "codecs": {"protocol"},
     "store": {"appender", "background", "lock", "protocol"},
-    "formats": {"protocol", "registry", "textfile"},
+    "formats": {"index_json", "protocol", "registry", "textfile"},
     "layouts": {"protocol", "options", "gather", "follow"},
     "media": {"ahead", "archives", "documents", "reader", "records"},
     "jobs": {

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import pairwise
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -15,15 +13,20 @@ from lading import jsontext
 from lading.errors import Unrepresentable, errors_at
 from lading.features import ClassLabel, Json, Text, Value, feature_of
 from lading.formats.protocol import ShardFacts
-from lading.formats.textfile import PackedSink, as_text, body, check_compression, parse_delimiter, without_dictionary
-from lading.interleaved import split_rows
+from lading.formats.textfile import (
+    PackedSink,
+    as_text,
+    body,
+    check_compression,
+    parse_delimiter,
+    parts_of,
+    without_dictionary,
+)
 from lading.store.protocol import Sink
 from lading.views import is_bytes, is_text, join, row_bytes
 
 __all__ = ["CsvWriter", "WriteOptions"]
 
-_PART_BYTES = 8 << 20
-_PART_ROWS = 1 << 16
 _ADVICE = "Leave it out with --columns, cast it to text, or write another format."
 
 
@@ -68,12 +71,10 @@ class CsvWriter:
             Unrepresentable: bytes that are no text; names the row and the column.
         """
         self._begin()
-        size = row_bytes(batch)
-        bounds = split_rows(np.arange(len(batch)), size, max_rows=_PART_ROWS, max_bytes=_PART_BYTES).tolist()
-        for start, stop in pairwise(bounds if len(batch) else []):
-            self._out.write(body(self._records(batch.slice(start, stop - start))))
-            self._rows += stop - start
-        self._payload += int(size.sum())
+        for part in parts_of(batch):
+            self._out.write(body(self._records(part)))
+            self._rows += len(part)
+            self._payload += int(row_bytes(part).sum())
 
     def bytes_written(self) -> int:
         """Bytes of the file so far; of a compressed one, what has come out of the compression."""

@@ -6,10 +6,8 @@ import base64
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Literal, Self
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -17,8 +15,8 @@ from lading import jsontext
 from lading.errors import DataError, Unrepresentable, UsageError, errors_at
 from lading.features import ClassLabel, Json, Text, Value, feature_of
 from lading.formats.protocol import ShardFacts
-from lading.formats.textfile import PackedSink, as_text, body, check_compression, without_dictionary
-from lading.interleaved import is_interleaved_schema, split_rows
+from lading.formats.textfile import PackedSink, as_text, body, check_compression, parts_of, without_dictionary
+from lading.interleaved import is_interleaved_schema
 from lading.json_columns import is_json_type
 from lading.ref import is_ref
 from lading.store.protocol import Sink
@@ -26,8 +24,6 @@ from lading.views import is_bytes, is_text, join, row_bytes
 
 __all__ = ["JsonlWriter", "WriteOptions", "check_schema"]
 
-_PART_BYTES = 8 << 20
-_PART_ROWS = 1 << 16
 _ADVICE = "Leave it out with --columns, or cast it."
 _ITEMS_ADVICE = "Write Parquet or WebDataset, or the members of a tar as they are, with --view samples and --columns."
 _BYTES_ADVICE = "Leave it out with --columns, write another format, or give bytes='base64' to have it as text."
@@ -85,12 +81,10 @@ class JsonlWriter:
         Raises:
             Unrepresentable: a value that no reader would get back; names the row and the column.
         """
-        size = row_bytes(batch)
-        bounds = split_rows(np.arange(len(batch)), size, max_rows=_PART_ROWS, max_bytes=_PART_BYTES).tolist()
-        for start, stop in pairwise(bounds if len(batch) else []):
-            self._out.write(self._lines(batch.slice(start, stop - start)))
-            self._rows += stop - start
-        self._payload += int(size.sum())
+        for part in parts_of(batch):
+            self._out.write(self._lines(part))
+            self._rows += len(part)
+            self._payload += int(row_bytes(part).sum())
 
     def bytes_written(self) -> int:
         """Bytes of the file so far; of a compressed one, what has come out of the compression."""

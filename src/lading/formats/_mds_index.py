@@ -20,6 +20,7 @@ from typing import Any
 import orjson
 
 from lading.errors import BadReference, DataError, LimitExceeded, Unrepresentable, errors_at
+from lading.formats.index_json import load_index
 from lading.formats.protocol import ListedShard
 from lading.mds_values import is_encoding, parse_array
 from lading.store.protocol import Store
@@ -32,7 +33,6 @@ COMPRESSIONS = {"br": "brotli", "bz2": "bz2", "gz": "gzip", "snappy": "snappy", 
 _VERSION = 2
 _FORMATS = ("mds", "json", "csv", "tsv", "xsv")
 _SEPARATORS = {"csv": ",", "tsv": "\t"}
-_MAX_INDEX_BYTES = 1 << 30
 _MAX_SHARD_BYTES = 1 << 32
 _MAX_COLUMNS = 65_536
 _FIXED = {
@@ -114,19 +114,12 @@ def list_mds(store: Store, path: str, head: bytes) -> list[ListedShard] | None:
     is an unpacked copy, and is read instead.
 
     Raises:
-        DataError: it is an index, but broken, or lists a shard twice. LimitExceeded: it is larger than 1 GiB.
+        DataError: it is an index, but broken, or lists a shard twice. LimitExceeded: it is larger than 256 MiB.
         BadReference: a shard outside the folder of the index.
     """
     if b'"shards"' not in head:
         return None
-    size = store.head(path).size_bytes
-    if size > _MAX_INDEX_BYTES:
-        raise LimitExceeded("the index is too large", file=path, expected=f"at most {_MAX_INDEX_BYTES}", found=size)
-    [data] = store.get_ranges(path, [(0, size)])
-    try:
-        index = orjson.loads(memoryview(data))
-    except orjson.JSONDecodeError as error:
-        raise DataError("the index is no JSON", file=path, offset=error.pos, found=error.msg) from error
+    index = load_index(store, path)
     with errors_at(file=path):
         entries = _entries(index)
         folder = path[: path.rfind("/") + 1]

@@ -19,7 +19,8 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from lading.errors import BadReference, DataError, LimitExceeded, NotFound, SidecarMismatch
+from lading.errors import BadReference, DataError, NotFound, SidecarMismatch
+from lading.formats.index_json import load_index
 from lading.formats.protocol import ListedShard, ShardFacts
 from lading.store.protocol import Store, look_at, write_file
 from lading.tar import BLOCK
@@ -31,7 +32,6 @@ _IDX_ENDING = ".idx"
 
 _KIND = "wids-shard-index-v1"
 _MARKS = (b'"__kind__"', b'"shardlist"')
-_MAX_INDEX_BYTES = 256 << 20
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|/")
 _ADVICE = "Make the index again, or leave it aside with sidecar='ignore' (--ignore-sidecar)."
 
@@ -48,14 +48,7 @@ def list_wids(store: Store, path: str, head: bytes) -> list[ListedShard] | None:
     """
     if not path.endswith(".json") or not any(mark in head for mark in _MARKS):
         return None
-    size = store.head(path).size_bytes
-    if size > _MAX_INDEX_BYTES:
-        raise LimitExceeded("the index is too large", file=path, expected=f"at most {_MAX_INDEX_BYTES}", found=size)
-    [data] = store.get_ranges(path, [(0, size)])
-    try:
-        index = orjson.loads(memoryview(data))
-    except orjson.JSONDecodeError as error:
-        raise DataError("the index is no JSON", file=path, offset=error.pos, found=error.msg) from error
+    index = load_index(store, path)
     if not isinstance(index, dict) or index.get("__kind__") != _KIND:
         return None
     entries = index.get("shardlist")

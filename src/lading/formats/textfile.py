@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -14,9 +15,11 @@ import pyarrow as pa
 from lading.codecs import WRAPS, sniff_wrap, stream_encoder
 from lading.errors import CorruptShard, LimitExceeded, Unrepresentable, UsageError, errors_at
 from lading.formats.protocol import ShardSource
+from lading.interleaved import split_rows
 from lading.ref import FileEntry
 from lading.store.protocol import Buffer, Sink
 from lading.store.unwrap import UnwrappedFile, unwrapped
+from lading.views import row_bytes
 
 __all__ = [
     "BOM",
@@ -29,6 +32,7 @@ __all__ = [
     "check_compression",
     "open_text",
     "parse_delimiter",
+    "parts_of",
     "too_long",
     "without_dictionary",
 ]
@@ -42,6 +46,8 @@ ENDINGS = {"gzip": ".gz", "zstd": ".zst", "bz2": ".bz2", "xz": ".xz"}
 _READ_BYTES = 4 << 20
 _HEAD_BYTES = 16
 _GROUP_BYTES = 16 << 20
+_PART_BYTES, _PART_ROWS = 8 << 20, 1 << 16
+"""Of rows that are made text at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,3 +232,11 @@ class PackedSink:
         if self._encoder is not None:
             self._sink.write([self._encoder.finish()])
         return self.tell()
+
+
+def parts_of(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The rows in parts small enough to be made text at once."""
+    if len(batch):
+        bounds = split_rows(np.arange(len(batch)), row_bytes(batch), max_rows=_PART_ROWS, max_bytes=_PART_BYTES)
+        for start, stop in pairwise(bounds.tolist()):
+            yield batch.slice(start, stop - start)
