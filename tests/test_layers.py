@@ -23,7 +23,7 @@ LAYERS = (
     "image codecs tar tar_write",
     "store",
     "formats",
-    "commit fetch index_cache manifest_files source",
+    "commit fetch index_cache local_copy manifest_files source",
     "layouts media",
     "dataset part_writer",
     "dataset_writer",

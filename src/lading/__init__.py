@@ -19,11 +19,14 @@ if TYPE_CHECKING:
     from lading.jobs.info import info
     from lading.jobs.verify import verify
     from lading.layouts.options import InterleavedOptions
+    from lading.local_copy import LocalCopy, MDSShard
 
 __all__ = [
     "Dataset",
     "InterleavedOptions",
     "LadingError",
+    "LocalCopy",
+    "MDSShard",
     "convert",
     "diff",
     "digest",
@@ -39,6 +42,8 @@ _HOMES = {
     "Dataset": ("lading.dataset", "Dataset"),
     "InterleavedOptions": ("lading.layouts.options", "InterleavedOptions"),
     "LadingError": ("lading.errors", "LadingError"),
+    "LocalCopy": ("lading.local_copy", "LocalCopy"),
+    "MDSShard": ("lading.local_copy", "MDSShard"),
     "convert": ("lading.jobs.convert", "convert"),
     "diff": ("lading.jobs.digest", "diff"),
     "digest": ("lading.jobs.digest", "dataset_digest"),

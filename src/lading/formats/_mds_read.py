@@ -141,7 +141,7 @@ class MdsReader:
     Attributes:
         counts: nothing is left out.
         raw_bytes: size of the shard's files when they are not compressed.
-        zip_bytes: their size as they are; None if they are not compressed.
+        zip_bytes: size of its compressed files; None if it has none.
         unsafe_columns: columns of pickles.
     """
 
@@ -163,10 +163,7 @@ class MdsReader:
             self._offset, self._config = self._begin(entry, compression)
             self._layout = self._laid_out()
         self._place = memoryview(self._offset.data)
-        self.raw_bytes = sum(file.size_bytes for file in (entry.raw, entry.raw_meta) if file) if entry else (
-            self._body.size_bytes)  # fmt: skip
-        self.zip_bytes = None if not compression else source.store.head(source.path).size_bytes if entry is None else (
-            sum(file.size_bytes for file in (entry.packed, entry.packed_meta) if file))  # fmt: skip
+        self.raw_bytes, self.zip_bytes = self._sizes(entry, compression)
         self.unsafe_columns = [column.name for column in self._config.columns if column.encoding == "pkl"]
 
     def _begin(self, entry: Entry | None, compression: str) -> tuple[NDArray[np.int64], Config]:
@@ -184,6 +181,15 @@ class MdsReader:
             raise SidecarMismatch("the columns differ from what the index says", file=head.path,
                                   expected=entry.config.columns, found=parse_config(told).columns)  # fmt: skip
         return offset, entry.config
+
+    def _sizes(self, entry: Entry | None, compression: str) -> tuple[int, int | None]:
+        """Bytes of the shard's files, unpacked and compressed: as the index says, else as they are."""
+        if entry is None:
+            packed = self._source.store.head(self._path).size_bytes if compression else None
+            return self._body.size_bytes, packed
+        raw = entry.raw.size_bytes + (entry.raw_meta.size_bytes if entry.raw_meta else 0)
+        meta = entry.packed_meta.size_bytes if entry.packed_meta else 0
+        return raw, None if entry.packed is None else entry.packed.size_bytes + meta
 
     def _laid_out(self) -> SampleLayout | LineLayout:
         """How samples are laid out. Raises SidecarMismatch for values between separators under other names."""

@@ -24,13 +24,24 @@ from typing import Any
 
 import pyarrow as pa
 
-from lading.formats._mds_index import list_mds
+from lading.formats._mds_index import Entry, ShardFile, list_mds, parse_entry
 from lading.formats._mds_read import MdsReader, ReadOptions
 from lading.formats._mds_write import MdsWriter, WriteOptions, write_index
 from lading.formats.protocol import ListedShard, ShardFacts, ShardSource, parse_options
 from lading.store.protocol import Sink, Store
 
-__all__ = ["FORMAT", "MdsFormat", "MdsReader", "MdsWriter", "ReadOptions", "WriteOptions"]
+__all__ = [
+    "FORMAT",
+    "Entry",
+    "MdsFormat",
+    "MdsReader",
+    "MdsWriter",
+    "ReadOptions",
+    "ShardFile",
+    "WriteOptions",
+    "list_mds",
+    "parse_entry",
+]
 
 
 @dataclass(frozen=True, slots=True)

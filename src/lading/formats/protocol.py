@@ -145,7 +145,7 @@ class SampleReader(Protocol):
 
     Attributes:
         raw_bytes: size of the shard's files when they are not compressed.
-        zip_bytes: their size as they are; None if they are not compressed.
+        zip_bytes: size of its compressed files; None if it has none.
         unsafe_columns: columns whose values run code when they are read, were they read.
     """
 
