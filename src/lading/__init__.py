@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from lading.jobs.digest import diff
     from lading.jobs.index import index
     from lading.jobs.info import info
+    from lading.jobs.merge import merge
     from lading.jobs.verify import verify
     from lading.layouts.options import InterleavedOptions
     from lading.local_copy import LocalCopy, MDSShard
@@ -33,6 +34,7 @@ __all__ = [
     "index",
     "info",
     "materialise",
+    "merge",
     "open",
     "verify",
     "writer",
@@ -50,6 +52,7 @@ _HOMES = {
     "index": ("lading.jobs.index", "index"),
     "info": ("lading.jobs.info", "info"),
     "materialise": ("lading.fetch", "materialise"),
+    "merge": ("lading.jobs.merge", "merge"),
     "open": ("lading.dataset", "open_dataset"),
     "verify": ("lading.jobs.verify", "verify"),
     "writer": ("lading.dataset_writer", "DatasetWriter"),

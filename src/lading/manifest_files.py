@@ -29,12 +29,19 @@ def save_manifest(store: Store, folder: str, manifest: Manifest, shards: pa.Tabl
         write_file(store, f"{own}/{name}", [body])
 
 
-def load_manifest(store: Store, folder: str) -> tuple[Manifest, pa.Table] | None:
+def load_manifest(store: Store, folder: str, *, own: str | None = None) -> tuple[Manifest, pa.Table] | None:
     """Manifest and shards of a dataset's folder; None if lading wrote none there.
+
+    Args:
+        store: where it lies.
+        folder: of the dataset.
+        own: folder below that of one writer's own files, for what this one wrote only.
 
     Raises:
         DataError: a manifest is broken, or of a newer version.
     """
+    if own is not None:
+        return _load_one(store, f"{folder}/{own}")
     single = _load_one(store, f"{folder}/{mf.FOLDER}")
     if single is not None:
         return single

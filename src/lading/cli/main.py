@@ -14,6 +14,7 @@ from lading.cli.formats import formats
 from lading.cli.head import head
 from lading.cli.index import index
 from lading.cli.info import info
+from lading.cli.merge import merge
 from lading.cli.output import prepare_streams
 from lading.cli.verify import verify
 
@@ -25,7 +26,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
 )
-for _verb in (demo, info, head, convert, verify, digest, diff, index, formats):
+for _verb in (demo, info, head, convert, verify, digest, diff, merge, index, formats):
     app.command()(_verb)
 
 

@@ -25,10 +25,23 @@ from lading.formats.protocol import ListedShard
 from lading.mds_values import is_encoding, parse_array
 from lading.store.protocol import Store
 
-__all__ = ["COMPRESSIONS", "Column", "Config", "Entry", "ShardFile", "list_mds", "parse_config", "parse_entry"]
+__all__ = [
+    "COMPRESSIONS",
+    "INDEX_NAME",
+    "Column",
+    "Config",
+    "Entry",
+    "ShardFile",
+    "list_mds",
+    "parse_config",
+    "parse_entry",
+]
 
 COMPRESSIONS = {"br": "brotli", "bz2": "bz2", "gz": "gzip", "snappy": "snappy", "zstd": "zstd"}
 """Compressions of shards, by the ending of their files; as `lading.codecs` names them."""
+
+INDEX_NAME = "index.json"
+"""Name of a dataset's index."""
 
 _VERSION = 2
 _FORMATS = ("mds", "json", "csv", "tsv", "xsv")

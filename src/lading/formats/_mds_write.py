@@ -24,9 +24,9 @@ import zstandard
 from numpy.typing import NDArray
 
 from lading.codecs import new_hash
-from lading.errors import LimitExceeded, Unrepresentable, UsageError, errors_at
+from lading.errors import DataError, LimitExceeded, Unrepresentable, UsageError, errors_at
 from lading.features import Array, Encoded, Feature, Image, Json, feature_of
-from lading.formats._mds_index import Column, parse_config
+from lading.formats._mds_index import INDEX_NAME, Column, list_mds, parse_config
 from lading.formats._mds_samples import NUMBERS
 from lading.formats.protocol import Ranges, ShardFacts
 from lading.pieces import Pieces
@@ -34,11 +34,12 @@ from lading.store.protocol import Sink, Store, write_file, writes_behind
 from lading.units import parse_bytes
 from lading.views import byte_lengths, is_bytes, is_text, join, places, present
 
-__all__ = ["MdsWriter", "WriteOptions", "columns_of", "write_index"]
+__all__ = ["MdsWriter", "WriteOptions", "columns_of", "merge_indexes", "write_index"]
 
 _MAX_BYTES = (1 << 32) - 1
 _SMALL_BYTES = 4096
 """Samples that are smaller on average are put together by Arrow: 0.07 µs a value instead of 0.5."""
+_HEAD_BYTES = 1024
 _LEVELS = {"br": (0, 11, 11), "bz2": (1, 9, 9), "gz": (0, 9, 9), "snappy": (0, 0, 0), "zstd": (1, 3, 22)}
 """Lowest, usual and highest level of each compression."""
 
@@ -319,6 +320,36 @@ def _compress(compression: str, data: bytes) -> bytes:
     return bytes(packers[family]())
 
 
+def merge_indexes(store: Store, folder: str, parts: Sequence[str]) -> tuple[int, int]:
+    """Write an `index.json` of those in folders below; give the number of shards and of samples.
+
+    Raises:
+        DataError: a part's index is broken, or of another format.
+    """
+    entries: list[dict[str, Any]] = []
+    for part in parts:
+        path = f"{folder}/{part}/{INDEX_NAME}"
+        [head] = store.get_ranges(path, [(0, min(store.head(path).size_bytes, _HEAD_BYTES))])
+        listed = list_mds(store, path, bytes(head))
+        if listed is None:
+            raise DataError("the file is no index of MDS", file=path)
+        for shard in listed:
+            entry = orjson.loads(shard.entry)
+            for key in ("raw_data", "zip_data", "raw_meta", "zip_meta"):
+                if entry.get(key):
+                    # All folders between, not only the last one: parts of two may have one name.
+                    entry[key]["basename"] = f"{part}/{entry[key]['basename']}"
+            entries.append(entry)
+    _save_index(store, folder, entries)
+    return len(entries), sum(entry["samples"] for entry in entries)
+
+
+def _save_index(store: Store, folder: str, entries: Sequence[Mapping[str, Any]]) -> str:
+    place = posixpath.join(folder, INDEX_NAME)
+    write_file(store, place, [json.dumps({"version": 2, "shards": entries}, sort_keys=True).encode()])
+    return place
+
+
 def write_index(store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts]]) -> list[str]:
     """Write `index.json` for a folder of finished shards; give its path."""
     entries = []
@@ -330,7 +361,4 @@ def write_index(store: Store, folder: str, shards: Sequence[tuple[str, ShardFact
         ending = file["basename"].removeprefix(entry["raw_data"]["basename"]) if entry["zip_data"] else ""
         entry["raw_data"]["basename"], file["basename"] = name.removesuffix(ending), name
         entries.append(entry)
-    text = json.dumps({"version": 2, "shards": entries}, sort_keys=True)
-    place = posixpath.join(folder, "index.json")
-    write_file(store, place, [text.encode()])
-    return [place]
+    return [_save_index(store, folder, entries)]

@@ -24,9 +24,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from lading.formats._mds_index import Entry, ShardFile, list_mds, parse_entry
+from lading.formats._mds_index import INDEX_NAME, Entry, ShardFile, list_mds, parse_entry
 from lading.formats._mds_read import MdsReader, ReadOptions
-from lading.formats._mds_write import MdsWriter, WriteOptions, write_index
+from lading.formats._mds_write import MdsWriter, WriteOptions, merge_indexes, write_index
 from lading.formats.protocol import ListedShard, ShardFacts, ShardSource, parse_options
 from lading.store.protocol import Sink, Store
 
@@ -40,6 +40,7 @@ __all__ = [
     "ShardFile",
     "WriteOptions",
     "list_mds",
+    "merge_indexes",
     "parse_entry",
 ]
 
@@ -50,7 +51,7 @@ class MdsFormat:
 
     name: str = "mds"
     extensions: tuple[str, ...] = (".mds", ".mds.br", ".mds.bz2", ".mds.gz", ".mds.snappy", ".mds.zstd")
-    index_name: str = "index.json"
+    index_name: str = INDEX_NAME
     fixed_schema: bool = True
     copy_options: tuple[Mapping[str, Any], Mapping[str, Any]] = field(default=({}, {}), hash=False)
     read_options: type | None = ReadOptions

@@ -1,0 +1,42 @@
+"""`lading merge`: what many writers made in one folder becomes one dataset."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from lading.cli.options import Debug, Json
+from lading.cli.output import Output
+from lading.cli.text import facts, visible
+
+__all__ = ["merge"]
+
+
+def merge(
+    *,
+    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="Folder of the parts, a path or URL.")],
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", metavar="", help="Replace a manifest or index in FOLDER itself.")
+    ] = False,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Make one dataset of the parts that lie in a folder.
+
+    Parts are what writers of different ranks made in it, or datasets in folders below it. No shard is read or moved.
+
+    Example: lading merge out
+    """
+    with Output(as_json=as_json, debug=debug) as out:
+        from lading.jobs import merge as job
+
+        found = job.merge(folder, overwrite=overwrite)
+        rows = [
+            ("parts", f"{found.parts:,}"),
+            ("shards", f"{found.shards:,}"),
+            ("samples", f"{found.samples:,}"),
+            ("wrote", ", ".join(map(visible, found.written))),
+        ]
+        out.show(asdict(found), [facts(rows)])

@@ -1,0 +1,109 @@
+"""Parts become one dataset, and nothing of them is touched."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import lading
+from golden_cases import Golden
+from lading.errors import DataError, DestinationExists, SchemaMismatch, SourceNotFound
+
+EXPECTED = [f"{n:04}" for n in range(60)]
+
+
+def _write(folder: Path, first: int, **options: Any) -> None:
+    keys = EXPECTED[first : first + 20]
+    with lading.writer(folder, **options) as writer:
+        writer.write_batch(pa.table({"__key__": keys, "txt": ["text"] * len(keys)}))
+
+
+def _keys(source: Path) -> list[str]:
+    with lading.open(source) as dataset:
+        return [sample["__key__"] for sample in dataset]
+
+
+def _state(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("fmt", ["webdataset", "mds", "parquet"])
+def test_parts_of_ranks(fmt: str, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    for rank in (2, 0, 1):
+        _write(folder, 20 * rank, format=fmt, rank=rank)
+    before = _state(folder)
+    assert "index.json" not in before
+    found = lading.merge(folder)
+    assert (found.parts, found.shards, found.samples) == (3, 3, 60)
+    after = _state(folder)
+    assert {name for name in after if name not in before} >= set(found.written)
+    assert {name: body for name, body in after.items() if name in before} == before
+    assert _keys(folder) == EXPECTED
+    assert lading.verify(folder).ok
+    assert ("index.json" in after) == (fmt != "parquet")
+    with pytest.raises(DestinationExists, match="overwrite"):
+        lading.merge(folder)
+    assert lading.merge(folder, overwrite=True).samples == 60
+
+
+@pytest.mark.parametrize("fmt", ["webdataset", "mds", "parquet"])
+def test_datasets_in_folders_of_their_own(fmt: str, tmp_path: Path) -> None:
+    for number, name in enumerate(("a/same", "b/same", "c")):
+        _write(tmp_path / name, 20 * number, format=fmt)
+    found = lading.merge(tmp_path)
+    assert (found.parts, found.samples) == (3, 60)
+    assert _keys(tmp_path) == EXPECTED
+    with lading.open(tmp_path) as dataset:
+        assert dataset[59]["__key__"] == "0059"
+        assert dataset.take([0, 59]).column("__key__").to_pylist() == ["0000", "0059"]
+    if fmt == "mds":  # by the index alone, as the peer reads it
+        shutil.rmtree(tmp_path / "_lading")
+        assert _keys(tmp_path) == EXPECTED
+
+
+def test_mds_of_the_peer_gives_its_own_merged_index(golden: Golden, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(golden("mds") / "merged-index", tmp_path / "set"))
+    theirs = json.loads((folder / "index.json").read_text())
+    with pytest.raises(DestinationExists):
+        lading.merge(folder)
+    (folder / "index.json").unlink()
+    found = lading.merge(folder)
+    assert json.loads((folder / "index.json").read_text()) == theirs
+    assert (found.parts, found.shards) == (2, len(theirs["shards"]))
+    assert found.samples == sum(shard["samples"] for shard in theirs["shards"])
+
+
+def test_compressed_and_split_shards_keep_all_their_files(golden: Golden, tmp_path: Path) -> None:
+    for case in ("comp-zstd3", "text-json-zstd"):
+        shutil.copytree(golden("mds") / case, tmp_path / "deep" / case)
+    lading.merge(tmp_path)
+    with (
+        lading.open(tmp_path) as merged,
+        lading.open(golden("mds") / "comp-zstd3") as one,
+        lading.open(golden("mds") / "text-json-zstd") as other,
+    ):
+        assert repr(list(merged)) == repr([*one, *other])
+
+
+def test_what_is_no_part_of_a_dataset(tmp_path: Path) -> None:
+    with pytest.raises(SourceNotFound, match="no parts"):
+        lading.merge(tmp_path)
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a/index.json").write_text("[]")
+    with pytest.raises(DataError, match=r"a/index\.json"):
+        lading.merge(tmp_path)
+    assert not (tmp_path / "index.json").exists()
+
+
+def test_parts_that_differ(tmp_path: Path) -> None:
+    _write(tmp_path / "a", 0, format="webdataset")
+    _write(tmp_path / "b", 20, format="parquet")
+    with pytest.raises(SchemaMismatch, match="format"):
+        lading.merge(tmp_path)
+    assert not (tmp_path / "_lading").exists()
