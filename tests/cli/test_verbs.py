@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import tarfile
+from base64 import b64decode
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner, Result
 
+from golden_cases import Golden
 from lading.cli.main import app
 from lading.formats.registry import format_names
 from tars import tar_of
@@ -112,6 +114,18 @@ def test_head_for_people_shows_the_document_in_order(place: Path) -> None:
     ]
     assert shown == [[str(position), kind] for position, kind in enumerate(kinds)]
     assert all(len(line.rstrip()) <= 100 for line in lines)
+
+
+def test_head_tells_what_mds_holds(place: Path, golden: Golden) -> None:
+    source = str(golden("mds") / "all-encodings")
+    [sample] = [json.loads(line) for line in run("head", source, "-n", "1", "--json").stdout.splitlines()]
+    assert sample["pil"] == {"mode": "RGB", "width": 13, "height": 35}
+    assert sample["nd_f32_2x3"] == {"dtype": "float32", "shape": [2, 3]}
+    assert sample["str_decimal"] == "0.1000"
+    [full] = [json.loads(line) for line in run("head", source, "-n", "1", "--json", "--full").stdout.splitlines()]
+    assert len(b64decode(full["pil"]["base64"])) == 3 * 13 * 35
+    shown = run("head", source, "-n", "1").stdout
+    assert "pixels RGB 13×35" in shown
 
 
 def test_head_begins_where_it_is_told(place: Path) -> None:

@@ -202,11 +202,18 @@ def _content(shown: Shown) -> str:
         return _media(value) or _preview(value)
     if hasattr(value, "dtype"):
         return f"{value.dtype} {'×'.join(map(str, value.shape)) or 'scalar'}"
+    if _is_pixels(value):
+        return f"pixels {value.mode} {value.width}×{value.height}"
     if not isinstance(value, (dict, list, tuple, bool)):
         return str(value)
     from lading import jsontext
 
     return jsontext.dumps(_jsonable(value, full=False))
+
+
+def _is_pixels(value: object) -> bool:
+    """Whether it is an image of raw pixels, as Pillow has them."""
+    return all(hasattr(value, name) for name in ("mode", "width", "height", "tobytes"))
 
 
 def _media(data: bytes) -> str | None:
@@ -286,10 +293,18 @@ def _jsonable(value: Any, *, full: bool) -> Any:
         return {str(k): _jsonable(v, full=full) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
         return [_jsonable(v, full=full) for v in value]
+    if hasattr(value, "dtype") or _is_pixels(value):
+        return _dense_json(value, full=full)
+    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
+
+
+def _dense_json(value: Any, *, full: bool) -> dict[str, Any]:
+    """An array, or an image of raw pixels."""
     if hasattr(value, "dtype"):
         told = {"dtype": str(value.dtype), "shape": list(value.shape)}
         return {**told, "values": _jsonable(value.tolist(), full=True)} if full else told
-    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
+    told = {"mode": value.mode, "width": value.width, "height": value.height}
+    return {**told, "base64": base64.b64encode(value.tobytes()).decode()} if full else told
 
 
 def _bytes_json(data: bytes, *, full: bool) -> dict[str, Any]:
