@@ -157,3 +157,48 @@ def test_splits_and_folders_without_an_index(golden: Golden, tmp_path: Path) -> 
     (tmp_path / "index.json").write_text("[]")
     with pytest.raises(SourceNotFound, match="no index of MDS"):
         lading.LocalCopy(tmp_path)
+
+
+def test_only_files_of_the_shard_are_removed(golden: Golden, tmp_path: Path) -> None:
+    folder = _copied(golden, "comp-zstd3", tmp_path)
+    index = json.loads((folder / "index.json").read_text())
+    first = index["shards"][0]
+    for name, error in (("index.json", BadReference), ("_lading/manifest.json", BadReference)):
+        changed = first | {"raw_data": first["raw_data"] | {"basename": name}}
+        (folder / "index.json").write_text(json.dumps(index | {"shards": [changed]}))
+        with pytest.raises(error):
+            lading.LocalCopy(folder)
+    second = index["shards"][1] | {"raw_data": first["raw_data"]}
+    (folder / "index.json").write_text(json.dumps(index | {"shards": [first, second]}))
+    with pytest.raises(DataError, match="twice"):
+        lading.LocalCopy(folder)
+
+
+def test_a_link_out_of_the_folder_is_not_followed(golden: Golden, tmp_path: Path) -> None:
+    folder = _copied(golden, "comp-none", tmp_path)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (folder / "shard.00000.mds").rename(elsewhere / "shard.00000.mds")
+    (folder / "sub").symlink_to(elsewhere)
+    index = json.loads((folder / "index.json").read_text())
+    index["shards"] = index["shards"][:1]
+    index["shards"][0]["raw_data"]["basename"] = "sub/shard.00000.mds"
+    (folder / "index.json").write_text(json.dumps(index))
+    with pytest.raises(BadReference, match="link"):
+        lading.LocalCopy(folder).shards[0].evict()
+    assert (elsewhere / "shard.00000.mds").exists()
+
+
+@pytest.mark.parametrize("changes", [{"hashes": 5}, {"hashes": "sha1"}, {"size_limit": {}}, {"size_limit": 1.5}])
+def test_an_index_of_other_types(golden: Golden, changes: dict[str, Any], tmp_path: Path) -> None:
+    folder = _copied(golden, "comp-none", tmp_path)
+    index = json.loads((folder / "index.json").read_text())
+    index["shards"][0] |= changes
+    (folder / "index.json").write_text(json.dumps(index))
+    with pytest.raises(DataError):
+        lading.LocalCopy(folder)
+
+
+def test_who_may_read_pickles_is_told_by_true_or_false(golden: Golden) -> None:
+    with pytest.raises(UsageError, match="true nor false"):
+        lading.LocalCopy(golden("mds") / "pickle", allow_pickle="false")  # type: ignore[arg-type] # what is refused

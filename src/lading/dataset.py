@@ -12,6 +12,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from itertools import pairwise, repeat
+from threading import RLock
 from typing import Any, Self
 
 import numpy as np
@@ -99,6 +100,7 @@ class Dataset:
         self._source: tuple[int, ShardSource] | None = None
         self._views: OrderedDict[int, View] = OrderedDict()
         self._whole: dict[int, SampleReader] = {}
+        self._lock = RLock()
         self._last: list[int] = []
         self._held: dict[int, pa.Table] = {}
         self._held_bytes = 0
@@ -162,18 +164,19 @@ class Dataset:
 
     def open_shard(self, shard: int) -> View:
         """A shard as a view; the last few stay open."""
-        view = self._views.get(shard)
-        if view is None:
-            source = self.source(shard)
-            source = replace(source, index=self._known_index(shard, source))
-            view = self._open_view(source)
-            self._views[shard] = view
-            if len(self._views) > _OPEN_SHARDS:
-                oldest, closed = self._views.popitem(last=False)
-                self._whole.pop(oldest, None)
-                closed.close()
-        self._views.move_to_end(shard)
-        return view
+        with self._lock:
+            view = self._views.get(shard)
+            if view is None:
+                source = self.source(shard)
+                source = replace(source, index=self._known_index(shard, source))
+                view = self._open_view(source)
+                self._views[shard] = view
+                if len(self._views) > _OPEN_SHARDS:
+                    # Not closed: another thread may be reading from it, and the last one to let go of it closes it.
+                    oldest, _ = self._views.popitem(last=False)
+                    self._whole.pop(oldest, None)
+            self._views.move_to_end(shard)
+            return view
 
     def _open_view(self, source: ShardSource) -> View:
         view = open_view(
@@ -317,7 +320,10 @@ class Dataset:
         target, hidden = self.aligned_to(columns), self.hidden(columns)
         if target is not None:
             columns = self._columns_of(target)
-        found = self._materialised(self._take_lazy(np.asarray(indices, np.int64), columns, target), views=views)
+        wanted = np.asarray(indices) if len(indices) else np.zeros(0, np.int64)
+        if wanted.dtype.kind not in "iu":
+            raise UsageError("samples are taken by whole numbers", found=str(wanted.dtype))
+        found = self._materialised(self._take_lazy(wanted.astype(np.int64), columns, target), views=views)
         if target is None:
             return found
         return align_table(found, pa.schema([field for field in target if field.name not in hidden]))

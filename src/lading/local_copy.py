@@ -14,11 +14,12 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
+from types import NoneType
 from typing import Any, Self
 
 import orjson
 
-from lading.errors import NotFound, SourceNotFound, UsageError
+from lading.errors import BadReference, DataError, NotFound, SourceNotFound, UsageError
 from lading.formats.mds import Entry, MdsReader, ReadOptions, ShardFile, list_mds, parse_entry
 from lading.formats.protocol import ShardSource
 from lading.store.local import LocalStore
@@ -68,13 +69,20 @@ class MDSShard(Sequence[dict[str, Any]]):
         **more: Any,
     ) -> None:
         self.dirname, self.split = os.fspath(dirname), split or ""
+        if (
+            isinstance(hashes, str)
+            or not isinstance(hashes, Sequence)
+            or not isinstance(size_limit, (int, str, NoneType))
+        ):
+            raise DataError("not what an index says of a shard", expected="a list of hashes, a size or none",
+                            found=f"{hashes!r}, {size_limit!r}"[:80])  # fmt: skip
         self.compression, self.hashes, self.samples = compression, list(hashes), samples
         self.size_limit = None if size_limit is None else parse_bytes(size_limit)
         files = {"raw_data": raw_data, "zip_data": zip_data} | {k: more.pop(k, None) for k in ("raw_meta", "zip_meta")}
         told = {"version": 2, "format": format, "compression": compression, "samples": samples, **more}
         self._text = orjson.dumps({**told, **{name: _told_file(file) for name, file in files.items()}}).decode()
         self._entry: Entry = parse_entry(self._text)
-        self._allow_pickle = allow_pickle
+        self._options = ReadOptions(allow_pickle=allow_pickle)
         self._reader: MdsReader | None = None
 
     @property
@@ -160,6 +168,10 @@ class MDSShard(Sequence[dict[str, Any]]):
 
     # Files
 
+    def file_names(self) -> list[str]:
+        """Names of all files that the shard may have, below the folder."""
+        return [file.name for pair in self._pairs() for file in pair if file is not None]
+
     def _pairs(self) -> list[tuple[ShardFile, ShardFile | None]]:
         """Unpacked and compressed files that belong together."""
         entry = self._entry
@@ -184,7 +196,11 @@ class MDSShard(Sequence[dict[str, Any]]):
     def _remove(self, *, packed: bool) -> int:
         self.close()
         freed = 0
+        top = os.path.realpath(os.path.join(self.dirname, self.split))
         for file in self._files(packed=packed):
+            folder = os.path.realpath(os.path.dirname(file))
+            if folder != top and not folder.startswith(top + os.sep):
+                raise BadReference("a link leads out of the folder: nothing is removed there", file=file, found=folder)
             with suppress(NotFound), store_errors(file):
                 freed += os.lstat(file).st_size
                 os.unlink(file)
@@ -197,7 +213,7 @@ class MDSShard(Sequence[dict[str, Any]]):
             path = self._place(entry.raw if raw or entry.packed is None else entry.packed)
             store = LocalStore()
             source = ShardSource(store, path, store.head(path), entry=self._text)
-            self._reader = MdsReader(source, ReadOptions(allow_pickle=self._allow_pickle))
+            self._reader = MdsReader(source, self._options)
         return self._reader
 
     def close(self) -> None:
@@ -246,6 +262,12 @@ class LocalCopy:
         if listed is None:
             raise SourceNotFound("the file is no index of MDS", file=path)
         self.shards = [_shard(self.dirname, self.split, orjson.loads(one.entry), allow_pickle) for one in listed]
+        known: set[str] = set()
+        for row, shard in enumerate(self.shards):
+            for name in shard.file_names():
+                if name in known:  # to remove one shard would remove a part of another
+                    raise DataError("the index names a file twice", file=path, row=row, found=name)
+                known.add(name)
 
     def __len__(self) -> int:
         return sum(shard.samples for shard in self.shards)

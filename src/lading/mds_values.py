@@ -42,6 +42,7 @@ _BITS = {
 """Bits of a pixel, by Pillow's name of the mode; rows are padded to whole bytes."""
 
 _PICKLE = "pkl"
+_MAX_EXTENTS = 63
 _DIGITS = 4300
 """Digits of a number that is text, at most: Python takes quadratic time for them."""
 
@@ -55,6 +56,8 @@ def parse_array(encoding: str) -> tuple[str | None, tuple[int, ...] | None] | No
     """Dtype and shape of an encoding of arrays, each None where the values say it; None if it is no such encoding."""
     kind, *told = encoding.split(":")
     if kind != "ndarray" or len(told) > 2 or (told and told[0] not in DTYPES.values()):  # noqa: PLR2004 - dtype, shape
+        return None
+    if len(told) > 1 and told[1].count(",") >= _MAX_EXTENTS:
         return None
     try:
         shape = tuple(map(int, told[1].split(","))) if len(told) > 1 else None

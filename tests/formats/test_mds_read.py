@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -169,3 +172,81 @@ def test_an_index_is_listed_without_looking_at_its_shards(copied: Path) -> None:
         assert len(dataset.listing) == len(json.loads((copied / "index.json").read_text())["shards"])
         with pytest.raises(lading.LadingError, match=r"shard\.00000\.mds"):
             next(iter(dataset))
+
+
+@pytest.mark.parametrize("value", ["false", "no", 1, None])
+def test_options_are_true_or_false(golden: Golden, value: object) -> None:
+    for name in ("allow_pickle", "verify"):
+        with pytest.raises(UsageError, match="true nor false"):
+            list(lading.open(golden("mds") / "pickle", options={name: value}))
+
+
+def test_many_shards_from_many_threads(tmp_path: Path) -> None:
+    with lading.writer(tmp_path, format="mds", options={"size_limit": "2kb"}) as writer:
+        writer.write_batch(pa.table({"n": pa.array(range(12_000))}))
+    with lading.open(tmp_path) as dataset, ThreadPoolExecutor(8) as pool:
+        assert len(dataset.shards) > 64
+        order = np.random.default_rng(1).integers(0, 12_000, 8000).tolist()
+        assert list(pool.map(lambda i: dataset[i]["n"], order)) == order
+
+
+def test_a_closed_shard_says_so(golden: Golden) -> None:
+    dataset = lading.open(golden("mds") / "comp-none")
+    reader = dataset.whole_samples(0)
+    dataset.close()
+    assert reader is not None
+    with pytest.raises(UsageError, match="closed"):
+        reader.get_sample_data(0)
+
+
+_CUT = """
+import os, sys, lading
+ds = lading.open(sys.argv[1]); ds[0]
+os.truncate(sys.argv[1] + "/shard.00000.mds", 5000)
+for read in (lambda: ds[199_999], lambda: list(ds.batches()), lambda: ds.take([199_999])):
+    try:
+        read()
+    except lading.LadingError:
+        print("told")
+"""
+
+
+def test_a_head_that_is_cut_meanwhile_kills_nobody(tmp_path: Path) -> None:
+    with lading.writer(tmp_path, format="mds") as writer:
+        writer.write_batch(pa.table({"n": pa.array(range(200_000)), "text": ["a"] * 200_000}))
+    done = subprocess.run([sys.executable, "-c", _CUT, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.split()) == (0, ["told"] * 3), done.stderr
+
+
+def test_an_unpacked_copy_that_is_not_whole_is_passed_over(golden: Golden, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(golden("mds") / "comp-zstd3", tmp_path / "set"))
+    (folder / "shard.00000.mds").write_bytes(b"cut")
+    with lading.open(folder) as dataset, lading.open(golden("mds") / "comp-zstd3") as good:
+        assert repr(list(dataset)) == repr(list(good))
+
+
+@pytest.mark.parametrize("index", [
+    {"shards": [], "metadata": {}},
+    {"name": "shards", "version": 2},
+    {"shards": {"a": 1}, "version": 2},
+    ["shards"],
+])  # fmt: skip
+def test_an_index_of_somebody_else(index: object, tmp_path: Path) -> None:
+    (tmp_path / "index.json").write_text(json.dumps(index))
+    (tmp_path / "a.jsonl").write_text('{"n": 1}\n')
+    with lading.open(tmp_path) as dataset:
+        assert (dataset.format, list(dataset)) == ("jsonl", [{"n": 1}])
+
+
+def test_lines_of_columns_that_are_no_list(golden: Golden, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(golden("mds") / "text-csv", tmp_path / "set"))
+    _change_index(folder, column_names=5)
+    with pytest.raises(DataError, match="columns"):
+        lading.open(folder)[0]
+
+
+def test_samples_are_taken_by_whole_numbers(golden: Golden) -> None:
+    with lading.open(golden("mds") / "comp-none") as dataset:
+        with pytest.raises(UsageError, match="whole"):
+            dataset.take([1.7])  # type: ignore[list-item] # what is refused
+        assert dataset.take([]).num_rows == 0

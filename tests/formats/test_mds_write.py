@@ -13,7 +13,7 @@ import pytest
 import lading
 from golden_cases import Golden
 from lading.errors import DataError, LimitExceeded, Unrepresentable, UsageError
-from lading.features import Array, with_feature
+from lading.features import Array, Text, with_feature
 from lading.formats import _mds_write
 from lading.formats.mds import FORMAT
 from lading.store.memory import MemoryStore
@@ -145,3 +145,55 @@ def test_a_store_that_is_no_disk() -> None:
     assert writer.held_bytes() > 0
     facts = writer.close()
     assert sink.close().size_bytes == facts.size_bytes
+
+
+def test_axes_in_another_order_are_refused(tmp_path: Path) -> None:
+    kind = pa.fixed_shape_tensor(pa.float32(), [2, 3], permutation=[1, 0])
+    column = pa.ExtensionArray.from_storage(kind, pa.array([[0.0] * 6], pa.list_(pa.float32(), 6)))
+    with pytest.raises(Unrepresentable, match="axes"):
+        _write(tmp_path / "new", pa.table({"t": column}))
+
+
+def test_bytes_that_are_to_be_text_are_checked(tmp_path: Path) -> None:
+    text = with_feature(pa.field("t", pa.binary()), Text())
+    good = pa.table([pa.array(["é".encode(), b""])], schema=pa.schema([text]))
+    assert _write(tmp_path / "good", good)[0]["column_encodings"] == ["str"]
+    with lading.open(tmp_path / "good") as dataset:
+        assert [sample["t"] for sample in dataset] == ["é", ""]
+    with pytest.raises(Unrepresentable, match="UTF-8"):
+        _write(tmp_path / "bad", pa.table([pa.array([b"\xff"])], schema=pa.schema([text])))
+
+
+@pytest.mark.parametrize("good", [True, False])
+def test_text_of_tars_is_checked_where_it_is_large(good: bool, tmp_path: Path) -> None:
+    body = b"x" * 20_000 + (b"" if good else b"\xff")
+    with lading.writer(tmp_path / "tar", format="webdataset") as writer:
+        writer.write_batch(pa.table({"__key__": ["a", "b"], "txt": [body, body[:-1]]}))
+    if not good:
+        with pytest.raises(Unrepresentable, match="UTF-8"):
+            lading.convert(tmp_path / "tar", tmp_path / "new", format="mds")
+        return
+    lading.convert(tmp_path / "tar", tmp_path / "new", format="mds", verify=True)
+    with lading.open(tmp_path / "new") as dataset:
+        assert [sample["txt"] for sample in dataset] == [body.decode(), body[:-1].decode()]
+
+
+def test_values_however_they_are_stored(tmp_path: Path) -> None:
+    table = pa.table({
+        "words": pa.array(["a", "b", "a"]).dictionary_encode(),
+        "numbers": pa.array([5, 6, 5]).dictionary_encode(),
+        "fixed": pa.array([b"123", b"456", b"789"], pa.binary(3)),
+        "json": pa.array(['{"a": 1}', "[]", "null"], pa.json_()),
+    })  # fmt: skip
+    shards = _write(tmp_path / "new", table)
+    told = dict(zip(shards[0]["column_names"], shards[0]["column_encodings"], strict=True))
+    assert told == {"words": "str", "numbers": "int", "fixed": "bytes", "json": "json"}
+    with lading.open(tmp_path / "new") as dataset:
+        assert dataset[0] == {"fixed": b"123", "json": {"a": 1}, "numbers": 5, "words": "a"}
+
+
+@pytest.mark.parametrize("feature", [Array("uint8", (None, 2)), Array("float32", ()), Array("bool", (2,))])
+def test_arrays_that_mds_has_not(feature: Array, tmp_path: Path) -> None:
+    table = pa.table([pa.array([b"1234"])], schema=pa.schema([with_feature(pa.field("a", pa.binary()), feature)]))
+    with pytest.raises(Unrepresentable, match="column 'a'"):
+        _write(tmp_path / "new", table)

@@ -107,3 +107,19 @@ def test_parts_that_differ(tmp_path: Path) -> None:
     with pytest.raises(SchemaMismatch, match="format"):
         lading.merge(tmp_path)
     assert not (tmp_path / "_lading").exists()
+
+
+@pytest.mark.parametrize("fmt", ["webdataset", "mds"])
+def test_what_was_merged_below_counts_once(fmt: str, tmp_path: Path) -> None:
+    for number, name in enumerate(("a/p0", "a/p1", "b")):
+        _write(tmp_path / name, 20 * number, format=fmt)
+    lading.merge(tmp_path / "a")
+    found = lading.merge(tmp_path)
+    assert (found.parts, found.samples) == (2, 60)
+    assert _keys(tmp_path) == EXPECTED
+    assert lading.merge(tmp_path, overwrite=True).samples == 60
+    for own in tmp_path.rglob("_lading"):
+        shutil.rmtree(own)
+    if fmt == "mds":
+        assert lading.merge(tmp_path, overwrite=True).samples == 60
+        assert _keys(tmp_path) == EXPECTED

@@ -132,7 +132,18 @@ def list_mds(store: Store, path: str, head: bytes) -> list[ListedShard] | None:
     """
     if b'"shards"' not in head:
         return None
-    index = load_index(store, path)
+    try:
+        index = load_index(store, path)
+    except DataError:
+        if posixpath.basename(path) == INDEX_NAME:
+            raise
+        return None  # somebody else's file, which happens to have the word
+    if (
+        not isinstance(index, dict)
+        or not isinstance(index.get("shards"), list)
+        or type(index.get("version")) is not int
+    ):
+        return None
     with errors_at(file=path):
         entries = _entries(index)
         folder = path[: path.rfind("/") + 1]
@@ -149,29 +160,28 @@ def list_mds(store: Store, path: str, head: bytes) -> list[ListedShard] | None:
     return shards
 
 
-def _entries(index: Any) -> list[Any]:
-    if not isinstance(index, dict) or not isinstance(index.get("shards"), list):
-        found = type(index.get("shards") if isinstance(index, dict) else index).__name__
-        raise DataError("the index has no list of shards", expected='{"version": 2, "shards": […]}', found=found)
+def _entries(index: Mapping[str, Any]) -> list[Any]:
     if index.get("version") != _VERSION:
         raise DataError("an index of another version", expected=_VERSION, found=repr(index.get("version"))[:40])
     entries: list[Any] = index["shards"]
     return entries
 
 
-def _names(store: Store, folder: str, entries: Sequence[Any]) -> frozenset[str]:
-    """Names of the files below the folder, if a shard is compressed, which may lie there unpacked too."""
+def _names(store: Store, folder: str, entries: Sequence[Any]) -> dict[str, int]:
+    """Files below the folder and their sizes, if a shard is compressed, which may lie there unpacked too."""
     if not any(isinstance(entry, dict) and entry.get("zip_data") for entry in entries):
-        return frozenset()
-    return frozenset(info.path.removeprefix(folder) for info in store.walk(folder or "."))
+        return {}
+    return {info.path.removeprefix(folder): info.size_bytes for info in store.walk(folder or ".")}
 
 
-def _listed(entry: Any, folder: str, names: frozenset[str]) -> ListedShard:
+def _listed(entry: Any, folder: str, names: Mapping[str, int]) -> ListedShard:
     """A shard as the listing has it: what can be told without its columns, which wait until it is opened."""
     if not isinstance(entry, dict):
         raise DataError("a shard of the index is no object", found=type(entry).__name__)
     raw, packed, meta, samples = _files_and_count(entry)
-    chosen = raw if packed is None or (raw.name in names and (meta is None or meta.name in names)) else packed
+    # An unpacked copy that is not whole is passed over.
+    unpacked = all(file is None or names.get(file.name) == file.size_bytes for file in (raw, meta))
+    chosen = raw if packed is None or unpacked else packed
     text = orjson.dumps(entry).decode()
     return ListedShard(folder + chosen.name, samples, chosen.size_bytes, chosen.hashes, text)
 
@@ -215,7 +225,10 @@ def _file(entry: Mapping[str, Any], key: str) -> ShardFile:
         raise DataError("not the size of a shard", column=key, expected="less than 4 GiB", found=size)
     if name.startswith("/") or "://" in name or ".." in name.split("/") or not name or "\0" in name:
         raise BadReference("the index names a file outside its folder", column=key, found=repr(name)[:80])
-    return ShardFile(posixpath.normpath(name), size, hashes)
+    plain = posixpath.normpath(name)
+    if posixpath.basename(plain) == INDEX_NAME or "_lading" in plain.split("/"):
+        raise BadReference("the index names a file that is no shard", column=key, found=repr(name)[:80])
+    return ShardFile(plain, size, hashes)
 
 
 def parse_entry(text: str) -> Entry:
@@ -238,7 +251,8 @@ def parse_config(told: Mapping[str, Any], *, natural: bool = False) -> Config:
         names, encodings = ([*named], [*named.values()]) if isinstance(named, dict) else (None, None)
     else:
         names, encodings = told.get("column_names"), told.get("column_encodings")
-    sizes = told.get("column_sizes") if kind == "mds" and not natural else [None] * len(names or ())
+    varying = [None] * len(names) if isinstance(names, list) else None
+    sizes = told.get("column_sizes") if kind == "mds" and not natural else varying
     if not (isinstance(names, list) and isinstance(encodings, list) and isinstance(sizes, list)):
         raise DataError("a shard without columns", expected="names, encodings and sizes", found=repr(told)[:80])
     if not len(names) == len(encodings) == len(sizes) or len(set(map(str, names))) < len(names):
@@ -276,6 +290,6 @@ def _natural_size(encoding: str) -> int | None:
     size = _FIXED[dtype]
     for extent in shape:
         size *= extent
-    if size >= _MAX_SHARD_BYTES:
-        raise Unrepresentable("an array larger than any shard", expected="less than 4 GiB", found=encoding[:80])
+        if size >= _MAX_SHARD_BYTES:
+            raise Unrepresentable("an array larger than any shard", expected="less than 4 GiB", found=encoding[:80])
     return size

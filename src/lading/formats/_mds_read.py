@@ -51,6 +51,13 @@ class ReadOptions:
     verify: bool = False
     mmap: bool = True
 
+    def __post_init__(self) -> None:
+        """Refuse values that are not true or false: a text that says no would be taken for yes."""
+        for name in ("allow_pickle", "verify", "mmap"):
+            if not isinstance(getattr(self, name), bool):
+                found = f"{name}={getattr(self, name)!r}"
+                raise UsageError("neither true nor false", expected="true or false", found=found)
+
 
 @dataclass(frozen=True, slots=True)
 class _Told:
@@ -74,6 +81,7 @@ class _Body:
         self.path, self._source = path, source
         self.mapped: MappedFile | None = None
         self._data: pa.Buffer | None = None
+        self._closed = False
         store = source.store
         if compression:
             self._data = self._unpacked(compression, told)
@@ -98,25 +106,32 @@ class _Body:
             return pa.py_buffer(unpack_file(compression, packed, limit))
 
     def read(self, ranges: Sequence[tuple[int, int]]) -> list[pa.Buffer]:
-        """Bytes of each `(offset, length)`."""
+        """Bytes of each `(offset, length)`. Raises UsageError when it was closed."""
+        self._check_open()
         if self._data is not None:
             return [self._data.slice(offset, length) for offset, length in ranges]
         return [pa.py_buffer(data) for data in self._source.store.get_ranges(self.path, ranges)]
 
     def one(self, offset: int, length: int) -> bytes:
-        """Bytes of one range; fewer at the end of the file."""
+        """Bytes of one range; fewer at the end of the file. Raises as `read`."""
+        self._check_open()
         if self.mapped is not None:
             return self.mapped.read(offset, length)
         return bytes(self.read([(offset, length)])[0])
 
     @property
     def whole(self) -> pa.Buffer | None:
-        """All of it, if it is at hand."""
+        """All of it, if it is at hand. Raises as `read`."""
+        self._check_open()
         return self._data
 
     def close(self) -> None:
-        """Give up map and memory."""
-        self.mapped, self._data = None, None
+        """Give up map and memory; what is asked for then is an error."""
+        self.mapped, self._data, self._closed = None, None, True
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise UsageError("the shard was closed", file=self.path, advice="Open it again.")
 
 
 def _compare(path: str, file: ShardFile, parts: Iterator[pa.Buffer] | Sequence[pa.Buffer]) -> None:
@@ -133,7 +148,7 @@ def _compare(path: str, file: ShardFile, parts: Iterator[pa.Buffer] | Sequence[p
 
 
 class MdsReader:
-    """An open shard. Memory: 4 bytes a sample, mapped where they lie; a compressed shard is unpacked, and held whole.
+    """An open shard. Memory: 4 bytes a sample; a compressed shard is unpacked, and held whole.
 
     Attributes:
         counts: nothing is left out.
@@ -214,8 +229,6 @@ class MdsReader:
     def close(self) -> None:
         """Give up the map; references and bytes made before stay good."""
         self._body.close()
-        self._offset = self._offset[:0]
-        self._place = memoryview(self._offset.data)
 
     def num_rows(self) -> int:
         """Number of samples: as the shard's head says."""
@@ -327,7 +340,7 @@ def _read_head(head: _Body, size: int, *, split: bool) -> tuple[NDArray[np.int64
         raise CorruptShard("the file is too short for the places of its samples", offset=4,
                            expected=f"{count + 1} numbers", found=f"{head.size_bytes} bytes")  # fmt: skip
     [data] = head.read([(4, 4 * (count + 1))])
-    offset = np.frombuffer(data, "<u4")
+    offset = np.frombuffer(data, "<u4").copy()  # not over the map: to touch it where the file was cut kills the process
     stop = head.size_bytes if split else int(offset[0])
     if not split and not end <= stop <= size:
         raise CorruptShard("the first sample begins inside the head, or beyond the file", offset=4,

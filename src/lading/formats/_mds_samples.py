@@ -21,7 +21,7 @@ from lading.mds_values import parse_array
 from lading.ref import RefType, make_refs
 from lading.views import from_ranges, join
 
-__all__ = ["NUMBERS", "Part", "SampleLayout", "text_column"]
+__all__ = ["NUMBERS", "TEXTS", "Part", "SampleLayout", "text_column"]
 
 NUMBERS: dict[str, type[np.generic]] = {
     "int": np.int64, "float16": np.float16, "float32": np.float32, "float64": np.float64,
@@ -31,7 +31,7 @@ NUMBERS: dict[str, type[np.generic]] = {
 """Encodings of numbers, little-endian."""
 _CODES = {"i1": "b", "i2": "h", "i4": "i", "i8": "q", "u1": "B", "u2": "H", "u4": "I", "u8": "Q",
           "f2": "e", "f4": "f", "f8": "d"}  # fmt: skip
-_TEXTS = ("str", "json", "str_int", "str_float", "str_decimal")
+TEXTS = ("str", "json", "str_int", "str_float", "str_decimal")
 _FEATURES: dict[str, Feature] = {
     "str": Text(), "json": Json(), "bytes": Bytes(), "png": Image(), "jpeg": Image(),
 }  # fmt: skip
@@ -75,7 +75,7 @@ class SampleLayout:
         encoding = self._all[self._columns[name]].encoding
         if encoding in NUMBERS:
             return pa.field(name, pa.from_numpy_dtype(NUMBERS[encoding]))
-        if encoding in _TEXTS:
+        if encoding in TEXTS:
             return with_feature(pa.field(name, pa.large_string()), _FEATURES.get(encoding) or Encoded(encoding))
         kind = RefType() if refs else pa.binary_view() if views else pa.large_binary()
         return with_feature(pa.field(name, kind), _payload_feature(encoding))
@@ -161,7 +161,7 @@ def _value_of(encoding: str) -> Callable[[bytes, bool], Any]:
         return lambda data, _: unpack(data)[0]
     if encoding == "str":
         return lambda data, _: data.decode()
-    feature = _FEATURES.get(encoding) if encoding in _TEXTS else _payload_feature(encoding)
+    feature = _FEATURES.get(encoding) if encoding in TEXTS else _payload_feature(encoding)
     if isinstance(feature, (Bytes, Image)):
         return lambda data, _: data
     known = feature or Encoded(encoding)

@@ -25,11 +25,12 @@ from numpy.typing import NDArray
 
 from lading.codecs import new_hash
 from lading.errors import DataError, LimitExceeded, Unrepresentable, UsageError, errors_at
-from lading.features import Array, Encoded, Feature, Image, Json, feature_of
+from lading.features import Array, Encoded, Feature, Image, Json, Text, feature_of
 from lading.formats._mds_index import INDEX_NAME, Column, list_mds, parse_config
-from lading.formats._mds_samples import NUMBERS
+from lading.formats._mds_samples import NUMBERS, TEXTS
 from lading.formats.protocol import Ranges, ShardFacts
-from lading.pieces import Pieces
+from lading.mds_values import parse_array
+from lading.pieces import Pieces, as_file
 from lading.store.protocol import Sink, Store, write_file, writes_behind
 from lading.units import parse_bytes
 from lading.views import byte_lengths, is_bytes, is_text, join, places, present
@@ -106,17 +107,31 @@ def columns_of(schema: pa.Schema, options: WriteOptions) -> list[Column]:
     told = {"format": "mds", "column_names": names, "column_encodings": [encodings[name] for name in names]}
     columns = parse_config(told, natural=True).columns
     for column in columns:
-        _check_type(column, schema.field(column.name).type)
+        _check_type(column, _stored(schema.field(column.name).type))
     return list(columns)
+
+
+def _stored(kind: pa.DataType) -> pa.DataType:
+    """The type of the values, however they are stored."""
+    if pa.types.is_dictionary(kind):
+        return _stored(kind.value_type)
+    if isinstance(kind, pa.JsonType):
+        return kind.storage_type
+    return pa.large_binary() if pa.types.is_fixed_size_binary(kind) else kind
 
 
 def _encoding(column: pa.Field) -> str:
     """MDS's word for what a column holds."""
-    kind, feature = column.type, feature_of(column)
+    kind, feature = _stored(column.type), feature_of(column)
     if isinstance(feature, Encoded):
         return feature.encoding
     if isinstance(feature, Array) and feature.dtype is not None and feature.shape is not None:
-        return "ndarray:" + feature.dtype + ":" + ",".join(map(str, feature.shape))
+        encoding = "ndarray:" + feature.dtype + ":" + ",".join(map(str, feature.shape))
+        axes = list(getattr(column.type, "permutation", None) or [])
+        if parse_array(encoding) is None or axes != sorted(axes):
+            raise Unrepresentable("MDS has no arrays of this kind", column=column.name, found=column.type,
+                                  expected="numbers, one shape without zeros, axes in their order")  # fmt: skip
+        return encoding
     if is_bytes(kind):
         return _BYTES.get(type(feature), "bytes")
     if is_text(kind):
@@ -131,7 +146,7 @@ def _encoding(column: pa.Field) -> str:
                           advice="Cast it, or leave it out with --columns.")  # fmt: skip
 
 
-_BYTES: dict[type[Feature], str] = {Image: "jpeg", Json: "json"}
+_BYTES: dict[type[Feature], str] = {Image: "jpeg", Json: "json", Text: "str"}
 
 
 def _check_type(column: Column, kind: pa.DataType) -> None:
@@ -184,7 +199,7 @@ class MdsWriter:
             return
         given = {c.name: ranges.get(c.name) or batch.column(c.name) for c in self._columns}
         self._refuse_nulls(given)
-        values = {c.name: _plain(c, given[c.name]) for c in self._columns}
+        values = {c.name: self._plain(c, given[c.name]) for c in self._columns}
         length = {name: found.length if isinstance(found, Pieces) else byte_lengths(found)
                   for name, found in values.items()}  # fmt: skip
         for column in self._columns:
@@ -213,6 +228,26 @@ class MdsWriter:
                 row = self._samples + int(np.argmin(there))
                 raise Unrepresentable("MDS has no nulls", file=self._sink.path, column=name, row=row,
                                       advice="Fill them, or leave the column or the rows out.")  # fmt: skip
+
+    def _plain(self, column: Column, given: pa.Array | Pieces) -> pa.Array | Pieces:
+        """A column as bytes. Raises Unrepresentable for bytes that are to be text, and are none."""
+        if isinstance(given, Pieces):
+            if column.encoding not in TEXTS:
+                return given
+            given = _read(given)
+        if isinstance(given, pa.DictionaryArray):
+            given = given.dictionary_decode()
+        if isinstance(given.type, pa.JsonType):
+            given = given.storage
+        if column.encoding in TEXTS and not is_text(given.type):
+            try:
+                return given.cast(pa.large_binary()).cast(pa.large_string())
+            except pa.ArrowInvalid as error:
+                raise Unrepresentable(
+                    "bytes that are no UTF-8 in a column of text", file=self._sink.path, column=column.name,
+                    expected=column.encoding, found=str(error), advice="Write them as bytes: columns={name: 'bytes'}.",
+                ) from None  # fmt: skip
+        return _in_memory(column, given)
 
     def _check_size(self, column: Column, length: NDArray[np.int64]) -> None:
         """Raise Unrepresentable for a value of another size than its column's."""
@@ -261,24 +296,34 @@ class MdsWriter:
         return ShardFacts(self._samples, size, self._payload, json.dumps(entry, sort_keys=True))
 
 
-def _plain(column: Column, given: pa.Array | Pieces) -> pa.Array | Pieces:
+def _in_memory(column: Column, given: pa.Array) -> pa.Array:
     """A column as bytes: those of numbers as they lie in memory."""
     dtype = NUMBERS.get(column.encoding)
-    if isinstance(given, Pieces):
-        return given
     if isinstance(given, pa.FixedShapeTensorArray):
         matrix = np.ascontiguousarray(given.to_numpy_ndarray())
         return _fixed(matrix.astype(matrix.dtype.newbyteorder("<"), copy=False).tobytes(), len(given))
     if dtype is not None:
         numbers = np.ascontiguousarray(given.to_numpy(), np.dtype(dtype).newbyteorder("<"))
         return _fixed(numbers.tobytes(), len(given))
-    return given
+    return given.cast(pa.large_binary()) if pa.types.is_fixed_size_binary(given.type) else given
 
 
 def _fixed(data: bytes, count: int) -> pa.Array:
     """Values of one size, which lie one after another."""
     ends = np.arange(count + 1) * (len(data) // count)
     return pa.Array.from_buffers(pa.large_binary(), count, [None, pa.py_buffer(ends), pa.py_buffer(data)])
+
+
+def _read(pieces: Pieces) -> pa.Array:
+    """The bytes of pieces that lie in files."""
+    ends = np.append(0, np.cumsum(pieces.length))
+    body = memoryview(bytearray(int(ends[-1])))
+    places = zip(pieces.source.tolist(), pieces.offset.tolist(), ends.tolist(), ends[1:].tolist(), strict=False)
+    for source, offset, start, stop in places:
+        if start < stop:
+            as_file(pieces.sources[source]).read_into([body[start:stop]], offset)
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(body)]
+    return pa.Array.from_buffers(pa.large_binary(), len(pieces), buffers)
 
 
 def _joined(parts: Sequence[pa.Array]) -> pa.Buffer:

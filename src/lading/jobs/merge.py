@@ -68,6 +68,8 @@ def merge(folder: str | os.PathLike[str], *, overwrite: bool = False, stores: St
     ranks = sorted(filter(_RANK.fullmatch, below))
     own = {name.removesuffix(f"/{_MANIFEST}") for name in below if name.endswith(f"/{_MANIFEST}")}
     indexed = {name.removesuffix(f"/{_INDEX}") for name in below if name.endswith(f"/{_INDEX}")}
+    parts_of_parts = {name for name in own | indexed if _ancestors(name) & (own | indexed)}
+    own, indexed = own - parts_of_parts, indexed - parts_of_parts
     _refuse_existing(path, below, overwrite=overwrite)
     if ranks:
         parts = [_part(store, path, "", name.removesuffix(f"/{mf.MANIFEST_NAME}")) for name in ranks]
@@ -79,6 +81,12 @@ def merge(folder: str | os.PathLike[str], *, overwrite: bool = False, stores: St
                              expected="ranks, or datasets in folders of their own")  # fmt: skip
     count, samples = merge_indexes(store, path, sorted(indexed))
     return MergeSummary(path, len(indexed), count, samples, (_INDEX,))
+
+
+def _ancestors(name: str) -> set[str]:
+    """The folders above a folder: what was merged there has its shards already."""
+    words = name.split("/")
+    return {"/".join(words[:count]) for count in range(1, len(words))}
 
 
 def _refuse_existing(path: str, below: Sequence[str], *, overwrite: bool) -> None:
