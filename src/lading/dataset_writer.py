@@ -162,7 +162,8 @@ class DatasetWriter:
         does: what of its rows was written, and of those held back before, nobody could say.
 
         With `behind` the rows may be written while the caller makes the next; whatever they lie in must stay as it is
-        until `close`.
+        until `close`. Without it, only what `held_bytes` counts must: formats whose shards or row groups are written
+        at their end hold rows until then.
         """
         self._refuse_finished()
         with self._dropping():
