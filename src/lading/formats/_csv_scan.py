@@ -14,7 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.errors import CorruptShard
-from lading.formats.textfile import Block, too_long
+from lading.formats.textfile import Block, blocks_of
 
 __all__ = ["Records", "record_blocks", "scan"]
 
@@ -69,39 +69,30 @@ def record_blocks(pieces: Iterable[bytes], path: str, max_record_bytes: int, *, 
         LimitExceeded: a record is too long.
         CorruptShard: a quote is never closed, or the last line has no end.
     """
-    offset, line = 0, 1
-    begun: list[bytes] = []
-    size, inside = 0, False
-    for piece in pieces:
+    inside = False
+
+    def ends_of(piece: bytes) -> tuple[int, int]:
+        nonlocal inside
         codes = np.frombuffer(piece, np.uint8)
         within = np.logical_xor.accumulate(codes == _QUOTE) ^ inside
         ends = np.flatnonzero((codes == _LF) & ~within)
-        if begun and size + (int(ends[0]) if len(ends) else len(piece)) > max_record_bytes:
-            raise too_long(path, offset, line, max_record_bytes, "max_record_bytes")
-        last = int(ends[-1]) + 1 if len(ends) else 0
-        if last:
-            block = Block(b"".join([*begun, piece[:last]]), offset, line)
-            yield block
-            offset, line = offset + len(block.data), line + block.data.count(b"\n")
-            begun, size = [], 0
-        begun.append(piece[last:])
-        size += len(piece) - last
-        inside = bool(within[-1]) if size else False
-    if not size:
-        return
-    rest = b"".join(begun)
-    if inside:
-        raise CorruptShard(
-            f"line {line}: a quote in this record is never closed", file=path, offset=offset,
-            expected='"…", a quote inside doubled', found=f"{rest[:_SHOWN]!r}",
-            advice="Close it; the file may also have been cut.",
-        )  # fmt: skip
-    if ended:
-        raise CorruptShard(
-            f"line {line}: the last line has no end", file=path, offset=offset, expected="a line end",
-            found=f"{rest[-_SHOWN:]!r}", advice="The file may have been cut; if not, read it with unended='read'.",
-        )  # fmt: skip
-    yield Block(rest, offset, line)
+        inside = bool(within[-1]) if len(within) else inside
+        return (int(ends[0]), int(ends[-1]) + 1) if len(ends) else (-1, 0)
+
+    for block in blocks_of(pieces, ends_of, path, max_record_bytes, "max_record_bytes"):
+        if not block.whole and inside:
+            raise CorruptShard(
+                f"line {block.line}: a quote in this record is never closed", file=path, offset=block.offset,
+                expected='"…", a quote inside doubled', found=f"{block.data[:_SHOWN]!r}",
+                advice="Close it; the file may also have been cut.",
+            )  # fmt: skip
+        if not block.whole and ended:
+            raise CorruptShard(
+                f"line {block.line}: the last line has no end", file=path, offset=block.offset, expected="a line end",
+                found=f"{block.data[-_SHOWN:]!r}",
+                advice="The file may have been cut; if not, read it with unended='read'.",
+            )  # fmt: skip
+        yield block
 
 
 def scan(block: Block, delimiter: str, path: str) -> Records:

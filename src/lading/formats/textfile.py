@@ -5,7 +5,7 @@ Offsets count in the unwrapped stream. What the formats of lines share; it knows
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -28,6 +28,7 @@ __all__ = [
     "PackedSink",
     "TextFile",
     "as_text",
+    "blocks_of",
     "body",
     "check_compression",
     "open_text",
@@ -58,11 +59,13 @@ class Block:
         data: the bytes.
         offset: where they begin.
         line: number of the first line, counted from 1.
+        whole: whether the last one has its end.
     """
 
     data: bytes
     offset: int
     line: int
+    whole: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,22 +106,7 @@ class TextFile:
             LimitExceeded: a line that does not end in the piece where it begins is longer than `max_line_bytes`.
             CorruptShard: the compressed stream is damaged or cut.
         """
-        offset, line = 0, 1
-        begun: list[bytes] = []
-        size = 0
-        for piece in self.pieces():
-            first, last = piece.find(b"\n"), piece.rfind(b"\n") + 1
-            if begun and size + (first if last else len(piece)) > max_line_bytes:
-                raise too_long(self.path, offset, line, max_line_bytes, "max_line_bytes")
-            if last:
-                block = Block(b"".join([*begun, piece[:last]]), offset, line)
-                yield block
-                offset, line = offset + len(block.data), line + block.data.count(b"\n")
-                begun, size = [], 0
-            begun.append(piece[last:])
-            size += len(piece) - last
-        if size:
-            yield Block(b"".join(begun), offset, line)
+        return blocks_of(self.pieces(), _line_ends, self.path, max_line_bytes, "max_line_bytes")
 
     def read_each(self, ranges: Sequence[tuple[int, int]]) -> Iterator[bytes]:
         """Bytes of each `(offset, length)`; ranges of a compressed file are best asked for by ascending offset.
@@ -140,6 +128,44 @@ class TextFile:
             size += wanted[1]
         if group:
             yield from map(bytes, self.source.store.get_ranges(self.path, group))
+
+
+def _line_ends(piece: bytes) -> tuple[int, int]:
+    return piece.find(b"\n"), piece.rfind(b"\n") + 1
+
+
+def blocks_of(
+    pieces: Iterable[bytes], ends_of: Callable[[bytes], tuple[int, int]], path: str, most_bytes: int, option: str
+) -> Iterator[Block]:
+    """Whole records, as many at a time as end in a piece; at the end what is left, which has no end.
+
+    Args:
+        pieces: the text.
+        ends_of: called with each piece in order: where the first record in it ends, and the place behind the last end;
+            the latter is 0 if none ends there.
+        path: its name in errors.
+        most_bytes: longest record that does not end in the piece where it begins.
+        option: what sets that limit.
+
+    Raises:
+        LimitExceeded: a record is too long.
+    """
+    offset, line = 0, 1
+    begun: list[bytes] = []
+    size = 0
+    for piece in pieces:
+        first, last = ends_of(piece)
+        if begun and size + (first if last else len(piece)) > most_bytes:
+            raise too_long(path, offset, line, most_bytes, option)
+        if last:
+            block = Block(b"".join([*begun, piece[:last]]), offset, line)
+            yield block
+            offset, line = offset + len(block.data), line + block.data.count(b"\n")
+            begun, size = [], 0
+        begun.append(piece[last:])
+        size += len(piece) - last
+    if size:
+        yield Block(b"".join(begun), offset, line, whole=False)
 
 
 def too_long(path: str, offset: int, line: int, limit: int, option: str) -> LimitExceeded:
