@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import orjson
 
 from lading.errors import BadReference, DataError, LimitExceeded, Unrepresentable, errors_at
@@ -28,6 +29,7 @@ from lading.store.protocol import Store
 __all__ = [
     "COMPRESSIONS",
     "INDEX_NAME",
+    "NUMBERS",
     "Column",
     "Config",
     "Entry",
@@ -43,15 +45,18 @@ COMPRESSIONS = {"br": "brotli", "bz2": "bz2", "gz": "gzip", "snappy": "snappy", 
 INDEX_NAME = "index.json"
 """Name of a dataset's index."""
 
+NUMBERS: dict[str, type[np.generic]] = {
+    "int": np.int64, "float16": np.float16, "float32": np.float32, "float64": np.float64,
+    "int8": np.int8, "int16": np.int16, "int32": np.int32, "int64": np.int64,
+    "uint8": np.uint8, "uint16": np.uint16, "uint32": np.uint32, "uint64": np.uint64,
+}  # fmt: skip
+"""Encodings of numbers, little-endian."""
+
 _VERSION = 2
 _FORMATS = ("mds", "json", "csv", "tsv", "xsv")
 _SEPARATORS = {"csv": ",", "tsv": "\t"}
 _MAX_SHARD_BYTES = 1 << 32
 _MAX_COLUMNS = 65_536
-_FIXED = {
-    "int": 8, "uint8": 1, "uint16": 2, "uint32": 4, "uint64": 8, "int8": 1, "int16": 2, "int32": 4, "int64": 8,
-    "float16": 2, "float32": 4, "float64": 8,
-}  # fmt: skip
 _VARIABLE = ("bytes", "str", "json", "png", "jpeg")
 _OF_TEXT = ("str", "int", "float")
 
@@ -274,7 +279,7 @@ def parse_config(told: Mapping[str, Any], *, natural: bool = False) -> Config:
 def _column(kind: str, name: Any, encoding: Any, size: Any) -> Column:
     if not isinstance(name, str) or not isinstance(encoding, str):
         raise DataError("a column's name and encoding are texts", found=repr((name, encoding))[:80])
-    known = encoding in _OF_TEXT if kind != "mds" else encoding in (*_FIXED, *_VARIABLE) or is_encoding(encoding)
+    known = encoding in _OF_TEXT if kind != "mds" else encoding in (*NUMBERS, *_VARIABLE) or is_encoding(encoding)
     if not known:
         raise DataError("an encoding that MDS does not have", column=name, found=repr(encoding)[:80])
     expected = _natural_size(encoding) if kind == "mds" else None
@@ -284,10 +289,12 @@ def _column(kind: str, name: Any, encoding: Any, size: Any) -> Column:
 
 
 def _natural_size(encoding: str) -> int | None:
+    if encoding in NUMBERS:
+        return np.dtype(NUMBERS[encoding]).itemsize
     dtype, shape = parse_array(encoding) or (None, None)
     if dtype is None or shape is None:
-        return _FIXED.get(encoding)
-    size = _FIXED[dtype]
+        return None
+    size = np.dtype(dtype).itemsize
     for extent in shape:
         size *= extent
         if size >= _MAX_SHARD_BYTES:

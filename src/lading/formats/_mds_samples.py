@@ -16,19 +16,13 @@ from numpy.typing import NDArray
 
 from lading.errors import CorruptShard, LadingError
 from lading.features import Array, Bytes, Encoded, Feature, Image, Json, Text, decode, with_feature
-from lading.formats._mds_index import Column
+from lading.formats._mds_index import NUMBERS, Column
 from lading.mds_values import parse_array
 from lading.ref import RefType, make_refs
 from lading.views import from_ranges, join
 
-__all__ = ["NUMBERS", "TEXTS", "Part", "SampleLayout", "text_column"]
+__all__ = ["TEXTS", "Part", "SampleLayout", "text_column"]
 
-NUMBERS: dict[str, type[np.generic]] = {
-    "int": np.int64, "float16": np.float16, "float32": np.float32, "float64": np.float64,
-    "int8": np.int8, "int16": np.int16, "int32": np.int32, "int64": np.int64,
-    "uint8": np.uint8, "uint16": np.uint16, "uint32": np.uint32, "uint64": np.uint64,
-}  # fmt: skip
-"""Encodings of numbers, little-endian."""
 _CODES = {"i1": "b", "i2": "h", "i4": "i", "i8": "q", "u1": "B", "u2": "H", "u4": "I", "u8": "Q",
           "f2": "e", "f4": "f", "f8": "d"}  # fmt: skip
 TEXTS = ("str", "json", "str_int", "str_float", "str_decimal")

@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 from lading.codecs import new_hash
 from lading.errors import DataError, LimitExceeded, Unrepresentable, UsageError, errors_at
 from lading.features import Array, Encoded, Feature, Image, Json, Text, feature_of
-from lading.formats._mds_index import INDEX_NAME, Column, list_mds, parse_config
-from lading.formats._mds_samples import NUMBERS, TEXTS
+from lading.formats._mds_index import INDEX_NAME, NUMBERS, Column, list_mds, parse_config
+from lading.formats._mds_samples import TEXTS
 from lading.formats.protocol import Ranges, ShardFacts
 from lading.mds_values import parse_array
 from lading.pieces import Pieces, as_file
