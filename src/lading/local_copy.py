@@ -20,7 +20,7 @@ from typing import Any, Self
 import orjson
 
 from lading.errors import BadReference, DataError, NotFound, SourceNotFound, UsageError
-from lading.formats.mds import Entry, MdsReader, ReadOptions, ShardFile, list_mds, parse_entry
+from lading.formats.mds import Entry, MdsReader, ReadOptions, ShardFile, parse_entry, read_mds_index
 from lading.formats.protocol import ShardSource
 from lading.store.local import LocalStore
 from lading.store.protocol import store_errors
@@ -255,10 +255,9 @@ class LocalCopy:
         path = os.path.join(self.dirname, self.split, _INDEX)
         store = LocalStore()
         try:
-            [head] = store.get_ranges(path, [(0, min(store.head(path).size_bytes, 1024))])
+            listed = read_mds_index(store, path)
         except NotFound as error:
             raise SourceNotFound("there is no index", file=path) from error
-        listed = list_mds(store, path, bytes(head))
         if listed is None:
             raise SourceNotFound("the file is no index of MDS", file=path)
         self.shards = [_shard(self.dirname, self.split, orjson.loads(one.entry), allow_pickle) for one in listed]

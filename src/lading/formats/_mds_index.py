@@ -37,6 +37,7 @@ __all__ = [
     "list_mds",
     "parse_config",
     "parse_entry",
+    "read_mds_index",
 ]
 
 COMPRESSIONS = {"br": "brotli", "bz2": "bz2", "gz": "gzip", "snappy": "snappy", "zstd": "zstd"}
@@ -126,6 +127,11 @@ class Entry:
 
 
 def list_mds(store: Store, path: str, head: bytes) -> list[ListedShard] | None:
+    """As `read_mds_index`; a file whose first bytes have nothing of an index is not read."""
+    return read_mds_index(store, path) if b'"shards"' in head else None
+
+
+def read_mds_index(store: Store, path: str) -> list[ListedShard] | None:
     """The shards that an `index.json` lists, in its order; None if the file is no index of MDS.
 
     No shard is looked at. Where a shard is compressed, the folder is listed once: a raw file beside the compressed one
@@ -135,8 +141,6 @@ def list_mds(store: Store, path: str, head: bytes) -> list[ListedShard] | None:
         DataError: it is an index, but broken, or lists a shard twice. LimitExceeded: it is larger than 256 MiB.
         BadReference: a shard outside the folder of the index.
     """
-    if b'"shards"' not in head:
-        return None
     try:
         index = load_index(store, path)
     except DataError:

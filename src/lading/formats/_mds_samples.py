@@ -1,6 +1,8 @@
 """Samples of MDS proper → columns, many samples at a time.
 
-sample    uint32 size of the value of each column whose values vary in size; the values, in the order of columns
+    sample    uint32 size of the value of each column whose values vary in size; the values, in the order of columns
+
+Source: mosaicml-streaming 0.13.0, base/format/mds/writer.py and reader.py.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from lading.codecs import new_hash
 from lading.errors import DataError, LimitExceeded, Unrepresentable, UsageError, errors_at
 from lading.features import Array, Encoded, Feature, Image, Json, Text, feature_of
-from lading.formats._mds_index import INDEX_NAME, NUMBERS, Column, list_mds, parse_config
+from lading.formats._mds_index import INDEX_NAME, NUMBERS, Column, parse_config, read_mds_index
 from lading.formats._mds_samples import TEXTS
 from lading.formats.protocol import Ranges, ShardFacts
 from lading.mds_values import parse_array
@@ -40,7 +40,6 @@ __all__ = ["MdsWriter", "WriteOptions", "columns_of", "merge_indexes", "write_in
 _MAX_BYTES = (1 << 32) - 1
 _SMALL_BYTES = 4096
 """Samples that are smaller on average are put together by Arrow: 0.07 µs a value instead of 0.5."""
-_HEAD_BYTES = 1024
 _LEVELS = {"br": (0, 11, 11), "bz2": (1, 9, 9), "gz": (0, 9, 9), "snappy": (0, 0, 0), "zstd": (1, 3, 22)}
 """Lowest, usual and highest level of each compression."""
 
@@ -374,8 +373,7 @@ def merge_indexes(store: Store, folder: str, parts: Sequence[str]) -> tuple[int,
     entries: list[dict[str, Any]] = []
     for part in parts:
         path = f"{folder}/{part}/{INDEX_NAME}"
-        [head] = store.get_ranges(path, [(0, min(store.head(path).size_bytes, _HEAD_BYTES))])
-        listed = list_mds(store, path, bytes(head))
+        listed = read_mds_index(store, path)
         if listed is None:
             raise DataError("the file is no index of MDS", file=path)
         for shard in listed:

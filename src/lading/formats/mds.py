@@ -24,7 +24,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lading.formats._mds_index import INDEX_NAME, Entry, ShardFile, list_mds, parse_entry
+from lading.formats._mds_index import INDEX_NAME, Entry, ShardFile, list_mds, parse_entry, read_mds_index
 from lading.formats._mds_read import MdsReader, ReadOptions
 from lading.formats._mds_write import MdsWriter, WriteOptions, merge_indexes, write_index
 from lading.formats.protocol import ListedShard, ShardFacts, ShardSource, parse_options
@@ -39,9 +39,9 @@ __all__ = [
     "ReadOptions",
     "ShardFile",
     "WriteOptions",
-    "list_mds",
     "merge_indexes",
     "parse_entry",
+    "read_mds_index",
 ]
 
 
