@@ -281,21 +281,26 @@ class Dataset:
 
     def _one(self, shard: int, ordinal: int) -> dict[str, Any]:
         """One sample of a shard."""
-        reader = self._whole.get(shard) or self.whole_samples(shard)
-        if reader is not None:
-            return reader.decode_sample(reader.get_sample_data(ordinal))
-        return self._one_of_table(shard, ordinal)
+        reader = self._whole.get(shard)
+        if reader is None:
+            view = self._counted(shard)
+            reader = self._keep_reader(shard, view)
+            if reader is None:
+                return self._one_of_table(view, ordinal)
+        return reader.decode_sample(reader.get_sample_data(ordinal))
 
     def whole_samples(self, shard: int) -> SampleReader | None:
         """The open reader of a shard, if it has each sample in one piece, and nobody asked for another schema."""
-        view = self._counted(shard)
+        return self._keep_reader(shard, self._counted(shard))
+
+    def _keep_reader(self, shard: int, view: View) -> SampleReader | None:
         reader = view.whole_samples if isinstance(view, SamplesView) and self.target is None else None
         if reader is not None:
             self._whole[shard] = reader
         return reader
 
-    def _one_of_table(self, shard: int, ordinal: int) -> dict[str, Any]:
-        found = self._materialised(self._counted(shard).read(np.array([ordinal])))
+    def _one_of_table(self, view: View, ordinal: int) -> dict[str, Any]:
+        found = self._materialised(view.read(np.array([ordinal])))
         [sample] = self._samples(found if self.target is None else align_table(found, self.target))
         return sample
 
