@@ -21,7 +21,7 @@ from lading.commit import Staging, check_destination
 from lading.digests import DatasetDigest
 from lading.errors import UsageError
 from lading.fetch import Fetcher
-from lading.formats.protocol import ShardFacts
+from lading.formats.protocol import ManyFiles, ShardFacts
 from lading.formats.registry import get_format
 from lading.interleaved import INTERLEAVED_SCHEMA
 from lading.layouts.mint_write import Roles
@@ -209,13 +209,20 @@ class DatasetWriter:
         for number, row in enumerate(part.shards.to_pylist()):
             facts = ShardFacts(row["num_samples"], row["size_bytes"], row["payload_bytes"], row["entry"] or "")
             path = self._next_name()
-            self._store.publish(f"{folder}/{row['path']}", self._staging.path(path))
+            for old, new in zip(self._files_of(row["path"]), self._files_of(path), strict=True):
+                self._store.publish(f"{folder}/{old}", self._staging.path(new))
             self._shards.add(FinishedShard(path, facts, indexes.load(number), {}))
         self._store.delete(folder)
         self.counts.update(part.counts)
         self._part.see(part.columns)
         if self._part.schema is None:
             self._part.schema = part.schema
+
+    def _files_of(self, path: str) -> list[str]:
+        """The files of a shard, those beside it first."""
+        kind = self._kind
+        beside = kind.format.beside(path, kind.options) if isinstance(kind.format, ManyFiles) else ()
+        return [*beside, path]
 
     @property
     def building(self) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from lading.align import align_table
 from lading.errors import SchemaMismatch
 from lading.fetch import Fetcher
-from lading.formats.protocol import ExactSizes, Format, Ranges, RangeWriter, ShardFacts, ShardWriter
+from lading.formats.protocol import ExactSizes, Format, ManyFiles, Ranges, RangeWriter, ShardFacts, ShardWriter
 from lading.interleaved import RESERVED, sample_firsts, without_source
 from lading.json_columns import wider_column
 from lading.layouts.mint_write import MintShardWriter, Roles
@@ -27,7 +28,7 @@ from lading.layouts.open import create_view_shard
 from lading.manifest import INDEX_NAME, shards_table
 from lading.ref import FileEntry, concat, files_of, is_ref, with_files
 from lading.store.background import Background
-from lading.store.protocol import Sink, Store, aborting, writes_behind
+from lading.store.protocol import Sink, Store, writes_behind
 from lading.store.sink_file import SinkFile
 from lading.views import is_bytes, row_bytes
 
@@ -90,10 +91,10 @@ class Part:
 
 @dataclass(slots=True)
 class _OpenShard:
-    """A shard being written, its sink, and the references of what went into it."""
+    """A shard being written, the sinks of its files, its own first, and the references of what went into it."""
 
     path: str
-    sink: Sink
+    sinks: list[Sink]
     writer: ShardWriter | MintShardWriter
     index: list[pa.Table] = field(default_factory=list)
     num_samples: int = 0
@@ -157,8 +158,10 @@ class PartWriter:
         if self._kind.view == "interleaved" and len(batches) > 1:
             batches = rows.combine_chunks().to_batches()
         written = [table for batch in batches if batch.num_rows for table in self._write_one(batch)]
-        if not behind and self._open is not None and writes_behind(self._open.sink):
-            self._open.sink.settle()
+        if not behind and self._open is not None:
+            for sink in self._open.sinks:
+                if writes_behind(sink):
+                    sink.settle()
         return concat(written) if written else None
 
     def _write_one(self, batch: pa.RecordBatch) -> Iterator[pa.Table]:
@@ -282,21 +285,31 @@ class PartWriter:
 
     def _begin(self) -> _OpenShard:
         path, kind = self._name(), self._kind
-        sink = self._store.put_stream(f"{self._folder}/{path}")
-        with aborting(sink):
+        beside = kind.format.beside(path, kind.options) if isinstance(kind.format, ManyFiles) else ()
+        with ExitStack() as failed:
+            sinks = [self._sink(name, failed) for name in (path, *beside)]
             schema = self.schema or pa.schema([])
-            writer = create_view_shard(kind.format, sink, schema, kind.view, kind.options, kind.roles)
-        self._open = _OpenShard(path, sink, writer)
+            writer = create_view_shard(kind.format, sinks, schema, kind.view, kind.options, kind.roles)
+            failed.pop_all()
+        self._open = _OpenShard(path, sinks, writer)
         return self._open
+
+    def _sink(self, name: str, failed: ExitStack) -> Sink:
+        sink = self._store.put_stream(f"{self._folder}/{name}")
+        failed.callback(sink.abort)
+        return sink
 
     def end_shard(self) -> None:
         """Finish the open shard, if there is one, and have it brought to disk."""
         shard, self._open = self._open, None
         if shard is None:
             return
-        with aborting(shard.sink):
+        with ExitStack() as failed:
+            for sink in shard.sinks:
+                failed.callback(sink.abort)
             facts = shard.writer.close()
-            self._closing.start(partial(_close, shard.sink))
+            self._closing.start(partial(_close, shard.sinks))
+            failed.pop_all()
         counts = shard.writer.counts if isinstance(shard.writer, MintShardWriter) else {}
         index = concat(shard.index) if shard.index else None
         self._on_shard(FinishedShard(shard.path, replace(facts, num_samples=shard.num_samples), index, counts))
@@ -314,7 +327,8 @@ class PartWriter:
         """Drop the open shard."""
         shard, self._open = self._open, None
         if shard is not None:
-            shard.sink.abort()
+            for sink in shard.sinks:
+                sink.abort()
 
 
 def _row_bytes(batch: pa.RecordBatch, ranges: Ranges) -> NDArray[np.int64]:
@@ -333,9 +347,14 @@ def _written_schema(schema: pa.Schema) -> pa.Schema:
     return without_source(pa.schema(fields, metadata=schema.metadata))
 
 
-def _close(sink: Sink) -> None:
-    with aborting(sink):
-        sink.close()
+def _close(sinks: Sequence[Sink]) -> None:
+    """Close the files of a shard, its own last."""
+    with ExitStack() as failed:
+        for sink in sinks:
+            failed.callback(sink.abort)
+        for sink in reversed(sinks):
+            sink.close()
+        failed.pop_all()
 
 
 class FinishedShards:

@@ -29,6 +29,7 @@ __all__ = [
     "Format",
     "ListedShard",
     "LooseReader",
+    "ManyFiles",
     "RangeWriter",
     "Ranges",
     "SampleReader",
@@ -271,6 +272,17 @@ class Format(Protocol):
 
     def write_sidecars(self, store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts]]) -> list[str]:
         """Write the peer's own index files for a folder of finished shards; give their paths."""
+
+
+@runtime_checkable
+class ManyFiles(Protocol):
+    """A format under whose options a shard may be several files: its own, and some beside it."""
+
+    def beside(self, name: str, options: Mapping[str, Any]) -> Sequence[str]:
+        """What the files beside a shard's own of this name (with or without folders and ending) are called."""
+
+    def create_shard_of(self, sinks: Sequence[Sink], schema: pa.Schema, options: Mapping[str, Any]) -> ShardWriter:
+        """As `create_shard`, with a sink for each file, the shard's own first."""
 
 
 _Options = TypeVar("_Options")

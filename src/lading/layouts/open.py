@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from lading.errors import Unrepresentable
 from lading.fetch import Fetcher
-from lading.formats.protocol import Format, LooseReader, ShardReader, ShardSource, ShardWriter
+from lading.formats.protocol import Format, LooseReader, ManyFiles, ShardReader, ShardSource, ShardWriter
 from lading.formats.webdataset import WebdatasetReader, WebdatasetWriter
 from lading.interleaved import is_interleaved_schema
 from lading.layouts.follow import Follower
@@ -52,9 +52,16 @@ def settle(view: View, options: InterleavedOptions) -> InterleavedOptions:
 
 
 def create_view_shard(
-    fmt: Format, sink: Sink, schema: pa.Schema, view: str, options: Mapping[str, Any], roles: Roles
+    fmt: Format, sinks: Sequence[Sink], schema: pa.Schema, view: str, options: Mapping[str, Any], roles: Roles
 ) -> ShardWriter | MintShardWriter:
-    """Begin one shard of rows taken as a view. Raises Unrepresentable for a column that the format cannot hold."""
+    """Begin one shard of rows taken as a view, in these files, its own first.
+
+    Raises:
+        Unrepresentable: a column that the format cannot hold.
+    """
+    if isinstance(fmt, ManyFiles):
+        return fmt.create_shard_of(sinks, schema, options)
+    [sink] = sinks
     if view == "samples" or fmt.fixed_schema:
         return fmt.create_shard(sink, schema, options)
     writer = fmt.create_shard(sink, _MEMBERS, options)
