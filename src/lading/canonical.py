@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 
 from lading import jsontext
 from lading.errors import DataError, DuplicateField, Unrepresentable, UsageError, errors_at
-from lading.features import Feature, Json, feature_of
+from lading.features import Feature, Json, Place, feature_of
 from lading.features import Sequence as ListOf
 from lading.ref import is_ref
 from lading.views import byte_lengths, is_bytes, is_text, present, slices, take
@@ -61,7 +61,7 @@ def hash_forms(forms: pa.Array) -> NDArray[np.uint8]:
 
 
 def field_forms(columns: Iterable[tuple[pa.Field, pa.Array | pa.ChunkedArray]]) -> dict[str, pa.Array]:
-    """Forms of columns by name, names in order.
+    """Forms of columns by name, names in order; places are left out.
 
     Raises:
         UsageError: a column holds references.
@@ -73,7 +73,9 @@ def field_forms(columns: Iterable[tuple[pa.Field, pa.Array | pa.ChunkedArray]]) 
         if field.name in forms:
             raise DuplicateField("this column stands twice", column=field.name)
         with errors_at(column=field.name):
-            forms[field.name] = column_forms(column, feature_of(field))
+            feature = feature_of(field)
+            if not isinstance(feature, Place):
+                forms[field.name] = column_forms(column, feature)
     return forms
 
 

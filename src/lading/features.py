@@ -34,7 +34,9 @@ __all__ = [
     "Feature",
     "Image",
     "Json",
+    "Place",
     "Sequence",
+    "Struct",
     "Text",
     "Value",
     "Video",
@@ -120,13 +122,31 @@ class Encoded:
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """Where bytes lay in the file that was read: kept, but no content, so it does not count in a digest."""
+
+
+@dataclass(frozen=True, slots=True)
 class Sequence:
     """A list of one feature."""
 
     feature: Feature
 
 
-Feature: TypeAlias = Bytes | Text | Json | Image | Audio | Video | Array | ClassLabel | Encoded | Value | Sequence
+@dataclass(frozen=True, slots=True)
+class Struct:
+    """A struct of which some fields mean more than their types say.
+
+    Attributes:
+        fields: name and feature of each field.
+    """
+
+    fields: tuple[tuple[str, Feature], ...]
+
+
+Feature: TypeAlias = (
+    Bytes | Text | Json | Image | Audio | Video | Array | ClassLabel | Encoded | Value | Place | Sequence | Struct
+)
 """What a column means."""
 
 _PLAIN: dict[str, Feature] = {
@@ -136,6 +156,7 @@ _PLAIN: dict[str, Feature] = {
     "image": Image(),
     "audio": Audio(),
     "video": Video(),
+    "place": Place(),
 }
 
 _INTEGER = Value("int64")
@@ -162,11 +183,11 @@ def feature_of(field: pa.Field) -> Feature:
         return _natural(field.type)
     try:
         return _from_json(orjson.loads(told))
-    except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise DataError(
             "a feature that this version of lading does not know",
             column=field.name,
-            expected=", ".join([*_PLAIN, "array", "class_label", "encoded", "value", "sequence"]),
+            expected=", ".join([*_PLAIN, "array", "class_label", "encoded", "value", "sequence", "struct"]),
             found=told[:200].decode("utf-8", "replace"),
         ) from None
 
@@ -193,7 +214,19 @@ def _natural(kind: pa.DataType) -> Feature:
     plain = _plain(kind)
     if pa.types.is_list(plain):
         return Sequence(feature_of(plain.value_field))
+    if pa.types.is_struct(plain) and any(map(_says_more, plain)):
+        return Struct(tuple((child.name, feature_of(child)) for child in plain))
     return _NATURAL.get(plain) or Value(str(plain))
+
+
+def _says_more(field: pa.Field) -> bool:
+    """Whether a field, or one inside it, names its feature."""
+    if FEATURE_KEY in (field.metadata or {}):
+        return True
+    kind = field.type
+    return any(
+        map(_says_more, [kind.value_field] if pa.types.is_list(kind) else kind if pa.types.is_struct(kind) else [])
+    )
 
 
 _NATURAL: dict[pa.DataType, Feature] = {pa.string(): Text(), pa.binary(): Bytes()}
@@ -217,25 +250,28 @@ def _plain(kind: pa.DataType) -> pa.DataType:
         inner = kind.value_field
         return pa.list_(pa.field("item", _plain(inner.type), metadata=inner.metadata))
     if types.is_struct(kind):
-        return pa.struct([(child.name, _plain(child.type)) for child in kind])
+        return pa.struct([pa.field(child.name, _plain(child.type), metadata=child.metadata) for child in kind])
     if types.is_fixed_size_binary(kind) or is_ref(kind):
         return pa.binary()
     return _VARIANTS.get(kind, kind)
 
 
 def _to_json(feature: Feature) -> dict[str, Any]:
+    told: dict[str, Any] = {}
     match feature:
         case Array(dtype, shape):
-            return {"kind": "array", "dtype": dtype, "shape": shape}
+            told = {"dtype": dtype, "shape": shape}
         case ClassLabel(names):
-            return {"kind": "class_label", "names": names}
+            told = {"kind": "class_label", "names": names}
         case Value(dtype):
-            return {"kind": "value", "dtype": dtype}
+            told = {"dtype": dtype}
         case Encoded(encoding):
-            return {"kind": "encoded", "encoding": encoding}
+            told = {"encoding": encoding}
         case Sequence(inner):
-            return {"kind": "sequence", "feature": _to_json(inner)}
-    return {"kind": type(feature).__name__.lower()}
+            told = {"feature": _to_json(inner)}
+        case Struct(children):
+            told = {"fields": [[name, _to_json(inner)] for name, inner in children]}
+    return {"kind": type(feature).__name__.lower(), **told}
 
 
 def _to_text(feature: Feature) -> bytes:
@@ -253,6 +289,8 @@ def _from_json(told: Mapping[str, Any]) -> Feature:
         return ClassLabel(tuple(told["names"]))
     if kind == "value":
         return Value(told["dtype"])
+    if kind == "struct":
+        return Struct(tuple((str(name), _from_json(inner)) for name, inner in told["fields"]))
     return Sequence(_from_json(told["feature"])) if kind == "sequence" else _PLAIN[kind]
 
 
@@ -352,6 +390,10 @@ def _items(feature: Sequence, value: Any) -> list[Any]:
     return [decode(feature.feature, item) for item in value]
 
 
+def _struct(feature: Struct, value: Any) -> Any:
+    return {**value, **{name: decode(inner, value[name]) for name, inner in feature.fields if name in value}}
+
+
 def _media(_feature: Image | Audio | Video, value: Any) -> Any:
     return value["bytes"] if isinstance(value, dict) and value.get("bytes") is not None else value
 
@@ -408,6 +450,7 @@ _DECODERS: dict[type, Callable[[Any, Any], Any]] = {
     Value: _number,
     ClassLabel: _number,
     Sequence: _items,
+    Struct: _struct,
     Array: _array,
     Image: _media,
     Audio: _media,

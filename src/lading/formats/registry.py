@@ -19,6 +19,7 @@ _BUILT_IN = {
     "parquet": "lading.formats.parquet",
     "jsonl": "lading.formats.jsonl",
     "csv": "lading.formats.csv",
+    "media_archive": "lading.formats.media_archive",
 }
 _registered: dict[str, Format] = {}
 

@@ -27,7 +27,7 @@ from lading.store.open import Stores, resolve
 from lading.store.protocol import FileInfo, Sink
 from lading.units import parse_bytes
 
-__all__ = ["MediaWriter"]
+__all__ = ["MediaWriter", "Packer"]
 
 _ENDINGS = {"zstd": "${rank}.bin.zst", "none": "${rank}.bin"}
 _BYTES = (bytes, bytearray, memoryview)
@@ -94,7 +94,7 @@ class MediaWriter:
         self._folder, self._stores, self._workers = os.fspath(output_folder), stores, workers
         self._names = _Names(output_filename or _ENDINGS[codec])
         self._max_file_size = parse_bytes(max_file_size) if isinstance(max_file_size, str) else max_file_size
-        self._packer = _Packer(compression_level, content_size=content_size, checksum=checksum, plain=codec == "none")
+        self._packer = Packer(compression_level, content_size=content_size, checksum=checksum, plain=codec == "none")
         self._lock = threading.Lock()
         self._files: dict[str, _File] = {}
         self._behind = Background("lading-media-write")
@@ -277,7 +277,7 @@ _Frames = tuple[int, Sequence[bytes]]
 """Bytes of a media, and the parts of the record that holds them."""
 
 
-class _Packer:
+class Packer:
     """Media bytes → records; a compressor for each thread."""
 
     def __init__(self, level: int, *, content_size: bool, checksum: bool, plain: bool) -> None:

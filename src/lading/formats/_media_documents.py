@@ -1,0 +1,251 @@
+"""Documents and their media as columns, whatever file they stand in. See `lading.formats.media_archive`.
+
+A document's text, media and metadata are empty where its file leaves them out, as JSON Lines do, or has a null.
+
+Source: datatrove 0.10.1, data.py (`Document`, `Media`), pipeline/readers/jsonl.py and pipeline/writers/disk_base.py.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from lading import jsontext
+from lading.errors import CorruptShard, DataError, SchemaMismatch
+from lading.features import Json, Place, with_feature
+from lading.interleaved import is_unicode
+from lading.views import is_text, present
+
+__all__ = [
+    "BYTES",
+    "MEDIA",
+    "PLACE",
+    "document_columns",
+    "documents_of",
+    "media_column",
+    "media_parts",
+    "with_bytes",
+    "with_fields",
+]
+
+BYTES, PLACE = "media_bytes", ("path", "offset", "length")
+"""Fields of a media: its bytes, and where they lie."""
+
+MEDIA = pa.struct(
+    [
+        pa.field("id", pa.string()),
+        pa.field("type", pa.int64()),
+        pa.field("url", pa.string()),
+        pa.field("alt", pa.string()),
+        with_feature(pa.field("path", pa.string()), Place()),
+        with_feature(pa.field("offset", pa.int64()), Place()),
+        with_feature(pa.field("length", pa.int64()), Place()),
+        pa.field(BYTES, pa.large_binary()),
+        with_feature(pa.field("metadata", pa.string()), Json()),
+    ]
+)
+"""A media, as JSON Lines give it; documents in Parquet have types of their own."""
+
+_EMPTY: dict[str, tuple[pa.Field, Any]] = {
+    "text": (pa.field("text", pa.string()), ""),
+    "media": (pa.field("media", pa.list_(MEDIA)), None),
+    "metadata": (with_feature(pa.field("metadata", pa.string()), Json()), "{}"),
+}
+"""What a file leaves out where it is empty, and what it is then."""
+
+_FIELDS = tuple(field.name for field in MEDIA)
+_INTEGERS, _TEXTS = (int,), (str,)
+_KINDS: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("id", "url", "alt", "path", BYTES), _TEXTS),
+    **dict.fromkeys(("type", "offset", "length"), _INTEGERS),
+}
+
+
+def document_columns(schema: pa.Schema, *, sparse: bool) -> pa.Schema:
+    """The columns of documents, of those of the file they stand in.
+
+    Args:
+        schema: of the file.
+        sparse: whether what is empty is left out there.
+
+    Raises:
+        SchemaMismatch: a `media` column that holds no media.
+    """
+    fields = [_media_field(field) if field.name == "media" else field for field in schema]
+    if sparse:
+        fields = [_EMPTY[f.name][0] if f.name in _EMPTY and pa.types.is_null(f.type) else f for f in fields]
+        fields += [field for name, (field, _) in _EMPTY.items() if name not in schema.names]
+    return pa.schema(fields, metadata=schema.metadata)
+
+
+def _media_field(field: pa.Field) -> pa.Field:
+    kind = field.type
+    if pa.types.is_null(kind) or is_text(kind):
+        return _EMPTY["media"][0]
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        item = kind.value_type
+        if pa.types.is_null(item):
+            return _EMPTY["media"][0]
+        if pa.types.is_struct(item) and {"path", "offset", BYTES} & {child.name for child in item}:
+            return pa.field("media", pa.list_(_item_type(item)), metadata=field.metadata)
+    raise SchemaMismatch("documents hold a list of media", column="media", expected=str(MEDIA), found=str(kind)[:200])
+
+
+def _item_type(item: pa.StructType) -> pa.StructType:
+    """The type of media with these fields: with bytes, and the places where they lie."""
+    own = {name: MEDIA.field(name) for name in (*PLACE, BYTES)}
+    return pa.struct([*(own.pop(child.name, child) for child in item), *own.values()])
+
+
+def documents_of(batch: pa.RecordBatch, columns: pa.Schema, first_row: int) -> pa.RecordBatch:
+    """Rows of a file of documents with these columns, of `document_columns`, those of them that there are.
+
+    Raises:
+        CorruptShard: media that have no form of media; the row counts from `first_row`.
+    """
+    found = [_column(batch, field, first_row) for field in columns]
+    return pa.RecordBatch.from_arrays(found, schema=columns)
+
+
+def _column(batch: pa.RecordBatch, field: pa.Field, first_row: int) -> pa.Array:
+    at = batch.schema.get_field_index(field.name)
+    given = batch.column(at) if at >= 0 else pa.nulls(batch.num_rows)
+    if field.name == "media":
+        return _media(given, field.type, first_row)
+    if pa.types.is_null(given.type):
+        given = given.cast(field.type)
+    empty = _EMPTY.get(field.name)
+    return given.fill_null(empty[1]) if empty and given.null_count and given.type == empty[0].type else given
+
+
+def _media(given: pa.Array, kind: pa.DataType, first_row: int) -> pa.Array:
+    """Media in the type of their column."""
+    if pa.types.is_null(given.type):
+        return media_column([None] * len(given), first_row)
+    if is_text(given.type):
+        return media_column([None if t is None else _json(t, first_row + i) for i, t in enumerate(given.to_pylist())],
+                            first_row)  # fmt: skip
+    item = kind.value_type
+    values, bounds = media_parts(given)
+    if pa.types.is_null(values.type):
+        values = pa.nulls(len(values), item)
+    if values.null_count:
+        raise _misfit(
+            "a media that is null", first_row + int(np.searchsorted(bounds, np.argmin(present(values)), "right")) - 1
+        )
+    children = [_cast(values, own, first_row) for own in item]
+    return _listed(pa.StructArray.from_arrays(children, fields=list(item)), bounds)
+
+
+def _cast(items: pa.StructArray, own: pa.Field, first_row: int) -> pa.Array:
+    if items.type.get_field_index(own.name) < 0:
+        return pa.nulls(len(items), own.type)
+    try:
+        return items.field(own.name).cast(own.type)
+    except pa.ArrowInvalid as error:
+        raise _misfit(f"a media whose {own.name} is not {own.type}", first_row, own.name, str(error)[:80]) from None
+
+
+def _json(text: str, row: int) -> Any:
+    try:
+        return jsontext.loads(text)
+    except DataError:
+        raise _misfit("media that are no list", row, found=repr(text[:40])) from None
+
+
+def media_column(lists: Sequence[Any], first_row: int = 0) -> pa.Array:
+    """A column of `MEDIA` lists of values out of JSON; None and absent are no media at all.
+
+    Raises:
+        CorruptShard: a value is no list of media; names the row.
+    """
+    for row, value in enumerate(lists):
+        if not (value is None or isinstance(value, list)) or not all(type(one) is dict for one in value or ()):
+            raise _misfit("media that are no list of objects", first_row + row, found=type(value).__name__)
+    sizes = np.array([len(value or ()) for value in lists], np.int64)
+    flat: list[dict[str, Any]] = list(chain.from_iterable(value or () for value in lists))
+    row_of = np.repeat(np.arange(len(lists)) + first_row, sizes)
+    unknown = set().union(*flat) - {*_FIELDS}
+    if unknown:
+        at = next(i for i, one in enumerate(flat) if unknown & one.keys())
+        name = min(unknown & flat[at].keys())
+        raise _misfit("a media with a field that media do not have", int(row_of[at]), name, repr(name),
+                      ", ".join(_FIELDS))  # fmt: skip
+    children = [_child(field, [one.get(field.name) for one in flat], row_of) for field in MEDIA]
+    bounds = np.concatenate([[0], np.cumsum(sizes)])
+    return _listed(pa.StructArray.from_arrays(children, fields=list(MEDIA)), bounds)
+
+
+def _child(field: pa.Field, values: list[Any], row_of: NDArray[np.int64]) -> pa.Array:
+    name = field.name
+    if name == "metadata":
+        return pa.array([None if v is None else jsontext.dumps(v) for v in values], field.type)
+    allowed = {*_KINDS[name], type(None)}
+    wrong = {*map(type, values)} - allowed
+    try:
+        if not wrong:
+            return pa.array(
+                values if name != BYTES else [None if v is None else _unpacked(v) for v in values], field.type
+            )
+    except (ValueError, OverflowError):
+        pass
+    at = next(i for i, value in enumerate(values) if type(value) in wrong or not _fits(name, value))
+    what = "base64" if name == BYTES else "a text" if _KINDS[name] is _TEXTS else "a whole number of 64 bits"
+    raise _misfit(f"a media whose {name} is not {what}", int(row_of[at]), name, repr(values[at])[:40], what)
+
+
+def _fits(name: str, value: Any) -> bool:
+    if value is None:
+        return True
+    if isinstance(value, int):
+        return -(1 << 63) <= value < 1 << 63
+    if name != BYTES:
+        return is_unicode(value)
+    try:
+        _unpacked(value)
+    except ValueError:
+        return False
+    return True
+
+
+def _unpacked(text: str) -> bytes:
+    return base64.b64decode(text, validate=True)
+
+
+def _misfit(
+    what: str, row: int, name: str = "media", found: str = "", expected: str = "a list of media"
+) -> CorruptShard:
+    return CorruptShard(
+        what, row=row, column=name if name == "media" else f"media.{name}", expected=expected, found=found
+    )
+
+
+def media_parts(lists: pa.Array) -> tuple[pa.StructArray, NDArray[np.int64]]:
+    """All media of a column; those of document i are `bounds[i]` to `bounds[i + 1]`."""
+    bounds = np.asarray(lists.offsets.to_numpy(), np.int64)
+    return lists.values[int(bounds[0]) : int(bounds[-1])], bounds - bounds[0]
+
+
+def _listed(items: pa.Array, bounds: NDArray[np.int64]) -> pa.Array:
+    return pa.ListArray.from_arrays(pa.array(bounds.astype(np.int32)), items, pa.list_(items.type))
+
+
+def with_bytes(media: pa.Array, content: Sequence[bytes | None]) -> pa.Array:
+    """A column of media with these bytes, one of each media in order, where it had none."""
+    own = media_parts(media)[0].field(BYTES)
+    read = pa.array(content, own.type)
+    return with_fields(media, {BYTES: read if own.null_count == len(own) else pc.coalesce(read, own)})
+
+
+def with_fields(media: pa.Array, fields: Mapping[str, pa.Array]) -> pa.Array:
+    """A column of media with other values in some of their fields, one of each media in order."""
+    items, bounds = media_parts(media)
+    children = [fields[own.name] if own.name in fields else items.field(own.name) for own in items.type]
+    return _listed(pa.StructArray.from_arrays(children, fields=list(items.type)), bounds)

@@ -1,0 +1,211 @@
+"""Reading documents with their media. See `lading.formats.media_archive`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lading.errors import UsageError, errors_at
+from lading.formats._media_documents import BYTES, PLACE, document_columns, documents_of, media_parts, with_bytes
+from lading.formats.protocol import ShardReader, ShardSource
+from lading.formats.registry import get_format
+from lading.media.reader import MAX_RECORD_BYTES, MediaReader, OnError, RecordReader
+from lading.media.warc import WarcReader
+from lading.store.open import Stores
+from lading.store.roots import folder_of
+from lading.views import present, row_bytes
+
+__all__ = ["MediaArchiveReader", "ReadOptions"]
+
+_PARQUET_MAGIC = b"PAR1"
+_LOCATED_ROWS, _LOCATED_BYTES = 256, 8 << 20
+"""Documents that are looked at together: their records are read one by one."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """How documents and their media are read.
+
+    Attributes:
+        media: folder below which the paths of media lie, a path or URL; by default that of the documents' file.
+        archives: `zstd`, `none` (records that are not compressed) or `warc`.
+        workers: threads that read records.
+        offset_byte_size: bytes of the length prefix of version 1.
+        max_record_bytes: most that a record may unpack to.
+        on_error: for a media whose record cannot be had: `error`, or `warn` (no bytes, counted).
+        roots: further folders that paths of media may lead to; absolute paths and URLs may lead there only.
+    """
+
+    media: str | None = None
+    archives: Literal["zstd", "none", "warc"] = "zstd"
+    workers: int = 1
+    offset_byte_size: int = 4
+    max_record_bytes: int | str = MAX_RECORD_BYTES
+    on_error: OnError = "error"
+    roots: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse words that are not known."""
+        if self.archives not in ("zstd", "none", "warc"):
+            raise UsageError("no such archives", expected="zstd, none or warc", found=f"archives={self.archives!r}")
+
+
+class MediaArchiveReader:
+    """An open file of documents, and the archives that hold their media.
+
+    Attributes:
+        counts: what the last whole pass noticed, by a short phrase.
+        path: name of the documents' file.
+        media: what records are read with.
+        options: how.
+    """
+
+    def __init__(self, source: ShardSource, options: ReadOptions) -> None:
+        self.path, self.options = source.path, options
+        self.counts: Counter[str] = Counter()
+        size = (source.info or source.store.head(source.path)).size_bytes
+        [head] = source.store.get_ranges(source.path, [(0, min(size, len(_PARQUET_MAGIC)))])
+        self._sparse = bytes(head) != _PARQUET_MAGIC
+        self._documents: ShardReader = get_format("jsonl" if self._sparse else "parquet").open_shard(source, {})
+        self.media = _record_reader(source, options)
+        self._schema: pa.Schema | None = None
+
+    def schema(self) -> pa.Schema:
+        """The columns of documents; of JSON Lines this takes a pass over the file."""
+        if self._schema is None:
+            with errors_at(file=self.path):
+                self._schema = document_columns(self._documents.schema(), sparse=self._sparse)
+        return self._schema
+
+    def num_rows(self) -> int:
+        """Number of documents."""
+        return self._documents.num_rows()
+
+    def index(self) -> pa.Table:
+        """That of the documents' file: where the records lie, the documents say."""
+        return self._documents.index()
+
+    def read(self, rows: NDArray[np.int64] | None = None, columns: Sequence[str] | None = None) -> pa.Table:
+        """Documents by ordinal with their media; only the records of these are read."""
+        batches = self._documents.read(rows, self._stored(columns)).combine_chunks().to_batches()
+        schema = self._chosen(columns)
+        found = [part for batch in batches for part in self._filled(self._shaped(batch, schema, 0), None)]
+        return pa.Table.from_batches(found, schema)
+
+    def batches(
+        self,
+        *,
+        max_rows: int,
+        max_bytes: int,
+        columns: Sequence[str] | None = None,
+        views: bool = False,  # noqa: ARG002 - the bytes of media stand inside a list, where no view can
+    ) -> Iterator[pa.RecordBatch]:
+        """All documents in order with the bytes of their media; without the column `media` no record is read.
+
+        Peak memory: `max_bytes` of media twice, and of 2 × `workers` documents.
+
+        Raises:
+            CorruptShard, DuplicateField: a line is bad, or its media have no form of media.
+            BadReference, CorruptShard, LimitExceeded: a record cannot be had; not with `on_error="warn"`.
+        """
+        stats = self.media.stats
+        for batch in self.located(max_rows=max_rows, max_bytes=max_bytes, columns=columns):
+            yield from self._filled(batch, max_bytes)
+        if missing := self.media.stats.missing - stats.missing:
+            self.counts["media without path or offset, without bytes"] += missing
+        if failed := self.media.stats.failed - stats.failed:
+            self.counts["media that could not be read"] += failed
+
+    def located(
+        self, *, max_rows: int, max_bytes: int, columns: Sequence[str] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """All documents in order, their media without bytes but for those that stand in the documents."""
+        schema, row = self._chosen(columns), 0
+        most_rows, most_bytes = min(max_rows, _LOCATED_ROWS), min(max_bytes, _LOCATED_BYTES)
+        for batch in self._documents.batches(max_rows=most_rows, max_bytes=most_bytes, columns=self._stored(columns)):
+            yield self._shaped(batch, schema, row)
+            row += batch.num_rows
+        self.counts = Counter(self._documents.counts)
+
+    def close(self) -> None:
+        """Give up open files."""
+        self._documents.close()
+        self.media.close()
+
+    def _shaped(self, batch: pa.RecordBatch, schema: pa.Schema, first_row: int) -> pa.RecordBatch:
+        with errors_at(file=self.path):
+            return documents_of(batch, schema, first_row)
+
+    def _chosen(self, columns: Sequence[str] | None) -> pa.Schema:
+        """The columns asked for that there are, in the order asked for."""
+        schema = self.schema()
+        wanted = schema.names if columns is None else [n for n in dict.fromkeys(columns) if n in schema.names]
+        return pa.schema([schema.field(name) for name in wanted])
+
+    def _stored(self, columns: Sequence[str] | None) -> list[str] | None:
+        """Of the columns asked for, those that the file has; one at least, to count rows by."""
+        if columns is None:
+            return None
+        names = self._documents.schema().names
+        return [name for name in dict.fromkeys(columns) if name in names] or names[:1]
+
+    def _filled(self, batch: pa.RecordBatch, max_bytes: int | None) -> Iterator[pa.RecordBatch]:
+        """The documents with the bytes of their media, in parts that keep the limit."""
+        if "media" not in batch.schema.names:
+            yield batch
+            return
+        at = batch.schema.get_field_index("media")
+        sizes = row_bytes(batch)
+        first = held = 0
+        content: list[bytes | None] = []
+        for row, found in enumerate(self._read(batch)):
+            more = int(sizes[row]) + sum(map(len, filter(None, found)))
+            if max_bytes is not None and row > first and held + more > max_bytes:
+                yield _put(batch.slice(first, row - first), at, content)
+                first, held, content = row, 0, []
+            content += found
+            held += more
+        yield _put(batch.slice(first), at, content)
+
+    def _read(self, batch: pa.RecordBatch) -> Iterator[list[bytes | None]]:
+        """The bytes of each document's media; None where the document holds them, or nobody does."""
+        media = batch.column("media")
+        items, bounds = media_parts(media)
+        named = [name for name in ("id", *PLACE) if items.type.get_field_index(name) >= 0]
+        told = zip(*(items.field(name).to_pylist() for name in named), strict=True)
+        there = present(items.field(BYTES)).tolist()
+        ids = batch.column("id").to_pylist() if "id" in batch.schema.names else [None] * len(batch)
+        flat = [{**dict(zip(named, one, strict=True)), BYTES: b"" if own else None}
+                for one, own in zip(told, there, strict=True)]  # fmt: skip
+        ends = bounds.tolist()
+        documents = ({"id": ids[i], "media": flat[ends[i] : ends[i + 1]]} for i in range(len(batch)))
+        for document in self.media.run(documents):
+            yield [one[BYTES] if one["path"] is not None and one["offset"] is not None else None
+                   for one in document["media"]]  # fmt: skip
+
+
+def _put(batch: pa.RecordBatch, at: int, content: list[bytes | None]) -> pa.RecordBatch:
+    return batch.set_column(at, batch.schema.field(at), with_bytes(batch.column(at), content))
+
+
+def _record_reader(source: ShardSource, options: ReadOptions) -> RecordReader:
+    """What reads records out of the archives of these documents."""
+    folder = options.media if options.media is not None else folder_of(source.path) or "."
+    # What nobody says otherwise, the store of the documents has.
+    stores = Stores({"": source.store}) if _scheme(folder) == _scheme(source.path) else None
+    kept: dict[str, Any] = {"preserve_order": True, "on_error": options.on_error, "roots": list(options.roots),
+                            "stores": stores}  # fmt: skip
+    if options.archives == "warc":
+        return WarcReader(folder, options.workers, **kept)
+    return MediaReader(folder, workers=options.workers, offset_byte_size=options.offset_byte_size,
+                       codec=options.archives, max_record_bytes=options.max_record_bytes, **kept)  # fmt: skip
+
+
+def _scheme(url: str) -> str:
+    return url.partition("://")[0] if "://" in url else ""

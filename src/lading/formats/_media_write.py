@@ -1,0 +1,166 @@
+"""Writing documents, and their media as records of an archive. See `lading.formats.media_archive`."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from lading import jsontext
+from lading.errors import Unrepresentable, UsageError
+from lading.features import Json, decode, feature_of, with_feature
+from lading.formats._media_documents import BYTES, document_columns, documents_of, media_parts, with_fields
+from lading.formats.protocol import ShardFacts, ShardWriter
+from lading.formats.registry import get_format
+from lading.formats.textfile import ENDINGS, check_compression
+from lading.media.writer import Packer
+from lading.store.protocol import Sink
+from lading.views import slices
+
+__all__ = ["MediaArchiveWriter", "WriteOptions"]
+
+_AS_TEXT = with_feature(pa.field("media", pa.string()), Json())
+"""The media of a document, where it is a line of JSON."""
+
+_ADVICE = "Fill them; in documents opened as media_archive they are empty."
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """How documents and their media are written.
+
+    Attributes:
+        documents: `jsonl` or `parquet`.
+        compression: of JSON Lines, as a whole: `gzip`, `zstd`, `bz2`, `xz`; None leaves them plain.
+        codec: of each record: `zstd`, or `none`.
+        compression_level: of zstd.
+        content_size: write the unpacked size into each frame. datatrove reads such frames, and writes others.
+        checksum: write a checksum into each frame, so that damage is seen. datatrove reads such frames too.
+    """
+
+    documents: Literal["jsonl", "parquet"] = "jsonl"
+    compression: str | None = "gzip"
+    codec: Literal["zstd", "none"] = "zstd"
+    compression_level: int = 3
+    content_size: bool = False
+    checksum: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse words that are not known."""
+        if self.documents not in ("jsonl", "parquet"):
+            raise UsageError("no such file of documents", expected="jsonl or parquet", found=repr(self.documents))
+        check_compression(self.compression)
+
+    @property
+    def ending(self) -> str:
+        """What names of documents' files end with."""
+        return ".parquet" if self.documents == "parquet" else ".jsonl" + ENDINGS.get(self.compression or "", "")
+
+    @property
+    def archive_ending(self) -> str:
+        """What names of archives end with."""
+        return ".bin.zst" if self.codec == "zstd" else ".bin"
+
+
+class MediaArchiveWriter:
+    """Documents being written, and the archive of their media. Memory: what the file of documents takes.
+
+    Args:
+        sinks: of the documents and of the archive.
+        schema: of the documents.
+        options: how.
+
+    Raises:
+        SchemaMismatch: the rows are no documents.
+        Unrepresentable: a column that the file of documents does not hold.
+    """
+
+    def __init__(self, sinks: Sequence[Sink], schema: pa.Schema, options: WriteOptions) -> None:
+        self._documents_sink, self._archive = sinks
+        self._columns = document_columns(schema, sparse=False)
+        self._as_text = options.documents == "jsonl"
+        written = self._stored(self._columns)
+        told: Mapping[str, Any] = {"compression": options.compression} if self._as_text else {}
+        self._documents: ShardWriter = get_format(options.documents).create_shard(self._documents_sink, written, told)
+        self._packer = Packer(options.compression_level, content_size=options.content_size, checksum=options.checksum,
+                              plain=options.codec == "none")  # fmt: skip
+        self._name = posixpath.basename(self._archive.path)
+        self._rows = self._archived = self._payload = 0
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Append documents.
+
+        Raises:
+            Unrepresentable: a null where documents have none; names row and column. Or as the file of documents does.
+        """
+        self._refuse_nulls(batch)
+        rows = documents_of(batch, self._columns, self._rows)
+        at = rows.schema.get_field_index("media")
+        media = self._placed(rows.column(at))
+        stored = self._stored(rows.schema)
+        self._documents.write(rows.set_column(at, stored.field(at), _texts(media) if self._as_text else media))
+        self._rows += len(rows)
+
+    def _refuse_nulls(self, batch: pa.RecordBatch) -> None:
+        for name in ("text", "media", "metadata"):
+            at = batch.schema.get_field_index(name)
+            column = batch.column(at) if at >= 0 else None
+            if column is not None and column.null_count and not pa.types.is_struct(column.type):
+                row = self._rows + int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
+                raise Unrepresentable("a document's text, media and metadata are empty, and not null", column=name,
+                                      row=row, file=self._documents_sink.path, advice=_ADVICE)  # fmt: skip
+
+    def _stored(self, schema: pa.Schema) -> pa.Schema:
+        at = schema.get_field_index("media")
+        return schema.set(at, _AS_TEXT) if self._as_text else schema
+
+    def _placed(self, media: pa.Array) -> pa.Array:
+        """The media with the places of their records, which are written, instead of their bytes."""
+        items, _ = media_parts(media)
+        content = slices(items.field(BYTES))
+        size = np.zeros(len(content), np.int64)
+        there = np.array([data is not None for data in content], np.bool_)
+        frames: list[bytes] = []
+        for i, data in enumerate(content):
+            if data is not None:
+                payload, record = self._packer.pack(data, None)
+                frames += record
+                size[i] = sum(map(len, record))
+                self._payload += payload
+        self._archive.write(frames)
+        offset = self._archived + np.cumsum(size) - size
+        self._archived += int(size.sum())
+        places = {
+            "path": pa.array([self._name]).take(pa.array(np.zeros(len(size), np.int32), mask=~there)),
+            "offset": pa.array(offset, mask=~there),
+            "length": pa.array(size, mask=~there),
+            BYTES: pa.nulls(len(size), pa.large_binary()),
+        }
+        return with_fields(media, places)
+
+    def bytes_written(self) -> int:
+        """Bytes of both files so far."""
+        return self._documents.bytes_written() + self._archived
+
+    def held_bytes(self) -> int:
+        """What the file of documents holds: the archive has every record."""
+        return self._documents.held_bytes()
+
+    def close(self) -> ShardFacts:
+        """Finish the file of documents."""
+        facts = self._documents.close()
+        return ShardFacts(self._rows, facts.size_bytes, facts.payload_bytes + self._payload)
+
+
+def _texts(media: pa.Array) -> pa.Array:
+    """Lists of media as JSON texts."""
+    items, bounds = media_parts(media)
+    feature = feature_of(pa.field("media", items.type))
+    objects = [decode(feature, one) for one in items.to_pylist()]
+    ends = bounds.tolist()
+    return pa.array([jsontext.dumps(objects[a:b]) for a, b in pairwise(ends)], _AS_TEXT.type)

@@ -1,0 +1,96 @@
+"""Media archives: documents in JSON Lines or Parquet, and the bytes of their media in archives beside them.
+
+    00000.jsonl.gz       {"text": …, "id": …, "media": [{"id", "type", "url", "alt", "path", "offset", "length",
+                         "media_bytes", "metadata"}, …], "metadata": {…}}   a line a document; or 00000.parquet
+    000_00000.bin.zst    records, one behind the other (`lading.media.records`); `path` names the archive
+
+A sample is a document: the columns of its file, `media` a list of structs, with the bytes of each read from its archive
+(`lading.formats._media_documents`). What a line leaves out is empty: text, media, metadata. A document without text is
+kept, which the peer's readers pass over.
+
+Since any JSON Lines and any Parquet may hold documents, this format is never recognised by itself: name it.
+
+Source: datatrove 0.10.1, pipeline/media, pipeline/readers/{jsonl,parquet}.py, pipeline/writers/{jsonl,parquet}.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import pyarrow as pa
+
+from lading.errors import UsageError
+from lading.formats._media_read import MediaArchiveReader, ReadOptions
+from lading.formats._media_write import MediaArchiveWriter, WriteOptions
+from lading.formats.protocol import ShardFacts, ShardSource, parse_options
+from lading.store.protocol import Sink, Store
+
+__all__ = ["FORMAT", "MediaArchiveFormat", "MediaArchiveReader", "MediaArchiveWriter", "ReadOptions", "WriteOptions"]
+
+
+@dataclass(frozen=True, slots=True)
+class MediaArchiveFormat:
+    """Documents and media archives. They have no sidecars and no index of a dataset."""
+
+    name: str = "media_archive"
+    extensions: tuple[str, ...] = (".jsonl.gz", ".jsonl", ".jsonl.zst", ".jsonl.bz2", ".jsonl.xz", ".parquet")
+    index_name: str = ""
+    fixed_schema: bool = True
+    copy_options: tuple[Mapping[str, Any], Mapping[str, Any]] = field(default=({}, {}), hash=False)
+    read_options: type | None = ReadOptions
+    write_options: type | None = WriteOptions
+
+    def recognise(self, path: str, head: bytes) -> bool:  # noqa: ARG002 - nothing tells them from other files
+        """Never: what else is in such files is as good."""
+        return False
+
+    def list_shards(self, store: Store, path: str, head: bytes) -> None:
+        """None: there is no index of a dataset."""
+
+    def open_shard(self, source: ShardSource, options: Mapping[str, Any]) -> MediaArchiveReader:
+        """Open a file of documents (`ReadOptions`); archives are opened when a record of theirs is read.
+
+        Raises:
+            UsageError: an option that is not known.
+            NotFound, StoreError: no such file, or no regular file.
+        """
+        return MediaArchiveReader(source, parse_options(self.name, ReadOptions, options))
+
+    def create_shard(self, sink: Sink, schema: pa.Schema, options: Mapping[str, Any]) -> NoReturn:  # noqa: ARG002
+        """Refused: a shard is two files (`create_shard_of`). Raises UsageError."""
+        raise UsageError("a shard of this format is two files", file=sink.path, found="a sink for one")
+
+    def beside(self, name: str, options: Mapping[str, Any]) -> tuple[str, ...]:
+        """The archive, called as the documents' file is."""
+        told = parse_options(self.name, WriteOptions, options)
+        return (name.removesuffix(told.ending) + told.archive_ending,)
+
+    def create_shard_of(
+        self, sinks: Sequence[Sink], schema: pa.Schema, options: Mapping[str, Any]
+    ) -> MediaArchiveWriter:
+        """Begin a file of documents and an archive (`WriteOptions`).
+
+        Raises:
+            UsageError: an option that is not known.
+            SchemaMismatch: the rows are no documents.
+            Unrepresentable: a column that the file of documents does not hold.
+        """
+        return MediaArchiveWriter(sinks, schema, parse_options(self.name, WriteOptions, options))
+
+    def shard_name(self, number: int) -> str:
+        """`shard-000000`."""
+        return f"shard-{number:06d}"
+
+    def extension(self, options: Mapping[str, Any]) -> str:
+        """That of the documents' file."""
+        return parse_options(self.name, WriteOptions, options).ending
+
+    def write_sidecars(self, store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts]]) -> list[str]:  # noqa: ARG002 - there are none
+        """Nothing: there are no index files."""
+        return []
+
+
+FORMAT = MediaArchiveFormat()
+"""The format, as the registry finds it."""
