@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lading.codecs import decode_range
-from lading.errors import BadReference, CorruptShard, LadingError, NotFound, UsageError
+from lading.errors import BadReference, CorruptShard, LadingError, LimitExceeded, NotFound, UsageError
 from lading.image import extract_frame
 from lading.interleaved import MEANT_NULLS_KEY, WITHOUT_BYTES, lineage_of, sample_starts, samples_with
 from lading.pieces import Pieces
@@ -113,11 +113,15 @@ class Fetcher:
         mmap: False reads local files through `pread` into memory, so that a file truncated by somebody else cannot
             kill the process.
         max_open: mapped files kept at once.
+
+    Attributes:
+        max_decoded_bytes: most that a compressed range may unpack to.
     """
 
     def __init__(self, stores: Stores | None = None, *, mmap: bool = True, max_open: int = 64) -> None:
         self._stores = stores or Stores()
         self.mmap = mmap
+        self.max_decoded_bytes = _MAX_DECODED_BYTES
         self._max_open = max_open
         self._maps: OrderedDict[str, MappedFile] = OrderedDict()
         self._unwrapped: OrderedDict[str, UnwrappedFile] = OrderedDict()
@@ -308,7 +312,7 @@ class Fetcher:
         answers = together([ask for _, ask, _ in asked], far=any(far for *_, far in asked))
         for (rows, *_), answer in zip(asked, answers, strict=True):
             _take_answer(at, rows, answer)
-        _unpack_values(at, refs)
+        _unpack_values(at, refs, self.max_decoded_bytes)
         return at
 
     def _view_map(self, at: _Located, rows: NDArray[np.int64], entry: FileEntry, store: Mapper, path: str) -> None:
@@ -390,18 +394,18 @@ def _take_answer(at: _Located, rows: NDArray[np.int64], answer: _Answer) -> None
     at.buffers += buffers
 
 
-def _unpack_values(at: _Located, refs: Refs) -> None:
+def _unpack_values(at: _Located, refs: Refs, max_bytes: int) -> None:
     """Decompress ranges that have a codec and pick frames: few values, one by one."""
     for row in np.flatnonzero(at.valid & ((refs.codec != 0) | (refs.frame >= 0))).tolist():
         body = memoryview(at.buffers[at.which[row]]).cast("B")
         data: bytes | memoryview = body[at.offset[row] : at.offset[row] + at.length[row]]
         try:
             if refs.codec[row]:
-                data = decode_range(CODECS[refs.codec[row]], data, _MAX_DECODED_BYTES)
+                data = decode_range(CODECS[refs.codec[row]], data, max_bytes)
             if refs.frame[row] >= 0:
                 data = extract_frame(data, int(refs.frame[row]))
             at.replace(row, bytes(data))
-        except (CorruptShard, BadReference) as error:
+        except (CorruptShard, BadReference, LimitExceeded) as error:
             at.fail([row], error.at(row=row))
 
 

@@ -76,7 +76,8 @@ def sniff_wrap(head: bytes) -> str:
 def decode_range(codec: str, data: Data, max_bytes: int) -> bytes:
     """What the bytes of one range unpack to, by its codec (`lading.ref.CODECS`).
 
-    The range must be used up exactly. Peak memory: what comes out, at most `max_bytes`.
+    The range must be used up exactly; one that should be a zstd frame without magic number may have it. Peak memory:
+    what comes out, at most `max_bytes`.
 
     Raises:
         CorruptShard: the range is damaged, cut, or goes on after its end.
@@ -86,7 +87,8 @@ def decode_range(codec: str, data: Data, max_bytes: int) -> bytes:
     if codec == "gzip":
         return unpack(_GZIP_RANGE, data, max_bytes)
     if codec in ("zstd", "zstd-magicless"):
-        return zstd_.decode_frame(data, max_bytes, magicless=codec == "zstd-magicless")
+        # No frame without magic number can begin as one that has it: its first byte has the reserved bit set.
+        return zstd_.decode_frame(data, max_bytes, magicless=codec == "zstd-magicless" and data[:4] != zstd_.MAGIC)
     if codec:
         raise UsageError("no such codec of a range", expected="zstd, zstd-magicless, gzip or none", found=repr(codec))
     if memoryview(data).nbytes > max_bytes:

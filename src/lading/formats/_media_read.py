@@ -19,6 +19,7 @@ from lading.media.reader import MAX_RECORD_BYTES, MediaReader, OnError, RecordRe
 from lading.media.warc import WarcReader
 from lading.store.open import Stores
 from lading.store.roots import folder_of
+from lading.units import parse_bytes
 from lading.views import present, row_bytes
 
 __all__ = ["MediaArchiveReader", "ReadOptions"]
@@ -64,6 +65,8 @@ class MediaArchiveReader:
         path: name of the documents' file.
         media: what records are read with.
         options: how.
+        codec: how records are compressed, as references name it.
+        max_record_bytes: most that a record may unpack to.
     """
 
     def __init__(self, source: ShardSource, options: ReadOptions) -> None:
@@ -74,6 +77,8 @@ class MediaArchiveReader:
         self._sparse = bytes(head) != _PARQUET_MAGIC
         self._documents: ShardReader = get_format("jsonl" if self._sparse else "parquet").open_shard(source, {})
         self.media = _record_reader(source, options)
+        self.max_record_bytes = parse_bytes(options.max_record_bytes)
+        self.codec = "" if options.archives == "none" else "zstd-magicless"
         self._schema: pa.Schema | None = None
 
     def schema(self) -> pa.Schema:
@@ -95,7 +100,7 @@ class MediaArchiveReader:
         """Documents by ordinal with their media; only the records of these are read."""
         batches = self._documents.read(rows, self._stored(columns)).combine_chunks().to_batches()
         schema = self._chosen(columns)
-        found = [part for batch in batches for part in self._filled(self._shaped(batch, schema, 0), None)]
+        found = [part for batch in batches for part in self.filled(self._shaped(batch, schema, 0), None)]
         return pa.Table.from_batches(found, schema)
 
     def batches(
@@ -116,7 +121,7 @@ class MediaArchiveReader:
         """
         stats = self.media.stats
         for batch in self.located(max_rows=max_rows, max_bytes=max_bytes, columns=columns):
-            yield from self._filled(batch, max_bytes)
+            yield from self.filled(batch, max_bytes)
         if missing := self.media.stats.missing - stats.missing:
             self.counts["media without path or offset, without bytes"] += missing
         if failed := self.media.stats.failed - stats.failed:
@@ -132,6 +137,20 @@ class MediaArchiveReader:
             yield self._shaped(batch, schema, row)
             row += batch.num_rows
         self.counts = Counter(self._documents.counts)
+
+    def read_located(self, rows: NDArray[np.int64]) -> pa.RecordBatch:
+        """Documents by ordinal, as `located` gives them."""
+        schema = self._chosen(None)
+        found = self._documents.read(rows).combine_chunks().to_batches()
+        return self._shaped(found[0], schema, 0) if found else pa.record_batch(schema.empty_table().columns, schema)
+
+    def is_ranges(self, documents: pa.RecordBatch) -> bool:
+        """Whether the bytes of all media lie as ranges of archives, so that nothing must be read to find them."""
+        if self.options.archives == "warc" or "media" not in documents.schema.names:
+            return False
+        items, _ = media_parts(documents.column("media"))
+        path, offset, length = (present(items.field(name)) for name in PLACE)
+        return not bool((path & offset & ~length).any() or present(items.field(BYTES)).any())
 
     def close(self) -> None:
         """Give up open files."""
@@ -155,7 +174,7 @@ class MediaArchiveReader:
         names = self._documents.schema().names
         return [name for name in dict.fromkeys(columns) if name in names] or names[:1]
 
-    def _filled(self, batch: pa.RecordBatch, max_bytes: int | None) -> Iterator[pa.RecordBatch]:
+    def filled(self, batch: pa.RecordBatch, max_bytes: int | None) -> Iterator[pa.RecordBatch]:
         """The documents with the bytes of their media, in parts that keep the limit."""
         if "media" not in batch.schema.names:
             yield batch

@@ -22,12 +22,23 @@ from typing import Any, NoReturn
 import pyarrow as pa
 
 from lading.errors import UsageError
+from lading.formats._media_documents import BYTES, PLACE, media_parts
 from lading.formats._media_read import MediaArchiveReader, ReadOptions
 from lading.formats._media_write import MediaArchiveWriter, WriteOptions
 from lading.formats.protocol import ShardFacts, ShardSource, parse_options
 from lading.store.protocol import Sink, Store
 
-__all__ = ["FORMAT", "MediaArchiveFormat", "MediaArchiveReader", "MediaArchiveWriter", "ReadOptions", "WriteOptions"]
+__all__ = [
+    "BYTES",
+    "FORMAT",
+    "PLACE",
+    "MediaArchiveFormat",
+    "MediaArchiveReader",
+    "MediaArchiveWriter",
+    "ReadOptions",
+    "WriteOptions",
+    "media_parts",
+]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,11 @@ import pyarrow as pa
 
 from lading.errors import Unrepresentable
 from lading.fetch import Fetcher
+from lading.formats.media_archive import MediaArchiveReader
 from lading.formats.protocol import Format, LooseReader, ManyFiles, ShardReader, ShardSource, ShardWriter
 from lading.formats.webdataset import WebdatasetReader, WebdatasetWriter
 from lading.interleaved import is_interleaved_schema
+from lading.layouts.documents import DocumentsView
 from lading.layouts.follow import Follower
 from lading.layouts.items import ItemsView
 from lading.layouts.mint import MintView, looks_interleaved
@@ -43,6 +45,8 @@ def open_view(
         return SamplesView(reader)
     if isinstance(reader, WebdatasetReader):
         return MintView(reader, fetcher, source, interleaved)
+    if isinstance(reader, MediaArchiveReader):
+        return DocumentsView(reader, interleaved, fetcher)
     return ItemsView(reader, source.path, interleaved, follower, fetcher)
 
 

@@ -19,7 +19,7 @@ from lading.store.protocol import Buffer, Mapper, Store, store_errors
 from lading.store.roots import Roots
 from lading.store.together import is_far
 
-__all__ = ["Archive", "MediaFolder"]
+__all__ = ["Archive", "MediaFolder", "outside"]
 
 _MAX_OPEN = 64
 _MOST_CHARACTERS = 8192
@@ -49,15 +49,17 @@ class Archive:
         Raises BadReference, before memory is taken, if they do not all lie in the file.
         """
         if offset < 0 or length < 0 or offset + length > self.size_bytes:
-            raise BadReference(
-                "the record does not lie inside the file",
-                file=self.name,
-                offset=offset,
-                expected=f"{length} bytes",
-                found=f"a file of {self.size_bytes} bytes",
-                advice="The file was cut or replaced since it was written, or the document is damaged.",
-            )
+            raise outside(self, offset, length)
         return self._read(offset, length, ahead)
+
+
+def outside(archive: Archive, offset: int, length: int) -> BadReference:
+    """The error for a record that does not lie inside its file."""
+    return BadReference(
+        "the record does not lie inside the file", file=archive.name, offset=offset, expected=f"{length} bytes",
+        found=f"a file of {archive.size_bytes} bytes",
+        advice="The file was cut or replaced since it was written, or the document is damaged.",
+    )  # fmt: skip
 
 
 class MediaFolder:

@@ -131,6 +131,10 @@ class RecordReader(ABC):
             yield document
         report.warn()
 
+    def archive(self, path: object) -> Archive:
+        """The file that a media's path names. Raises BadReference: it leads outside, names no file, or is none."""
+        return self._folder.archive(path)
+
     def close(self) -> None:
         """Give up open files; they are opened again when they are needed."""
         self._folder.close()

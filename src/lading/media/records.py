@@ -72,9 +72,7 @@ class RecordFormat:
             raise error.at(file=archive.name) from error.__cause__
 
     def _unpack(self, data: Buffer) -> bytes:
-        if self.codec == "none":
-            return bytes(data)
-        return decode_range("zstd" if data[:4] == MAGIC else "zstd-magicless", data, self.max_bytes)
+        return decode_range("" if self.codec == "none" else "zstd-magicless", data, self.max_bytes)
 
     def _check(self, told: int, least: int) -> None:
         if least > self.max_bytes:

@@ -1,0 +1,293 @@
+"""The view `interleaved` of documents with media (`lading.formats.media_archive`).
+
+    a document          position −1   metadata      the columns of the document but id, text and media
+    its text            0             text          none where it is empty
+    its media           1, 2, …       image, video, audio or document, by its type; `media_id`, `media_url` …
+
+From 0 on where there is no text. The bytes of media are references into their archives; where some of a batch have no
+length (version 1), stand in the document itself, or lie in web archives, all of it is read at once, since a column
+cannot be both.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from lading.align import align_table
+from lading.errors import BadReference, DataError, SchemaMismatch, errors_at
+from lading.fetch import Fetcher, write_errors
+from lading.formats.media_archive import BYTES, PLACE, MediaArchiveReader, media_parts
+from lading.interleaved import (
+    INTERLEAVED_SCHEMA,
+    MEANT_NULLS_KEY,
+    METADATA_POSITION,
+    RESERVED,
+    sample_starts,
+    split_rows,
+)
+from lading.layouts.options import InterleavedOptions, tell_absent
+from lading.media.archives import outside
+from lading.ref import CODECS, FileEntry, make_refs, with_files
+from lading.views import byte_lengths, present, row_bytes
+
+__all__ = ["DocumentsView"]
+
+_MODALITIES = ("metadata", "text", "image", "video", "audio", "document")
+_METADATA, _TEXT, _FIRST_TYPE = range(3)
+_CONTENT_TYPES = pa.array(["application/json", "text/plain"])
+_ITEMS = ("id", "text", "media")
+_OWN = ("type", BYTES, *PLACE)
+"""Fields of a media that are not passed through."""
+
+
+class DocumentsView:
+    """A shard of documents, taken item by item.
+
+    Args:
+        reader: the open shard.
+        options: `fields` is looked at; the rest is for tars.
+        fetcher: what references are read with.
+    """
+
+    def __init__(self, reader: MediaArchiveReader, options: InterleavedOptions, fetcher: Fetcher) -> None:
+        self._reader, self._options, self._fetcher = reader, options, fetcher
+        self.counts: Counter[str] = Counter()
+        fetcher.max_decoded_bytes = reader.max_record_bytes
+
+    def schema(self) -> pa.Schema:
+        """The reserved columns, those of documents, and those of media; absent `fields` come after the others."""
+        own = self._reader.schema()
+        columns = [field for field in own if field.name not in _ITEMS]
+        media = own.field("media").type.value_type if "media" in own.names else ()
+        columns += [field.with_name(f"media_{field.name}") for field in media if field.name not in _OWN]
+        for name, count in Counter([*RESERVED, *(field.name for field in columns)]).items():
+            if count > 1:
+                raise SchemaMismatch("a column of documents has the name of one of items", file=self._reader.path,
+                                     column=name, advice="Take the documents as samples.")  # fmt: skip
+        kept = [field for field in columns if self._options.fields is None or field.name in self._options.fields]
+        absent = [pa.field(name, pa.null()) for name in self._unknown(columns)]
+        nullable = [pa.field(f.name, f.type, metadata=f.metadata) for f in kept]
+        return pa.schema([*INTERLEAVED_SCHEMA, *nullable, *absent])
+
+    def _unknown(self, columns: Sequence[pa.Field]) -> list[str]:
+        return [name for name in self._options.fields or () if name not in {field.name for field in columns}]
+
+    def index(self) -> None:
+        """Nothing: the documents say where their media lie."""
+
+    def num_samples(self) -> int:
+        """Number of documents."""
+        return self._reader.num_rows()
+
+    def batches(
+        self,
+        *,
+        max_rows: int,
+        max_bytes: int,
+        columns: Sequence[str] | None = None,
+        schema: pa.Schema | None = None,
+        views: bool = False,  # noqa: ARG002 - references are no less
+        drifting: bool = False,  # noqa: ARG002 - the schema is known beforehand
+    ) -> Iterator[pa.RecordBatch]:
+        """All items in order, documents whole.
+
+        Raises:
+            DataError: documents of one id that follow each other, a media of an unknown type, or what the reader finds.
+        """
+        target = _chosen(schema or self.schema(), columns)
+        last: object = None
+        row = 0
+        for documents in self._reader.located(max_rows=max_rows, max_bytes=max_bytes):
+            for items in self._items(documents, row + np.arange(len(documents)), max_bytes):
+                with errors_at(file=self._reader.path):
+                    last = _refuse_twins(items, last)
+                for part in _limited(items, max_rows, max_bytes):
+                    yield _aligned(part, target)
+            row += len(documents)
+        self.counts.update(self._reader.counts)
+        tell_absent([f.name for f in self.schema() if pa.types.is_null(f.type)], self._reader.path, self.counts)
+
+    def read(self, samples: NDArray[np.int64], columns: Sequence[str] | None = None) -> pa.Table:
+        """The items of documents by ordinal, in the order asked for, with their bytes."""
+        target = _chosen(self.schema(), columns)
+        documents = self._reader.read_located(samples)
+        parts = [
+            self._fetcher.materialise(_aligned(items, target), earlier=False)
+            for items in self._items(documents, samples, None)
+        ]
+        return pa.Table.from_batches(parts) if parts else target.empty_table()
+
+    def close(self) -> None:
+        """Close the reader."""
+        self._reader.close()
+
+    def _items(
+        self, documents: pa.RecordBatch, rows: NDArray[np.int64], max_bytes: int | None
+    ) -> Iterator[pa.RecordBatch]:
+        """The items of documents: their bytes as references, or, if they cannot be, read."""
+        if self._reader.is_ranges(documents):
+            yield self._of(documents, rows, with_references=True)
+            return
+        done = 0
+        for filled in self._reader.filled(documents, max_bytes):
+            yield self._of(filled, rows[done : done + len(filled)], with_references=False)
+            done += len(filled)
+
+    def _of(self, documents: pa.RecordBatch, rows: NDArray[np.int64], *, with_references: bool) -> pa.RecordBatch:
+        with errors_at(file=self._reader.path):
+            places = _Places.of(documents, rows)
+        files: list[FileEntry] = []
+        errors: dict[int, str] = {}
+        if with_references:
+            content, files, errors = self._references(places.media)
+        else:
+            content = places.media.field(BYTES)
+        found = {
+            "sample_id": _ids(documents, rows, posixpath.basename(self._reader.path)).take(pa.array(places.document)),
+            "position": pa.array(places.position, pa.int32()),
+            "modality": pa.array(_MODALITIES).take(pa.array(places.kind)),
+            "content_type": _at(_CONTENT_TYPES, np.where(places.kind <= _TEXT, places.kind, -1)),
+            "text_content": _at(_texts(documents), np.where(places.kind == _TEXT, places.document, -1)),
+            "binary_content": _at(content, places.item),
+        }
+        own = np.where(places.kind == _METADATA, places.document, -1)
+        found |= {name: _at(documents.column(name), own) for name in documents.schema.names if name not in _ITEMS}
+        found |= {f"media_{field.name}": _at(places.media.field(field.name), places.item)
+                  for field in places.media.type if field.name not in _OWN}  # fmt: skip
+        rest = {name: pa.nulls(len(own), INTERLEAVED_SCHEMA.field(name).type) for name in RESERVED if name not in found}
+        batch = pa.record_batch({name: {**found, **rest}[name] for name in dict.fromkeys((*RESERVED, *found))})
+        row_of = {int(item): row for row, item in enumerate(places.item.tolist()) if item >= 0} if errors else {}
+        batch = write_errors(batch, {row_of[item]: text for item, text in errors.items()})
+        told = with_files(batch.schema, files).metadata if with_references else {}
+        return batch.replace_schema_metadata({**told, MEANT_NULLS_KEY: b""})
+
+    def _references(self, media: pa.StructArray) -> tuple[pa.Array, list[FileEntry], dict[int, str]]:
+        """References to the records of media, null where there is none; the files; and why some have none, by media."""
+        paths = media.field("path").dictionary_encode()
+        which = paths.indices.fill_null(-1).to_numpy().astype(np.int64)
+        offset, length = (media.field(name).fill_null(-1).to_numpy() for name in ("offset", "length"))
+        there = (which >= 0) & present(media.field("offset"))
+        files: list[FileEntry] = []
+        errors: dict[int, str] = {}
+        for number, path in enumerate(paths.dictionary.to_pylist()):
+            mine = np.flatnonzero(there & (which == number))
+            try:
+                archive = self._reader.media.archive(path)
+            except BadReference as error:
+                files.append(FileEntry(""))
+                errors.update(dict.fromkeys(mine.tolist(), str(error)))
+                continue
+            files.append(FileEntry(archive.name, "", archive.size_bytes))
+            past = (offset < 0) | (length < 0) | (offset > archive.size_bytes) | (length > archive.size_bytes - offset)
+            for item in mine[past[mine]].tolist():
+                errors[item] = str(outside(archive, int(offset[item]), int(length[item])))
+        there[list(errors)] = False
+        file = np.where(there, which, 0).astype(np.int32)
+        codec = CODECS.index(self._reader.codec)
+        return make_refs(offset, length, file=file, codec=codec, valid=there), files, errors
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """The items of some documents, in order.
+
+    Attributes:
+        document: number of the document of each.
+        position: in the document.
+        kind: number of the modality in `_MODALITIES`.
+        item: which media each is, −1 for others.
+        media: the media of all documents.
+    """
+
+    document: NDArray[np.int64]
+    position: NDArray[np.int64]
+    kind: NDArray[np.int64]
+    item: NDArray[np.int64]
+    media: pa.StructArray
+
+    @classmethod
+    def of(cls, documents: pa.RecordBatch, rows: NDArray[np.int64]) -> _Places:
+        """Those of these documents. Raises DataError for a media of an unknown type."""
+        count = len(documents)
+        media, bounds = media_parts(documents.column("media"))
+        of_media = np.repeat(np.arange(count), np.diff(bounds))
+        has_text = byte_lengths(_texts(documents)) > 0
+        with_text = np.flatnonzero(has_text)
+        document = np.concatenate([np.arange(count), with_text, of_media])
+        own = np.arange(len(of_media))
+        position = np.concatenate([np.full(count, METADATA_POSITION), np.zeros(len(with_text), np.int64),
+                                   own - bounds[of_media] + has_text[of_media]])  # fmt: skip
+        kind = np.concatenate([np.full(count, _METADATA), np.full(len(with_text), _TEXT),
+                               _FIRST_TYPE + _types(media, rows[of_media])])  # fmt: skip
+        item = np.concatenate([np.full(count + len(with_text), -1), own])
+        order = np.lexsort((position, document))
+        return cls(document[order], position[order], kind[order], item[order], media)
+
+
+def _types(media: pa.StructArray, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    types = media.field("type") if media.type.get_field_index("type") >= 0 else pa.nulls(len(media), pa.int64())
+    found = np.asarray(types.cast(pa.int64()).fill_null(-1).to_numpy(), np.int64)
+    wrong = np.flatnonzero((found < 0) | (found >= len(_MODALITIES) - _FIRST_TYPE))
+    if len(wrong):
+        at = int(wrong[0])
+        raise DataError("a media of no known type", column="media.type", row=int(rows[at]), found=types[at].as_py(),
+                        expected="0 (image), 1 (video), 2 (audio) or 3 (document)",
+                        advice="Take the documents as samples.")  # fmt: skip
+    return found
+
+
+def _texts(documents: pa.RecordBatch) -> pa.Array:
+    return documents.column("text") if "text" in documents.schema.names else pa.array([""] * len(documents))
+
+
+def _ids(documents: pa.RecordBatch, rows: NDArray[np.int64], name: str) -> pa.Array:
+    """Ids of documents as texts; one that has none is called by its file and row, as the peer does."""
+    given = documents.column("id") if "id" in documents.schema.names else pa.nulls(len(documents))
+    ids = given.cast(pa.string())
+    return ids if not ids.null_count else pc.coalesce(ids, pa.array([f"{name}/{row}" for row in rows.tolist()]))
+
+
+def _at(values: pa.Array, places: NDArray[np.int64]) -> pa.Array:
+    """The values at these places; null where the place is negative."""
+    return values.take(pa.array(places, mask=places < 0))
+
+
+def _refuse_twins(items: pa.RecordBatch, last: object) -> object:
+    """Raise DataError for documents of one id that follow each other; give the id of the last one."""
+    ids = items.column("sample_id").filter(pc.equal(items.column("modality"), _MODALITIES[_METADATA]))
+    twins = pc.equal(ids[1:], ids[:-1]).to_numpy(zero_copy_only=False)
+    if ids[0].as_py() == last or twins.any():
+        twin = ids[0].as_py() if ids[0].as_py() == last else ids[int(np.argmax(twins))].as_py()
+        raise DataError("two documents that follow each other have one id, and their items would be one sample",
+                        column="id", found=repr(twin), advice="Give them ids of their own.")  # fmt: skip
+    return ids[-1].as_py()
+
+
+def _limited(items: pa.RecordBatch, max_rows: int, max_bytes: int) -> Iterator[pa.RecordBatch]:
+    """The items in parts that keep the limits."""
+    starts = sample_starts(items.column("sample_id"))
+    bounds = split_rows(starts, row_bytes(items), max_rows=max_rows, max_bytes=max_bytes)
+    for start, stop in pairwise(bounds.tolist()):
+        yield items.slice(start, stop - start)
+
+
+def _chosen(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
+    if columns is None:
+        return schema
+    return pa.schema([f for f in schema if f.name in columns or f.name == "sample_id"], metadata=schema.metadata)
+
+
+def _aligned(items: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
+    """The items with these columns; references stay, and so do the bytes that were read."""
+    own = items.schema.field("binary_content").type
+    at = target.get_field_index("binary_content")
+    return align_table(items, target if at < 0 else target.set(at, target.field(at).with_type(own)))
