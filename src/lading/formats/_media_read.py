@@ -39,6 +39,7 @@ class ReadOptions:
         workers: threads that read records.
         offset_byte_size: bytes of the length prefix of version 1.
         max_record_bytes: most that a record may unpack to.
+        max_line_bytes: longest line of JSON; it has to be held in memory, several times over.
         on_error: for a media whose record cannot be had: `error`, or `warn` (no bytes, counted).
         roots: further folders that paths of media may lead to; absolute paths and URLs may lead there only.
     """
@@ -48,6 +49,7 @@ class ReadOptions:
     workers: int = 1
     offset_byte_size: int = 4
     max_record_bytes: int | str = MAX_RECORD_BYTES
+    max_line_bytes: int | str = 64 << 20
     on_error: OnError = "error"
     roots: Sequence[str] = ()
 
@@ -75,7 +77,8 @@ class MediaArchiveReader:
         size = (source.info or source.store.head(source.path)).size_bytes
         [head] = source.store.get_ranges(source.path, [(0, min(size, len(_PARQUET_MAGIC)))])
         self._sparse = bytes(head) != _PARQUET_MAGIC
-        self._documents: ShardReader = get_format("jsonl" if self._sparse else "parquet").open_shard(source, {})
+        told = {"max_line_bytes": options.max_line_bytes} if self._sparse else {}
+        self._documents: ShardReader = get_format("jsonl" if self._sparse else "parquet").open_shard(source, told)
         self.media = _record_reader(source, options)
         self.max_record_bytes = parse_bytes(options.max_record_bytes)
         self.codec = "" if options.archives == "none" else "zstd-magicless"

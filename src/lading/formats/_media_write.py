@@ -37,15 +37,13 @@ class WriteOptions:
     Attributes:
         documents: `jsonl` or `parquet`.
         compression: of JSON Lines, as a whole: `gzip`, `zstd`, `bz2`, `xz`; None leaves them plain.
-        codec: of each record: `zstd`, or `none`.
-        compression_level: of zstd.
+        compression_level: of each record, a zstd frame.
         content_size: write the unpacked size into each frame. datatrove reads such frames, and writes others.
         checksum: write a checksum into each frame, so that damage is seen. datatrove reads such frames too.
     """
 
     documents: Literal["jsonl", "parquet"] = "jsonl"
     compression: str | None = "gzip"
-    codec: Literal["zstd", "none"] = "zstd"
     compression_level: int = 3
     content_size: bool = False
     checksum: bool = False
@@ -60,11 +58,6 @@ class WriteOptions:
     def ending(self) -> str:
         """What names of documents' files end with."""
         return ".parquet" if self.documents == "parquet" else ".jsonl" + ENDINGS.get(self.compression or "", "")
-
-    @property
-    def archive_ending(self) -> str:
-        """What names of archives end with."""
-        return ".bin.zst" if self.codec == "zstd" else ".bin"
 
 
 class MediaArchiveWriter:
@@ -88,7 +81,7 @@ class MediaArchiveWriter:
         told: Mapping[str, Any] = {"compression": options.compression} if self._as_text else {}
         self._documents: ShardWriter = get_format(options.documents).create_shard(self._documents_sink, written, told)
         self._packer = Packer(options.compression_level, content_size=options.content_size, checksum=options.checksum,
-                              plain=options.codec == "none")  # fmt: skip
+                              plain=False)  # fmt: skip
         self._name = posixpath.basename(self._archive.path)
         self._rows = self._archived = self._payload = 0
 

@@ -75,8 +75,7 @@ class MediaArchiveFormat:
 
     def beside(self, name: str, options: Mapping[str, Any]) -> tuple[str, ...]:
         """The archive, called as the documents' file is."""
-        told = parse_options(self.name, WriteOptions, options)
-        return (name.removesuffix(told.ending) + told.archive_ending,)
+        return (name.removesuffix(self.extension(options)) + ".bin.zst",)
 
     def create_shard_of(
         self, sinks: Sequence[Sink], schema: pa.Schema, options: Mapping[str, Any]

@@ -1,0 +1,379 @@
+"""Documents with media, written and read: what is kept, what is refused, what is counted."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+
+import lading
+from lading.errors import (
+    BadReference,
+    CorruptShard,
+    DataError,
+    LimitExceeded,
+    SchemaMismatch,
+    Unrepresentable,
+    UsageError,
+)
+from lading.formats.media_archive import BYTES, FORMAT
+from lading.ref import CODECS, is_ref, unpack
+from lading.store.memory import MemoryStore
+from media import frame, medium, pictures
+
+NAME = "media_archive"
+
+
+def lines(folder: Path, *documents: dict[str, Any] | str, name: str = "d.jsonl") -> Path:
+    texts = [one if isinstance(one, str) else json.dumps(one) for one in documents]
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(text + "\n" for text in texts))
+    return path
+
+
+def archived(folder: Path, *contents: bytes, name: str = "a.bin.zst", **options: Any) -> list[dict[str, Any]]:
+    """Media whose records lie in an archive of this folder."""
+    at, media = 0, []
+    with (folder / name).open("wb") as out:
+        for number, content in enumerate(contents):
+            record = frame(content, **options)
+            out.write(record)
+            media.append(medium(id=str(number), path=name, offset=at, length=len(record)))
+            at += len(record)
+    return media
+
+
+def opened(path: Path, view: str | None = None, **options: Any) -> lading.Dataset:
+    return lading.open(path, format=NAME, view=view, options=options)
+
+
+def documents(path: Path, **options: Any) -> list[dict[str, Any]]:
+    with opened(path, **options) as dataset:
+        return list(dataset)
+
+
+def test_what_a_line_leaves_out_is_empty(tmp_path: Path) -> None:
+    path = lines(tmp_path, {"id": "a"}, {"id": "b", "text": None, "media": None, "metadata": None, "more": 1})
+    assert documents(path) == [
+        {"id": "a", "text": "", "media": [], "metadata": {}},
+        {"id": "b", "text": "", "media": [], "metadata": {}, "more": 1},
+    ]
+
+
+def test_documents_are_never_taken_for_archives_unasked(tmp_path: Path) -> None:
+    path = lines(tmp_path, {"id": "a", "media": archived(tmp_path, b"x")})
+    with lading.open(path) as dataset:
+        assert dataset.format == "jsonl"
+
+
+@pytest.mark.parametrize("view", ["samples", "interleaved"])
+@pytest.mark.parametrize("magic", [False, True])
+def test_frames_with_and_without_magic_number(tmp_path: Path, view: str, magic: bool) -> None:
+    contents = [*pictures(3), b""]
+    path = lines(tmp_path, {"id": "a", "media": archived(tmp_path, *contents, magic=magic)})
+    with opened(path, view) as dataset:
+        [sample] = dataset
+    found = sample["media"] if view == "samples" else sample["items"]
+    assert [one[BYTES if view == "samples" else "binary_content"] for one in found] == contents
+
+
+def test_only_what_is_asked_for_is_read(tmp_path: Path) -> None:
+    media = archived(tmp_path, *pictures(2))
+    path = lines(tmp_path, *({"id": str(i), "text": "t", "media": [one]} for i, one in enumerate(media)))
+    (tmp_path / "a.bin.zst").unlink()
+    with opened(path) as dataset:
+        assert [row for batch in dataset.batches(columns=["text"]) for row in batch.to_pylist()] == [{"text": "t"}] * 2
+        with pytest.raises(BadReference, match=r"a\.bin\.zst"):
+            dataset.take([1])
+
+
+def test_batches_keep_the_limit_by_the_bytes_of_media(tmp_path: Path) -> None:
+    contents = [bytes(40_000)] * 20
+    path = lines(tmp_path, *({"id": str(i), "media": [one]} for i, one in enumerate(archived(tmp_path, *contents))))
+    with opened(path) as dataset:
+        sizes = [len(batch) for batch in dataset.batches(max_bytes=100_000)]
+    assert sum(sizes) == 20
+    assert max(sizes) == 2
+
+
+def test_references_of_items(tmp_path: Path) -> None:
+    contents = pictures(4)
+    media = archived(tmp_path, *contents)
+    path = lines(tmp_path, {"id": "a", "text": "t", "media": media[:3]}, {"id": "b", "media": media[3:]})
+    with opened(path, "interleaved") as dataset:
+        [batch] = dataset.batches(lazy=True)
+        column = batch.column("binary_content")
+        assert is_ref(column.type)
+        refs = unpack(column)
+        assert refs.valid.tolist() == [False, False, True, True, True, False, True]
+        assert {CODECS[codec] for codec in refs.codec[refs.valid]} == {"zstd-magicless"}
+        assert refs.offset[refs.valid].tolist() == [one["offset"] for one in media]
+        kept = batch.filter(pa.array(batch.column("media_id").is_valid().to_numpy(zero_copy_only=False)))
+        assert dataset.materialise(kept.slice(1, 2)).column("binary_content").to_pylist() == contents[1:3]
+
+
+@pytest.mark.parametrize(
+    "changed, error, said",
+    [
+        ({"path": "none.zst"}, BadReference, "names no file"),
+        ({"path": "../a.bin.zst"}, BadReference, "outside the folders"),
+        ({"offset": 1 << 40}, BadReference, "inside the file"),
+        ({"offset": -1}, BadReference, "inside the file"),
+        ({"length": 5}, CorruptShard, "zstd"),
+        ({"offset": 1}, CorruptShard, "zstd"),
+    ],
+)
+def test_records_that_cannot_be_had(tmp_path: Path, changed: dict[str, Any], error: type[DataError], said: str) -> None:
+    [good, other] = archived(tmp_path / ".", *pictures(2))
+    path = lines(tmp_path, {"id": "a", "media": [good]}, {"id": "b", "media": [{**other, **changed}, good]})
+    with pytest.raises(error, match=said) as caught, opened(path) as dataset:
+        list(dataset)
+    assert caught.value.sample == "b"
+    with opened(path, "interleaved") as dataset, pytest.raises(DataError, match=said):
+        list(dataset)
+    with opened(path, "interleaved") as dataset, pytest.warns(UserWarning, match=said):
+        found = pa.Table.from_batches(dataset.batches(on_error="warn"))
+    assert [value is None for value in found.column("binary_content").to_pylist()] == [True, False, True, True, False]
+    assert said in (found.column("materialize_error").to_pylist()[3] or "")
+    with opened(path, on_error="warn") as dataset:
+        with pytest.warns(UserWarning, match="could not be read"):
+            contents = [[one[BYTES] for one in document["media"]] for document in dataset]
+        assert dataset.counts == {"media that could not be read": 1}
+    assert contents == [pictures(2)[:1], [None, pictures(2)[0]]]
+
+
+def test_a_record_that_unpacks_to_too_much(tmp_path: Path) -> None:
+    path = lines(tmp_path, {"id": "a", "media": archived(tmp_path, bytes(100_000))})
+    for view in ("samples", "interleaved"):
+        with opened(path, view, max_record_bytes=99_999) as dataset, pytest.raises(LimitExceeded):
+            list(dataset)
+        with opened(path, view, max_record_bytes="98KB") as dataset:
+            assert len(list(dataset)) == 1
+
+
+def test_bytes_that_stand_in_the_document(tmp_path: Path) -> None:
+    there = medium(media_bytes=base64.b64encode(b"\0inline").decode())
+    path = lines(tmp_path, {"id": "a", "media": [there, *archived(tmp_path, b"far")]})
+    for view in ("samples", "interleaved"):
+        with opened(path, view) as dataset:
+            [sample] = dataset
+        found = sample["media"] if view == "samples" else sample["items"]
+        assert [one[BYTES if view == "samples" else "binary_content"] for one in found] == [b"\0inline", b"far"]
+
+
+@pytest.mark.parametrize(
+    "media, said",
+    [
+        ("text", "no list"),
+        (5, "list of media"),
+        ({"id": "x"}, "no list of objects"),
+        (["x"], "no list of objects"),
+        ([None], "no list of objects"),
+        ([{"id": 5}], "id is not a text"),
+        ([{"offset": "5"}], "offset is not a whole number"),
+        ([{"offset": True}], "offset is not a whole number"),
+        ([{"length": 1.0}], "length is not a whole number"),
+        ([{"offset": 1 << 64}], "offset is not a whole number"),
+        ([{"media_bytes": "a"}], "media_bytes is not base64"),
+        ([{"media_bytes": "ä"}], "media_bytes is not base64"),
+        ([{"id": "x", "other": 1}], "do not have"),
+    ],
+)
+def test_media_that_are_none(tmp_path: Path, media: Any, said: str) -> None:
+    path = lines(tmp_path, {"id": "a", "media": []}, {"id": "b", "media": media})
+    with pytest.raises(DataError, match=said) as caught:
+        documents(path)
+    assert caught.value.file == str(path)
+    if not isinstance(media, int):
+        assert caught.value.row == 1
+
+
+def test_lone_surrogates_in_a_media(tmp_path: Path) -> None:
+    path = lines(tmp_path, '{"id":"a","media":[{"alt":"\\ud800"}]}')
+    with pytest.raises(CorruptShard, match="alt is not a text"):
+        documents(path)
+
+
+def test_documents_of_one_id_are_no_items(tmp_path: Path) -> None:
+    path = lines(tmp_path, {"id": "a", "text": "1"}, {"id": "a", "text": "2"})
+    assert [one["text"] for one in documents(path)] == ["1", "2"]
+    with opened(path, "interleaved") as dataset, pytest.raises(DataError, match="one id"):
+        list(dataset)
+
+
+def test_a_document_without_id_is_called_by_its_place(tmp_path: Path) -> None:
+    path = lines(tmp_path, {"text": "1"}, {"text": "2", "id": "x"}, {"text": "3"})
+    with opened(path, "interleaved") as dataset:
+        assert [one["sample_id"] for one in dataset] == ["d.jsonl/0", "x", "d.jsonl/2"]
+        assert dataset[2]["sample_id"] == "d.jsonl/2"
+
+
+def test_a_media_of_an_unknown_type_is_no_item(tmp_path: Path) -> None:
+    path = lines(tmp_path, {"id": "a"}, {"id": "b", "media": [{"type": 7, "media_bytes": ""}]})
+    assert documents(path)[1]["media"][0]["type"] == 7
+    with opened(path, "interleaved") as dataset, pytest.raises(DataError, match="no known type") as caught:
+        list(dataset)
+    assert caught.value.row == 1
+
+
+def test_columns_that_would_be_two(tmp_path: Path) -> None:
+    path = lines(tmp_path, {"id": "a", "position": 5})
+    with opened(path, "interleaved") as dataset, pytest.raises(SchemaMismatch) as caught:
+        list(dataset)
+    assert caught.value.column == "position"
+
+
+# Writing
+
+
+def table(*rows: dict[str, Any]) -> pa.Table:
+    """Documents as a table, their media with bytes."""
+    item = pa.struct([("id", pa.string()), ("type", pa.int64()), ("alt", pa.string()), (BYTES, pa.binary())])
+    kind = pa.schema([("id", pa.string()), ("text", pa.string()), ("media", pa.list_(item)), ("n", pa.int32())])
+    return pa.Table.from_pylist(list(rows), kind)
+
+
+_ROWS = [
+    {"id": f"{i}", "text": "t" * i, "n": None if i == 3 else i,
+     "media": [{"id": f"{i}-{j}", "type": j % 4, "alt": None if j else "ä", BYTES: None if (i, j) == (4, 1) else data}
+               for j, data in enumerate(pictures(i, 3000))]}
+    for i in range(9)
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"compression": None},
+        {"compression": "zstd", "content_size": True, "checksum": True},
+        {"documents": "parquet", "compression_level": 9},
+    ],
+)
+@pytest.mark.parametrize("shard_size", ["256MB", "20KB"])
+def test_what_is_written_is_read(tmp_path: Path, options: dict[str, Any], shard_size: str) -> None:
+    given = table(*_ROWS)
+    with lading.writer(tmp_path / "out", format=NAME, options=options, shard_size=shard_size) as writer:
+        writer.write_batch(given.slice(0, 4))
+        writer.write_batch(given.slice(4))
+    with lading.open(tmp_path / "out") as dataset:
+        assert dataset.format == NAME
+        with pytest.warns(UserWarning, match="1 media name no path"):
+            found = pa.Table.from_batches(dataset.batches()).to_pylist()
+    for row, expected in zip(found, _ROWS, strict=True):
+        assert {name: row[name] for name in ("id", "text", "n")} == {n: expected[n] for n in ("id", "text", "n")}
+        assert [{name: one[name] for name in ("id", "type", "alt", BYTES)} for one in row["media"]] == expected["media"]
+    archives = sorted((tmp_path / "out").glob("*.bin.zst"))
+    assert len(archives) == len(dataset.listing)
+    assert (len(archives) > 1) == (shard_size == "20KB")
+    assert len(list((tmp_path / "out").iterdir())) == 2 * len(archives) + 1
+
+
+def test_the_same_archive_as_by_hand(tmp_path: Path) -> None:
+    contents = [*pictures(5), b"", bytes(300_000)]
+    rows = [{"id": "a", "text": "", "media": [{"id": "m", BYTES: content} for content in contents]}]
+    with lading.writer(tmp_path / "out", format=NAME, options={"compression": None}) as writer:
+        writer.write_batch(table(*rows))
+    assert (tmp_path / "out/shard-000000.bin.zst").read_bytes() == b"".join(map(frame, contents))
+    [document] = map(json.loads, (tmp_path / "out/shard-000000.jsonl").read_text().splitlines())
+    sizes = [len(frame(content)) for content in contents]
+    assert [one["length"] for one in document["media"]] == sizes
+    assert [one["offset"] for one in document["media"]] == np.cumsum([0, *sizes[:-1]]).tolist()
+    assert {one["path"] for one in document["media"]} == {"shard-000000.bin.zst"}
+
+
+def test_json_within_media_stays_json(tmp_path: Path) -> None:
+    media = archived(tmp_path, b"x")
+    told = {"n": 1 << 70, "f": 1.0, "s": "ä", "deep": [{"x": None}]}
+    path = lines(tmp_path, {"id": "a", "media": [{**media[0], "metadata": told}], "metadata": told})
+    for options in ({}, {"documents": "parquet"}):
+        out = tmp_path / f"out{len(options)}"
+        lading.convert(path, out, source_format=NAME, format=NAME, options=options, verify=True)
+        [document] = documents(out)
+        assert document["media"][0]["metadata"] == document["metadata"] == told
+
+
+@pytest.mark.parametrize("name", ["text", "media"])
+def test_nulls_are_refused(tmp_path: Path, name: str) -> None:
+    rows = [*_ROWS[:2], {**_ROWS[2], name: None}]
+    with pytest.raises(Unrepresentable, match="empty, and not null") as caught, \
+            lading.writer(tmp_path / "out", format=NAME) as writer:  # fmt: skip
+        writer.write_batch(table(*rows))
+    assert (caught.value.row, caught.value.column) == (2, name)
+    assert not (tmp_path / "out").exists()
+
+
+def write_each(writer: DatasetWriter, rows: list[dict[str, Any]]) -> None:
+    for row in rows:
+        writer.write_batch(table(row))
+
+
+def test_a_failing_with_leaves_no_archive(tmp_path: Path) -> None:
+    rows = [*_ROWS, {**_ROWS[1], "text": None}]
+    with pytest.raises(Unrepresentable), lading.writer(tmp_path / "out", format=NAME, shard_size="20KB") as writer:
+        write_each(writer, rows)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_places_of_media_are_no_content(tmp_path: Path) -> None:
+    """A digest is of what documents hold: it is the same wherever the archives lie, and differs with their bytes."""
+    contents = pictures(6)
+    one = lines(tmp_path / "one", {"id": "a", "media": archived(_made(tmp_path / "one"), *contents)})
+    again = archived(_made(tmp_path / "two"), b"before", *contents, name="other.zst", checksum=True)[1:]
+    other = lines(tmp_path / "two", {"id": "a", "media": [{**m, "id": str(i)} for i, m in enumerate(again)]})
+    changed = archived(_made(tmp_path / "three"), *contents[:-1], b"other")
+    third = lines(tmp_path / "three", {"id": "a", "media": changed})
+    digests = [lading.digest(path, format=NAME).ordered for path in (one, other, third)]
+    assert digests[0] == digests[1] != digests[2]
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
+def test_parquet_documents_with_types_of_their_own(tmp_path: Path) -> None:
+    media = archived(tmp_path, *pictures(2))
+    rows = [{"id": "a", "text": None, "media": media, "metadata": {"w": 1}}, {"id": "b", "text": "t", "media": None}]
+    media[0]["metadata"] = media[1]["metadata"] = {"src": "s"}
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "d.parquet")
+    found = documents(tmp_path / "d.parquet")
+    assert [one[BYTES] for one in found[0]["media"]] == pictures(2)
+    assert found[0]["metadata"] == {"w": 1}
+    assert (found[0]["text"], found[1]["media"]) == ("", [])
+
+
+def test_compressed_documents(tmp_path: Path) -> None:
+    path = lines(tmp_path, {"id": "a", "media": archived(tmp_path, b"x")})
+    for name, data in (("d.jsonl.gz", gzip.compress(path.read_bytes())),
+                       ("d.jsonl.zst", zstandard.compress(path.read_bytes()))):  # fmt: skip
+        (tmp_path / name).write_bytes(data)
+        assert documents(tmp_path / name)[0]["media"][0][BYTES] == b"x"
+
+
+def test_the_archives_of_documents_in_another_store() -> None:
+    MemoryStore({})
+    with lading.writer("memory://archives/out", format=NAME) as writer:
+        writer.write_batch(table(*_ROWS[:4]))
+    with lading.open("memory://archives/out") as dataset:
+        assert [len(one["media"]) for one in dataset] == [0, 1, 2, 3]
+        assert dataset[3]["media"][2][BYTES] == pictures(3, 3000)[2]
+
+
+@pytest.mark.parametrize("options", [{"archives": "tar"}, {"on_error": "drop"}, {"workers": 0}, {"nothing": 1}])
+def test_options_that_are_none(tmp_path: Path, options: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        opened(lines(tmp_path, {"id": "a"}), **options)
+    with pytest.raises(UsageError):
+        lading.writer(tmp_path / "out", format=NAME, options={"documents": "csv"}).write_batch(table(*_ROWS))
+    with pytest.raises(UsageError, match="two files"):
+        FORMAT.create_shard(MemoryStore({}).put_stream("x"), table().schema, {})
