@@ -15,6 +15,7 @@ import pytest
 import zstandard
 
 import lading
+from lading.dataset_writer import DatasetWriter
 from lading.errors import (
     BadReference,
     CorruptShard,
