@@ -257,7 +257,7 @@ _ROWS = [
         {},
         {"compression": None},
         {"compression": "zstd", "content_size": True, "checksum": True},
-        {"documents": "parquet", "compression_level": 9},
+        {"documents": "parquet", "compression_level": 9, "workers": 3},
     ],
 )
 @pytest.mark.parametrize("shard_size", ["256MB", "20KB"])
@@ -279,10 +279,11 @@ def test_what_is_written_is_read(tmp_path: Path, options: dict[str, Any], shard_
     assert len(list((tmp_path / "out").iterdir())) == 2 * len(archives) + 1
 
 
-def test_the_same_archive_as_by_hand(tmp_path: Path) -> None:
-    contents = [*pictures(5), b"", bytes(300_000)]
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_same_archive_as_by_hand(tmp_path: Path, workers: int) -> None:
+    contents = [*pictures(5), b"", bytes(300_000), *pictures(3, 2_000_000)]
     rows = [{"id": "a", "text": "", "media": [{"id": "m", BYTES: content} for content in contents]}]
-    with lading.writer(tmp_path / "out", format=NAME, options={"compression": None}) as writer:
+    with lading.writer(tmp_path / "out", format=NAME, options={"compression": None, "workers": workers}) as writer:
         writer.write_batch(table(*rows))
     assert (tmp_path / "out/shard-000000.bin.zst").read_bytes() == b"".join(map(frame, contents))
     [document] = map(json.loads, (tmp_path / "out/shard-000000.jsonl").read_text().splitlines())

@@ -18,6 +18,7 @@ from lading.formats._media_documents import BYTES, document_columns, documents_o
 from lading.formats.protocol import ShardFacts, ShardWriter
 from lading.formats.registry import get_format
 from lading.formats.textfile import ENDINGS, check_compression
+from lading.media.ahead import Pace, map_ahead
 from lading.media.writer import Packer
 from lading.store.protocol import Sink
 from lading.views import slices
@@ -26,6 +27,9 @@ __all__ = ["MediaArchiveWriter", "WriteOptions"]
 
 _AS_TEXT = with_feature(pa.field("media", pa.string()), Json())
 """The media of a document, where it is a line of JSON."""
+
+_GROUP_BYTES = 2 << 20
+"""Media that a thread takes at once."""
 
 _ADVICE = "Fill them; in documents opened as media_archive they are empty."
 
@@ -38,6 +42,7 @@ class WriteOptions:
         documents: `jsonl` or `parquet`.
         compression: of JSON Lines, as a whole: `gzip`, `zstd`, `bz2`, `xz`; None leaves them plain.
         compression_level: of each record, a zstd frame.
+        workers: threads that compress; the bytes are the same with any number.
         content_size: write the unpacked size into each frame. datatrove reads such frames, and writes others.
         checksum: write a checksum into each frame, so that damage is seen. datatrove reads such frames too.
     """
@@ -45,6 +50,7 @@ class WriteOptions:
     documents: Literal["jsonl", "parquet"] = "jsonl"
     compression: str | None = "gzip"
     compression_level: int = 3
+    workers: int = 1
     content_size: bool = False
     checksum: bool = False
 
@@ -52,6 +58,8 @@ class WriteOptions:
         """Refuse words that are not known."""
         if self.documents not in ("jsonl", "parquet"):
             raise UsageError("no such file of documents", expected="jsonl or parquet", found=repr(self.documents))
+        if self.workers < 1:
+            raise UsageError("writing needs a thread", expected="at least one worker", found=self.workers)
         check_compression(self.compression)
 
     @property
@@ -82,6 +90,7 @@ class MediaArchiveWriter:
         self._documents: ShardWriter = get_format(options.documents).create_shard(self._documents_sink, written, told)
         self._packer = Packer(options.compression_level, content_size=options.content_size, checksum=options.checksum,
                               plain=False)  # fmt: skip
+        self._pace: Pace[memoryview] = Pace(options.workers, ordered=True, weigh=len, group_weight=_GROUP_BYTES)
         self._name = posixpath.basename(self._archive.path)
         self._rows = self._archived = self._payload = 0
 
@@ -119,12 +128,11 @@ class MediaArchiveWriter:
         size = np.zeros(len(content), np.int64)
         there = np.array([data is not None for data in content], np.bool_)
         frames: list[bytes] = []
-        for i, data in enumerate(content):
-            if data is not None:
-                payload, record = self._packer.pack(data, None)
-                frames += record
-                size[i] = sum(map(len, record))
-                self._payload += payload
+        packed = map_ahead(self._pack, [data for data in content if data is not None], self._pace)
+        for i, (payload, record) in zip(np.flatnonzero(there).tolist(), packed, strict=True):
+            frames += record
+            size[i] = sum(map(len, record))
+            self._payload += payload
         self._archive.write(frames)
         offset = self._archived + np.cumsum(size) - size
         self._archived += int(size.sum())
@@ -135,6 +143,9 @@ class MediaArchiveWriter:
             BYTES: pa.nulls(len(size), pa.large_binary()),
         }
         return with_fields(media, places)
+
+    def _pack(self, data: memoryview) -> tuple[int, Sequence[bytes]]:
+        return self._packer.pack(data, None)
 
     def bytes_written(self) -> int:
         """Bytes of both files so far."""
