@@ -5,14 +5,15 @@ from __future__ import annotations
 import bz2
 import gzip
 import hashlib
+import sys
 
 import pyarrow as pa
 import pytest
 import xxhash
 import zstandard
 
-from lading.codecs import new_hash, unpack_file
-from lading.errors import CorruptShard, DataError, LimitExceeded, UsageError
+from lading.codecs import new_hash, pack_snappy, unpack_file
+from lading.errors import CorruptShard, DataError, LimitExceeded, MissingExtra, UsageError
 
 BODY = bytes(range(256)) * 2000
 PACKED = {
@@ -47,6 +48,19 @@ def test_a_snappy_block_that_says_too_much_takes_no_memory() -> None:
         unpack_file("snappy", b"\xff\xff\xff\xff\x0f", 1 << 20)
     with pytest.raises(CorruptShard, match="no length"):
         unpack_file("snappy", b"\xff" * 9, 1 << 20)
+
+
+@pytest.mark.parametrize("body", [b"", b"a", BODY, bytes(100_000)])
+def test_snappy_packs_what_it_unpacks(body: bytes) -> None:
+    assert unpack_file("snappy", pack_snappy(body), len(body)) == body
+    assert pack_snappy(pa.py_buffer(body)) == pack_snappy(body)
+
+
+def test_packing_snappy_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cramjam", None)
+    assert unpack_file("snappy", PACKED["snappy"], len(BODY)) == BODY
+    with pytest.raises(MissingExtra, match=r"pip install 'lading\[snappy\]'"):
+        pack_snappy(BODY)
 
 
 def test_an_unknown_compression() -> None:

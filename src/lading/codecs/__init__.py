@@ -2,12 +2,14 @@
 
 from lading.codecs.hashes import Hash, new_hash
 from lading.codecs.registry import WRAPS, decode_range, sniff_wrap, stream_decoder, stream_encoder, unpack_file
+from lading.codecs.snappy_ import pack_snappy
 
 __all__ = [
     "WRAPS",
     "Hash",
     "decode_range",
     "new_hash",
+    "pack_snappy",
     "sniff_wrap",
     "stream_decoder",
     "stream_encoder",

@@ -1,4 +1,7 @@
-"""Snappy: one raw block, its length as a variable-length number and then the data. Read only, and whole.
+"""Snappy: one raw block, its length as a variable-length number and then the data. Whole.
+
+What packs is not what unpacks: each library has its own bytes, and ours are to be those of python-snappy, the one that
+MosaicML Streaming uses. It is cramjam under another name.
 
 Source: snappy's format_description.txt.
 """
@@ -8,12 +11,21 @@ from __future__ import annotations
 import pyarrow as pa
 
 from lading.codecs.protocol import Data
-from lading.errors import CorruptShard, LimitExceeded
+from lading.errors import CorruptShard, LimitExceeded, MissingExtra
 
-__all__ = ["unpack_snappy"]
+__all__ = ["pack_snappy", "unpack_snappy"]
 
 _MOST_LENGTH_BYTES = 5
 _MORE = 128
+
+
+def pack_snappy(data: Data) -> bytes:
+    """The block of these bytes, as python-snappy makes it. Raises MissingExtra if cramjam is not installed."""
+    try:
+        from cramjam import snappy
+    except ImportError:
+        raise MissingExtra("writing snappy needs cramjam", advice="Run: pip install 'lading[snappy]'.") from None
+    return bytes(snappy.compress_raw(data))
 
 
 def unpack_snappy(data: Data, max_bytes: int) -> bytes:
