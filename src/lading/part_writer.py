@@ -20,7 +20,16 @@ from numpy.typing import NDArray
 from lading.align import align_table
 from lading.errors import SchemaMismatch
 from lading.fetch import Fetcher
-from lading.formats.protocol import ExactSizes, Format, ManyFiles, Ranges, RangeWriter, ShardFacts, ShardWriter
+from lading.formats.protocol import (
+    ExactSizes,
+    Format,
+    ManyFiles,
+    Ranges,
+    RangeWriter,
+    SampleEncoder,
+    ShardFacts,
+    ShardWriter,
+)
 from lading.interleaved import RESERVED, sample_firsts, without_source
 from lading.json_columns import wider_column
 from lading.layouts.mint_write import MintShardWriter, Roles
@@ -147,6 +156,7 @@ class PartWriter:
         self._open: _OpenShard | None = None
         self._last_id: str | None = None
         self._bytes_per_payload = 1.0
+        self._rows = 0
 
     def write_batch(self, rows: pa.RecordBatch | pa.Table, *, behind: bool = False) -> pa.Table | None:
         """Append rows; give the references of what was written, None if values are no ranges.
@@ -177,6 +187,10 @@ class PartWriter:
             ranges = self._fetcher.file_ranges(batch) if takes else {}
             left = [f.name for f in batch.schema if is_ref(f.type) and f.name not in ranges]
             batch = self._fetcher.materialise(batch, left, views=True)
+        encoder = (self._open or self._begin()).writer
+        if isinstance(encoder, SampleEncoder):
+            batch = encoder.encode(batch, self._rows)
+        self._rows += batch.num_rows
         size_at = np.concatenate([[0], np.cumsum(_row_bytes(batch, ranges))])
         yield from self._write_samples(batch, ranges, size_at, starts, ends)
         self._fetcher.release(self.held_bytes())
@@ -238,8 +252,11 @@ class PartWriter:
     def _write_slice(
         self, shard: _OpenShard, rows: pa.RecordBatch, ranges: Ranges, count: int, payload: int
     ) -> pa.Table | None:
-        into = shard.writer
-        table = into.write_ranges(rows, ranges) if ranges and isinstance(into, RangeWriter) else into.write(rows)
+        into, table = shard.writer, None
+        if isinstance(into, SampleEncoder):
+            into.write_encoded(rows)
+        else:
+            table = into.write_ranges(rows, ranges) if ranges and isinstance(into, RangeWriter) else into.write(rows)
         shard.num_samples += count
         shard.counted_bytes += payload
         if shard.counted_bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 import lading
 from golden_cases import Golden
-from lading.errors import DataError, LimitExceeded, Unrepresentable, UsageError
+from lading.errors import DataError, LimitExceeded, MissingExtra, Unrepresentable, UsageError
 from lading.features import Array, Text, with_feature
 from lading.formats import _mds_write
 from lading.formats.mds import FORMAT
@@ -80,7 +81,7 @@ def test_nulls_name_column_and_row(name: str, numbers: list[Any], texts: list[An
 
 
 def test_more_than_a_shard_holds_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_mds_write, "_MAX_BYTES", 3000)
+    monkeypatch.setattr(_mds_write, "MAX_BYTES", 3000)
     with pytest.raises(LimitExceeded, match="4 GiB"):
         _write(tmp_path / "new", _table(1, size=4000), size_limit=None)
     assert len(_write(tmp_path / "other", _table(200, size=40), size_limit=None)) > 1
@@ -90,6 +91,22 @@ def test_more_than_a_shard_holds_is_refused(tmp_path: Path, monkeypatch: pytest.
     ({"compression": "lz4"}, UsageError),
     ({"compression": "zstd:23"}, UsageError),
     ({"compression": "br:x"}, UsageError),
+    ({"compression": "zstd:"}, UsageError),
+    ({"compression": "zstd:07"}, UsageError),
+    ({"compression": "snappy:0"}, UsageError),
+    ({"hashes": "sha1"}, UsageError),
+    ({"kind": "parquet"}, UsageError),
+    ({"kind": "xsv"}, UsageError),
+    ({"kind": "xsv", "separator": ""}, UsageError),
+    ({"kind": "xsv", "separator": 1}, UsageError),
+    ({"kind": "xsv", "separator": "\ud800"}, UsageError),
+    ({"kind": "csv", "separator": ";"}, UsageError),
+    ({"kind": "csv", "newline": ""}, UsageError),
+    ({"kind": "json", "newline": "\n;"}, UsageError),
+    ({"newline": "\n"}, UsageError),
+    ({"kind": "csv", "columns": {"other": "str"}}, UsageError),
+    ({"kind": "csv", "columns": {"text": "bytes"}}, DataError),
+    ({"kind": "json", "columns": {"n": "float"}}, Unrepresentable),
     ({"hashes": ["crc32"]}, DataError),
     ({"size_limit": "5gb"}, UsageError),
     ({"size_limit": 0}, UsageError),
@@ -102,6 +119,17 @@ def test_more_than_a_shard_holds_is_refused(tmp_path: Path, monkeypatch: pytest.
 def test_options_that_cannot_be(options: dict[str, Any], error: type[Exception], tmp_path: Path) -> None:
     with pytest.raises(error):
         _write(tmp_path / "new", _table(1), **options)
+
+
+@pytest.mark.parametrize("kind", ["mds", "json"])
+def test_snappy_without_its_library_is_an_error_before_a_byte_is_written(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "cramjam", None)
+    sinks = [MemoryStore().put_stream(name) for name in ("a", "b")[: 1 if kind == "mds" else 2]]
+    with pytest.raises(MissingExtra, match="cramjam"):
+        FORMAT.create_shard_of(sinks, _SCHEMA, {"kind": kind, "compression": "snappy"})
+    assert [sink.tell() for sink in sinks] == [0] * len(sinks)
 
 
 def test_an_array_of_another_size_than_its_shape(tmp_path: Path) -> None:

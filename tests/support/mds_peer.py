@@ -14,18 +14,21 @@ from stand_ins import stand_in
 
 def main() -> None:
     stand_in("torchvision", "transformers")
-    from streaming import MDSWriter, StreamingDataset
+    from streaming import CSVWriter, JSONWriter, MDSWriter, StreamingDataset, TSVWriter, XSVWriter
 
+    writers = {"mds": MDSWriter, "json": JSONWriter, "csv": CSVWriter, "tsv": TSVWriter, "xsv": XSVWriter}
     verb, spec = sys.argv[1], pickle.loads(Path(sys.argv[2]).read_bytes())
     if verb == "write":
         for job in spec:
-            with MDSWriter(out=job["out"], columns=job["columns"], **job["options"]) as writer:
+            with writers[job.get("kind", "mds")](out=job["out"], columns=job["columns"], **job["options"]) as writer:
                 for row in job["rows"]:
                     writer.write(row)
         return
-    dataset = StreamingDataset(local=spec, batch_size=1, validate_hash=None)
-    rows = [dataset[i] for i in range(len(dataset))]
-    Path(sys.argv[2]).write_bytes(pickle.dumps(rows))
+    found = []
+    for folder in spec:
+        dataset = StreamingDataset(local=folder, batch_size=1, validate_hash=None)
+        found.append([dataset[i] for i in range(len(dataset))])
+    Path(sys.argv[2]).write_bytes(pickle.dumps(found))
 
 
 if __name__ == "__main__":

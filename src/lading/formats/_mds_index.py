@@ -29,12 +29,15 @@ from lading.store.protocol import Store
 __all__ = [
     "COMPRESSIONS",
     "INDEX_NAME",
+    "KINDS",
     "NUMBERS",
+    "SEPARATORS",
     "Column",
     "Config",
     "Entry",
     "ShardFile",
     "list_mds",
+    "meta_name",
     "parse_config",
     "parse_entry",
     "read_mds_index",
@@ -53,9 +56,13 @@ NUMBERS: dict[str, type[np.generic]] = {
 }  # fmt: skip
 """Encodings of numbers, little-endian."""
 
+KINDS = ("mds", "json", "csv", "tsv", "xsv")
+"""Kinds of shards: MDS proper, and its split siblings."""
+
+SEPARATORS = {"csv": ",", "tsv": "\t"}
+"""What stands between the values of a line, by kind; for xsv the index says it."""
+
 _VERSION = 2
-_FORMATS = ("mds", "json", "csv", "tsv", "xsv")
-_SEPARATORS = {"csv": ",", "tsv": "\t"}
 _MAX_SHARD_BYTES = 1 << 32
 _MAX_COLUMNS = 65_536
 _VARIABLE = ("bytes", "str", "json", "png", "jpeg")
@@ -124,6 +131,11 @@ class Entry:
     packed: ShardFile | None
     raw_meta: ShardFile | None
     packed_meta: ShardFile | None
+
+
+def meta_name(name: str, ending: str) -> str:
+    """What the `.meta` of a split shard of this name is called, both with the ending of their compression."""
+    return f"{name.removesuffix(ending)}.meta{ending}"
 
 
 def list_mds(store: Store, path: str, head: bytes) -> list[ListedShard] | None:
@@ -197,8 +209,8 @@ def _listed(entry: Any, folder: str, names: Mapping[str, int]) -> ListedShard:
 
 def _files_and_count(entry: Mapping[str, Any]) -> tuple[ShardFile, ShardFile | None, ShardFile | None, int]:
     kind, samples = entry.get("format"), entry.get("samples")
-    if kind not in _FORMATS:
-        raise DataError("a shard of an unknown format", expected=", ".join(_FORMATS), found=repr(kind)[:40])
+    if kind not in KINDS:
+        raise DataError("a shard of an unknown format", expected=", ".join(KINDS), found=repr(kind)[:40])
     if entry.get("version") != _VERSION:
         raise DataError("a shard of another version", expected=_VERSION, found=repr(entry.get("version"))[:40])
     raw, meta = _file(entry, "raw_data"), None if kind == "mds" else _file(entry, "raw_meta")
@@ -255,6 +267,7 @@ def parse_config(told: Mapping[str, Any], *, natural: bool = False) -> Config:
         DataError: lists of different lengths, an unknown encoding, a size that is not the encoding's; names the column.
     """
     kind = told.get("format")
+    natural = natural and kind == "mds"
     if kind == "json":
         named = told.get("columns")
         names, encodings = ([*named], [*named.values()]) if isinstance(named, dict) else (None, None)
@@ -274,7 +287,7 @@ def parse_config(told: Mapping[str, Any], *, natural: bool = False) -> Config:
         _column(str(kind), name, encoding, _natural_size(str(encoding)) if natural else size)
         for name, encoding, size in zip(names, encodings, sizes, strict=True)
     )
-    newline, separator = told.get("newline", "\n"), told.get("separator", _SEPARATORS.get(str(kind), ","))
+    newline, separator = told.get("newline", "\n"), told.get("separator", SEPARATORS.get(str(kind), ","))
     if not (isinstance(newline, str) and newline and isinstance(separator, str) and separator):
         raise DataError("lines need an end and a separator", found=f"{newline!r}, {separator!r}"[:80])
     return Config(str(kind), columns, newline, separator)

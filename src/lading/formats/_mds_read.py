@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from lading.codecs import new_hash, unpack_file
 from lading.errors import CorruptShard, LadingError, SidecarMismatch, UsageError, errors_at
-from lading.formats._mds_index import COMPRESSIONS, Config, Entry, ShardFile, parse_config, parse_entry
+from lading.formats._mds_index import COMPRESSIONS, Config, Entry, ShardFile, meta_name, parse_config, parse_entry
 from lading.formats._mds_lines import LineLayout
 from lading.formats._mds_samples import Part, SampleLayout
 from lading.formats.protocol import ShardSource
@@ -220,11 +220,14 @@ class MdsReader:
         return LineLayout(config)
 
     def _meta(self, entry: Entry, compression: str) -> _Body:
-        folder = self._path.removesuffix((entry.packed if compression and entry.packed else entry.raw).name)
-        chosen = entry.packed_meta if compression else entry.raw_meta
-        assert chosen is not None
-        told = _Told(entry.raw_meta, entry.packed_meta, self._options)
-        return _Body(self._source, folder + chosen.name, compression, told)
+        own, meta = (entry.packed, entry.packed_meta) if compression else (entry.raw, entry.raw_meta)
+        assert own is not None
+        assert meta is not None
+        if f"/{self._path}".endswith(f"/{own.name}"):
+            path = self._path.removesuffix(own.name) + meta.name
+        else:  # the entry is older than the shard's name, which a dataset gives when it takes over what a worker wrote
+            path = meta_name(self._path, posixpath.splitext(self._path)[1] if compression else "")
+        return _Body(self._source, path, compression, _Told(entry.raw_meta, entry.packed_meta, self._options))
 
     def close(self) -> None:
         """Give up the map; references and bytes made before stay good."""

@@ -8,81 +8,30 @@ Source: mosaicml-streaming 0.13.0, base/format/mds/writer.py and base/format/bas
 
 from __future__ import annotations
 
-import bz2
-import gzip
 import json
 import posixpath
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
-import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
-import zstandard
 from numpy.typing import NDArray
 
-from lading.codecs import new_hash
-from lading.errors import DataError, LimitExceeded, Unrepresentable, UsageError, errors_at
+from lading.errors import LimitExceeded, Unrepresentable
 from lading.features import Array, Encoded, Feature, Image, Json, Text, feature_of
-from lading.formats._mds_index import INDEX_NAME, NUMBERS, Column, parse_config, read_mds_index
+from lading.formats._mds_files import MAX_BYTES, OutFile, WriteOptions, columns_as, named
+from lading.formats._mds_index import NUMBERS, Column
 from lading.formats._mds_samples import TEXTS
 from lading.formats.protocol import Ranges, ShardFacts
 from lading.mds_values import parse_array
 from lading.pieces import Pieces, as_file
-from lading.store.protocol import Sink, Store, write_file, writes_behind
-from lading.units import parse_bytes
+from lading.store.protocol import Sink
 from lading.views import byte_lengths, is_bytes, is_text, join, places, present
 
-__all__ = ["MdsWriter", "WriteOptions", "columns_of", "merge_indexes", "write_index"]
+__all__ = ["MdsWriter", "columns_of"]
 
-_MAX_BYTES = (1 << 32) - 1
 _SMALL_BYTES = 4096
 """Samples that are smaller on average are put together by Arrow: 0.07 µs a value instead of 0.5."""
-_LEVELS = {"br": (0, 11, 11), "bz2": (1, 9, 9), "gz": (0, 9, 9), "snappy": (0, 0, 0), "zstd": (1, 3, 22)}
-"""Lowest, usual and highest level of each compression."""
-
-
-@dataclass(frozen=True, slots=True)
-class WriteOptions:
-    """How shards are written.
-
-    Attributes:
-        columns: encodings of columns by name, in MDS's words; by default what a column's type and feature say.
-        compression: of whole shards: `br`, `bz2`, `gz`, `snappy`, `zstd`, with a level as in `zstd:7`; None leaves them
-            plain, which alone can be mapped.
-        hashes: of each file, by name, for the index: `sha1`, `xxh64` …
-        size_limit: a new shard begins before a sample that would pass this, in bytes or as text; below 4 GiB.
-    """
-
-    columns: Mapping[str, str] | None = None
-    compression: str | None = None
-    hashes: Sequence[str] = ()
-    size_limit: int | str | None = "64MB"
-
-    def __post_init__(self) -> None:
-        """Refuse values that cannot be."""
-        if self.compression is not None:
-            family, _, level = self.compression.partition(":")
-            low, _, high = _LEVELS.get(family, (0, 0, 0))
-            if family not in _LEVELS or (level and not (level.isdigit() and low <= int(level) <= high)):
-                raise UsageError("no such compression", expected=", ".join(f"{f}[:{a}-{b}]" for f, (a, _, b)
-                                 in _LEVELS.items()), found=f"compression={self.compression!r}")  # fmt: skip
-        for name in self.hashes:
-            new_hash(name)
-        if self.limit_bytes is not None and not 0 < self.limit_bytes <= _MAX_BYTES:
-            raise UsageError("not a size of a shard", expected="below 4 GiB", found=f"size_limit={self.size_limit!r}")
-
-    @property
-    def limit_bytes(self) -> int | None:
-        """The limit as a number."""
-        return None if self.size_limit is None else parse_bytes(self.size_limit)
-
-    @property
-    def ending(self) -> str:
-        """What the names of compressed files end with."""
-        return "" if self.compression is None else "." + self.compression.split(":")[0]
 
 
 def columns_of(schema: pa.Schema, options: WriteOptions) -> list[Column]:
@@ -93,21 +42,10 @@ def columns_of(schema: pa.Schema, options: WriteOptions) -> list[Column]:
         UsageError: an encoding for a column that is not there.
         DataError: an encoding that MDS does not have.
     """
-    asked = options.columns or {}
-    for name in asked:
-        if name not in schema.names:
-            raise UsageError("an encoding is told for a column that is not there", column=name,
-                             expected=", ".join(schema.names))  # fmt: skip
-    if len(set(schema.names)) < len(schema.names):
-        raise Unrepresentable("two columns have one name", column=next(n for n in schema.names
-                              if schema.names.count(n) > 1))  # fmt: skip
-    encodings = {f.name: asked.get(f.name) or _encoding(f) for f in schema}
-    names = sorted(encodings)
-    told = {"format": "mds", "column_names": names, "column_encodings": [encodings[name] for name in names]}
-    columns = parse_config(told, natural=True).columns
-    for column in columns:
-        _check_type(column, _stored(schema.field(column.name).type))
-    return list(columns)
+    found = columns_as(schema, options, _encoding)
+    for field, column in found:
+        _check_type(column, _stored(field.type))
+    return [column for _, column in found]
 
 
 def _stored(kind: pa.DataType) -> pa.DataType:
@@ -167,18 +105,17 @@ class MdsWriter:
     """
 
     def __init__(self, sink: Sink, schema: pa.Schema, options: WriteOptions) -> None:
-        self._sink, self._options = sink, options
+        self._sink, self._out = sink, OutFile(sink, options)
         self._columns = columns_of(schema, options)
         self._varying = [column for column in self._columns if column.size is None]
         self._config = {
-            "version": 2, "format": "mds", "compression": options.compression, "hashes": sorted(options.hashes),
-            "size_limit": options.limit_bytes, "column_names": [c.name for c in self._columns],
+            **options.config(), "column_names": [c.name for c in self._columns],
             "column_encodings": [c.encoding for c in self._columns], "column_sizes": [c.size for c in self._columns],
         }  # fmt: skip
         self._header = json.dumps(self._config, sort_keys=True).encode()
-        self.takes_ranges = writes_behind(sink) and options.compression is None and not options.hashes
+        self.takes_ranges = self._out.takes_ranges
         self.sample_bytes = 4 * len(self._varying) + 4
-        self.limit_bytes = options.limit_bytes or _MAX_BYTES
+        self.limit_bytes = options.limit_bytes or MAX_BYTES
         self._pieces: list[Pieces] = []
         self._sizes: list[NDArray[np.int64]] = []
         self._samples = self._body = self._payload = self._held = 0
@@ -206,7 +143,7 @@ class MdsWriter:
         heads = np.zeros((len(batch), len(self._varying)), "<u4")
         sizes = sum(length.values(), np.full(len(batch), heads.shape[1] * 4))
         total = self._body + int(sizes.sum())
-        if 4 * (self._samples + len(batch) + 2) + len(self._header) + total > _MAX_BYTES:
+        if 4 * (self._samples + len(batch) + 2) + len(self._header) + total > MAX_BYTES:
             raise LimitExceeded("a shard of MDS is smaller than 4 GiB", file=self._sink.path, found=total,
                                 advice="Give a smaller size_limit; a single sample must be smaller too.")  # fmt: skip
         for i, column in enumerate(self._varying):
@@ -270,29 +207,11 @@ class MdsWriter:
         sizes = np.concatenate([np.zeros(1, np.int64), *self._sizes])
         offset = 4 * (self._samples + 2) + len(self._header) + np.cumsum(sizes)
         head = np.append(self._samples, offset).astype("<u4").tobytes() + self._header
-        whole = Pieces.joined([Pieces.of([head]), *self._pieces])
-        raw_bytes = int(whole.length.sum())
-        if self.takes_ranges and writes_behind(self._sink):
-            self._sink.write_pieces(whole)
-            return self._facts(raw_bytes, {}, None)
-        body = b"".join(view for view in whole.views() if view is not None)
-        hashes = _hashes(self._options.hashes, body)
-        if self._options.compression is None:
-            self._sink.write([body])
-            return self._facts(raw_bytes, hashes, None)
-        packed = _compress(self._options.compression, body)
-        self._sink.write([packed])
-        return self._facts(raw_bytes, hashes, (len(packed), _hashes(self._options.hashes, packed)))
-
-    def _facts(
-        self, raw_bytes: int, hashes: Mapping[str, str], packed: tuple[int, Mapping[str, str]] | None
-    ) -> ShardFacts:
-        name = posixpath.basename(self._sink.path)
-        raw = {"basename": name.removesuffix(self._options.ending), "bytes": raw_bytes, "hashes": hashes}
-        zipped = None if packed is None else {"basename": name, "bytes": packed[0], "hashes": packed[1]}
-        entry = {**self._config, "samples": self._samples, "raw_data": raw, "zip_data": zipped}
-        size = raw_bytes if packed is None else packed[0]
-        return ShardFacts(self._samples, size, self._payload, json.dumps(entry, sort_keys=True))
+        self._out.write_pieces(Pieces.joined([Pieces.of([head]), *self._pieces]))
+        raw, packed = self._out.close()
+        entry = {**self._config, "samples": self._samples, "raw_data": raw, "zip_data": packed}
+        entry = named(entry, posixpath.basename(self._sink.path))
+        return ShardFacts(self._samples, (packed or raw)["bytes"], self._payload, json.dumps(entry, sort_keys=True))
 
 
 def _in_memory(column: Column, given: pa.Array) -> pa.Array:
@@ -338,70 +257,3 @@ def _woven(parts: Sequence[pa.Array | Pieces], count: int) -> Pieces:
     """Values of several columns, row by row, where they lie."""
     found = Pieces.joined([part if isinstance(part, Pieces) else places(part) for part in parts])
     return found[np.arange(len(parts) * count).reshape(len(parts), count).T.reshape(-1)]
-
-
-def _hashes(names: Sequence[str], data: bytes) -> dict[str, str]:
-    found = {}
-    for name in names:
-        taken = new_hash(name)
-        taken.update(data)
-        found[name] = taken.hexdigest()
-    return found
-
-
-def _compress(compression: str, data: bytes) -> bytes:
-    """The bytes of a compressed file; of gzip without a time in it, so that equal data are equal files."""
-    family, _, told = compression.partition(":")
-    level = int(told) if told else _LEVELS[family][1]
-    packers: dict[str, Callable[[], Any]] = {
-        "br": lambda: pa.Codec("brotli", level).compress(data, asbytes=True),
-        "bz2": lambda: bz2.compress(data, level),
-        "gz": lambda: gzip.compress(data, level, mtime=0),
-        "snappy": lambda: pa.Codec("snappy").compress(data, asbytes=True),
-        # Threads change the bytes; the content size is wanted by the peer's reader.
-        "zstd": lambda: zstandard.ZstdCompressor(level=level, threads=1).compress(data),
-    }
-    return bytes(packers[family]())
-
-
-def merge_indexes(store: Store, folder: str, parts: Sequence[str]) -> tuple[int, int]:
-    """Write an `index.json` of those in folders below; give the number of shards and of samples.
-
-    Raises:
-        DataError: a part's index is broken, or of another format.
-    """
-    entries: list[dict[str, Any]] = []
-    for part in parts:
-        path = f"{folder}/{part}/{INDEX_NAME}"
-        listed = read_mds_index(store, path)
-        if listed is None:
-            raise DataError("the file is no index of MDS", file=path)
-        for shard in listed:
-            entry = orjson.loads(shard.entry)
-            for key in ("raw_data", "zip_data", "raw_meta", "zip_meta"):
-                if entry.get(key):
-                    # All folders between, not only the last one: parts of two may have one name.
-                    entry[key]["basename"] = f"{part}/{entry[key]['basename']}"
-            entries.append(entry)
-    _save_index(store, folder, entries)
-    return len(entries), sum(entry["samples"] for entry in entries)
-
-
-def _save_index(store: Store, folder: str, entries: Sequence[Mapping[str, Any]]) -> str:
-    place = posixpath.join(folder, INDEX_NAME)
-    write_file(store, place, [json.dumps({"version": 2, "shards": entries}, sort_keys=True).encode()])
-    return place
-
-
-def write_index(store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts]]) -> list[str]:
-    """Write `index.json` for a folder of finished shards; give its path."""
-    entries = []
-    for path, facts in shards:
-        with errors_at(file=path):
-            entry = orjson.loads(facts.entry)
-        name = path.removeprefix(folder.rstrip("/") + "/")
-        file = entry["zip_data"] or entry["raw_data"]
-        ending = file["basename"].removeprefix(entry["raw_data"]["basename"]) if entry["zip_data"] else ""
-        entry["raw_data"]["basename"], file["basename"] = name.removesuffix(ending), name
-        entries.append(entry)
-    return [_save_index(store, folder, entries)]

@@ -11,6 +11,8 @@ Python values. Counts, sizes and columns are held against the index, hashes too 
 unpacked in memory when it is opened; offsets never count in the packed file. An unpacked copy beside a packed shard is
 read instead of it. Nothing is written beside what is read.
 
+What is written has the peer's bytes, split formats too (`_mds_write`, `_mds_lines_write`).
+
 A shard by itself (`shard.00000.mds`) opens by what its own head says; one of a split format by its index only.
 
 Source: mosaicml-streaming 0.13.0, base/format.
@@ -24,15 +26,19 @@ from typing import Any
 
 import pyarrow as pa
 
-from lading.formats._mds_index import INDEX_NAME, Entry, ShardFile, list_mds, parse_entry, read_mds_index
+from lading.errors import UsageError
+from lading.formats._mds_files import WriteOptions, merge_indexes, write_index
+from lading.formats._mds_index import INDEX_NAME, Entry, ShardFile, list_mds, meta_name, parse_entry, read_mds_index
+from lading.formats._mds_lines_write import LineWriter
 from lading.formats._mds_read import MdsReader, ReadOptions
-from lading.formats._mds_write import MdsWriter, WriteOptions, merge_indexes, write_index
+from lading.formats._mds_write import MdsWriter
 from lading.formats.protocol import ListedShard, ShardFacts, ShardSource, parse_options
 from lading.store.protocol import Sink, Store
 
 __all__ = [
     "FORMAT",
     "Entry",
+    "LineWriter",
     "MdsFormat",
     "MdsReader",
     "MdsWriter",
@@ -75,21 +81,39 @@ class MdsFormat:
         return MdsReader(source, parse_options(self.name, ReadOptions, options))
 
     def create_shard(self, sink: Sink, schema: pa.Schema, options: Mapping[str, Any]) -> MdsWriter:
-        """Begin a shard (`WriteOptions`); it is written when it is closed.
+        """Begin a shard of MDS proper (`WriteOptions`); it is written when it is closed.
 
         Raises:
-            UsageError: an option that is not known, or an encoding for a column that is not there.
+            UsageError: an option that is not known, an encoding for a column that is not there, or a split format.
             Unrepresentable: a column that no encoding of MDS holds.
         """
-        return MdsWriter(sink, schema, parse_options(self.name, WriteOptions, options))
+        told = parse_options(self.name, WriteOptions, options)
+        if told.kind != "mds":
+            raise UsageError("a shard of a split format is two files", found=f"kind={told.kind!r}",
+                             advice="Begin it with create_shard_of.")  # fmt: skip
+        return MdsWriter(sink, schema, told)
+
+    def beside(self, name: str, options: Mapping[str, Any]) -> Sequence[str]:
+        """The `.meta` of a shard of a split format."""
+        told = parse_options(self.name, WriteOptions, options)
+        return [] if told.kind == "mds" else [meta_name(name, told.ending)]
+
+    def create_shard_of(
+        self, sinks: Sequence[Sink], schema: pa.Schema, options: Mapping[str, Any]
+    ) -> MdsWriter | LineWriter:
+        """Begin a shard: as `create_shard`, or one of a split format. The same errors."""
+        if len(sinks) == 1:
+            return self.create_shard(sinks[0], schema, options)
+        return LineWriter(sinks, schema, parse_options(self.name, WriteOptions, options))
 
     def shard_name(self, number: int) -> str:
         """`shard.00000`, as the peer has it."""
         return f"shard.{number:05d}"
 
     def extension(self, options: Mapping[str, Any]) -> str:
-        """`.mds`, and the ending of the compression."""
-        return self.extensions[0] + parse_options(self.name, WriteOptions, options).ending
+        """`.mds`, or the split format's name, and the ending of the compression."""
+        told = parse_options(self.name, WriteOptions, options)
+        return f".{told.kind}{told.ending}"
 
     def write_sidecars(self, store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts]]) -> list[str]:
         """Write `index.json`."""

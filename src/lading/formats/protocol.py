@@ -32,6 +32,7 @@ __all__ = [
     "ManyFiles",
     "RangeWriter",
     "Ranges",
+    "SampleEncoder",
     "SampleReader",
     "ShardFacts",
     "ShardReader",
@@ -226,6 +227,28 @@ class ExactSizes(Protocol):
 
     sample_bytes: int
     limit_bytes: int
+
+
+@runtime_checkable
+class SampleEncoder(Protocol):
+    """A shard writer that makes the bytes of a sample before it takes it, where nothing else tells how many they are.
+
+    Its exact sizes (`ExactSizes`) are those of the encoded samples.
+    """
+
+    def encode(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
+        """Rows as the bytes that they take: one binary column. They fit into any shard of this schema and options.
+
+        Args:
+            batch: the rows.
+            first_row: number of the first one, which errors count from.
+
+        Raises:
+            Unrepresentable: a value that the format cannot hold; names row and column.
+        """
+
+    def write_encoded(self, samples: pa.RecordBatch) -> None:
+        """As `write`, of samples that `encode` gave."""
 
 
 class Format(Protocol):

@@ -234,7 +234,7 @@ def body(texts: pa.LargeStringArray) -> pa.Buffer:
     """The texts of a column, one behind the other, without a copy."""
     _, ends, data = texts.buffers()
     first, last = np.frombuffer(ends, np.int64)[[texts.offset, texts.offset + len(texts)]].tolist()
-    return data.slice(first, last - first)
+    return pa.py_buffer(b"") if data is None else data.slice(first, last - first)
 
 
 class PackedSink:

@@ -1,0 +1,309 @@
+"""Writing MDS's split formats: what is refused, where shards end, both files. The peer's bytes: `tests/interop`."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import lading
+from lading.errors import DataError, LimitExceeded, SidecarMismatch, Unrepresentable, UsageError
+from lading.features import Encoded, Json, Text, with_feature
+from lading.formats import _mds_lines_write
+from lading.formats.mds import FORMAT
+from lading.store.memory import MemoryStore
+
+_SCHEMA = pa.schema([("text", pa.string()), ("n", pa.int64()), ("f", pa.float64())])
+_KINDS: list[dict[str, Any]] = [
+    {"kind": "json"}, {"kind": "csv"}, {"kind": "tsv", "newline": "\r\n"}, {"kind": "xsv", "separator": "||"},
+]  # fmt: skip
+
+
+def _table(count: int, size: int = 10) -> pa.Table:
+    return pa.table([["x" * size] * count, range(count), np.arange(count) / 7], schema=_SCHEMA)
+
+
+def _write(out: Path, table: pa.Table, batch_rows: int = 1000, **options: Any) -> list[dict[str, Any]]:
+    with lading.writer(out, format="mds", options=options) as writer:
+        for batch in table.to_batches(max_chunksize=batch_rows):
+            writer.write_batch(batch)
+    index = json.loads((out / "index.json").read_text())
+    return list(index["shards"])
+
+
+def _rows(place: Path) -> list[dict[str, Any]]:
+    with lading.open(place) as dataset:
+        return list(dataset)
+
+
+@pytest.mark.parametrize("options", _KINDS)
+@pytest.mark.parametrize("compression", [None, "zstd"])
+def test_what_is_written_is_read(options: dict[str, Any], compression: str | None, tmp_path: Path) -> None:
+    table = _table(300)
+    shards = _write(tmp_path / "new", table, 70, **options, compression=compression, hashes=["md5"], size_limit="2kb")
+    assert len(shards) > 3
+    for place in (tmp_path / "new", tmp_path / "new" / "index.json"):
+        assert _rows(place) == table.to_pylist()
+        assert lading.verify(place).ok
+    with lading.open(tmp_path / "new" / "index.json", options={"verify": True}) as dataset:
+        assert dataset[299] == dataset.shards[len(shards) - 1].get_item(shards[-1]["samples"] - 1)
+    assert lading.diff(tmp_path / "new", tmp_path / "new" / "index.json").equal
+
+
+@pytest.mark.parametrize("options", _KINDS)
+def test_workers_write_the_same_files(options: dict[str, Any], tmp_path: Path) -> None:
+    with lading.writer(tmp_path / "source", format="parquet", shard_size=20_000) as writer:
+        writer.write_batch(_table(4000))
+    for workers in (1, 2):
+        lading.convert(tmp_path / "source", tmp_path / str(workers), format="mds", shard_size=8000, workers=workers,
+                       options={**options, "compression": "gz"}, verify=True)  # fmt: skip
+    names = sorted(path.name for path in (tmp_path / "1").iterdir() if path.is_file())
+    assert sum(".meta" in name for name in names) == sum(".meta" not in name for name in names) - 1 > 2
+    for name in names:
+        assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "2" / name).read_bytes()
+    for place in (tmp_path / "2", tmp_path / "2" / "index.json"):
+        assert lading.diff(tmp_path / "source", place).equal
+        assert lading.verify(place).ok
+
+
+def test_parts_of_many_writers_are_merged(tmp_path: Path) -> None:
+    for rank in (0, 1):
+        with lading.writer(tmp_path / "new", format="mds", rank=rank, options={"kind": "csv"}) as writer:
+            writer.write_batch(_table(10))
+    lading.merge(tmp_path / "new")
+    for place in (tmp_path / "new", tmp_path / "new" / "index.json"):
+        assert _rows(place) == _table(10).to_pylist() * 2
+    shard = json.loads((tmp_path / "new" / "index.json").read_text())["shards"][1]
+    assert [shard[key]["basename"] for key in ("raw_data", "raw_meta")] == ["00001-000000.csv", "00001-000000.csv.meta"]
+
+
+def test_a_copy_knows_both_files_of_a_shard(tmp_path: Path) -> None:
+    _write(tmp_path / "new", _table(10), kind="tsv", compression="br:1")
+    [shard] = lading.LocalCopy(tmp_path / "new").shards
+    assert list(shard) == _rows(tmp_path / "new")
+    assert shard.evict() == shard.get_zip_size()
+    assert {path.name for path in (tmp_path / "new").iterdir()} == {"_lading", "index.json"}
+
+
+def test_a_shard_ends_before_the_line_that_would_pass_the_limit(tmp_path: Path) -> None:
+    # Lines of "x,0\n"; the header does not count.
+    table = pa.table({"a": ["x"] * 9, "b": [0] * 9})
+    assert [shard["samples"] for shard in _write(tmp_path / "a", table, 4, kind="csv", size_limit=12)] == [3, 3, 3]
+    assert [shard["samples"] for shard in _write(tmp_path / "b", table, 4, kind="csv", size_limit=11)] == [
+        2,
+        2,
+        2,
+        2,
+        1,
+    ]
+    assert [shard["samples"] for shard in _write(tmp_path / "c", table, 4, kind="csv", size_limit=1)] == [1] * 9
+
+
+def test_a_dataset_without_samples_has_a_schema(tmp_path: Path) -> None:
+    for options in _KINDS:
+        out = tmp_path / options["kind"]
+        with lading.writer(out, format="mds", schema=_SCHEMA, options=options):
+            pass
+        for place in (out, out / "index.json"):
+            with lading.open(place) as dataset:
+                assert len(dataset) == 0
+                assert sorted(dataset.schema.names) == ["f", "n", "text"]
+
+
+def test_a_body_that_fails_publishes_nothing(tmp_path: Path) -> None:
+    with suppress(RuntimeError), lading.writer(tmp_path / "new", format="mds", options={"kind": "json"}) as writer:
+        writer.write_batch(_table(10))
+        raise RuntimeError
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_more_than_a_shard_holds_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_mds_lines_write, "MAX_BYTES", 3000)
+    with pytest.raises(LimitExceeded, match="4 GiB"):
+        _write(tmp_path / "new", _table(1, size=4000), kind="csv", size_limit=None)
+    assert len(_write(tmp_path / "other", _table(200, size=40), kind="csv", size_limit=None)) > 1
+
+
+@pytest.mark.parametrize("kind", ["json", "csv"])
+@pytest.mark.parametrize("column", [
+    pa.array([b"\xff"]), pa.array([True]), pa.array([None]), pa.array([[1]]), pa.array([{"a": 1}]),
+    pa.array([0], pa.timestamp("us")), pa.array([0], pa.duration("s")), pa.array([b"123"], pa.binary(3)),
+    pa.array([1]).cast(pa.decimal128(38)),
+], ids=lambda column: str(column.type))  # fmt: skip
+def test_columns_that_lines_cannot_hold(kind: str, column: pa.Array, tmp_path: Path) -> None:
+    with pytest.raises(Unrepresentable, match="column 'odd'"):
+        _write(tmp_path / "new", pa.table({"text": ["a"], "odd": column}), kind=kind)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_items_of_documents_are_refused(tmp_path: Path) -> None:
+    schema = lading.interleaved.INTERLEAVED_SCHEMA
+    rows = pa.Table.from_pylist([{"sample_id": "a", "position": 0, "modality": "text", "text_content": "b"}], schema)
+    with (
+        pytest.raises(Unrepresentable, match="column 'binary_content'"),
+        lading.writer(tmp_path / "new", format="mds", view="interleaved", options={"kind": "json"}) as writer,
+    ):
+        writer.write_batch(rows)
+
+
+@pytest.mark.parametrize("options, name, values", [
+    ({"kind": "csv"}, "t", ["a", "b", "c,d"]),
+    ({"kind": "csv"}, "t", ["a", "b", "c\nd"]),
+    ({"kind": "tsv"}, "t", ["a", "b", "\t"]),
+    ({"kind": "xsv", "separator": "."}, "t", [np.nan, np.inf, 3.5]),
+    ({"kind": "xsv", "separator": "-"}, "t", [1, 2, -3]),
+    ({"kind": "csv", "newline": "1"}, "t", [2, 3, 41]),
+    ({"kind": "xsv", "separator": ",,"}, "a", ["a", "b", "c,"]),
+    ({"kind": "xsv", "separator": "abab"}, "a", ["a", "b", "ab"]),
+    ({"kind": "csv"}, "t", ["a", "b", None]),
+    ({"kind": "json"}, "t", [1.5, 2.5, None]),
+    ({"kind": "json"}, "t", pa.array([1, 2, 2**63], pa.uint64())),
+    ({"kind": "csv"}, "t", pa.array([1, 2, 2**64 - 1], pa.uint64())),
+])  # fmt: skip
+@pytest.mark.parametrize("batch_rows", [1, 2, 1000])
+def test_values_that_would_not_come_back_are_named(
+    options: dict[str, Any], name: str, values: Any, batch_rows: int, tmp_path: Path
+) -> None:
+    table = pa.table({name: values, "m": ["x"] * 3})
+    if values[0] == "a" and options["kind"] != "xsv":
+        assert _write(tmp_path / "json", table.slice(0, 2), kind="json")
+    with pytest.raises(Unrepresentable) as caught:
+        _write(tmp_path / "new", table, batch_rows, **options, size_limit=20)
+    # Columns are sorted by name: behind `m` comes the end of the line.
+    assert (caught.value.column, caught.value.row) == (name, 2)
+    assert not (tmp_path / "new").exists()
+
+
+def test_names_that_would_part_the_first_line(tmp_path: Path) -> None:
+    table = pa.table({"a,b": [1], "c": [2]})
+    with pytest.raises(Unrepresentable, match="column 'a,b'"):
+        _write(tmp_path / "csv", table, kind="csv")
+    assert _write(tmp_path / "json", table, kind="json")[0]["columns"] == {"a,b": "int", "c": "int"}
+    with pytest.raises(Unrepresentable, match="at least one column"):
+        _write(tmp_path / "none", table.select([]), kind="csv")
+
+
+def test_numbers_of_any_width_keep_their_values(tmp_path: Path) -> None:
+    table = pa.table({
+        "f16": pa.array([0.1, np.nan, 65504], pa.float16()), "f32": pa.array([0.1, -np.inf, -0.0], pa.float32()),
+        "i8": pa.array([-128, 0, 127], pa.int8()), "u64": pa.array([0, 1, 2**63 - 1], pa.uint64()),
+        "words": pa.array(["a", "b", "a"]).dictionary_encode(), "numbers": pa.array([5, 6, 5]).dictionary_encode(),
+    })  # fmt: skip
+    with lading.writer(tmp_path / "source", format="parquet") as writer:
+        writer.write_batch(table)
+    for options in _KINDS:
+        out = tmp_path / options["kind"]
+        lading.convert(tmp_path / "source", out, format="mds", options=options, verify=True)
+        for place in (out, out / "index.json"):
+            assert lading.diff(tmp_path / "source", place).equal
+
+
+def test_bytes_that_are_text(tmp_path: Path) -> None:
+    with lading.writer(tmp_path / "tar", format="webdataset") as writer:
+        writer.write_batch(pa.table({"__key__": ["a", "b"], "txt": ["é".encode(), b""]}))
+    lading.convert(tmp_path / "tar", tmp_path / "new", format="mds", options={"kind": "json"}, verify=True)
+    assert [row["txt"] for row in _rows(tmp_path / "new")] == ["é", ""]
+    text = with_feature(pa.field("t", pa.binary()), Text())
+    with pytest.raises(Unrepresentable, match="UTF-8") as caught:
+        _write(tmp_path / "bad", pa.table([pa.array([b"a", b"\xff"])], schema=pa.schema([text])), kind="csv")
+    assert (caught.value.column, caught.value.row) == ("t", 1)
+
+
+@pytest.mark.parametrize("field", [
+    with_feature(pa.field("j", pa.string()), Json()), with_feature(pa.field("j", pa.binary()), Json()),
+    with_feature(pa.field("j", pa.string()), Encoded("str_decimal")), pa.field("j", pa.json_()),
+    pa.field("j", pa.binary()),
+])  # fmt: skip
+def test_text_that_means_more_is_asked_for_as_text(field: pa.Field, tmp_path: Path) -> None:
+    table = pa.table([pa.array(["1.50"]).cast(field.type)], schema=pa.schema([field]))
+    with pytest.raises(Unrepresentable, match="column 'j'"):
+        _write(tmp_path / "new", table, kind="tsv")
+    assert _write(tmp_path / "text", table, kind="tsv", columns={"j": "str"})[0]["column_encodings"] == ["str"]
+    assert _rows(tmp_path / "text" / "index.json") == [{"j": "1.50"}]
+
+
+def test_a_shard_that_is_damaged_is_an_error(tmp_path: Path) -> None:
+    _write(tmp_path / "new", _table(10), kind="csv", hashes=["xxh64"])
+    meta = tmp_path / "new" / "shard.00000.csv.meta"
+    good = meta.read_bytes()
+    for bad in (good[:-1], good.replace(b'"int"', b'"str"'), good[:4] + b"\1" + good[5:], good[:6] + b"\7" + good[7:]):
+        meta.write_bytes(bad)
+        result = lading.verify(tmp_path / "new")
+        assert [finding["file"].endswith("shard.00000.csv.meta") for finding in result.findings] == [True] or (
+            result.findings[0]["file"].endswith("shard.00000.csv")
+        )
+    meta.write_bytes(good.replace(b" ", b"\n", 1))
+    with (
+        pytest.raises(SidecarMismatch, match="xxh64"),
+        lading.open(tmp_path / "new", options={"verify": True}) as dataset,
+    ):
+        dataset[0]
+    meta.unlink()
+    with pytest.raises(lading.LadingError, match=r"csv\.meta"), lading.open(tmp_path / "new") as dataset:
+        dataset[0]
+
+
+def test_a_store_that_is_no_disk() -> None:
+    store = MemoryStore()
+    sinks = [store.put_stream(f"far/shard.00000.tsv{end}") for end in ("", ".meta")]
+    writer = FORMAT.create_shard_of(sinks, _SCHEMA, {"kind": "tsv"})
+    [batch] = _table(3).to_batches()
+    assert writer.write(batch) is None
+    assert writer.write(batch.slice(3)) is None
+    with pytest.raises(Unrepresentable, match=r"far/shard\.00000\.tsv row 3 column 'text'"):
+        writer.write(pa.record_batch([["\t"], [1], [1.0]], schema=_SCHEMA))
+    facts = writer.close()
+    assert next(sink.close().size_bytes for sink in sinks) == facts.size_bytes
+    assert facts.payload_bytes == sum(len(f"{i}{i / 7}") + 10 for i in range(3))
+    with pytest.raises(UsageError, match="two files"):
+        FORMAT.create_shard(store.put_stream("x"), _SCHEMA, {"kind": "tsv"})
+
+
+_WORDS = st.text("ab,\n", max_size=3)
+
+
+@given(
+    rows=st.lists(st.tuples(_WORDS, _WORDS, _WORDS), min_size=1, max_size=3),
+    separator=st.text("ab,\n", min_size=1, max_size=3),
+    newline=st.text("ab,\n", min_size=1, max_size=2),
+)
+def test_what_the_peers_reader_would_part_elsewhere_is_refused(
+    rows: list[tuple[str, str, str]], separator: str, newline: str
+) -> None:
+    store = MemoryStore()
+    sinks = [store.put_stream(f"s.xsv{end}") for end in ("", ".meta")]
+    batch = pa.record_batch(
+        [pa.array(column, pa.string()) for column in zip(*rows, strict=True)], names=["X", "Y", "Z"]
+    )
+    writer = FORMAT.create_shard_of(sinks, batch.schema, {"kind": "xsv", "separator": separator, "newline": newline})
+    # As the peer writes and reads: values that hold a mark fail there, others are joined, and parted again.
+    marked = any(mark in value for row in rows for value in row for mark in (separator, newline))
+    parted = [tuple(separator.join(row).split(separator)) for row in rows]
+    if marked or parted != rows:
+        with pytest.raises(Unrepresentable):
+            writer.write(batch)
+        return
+    writer.write(batch)
+    facts = writer.close()
+    for sink in sinks:
+        sink.close()
+    reader = FORMAT.open_shard(lading.formats.protocol.ShardSource(store, "s.xsv", entry=facts.entry), {})
+    assert [tuple(row.values()) for row in reader.read().to_pylist()] == rows
+
+
+@pytest.mark.parametrize("broken", ["raw_meta", "newline"])
+def test_an_entry_that_lacks_what_lines_need(broken: str, tmp_path: Path) -> None:
+    _write(tmp_path / "new", _table(1), kind="json")
+    path = tmp_path / "new" / "index.json"
+    index = json.loads(path.read_text())
+    index["shards"][0][broken] = None
+    path.write_text(json.dumps(index))
+    with pytest.raises(DataError), lading.open(path) as dataset:
+        dataset[0]
