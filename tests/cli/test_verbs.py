@@ -128,6 +128,39 @@ def test_head_tells_what_mds_holds(place: Path, golden: Golden) -> None:
     assert "pixels RGB 13×35" in shown
 
 
+def test_every_verb_takes_a_dataset_of_files_in_pairs(place: Path) -> None:
+    pq.write_table(pa.table({"text": ["a, b", "c"], "n": pa.array([1, 2], pa.int8())}), "in.parquet")
+    asked = ["kind=xsv", "separator=|", 'newline="\\r\\n"', 'hashes=["sha1"]', 'columns={"n": "int"}']
+    words = [word for option in asked for word in ("--to-option", option)]
+    run("convert", "in.parquet", "out", "--to", "mds", *words, "--verify")
+    assert (place / "out" / "shard.00000.xsv").read_bytes() == b"n|text\r\n1|a, b\r\n2|c\r\n"
+    assert (place / "out" / "shard.00000.xsv.meta").exists()
+    for source in ("out", "out/index.json"):
+        assert run_json("verify", source)["samples"] == 2
+        assert run_json("info", source)["samples"] == 2
+        assert [json.loads(line)["text"] for line in run("head", source, "--json").stdout.splitlines()] == ["a, b", "c"]
+        assert run_json("digest", source)["ordered"] == run_json("digest", "in.parquet")["ordered"]
+        run("diff", "in.parquet", source)
+    shown = run("convert", "in.parquet", "csv", "--to", "mds", "--to-option", "kind=csv", status=1).output
+    assert "row 0 column 'text': a value that holds ','" in shown
+    assert (
+        "A number is given as separator='\"1\"'"
+        in run(
+            "convert",
+            "in.parquet",
+            "xsv",
+            "--to",
+            "mds",
+            "--to-option",
+            "kind=xsv",
+            "--to-option",
+            "separator=1",
+            status=2,
+        ).output
+    )
+    assert sorted(path.name for path in place.iterdir() if path.suffix != ".parquet") == ["docs", "out"]
+
+
 def test_head_begins_where_it_is_told(place: Path) -> None:
     lines = run("head", "docs", "--at", "11", "-n", "5", "--json").stdout.splitlines()
     expected = [d["sample_id"] for d in documents(place / "docs")][11:]

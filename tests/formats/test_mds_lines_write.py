@@ -18,6 +18,7 @@ from lading.errors import DataError, LimitExceeded, SidecarMismatch, Unrepresent
 from lading.features import Encoded, Json, Text, with_feature
 from lading.formats import _mds_lines_write
 from lading.formats.mds import FORMAT
+from lading.formats.protocol import ShardSource
 from lading.store.memory import MemoryStore
 
 _SCHEMA = pa.schema([("text", pa.string()), ("n", pa.int64()), ("f", pa.float64())])
@@ -181,6 +182,13 @@ def test_values_that_would_not_come_back_are_named(
     assert not (tmp_path / "new").exists()
 
 
+def test_rows_are_counted_from_the_first_one_written(tmp_path: Path) -> None:
+    table = pa.concat_tables([_table(80_000), pa.table([["\t"], [1], [1.0]], schema=_SCHEMA)]).combine_chunks()
+    with pytest.raises(Unrepresentable) as caught:
+        _write(tmp_path / "new", table, 70_000, kind="tsv", size_limit="64kb")
+    assert (caught.value.column, caught.value.row) == ("text", 80_000)
+
+
 def test_names_that_would_part_the_first_line(tmp_path: Path) -> None:
     table = pa.table({"a,b": [1], "c": [2]})
     with pytest.raises(Unrepresentable, match="column 'a,b'"):
@@ -294,8 +302,33 @@ def test_what_the_peers_reader_would_part_elsewhere_is_refused(
     facts = writer.close()
     for sink in sinks:
         sink.close()
-    reader = FORMAT.open_shard(lading.formats.protocol.ShardSource(store, "s.xsv", entry=facts.entry), {})
+    reader = FORMAT.open_shard(ShardSource(store, "s.xsv", entry=facts.entry), {})
     assert [tuple(row.values()) for row in reader.read().to_pylist()] == rows
+
+
+@given(
+    rows=st.lists(st.tuples(st.text(), st.integers(-(2**63), 2**63 - 1), st.floats()), min_size=1, max_size=5),
+    name=st.text(max_size=3).filter(lambda name: name not in "nf"),
+)
+def test_lines_of_json_are_those_of_pythons_json(rows: list[tuple[str, int, float]], name: str) -> None:
+    store = MemoryStore()
+    sinks = [store.put_stream(f"s.json{end}") for end in ("", ".meta")]
+    schema = pa.schema([(name, pa.string()), ("n", pa.int64()), ("f", pa.float64())])
+    batch = pa.RecordBatch.from_arrays([*map(pa.array, zip(*rows, strict=True))], names=schema.names).cast(schema)
+    writer = FORMAT.create_shard_of(sinks, schema, {"kind": "json"})
+    writer.write(batch)
+    facts = writer.close()
+    sizes = [sink.close().size_bytes for sink in sinks]
+    expected = [json.dumps(dict(zip(schema.names, row, strict=True)), sort_keys=True) + "\n" for row in rows]
+    [body, meta] = (
+        bytes(store.get_ranges(f"s.json{end}", [(0, size)])[0]) for end, size in zip(("", ".meta"), sizes, strict=True)
+    )
+    assert body.decode() == "".join(expected)
+    assert np.frombuffer(meta, "<u4", len(rows) + 2).tolist() == [len(rows), 0, *np.cumsum([*map(len, expected)])]
+    reader = FORMAT.open_shard(ShardSource(store, "s.json", entry=facts.entry), {})
+    assert repr(reader.read(columns=[name, "n", "f"]).select(schema.names).to_pylist()) == repr(
+        [dict(zip(schema.names, row, strict=True)) for row in rows]
+    )
 
 
 @pytest.mark.parametrize("broken", ["raw_meta", "newline"])

@@ -64,11 +64,15 @@ class WriteOptions:
         """Refuse values that cannot be."""
         if self.kind not in KINDS:
             raise UsageError("no such kind of shard", expected=", ".join(KINDS), found=f"kind={self.kind!r}")
-        if self.compression is not None and self.compression not in _COMPRESSIONS:
+        if not (self.compression is None or (isinstance(self.compression, str) and self.compression in _COMPRESSIONS)):
             raise UsageError("no such compression", expected=", ".join(f"{f}[:{a}-{b}]" if a < b else f for f, (a, _, b)
                              in _LEVELS.items()), found=f"compression={self.compression!r}")  # fmt: skip
-        if isinstance(self.hashes, str):
+        if isinstance(self.hashes, str) or not isinstance(self.hashes, Sequence):
             raise UsageError("hashes are a list of names", expected='["sha1"]', found=f"hashes={self.hashes!r}")
+        if not (self.columns is None or isinstance(self.columns, Mapping)):
+            raise UsageError(
+                "encodings are told by name", expected='{"label": "int"}', found=f"columns={self.columns!r}"
+            )
         for name in self.hashes:
             new_hash(name)
         if self.limit_bytes is not None and not 0 < self.limit_bytes <= MAX_BYTES:
