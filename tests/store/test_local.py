@@ -247,6 +247,32 @@ def test_a_file_cannot_take_the_place_of_a_folder_by_its_sink(tmp_path: Path) ->
     assert os.listdir(tmp_path) == ["a"]
 
 
+def test_a_file_is_mapped_once_while_it_is_the_same_file(tmp_path: Path) -> None:
+    file, other = tmp_path / "a", tmp_path / "b"
+    file.write_bytes(b"first")
+    other.symlink_to(file)
+    held = LocalStore().map(str(file))
+    assert STORE.map(str(file)) is held
+    assert STORE.map(str(other)).path == str(other)
+    with file.open("ab") as out:
+        out.write(b", longer")
+    longer = STORE.map(str(file))
+    assert longer.buffer.to_pybytes() == b"first, longer"
+    (tmp_path / "c").write_bytes(b"other, longer")
+    os.replace(tmp_path / "c", file)
+    assert STORE.map(str(file)).buffer.to_pybytes() == b"other, longer"
+    assert longer.buffer.to_pybytes() == b"first, longer"
+
+
+def test_a_map_that_nobody_holds_is_closed(tmp_path: Path) -> None:
+    file = tmp_path / "a"
+    file.write_bytes(b"bytes")
+    before = len(os.listdir("/proc/self/fd"))
+    held = STORE.map(str(file))
+    del held
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
 def test_a_map_says_when_its_file_was_cut(tmp_path: Path) -> None:
     file = tmp_path / "a"
     file.write_bytes(bytes(10_000))

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import repeat
+from weakref import WeakValueDictionary
 
 import pyarrow as pa
 
@@ -104,9 +105,18 @@ class LocalStore:
             return answers
 
     def map(self, path: str) -> LocalMap:
-        """The file as one read-only buffer over its pages. Nothing is read until it is touched."""
+        """The file as one read-only buffer over its pages. Nothing is read until it is touched.
+
+        Who maps a file that somebody has mapped under this name gets the same map, while it is the same file.
+        """
         with _open_file(path) as (fd, size), store_errors(path):
-            return LocalMap(path, mmap.mmap(fd, 0, access=mmap.ACCESS_READ) if size else None, os.dup(fd))
+            status = os.fstat(fd)
+            key = (path, status.st_dev, status.st_ino, size)
+            found = _mapped.get(key)
+            if found is None:
+                mapped = mmap.mmap(fd, 0, access=mmap.ACCESS_READ) if size else None
+                found = _mapped[key] = LocalMap(path, mapped, os.dup(fd))
+            return found
 
     def put_stream(self, path: str) -> LocalSink:
         """A sink for a new file; folders above it are made, and stay if the sink is aborted."""
@@ -151,6 +161,22 @@ class LocalStore:
                 os.unlink(name)
 
 
+class _Descriptor:
+    """Closes what it was given when it goes.
+
+    Not the map itself: `__del__` runs while weak references still lead there, so that another thread could get a map
+    that is just being closed.
+    """
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def __del__(self) -> None:
+        os.close(self._fd)
+
+
 class LocalMap:
     """A mapped file. It lives as long as a buffer made of it.
 
@@ -160,11 +186,11 @@ class LocalMap:
         buffer: all of it.
     """
 
-    __slots__ = ("_fd", "_map", "buffer", "path", "size_bytes")
+    __slots__ = ("__weakref__", "_fd", "_map", "_open", "buffer", "path", "size_bytes")
 
     def __init__(self, path: str, mapped: mmap.mmap | None, fd: int) -> None:
         self.path = path
-        self._map, self._fd = mapped, fd
+        self._map, self._fd, self._open = mapped, fd, _Descriptor(fd)
         self.size_bytes = 0 if mapped is None else len(mapped)
         self.buffer: pa.Buffer = pa.py_buffer(b"" if mapped is None else mapped)
 
@@ -179,9 +205,6 @@ class LocalMap:
                 found=f"{now} bytes",
                 advice="Do not write to data that is being read; with mmap=False a change is safe to meet.",
             )
-
-    def __del__(self) -> None:
-        os.close(self._fd)
 
     def read(self, offset: int, length: int) -> bytes:
         """Bytes of a range by `pread`; fewer at the end of the file."""
@@ -214,6 +237,12 @@ class LocalMap:
         last = self.size_bytes if stop >= self.size_bytes else stop // page * page
         if self._map is not None and first < last:
             self._map.madvise(mmap.MADV_DONTNEED, first, last - first)
+
+
+_mapped: WeakValueDictionary[tuple[str, int, int, int], LocalMap] = WeakValueDictionary()
+"""Maps that somebody holds, by path, device, inode and size. Page faults cost as much as copying what lies in the
+pages: a reader and who follows its references should not both have them. A file that is mapped is open, so that no
+other gets its inode."""
 
 
 class LocalSink:
