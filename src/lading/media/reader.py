@@ -24,6 +24,11 @@ __all__ = ["MAX_RECORD_BYTES", "MediaReader", "OnError", "RecordReader"]
 
 MAX_RECORD_BYTES = 1 << 30
 """Most that a record may unpack to, unless the caller says otherwise."""
+_GROUP_BYTES, _DOCUMENT_BYTES = 1 << 20, 16 << 10
+"""Media that a thread takes at once, and what a document counts for without them: threads that take documents of 100 KB
+one by one wait for each other so long that two are slower than one."""
+_CALMING = 0.9
+"""By how much less records are expected to grow, after each that grows less than was expected."""
 
 OnError: TypeAlias = Literal["error", "warn"]
 """For a media whose record cannot be had: raise; or leave it without bytes, count it and warn."""
@@ -78,7 +83,10 @@ class RecordReader(ABC):
             raise UsageError("no such policy", expected=", ".join(get_args(OnError)), found=repr(on_error))
         self._folder = MediaFolder(data_folder, block_size, roots, stores)
         self._far = self._folder.is_far
-        self._pace: Pace[Any] = Pace(workers, ordered=preserve_order)
+        # Where a request takes long, documents are handed out one by one, so that requests go beside each other.
+        group = 1 if self._far else _GROUP_BYTES
+        self._pace: Pace[Any] = Pace(workers, ordered=preserve_order, weigh=self._weight, group_weight=group)
+        self._growth = float(_GROUP_BYTES)  # of a packed byte when it is unpacked; at first anything is expected
         self._on_error = on_error
         self._tally = Tally()
 
@@ -114,7 +122,9 @@ class RecordReader(ABC):
         """The documents, the same objects, with `media_bytes` on every media.
 
         A media that names no path or no offset keeps the bytes it has; one that has none either is counted, and warned
-        of at the end. At most 2 × `workers` documents more are taken than were given.
+        of at the end. With several workers, documents are handed out in groups of 1 MB of media, or one by one where they
+        are larger, do not tell their length, or lie in a remote store; at most 2 × `workers` groups more are taken than
+        given. How much a record will unpack to is taken from those before it.
 
         Peak memory: the media of so many documents, and one packed record a thread (and one block of `block_size` a
         thread, where the store is a remote one).
@@ -182,7 +192,15 @@ class RecordReader(ABC):
             self._tally.add(failed=1)
             raise
         self._tally.record(len(content), stored)
+        self._growth = max(len(content) / max(stored, 1), _CALMING * self._growth)
         return content
+
+    def _weight(self, document: Any) -> int:
+        """What the media of a document will come to, and something for the document itself."""
+        lengths = [get(one, "length") for one in media_of(document)]
+        if not all(type(length) is int for length in lengths):
+            return _GROUP_BYTES
+        return _DOCUMENT_BYTES + int(sum(lengths) * self._growth)
 
 
 class MediaReader(RecordReader):
