@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -65,6 +67,27 @@ def test_pieces_of_any_kind_follow_each_other(
         finally:
             os.close(target)
     assert found == b"".join(BODY[at : at + size] for _, (at, size) in parts)
+
+
+@pytest.mark.parametrize("second", [25_536, 30_000], ids=["at the end of a piece", "inside of a piece"])
+@pytest.mark.parametrize("most_buffers", [1, 2, 1000])
+def test_a_call_may_write_less_than_it_is_given(
+    monkeypatch: pytest.MonkeyPatch, most_buffers: int, second: int
+) -> None:
+    """A pipe that nobody reads takes 64 KiB; a signal ends the call then, and the reading begins."""
+    monkeypatch.setattr(appender, "_MOST_BUFFERS", most_buffers)
+    parts = [BODY, b"", BODY[:second], BODY * 3, BODY]
+    source, target = os.pipe()
+    with ThreadPoolExecutor(1) as pool, os.fdopen(source, "rb") as reading:
+        found: list[Future[bytes]] = []
+        handler = signal.signal(signal.SIGALRM, lambda *_: found.append(pool.submit(reading.read)))
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.1)
+            appender.Appender().append(target, Pieces.of(parts))
+        finally:
+            signal.signal(signal.SIGALRM, handler)
+            os.close(target)
+        assert [one.result() for one in found] == [b"".join(parts)]
 
 
 def foreign(path: str) -> None:

@@ -122,9 +122,9 @@ class RecordReader(ABC):
         """The documents, the same objects, with `media_bytes` on every media.
 
         A media that names no path or no offset keeps the bytes it has; one that has none either is counted, and warned
-        of at the end. With several workers, documents are handed out in groups of 1 MB of media, or one by one where they
-        are larger, do not tell their length, or lie in a remote store; at most 2 × `workers` groups more are taken than
-        given. How much a record will unpack to is taken from those before it.
+        of at the end. With several workers, documents are handed out in groups of 1 MB of media, or one by one where
+        they are larger, do not tell their length, or lie in a remote store; at most 2 × `workers` groups more are taken
+        than given. How much a record will unpack to is taken from those before it.
 
         Peak memory: the media of so many documents, and one packed record a thread (and one block of `block_size` a
         thread, where the store is a remote one).
