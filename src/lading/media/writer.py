@@ -96,7 +96,8 @@ class MediaWriter:
         self._max_file_size = parse_bytes(max_file_size) if isinstance(max_file_size, str) else max_file_size
         self._packer = Packer(compression_level, content_size=content_size, checksum=checksum, plain=codec == "none")
         self._lock = threading.Lock()
-        self._files: dict[str, _File] = {}
+        self._files: list[_File] = []
+        self._current: dict[str, _File] = {}
         self._behind = Background("lading-media-write")
         self._tally = Tally()
         self._end = ""
@@ -160,10 +161,10 @@ class MediaWriter:
             self._check_open()
             with ExitStack() as failed:
                 failed.callback(self._drop)
-                for file in self._files.values():
+                for file in self._files:
                     file.flush()
                 self._behind.wait()
-                self._written = tuple(file.close() for file in self._files.values())
+                self._written = tuple(file.close() for file in self._files)
                 failed.pop_all()
             self._behind.stop()
             self._end = "closed"
@@ -209,16 +210,15 @@ class MediaWriter:
 
     def _file(self, name: str) -> _File:
         """The file to which the next record of a name goes."""
-        if self._max_file_size > 0:
-            current = self._files.get(self._names.counted(name))
-            if current is not None and current.size_bytes >= self._max_file_size:
-                current.flush()
-                self._names.count(name)
-            name = self._names.counted(name)
-        if name not in self._files:
-            store, path = resolve(posixpath.join(self._folder, name), self._stores)
-            self._files[name] = _File(name, store.put_stream(path), self._behind)
-        return self._files[name]
+        file = self._current.get(name)
+        if file is None or 0 < self._max_file_size <= file.size_bytes:
+            if file is not None:
+                file.flush()
+            path = self._names.counted(name) if self._max_file_size > 0 else name
+            store, place = resolve(posixpath.join(self._folder, path), self._stores)
+            file = self._current[name] = _File(path, store.put_stream(place), self._behind)
+            self._files.append(file)
+        return file
 
     def _check_open(self) -> None:
         if self._end:
@@ -228,7 +228,7 @@ class MediaWriter:
         self._end = "given up"
         self._behind.stop()
         with ExitStack() as all_of_them:
-            for file in self._files.values():
+            for file in self._files:
                 all_of_them.callback(file.abort)
 
 
@@ -263,14 +263,11 @@ class _Names:
         return name
 
     def counted(self, name: str) -> str:
-        """The name with its counter before the last part."""
+        """The name of the next file of this name: its counter before the last part."""
         folder, base = posixpath.split(name)
         prefixed = f"{self._counter[name]:03d}_{base}"
-        return f"{folder}/{prefixed}" if folder else prefixed
-
-    def count(self, name: str) -> None:
-        """Go on to the next file of a name."""
         self._counter[name] += 1
+        return f"{folder}/{prefixed}" if folder else prefixed
 
 
 _Frames = tuple[int, Sequence[bytes]]
