@@ -258,3 +258,58 @@ def test_what_the_peer_reads_otherwise_than_it_wrote_is_refused(tmp_path: Path) 
 
 def _sorted(row: dict[str, Any]) -> str:
     return repr(sorted(row.items()))
+
+
+_OF_NOTHING: dict[str, tuple[str, Feature | None, pa.DataType]] = {
+    **_ENCODINGS,
+    "png": ("png", Encoded("png"), pa.large_binary()),
+    "pixels": ("pil", Encoded("pil"), pa.large_binary()),
+    "array of int16": ("ndarray:int16", Encoded("ndarray:int16"), pa.large_binary()),
+    "pictures": ("list[jpeg]", Encoded("list[jpeg]"), pa.large_binary()),
+    "many pixels": ("list[pil]", Encoded("list[pil]"), pa.large_binary()),
+    "jpegs": ("jpeg_array", Encoded("jpeg_array"), pa.large_binary()),
+    "more jpegs": ("jpegarray", Encoded("jpegarray"), pa.large_binary()),
+    "whole": ("str_int", Encoded("str_int"), pa.string()),
+    "part": ("str_float", Encoded("str_float"), pa.string()),
+}
+
+
+def test_the_peer_reads_nulls_as_marks_beside_values_that_stand_for_nothing(tmp_path: Path) -> None:
+    fields = [(pa.field(name, kind), feature) for name, (_, feature, kind) in _OF_NOTHING.items()]
+    schema = pa.schema([field if feature is None else with_feature(field, feature) for field, feature in fields])
+    table = pa.table([pa.nulls(2, field.type) for field in schema], schema=schema)
+    _write(table, tmp_path / "new", {"nulls": "mask"}, batch_rows=2)
+    found = _peer("read", str(tmp_path / "new"), tmp_path)
+    assert len(found) == 2
+    for sample in found:
+        assert {name: sample.pop("lading.null:" + name) for name in _OF_NOTHING} == dict.fromkeys(_OF_NOTHING, 1)
+        assert (sample["text"], sample["bytes"], sample["json"], sample["int"]) == ("", b"", None, 0)
+        assert sample["array"].tolist() == [[0, 0, 0], [0, 0, 0]]
+        assert sample["any array"].tolist() == sample["array of int16"].tolist() == [0]
+        for name in ("picture", "png", "pixels"):
+            assert sample[name].size == (1, 1)
+            assert sample[name].convert("L").getpixel((0, 0)) == 0
+        assert sample["pictures"] == sample["many pixels"] == []
+        assert [picture.size for picture in sample["jpegs"] + sample["more jpegs"]] == [(1, 1), (1, 1)]
+        assert (sample["whole"], sample["part"], sample["decimal"]) == (0, 0, 0)
+
+
+def test_marks_that_the_peer_wrote_are_nulls(tmp_path: Path) -> None:
+    columns = {"n": "int", "text": "str", "lading.null:n": "uint8", "lading.null:text": "uint8", "key": "str"}
+    rows = [
+        {"key": "a", "n": 0, "text": "told", "lading.null:n": np.uint8(1), "lading.null:text": np.uint8(0)},
+        {"key": "b", "n": 3, "text": "", "lading.null:n": np.uint8(0), "lading.null:text": np.uint8(1)},
+    ]
+    _peer("write", [{"out": str(tmp_path / "peer"), "columns": columns, "options": {}, "rows": rows}], tmp_path)
+    with lading.open(tmp_path / "peer") as dataset:
+        assert list(dataset) == [{"key": "a", "text": "told"}, {"key": "b", "n": 3}]
+        assert dataset[0] == {"key": "a", "text": "told"}
+        table = dataset.take([0, 1])
+    own = pa.table([pa.array(["a", "b"]), pa.array([None, 3]), pa.array(["told", None])],
+                   schema=pa.schema([pa.field("key", pa.string(), nullable=False), ("n", pa.int64()),
+                                     ("text", pa.string())]))  # fmt: skip
+    assert table.select(["key", "n", "text"]).to_pydict() == own.to_pydict()
+    _write(own, tmp_path / "mine", {"nulls": "mask"}, batch_rows=1)
+    for name in ("index.json", "shard.00000.mds"):
+        one, other = (tmp_path / "mine" / name).read_bytes(), (tmp_path / "peer" / name).read_bytes()
+        assert one == other, name

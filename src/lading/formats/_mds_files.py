@@ -20,6 +20,7 @@ import zstandard
 from lading.codecs import new_hash, pack_snappy
 from lading.errors import DataError, Unrepresentable, UsageError, errors_at
 from lading.formats._mds_index import INDEX_NAME, KINDS, SEPARATORS, Column, meta_name, parse_config, read_mds_index
+from lading.formats._mds_nulls import check_nulls
 from lading.formats.protocol import ShardFacts
 from lading.pieces import Pieces
 from lading.store.protocol import Buffer, Sink, Store, write_file, writes_behind
@@ -50,6 +51,8 @@ class WriteOptions:
         size_limit: a new shard begins before a sample that would pass this, in bytes or as text; below 4 GiB.
         newline: what ends a line of a split format, a line feed by default; blanks only for `json`.
         separator: what stands between the values of a line of `xsv`.
+        nulls: `error` refuses them; `mask` gives every column that the schema lets be null a column of marks beside it
+            (`lading.formats._mds_nulls`), and a list of names only those, the same in all shards.
     """
 
     kind: str = "mds"
@@ -59,6 +62,7 @@ class WriteOptions:
     size_limit: int | str | None = "64MB"
     newline: str | None = None
     separator: str | None = None
+    nulls: str | Sequence[str] = "error"
 
     def __post_init__(self) -> None:
         """Refuse values that cannot be."""
@@ -77,6 +81,10 @@ class WriteOptions:
             new_hash(name)
         if self.limit_bytes is not None and not 0 < self.limit_bytes <= MAX_BYTES:
             raise UsageError("not a size of a shard", expected="below 4 GiB", found=f"size_limit={self.size_limit!r}")
+        check_nulls(self.nulls)
+        if self.nulls != "error" and self.kind != "mds":
+            raise UsageError("lines have no marks of nulls", expected="kind=mds, or nulls=error",
+                             found=f"kind={self.kind!r}, nulls={self.nulls!r}")  # fmt: skip
         self._check_lines()
 
     def _check_lines(self) -> None:

@@ -22,6 +22,7 @@ from lading.codecs import new_hash, unpack_file
 from lading.errors import CorruptShard, LadingError, SidecarMismatch, UsageError, errors_at
 from lading.formats._mds_index import COMPRESSIONS, Config, Entry, ShardFile, meta_name, parse_config, parse_entry
 from lading.formats._mds_lines import LineLayout
+from lading.formats._mds_nulls import marks_of
 from lading.formats._mds_samples import Part, SampleLayout
 from lading.formats.protocol import ShardSource
 from lading.interleaved import split_rows
@@ -174,6 +175,8 @@ class MdsReader:
                 raise UsageError("a shard of a split format is opened by its index", advice="Open the index.json.")
             self._offset, self._config = self._begin(entry, compression)
             self._layout = self._laid_out()
+        marks = marks_of(self._config.columns).values()
+        self._names = [column.name for column in self._config.columns if column.name not in marks]
         self._place = memoryview(self._offset.data)
         self.raw_bytes, self.zip_bytes = self._sizes(entry, compression)
         self.unsafe_columns = [column.name for column in self._config.columns if column.encoding == "pkl"]
@@ -261,7 +264,7 @@ class MdsReader:
 
     def _schema(self, columns: Sequence[str] | None, *, views: bool) -> pa.Schema:
         refs = self._body.mapped is not None
-        names = [column.name for column in self._config.columns if columns is None or column.name in columns]
+        names = [name for name in self._names if columns is None or name in columns]
         return with_files(pa.schema([self._layout.field(n, refs=refs, views=views) for n in names]), self._files())
 
     def _files(self) -> list[FileEntry]:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from lading.errors import CorruptShard, LadingError
 from lading.features import Array, Bytes, Encoded, Feature, Image, Json, Text, decode, with_feature
 from lading.formats._mds_index import NUMBERS, Column
+from lading.formats._mds_nulls import marks_of
 from lading.mds_values import parse_array
 from lading.ref import RefType, make_refs
 from lading.views import from_ranges, join
@@ -64,6 +65,7 @@ class SampleLayout:
         self._all = columns
         self._varying = [i for i, column in enumerate(columns) if column.size is None]
         self._sizes = struct.Struct(f"<{len(self._varying)}I")
+        self._marks = marks_of(columns)
         self._plan = [(column.name, column.size, _value_of(column.encoding)) for column in columns]
 
     def field(self, name: str, *, refs: bool, views: bool) -> pa.Field:
@@ -97,6 +99,11 @@ class SampleLayout:
                 at = end
         if at != len(data) or len(sample) < len(self._all):
             raise CorruptShard("the sizes of a sample's values are not its own", expected=len(data), found=at)
+        for name, mark in self._marks.items():
+            found = sample.pop(mark)
+            _check_marks(mark, np.array([found]))
+            if found:
+                del sample[name]
         return sample
 
     def arrays(self, part: Part, fields: Sequence[pa.Field]) -> list[pa.Array]:
@@ -111,17 +118,30 @@ class SampleLayout:
         for field in fields:
             i = self._columns[field.name]
             dtype = NUMBERS.get(self._all[i].encoding)
+            valid = self._valid(field.name, data, offset, part)
             if dtype is not None:
                 width = np.arange(np.dtype(dtype).itemsize)
-                arrays.append(pa.array(data[offset[i][:, None] + width].view(np.dtype(dtype).newbyteorder("<"))[:, 0]))
+                numbers = data[offset[i][:, None] + width].view(np.dtype(dtype).newbyteorder("<"))[:, 0]
+                arrays.append(pa.array(numbers, mask=None if valid is None else ~valid))
             elif pa.types.is_large_string(field.type):
-                arrays.append(text_column(part, field, offset[i], length[i]))
+                arrays.append(text_column(part, field, offset[i], length[i], valid))
             elif field.type == RefType():
-                arrays.append(make_refs(offset[i], length[i]))
+                arrays.append(make_refs(offset[i], length[i], valid=valid))
             else:
-                found = from_ranges(part.data, offset[i], length[i])
+                found = from_ranges(part.data, offset[i], length[i], valid)
                 arrays.append(found if pa.types.is_binary_view(field.type) else join(found))
         return arrays
+
+    def _valid(
+        self, name: str, data: NDArray[np.uint8], offset: list[NDArray[np.int64]], part: Part
+    ) -> NDArray[np.bool_] | None:
+        """Which values of a column are not null; None if none can be."""
+        mark = self._marks.get(name)
+        if mark is None:
+            return None
+        marks = data[offset[self._columns[mark]]]
+        _check_marks(mark, marks, part.rows)
+        return np.asarray(marks == 0, np.bool_)
 
     def _places(self, data: NDArray[np.uint8], part: Part) -> tuple[list[NDArray[np.int64]], list[NDArray[np.int64]]]:
         """Where the values of each column lie, and their sizes."""
@@ -171,15 +191,29 @@ def _payload_feature(encoding: str) -> Feature:
     return _FEATURES.get(encoding) or Encoded(encoding)
 
 
-def text_column(part: Part, field: pa.Field, offset: NDArray[np.int64], length: NDArray[np.int64]) -> pa.Array:
+def _check_marks(name: str, marks: NDArray[np.uint8], rows: NDArray[np.int64] | None = None) -> None:
+    """Raise CorruptShard for marks of nulls that are neither 0 nor 1."""
+    wrong = np.flatnonzero(marks > 1)
+    if len(wrong):
+        row = None if rows is None else int(rows[wrong[0]])
+        raise CorruptShard("a mark of nulls is 0 or 1", column=name, row=row, found=int(marks[wrong[0]]))
+
+
+def text_column(
+    part: Part,
+    field: pa.Field,
+    offset: NDArray[np.int64],
+    length: NDArray[np.int64],
+    valid: NDArray[np.bool_] | None = None,
+) -> pa.Array:
     """Values as text. Raises CorruptShard, naming row and column, for one that is no UTF-8."""
-    found = join(from_ranges(part.data, offset, length))
+    found = join(from_ranges(part.data, offset, length, valid))
     try:
         return found.cast(pa.large_string())
     except pa.ArrowInvalid:
         for row, value in enumerate(found):
             try:
-                value.as_py().decode()
+                (value.as_py() or b"").decode()
             except UnicodeDecodeError as error:
                 raise CorruptShard("a text that is no UTF-8", offset=int(offset[row]) + error.start, column=field.name,
                                    row=int(part.rows[row]), found=error.reason) from None  # fmt: skip

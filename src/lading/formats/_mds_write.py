@@ -21,6 +21,7 @@ from lading.errors import LimitExceeded, Unrepresentable
 from lading.features import Array, Encoded, Feature, Image, Json, Text, feature_of
 from lading.formats._mds_files import MAX_BYTES, OutFile, WriteOptions, columns_as, named
 from lading.formats._mds_index import NUMBERS, Column
+from lading.formats._mds_nulls import NULLS, Marks, marked_columns
 from lading.formats._mds_samples import TEXTS
 from lading.formats.protocol import Ranges, ShardFacts
 from lading.mds_values import parse_array
@@ -38,14 +39,15 @@ memory for a whole shard costs four times as much as what is done in it."""
 
 
 def columns_of(schema: pa.Schema, options: WriteOptions) -> list[Column]:
-    """The columns of a shard of these rows, sorted by name.
+    """The columns of a shard of these rows, sorted by name, those of the marks of nulls among them.
 
     Raises:
-        Unrepresentable: a type that no encoding of MDS holds.
-        UsageError: an encoding for a column that is not there.
+        Unrepresentable: a type that no encoding of MDS holds; the name of another column's marks.
+        UsageError: an encoding, or nulls, for a column that is not there.
         DataError: an encoding that MDS does not have.
     """
-    found = columns_as(schema, options, _encoding)
+    marks = [pa.field(NULLS + name, pa.uint8()) for name in marked_columns(schema, options.nulls)]
+    found = columns_as(pa.schema([*schema, *marks]), options, _encoding)
     for field, column in found:
         _check_type(column, _stored(field.type))
     return [column for _, column in found]
@@ -110,6 +112,8 @@ class MdsWriter:
     def __init__(self, sink: Sink, schema: pa.Schema, options: WriteOptions) -> None:
         self._sink, self._out = sink, OutFile(sink, options)
         self._columns = columns_of(schema, options)
+        marked = marked_columns(schema, options.nulls)
+        self._marks = Marks({column.name: column for column in self._columns if column.name in marked})
         self._varying = [column for column in self._columns if column.size is None]
         self._config = {
             **options.config(), "column_names": [c.name for c in self._columns],
@@ -136,7 +140,8 @@ class MdsWriter:
         """As `write`, values of some columns taken from where they lie in files."""
         if not len(batch):
             return
-        given = {c.name: ranges.get(c.name) or batch.column(c.name) for c in self._columns}
+        rows = {name: ranges.get(name) or batch.column(name) for name in batch.schema.names}
+        given = {**rows, **self._marks.marks(rows)} if self._marks.columns else rows
         self._refuse_nulls(given)
         values = {c.name: self._plain(c, given[c.name]) for c in self._columns}
         length = {name: found.length if isinstance(found, Pieces) else byte_lengths(found)
@@ -162,13 +167,20 @@ class MdsWriter:
 
     def _refuse_nulls(self, given: Mapping[str, pa.Array | Pieces]) -> None:
         for name, values in given.items():
+            if name in self._marks.columns:
+                continue
             there = values.there if isinstance(values, Pieces) else present(values)
             if not there.all():
                 row = self._samples + int(np.argmin(there))
                 raise Unrepresentable("MDS has no nulls", file=self._sink.path, column=name, row=row,
-                                      advice="Fill them, or leave the column or the rows out.")  # fmt: skip
+                                      advice="Mark them with nulls='mask', fill them, or leave them out.")  # fmt: skip
 
     def _plain(self, column: Column, given: pa.Array | Pieces) -> pa.Array | Pieces:
+        """A column as bytes, none null. Raises as `_as_bytes`."""
+        found = self._as_bytes(column, self._marks.without_nulls(column.name, given))
+        return self._marks.as_bytes(column.name, found, given)
+
+    def _as_bytes(self, column: Column, given: pa.Array | Pieces) -> pa.Array | Pieces:
         """A column as bytes. Raises Unrepresentable for bytes that are to be text, and are none."""
         if isinstance(given, Pieces):
             if column.encoding not in TEXTS:
