@@ -33,6 +33,7 @@ from lading.layouts.follow import Follower
 from lading.layouts.gather import across_shards
 from lading.layouts.open import VIEWS, detect_view, open_view, settle
 from lading.layouts.options import AUTO, ROLES, InterleavedOptions
+from lading.layouts.packed import PackedView
 from lading.layouts.protocol import View
 from lading.layouts.samples import SamplesView
 from lading.manifest import Manifest, lookup
@@ -180,8 +181,9 @@ class Dataset:
 
     def _open_view(self, source: ShardSource) -> View:
         view = open_view(
-            self._format, source, self.view, self.fetcher, self.follower, self.format_options, self.interleaved
-        )
+            self._format, source, self.view, self.fetcher, self.follower, self.format_options, self.interleaved,
+            None if self.manifest is None else self.manifest.schema,
+        )  # fmt: skip
         self.interleaved = settle(view, self.interleaved)
         return view
 
@@ -341,7 +343,7 @@ class Dataset:
         parts, firsts, rows, loose = [], [], 0, False
         for number in np.unique(shard).tolist() or range(len(self.listing))[:1]:
             view = self._counted(number)
-            loose = isinstance(view, SamplesView) and not view.declares_types()
+            loose = isinstance(view, (SamplesView, PackedView)) and not view.declares_types()
             mine = ordinal[shard == number]
             part = view.read(mine, columns)
             firsts.append(self._firsts(number, part, len(mine)) + rows)

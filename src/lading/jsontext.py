@@ -15,15 +15,18 @@ import json
 import re
 from collections import Counter
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from lading.errors import DataError, Unrepresentable
 
-__all__ = ["canonical", "dumps", "dumps_each", "find_repeated_name", "loads", "loads_plain"]
+__all__ = ["canonical", "dumps", "dumps_each", "find_repeated_name", "glued", "joined_runs", "loads", "loads_plain"]
 
 # A text as `0` for a digit and a space for the rest: a search in it says whether a number may be there that orjson
 # reads otherwise (19 digits: near 64 bits).
@@ -173,6 +176,21 @@ def dumps_each(values: pa.Array) -> pa.LargeStringArray:
     ends[-1] = lines[-1]
     parts = pa.Array.from_buffers(pa.large_string(), len(ends) - 1, [None, pa.py_buffer(ends), pa.py_buffer(text)])
     return parts.take(pa.array(np.arange(0, len(parts), 2)))
+
+
+def glued(*parts: str | pa.LargeStringArray) -> pa.LargeStringArray:
+    """Texts of several columns, one behind the other, row by row; a text by itself stands in every row."""
+    return pc.binary_join_element_wise(*(_text(p) if isinstance(p, str) else p for p in parts), _text(""))
+
+
+def joined_runs(texts: pa.LargeStringArray, bounds: NDArray[np.int64]) -> pa.LargeStringArray:
+    """The texts of each run, joined as entries of a JSON list are: those of run i are `bounds[i]:bounds[i + 1]`."""
+    return pc.binary_join(pa.LargeListArray.from_arrays(pa.array(bounds), texts), _text(", "))
+
+
+@lru_cache(maxsize=256)
+def _text(text: str) -> pa.LargeStringScalar:
+    return pa.scalar(text, pa.large_string())
 
 
 def canonical(value: Any) -> str:

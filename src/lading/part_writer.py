@@ -33,7 +33,7 @@ from lading.formats.protocol import (
 from lading.interleaved import RESERVED, sample_firsts, without_source
 from lading.json_columns import wider_column
 from lading.layouts.mint_write import MintShardWriter, Roles
-from lading.layouts.open import create_view_shard
+from lading.layouts.open import create_view_shard, packer
 from lading.manifest import INDEX_NAME, shards_table
 from lading.ref import FileEntry, concat, files_of, is_ref, with_files
 from lading.store.background import Background
@@ -147,6 +147,7 @@ class PartWriter:
         final: str | None = None,
     ) -> None:
         self.schema = None if schema is None else _written_schema(schema)
+        self._pack = packer(kind.format, kind.view)
         self._takes_any = not kind.format.fixed_schema and (schema is None or kind.view == "samples")
         self.columns: dict[str, pa.Field] = {}
         self._store, self._folder, self._kind = store, folder, kind
@@ -183,10 +184,13 @@ class PartWriter:
         ends = np.append(starts[1:], batch.num_rows)
         if any(is_ref(f.type) for f in batch.schema):
             shard = self._open or self._begin()
-            takes = isinstance(shard.writer, RangeWriter) and shard.writer.takes_ranges
+            takes = self._pack is None and isinstance(shard.writer, RangeWriter) and shard.writer.takes_ranges
             ranges = self._fetcher.file_ranges(batch) if takes else {}
             left = [f.name for f in batch.schema if is_ref(f.type) and f.name not in ranges]
             batch = self._fetcher.materialise(batch, left, views=True)
+        if self._pack is not None:
+            batch = self._pack(batch)
+            starts, ends = np.arange(batch.num_rows), np.arange(batch.num_rows) + 1
         encoder = (self._open or self._begin()).writer
         if isinstance(encoder, SampleEncoder):
             batch = encoder.encode(batch, self._rows)

@@ -59,6 +59,7 @@ class MdsFormat:
     extensions: tuple[str, ...] = (".mds", ".mds.br", ".mds.bz2", ".mds.gz", ".mds.snappy", ".mds.zstd")
     index_name: str = INDEX_NAME
     fixed_schema: bool = True
+    packs_items: bool = True
     copy_options: tuple[Mapping[str, Any], Mapping[str, Any]] = field(default=({}, {}), hash=False)
     read_options: type | None = ReadOptions
     write_options: type | None = WriteOptions

@@ -30,6 +30,7 @@ __all__ = [
     "ListedShard",
     "LooseReader",
     "ManyFiles",
+    "PacksItems",
     "RangeWriter",
     "Ranges",
     "SampleEncoder",
@@ -295,6 +296,17 @@ class Format(Protocol):
 
     def write_sidecars(self, store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts]]) -> list[str]:
         """Write the peer's own index files for a folder of finished shards; give their paths."""
+
+
+@runtime_checkable
+class PacksItems(Protocol):
+    """A format whose rows are no place for items: an interleaved sample is one row (`lading.layouts.packed`).
+
+    Attributes:
+        packs_items: true.
+    """
+
+    packs_items: bool
 
 
 @runtime_checkable

@@ -20,7 +20,7 @@ from lading.dataset_writer import DatasetWriter, WriteSummary
 from lading.digests import DatasetDigest
 from lading.errors import DataError, DestinationExists, UsageError
 from lading.fetch import OnError
-from lading.formats.protocol import Format
+from lading.formats.protocol import Format, PacksItems
 from lading.formats.registry import get_format, is_built_in
 from lading.jobs.copying import changed_schema
 from lading.jobs.digest import dataset_digest
@@ -290,7 +290,7 @@ def _refuse_lazy(dataset: Dataset, target: Format, replaced: str | None) -> None
                     "the destination may hold what references would lead to", file=replaced, found=f"a root, {folder}",
                     advice="Write to another folder, and remove this one when you have looked.",
                 )  # fmt: skip
-    if not target.fixed_schema or dataset.view != "interleaved":
+    if not target.fixed_schema or dataset.view != "interleaved" or isinstance(target, PacksItems):
         raise UsageError(
             "only tables of items hold references to bytes elsewhere", found=f"{target.name}, as {dataset.view}",
             advice="Write Parquet, or the bytes too.",

@@ -16,6 +16,7 @@ from lading.json_columns import union_json_schemas
 from lading.layouts.mint import MintView, column_name, field_name
 from lading.layouts.mint_items import refuse_modalities
 from lading.layouts.mint_write import find_roles
+from lading.layouts.packed import PackedView
 from lading.layouts.samples import SamplesView
 
 __all__ = ["Plan", "make_plan"]
@@ -97,7 +98,7 @@ def _holds_loose_rows(dataset: Dataset) -> bool:
     if not len(dataset.listing):
         return False
     view = dataset.open_shard(0)
-    return isinstance(view, SamplesView) and not view.declares_types()
+    return isinstance(view, (SamplesView, PackedView)) and not view.declares_types()
 
 
 def _schemas(dataset: Dataset) -> Iterator[tuple[str, pa.Schema]]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Self
 
 import numpy as np
@@ -20,6 +19,7 @@ from lading.errors import Unrepresentable
 from lading.features import Json, feature_of
 from lading.interleaved import MODALITIES, content_type_of, extension_of
 from lading.json_columns import is_json_type
+from lading.jsontext import glued, joined_runs
 from lading.layouts.mint import field_name
 from lading.layouts.mint_items import IMAGE, METADATA, TEXT, Items, numbers
 from lading.layouts.mint_rows import EXTRAS_FIELD
@@ -104,9 +104,9 @@ class Passthrough:
         if role == "sample":
             row = np.full(len(items.size), -1)
             row[items.sample[chosen]] = items.row[chosen]
-            return _where(has, _glued(f", {self.label}: ", self._texts(items, row)))
+            return _where(has, glued(f", {self.label}: ", self._texts(items, row)))
         texts = _in_order(items, chosen, self._texts(items, items.row[chosen]))
-        return _where(has, _glued(f", {self.label}: [", texts, "]"))
+        return _where(has, glued(f", {self.label}: [", texts, "]"))
 
     def _texts(self, items: Items, rows: NDArray[np.int64]) -> pa.LargeStringArray:
         """JSON texts of the values of rows; of −1, `null`."""
@@ -142,8 +142,8 @@ def documents(
     more = [column.text(items, role) for column, role in fields]
     if types.unusual.any():
         more.append(_extras(items, types))
-    start = _glued('{"sample_id": ', jsontext.dumps_each(ids), ', "texts": [')
-    return _glued(start, listed[0], '], "images": [', listed[1], "]", *more, "}")
+    start = glued('{"sample_id": ', jsontext.dumps_each(ids), ', "texts": [')
+    return glued(start, listed[0], '], "images": [', listed[1], "]", *more, "}")
 
 
 def _by_position(items: Items, chosen: NDArray[np.bool_], texts: pa.LargeStringArray) -> pa.LargeStringArray:
@@ -154,12 +154,12 @@ def _by_position(items: Items, chosen: NDArray[np.bool_], texts: pa.LargeStringA
     base = np.append(0, np.cumsum(items.size))
     entry = np.full(int(base[-1]), -1)
     entry[base[items.sample[chosen]] + items.position[chosen]] = np.arange(len(texts))
-    return _joined(texts.take(pa.array(entry, mask=entry < 0)).fill_null("null"), base)
+    return joined_runs(texts.take(pa.array(entry, mask=entry < 0)).fill_null("null"), base)
 
 
 def _in_order(items: Items, chosen: NDArray[np.bool_], texts: pa.LargeStringArray) -> pa.LargeStringArray:
     """Entries of each sample's list: a JSON text for each chosen item."""
-    return _joined(texts, np.append(0, np.cumsum(chosen))[items.bounds])
+    return joined_runs(texts, np.append(0, np.cumsum(chosen))[items.bounds])
 
 
 def _extras(items: Items, types: ContentTypes) -> pa.LargeStringArray:
@@ -171,26 +171,11 @@ def _extras(items: Items, types: ContentTypes) -> pa.LargeStringArray:
     told[found[:-1][np.all(place[:, 1:] == place[:, :-1], axis=0)]] = False
     modality = pa.array(MODALITIES, pa.large_string()).take(pa.array(items.kind[told]))
     position = pa.array(items.position[told]).cast(pa.large_string())
-    texts = _in_order(items, told, _glued('"', modality, " ", position, '": ', types.texts(told)))
+    texts = _in_order(items, told, glued('"', modality, " ", position, '": ', types.texts(told)))
     has = np.zeros(len(items.size), np.bool_)
     has[items.sample[told]] = True
-    return _where(has, _glued(f', {jsontext.dumps(EXTRAS_FIELD)}: {{"content_type": {{', texts, "}}"))
-
-
-def _joined(texts: pa.LargeStringArray, bounds: NDArray[np.int64]) -> pa.LargeStringArray:
-    """The texts of each run, joined: those of run i are `bounds[i]:bounds[i + 1]`."""
-    return pc.binary_join(pa.LargeListArray.from_arrays(pa.array(bounds), texts), _text(", "))
-
-
-def _glued(*parts: str | pa.LargeStringArray) -> pa.LargeStringArray:
-    """Texts of several columns, one behind the other."""
-    return pc.binary_join_element_wise(*(_text(p) if isinstance(p, str) else p for p in parts), _text(""))
+    return _where(has, glued(f', {jsontext.dumps(EXTRAS_FIELD)}: {{"content_type": {{', texts, "}}"))
 
 
 def _where(condition: NDArray[np.bool_], texts: pa.LargeStringArray) -> pa.LargeStringArray:
-    return texts if condition.all() else pc.if_else(pa.array(condition), texts, _text(""))
-
-
-@lru_cache(maxsize=256)
-def _text(text: str) -> pa.LargeStringScalar:
-    return pa.scalar(text, pa.large_string())
+    return texts if condition.all() else pc.if_else(pa.array(condition), texts, pa.scalar("", pa.large_string()))

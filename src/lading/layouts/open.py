@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -10,7 +10,15 @@ import pyarrow as pa
 from lading.errors import Unrepresentable
 from lading.fetch import Fetcher
 from lading.formats.media_archive import MediaArchiveReader
-from lading.formats.protocol import Format, LooseReader, ManyFiles, ShardReader, ShardSource, ShardWriter
+from lading.formats.protocol import (
+    Format,
+    LooseReader,
+    ManyFiles,
+    PacksItems,
+    ShardReader,
+    ShardSource,
+    ShardWriter,
+)
 from lading.formats.webdataset import WebdatasetReader, WebdatasetWriter
 from lading.interleaved import is_interleaved_schema
 from lading.layouts.documents import DocumentsView
@@ -19,11 +27,13 @@ from lading.layouts.items import ItemsView
 from lading.layouts.mint import MintView, looks_interleaved
 from lading.layouts.mint_write import MintShardWriter, Roles
 from lading.layouts.options import AUTO, InterleavedOptions
+from lading.layouts.packed import PACKED_SCHEMA, PackedView, is_packed_schema
+from lading.layouts.packed_write import check_columns, pack
 from lading.layouts.protocol import View
 from lading.layouts.samples import SamplesView
 from lading.store.protocol import Sink
 
-__all__ = ["VIEWS", "create_view_shard", "detect_view", "open_view", "settle"]
+__all__ = ["VIEWS", "create_view_shard", "detect_view", "open_view", "packer", "settle"]
 
 VIEWS = ("samples", "interleaved")
 
@@ -38,8 +48,9 @@ def open_view(
     follower: Follower,
     format_options: Mapping[str, Any],
     interleaved: InterleavedOptions,
+    schema: pa.Schema | None = None,
 ) -> View:
-    """Open one shard as one of `VIEWS`."""
+    """Open one shard as one of `VIEWS`; `schema` is that of its rows, where their writer kept it."""
     reader = fmt.open_shard(source, format_options)
     if view == "samples":
         return SamplesView(reader)
@@ -47,6 +58,8 @@ def open_view(
         return MintView(reader, fetcher, source, interleaved)
     if isinstance(reader, MediaArchiveReader):
         return DocumentsView(reader, interleaved, fetcher)
+    if not isinstance(reader, LooseReader) and is_packed_schema(reader.schema()):
+        return PackedView(reader, source.path, interleaved, schema)
     return ItemsView(reader, source.path, interleaved, follower, fetcher)
 
 
@@ -55,14 +68,22 @@ def settle(view: View, options: InterleavedOptions) -> InterleavedOptions:
     return view.settled() if isinstance(view, MintView) and options.sample_id_field == AUTO else options
 
 
+def packer(fmt: Format, view: str) -> Callable[[pa.RecordBatch], pa.RecordBatch] | None:
+    """What makes rows of a view the rows of a format; None where they are."""
+    return pack if view == "interleaved" and isinstance(fmt, PacksItems) else None
+
+
 def create_view_shard(
     fmt: Format, sinks: Sequence[Sink], schema: pa.Schema, view: str, options: Mapping[str, Any], roles: Roles
 ) -> ShardWriter | MintShardWriter:
-    """Begin one shard of rows taken as a view, in these files, its own first.
+    """Begin one shard of rows taken as a view, in these files, its own first. It is given them as `packer` makes them.
 
     Raises:
         Unrepresentable: a column that the format cannot hold.
     """
+    if packer(fmt, view) is not None:
+        check_columns(schema)
+        schema = PACKED_SCHEMA
     if isinstance(fmt, ManyFiles):
         return fmt.create_shard_of(sinks, schema, options)
     [sink] = sinks
@@ -80,4 +101,4 @@ def detect_view(reader: ShardReader, fetcher: Fetcher, interleaved: InterleavedO
         found = looks_interleaved(reader, fetcher, interleaved)
         return None if found is None else VIEWS[found]
     schema = reader.first_schema() if isinstance(reader, LooseReader) else reader.schema()
-    return None if schema is None else VIEWS[is_interleaved_schema(schema)]
+    return None if schema is None else VIEWS[is_interleaved_schema(schema) or is_packed_schema(schema)]
