@@ -10,6 +10,7 @@ import random
 import struct
 import subprocess
 import sys
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -313,3 +314,40 @@ def test_marks_that_the_peer_wrote_are_nulls(tmp_path: Path) -> None:
     for name in ("index.json", "shard.00000.mds"):
         one, other = (tmp_path / "mine" / name).read_bytes(), (tmp_path / "peer" / name).read_bytes()
         assert one == other, name
+
+
+def test_the_peer_slices_the_content_of_interleaved_samples(tmp_path: Path) -> None:
+    source = [str(resources.files("lading.data") / f"docs-0000{number}.tar") for number in (0, 1)]
+    lading.convert(source, tmp_path / "mds", format="mds", verify=True)
+    found = _peer("read", str(tmp_path / "mds"), tmp_path)
+    with lading.open(source) as dataset:
+        assert len(found) == len(dataset) > 10
+        for sample, other in zip(found, dataset, strict=True):
+            assert sample.keys() == {"sample_id", "items", "content"}
+            payloads, at = [], 0
+            for item in sample["items"]:
+                if "bytes" in item:
+                    payloads.append(sample["content"][at : at + item["bytes"]])
+                    at += item["bytes"]
+            assert at == len(sample["content"])
+            items = other["items"]
+            assert payloads == [item["binary_content"] for item in items if "binary_content" in item]
+            told = [item for item in sample["items"] if item["modality"] != "metadata"]
+            assert [item.get("text_content") for item in told] == [item.get("text_content") for item in items]
+            assert sample["sample_id"] == other["sample_id"]
+
+
+def test_interleaved_samples_that_the_peer_wrote(tmp_path: Path) -> None:
+    columns = {"sample_id": "str", "items": "json", "content": "bytes"}
+    items = [{"position": 0, "modality": "text", "text_content": "t", "score": 0.5},
+             {"position": 1, "modality": "image", "bytes": 3}]  # fmt: skip
+    rows = [{"sample_id": name, "items": items, "content": name.encode() * 3} for name in "ab"]
+    _peer("write", [{"out": str(tmp_path / "peer"), "columns": columns, "options": {}, "rows": rows}], tmp_path)
+    with lading.open(tmp_path / "peer") as dataset:
+        assert dataset.view == "interleaved"
+        taken = dataset.take([0, 1], columns=["modality", "text_content", "score", "binary_content"])
+    assert taken["binary_content"].to_pylist() == [None, b"aaa", None, b"bbb"]
+    with lading.writer(tmp_path / "mine", format="mds", view="interleaved") as writer:
+        writer.write_batch(taken)
+    for name in ("index.json", "shard.00000.mds"):
+        assert (tmp_path / "mine" / name).read_bytes() == (tmp_path / "peer" / name).read_bytes(), name

@@ -58,8 +58,9 @@ def pack(batch: pa.RecordBatch) -> pa.RecordBatch:
 
     Raises:
         DataError: a row without id, position or modality.
-        Unrepresentable: a text in a column of JSON that is none; names row and column.
+        Unrepresentable: a column that JSON does not hold; a text in a column of JSON that is none. Names column, row.
     """
+    check_columns(batch.schema)
     for name in ("position", "modality"):
         if batch.column(name).null_count:
             raise DataError("an item lacks what every item has", column=name, found="null",
