@@ -44,6 +44,7 @@ SHARED = {
         "copying",
         "digest",
         "filters",
+        "indexes",
         "ledger",
         "messages",
         "plan",

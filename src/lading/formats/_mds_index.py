@@ -22,7 +22,7 @@ import orjson
 
 from lading.errors import BadReference, DataError, LimitExceeded, Unrepresentable, errors_at
 from lading.formats.index_json import load_index
-from lading.formats.protocol import ListedShard
+from lading.formats.protocol import ListedFile, ListedShard
 from lading.mds_values import is_encoding, parse_array
 from lading.store.protocol import Store
 
@@ -204,7 +204,14 @@ def _listed(entry: Any, folder: str, names: Mapping[str, int]) -> ListedShard:
     unpacked = all(file is None or names.get(file.name) == file.size_bytes for file in (raw, meta))
     chosen = raw if packed is None or unpacked else packed
     text = orjson.dumps(entry).decode()
-    return ListedShard(folder + chosen.name, samples, chosen.size_bytes, chosen.hashes, text)
+    packed_meta = _file(entry, "zip_meta") if packed and meta else None
+    needed = meta if chosen is raw else packed_meta
+    beside = tuple(
+        ListedFile(folder + file.name, file.size_bytes, file.hashes, needed=file is needed)
+        for file in (raw, packed, meta, packed_meta)
+        if file is not None and file is not chosen
+    )
+    return ListedShard(folder + chosen.name, samples, chosen.size_bytes, chosen.hashes, text, beside)
 
 
 def _files_and_count(entry: Mapping[str, Any]) -> tuple[ShardFile, ShardFile | None, ShardFile | None, int]:

@@ -27,6 +27,7 @@ from lading.store.protocol import FileInfo, Sink, Store
 __all__ = [
     "ExactSizes",
     "Format",
+    "ListedFile",
     "ListedShard",
     "LooseReader",
     "ManyFiles",
@@ -63,6 +64,23 @@ class ShardSource:
 
 
 @dataclass(frozen=True, slots=True)
+class ListedFile:
+    """A further file of a shard as a dataset's own index lists it: a second one, or another form of one.
+
+    Attributes:
+        path: where it lies.
+        size_bytes: size it should have; None where the index does not say.
+        hashes: hex digests it should have, by algorithm.
+        needed: whether the shard is read with it; others may be missing.
+    """
+
+    path: str
+    size_bytes: int | None
+    hashes: Mapping[str, str]
+    needed: bool
+
+
+@dataclass(frozen=True, slots=True)
 class ListedShard:
     """A shard as a dataset's own index lists it; None where the index does not say.
 
@@ -72,6 +90,7 @@ class ListedShard:
         size_bytes: size its file should have.
         hashes: hex digests its file should have, by algorithm (`{"md5": …}`).
         entry: all that the index says of it, in a form that the format's reader understands; empty if there is no more.
+        beside: its other files.
     """
 
     path: str
@@ -79,6 +98,7 @@ class ListedShard:
     size_bytes: int | None = None
     hashes: Mapping[str, str] = field(default_factory=dict)
     entry: str = ""
+    beside: tuple[ListedFile, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

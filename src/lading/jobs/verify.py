@@ -9,17 +9,16 @@ from typing import Any
 
 import orjson
 
-from lading.codecs import new_hash
 from lading.dataset import Dataset, open_dataset
 from lading.digests import DatasetDigest
-from lading.errors import LadingError, SidecarMismatch, errors_at
+from lading.errors import LadingError, SidecarMismatch
+from lading.formats.protocol import ListedFile
 from lading.jobs.digest import Source, batch_digests, shard_content
+from lading.jobs.indexes import Indexes, check_file
 from lading.jobs.progress import OnProgress, Progress
-from lading.store.open import Stores, resolve
+from lading.store.open import Stores
 
 __all__ = ["VerifyResult", "verify"]
-
-_CHUNK_BYTES = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +30,7 @@ class VerifyResult:
         samples: samples read.
         size_bytes: bytes of the shards.
         digest: ordered content digest.
-        checked: what there was to check against: sizes, counts, hashes, digest.
+        checked: what there was to check against: sizes, counts, hashes, indexes beside a manifest, digest.
         findings: what is wrong: each as `LadingError.to_dict` gives it.
         seconds: wall-clock time.
     """
@@ -61,7 +60,8 @@ def verify(
     """Read every sample and hold it against what manifest and sidecars say.
 
     Every shard is read to its end and its samples are counted, so that damage inside it shows; a shard that is broken
-    is a finding, and the next one is looked at.
+    is a finding, and the next one is looked at. The peer's own indexes beside a manifest are held against it, and the
+    hashes in them against the files.
 
     Args:
         source: as `lading.open` takes it.
@@ -75,16 +75,20 @@ def verify(
     digest, findings, size_bytes = DatasetDigest(), [], 0
     checked: set[str] = set()
     with open_dataset(source, stores=stores, **opening) as dataset:
+        indexes = Indexes.of(dataset, stores)
+        findings += [error.to_dict() for error in indexes.findings]
+        checked.update(["indexes"] if indexes.shards and dataset.manifest is not None else [])
         for number in range(len(dataset.listing)):
             try:
                 shard = dataset.source(number)
                 size_bytes += shard.info.size_bytes if shard.info else 0
-                checked.update(_check_hashes(dataset, number, stores))
+                checked.update(_check_files(dataset, number, indexes, stores))
                 checked.update(_known(dataset, number))
                 for batch in shard_content(dataset, number):
                     digest.update(batch_digests(batch, dataset.view))
             except LadingError as error:
-                findings.append(error.at(file=dataset.path(number)).to_dict())
+                found = error.at(file=dataset.path(number)).to_dict()
+                findings += [found] if not any(_same(found, other) for other in findings) else []
             if on_progress is not None:
                 on_progress(Progress(number + 1, len(dataset.listing), digest.count, size_bytes))
             if len(findings) >= max_findings:
@@ -95,6 +99,12 @@ def verify(
     return VerifyResult(shards, digest.count, size_bytes, str(digest.ordered), sorted(checked), findings, seconds)
 
 
+def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two findings tell of the same: a shard's size may be told by several."""
+    places = ("file", "row", "offset", "expected", "found")
+    return "expected" in one and all(one.get(name) == other.get(name) for name in places)
+
+
 def _known(dataset: Dataset, number: int) -> list[str]:
     """What there was to hold a shard against."""
     if dataset.manifest is None and dataset.listing.index_file is None:
@@ -103,26 +113,15 @@ def _known(dataset: Dataset, number: int) -> list[str]:
     return [word for word, column in (("sizes", "size_bytes"), ("counts", "num_samples")) if row[column] is not None]
 
 
-def _check_hashes(dataset: Dataset, number: int, stores: Stores) -> list[str]:
+def _check_files(dataset: Dataset, number: int, indexes: Indexes, stores: Stores) -> set[str]:
+    """Hold the files of a shard against hashes and sizes; give what there was."""
+    if indexes.shards:
+        return indexes.check(dataset.path(number), stores)
     text = dataset.listing.table.column("hashes")[number].as_py()
-    hashes = orjson.loads(text) if text else {}
-    for algorithm, expected in hashes.items():
-        found = _hash_file(dataset.path(number), algorithm, stores)
-        if found != expected:
-            raise SidecarMismatch(f"the {algorithm} of the file differs from what its index says",
-                                  file=dataset.path(number), expected=expected, found=found)  # fmt: skip
-    return ["hashes"] if hashes else []
-
-
-def _hash_file(url: str, algorithm: str, stores: Stores) -> str:
-    store, path = resolve(url, stores)
-    with errors_at(file=url):
-        hasher = new_hash(algorithm)
-    size = store.head(path).size_bytes
-    for at in range(0, size, _CHUNK_BYTES):
-        [data] = store.get_ranges(path, [(at, min(_CHUNK_BYTES, size - at))])
-        hasher.update(data)
-    return hasher.hexdigest()
+    if not text:
+        return set()
+    file = ListedFile(dataset.path(number), None, orjson.loads(text), needed=True)
+    return check_file(file, "what its index says", stores)
 
 
 def _check_digest(dataset: Dataset, digest: DatasetDigest, checked: set[str]) -> list[dict[str, object]]:

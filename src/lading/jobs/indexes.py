@@ -1,0 +1,152 @@
+"""The peers' own indexes of a dataset, held against its shards and its manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from lading.codecs import new_hash
+from lading.dataset import Dataset
+from lading.errors import LadingError, NotFound, SidecarMismatch, errors_at
+from lading.formats.protocol import ListedFile, ListedShard
+from lading.formats.registry import get_format
+from lading.manifest import FOLDER
+from lading.source import read_head
+from lading.store.open import Stores, resolve
+
+__all__ = ["Indexes", "check_file"]
+
+_CHUNK_BYTES = 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Indexes:
+    """What a dataset's own indexes list.
+
+    Attributes:
+        shards: by the path of an index, and of each file of a shard: the shard. Some kB a shard.
+        findings: what is wrong with the indexes themselves, and where they disagree with the manifest.
+    """
+
+    shards: Mapping[str, Mapping[str, ListedShard]] = field(default_factory=dict)
+    findings: list[LadingError] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, dataset: Dataset, stores: Stores) -> Indexes:
+        """The index by which a dataset was opened; of one with a manifest those that lie beside it.
+
+        Raises:
+            StoreError: the store failed.
+        """
+        shards: dict[str, Mapping[str, ListedShard]] = {}
+        findings: list[LadingError] = []
+        for url, promised in _places(dataset).items():
+            store, path = resolve(url, stores)
+            try:
+                listed = get_format(dataset.format).list_shards(store, path, read_head(store, path))
+            except NotFound:
+                findings += [_missing(dataset, path)] if promised else []
+                continue
+            except LadingError as error:
+                findings.append(error.at(file=path))
+                continue
+            if listed is not None:
+                shards[path] = {file: shard for shard in listed for file in _paths(shard)}
+                findings += _disagreements(dataset, path, listed) if dataset.manifest is not None else []
+        return cls(shards, findings)
+
+    def check(self, path: str, stores: Stores) -> set[str]:
+        """Hold the files of a shard against sizes and hashes that indexes say; give what there was: sizes, hashes.
+
+        Raises:
+            SidecarMismatch: one differs; names the file, and the index.
+            NotFound: a file of the shard is missing.
+        """
+        checked: set[str] = set()
+        for index, shards in self.shards.items():
+            shard = shards.get(path)
+            if shard is not None:
+                for file in _files(shard, path):
+                    checked |= check_file(file, f"what {index} says", stores)
+        return checked
+
+
+def _places(dataset: Dataset) -> dict[str, bool]:
+    """Where indexes may lie, and whether something says that they do."""
+    if dataset.listing.index_file is not None:
+        return {dataset.listing.index_file: True}
+    if dataset.manifest is None or dataset.listing.folder is None:
+        return {}
+    usual = get_format(dataset.format).index_name
+    names = {**({usual: False} if usual else {}), **dict.fromkeys(dataset.manifest.sidecars, True)}
+    return {f"{dataset.listing.folder}/{name}": promised for name, promised in names.items()}
+
+
+def _paths(shard: ListedShard) -> list[str]:
+    return [shard.path, *(file.path for file in shard.beside)]
+
+
+def _files(shard: ListedShard, opened: str) -> Iterator[ListedFile]:
+    """The files of a shard; `opened` is the one that stands for it."""
+    yield ListedFile(shard.path, shard.size_bytes, shard.hashes, needed=shard.path == opened)
+    yield from shard.beside
+
+
+def _missing(dataset: Dataset, index: str) -> LadingError:
+    return SidecarMismatch("an index is missing that the manifest names", file=index,
+                           expected=f"the file, as {dataset.listing.folder}/{FOLDER} has it")  # fmt: skip
+
+
+def _disagreements(dataset: Dataset, index: str, listed: list[ListedShard]) -> Iterator[LadingError]:
+    """Where an index lists other shards than the manifest does, other sizes of them, or another order."""
+    manifest = f"{dataset.listing.folder}/{FOLDER}"
+    place = {path: number for number, shard in enumerate(listed) for path in _paths(shard)}
+    ours = dataset.listing.table.to_pydict()
+    seen: list[int] = []
+    for path, count in zip(ours["path"], ours["num_samples"], strict=True):
+        number = place.get(path)
+        if number is None:
+            yield SidecarMismatch("the index lacks a shard that the manifest lists", file=index,
+                                  expected=f"{path}, as {manifest} has it")  # fmt: skip
+            continue
+        seen.append(number)
+        told = listed[number].num_samples
+        if told is not None and told != count:
+            yield SidecarMismatch(f"the index has another number of samples than the manifest for {path}", file=index,
+                                  expected=f"{count}, as {manifest} has it", found=told)  # fmt: skip
+    for number in sorted({*range(len(listed))} - {*seen}):
+        yield SidecarMismatch("the index lists a shard that the manifest lacks", file=index,
+                              found=f"{listed[number].path}, which {manifest} does not have")  # fmt: skip
+    if seen != sorted(seen):
+        yield SidecarMismatch("the index has the shards in another order than the manifest", file=index,
+                              expected=f"the order of {manifest}")  # fmt: skip
+
+
+def check_file(file: ListedFile, said: str, stores: Stores) -> set[str]:
+    """Hold a file against size and hashes that somebody says; give what there was: sizes, hashes.
+
+    Raises:
+        SidecarMismatch: it differs. NotFound: it is missing, and needed.
+        DataError: nobody knows the hash.
+    """
+    store, path = resolve(file.path, stores)
+    try:
+        size = store.head(path).size_bytes
+    except NotFound:
+        if file.needed:
+            raise
+        return set()
+    if file.size_bytes not in (None, size):
+        raise SidecarMismatch(f"the size differs from {said}", file=path, expected=f"{file.size_bytes} bytes",
+                              found=f"{size} bytes")  # fmt: skip
+    with errors_at(file=path):
+        hashes = {algorithm: new_hash(algorithm) for algorithm in file.hashes}
+    for at in range(0, size, _CHUNK_BYTES) if hashes else ():
+        [data] = store.get_ranges(path, [(at, min(_CHUNK_BYTES, size - at))])
+        for taken in hashes.values():
+            taken.update(data)
+    for algorithm, taken in hashes.items():
+        if taken.hexdigest() != file.hashes[algorithm]:
+            raise SidecarMismatch(f"the {algorithm} of the file differs from {said}", file=path,
+                                  expected=file.hashes[algorithm], found=taken.hexdigest())  # fmt: skip
+    return {word for word, there in (("sizes", file.size_bytes is not None), ("hashes", hashes)) if there}

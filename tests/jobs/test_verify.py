@@ -1,0 +1,170 @@
+"""Verify: the peers' own indexes, held against files and manifests."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import lading
+from golden_cases import Golden
+from tars import tar_of
+
+_Change = Callable[[list[dict[str, Any]]], object]
+
+
+def _mds(out: Path, **options: Any) -> Path:
+    with lading.writer(out, format="mds", options={"size_limit": "2kb", **options}) as writer:
+        writer.write_batch(pa.table({"n": range(300), "text": ["x" * 10] * 300}))
+    return out
+
+
+def _changed(folder: Path, change: _Change) -> None:
+    """Change the list of shards in an index."""
+    path = folder / "index.json"
+    index = json.loads(path.read_text())
+    change(index["shards"])
+    path.write_text(json.dumps(index))
+
+
+@pytest.mark.parametrize("compression", [None, "zstd"])
+def test_hashes_of_an_index_beside_a_manifest_are_checked(compression: str | None, tmp_path: Path) -> None:
+    out = _mds(tmp_path / "out", compression=compression, hashes=["sha1", "xxh64"])
+    result = lading.verify(out)
+    assert result.ok
+    assert {"hashes", "indexes"} <= set(result.checked)
+    key = "raw_data" if compression is None else "zip_data"
+    told: dict[str, str] = {}
+
+    def another_hash(shards: list[dict[str, Any]]) -> None:
+        told.update(file=shards[1][key]["basename"], sha1=shards[1][key]["hashes"]["sha1"])
+        shards[1][key]["hashes"]["sha1"] = "0" * 40
+
+    _changed(out, another_hash)
+    [finding] = lading.verify(out).findings
+    assert finding["error"] == "SidecarMismatch"
+    assert finding["file"] == str(out / told["file"])
+    assert str(out / "index.json") in str(finding["message"])
+    assert (finding["expected"], finding["found"]) == ("0" * 40, told["sha1"])
+    assert told["sha1"] == hashlib.sha1((out / told["file"]).read_bytes()).hexdigest()
+
+
+def test_a_file_that_was_changed_differs_from_its_hash(tmp_path: Path) -> None:
+    out = _mds(tmp_path / "out", hashes=["md5"])
+    path = out / "shard.00001.mds"
+    path.write_bytes(path.read_bytes()[:-1] + b"y")
+    first = lading.verify(out).findings[0]
+    assert (first["file"], first["found"]) == (str(path), hashlib.md5(path.read_bytes()).hexdigest())
+
+
+@pytest.mark.parametrize("change, message, said", [
+    (lambda shards: shards.pop(1), "lacks a shard that the manifest lists", "shard.00001.mds, as "),
+    (lambda shards: shards[0].update(samples=1), "another number of samples", "as "),
+    (lambda shards: shards.append({**shards[0], "raw_data": {**shards[0]["raw_data"], "basename": "more.mds"}}),
+     "lists a shard that the manifest lacks", "more.mds, which "),
+    (lambda shards: shards.reverse(), "another order", "the order of "),
+    (lambda shards: shards[0]["raw_data"].update(bytes=5000), "the size differs", "5000 bytes"),
+    (lambda shards: shards[0].update(samples=-1), "not the number of samples", "0 to "),
+])  # fmt: skip
+def test_an_index_that_disagrees_with_the_manifest_is_a_finding(
+    change: _Change, message: str, said: str, tmp_path: Path
+) -> None:
+    out = _mds(tmp_path / "out")
+    _changed(out, change)
+    [finding] = lading.verify(out).findings
+    assert message in str(finding["message"])
+    assert said in f"{finding.get('expected')} {finding.get('found')}"
+    both = f"{finding['file']} {finding.get('expected')} {finding.get('found')} {finding['message']}"
+    assert str(out / "index.json") in both
+    if "manifest" in message:
+        assert str(out / "_lading") in both
+
+
+def test_an_index_that_is_missing_is_a_finding(tmp_path: Path) -> None:
+    out = _mds(tmp_path / "out")
+    (out / "index.json").unlink()
+    [finding] = lading.verify(out).findings
+    assert (finding["file"], "missing" in str(finding["message"])) == (str(out / "index.json"), True)
+
+
+def test_parts_of_ranks_have_no_index_and_need_none(tmp_path: Path) -> None:
+    for rank in range(2):
+        with lading.writer(tmp_path / "out", format="mds", rank=rank) as writer:
+            writer.write_batch(pa.table({"n": [rank]}))
+    result = lading.verify(tmp_path / "out")
+    assert result.ok
+    assert "indexes" not in result.checked
+
+
+def test_an_unpacked_copy_is_the_shard_too(tmp_path: Path) -> None:
+    out = _mds(tmp_path / "out", compression="gz", hashes=["sha1"])
+    for path in sorted(out.glob("*.gz")):
+        path.with_suffix("").write_bytes(gzip.decompress(path.read_bytes()))
+    assert lading.verify(out).ok
+    copy = out / "shard.00000.mds"
+    copy.write_bytes(copy.read_bytes()[:-1] + b"?")
+    [finding] = lading.verify(out).findings
+    assert finding["file"] == str(copy)
+
+
+@pytest.mark.parametrize("case", ["text-json-zstd", "text-xsv-zstd"])
+def test_both_files_of_a_pair_are_checked(case: str, golden: Golden, tmp_path: Path) -> None:
+    source = next(path for path in (golden("mds") / case).rglob("index.json")).parent
+    shutil.copytree(source, tmp_path / "out")
+    result = lading.verify(tmp_path / "out")
+    assert result.ok
+    assert "hashes" in result.checked
+    told: list[dict[str, Any]] = []
+
+    def another_hash(shards: list[dict[str, Any]]) -> None:
+        meta = shards[0]["zip_meta"]
+        told.append({**meta, "hash": meta["hashes"]["sha1"]})
+        meta["hashes"]["sha1"] = "f" * 40
+
+    _changed(tmp_path / "out", another_hash)
+    [finding] = lading.verify(tmp_path / "out").findings
+    assert finding["file"] == str(tmp_path / "out" / told[0]["basename"])
+    assert (finding["expected"], finding["found"]) == ("f" * 40, told[0]["hash"])
+
+
+def test_a_second_file_that_is_missing_is_a_finding(golden: Golden, tmp_path: Path) -> None:
+    source = next(path for path in (golden("mds") / "text-csv").rglob("index.json")).parent
+    shutil.copytree(source, tmp_path / "out")
+    meta = min((tmp_path / "out").glob("*.meta"))
+    meta.unlink()
+    assert [finding["file"] for finding in lading.verify(tmp_path / "out", view="samples").findings] == [str(meta)]
+
+
+def test_an_index_of_tars_beside_a_manifest_is_checked(tmp_path: Path) -> None:
+    (tmp_path / "in.tar").write_bytes(tar_of(("a.txt", b"one"), ("b.txt", b"two")))
+    out = tmp_path / "out"
+    lading.convert(tmp_path / "in.tar", out, format="webdataset", verify=True)
+    [tar] = out.glob("*.tar")
+    index = json.loads((out / "index.json").read_text())
+    for md5, count, findings in [
+        (hashlib.md5(tar.read_bytes()).hexdigest(), 2, []),
+        ("0" * 32, 2, [str(tar)]),
+        (None, 3, [str(out / "index.json")]),
+    ]:
+        index["shardlist"][0].update(md5sum=md5, nsamples=count)
+        (out / "index.json").write_text(json.dumps(index))
+        result = lading.verify(out)
+        assert [finding["file"] for finding in result.findings] == findings
+        assert ("hashes" in result.checked) == (md5 is not None and not findings)
+
+
+def test_a_list_of_indexes_has_its_hashes_checked(tmp_path: Path) -> None:
+    for name in "ab":
+        _mds(tmp_path / name, hashes=["sha1"])
+    indexes = [tmp_path / name / "index.json" for name in "ab"]
+    assert "hashes" in lading.verify(indexes).checked
+    _changed(tmp_path / "b", lambda shards: shards[0]["raw_data"]["hashes"].update(sha1="1" * 40))
+    [finding] = lading.verify(indexes).findings
+    assert (finding["file"], finding["expected"]) == (str(tmp_path / "b" / "shard.00000.mds"), "1" * 40)
