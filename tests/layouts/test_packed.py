@@ -171,6 +171,7 @@ def _one(**item: Any) -> list[dict[str, Any]]:
     ('[{"position": 0, "modality": "text", "a": 1,\n "a"\n: 2}]', b"", "an object names a column twice", "items"),
     (_one(bytes=2), b"123", "do not add up", "content"),
     (_one(), b"1", "do not add up", "content"),
+    ([*_one(bytes=2**63 - 1), *_one(bytes=2**63 - 1), *_one(bytes=5)], b"123", "do not add up", "content"),
     (_one(bytes=-1), b"", "not the length of a payload", "items.bytes"),
     (_one(bytes=True), b"1", "not the length of a payload", "items.bytes"),
     (_one(bytes=1.0), b"1", "not the length of a payload", "items.bytes"),

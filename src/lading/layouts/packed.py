@@ -58,6 +58,7 @@ _WINDOW_BYTES = 4 << 20
 """Samples, and bytes of JSON, that are parsed at once: as Python values they take many times their memory."""
 
 _ABSENT = object()
+_AS_THEY_ARE = "Take the rows as they are, with --view samples."
 
 
 def is_packed_schema(schema: pa.Schema) -> bool:
@@ -241,7 +242,7 @@ def _refuse_neighbours(ids: pa.Array, row: NDArray[np.int64], last: str | None) 
     if len(same):
         raise DataError("samples of one id follow each other", row=int(row[same[0]]), column="sample_id",
                         found=ids[int(same[0])].as_py(), expected="ids that tell neighbours apart",
-                        advice="Take the rows as they are, with --view samples.")  # fmt: skip
+                        advice=_AS_THEY_ARE)  # fmt: skip
     return str(ids[-1].as_py())
 
 
@@ -287,7 +288,7 @@ class _Items:
         if set(map(type, values)) - {dict}:
             odd = next(i for i, value in enumerate(values) if type(value) is not dict)
             raise DataError("an item is an object", row=int(row[sample[odd]]), column=ITEMS,
-                            found=type(values[odd]).__name__)  # fmt: skip
+                            found=type(values[odd]).__name__, advice=_AS_THEY_ARE)  # fmt: skip
         names = list(dict.fromkeys(chain.from_iterable(values)))
         length, has_bytes = _lengths(values, row, sample)
         names = [name for name in names if name != LENGTH]
@@ -313,12 +314,13 @@ class _Items:
         if CONTENT not in self.packed.schema.names or not len(self.row):
             return
         size, told = _sizes(self.packed.column(CONTENT)), np.add.reduceat(self.length, self.starts)
-        wrong = np.flatnonzero(size != told)
+        # Lengths of nearly 2^63 can add up to anything.
+        wrong = np.flatnonzero((size != told) | (np.maximum.reduceat(self.length, self.starts) > size))
         if len(wrong):
             at = int(wrong[0])
             raise DataError("the lengths of a sample's items do not add up to its content", row=int(self.row[at]),
-                            column=CONTENT, expected=f"{int(told[at])} bytes", found=f"{int(size[at])} bytes",
-                            )  # fmt: skip
+                            column=CONTENT, expected=f"{int(size[at])} bytes",
+                            found=f"{sum(self.length[self.sample == at].tolist())} bytes")  # fmt: skip
 
     def payload(self, *, views: bool) -> pa.Array:
         """The payload of each item where it lies in the content: references, or views of it, or copies."""
@@ -345,27 +347,21 @@ class _Items:
         """
         if field.name == "sample_id":
             return self.packed.column("sample_id").take(pa.array(self.sample)).cast(field.type)
-        values = [item.get(field.name, _ABSENT) for item in self.values]
-        if not field.nullable:
-            self._refuse_missing(field.name, values)
         if isinstance(feature_of(field), Json):
-            texts = [None if value is _ABSENT else jsontext.dumps(value) for value in values]
-            found = pa.array(texts, pa.large_string())
+            told = (item.get(field.name, _ABSENT) for item in self.values)
+            found = pa.array([None if value is _ABSENT else jsontext.dumps(value) for value in told], pa.large_string())
             kind = field.type.storage_type if isinstance(field.type, pa.BaseExtensionType) else field.type
             found = found.cast(kind)
             return found if kind == field.type else pa.ExtensionArray.from_storage(field.type, found)
-        values = [None if value is _ABSENT else value for value in values]
+        values = [item.get(field.name) for item in self.values]
+        if not field.nullable and None in values:
+            raise DataError("an item lacks what every item has", row=int(self.row[self.sample[values.index(None)]]),
+                            column=field.name, found="null")  # fmt: skip
         try:
             return pa.array(values, field.type)
         except (pa.ArrowInvalid, pa.ArrowTypeError, UnicodeEncodeError, OverflowError):
             self._refuse_misfit(field, values)
             raise
-
-    def _refuse_missing(self, name: str, values: list[Any]) -> None:
-        missing = next((i for i, value in enumerate(values) if value is _ABSENT or value is None), None)
-        if missing is not None:
-            raise DataError("an item lacks what every item has", row=int(self.row[self.sample[missing]]), column=name,
-                            found="null")  # fmt: skip
 
     def _refuse_misfit(self, field: pa.Field, values: list[Any]) -> None:
         for number, value in enumerate(values):
@@ -393,7 +389,8 @@ def _documents(column: pa.Array, row: NDArray[np.int64]) -> tuple[list[list[Any]
                 raise error.at(row=number, column=ITEMS) from None
     for number, document in zip(row.tolist(), found, strict=True):
         if type(document) is not list:
-            raise DataError("the items of a sample are a list", row=number, column=ITEMS, found=type(document).__name__)
+            raise DataError("the items of a sample are a list", row=number, column=ITEMS,
+                            found=type(document).__name__, advice=_AS_THEY_ARE)  # fmt: skip
     # A line end in JSON is a space, and texts without any are looked through together.
     twice = jsontext.find_repeated_name([text.replace(b"\n", b" ") for text in texts], found)
     if twice is not None:
