@@ -38,7 +38,7 @@ SHARED = {
     "codecs": {"protocol"},
     "store": {"appender", "background", "lock", "protocol"},
     "formats": {"index_json", "protocol", "registry", "textfile"},
-    "layouts": {"protocol", "options", "gather", "follow"},
+    "layouts": {"protocol", "options", "gather", "follow", "packed", "packed_write"},
     "media": {"ahead", "archives", "documents", "reader", "records"},
     "jobs": {
         "copying",

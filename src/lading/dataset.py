@@ -33,8 +33,7 @@ from lading.layouts.follow import Follower
 from lading.layouts.gather import across_shards
 from lading.layouts.open import VIEWS, detect_view, open_view, settle
 from lading.layouts.options import AUTO, ROLES, InterleavedOptions
-from lading.layouts.packed import PackedView
-from lading.layouts.protocol import View
+from lading.layouts.protocol import LooseView, View
 from lading.layouts.samples import SamplesView
 from lading.manifest import Manifest, lookup
 from lading.manifest_files import KeptIndexes, load_manifest
@@ -343,7 +342,7 @@ class Dataset:
         parts, firsts, rows, loose = [], [], 0, False
         for number in np.unique(shard).tolist() or range(len(self.listing))[:1]:
             view = self._counted(number)
-            loose = isinstance(view, (SamplesView, PackedView)) and not view.declares_types()
+            loose = isinstance(view, LooseView) and not view.declares_types()
             mine = ordinal[shard == number]
             part = view.read(mine, columns)
             firsts.append(self._firsts(number, part, len(mine)) + rows)

@@ -189,7 +189,7 @@ class PartWriter:
             left = [f.name for f in batch.schema if is_ref(f.type) and f.name not in ranges]
             batch = self._fetcher.materialise(batch, left, views=True)
         if self._pack is not None:
-            batch = self._pack(batch)
+            batch = self._pack[0](batch)
             starts, ends = np.arange(batch.num_rows), np.arange(batch.num_rows) + 1
         encoder = (self._open or self._begin()).writer
         if isinstance(encoder, SampleEncoder):

@@ -31,6 +31,7 @@ __all__ = [
     "documents_of",
     "media_column",
     "media_parts",
+    "stored_columns",
     "with_bytes",
     "with_fields",
 ]
@@ -83,6 +84,12 @@ def document_columns(schema: pa.Schema, *, sparse: bool) -> pa.Schema:
         fields = [_EMPTY[f.name][0] if f.name in _EMPTY and pa.types.is_null(f.type) else f for f in fields]
         fields += [field for name, (field, _) in _EMPTY.items() if name not in schema.names]
     return pa.schema(fields, metadata=schema.metadata)
+
+
+def stored_columns(schema: pa.Schema) -> pa.Schema:
+    """The columns of a file of JSON Lines with these documents: media are JSON."""
+    at = schema.get_field_index("media")
+    return schema if at < 0 else schema.set(at, with_feature(pa.field("media", pa.string()), Json()))
 
 
 def _media_field(field: pa.Field) -> pa.Field:

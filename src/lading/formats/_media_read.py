@@ -12,8 +12,16 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.errors import UsageError, errors_at
-from lading.formats._media_documents import BYTES, PLACE, document_columns, documents_of, media_parts, with_bytes
-from lading.formats.protocol import ShardReader, ShardSource
+from lading.formats._media_documents import (
+    BYTES,
+    PLACE,
+    document_columns,
+    documents_of,
+    media_parts,
+    stored_columns,
+    with_bytes,
+)
+from lading.formats.protocol import LooseReader, ShardReader, ShardSource
 from lading.formats.registry import get_format
 from lading.media.reader import MAX_RECORD_BYTES, MediaReader, OnError, RecordReader
 from lading.media.warc import WarcReader
@@ -91,6 +99,17 @@ class MediaArchiveReader:
                 self._schema = document_columns(self._documents.schema(), sparse=self._sparse)
         return self._schema
 
+    @property
+    def declares_types(self) -> bool:
+        """Whether the columns' types are the file's own, and not what its values happen to be."""
+        return not self._sparse
+
+    def first_schema(self) -> pa.Schema | None:
+        """The columns that the first documents have; None if there are none."""
+        found = self._documents.first_schema() if isinstance(self._documents, LooseReader) else self._documents.schema()
+        with errors_at(file=self.path):
+            return None if found is None else document_columns(found, sparse=self._sparse)
+
     def num_rows(self) -> int:
         """Number of documents."""
         return self._documents.num_rows()
@@ -102,7 +121,7 @@ class MediaArchiveReader:
     def read(self, rows: NDArray[np.int64] | None = None, columns: Sequence[str] | None = None) -> pa.Table:
         """Documents by ordinal with their media; only the records of these are read."""
         batches = self._documents.read(rows, self._stored(columns)).combine_chunks().to_batches()
-        schema = self._chosen(columns)
+        schema = _chosen(self.schema(), columns)
         found = [part for batch in batches for part in self.filled(self._shaped(batch, schema, 0), None)]
         return pa.Table.from_batches(found, schema)
 
@@ -122,28 +141,53 @@ class MediaArchiveReader:
             CorruptShard, DuplicateField: a line is bad, or its media have no form of media.
             BadReference, CorruptShard, LimitExceeded: a record cannot be had; not with `on_error="warn"`.
         """
-        stats = self.media.stats
-        for batch in self.located(max_rows=max_rows, max_bytes=max_bytes, columns=columns):
+        yield from self._all(self.located(max_rows=max_rows, max_bytes=max_bytes, columns=columns), max_bytes)
+
+    def typed_batches(
+        self, schema: pa.Schema, *, max_rows: int, max_bytes: int, columns: Sequence[str] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """As `batches`, with the columns of this schema, in its types; of JSON Lines without a pass to find them.
+
+        Raises:
+            SchemaMismatch: a value does not fit.
+        """
+        located = self.located(max_rows=max_rows, max_bytes=max_bytes, columns=columns, schema=schema)
+        yield from self._all(located, max_bytes)
+
+    def _all(self, located: Iterator[pa.RecordBatch], max_bytes: int) -> Iterator[pa.RecordBatch]:
+        before = self.media.stats
+        for batch in located:
             yield from self.filled(batch, max_bytes)
-        if missing := self.media.stats.missing - stats.missing:
+        after = self.media.stats
+        if missing := after.missing - before.missing:
             self.counts["media without path or offset, without bytes"] += missing
-        if failed := self.media.stats.failed - stats.failed:
+        if failed := after.failed - before.failed:
             self.counts["media that could not be read"] += failed
 
     def located(
-        self, *, max_rows: int, max_bytes: int, columns: Sequence[str] | None = None
+        self, *, max_rows: int, max_bytes: int, columns: Sequence[str] | None = None, schema: pa.Schema | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """All documents in order, their media without bytes but for those that stand in the documents."""
-        schema, row = self._chosen(columns), 0
+        """All documents in order, their media without bytes but for those that stand in the documents.
+
+        With a schema, they have its columns in its types.
+        """
         most_rows, most_bytes = min(max_rows, _LOCATED_ROWS), min(max_bytes, _LOCATED_BYTES)
-        for batch in self._documents.batches(max_rows=most_rows, max_bytes=most_bytes, columns=self._stored(columns)):
-            yield self._shaped(batch, schema, row)
+        if schema is None or not isinstance(self._documents, LooseReader):
+            stored = self._stored(columns)
+            batches = self._documents.batches(max_rows=most_rows, max_bytes=most_bytes, columns=stored)
+        else:
+            batches = self._documents.typed_batches(
+                stored_columns(schema), max_rows=most_rows, max_bytes=most_bytes, columns=columns
+            )
+        chosen, row = _chosen(self.schema() if schema is None else schema, columns), 0
+        for batch in batches:
+            yield self._shaped(batch, chosen, row)
             row += batch.num_rows
         self.counts = Counter(self._documents.counts)
 
     def read_located(self, rows: NDArray[np.int64]) -> pa.RecordBatch:
         """Documents by ordinal, as `located` gives them."""
-        schema = self._chosen(None)
+        schema = self.schema()
         found = self._documents.read(rows).combine_chunks().to_batches()
         return self._shaped(found[0], schema, 0) if found else pa.record_batch(schema.empty_table().columns, schema)
 
@@ -163,12 +207,6 @@ class MediaArchiveReader:
     def _shaped(self, batch: pa.RecordBatch, schema: pa.Schema, first_row: int) -> pa.RecordBatch:
         with errors_at(file=self.path):
             return documents_of(batch, schema, first_row)
-
-    def _chosen(self, columns: Sequence[str] | None) -> pa.Schema:
-        """The columns asked for that there are, in the order asked for."""
-        schema = self.schema()
-        wanted = schema.names if columns is None else [n for n in dict.fromkeys(columns) if n in schema.names]
-        return pa.schema([schema.field(name) for name in wanted])
 
     def _stored(self, columns: Sequence[str] | None) -> list[str] | None:
         """Of the columns asked for, those that the file has; one at least, to count rows by."""
@@ -227,6 +265,12 @@ def _record_reader(source: ShardSource, options: ReadOptions) -> RecordReader:
         return WarcReader(folder, options.workers, **kept)
     return MediaReader(folder, workers=options.workers, offset_byte_size=options.offset_byte_size,
                        codec=options.archives, max_record_bytes=options.max_record_bytes, **kept)  # fmt: skip
+
+
+def _chosen(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
+    """The columns asked for that there are, in the order asked for."""
+    wanted = schema.names if columns is None else [n for n in dict.fromkeys(columns) if n in schema.names]
+    return pa.schema([schema.field(name) for name in wanted], metadata=schema.metadata)
 
 
 def _scheme(url: str) -> str:

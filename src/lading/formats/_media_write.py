@@ -12,9 +12,16 @@ import numpy as np
 import pyarrow as pa
 
 from lading import jsontext
-from lading.errors import Unrepresentable, UsageError
-from lading.features import Json, decode, feature_of, with_feature
-from lading.formats._media_documents import BYTES, document_columns, documents_of, media_parts, with_fields
+from lading.errors import SchemaMismatch, Unrepresentable, UsageError
+from lading.features import decode, feature_of
+from lading.formats._media_documents import (
+    BYTES,
+    document_columns,
+    documents_of,
+    media_parts,
+    stored_columns,
+    with_fields,
+)
 from lading.formats.protocol import ShardFacts, ShardWriter
 from lading.formats.registry import get_format
 from lading.formats.textfile import ENDINGS, check_compression
@@ -24,9 +31,6 @@ from lading.store.protocol import Sink
 from lading.views import slices
 
 __all__ = ["MediaArchiveWriter", "WriteOptions"]
-
-_AS_TEXT = with_feature(pa.field("media", pa.string()), Json())
-"""The media of a document, where it is a line of JSON."""
 
 _GROUP_BYTES = 2 << 20
 """Media that a thread takes at once."""
@@ -85,9 +89,13 @@ class MediaArchiveWriter:
         self._documents_sink, self._archive = sinks
         self._columns = document_columns(schema, sparse=False)
         self._as_text = options.documents == "jsonl"
-        written = self._stored(self._columns)
+        if "media" not in schema.names:
+            raise SchemaMismatch("documents hold a list of media", column="media", found=", ".join(schema.names))
+        self._written = stored_columns(self._columns) if self._as_text else self._columns
         told: Mapping[str, Any] = {"compression": options.compression} if self._as_text else {}
-        self._documents: ShardWriter = get_format(options.documents).create_shard(self._documents_sink, written, told)
+        self._documents: ShardWriter = get_format(options.documents).create_shard(
+            self._documents_sink, self._written, told
+        )
         self._packer = Packer(options.compression_level, content_size=options.content_size, checksum=options.checksum,
                               plain=False)  # fmt: skip
         self._pace: Pace[memoryview] = Pace(options.workers, ordered=True, weigh=len, group_weight=_GROUP_BYTES)
@@ -104,8 +112,8 @@ class MediaArchiveWriter:
         rows = documents_of(batch, self._columns, self._rows)
         at = rows.schema.get_field_index("media")
         media = self._placed(rows.column(at))
-        stored = self._stored(rows.schema)
-        self._documents.write(rows.set_column(at, stored.field(at), _texts(media) if self._as_text else media))
+        columns = [*rows.columns[:at], _texts(media) if self._as_text else media, *rows.columns[at + 1 :]]
+        self._documents.write(pa.RecordBatch.from_arrays(columns, schema=self._written))
         self._rows += len(rows)
 
     def _refuse_nulls(self, batch: pa.RecordBatch) -> None:
@@ -116,10 +124,6 @@ class MediaArchiveWriter:
                 row = self._rows + int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
                 raise Unrepresentable("a document's text, media and metadata are empty, and not null", column=name,
                                       row=row, file=self._documents_sink.path, advice=_ADVICE)  # fmt: skip
-
-    def _stored(self, schema: pa.Schema) -> pa.Schema:
-        at = schema.get_field_index("media")
-        return schema.set(at, _AS_TEXT) if self._as_text else schema
 
     def _placed(self, media: pa.Array) -> pa.Array:
         """The media with the places of their records, which are written, instead of their bytes."""
@@ -167,4 +171,4 @@ def _texts(media: pa.Array) -> pa.Array:
     feature = feature_of(pa.field("media", items.type))
     objects = [decode(feature, one) for one in items.to_pylist()]
     ends = bounds.tolist()
-    return pa.array([jsontext.dumps(objects[a:b]) for a, b in pairwise(ends)], _AS_TEXT.type)
+    return pa.array([jsontext.dumps(objects[a:b]) for a, b in pairwise(ends)], pa.string())

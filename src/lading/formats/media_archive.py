@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 import pyarrow as pa
 
 from lading.errors import UsageError
-from lading.formats._media_documents import BYTES, PLACE, media_parts
+from lading.formats._media_documents import BYTES, MEDIA, PLACE, media_parts
 from lading.formats._media_read import MediaArchiveReader, ReadOptions
 from lading.formats._media_write import MediaArchiveWriter, WriteOptions
 from lading.formats.protocol import ShardFacts, ShardSource, parse_options
@@ -31,6 +31,7 @@ from lading.store.protocol import Sink, Store
 __all__ = [
     "BYTES",
     "FORMAT",
+    "MEDIA",
     "PLACE",
     "MediaArchiveFormat",
     "MediaArchiveReader",

@@ -16,8 +16,7 @@ from lading.json_columns import union_json_schemas
 from lading.layouts.mint import MintView, column_name, field_name
 from lading.layouts.mint_items import refuse_modalities
 from lading.layouts.mint_write import find_roles
-from lading.layouts.packed import PackedView
-from lading.layouts.samples import SamplesView
+from lading.layouts.protocol import LooseView
 
 __all__ = ["Plan", "make_plan"]
 
@@ -98,7 +97,7 @@ def _holds_loose_rows(dataset: Dataset) -> bool:
     if not len(dataset.listing):
         return False
     view = dataset.open_shard(0)
-    return isinstance(view, (SamplesView, PackedView)) and not view.declares_types()
+    return isinstance(view, LooseView) and not view.declares_types()
 
 
 def _schemas(dataset: Dataset) -> Iterator[tuple[str, pa.Schema]]:

@@ -35,13 +35,20 @@ from lading.interleaved import (
     split_rows,
 )
 from lading.layouts.options import InterleavedOptions, tell_absent
+from lading.layouts.packed import CONTENT, ITEMS, PACKED_SCHEMA
 from lading.media.archives import outside
-from lading.ref import CODECS, FileEntry, make_refs, with_files
+from lading.ref import CODECS, FileEntry, RefType, make_refs, with_files
 from lading.views import byte_lengths, present, row_bytes
 
-__all__ = ["DocumentsView"]
+__all__ = ["ITEMS_COLUMN", "MODALITIES", "DocumentsView", "PackedDocuments"]
 
-_MODALITIES = ("metadata", "text", "image", "video", "audio", "document")
+MODALITIES = ("image", "video", "audio", "document")
+"""Modalities of media, by the number of their type."""
+
+ITEMS_COLUMN = "lading_items"
+"""Column of documents that were items: what these were."""
+
+_MODALITIES = ("metadata", "text", *MODALITIES)
 _METADATA, _TEXT, _FIRST_TYPE = range(3)
 _CONTENT_TYPES = pa.array(["application/json", "text/plain"])
 _ITEMS = ("id", "text", "media")
@@ -62,6 +69,10 @@ class DocumentsView:
         self._reader, self._options, self._fetcher = reader, options, fetcher
         self.counts: Counter[str] = Counter()
         fetcher.max_decoded_bytes = reader.max_record_bytes
+
+    def declares_types(self) -> bool:
+        """Whether the columns' types are the file's own, and not what its values happen to be."""
+        return self._reader.declares_types
 
     def schema(self) -> pa.Schema:
         """The reserved columns, those of documents, and those of media; absent `fields` come after the others."""
@@ -146,9 +157,9 @@ class DocumentsView:
         with errors_at(file=self._reader.path):
             places = _Places.of(documents, rows)
         files: list[FileEntry] = []
-        errors: dict[int, str] = {}
+        errors: dict[int, DataError] = {}
         if with_references:
-            content, files, errors = self._references(places.media)
+            content, files, errors = _references(self._reader, places.media)
         else:
             content = places.media.field(BYTES)
         found = {
@@ -166,34 +177,74 @@ class DocumentsView:
         rest = {name: pa.nulls(len(own), INTERLEAVED_SCHEMA.field(name).type) for name in RESERVED if name not in found}
         batch = pa.record_batch({name: {**found, **rest}[name] for name in dict.fromkeys((*RESERVED, *found))})
         row_of = {int(item): row for row, item in enumerate(places.item.tolist()) if item >= 0} if errors else {}
-        batch = write_errors(batch, {row_of[item]: text for item, text in errors.items()})
+        batch = write_errors(batch, {row_of[item]: str(error) for item, error in errors.items()})
         told = with_files(batch.schema, files).metadata if with_references else {}
         return batch.replace_schema_metadata({**told, MEANT_NULLS_KEY: b""})
 
-    def _references(self, media: pa.StructArray) -> tuple[pa.Array, list[FileEntry], dict[int, str]]:
-        """References to the records of media, null where there is none; the files; and why some have none, by media."""
-        paths = media.field("path").dictionary_encode()
-        which = paths.indices.fill_null(-1).to_numpy().astype(np.int64)
-        offset, length = (media.field(name).fill_null(-1).to_numpy() for name in ("offset", "length"))
-        there = (which >= 0) & present(media.field("offset"))
+
+class PackedDocuments:
+    """Documents that were items, as rows of `lading.layouts.packed`: `content` is a list of references.
+
+    Args:
+        reader: the open shard.
+        fetcher: what references will be read with.
+    """
+
+    def __init__(self, reader: MediaArchiveReader, fetcher: Fetcher) -> None:
+        self._reader = reader
+        self.counts: Counter[str] = Counter()
+        fetcher.max_decoded_bytes = reader.max_record_bytes
+
+    def schema(self) -> pa.Schema:
+        """That of packed rows."""
+        content = pa.field(CONTENT, pa.list_(RefType()), nullable=False)
+        return PACKED_SCHEMA.set(PACKED_SCHEMA.get_field_index(CONTENT), content)
+
+    def num_rows(self) -> int:
+        """Number of documents."""
+        return self._reader.num_rows()
+
+    def index(self) -> pa.Table:
+        """The reader's index."""
+        return self._reader.index()
+
+    def read(self, rows: NDArray[np.int64] | None = None, columns: Sequence[str] | None = None) -> pa.Table:
+        """Rows by ordinal, in the order asked for."""
+        wanted = np.arange(self.num_rows()) if rows is None else rows
+        return pa.Table.from_batches([self._packed(self._reader.read_located(wanted), columns)])
+
+    def batches(
+        self,
+        *,
+        max_rows: int,
+        max_bytes: int,
+        columns: Sequence[str] | None = None,
+        views: bool = False,  # noqa: ARG002 - references are no less
+    ) -> Iterator[pa.RecordBatch]:
+        """All rows in order.
+
+        Raises:
+            BadReference: an archive is not there, or a record does not lie in it.
+        """
+        for documents in self._reader.located(max_rows=max_rows, max_bytes=max_bytes):
+            yield self._packed(documents, columns)
+        self.counts = self._reader.counts
+
+    def close(self) -> None:
+        """Close the reader."""
+        self._reader.close()
+
+    def _packed(self, documents: pa.RecordBatch, columns: Sequence[str] | None) -> pa.RecordBatch:
+        found = {"sample_id": documents.column("id"), ITEMS: documents.column(ITEMS_COLUMN)}
         files: list[FileEntry] = []
-        errors: dict[int, str] = {}
-        for number, path in enumerate(paths.dictionary.to_pylist()):
-            mine = np.flatnonzero(there & (which == number))
-            try:
-                archive = self._reader.media.archive(path)
-            except BadReference as error:
-                files.append(FileEntry(""))
-                errors.update(dict.fromkeys(mine.tolist(), str(error)))
-                continue
-            files.append(FileEntry(archive.name, "", archive.size_bytes))
-            past = (offset < 0) | (length < 0) | (offset > archive.size_bytes) | (length > archive.size_bytes - offset)
-            for item in mine[past[mine]].tolist():
-                errors[item] = str(outside(archive, int(offset[item]), int(length[item])))
-        there[list(errors)] = False
-        file = np.where(there, which, 0).astype(np.int32)
-        codec = CODECS.index(self._reader.codec)
-        return make_refs(offset, length, file=file, codec=codec, valid=there), files, errors
+        if columns is None or CONTENT in columns:
+            media, bounds = media_parts(documents.column("media"))
+            content, files, errors = _references(self._reader, media)
+            if errors:
+                raise errors[min(errors)]
+            found[CONTENT] = pa.ListArray.from_arrays(pa.array(bounds.astype(np.int32)), content)
+        batch = pa.record_batch(found)
+        return batch.replace_schema_metadata(with_files(batch.schema, files).metadata)
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +282,34 @@ class _Places:
         item = np.concatenate([np.full(count + len(with_text), -1), own])
         order = np.lexsort((position, document))
         return cls(document[order], position[order], kind[order], item[order], media)
+
+
+def _references(
+    reader: MediaArchiveReader, media: pa.StructArray
+) -> tuple[pa.Array, list[FileEntry], dict[int, DataError]]:
+    """References to the records of media, null where there is none; the files; and why some have none, by media."""
+    paths = media.field("path").dictionary_encode()
+    which = paths.indices.fill_null(-1).to_numpy().astype(np.int64)
+    offset, length = (media.field(name).fill_null(-1).to_numpy() for name in ("offset", "length"))
+    there = (which >= 0) & present(media.field("offset"))
+    files: list[FileEntry] = []
+    errors: dict[int, DataError] = {}
+    for number, path in enumerate(paths.dictionary.to_pylist()):
+        mine = np.flatnonzero(there & (which == number))
+        try:
+            archive = reader.media.archive(path)
+        except BadReference as error:
+            files.append(FileEntry(""))
+            errors.update(dict.fromkeys(mine.tolist(), error))
+            continue
+        files.append(FileEntry(archive.name, "", archive.size_bytes))
+        past = (offset < 0) | (length < 0) | (offset > archive.size_bytes) | (length > archive.size_bytes - offset)
+        for item in mine[past[mine]].tolist():
+            errors[item] = outside(archive, int(offset[item]), int(length[item]))
+    there[list(errors)] = False
+    file = np.where(there, which, 0).astype(np.int32)
+    codec = CODECS.index(reader.codec)
+    return make_refs(offset, length, file=file, codec=codec, valid=there), files, errors
 
 
 def _types(media: pa.StructArray, rows: NDArray[np.int64]) -> NDArray[np.int64]:

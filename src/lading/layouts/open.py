@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from lading.errors import Unrepresentable
 from lading.fetch import Fetcher
-from lading.formats.media_archive import MediaArchiveReader
+from lading.formats.media_archive import MediaArchiveFormat, MediaArchiveReader
 from lading.formats.protocol import (
     Format,
     LooseReader,
@@ -21,7 +21,8 @@ from lading.formats.protocol import (
 )
 from lading.formats.webdataset import WebdatasetReader, WebdatasetWriter
 from lading.interleaved import is_interleaved_schema
-from lading.layouts.documents import DocumentsView
+from lading.layouts.documents import ITEMS_COLUMN, DocumentsView, PackedDocuments
+from lading.layouts.documents_write import ITEM_DOCUMENTS, documents_of_items
 from lading.layouts.follow import Follower
 from lading.layouts.items import ItemsView
 from lading.layouts.mint import MintView, looks_interleaved
@@ -57,6 +58,8 @@ def open_view(
     if isinstance(reader, WebdatasetReader):
         return MintView(reader, fetcher, source, interleaved)
     if isinstance(reader, MediaArchiveReader):
+        if ITEMS_COLUMN in (reader.first_schema() or pa.schema([])).names:
+            return PackedView(PackedDocuments(reader, fetcher), source.path, interleaved, schema)
         return DocumentsView(reader, interleaved, fetcher)
     if not isinstance(reader, LooseReader) and is_packed_schema(reader.schema()):
         return PackedView(reader, source.path, interleaved, schema)
@@ -68,9 +71,15 @@ def settle(view: View, options: InterleavedOptions) -> InterleavedOptions:
     return view.settled() if isinstance(view, MintView) and options.sample_id_field == AUTO else options
 
 
-def packer(fmt: Format, view: str) -> Callable[[pa.RecordBatch], pa.RecordBatch] | None:
-    """What makes rows of a view the rows of a format; None where they are."""
-    return pack if view == "interleaved" and isinstance(fmt, PacksItems) else None
+Packer = tuple[Callable[[pa.RecordBatch], pa.RecordBatch], pa.Schema]
+"""What makes rows of a view the rows of a format, and the schema of these."""
+
+
+def packer(fmt: Format, view: str) -> Packer | None:
+    """The packer for a view and a format; None where rows stay as they are."""
+    if view == "interleaved" and isinstance(fmt, MediaArchiveFormat):
+        return documents_of_items, ITEM_DOCUMENTS
+    return (pack, PACKED_SCHEMA) if view == "interleaved" and isinstance(fmt, PacksItems) else None
 
 
 def create_view_shard(
@@ -81,9 +90,10 @@ def create_view_shard(
     Raises:
         Unrepresentable: a column that the format cannot hold.
     """
-    if packer(fmt, view) is not None:
+    packing = packer(fmt, view)
+    if packing is not None:
         check_columns(schema)
-        schema = PACKED_SCHEMA
+        schema = packing[1]
     if isinstance(fmt, ManyFiles):
         return fmt.create_shard_of(sinks, schema, options)
     [sink] = sinks
@@ -101,4 +111,7 @@ def detect_view(reader: ShardReader, fetcher: Fetcher, interleaved: InterleavedO
         found = looks_interleaved(reader, fetcher, interleaved)
         return None if found is None else VIEWS[found]
     schema = reader.first_schema() if isinstance(reader, LooseReader) else reader.schema()
-    return None if schema is None else VIEWS[is_interleaved_schema(schema) or is_packed_schema(schema)]
+    if schema is None:
+        return None
+    documents = isinstance(reader, MediaArchiveReader) and ITEMS_COLUMN in schema.names
+    return VIEWS[documents or is_interleaved_schema(schema) or is_packed_schema(schema)]

@@ -8,6 +8,8 @@
 
 So `items[i]` of a sample has the bytes of `content` from the sum of the lengths before it. No payload is touched to say
 where it lies: what is a reference stays one.
+
+A format that has lists of bytes gives the content as one: a value for each item with a payload, in order.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ from lading.interleaved import INTERLEAVED_SCHEMA, MEANT_NULLS_KEY, RESERVED, sp
 from lading.json_columns import column_type, kinds_of
 from lading.layouts.gather import split_samples
 from lading.layouts.options import InterleavedOptions, tell_absent
-from lading.ref import RefType, files_of, is_ref, make_refs, unpack, with_files
+from lading.ref import concat, files_of, is_ref, make_refs, unpack, with_files
 from lading.views import byte_lengths, from_ranges, is_bytes, is_text, join, present
 
 __all__ = ["CONTENT", "ITEMS", "LENGTH", "PACKED_SCHEMA", "PackedView", "is_packed_schema"]
@@ -117,7 +119,9 @@ class PackedView:
             fields = [field for field in fields if field.name in RESERVED or field.name in wanted]
             fields += [pa.field(name, pa.null()) for name in wanted if name not in there]
         own = self._reader.schema()
-        payload = RefType() if is_ref(own.field(CONTENT).type) else pa.large_binary()
+        payload = own.field(CONTENT).type
+        payload = payload.value_type if pa.types.is_list(payload) else payload
+        payload = payload if is_ref(payload) else pa.large_binary()
         fields = [field.with_type(payload) if field.name == "binary_content" else field for field in fields]
         return with_files(pa.schema(fields), files_of(own))
 
@@ -182,7 +186,7 @@ class PackedView:
                     with errors_at(file=self._path):
                         parts.append(self._built(_Items.of(part, row[: part.num_rows]), target, views=False))
                     row = row[part.num_rows :]
-        return pa.Table.from_batches(parts, target)
+        return concat(parts) if parts else target.empty_table()
 
     def close(self) -> None:
         """Close the reader."""
@@ -218,7 +222,9 @@ class PackedView:
                                  row=items.row_naming(unknown[0]))  # fmt: skip
         columns = [items.payload(views=views) if f.name == "binary_content" else items.column(f) for f in target]
         fields = [field.with_type(column.type) for field, column in zip(target, columns, strict=True)]
-        return pa.record_batch(columns, schema=pa.schema(fields, metadata=target.metadata))
+        # The files that references name may be others in each batch.
+        schema = with_files(pa.schema(fields, metadata=target.metadata), files_of(items.packed.schema))
+        return pa.record_batch(columns, schema=schema)
 
 
 def _small_parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -313,6 +319,10 @@ class _Items:
         """Raise DataError for lengths that do not add up to the content, if the rows have it."""
         if CONTENT not in self.packed.schema.names or not len(self.row):
             return
+        content = self.packed.column(CONTENT)
+        if pa.types.is_list(content.type):
+            self._check_count(np.asarray(pc.list_value_length(content).to_numpy(), np.int64))
+            return
         size, told = _sizes(self.packed.column(CONTENT)), np.add.reduceat(self.length, self.starts)
         # Lengths of nearly 2^63 can add up to anything.
         wrong = np.flatnonzero((size != told) | (np.maximum.reduceat(self.length, self.starts) > size))
@@ -322,9 +332,21 @@ class _Items:
                             column=CONTENT, expected=f"{int(size[at])} bytes",
                             found=f"{sum(self.length[self.sample == at].tolist())} bytes")  # fmt: skip
 
+    def _check_count(self, count: NDArray[np.int64]) -> None:
+        """Raise DataError if there are more or fewer values than items that have a payload."""
+        told = np.add.reduceat(self.has_bytes.astype(np.int64), self.starts)
+        wrong = np.flatnonzero(count != told)
+        if len(wrong):
+            at = int(wrong[0])
+            raise DataError("not as many payloads as items that have one", row=int(self.row[at]), column=CONTENT,
+                            expected=int(told[at]), found=int(count[at]))  # fmt: skip
+
     def payload(self, *, views: bool) -> pa.Array:
         """The payload of each item where it lies in the content: references, or views of it, or copies."""
         content = self.packed.column(CONTENT)
+        if pa.types.is_list(content.type):
+            at = np.cumsum(self.has_bytes) - 1
+            return content.flatten().take(pa.array(at, mask=~self.has_bytes))
         ends = np.cumsum(self.length)
         within = ends - self.length
         within -= within[self.starts][self.sample]

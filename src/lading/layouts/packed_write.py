@@ -23,7 +23,7 @@ from lading.jsontext import glued, joined_runs
 from lading.layouts.packed import LENGTH, PACKED_SCHEMA
 from lading.views import byte_lengths, is_bytes, join, present, row_bytes
 
-__all__ = ["check_columns", "pack"]
+__all__ = ["check_columns", "pack", "packed_ids", "packed_items"]
 
 _PART_BYTES, _ITEM_BYTES = 4 << 20, 64
 """Bytes of text, and of each item beside it, that are made JSON at once: that takes several times their memory."""
@@ -60,23 +60,47 @@ def pack(batch: pa.RecordBatch) -> pa.RecordBatch:
         DataError: a row without id, position or modality.
         Unrepresentable: a column that JSON does not hold; a text in a column of JSON that is none. Names column, row.
     """
+    ids, bounds = packed_ids(batch)
+    content, sizes = _content(batch, bounds)
+    return pa.record_batch([ids, packed_items(batch, bounds, sizes), content], schema=PACKED_SCHEMA)
+
+
+def packed_ids(batch: pa.RecordBatch) -> tuple[pa.Array, NDArray[np.int64]]:
+    """The ids of the samples of a batch, and its rows: those of sample i are `bounds[i]:bounds[i + 1]`.
+
+    Raises:
+        DataError: a row without id, position or modality.
+        Unrepresentable: a column that JSON does not hold.
+    """
     check_columns(batch.schema)
     for name in ("position", "modality"):
         if batch.column(name).null_count:
             raise DataError("an item lacks what every item has", column=name, found="null",
                             row=int(np.argmin(present(batch.column(name)))))  # fmt: skip
     starts = sample_starts(batch.column("sample_id"))
-    bounds = np.append(starts, batch.num_rows)
     ids = batch.column("sample_id").take(pa.array(starts)).cast(pa.string())
-    content, sizes = _content(batch, bounds)
+    return ids, np.append(starts, batch.num_rows)
+
+
+def packed_items(batch: pa.RecordBatch, bounds: NDArray[np.int64], sizes: pa.Array | None) -> pa.Array:
+    """The items of samples as JSON, `large_string`.
+
+    Args:
+        batch: the items.
+        bounds: as `packed_ids` gives them.
+        sizes: length of each item's payload, null without one; None if there is none at all.
+
+    Raises:
+        Unrepresentable: a text in a column of JSON that is none; names column and row.
+    """
     texts = batch.drop_columns([name for name in _APART if name in batch.schema.names])
     parts = [pa.array([], pa.large_string())]
-    rows = split_rows(starts, row_bytes(texts) + _ITEM_BYTES, max_bytes=_PART_BYTES).tolist()
+    rows = split_rows(bounds[:-1], row_bytes(texts) + _ITEM_BYTES, max_bytes=_PART_BYTES).tolist()
     for start, stop in pairwise(rows):
         runs = bounds[(bounds >= start) & (bounds <= stop)] - start
         lengths = None if sizes is None else sizes.slice(start, stop - start)
         parts.append(_items(texts.slice(start, stop - start), lengths, runs, start))
-    return pa.record_batch([ids, pa.concat_arrays(parts), content], schema=PACKED_SCHEMA)
+    return pa.concat_arrays(parts)
 
 
 def _content(batch: pa.RecordBatch, bounds: NDArray[np.int64]) -> tuple[pa.Array, pa.Array | None]:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-__all__ = ["View"]
+__all__ = ["LooseView", "View"]
 
 
 class View(Protocol):
@@ -61,3 +61,11 @@ class View(Protocol):
 
     def close(self) -> None:
         """Give up files and maps."""
+
+
+@runtime_checkable
+class LooseView(Protocol):
+    """A view whose types may be what values happen to be."""
+
+    def declares_types(self) -> bool:
+        """Whether the columns' types are the file's own, or were kept."""
