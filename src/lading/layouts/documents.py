@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lading.align import align_table
-from lading.errors import BadReference, DataError, SchemaMismatch, errors_at
+from lading.errors import BadReference, DataError, SchemaMismatch, StoreError, errors_at
 from lading.fetch import Fetcher, write_errors
 from lading.formats.media_archive import BYTES, PLACE, MediaArchiveReader, media_parts
 from lading.interleaved import (
@@ -287,7 +287,10 @@ class _Places:
 def _references(
     reader: MediaArchiveReader, media: pa.StructArray
 ) -> tuple[pa.Array, list[FileEntry], dict[int, DataError]]:
-    """References to the records of media, null where there is none; the files; and why some have none, by media."""
+    """References to the records of media, null where there is none; the files; and why some have none, by media.
+
+    A file that is missing, or too short, whoever follows the reference will find, and tie to its row.
+    """
     paths = media.field("path").dictionary_encode()
     which = paths.indices.fill_null(-1).to_numpy().astype(np.int64)
     offset, length = (media.field(name).fill_null(-1).to_numpy() for name in ("offset", "length"))
@@ -299,12 +302,12 @@ def _references(
         try:
             archive = reader.media.archive(path)
         except BadReference as error:
-            files.append(FileEntry(""))
-            errors.update(dict.fromkeys(mine.tolist(), error))
+            files.append(FileEntry(str(error.file)))
+            if not isinstance(error.__cause__, StoreError):
+                errors.update(dict.fromkeys(mine.tolist(), error))
             continue
         files.append(FileEntry(archive.name, "", archive.size_bytes))
-        past = (offset < 0) | (length < 0) | (offset > archive.size_bytes) | (length > archive.size_bytes - offset)
-        for item in mine[past[mine]].tolist():
+        for item in mine[((offset < 0) | (length < 0))[mine]].tolist():
             errors[item] = outside(archive, int(offset[item]), int(length[item]))
     there[list(errors)] = False
     file = np.where(there, which, 0).astype(np.int32)
