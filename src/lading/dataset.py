@@ -26,6 +26,7 @@ from lading.features import Feature, decode, feature_of
 from lading.fetch import ERROR_COLUMN, Fetcher, OnError, OnFailure
 from lading.formats.protocol import Format, SampleReader, ShardSource
 from lading.formats.registry import find_format, get_format
+from lading.formats.webdataset import restored_schema
 from lading.index_cache import IndexCache
 from lading.interleaved import INTERLEAVED_SCHEMA, LINEAGE_KEY, RESERVED, sample_firsts, sample_rows, sample_starts
 from lading.json_columns import fit_json, union_json_schemas
@@ -62,6 +63,7 @@ class Dataset:
         manifest: what lading wrote beside the shards, if it did.
         kept_shards: the shards as the manifest lists them.
         target: the schema that all rows are given, if the caller asked for one.
+        members: of tars that lading wrote of rows: the schema that these had.
         format_options: options with which shards are opened.
         interleaved: names of fields and policies for interleaved data.
         fetcher: what references are read with.
@@ -81,11 +83,12 @@ class Dataset:
         interleaved: InterleavedOptions,
         roots: Sequence[str] = (),
         target: pa.Schema | None = None,
+        members: pa.Schema | None = None,
         manifest: Manifest | None = None,
         kept_shards: pa.Table | None = None,
     ) -> None:
         self.listing, self.view, self.manifest, self.kept_shards = listing, view, manifest, kept_shards
-        self.target = target
+        self.target, self.members = target, members
         self.counts: Counter[str] = Counter()
         self._format, self.fetcher, self._stores = fmt, fetcher, stores
         self._named_roots = roots
@@ -112,6 +115,11 @@ class Dataset:
     def format(self) -> str:
         """Name of the shards' format."""
         return self._format.name
+
+    @property
+    def takes_any_fields(self) -> bool:
+        """Whether each sample may have fields of its own: neither the format nor a manifest says which there are."""
+        return not self._format.fixed_schema and self.members is None
 
     def __repr__(self) -> str:
         return f"<lading.Dataset {self.format}, {self.view}, {len(self.listing)} shards>"
@@ -181,7 +189,7 @@ class Dataset:
     def _open_view(self, source: ShardSource) -> View:
         view = open_view(
             self._format, source, self.view, self.fetcher, self.follower, self.format_options, self.interleaved,
-            None if self.manifest is None else self.manifest.schema,
+            None if self.manifest is None else self.manifest.schema, self.members,
         )  # fmt: skip
         self.interleaved = settle(view, self.interleaved)
         return view
@@ -241,6 +249,8 @@ class Dataset:
         if self._schema is None:
             if self.target is not None:
                 self._schema = self.target
+            elif self.members is not None:
+                self._schema = restored_schema(self.members)
             elif self.manifest is not None:
                 self._schema = self.manifest.schema
             else:
@@ -250,7 +260,7 @@ class Dataset:
 
     # Random access
 
-    def _sample_ends(self) -> NDArray[np.int64]:
+    def sample_ends(self) -> NDArray[np.int64]:
         """Number of samples in each shard and all before it: 8 bytes a shard."""
         if self._ends is None:
             listed = self.listing.table.column("num_samples").to_pylist()
@@ -260,7 +270,7 @@ class Dataset:
         return self._ends
 
     def __len__(self) -> int:
-        ends = self._sample_ends()
+        ends = self.sample_ends()
         return int(ends[-1]) if len(ends) else 0
 
     def __getitem__(self, index: int) -> dict[str, Any]:
@@ -277,7 +287,7 @@ class Dataset:
 
     def _sample_list(self) -> list[int]:
         """Number of samples in each shard and all before it, as Python has numbers: for one at a time."""
-        self._last = self._sample_ends().tolist() or [0]
+        self._last = self.sample_ends().tolist() or [0]
         return self._last
 
     def _one(self, shard: int, ordinal: int) -> dict[str, Any]:
@@ -338,7 +348,7 @@ class Dataset:
         self, wanted: NDArray[np.int64], columns: Sequence[str] | None, target: pa.Schema | None = None
     ) -> pa.Table:
         asked, place = np.unique(wanted, return_inverse=True)
-        shard, ordinal = lookup(self._sample_ends(), asked)
+        shard, ordinal = lookup(self.sample_ends(), asked)
         parts, firsts, rows, loose = [], [], 0, False
         for number in np.unique(shard).tolist() or range(len(self.listing))[:1]:
             view = self._counted(number)
@@ -803,6 +813,7 @@ def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all bu
         interleaved=interleaved or _kept_settings(manifest),
         roots=[os.fspath(root) for root in roots],
         target=resolve_schema(schema, schema_overrides),
+        members=_members_of(manifest, fmt, view),
         manifest=manifest,
         kept_shards=kept[1] if kept else None,
     )
@@ -841,6 +852,13 @@ def _recognise(listing: Listing, stores: Stores) -> Format:
 def _makes_maps(fmt: Format) -> bool:
     """Whether a format has an option that says whether it maps files."""
     return fmt.read_options is not None and "mmap" in {option.name for option in fields(fmt.read_options)}
+
+
+def _members_of(manifest: Manifest | None, fmt: Format, view: str | None) -> pa.Schema | None:
+    """What the members of tars stand for, by their manifest, where they are taken as samples."""
+    if manifest is None or manifest.options.get("members") != "typed":
+        return None
+    return manifest.schema if (view or manifest.view) == "samples" and fmt.name == manifest.format else None
 
 
 def _kept_settings(manifest: Manifest | None) -> InterleavedOptions:

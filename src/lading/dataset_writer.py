@@ -76,6 +76,7 @@ class DatasetWriter:
         overwrite: replace what is at the destination; by default a destination that holds something is refused.
         options: options of the format.
         roles: for interleaved data: which rows each passthrough column belongs to.
+        members: for rows that are members of another tar: the schema of what they stand for, if that is known.
         stores: which store serves which URL.
         staging: where the dataset is built, if that place was begun already; it is this writer's from then on.
 
@@ -98,6 +99,7 @@ class DatasetWriter:
         overwrite: bool = False,
         options: Mapping[str, Any] | None = None,
         roles: Mapping[str, str] | None = None,
+        members: pa.Schema | None = None,
         stores: Stores | None = None,
         staging: Staging | None = None,
     ) -> None:
@@ -106,7 +108,7 @@ class DatasetWriter:
         self._stores = stores or Stores()
         self._store, self._destination = resolve(os.fspath(destination).rstrip("/"), self._stores)
         self._kind = ShardKind(get_format(format), view, dict(options or {}), Roles(dict(roles or {})))
-        self._rank, self._tags = rank, dict(tags or {})
+        self._rank, self._tags, self._members = rank, dict(tags or {}), members
         self._template = _template(name, rank)
         shard_bytes = parse_bytes(shard_size)
         check_destination(self._store, self._destination, overwrite=overwrite or rank is not None)
@@ -117,7 +119,7 @@ class DatasetWriter:
         self._part = PartWriter(
             self._store, self._staging.folder, self._kind, fetcher=self._fetcher, closing=self._closing,
             name=self._next_name, on_shard=self._shards.add, shard_bytes=shard_bytes, schema=schema,
-            final=self._destination,
+            final=self._destination, key_prefix="" if rank is None else f"{rank:05d}-",
         )  # fmt: skip
         self._rows: list[dict[str, Any]] = []
         self._originals: list[Mapping[str, Any]] = []
@@ -135,7 +137,8 @@ class DatasetWriter:
     def write(self, sample: Mapping[str, Any]) -> None:
         """Append one sample: a dict of field → bytes, text, number, or what JSON or a numpy array can hold.
 
-        `__key__` names it (a number if it is missing). Rows are gathered and written by the batch.
+        `__key__` names it; in tars, where samples need a name, it is a number if no sample has one. Rows are gathered
+        and written by the batch.
         """
         self._refuse_finished()
         if self._kind.view != "samples":
@@ -180,18 +183,20 @@ class DatasetWriter:
 
     # Parts
 
-    def end_part(self, shard_size: int | str) -> None:
+    def end_part(self, shard_size: int | str, first_row: int | None = None) -> None:
         """End the open shard: what comes next is written as if nothing had come before.
 
         Parts written so make the same dataset as parts that other processes write and `adopt` takes.
 
         Args:
             shard_size: of the shards that come next.
+            first_row: number of the first row that comes next, by which rows without keys are named in tars; by default
+                they are counted on.
         """
         self._refuse_finished()
         with self._dropping():
             self._flush_rows()
-            self._part.end_part(parse_bytes(shard_size))
+            self._part.end_part(parse_bytes(shard_size), first_row)
 
     def adopt(self, part: Part, folder: str) -> None:
         """Append the finished shards that another process built in a folder, under names of this dataset.
@@ -298,6 +303,9 @@ class DatasetWriter:
         schema = self._part.schema or (INTERLEAVED_SCHEMA if kind.view == "interleaved" else pa.schema([]))
         if self._part.columns:
             schema = pa.schema(list(self._part.columns.values()), metadata=schema.metadata)
+        options: dict[str, Any] = {}
+        if self._members is not None or kind.takes_members:
+            schema, options = self._members or schema, {"members": "typed"}
         reading = {**_READING.get((kind.format.name, kind.view), {}), **kind.roles.options(schema.names)}
         manifest = Manifest(
             kind.format.name,
@@ -307,7 +315,7 @@ class DatasetWriter:
             summary.num_shards,
             summary.size_bytes,
             summary.payload_bytes,
-            options={"interleaved": reading} if reading else {},
+            options={"interleaved": reading} if reading else options,
             counts=summary.counts,
             digests=self._digest.to_json() if self._digest is not None else {},
             sidecars=tuple(path.removeprefix(folder + "/") for path in sidecars),

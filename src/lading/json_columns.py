@@ -27,6 +27,7 @@ __all__ = [
     "column_type",
     "fit_json",
     "is_json_type",
+    "is_nested_json",
     "kinds_of",
     "union_json_schemas",
     "wider_column",
@@ -172,3 +173,18 @@ def is_json_type(kind: pa.DataType) -> bool:
             pa.types.is_large_string,
         )
     )
+
+
+def is_nested_json(kind: pa.DataType) -> bool:
+    """Whether JSON holds the values of a column of lists or structs exactly: inside, there are types that it has."""
+    if pa.types.is_struct(kind):
+        names = [child.name for child in kind]
+        return len({*names}) == len(names) and all(_is_inside_json(child.type) for child in kind)
+    return isinstance(kind, _LISTS) and _is_inside_json(kind.value_type)
+
+
+def _is_inside_json(kind: pa.DataType) -> bool:
+    return is_json_type(kind) or pa.types.is_string_view(kind) or is_nested_json(kind)
+
+
+_LISTS = (pa.ListType, pa.LargeListType, pa.FixedSizeListType, pa.ListViewType, pa.LargeListViewType)

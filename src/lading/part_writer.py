@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from lading.align import align_table
+from lading.align import align_table, union_schema
 from lading.errors import SchemaMismatch
 from lading.fetch import Fetcher
 from lading.formats.protocol import (
@@ -30,6 +31,7 @@ from lading.formats.protocol import (
     ShardFacts,
     ShardWriter,
 )
+from lading.formats.webdataset import KEY, WebdatasetFormat, npy_head
 from lading.interleaved import RESERVED, sample_firsts, without_source
 from lading.json_columns import wider_column
 from lading.layouts.mint_write import MintShardWriter, Roles
@@ -39,12 +41,13 @@ from lading.ref import FileEntry, concat, files_of, is_ref, with_files
 from lading.store.background import Background
 from lading.store.protocol import Sink, Store, writes_behind
 from lading.store.sink_file import SinkFile
-from lading.views import is_bytes, row_bytes
+from lading.views import is_bytes, is_text, row_bytes
 
 __all__ = ["FinishedShard", "FinishedShards", "Part", "PartWriter", "ShardKind"]
 
 _FIRST_ROWS = 1024
 _INDEX_SHARDS = 256
+_KEY_DIGITS = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,15 @@ class ShardKind:
     view: str
     options: Mapping[str, Any]
     roles: Roles
+
+    @property
+    def takes_members(self) -> bool:
+        """Whether rows become members of tars: each has a key, and the manifest says what its members stand for.
+
+        Members that come from another tar (`fields="given"`) stand for what they stood for there.
+        """
+        is_tar = isinstance(self.format, WebdatasetFormat) and self.view == "samples"
+        return is_tar and self.options.get("fields", "sorted") == "sorted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +138,8 @@ class PartWriter:
         schema: columns of all rows. Without it, formats with a fixed schema take the columns of the first batch, and
             others any.
         final: the folder's name in references; by default as it is.
+        first_row: number of the first row, where rows are to have keys and have none: they get their numbers.
+        key_prefix: what stands before these numbers.
 
     Attributes:
         schema: columns of all rows, or of the first batch; None before.
@@ -145,6 +159,8 @@ class PartWriter:
         shard_bytes: int,
         schema: pa.Schema | None = None,
         final: str | None = None,
+        first_row: int = 0,
+        key_prefix: str = "",
     ) -> None:
         self.schema = None if schema is None else _written_schema(schema)
         self._pack = packer(kind.format, kind.view)
@@ -158,6 +174,7 @@ class PartWriter:
         self._last_id: str | None = None
         self._bytes_per_payload = 1.0
         self._rows = 0
+        self._next_row, self._key_prefix = first_row, key_prefix
 
     def write_batch(self, rows: pa.RecordBatch | pa.Table, *, behind: bool = False) -> pa.Table | None:
         """Append rows; give the references of what was written, None if values are no ranges.
@@ -176,7 +193,7 @@ class PartWriter:
         return concat(written) if written else None
 
     def _write_one(self, batch: pa.RecordBatch) -> Iterator[pa.Table]:
-        batch = self._fitted(batch)
+        batch = self._keyed(self._fitted(batch))
         ranges: Ranges = {}
         if self._goes_on(batch):
             self.end_shard()
@@ -289,12 +306,36 @@ class PartWriter:
         return batch if batch.schema.equals(target) else align_table(batch, target)
 
     def see(self, columns: pa.Schema) -> None:
-        """Count these columns among those seen."""
+        """Count these columns among those seen.
+
+        Raises:
+            SchemaMismatch: of samples: no type holds the values of a column and those seen before, or some rows have
+                keys and others none.
+        """
         documents = self._kind.view == "interleaved"
+        if (
+            self._kind.takes_members
+            and self.columns
+            and len(columns)
+            and (KEY in self.columns) != (KEY in columns.names)
+        ):
+            raise SchemaMismatch("some rows have keys and others have none", column=KEY)
         for written in columns:
             known = self.columns.setdefault(written.name, written)
             if documents and written.name not in RESERVED and known is not written:
                 self.columns[written.name] = wider_column(known, written)
+            elif not documents and not known.equals(written, check_metadata=True):
+                self.columns[written.name] = _wider_member(known, written)
+
+    def _keyed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The batch with a key for each row, if its format wants one and there is none: the row's number."""
+        if not self._kind.takes_members or KEY in batch.schema.names:
+            return batch
+        numbers = pa.array(np.arange(self._next_row, self._next_row + len(batch))).cast(pa.string())
+        self._next_row += len(batch)
+        keys = pc.binary_join_element_wise(self._key_prefix, pc.utf8_lpad(numbers, _KEY_DIGITS, "0"), "")
+        schema = batch.schema.insert(0, pa.field(KEY, pa.string()))
+        return pa.RecordBatch.from_arrays([keys, *batch.columns], schema=schema)
 
     def held_bytes(self) -> int:
         """Payload that was given but is not in a file yet: buffers behind it must stay as they are."""
@@ -310,6 +351,8 @@ class PartWriter:
         with ExitStack() as failed:
             sinks = [self._sink(name, failed) for name in (path, *beside)]
             schema = self.schema or pa.schema([])
+            if kind.takes_members and KEY not in schema.names:
+                schema = schema.insert(0, pa.field(KEY, pa.string()))
             writer = create_view_shard(kind.format, sinks, schema, kind.view, kind.options, kind.roles)
             failed.pop_all()
         self._open = _OpenShard(path, sinks, writer)
@@ -335,13 +378,15 @@ class PartWriter:
         index = concat(shard.index) if shard.index else None
         self._on_shard(FinishedShard(shard.path, replace(facts, num_samples=shard.num_samples), index, counts))
 
-    def end_part(self, shard_bytes: int) -> None:
+    def end_part(self, shard_bytes: int, first_row: int | None = None) -> None:
         """Finish the open shard; what comes next is written as if nothing had come before.
 
         Args:
             shard_bytes: size at which its shards end.
+            first_row: number of its first row; by default they are counted on.
         """
         self.end_shard()
+        self._next_row = self._next_row if first_row is None else first_row
         self._shard_bytes, self._bytes_per_payload = shard_bytes, 1.0
 
     def abort(self) -> None:
@@ -366,6 +411,19 @@ def _written_schema(schema: pa.Schema) -> pa.Schema:
         f.with_type(pa.large_binary()) if is_ref(f.type) or pa.types.is_binary_view(f.type) else f for f in schema
     ]
     return without_source(pa.schema(fields, metadata=schema.metadata))
+
+
+def _wider_member(known: pa.Field, written: pa.Field) -> pa.Field:
+    """The field whose type holds the values of both: as members, text and bytes are one."""
+    if npy_head(known) != npy_head(written):
+        raise SchemaMismatch("arrays of several types or shapes", column=known.name)
+    if known.type == written.type:
+        return known
+    if all(is_text(field.type) or is_bytes(field.type) for field in (known, written)):
+        texts = is_text(known.type) and is_text(written.type)
+        return known.with_type(pa.large_string() if texts else pa.large_binary())
+    [field], _ = union_schema([("rows before", pa.schema([known])), ("these rows", pa.schema([written]))])
+    return field
 
 
 def _close(sinks: Sequence[Sink]) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-__all__ = ["Buffer", "Pieces", "ReadsInto", "Source", "as_file", "as_view"]
+__all__ = ["Buffer", "Pieces", "ReadsInto", "Source", "as_file", "as_view", "in_memory"]
 
 Buffer: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
 """Bytes in memory, by whatever name."""
@@ -114,3 +114,15 @@ def as_view(source: Source) -> memoryview:
     assert isinstance(source, _MEMORY), "files are given to nobody but sinks that take them"
     view = memoryview(source)
     return view.cast("B") if view.nbytes else memoryview(b"")
+
+
+def in_memory(pieces: Pieces) -> pa.LargeBinaryArray:
+    """The bytes of pieces that lie in files, read; null where one is not there."""
+    ends = np.append(0, np.cumsum(pieces.length))
+    body = memoryview(bytearray(int(ends[-1])))
+    places = zip(pieces.source.tolist(), pieces.offset.tolist(), ends.tolist(), ends[1:].tolist(), strict=False)
+    for source, offset, start, stop in places:
+        if start < stop:
+            as_file(pieces.sources[source]).read_into([body[start:stop]], offset)
+    there = None if pieces.there.all() else pa.py_buffer(np.packbits(pieces.there, bitorder="little"))
+    return pa.Array.from_buffers(pa.large_binary(), len(pieces), [there, pa.py_buffer(ends), pa.py_buffer(body)])

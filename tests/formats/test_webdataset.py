@@ -25,8 +25,8 @@ class TestWebdataset(FormatTests):
 
     def cannot_hold(self) -> dict[str, pa.Schema]:
         return {
-            "number": pa.schema([_KEY, pa.field("number", pa.int64())]),
-            "JPG": pa.schema([_KEY, pa.field("JPG", pa.binary())]),
+            "number": pa.schema([_KEY, pa.field("number", pa.month_day_nano_interval())]),
+            "JPG": pa.schema([_KEY, pa.field("jpg", pa.binary()), pa.field("JPG", pa.binary())]),
             "a/b": pa.schema([_KEY, pa.field("a/b", pa.binary())]),
         }
 

@@ -17,7 +17,7 @@ from lading.features import ClassLabel, Json, Text, Value, feature_of
 from lading.formats.protocol import ShardFacts
 from lading.formats.textfile import PackedSink, as_text, body, check_compression, parts_of, without_dictionary
 from lading.interleaved import is_interleaved_schema
-from lading.json_columns import is_json_type
+from lading.json_columns import is_nested_json
 from lading.ref import is_ref
 from lading.store.protocol import Sink
 from lading.views import is_bytes, is_text, join, row_bytes
@@ -151,24 +151,9 @@ def _texts_of(field: pa.Field, *, base64_too: bool) -> Callable[[pa.Array], pa.L
         return _number_texts
     if pa.types.is_floating(plain):
         return _float_texts
-    _refuse_inside(kind, kind)
+    if not is_nested_json(kind):
+        raise Unrepresentable("JSON has no exact form for the type of this column", found=kind, advice=_ADVICE)
     return _nested_texts
-
-
-def _refuse_inside(kind: pa.DataType, whole: pa.DataType) -> None:
-    """Raise Unrepresentable unless lists and structs hold what JSON has."""
-    if pa.types.is_struct(kind):
-        names = [child.name for child in kind]
-        if len({*names}) == len(names):
-            for child in kind:
-                _refuse_inside(child.type, whole)
-            return
-    elif isinstance(kind, (pa.ListType, pa.LargeListType, pa.FixedSizeListType, pa.ListViewType, pa.LargeListViewType)):
-        _refuse_inside(kind.value_type, whole)
-        return
-    elif is_json_type(kind) or pa.types.is_string_view(kind):
-        return
-    raise Unrepresentable("JSON has no exact form for the type of this column", found=whole, advice=_ADVICE)
 
 
 def _string_texts(column: pa.Array) -> pa.LargeStringArray:

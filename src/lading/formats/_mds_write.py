@@ -25,7 +25,7 @@ from lading.formats._mds_nulls import NULLS, Marks, marked_columns
 from lading.formats._mds_samples import TEXTS
 from lading.formats.protocol import Ranges, ShardFacts
 from lading.mds_values import parse_array
-from lading.pieces import Pieces, as_file
+from lading.pieces import Pieces, in_memory
 from lading.store.protocol import Sink
 from lading.views import byte_lengths, is_bytes, is_text, join, places, present
 
@@ -185,7 +185,7 @@ class MdsWriter:
         if isinstance(given, Pieces):
             if column.encoding not in TEXTS:
                 return given
-            given = _read(given)
+            given = in_memory(given)
         if isinstance(given, pa.DictionaryArray):
             given = given.dictionary_decode()
         if isinstance(given.type, pa.JsonType):
@@ -258,18 +258,6 @@ def _fixed(data: bytes, count: int) -> pa.Array:
     """Values of one size, which lie one after another."""
     ends = np.arange(count + 1) * (len(data) // count)
     return pa.Array.from_buffers(pa.large_binary(), count, [None, pa.py_buffer(ends), pa.py_buffer(data)])
-
-
-def _read(pieces: Pieces) -> pa.Array:
-    """The bytes of pieces that lie in files."""
-    ends = np.append(0, np.cumsum(pieces.length))
-    body = memoryview(bytearray(int(ends[-1])))
-    places = zip(pieces.source.tolist(), pieces.offset.tolist(), ends.tolist(), ends[1:].tolist(), strict=False)
-    for source, offset, start, stop in places:
-        if start < stop:
-            as_file(pieces.sources[source]).read_into([body[start:stop]], offset)
-    buffers = [None, pa.py_buffer(ends), pa.py_buffer(body)]
-    return pa.Array.from_buffers(pa.large_binary(), len(pieces), buffers)
 
 
 def _joined(parts: Sequence[pa.Array]) -> pa.Buffer:

@@ -103,6 +103,11 @@ class WebdatasetReader:
         """The files table that references of this shard go by: this one file."""
         return (self._tar.entry,)
 
+    @property
+    def holds_values(self) -> bool:
+        """Whether batches hold values: a compressed file can only be read forward."""
+        return bool(self._tar.entry.wrap) and not self._options.regroup
+
     def close(self) -> None:
         """Give up the map; references and bytes made before stay good."""
         self._tar = TarFile(self._tar.source, self._tar.entry, None)
@@ -110,7 +115,7 @@ class WebdatasetReader:
     def schema(self) -> pa.Schema:
         """`__key__`, then the fields in order of first appearance: references, or `large_binary` if compressed."""
         names = self._survey() if self._index is None else self._index.column_names[1:]
-        kind = pa.large_binary() if self._streams() else RefType()
+        kind = pa.large_binary() if self.holds_values else RefType()
         fields = [pa.field(n, kind, metadata=tag_by_extension(n) or None) for n in names]
         return with_files(pa.schema([pa.field(KEY, pa.string()), *fields]), self.files)
 
@@ -182,7 +187,7 @@ class WebdatasetReader:
             DuplicateField, LimitExceeded, SidecarMismatch: see `ReadOptions`.
         """
         walk = self._pass()
-        if self._streams():
+        if self.holds_values:
             yield from walk.stream_batches(
                 max_rows=max_rows,
                 max_bytes=max_bytes,
@@ -212,10 +217,6 @@ class WebdatasetReader:
             yield _join_members(waiting)
 
     # Passes
-
-    def _streams(self) -> bool:
-        """Whether batches hold values: a compressed file can only be read forward."""
-        return bool(self._tar.entry.wrap) and not self._options.regroup
 
     def _pass(self) -> Pass:
         options = self._options

@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 from lading.codecs import WRAPS, stream_encoder
 from lading.errors import Unrepresentable, UsageError
 from lading.formats._webdataset_rows import KEY, split_name
+from lading.formats._webdataset_values import Encoder, encoder_of, npy_head
 from lading.formats.protocol import Ranges, ShardFacts
-from lading.pieces import Pieces
-from lading.ref import FileEntry, RefType, is_ref, make_refs, with_files
+from lading.pieces import Pieces, in_memory
+from lading.ref import FileEntry, RefType, make_refs, with_files
 from lading.store.protocol import Sink, writes_behind
 from lading.tar import BLOCK, MAX_NAME_BYTES
 from lading.tar_write import END, make_heads
@@ -36,7 +37,9 @@ _MAX_MTIME = 8**11 - 1
 _ODD_KEY = r"[.\x00\n]|^__|/$|^$"
 _ESCAPES = (("%", "%25"), (".", "%2E"), ("\0", "%00"), ("\n", "%0A"))
 _ADVICE = "Rename it, or write with escape='percent', which writes %2E for a dot."
-_COLUMN_ADVICE = "Rename it: fields are in lower case, each once, without slashes."
+_TAKEN = ("__url__", "__local_path__")
+"""Fields that webdataset gives a sample itself."""
+_COLUMN_ADVICE = "Rename it: a field is a name without slashes, and none of " + ", ".join(_TAKEN) + "."
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +52,8 @@ class WriteOptions:
         mtime: time of all members, in seconds from 1970 on.
         escape: what happens to a key that a reader would see differently: an `error`, or `percent`: in all keys `%`,
             `.`, NUL and line ends are written as `%25`, `%2E`, `%00` and `%0A`.
-        fields: `sorted` writes a sample's members by name, in lower case; `given` as the columns come, in any case,
-            for tars made of tars.
+        fields: `sorted` writes a sample's members by name; `given` as the columns come, text and bytes alone, for tars
+            made of tars.
     """
 
     compression: str | None = None
@@ -88,7 +91,7 @@ class WebdatasetWriter:
     def write(self, batch: pa.RecordBatch) -> pa.Table:
         """Append samples: each value a member `{key}.{column}`; a null is no member.
 
-        Text is written as UTF-8.
+        Text is written as UTF-8, other values as `lading.formats._webdataset_values` says.
 
         Returns:
             `__key__` as written, and references by column, sorted by name.
@@ -102,13 +105,14 @@ class WebdatasetWriter:
         """As `write`, values of some columns taken from where they lie in files."""
         given = self._options.fields == "given"
         own = [f.with_type(pa.large_binary()) if f.name in ranges else f for f in batch.schema]
-        check_schema(pa.schema(own), any_case=given)
+        encoders = check_schema(pa.schema(own), as_given=given)
         names = [name for name in batch.schema.names if name != KEY]
         names = names if given else sorted(names)
         there = np.zeros((len(batch), len(names)), np.bool_)
         length = np.zeros((len(batch), len(names)), np.int64)
-        for i, name in enumerate(names):
-            there[:, i], length[:, i] = _sizes(ranges.get(name, batch.column(name)))
+        columns = [self._members(encoders[name], batch, name, ranges) for name in names]
+        for i, column in enumerate(columns):
+            there[:, i], length[:, i] = _sizes(column)
         keys = self._checked_keys(batch.column(KEY), names, there)
         self._refuse_empty(there, keys)
         row, field = np.nonzero(there)
@@ -117,11 +121,10 @@ class WebdatasetWriter:
         )
         offset = np.zeros_like(length)
         size = length[row, field]
-        columns = [batch.column(name) for name in names]
         if not ranges and _are_small(size):
             values = _joined_values(columns, row, field)
         else:
-            where = [ranges[name] if name in ranges else places(c) for name, c in zip(names, columns, strict=True)]
+            where = [column if isinstance(column, Pieces) else places(column) for column in columns]
             values = Pieces.joined(where)[field * len(batch) + row]
         offset[row, field] = self._append(members, size, values)
         self._samples += len(batch)
@@ -160,6 +163,17 @@ class WebdatasetWriter:
             self._sink.write([self._encoder.finish()])
         size = self._at if self._encoder is None else self._sink.tell()
         return ShardFacts(self._samples, size, self._payload)
+
+    def _members(self, encode: Encoder, batch: pa.RecordBatch, name: str, ranges: Ranges) -> pa.Array | Pieces:
+        """The members of a column: where their bytes are, in memory or in files."""
+        values = ranges.get(name)
+        if values is not None and npy_head(batch.schema.field(name)) is None:
+            return values
+        try:
+            return encode(batch.column(name) if values is None else in_memory(values))
+        except Unrepresentable as error:
+            error.row = None if error.row is None else self._samples + error.row
+            raise error.at(file=self._sink.path, column=name) from None
 
     def _checked_keys(self, column: pa.Array, names: Sequence[str], there: NDArray[np.bool_]) -> pa.StringArray:
         """The keys as they are to be written: escaped if asked for, and such that a reader gets them back."""
@@ -231,20 +245,39 @@ class WebdatasetWriter:
         self._sink.write(buffers if self._encoder is None else [self._encoder.feed(buffer) for buffer in buffers])
 
 
-def check_schema(schema: pa.Schema, *, any_case: bool = False) -> None:
-    """Raise Unrepresentable for a schema whose rows are no WebDataset samples, UsageError without `__key__`."""
-    if schema.names.count(KEY) != 1 or not is_text(schema.field(KEY).type):
+def check_schema(schema: pa.Schema, *, as_given: bool = False) -> dict[str, Encoder]:
+    """How the columns of a schema become members, by name.
+
+    Args:
+        schema: of the rows.
+        as_given: they are members of another tar: text and bytes, with names in any case.
+
+    Raises:
+        Unrepresentable: rows of this schema are no WebDataset samples; names the column.
+        UsageError: there is no `__key__`.
+    """
+    if schema.names.count(KEY) != 1 or not _is_key(schema.field(KEY).type):
         raise UsageError("samples need a column of keys", expected=f"{KEY}: string", found=", ".join(schema.names))
-    seen: set[str] = set()
+    encoders: dict[str, Encoder] = {}
+    seen: dict[str, str] = {}
     for field in schema:
-        kind = field.type
-        if not (is_text(kind) or is_bytes(kind)):
-            advice = "Read the bytes first." if is_ref(kind) else "Encode the values as text or bytes."
-            raise Unrepresentable("a member holds bytes or text", column=field.name, found=str(kind), advice=advice)
-        odd_case = field.name != field.name.lower() and not any_case
-        if odd_case or "/" in field.name or "\0" in field.name or field.name in seen:
-            raise Unrepresentable("a reader would not see this column", column=field.name, advice=_COLUMN_ADVICE)
-        seen.add(field.name)
+        name = field.name
+        encoders[name] = encoder_of(field)
+        if as_given and not (is_text(field.type) or is_bytes(field.type)):
+            raise Unrepresentable("a member holds bytes or text", column=name, found=field.type,
+                                  advice="Write it with fields='sorted'.")  # fmt: skip
+        seen_as = name if as_given else name.lower()
+        if seen_as in seen:
+            raise Unrepresentable("a reader would take two columns for one: it has names in lower case", column=name,
+                                  found=f"{seen[seen_as]!r} and {name!r}", advice="Rename one of them.")  # fmt: skip
+        if "/" in name or "\0" in name or (seen_as in _TAKEN and not as_given):
+            raise Unrepresentable("a reader would not see this column", column=name, advice=_COLUMN_ADVICE)
+        seen[seen_as] = name
+    return encoders
+
+
+def _is_key(kind: pa.DataType) -> bool:
+    return is_text(kind.value_type if pa.types.is_dictionary(kind) else kind)
 
 
 def _are_small(size: NDArray[np.int64]) -> bool:

@@ -4,6 +4,10 @@
     member name  key "." field, split at the first dot after the last slash
     sample       a row: `__key__`, and a column a field; a value is a reference to the member's payload
 
+A tar holds no types. Values that are neither text nor bytes are written as text, JSON or `.npy`
+(`lading.formats._webdataset_values`); what they stand for the dataset's manifest tells, and a reader of the tar alone
+sees bytes.
+
 Plain tars give reference columns: only headers are read. A compressed tar can only be read forward, so its batches hold
 the values themselves (`large_binary`), while its index refers to the stream that comes out. A batch with a sparse
 member has that column as `large_binary`.
@@ -30,6 +34,8 @@ from lading.codecs import sniff_wrap, stream_decoder
 from lading.errors import CorruptShard
 from lading.formats._webdataset_lists import list_wids, write_wids
 from lading.formats._webdataset_read import Members, ReadOptions, WebdatasetReader, sparse_member
+from lading.formats._webdataset_rows import KEY, MAX_CELLS
+from lading.formats._webdataset_values import decode_column, is_payload, npy_head, payload_of, restored_schema
 from lading.formats._webdataset_walk import open_tar
 from lading.formats._webdataset_write import WebdatasetWriter, WriteOptions, check_schema
 from lading.formats.protocol import ListedShard, ShardFacts, ShardSource, parse_options
@@ -38,12 +44,19 @@ from lading.tar import BLOCK, is_header
 
 __all__ = [
     "FORMAT",
+    "KEY",
+    "MAX_CELLS",
     "Members",
     "ReadOptions",
     "WebdatasetFormat",
     "WebdatasetReader",
     "WebdatasetWriter",
     "WriteOptions",
+    "decode_column",
+    "is_payload",
+    "npy_head",
+    "payload_of",
+    "restored_schema",
     "sparse_member",
 ]
 
@@ -96,10 +109,10 @@ class WebdatasetFormat:
 
         Raises:
             UsageError: an option that is not known, or a schema without `__key__`.
-            Unrepresentable: a column that is neither text nor bytes, or whose name a reader would see differently.
+            Unrepresentable: a column whose values are not held exactly, or whose name a reader would see differently.
         """
         chosen = parse_options(self.name, WriteOptions, options)
-        check_schema(schema, any_case=chosen.fields == "given")
+        check_schema(schema, as_given=chosen.fields == "given")
         return WebdatasetWriter(sink, chosen)
 
     def shard_name(self, number: int) -> str:

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, get_args
 
 import pyarrow as pa
@@ -22,6 +22,7 @@ from lading.errors import DataError, DestinationExists, UsageError
 from lading.fetch import OnError
 from lading.formats.protocol import Format, PacksItems
 from lading.formats.registry import get_format, is_built_in
+from lading.formats.webdataset import KEY
 from lading.jobs.copying import changed_schema
 from lading.jobs.digest import dataset_digest
 from lading.jobs.filters import Drop, Filters, Hook
@@ -29,9 +30,11 @@ from lading.jobs.plan import make_plan
 from lading.jobs.progress import OnProgress, Progress
 from lading.jobs.run import Hiring, Run, is_quick
 from lading.jobs.spec import Conversion
-from lading.jobs.tasks import plan_tasks
+from lading.jobs.tasks import Task, plan_tasks
 from lading.jobs.threads import threads_each, using_threads
+from lading.layouts.mint_write import Roles
 from lading.layouts.options import InterleavedOptions
+from lading.part_writer import ShardKind
 from lading.store.memory import MemoryStore
 from lading.store.open import Stores, is_local, resolve
 from lading.store.protocol import Sink, Store, aborting
@@ -202,10 +205,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
         sifted = map is not None or filters.active
         as_it_is = columns is None and dataset.target is None and schema_policy == "union" and not sifted
         copying = as_it_is and dataset.format == target.name and dataset.view == "samples"
-        if copying:
-            reading, writing = target.copy_options
-            dataset.format_options = {**reading, **dataset.format_options}
-            options = {**writing, **(options or {})}
+        options, members = _as_members(dataset, target, options) if copying else (options, None)
         tasks = plan_tasks(dataset.listing, shard_bytes, stores)
         # Which items a column of a function's own belongs to in tars is found on the way, by who writes all of it.
         alone = dry_run or limit is not None or (map is not None and not target.fixed_schema)
@@ -225,6 +225,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
             source_options=dataset.format_options,
             view=dataset.view,
             interleaved=dataset.interleaved,
+            members=dataset.members,
             index_file=dataset.listing.index_file,
             columns=None if columns is None else tuple(columns),
             schema=plan.schema,
@@ -243,6 +244,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
             lazy=lazy,
             ledger=told is not None,
         )
+        tasks = tasks if dry_run else _numbered(tasks, dataset, how)
         run = Run(dataset, how, tasks, DatasetDigest() if how.digests else None, told, on_progress)
         summary = WriteSummary(0, 0, 0, 0)
         if dry_run:
@@ -250,7 +252,8 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
         else:
             writer = DatasetWriter(
                 destination, format=format, view=how.view, schema=how.written or how.schema, shard_size=shard_bytes,
-                overwrite=overwrite, options=how.options, roles=how.roles, stores=stores, staging=staging,
+                overwrite=overwrite, options=how.options, roles=how.roles, members=members, stores=stores,
+                staging=staging,
             )  # fmt: skip
             with writer:
                 run.into(writer, store, hiring, limit)
@@ -330,6 +333,30 @@ def _written(schema: pa.Schema | None, hidden: Sequence[str], change: Hook | Non
     if change is not None:
         return changed_schema(schema, change)
     return pa.schema([f for f in schema if f.name not in hidden], metadata=schema.metadata) if hidden else None
+
+
+def _as_members(
+    dataset: Dataset, target: Format, options: Mapping[str, Any] | None
+) -> tuple[Mapping[str, Any], pa.Schema | None]:
+    """Have a source read as what a copy keeps; give the options of its writing, and what members of tars stand for."""
+    reading, writing = target.copy_options
+    dataset.format_options = {**reading, **dataset.format_options}
+    members, dataset.members = dataset.members, None
+    return {**writing, **(options or {})}, members
+
+
+def _numbered(tasks: list[Task], dataset: Dataset, how: Conversion) -> list[Task]:
+    """The tasks, with the numbers of their first rows where rows without keys are to be members of tars.
+
+    There each is named by its number in the source, whoever does its task: a row that is left out leaves a gap.
+    """
+    kind = ShardKind(get_format(how.format), how.view, how.options, Roles(dict(how.roles)))
+    schema = how.written or how.schema
+    # What a function makes of rows may be more than they were; then one process does it all, and counts on.
+    if len(tasks) == 1 or how.change is not None or not kind.takes_members or schema is None or KEY in schema.names:
+        return tasks
+    ends = [0, *dataset.sample_ends().tolist()]
+    return [replace(task, first_row=ends[task.first]) for task in tasks]
 
 
 def _end(writer: DatasetWriter, ledger: Sink | None) -> None:

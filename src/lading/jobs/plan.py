@@ -63,7 +63,7 @@ def make_plan(
         Unrepresentable: an item that the target's layout has no place for.
         UsageError: a column that no shard has.
     """
-    free = dataset.view == "samples" and not target.fixed_schema
+    free = dataset.view == "samples" and not target.fixed_schema and dataset.takes_any_fields
     if free and columns is None and not sifted:
         return Plan(None)
     asked = dataset.aligned_to(None)

@@ -158,6 +158,7 @@ class Workers:
             "number": task.number,
             "folder": _folder(folder, task.number),
             "shard_bytes": task.shard_bytes,
+            "first_row": task.first_row,
             "shards": dataset.listing.table.slice(task.first, len(shards)).to_pylist(),
         }
         _say(worker, told, [dataset.held_index(number) for number in shards])

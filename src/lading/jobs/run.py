@@ -104,7 +104,7 @@ class Run:
             if hiring is not None and hiring.workers is not None:
                 self._by(hiring.workers, self._tasks[number:], writer, store)
                 return
-            writer.end_part(task.shard_bytes)
+            writer.end_part(task.shard_bytes, task.first_row)
             self._copier.copy(range(task.first, task.stop), writer, limit)
             done_bytes, left_bytes = done_bytes + task.source_bytes, left_bytes - task.source_bytes
 

@@ -29,6 +29,7 @@ class Conversion:
         view: how rows are taken.
         source_options: options of the source's format.
         interleaved: names of fields and policies for interleaved data; what the first shard decides is in it.
+        members: what the members of the source's tars stand for; None where they are taken as they are.
         index_file: the file that listed the shards, for errors to name.
         columns: columns to keep where there is no schema; None keeps all.
         schema: of the rows to be written; None if the target takes rows as they come.
@@ -53,6 +54,7 @@ class Conversion:
     max_batch_bytes: int
     source_options: Mapping[str, Any] = field(default_factory=dict)
     interleaved: InterleavedOptions = field(default_factory=InterleavedOptions)
+    members: pa.Schema | None = None
     index_file: str | None = None
     columns: tuple[str, ...] | None = None
     schema: pa.Schema | None = None
@@ -84,6 +86,7 @@ class Conversion:
         return {
             **told,
             "interleaved": asdict(self.interleaved),
+            "members": encode_schema(self.members),
             "schema": encode_schema(self.schema),
             "written": encode_schema(self.written),
             "filters": {**filters, "keep": _name_of(self.filters.keep)},
@@ -100,6 +103,7 @@ class Conversion:
                 **told,
                 "interleaved": InterleavedOptions(**documents),
                 "columns": None if columns is None else tuple(columns),
+                "members": decode_schema(told["members"]),
                 "schema": decode_schema(told["schema"]),
                 "written": decode_schema(told["written"]),
                 "roots": tuple(told["roots"]),

@@ -30,6 +30,7 @@ class Task:
         stop: the shard after its last one.
         shard_bytes: size at which its output shards end.
         source_bytes: size of its source shards.
+        first_row: number of samples in all shards before, where it is wanted.
     """
 
     number: int
@@ -37,6 +38,7 @@ class Task:
     stop: int
     shard_bytes: int
     source_bytes: int
+    first_row: int | None = None
 
 
 def plan_tasks(listing: Listing, shard_bytes: int, stores: Stores) -> list[Task]:

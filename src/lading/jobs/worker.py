@@ -130,7 +130,7 @@ def _do(
     dataset = Dataset(
         listing, get_format(how.source_format), how.view, fetcher=fetcher, stores=stores,
         format_options=how.source_options, interleaved=how.interleaved, roots=how.roots,
-        target=how.schema if how.asked else None,
+        target=how.schema if how.asked else None, members=how.members,
     )  # fmt: skip
     for number, index in enumerate(indexes):
         if index is not None:
@@ -139,7 +139,7 @@ def _do(
     writer = PartWriter(
         store, folder, ShardKind(get_format(how.format), how.view, how.options, Roles(dict(how.roles))),
         fetcher=fetcher, closing=closing, name=lambda: f"{len(shards):06d}", on_shard=shards.add,
-        shard_bytes=task["shard_bytes"], schema=how.written or how.schema,
+        shard_bytes=task["shard_bytes"], schema=how.written or how.schema, first_row=task["first_row"] or 0,
     )  # fmt: skip
     digests: list[NDArray[np.uint8]] = []
 

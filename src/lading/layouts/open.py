@@ -25,6 +25,7 @@ from lading.layouts.documents import ITEMS_COLUMN, DocumentsView, PackedDocument
 from lading.layouts.documents_write import ITEM_DOCUMENTS, documents_of_items
 from lading.layouts.follow import Follower
 from lading.layouts.items import ItemsView
+from lading.layouts.members import TypedReader
 from lading.layouts.mint import MintView, looks_interleaved
 from lading.layouts.mint_write import MintShardWriter, Roles
 from lading.layouts.options import AUTO, InterleavedOptions
@@ -41,7 +42,7 @@ VIEWS = ("samples", "interleaved")
 _MEMBERS = pa.schema([pa.field("__key__", pa.string())])
 
 
-def open_view(
+def open_view(  # noqa: PLR0913, PLR0917 - what a dataset knows of its shards
     fmt: Format,
     source: ShardSource,
     view: str,
@@ -50,9 +51,24 @@ def open_view(
     format_options: Mapping[str, Any],
     interleaved: InterleavedOptions,
     schema: pa.Schema | None = None,
+    members: pa.Schema | None = None,
 ) -> View:
-    """Open one shard as one of `VIEWS`; `schema` is that of its rows, where their writer kept it."""
-    reader = fmt.open_shard(source, format_options)
+    """Open one shard as one of `VIEWS`.
+
+    Args:
+        fmt: its format.
+        source: the shard.
+        view: how its rows are taken.
+        fetcher: what references are read with.
+        follower: what finds the files that `source_ref` texts name.
+        format_options: how it is read.
+        interleaved: names of fields and policies for interleaved data.
+        schema: of its rows, where their writer kept it.
+        members: of tars: what their members stand for, where that is known; names are in the case they are written in.
+    """
+    reader = fmt.open_shard(source, format_options if members is None else {**format_options, "lower_case": False})
+    if members is not None and isinstance(reader, WebdatasetReader):
+        return SamplesView(TypedReader(reader, fetcher, members, source.path))
     if view == "samples":
         return SamplesView(reader)
     if isinstance(reader, WebdatasetReader):
