@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 import lading
@@ -14,6 +17,8 @@ from peers import import_peer
 webdataset = import_peer("webdataset")
 
 pytestmark = [pytest.mark.interop, pytest.mark.filterwarnings("ignore")]
+
+TENSOR = pa.fixed_shape_tensor(pa.int16(), (2,))
 
 SAMPLES: list[dict[str, Any]] = [
     {"__key__": "plain", "cls": b"7", "jpg": b"\xff\xd8\xff jpeg", "json": b'{"a": 1.0}'},
@@ -74,3 +79,49 @@ def test_interleaved_documents_keep_their_samples(tmp_path: Path, documents: str
     samples = list(_read_by_webdataset(tmp_path / "new"))
     by_key = {sample["__key__"].partition(".")[0] for sample in samples}
     assert sum("json" in sample for sample in samples) == wanted == len(by_key)
+
+
+def test_webdataset_reads_rows_of_any_type(tmp_path: Path) -> None:
+    """Keys are numbers, names in lower case, and values the text that docs/formats/webdataset.md lists."""
+    rows = pa.table(
+        {
+            "Name": ["größer", None],
+            "n": pa.array([-7, None], pa.int32()),
+            "f": pa.array([0.1, float("nan")], pa.float64()),
+            "ok": [True, False],
+            "when": pa.array([0, 86_399], pa.timestamp("s", "UTC")),
+            "day": pa.array([0, None], pa.date32()),
+            "for": pa.array([1500, None], pa.duration("ms")),
+            "list": pa.array([[1, None], []], pa.list_(pa.int8())),
+            "struct": pa.array([{"a": "x"}, None], pa.struct([("a", pa.string())])),
+            "none": pa.nulls(2),
+            "emb": pa.ExtensionArray.from_storage(TENSOR, pa.array([[1, 2], None], TENSOR.storage_type)),
+            "seg.png": pa.array([b"\xff", b""], pa.binary()),
+            "": ["no name", None],
+        }
+    )
+    with lading.writer(tmp_path / "new", format="webdataset") as writer:
+        writer.write_batch(rows)
+    one, two = _read_by_webdataset(tmp_path / "new")
+    array = io.BytesIO()
+    np.save(array, np.array([1, 2], np.int16))
+    assert one == {
+        "__key__": "000000000", "name": "größer".encode(), "n": b"-7", "f": b"0.1", "ok": b"true",
+        "when": b"1970-01-01T00:00:00Z", "day": b"1970-01-01", "for": b"1500ms", "list": b"[1, null]",
+        "struct": b'{"a": "x"}', "emb": array.getvalue(), "seg.png": b"\xff", "": b"no name",
+    }  # fmt: skip
+    assert two == {
+        "__key__": "000000001", "f": b"nan", "ok": b"false", "when": b"1970-01-01T23:59:59Z", "list": b"[]",
+        "seg.png": b"",
+    }  # fmt: skip
+
+
+def test_webdataset_decodes_what_lading_names_as_it_does(tmp_path: Path) -> None:
+    """Columns called as its extensions are: whole numbers, JSON, text and arrays come out of its decoder."""
+    sample = {"cls": 3, "json": {"a": [1.5]}, "txt": "é", "npy": np.arange(3)}
+    with lading.writer(tmp_path / "new", format="webdataset") as writer:
+        writer.write(sample)
+    [path] = (tmp_path / "new").glob("*.tar")
+    [found] = webdataset.WebDataset(str(path), shardshuffle=False).decode()
+    assert found["npy"].tolist() == [0, 1, 2]
+    assert {name: found[name] for name in ("cls", "json", "txt")} == {"cls": 3, "json": {"a": [1.5]}, "txt": "é"}

@@ -164,10 +164,9 @@ class WebdatasetReader:
         table = self.index() if rows is None else self.index().take(pa.array(rows))
         if columns is None:
             return table
-        nowhere = make_refs(*np.zeros((2, len(table)), np.int64), valid=np.zeros(len(table), np.bool_))
-        for name in columns:
-            if name not in table.column_names:
-                table = table.append_column(name, nowhere)
+        for name in [name for name in columns if name not in table.column_names]:
+            nowhere = make_refs(*np.zeros((2, len(table)), np.int64), valid=np.zeros(len(table), np.bool_))
+            table = table.append_column(name, nowhere)
         return table.select([name for name in table.column_names if name in columns])
 
     def batches(

@@ -404,9 +404,8 @@ def _from_json(kind: pa.DataType, members: pa.Array) -> pa.Array:
     plain = jsontext.loads_plain(there)
     values = iter(map(jsontext.loads, there) if plain is None else plain)
     found = [None if text is None else next(values) for text in texts]
-    if _holds_struct(kind):
-        for value in found:
-            _refuse_unknown(kind, value)
+    for value in found:
+        _check_shape(kind, value)
     return pa.array(found, kind)
 
 
@@ -419,23 +418,23 @@ _DECODERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType, pa.
 )
 
 
-def _holds_struct(kind: pa.DataType) -> bool:
-    return pa.types.is_struct(kind) or (pa.types.is_nested(kind) and _holds_struct(kind.value_type))
-
-
-def _refuse_unknown(kind: pa.DataType, value: Any) -> None:
-    """Raise DataError for an object with a name that its struct does not have: Arrow leaves it out."""
-    if value is None or not pa.types.is_nested(kind):
+def _check_shape(kind: pa.DataType, value: Any) -> None:
+    """Raise DataError for JSON of which Arrow would make something else: it lists objects, and drops names."""
+    if value is None:
         return
-    if not pa.types.is_struct(kind):
+    is_struct = pa.types.is_struct(kind)
+    if not isinstance(value, dict if is_struct else list):
+        raise DataError("neither a list nor an object as its type says")
+    if is_struct:
+        children = {child.name: child.type for child in kind}
+        if not value.keys() <= children.keys():
+            raise DataError("a name that the struct does not have")
+        for name, item in value.items():
+            if pa.types.is_nested(children[name]):
+                _check_shape(children[name], item)
+    elif pa.types.is_nested(kind.value_type):
         for item in value:
-            _refuse_unknown(kind.value_type, item)
-        return
-    children = {child.name: child.type for child in kind}
-    for name, item in value.items():
-        if name not in children:
-            raise DataError("a name that the struct does not have", found=name)
-        _refuse_unknown(children[name], item)
+            _check_shape(kind.value_type, item)
 
 
 def _tensors(kind: pa.FixedShapeTensorType, members: pa.Array) -> pa.Array:

@@ -63,9 +63,10 @@ class TypedReader:
     def read(self, rows: NDArray[np.int64] | None = None, columns: Sequence[str] | None = None) -> pa.Table:
         """Samples by ordinal, in the order asked for. Raises as `batches`."""
         found = self._reader.read(rows, self._wanted(columns)).combine_chunks()
-        empty = [pa.array([], kind) for kind in found.schema.types]
-        [batch] = found.to_batches() or [pa.record_batch(empty, found.schema)]
-        return pa.Table.from_batches([self._typed(batch, columns)])
+        batches = found.to_batches()
+        if not batches:  # no rows
+            batches = [pa.record_batch([column.combine_chunks() for column in found.columns], found.schema)]
+        return pa.Table.from_batches([self._typed(batch, columns) for batch in batches])
 
     def batches(
         self, *, max_rows: int, max_bytes: int, columns: Sequence[str] | None = None, views: bool = False
