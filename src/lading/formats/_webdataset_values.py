@@ -420,21 +420,18 @@ _DECODERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType, pa.
 
 def _check_shape(kind: pa.DataType, value: Any) -> None:
     """Raise DataError for JSON of which Arrow would make something else: it lists objects, and drops names."""
-    if value is None:
-        return
-    is_struct = pa.types.is_struct(kind)
-    if not isinstance(value, dict if is_struct else list):
-        raise DataError("neither a list nor an object as its type says")
-    if is_struct:
+    if pa.types.is_struct(kind) and isinstance(value, dict):
         children = {child.name: child.type for child in kind}
         if not value.keys() <= children.keys():
             raise DataError("a name that the struct does not have")
         for name, item in value.items():
             if pa.types.is_nested(children[name]):
                 _check_shape(children[name], item)
-    elif pa.types.is_nested(kind.value_type):
-        for item in value:
+    elif not pa.types.is_struct(kind) and isinstance(value, list):
+        for item in value if pa.types.is_nested(kind.value_type) else ():
             _check_shape(kind.value_type, item)
+    elif value is not None:
+        raise DataError("neither the list nor the object that its type says")
 
 
 def _tensors(kind: pa.FixedShapeTensorType, members: pa.Array) -> pa.Array:
