@@ -11,6 +11,7 @@ import pytest
 
 import lading
 from lading.errors import DataError, SchemaMismatch, Unrepresentable
+from lading.layouts import members
 from lading.ref import is_ref
 from lading.store.memory import MemoryStore
 from lading.store.open import Stores
@@ -71,6 +72,13 @@ def test_members_of_samples_are_fetched_together() -> None:
         assert pa.Table.from_batches(ds.batches()).equals(rows)
         assert store.bytes_read < 3 * size
         assert store.requests["get_ranges"] < 20
+
+
+def test_many_rows_at_once_are_read_in_parts(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(members, "_COLUMN_BYTES", 10)
+    with lading.open(place) as ds:
+        assert ds.take([2, 1, 0, 1]).to_pylist() == ROWS.take([2, 1, 0, 1]).to_pylist()
+        assert [len(batch) for batch in ds.batches()] == [1, 2]
 
 
 def test_keys_that_were_made_are_no_column_but_can_be_asked_for(place: str) -> None:

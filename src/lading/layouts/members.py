@@ -19,9 +19,13 @@ from lading.formats.webdataset import (
     payload_of,
     restored_schema,
 )
+from lading.layouts.gather import split_samples
 from lading.ref import RefType, is_ref, with_files
 
 __all__ = ["TypedReader"]
+
+_COLUMN_BYTES = 1 << 30
+"""Bytes of members of a batch, at most: a column of text holds less than 2 GiB."""
 
 
 class TypedReader:
@@ -63,10 +67,15 @@ class TypedReader:
     def read(self, rows: NDArray[np.int64] | None = None, columns: Sequence[str] | None = None) -> pa.Table:
         """Samples by ordinal, in the order asked for. Raises as `batches`."""
         found = self._reader.read(rows, self._wanted(columns)).combine_chunks()
-        batches = found.to_batches()
-        if not batches:  # no rows
-            batches = [pa.record_batch([column.combine_chunks() for column in found.columns], found.schema)]
-        return pa.Table.from_batches([self._typed(batch, columns) for batch in batches])
+        if not found.num_rows:
+            none = pa.record_batch([column.combine_chunks() for column in found.columns], found.schema)
+            return pa.Table.from_batches([self._typed(none, columns)])
+        parts = [
+            part
+            for batch in found.to_batches()
+            for part in split_samples(batch, np.arange(len(batch)), len(batch), _COLUMN_BYTES)
+        ]
+        return pa.Table.from_batches([self._typed(part, columns) for part in parts])
 
     def batches(
         self, *, max_rows: int, max_bytes: int, columns: Sequence[str] | None = None, views: bool = False
@@ -78,6 +87,7 @@ class TypedReader:
         """
         wanted = self._wanted(columns)
         max_rows = max(1, min(max_rows, MAX_CELLS // len(wanted)))  # rows that lack a column have nulls in it
+        max_bytes = min(max_bytes, _COLUMN_BYTES)
         for batch in self._reader.batches(max_rows=max_rows, max_bytes=max_bytes, columns=wanted, views=views):
             yield self._typed(batch, columns)
         self.counts = self._reader.counts
