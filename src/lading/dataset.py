@@ -563,8 +563,8 @@ class Dataset:
         A value is read when its sample's turn comes, so let a sample go before the next where memory and speed matter.
 
         Args:
-            raw: give every value as it is stored (bytes for a member of a tar), nothing decoded. Only for the view
-                `samples`.
+            raw: give every value as its column has it (bytes for a member of a tar, unless a manifest says more),
+                nothing decoded. Only for the view `samples`.
         """
         if self.view == "interleaved":
             for batch in self.batches(views=True):

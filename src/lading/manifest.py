@@ -74,6 +74,9 @@ SHARDS_SCHEMA = pa.schema(
 batch `index_batch` of the file `index_file`; `entry` is what the format's own index says of it."""
 
 
+_KEY = "__key__"
+
+
 def _created_by() -> str:
     try:
         return f"lading {version('lading')}"
@@ -303,6 +306,9 @@ def _merged(one: tuple[Manifest, pa.Table], two: tuple[Manifest, pa.Table]) -> t
         if getattr(a, name) != getattr(b, name):
             found = f"{getattr(a, name)!r} (rank {a.rank}) and {getattr(b, name)!r} (rank {b.rank})"
             raise SchemaMismatch(f"manifests of one dataset differ in their {name}", found=found)
+    if a.num_samples and b.num_samples and (_KEY in a.schema.names) != (_KEY in b.schema.names):
+        raise SchemaMismatch("of the parts of one dataset some have keys and others none", column=_KEY,
+                             found=f"rank {a.rank} and rank {b.rank}")  # fmt: skip
     schema, _ = union_schema([(f"rank {a.rank}", a.schema), (f"rank {b.rank}", b.schema)])
     digests: Mapping[str, Any] = {}
     if a.digests and b.digests:

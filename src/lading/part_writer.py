@@ -312,20 +312,25 @@ class PartWriter:
             SchemaMismatch: of samples: no type holds the values of a column and those seen before, or some rows have
                 keys and others none.
         """
-        documents = self._kind.view == "interleaved"
-        if (
-            self._kind.takes_members
-            and self.columns
-            and len(columns)
-            and (KEY in self.columns) != (KEY in columns.names)
-        ):
-            raise SchemaMismatch("some rows have keys and others have none", column=KEY)
+        if self._kind.view == "samples":
+            self._see_members(columns)
+            return
         for written in columns:
             known = self.columns.setdefault(written.name, written)
-            if documents and written.name not in RESERVED and known is not written:
+            if written.name not in RESERVED and known is not written:
                 self.columns[written.name] = wider_column(known, written)
-            elif not documents and not known.equals(written, check_metadata=True):
+
+    def _see_members(self, columns: pa.Schema) -> None:
+        begun = bool(self.columns) and bool(len(columns))
+        if begun and (KEY in self.columns) != (KEY in columns.names):
+            raise SchemaMismatch("some rows have keys and others have none", column=KEY)
+        lacking = self.columns.keys() ^ {*columns.names} if begun else ()
+        for written in columns:
+            known = self.columns.setdefault(written.name, written)
+            if not known.equals(written, check_metadata=True):
                 self.columns[written.name] = _wider_member(known, written)
+        for known in [self.columns[name] for name in lacking if not self.columns[name].nullable]:
+            self.columns[known.name] = known.with_nullable(True)  # noqa: FBT003 - pyarrow takes it by position
 
     def _keyed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch with a key for each row, if its format wants one and there is none: the row's number."""
@@ -374,7 +379,9 @@ class PartWriter:
             facts = shard.writer.close()
             self._closing.start(partial(_close, shard.sinks))
             failed.pop_all()
-        counts = shard.writer.counts if isinstance(shard.writer, MintShardWriter) else {}
+        counts = dict(shard.writer.counts) if isinstance(shard.writer, MintShardWriter) else {}
+        if self._kind.takes_members and KEY not in self.columns:
+            counts["rows without a key, named by their numbers"] = shard.num_samples
         index = concat(shard.index) if shard.index else None
         self._on_shard(FinishedShard(shard.path, replace(facts, num_samples=shard.num_samples), index, counts))
 
@@ -417,6 +424,7 @@ def _wider_member(known: pa.Field, written: pa.Field) -> pa.Field:
     """The field whose type holds the values of both: as members, text and bytes are one."""
     if npy_head(known) != npy_head(written):
         raise SchemaMismatch("arrays of several types or shapes", column=known.name)
+    known = known.with_nullable(known.nullable or written.nullable)
     if known.type == written.type:
         return known
     if all(is_text(field.type) or is_bytes(field.type) for field in (known, written)):

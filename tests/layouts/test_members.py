@@ -140,6 +140,14 @@ def test_writers_of_many_ranks_make_different_keys(tmp_path: Path) -> None:
     assert two.column(0).to_pylist() == ["00001-000000000", "00001-000000001"]
 
 
+def test_ranks_with_keys_and_without_are_no_dataset(tmp_path: Path) -> None:
+    for rank, sample in enumerate(({"cls": 1}, {"cls": 2, "__key__": "a"})):
+        with lading.writer(tmp_path / "out", rank=rank) as writer:
+            writer.write(sample)
+    with pytest.raises(SchemaMismatch, match="__key__"):
+        lading.open(tmp_path / "out")
+
+
 def test_rows_that_come_later_may_have_wider_types(tmp_path: Path) -> None:
     parts = [
         pa.table({"n": pa.array([1], pa.int8()), "t": ["ä"], "b": ["é"]}),
@@ -153,6 +161,30 @@ def test_rows_that_come_later_may_have_wider_types(tmp_path: Path) -> None:
         kinds = [pa.int64(), pa.large_string(), pa.large_binary(), pa.float64()]
         assert [ds.schema.types, ds.take([0]).schema.types] == [kinds] * 2
         assert list(ds) == [{"n": 1, "t": "ä", "b": "é".encode()}, {"n": 300, "t": "x", "b": b"\xff"}, {"late": 1.5}]
+
+
+def test_a_column_that_may_not_be_null_may_be_missing_in_other_rows(tmp_path: Path) -> None:
+    field = pa.field("n", pa.int8(), nullable=False)
+    text = pa.field("t", pa.string())
+    parts = [
+        pa.table([[1], ["a"]], pa.schema([field, text])),
+        pa.table({"t": ["b"]}),
+        pa.table([[3], ["c"]], pa.schema([field.with_name("late"), text])),
+    ]
+    for name, some in (("one", parts[:1]), ("all", parts)):
+        with lading.writer(tmp_path / name) as writer:
+            for part in some:
+                writer.write_batch(part)
+    with lading.open(tmp_path / "one") as ds:
+        assert ds.schema.field("n") == ds.take([0]).schema.field("n") == field
+    with lading.open(tmp_path / "all") as ds:
+        assert list(ds) == [{"n": 1, "t": "a"}, {"t": "b"}, {"t": "c", "late": 3}]
+
+
+def test_it_is_said_that_keys_were_made(tmp_path: Path) -> None:
+    with lading.writer(tmp_path / "out") as writer:
+        writer.write({"n": 1})
+    assert writer.counts == {"rows without a key, named by their numbers": 1}
 
 
 @pytest.mark.parametrize(
