@@ -20,6 +20,7 @@ from lading.errors import (
     BadReference,
     CorruptShard,
     DataError,
+    LadingError,
     LimitExceeded,
     SchemaMismatch,
     Unrepresentable,

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from lading import jsontext
-from lading.errors import SchemaMismatch, Unrepresentable, UsageError
+from lading.errors import Unrepresentable, UsageError
 from lading.features import decode, feature_of
 from lading.formats._media_documents import (
     BYTES,
@@ -81,8 +81,8 @@ class MediaArchiveWriter:
         options: how.
 
     Raises:
-        SchemaMismatch: the rows are no documents.
-        Unrepresentable: a column that the file of documents does not hold.
+        SchemaMismatch: a column `media` that holds no media.
+        Unrepresentable: rows that are no documents; a column that the file of documents does not hold.
     """
 
     def __init__(self, sinks: Sequence[Sink], schema: pa.Schema, options: WriteOptions) -> None:
@@ -90,7 +90,9 @@ class MediaArchiveWriter:
         self._columns = document_columns(schema, sparse=False)
         self._as_text = options.documents == "jsonl"
         if "media" not in schema.names:
-            raise SchemaMismatch("documents hold a list of media", column="media", found=", ".join(schema.names))
+            raise Unrepresentable("rows without a list of media are no documents", column=schema.names[0],
+                                  expected="media: list of structs with media_bytes", found=", ".join(schema.names),
+                                  advice="Give it interleaved samples, or rows with such a column.")  # fmt: skip
         self._written = stored_columns(self._columns) if self._as_text else self._columns
         told: Mapping[str, Any] = {"compression": options.compression} if self._as_text else {}
         self._documents: ShardWriter = get_format(options.documents).create_shard(

@@ -67,19 +67,28 @@ def open_view(  # noqa: PLR0913, PLR0917 - what a dataset knows of its shards
         members: of tars: what their members stand for, where that is known; names are in the case they are written in.
     """
     reader = fmt.open_shard(source, format_options if members is None else {**format_options, "lower_case": False})
-    if members is not None and isinstance(reader, WebdatasetReader):
-        return SamplesView(TypedReader(reader, fetcher, members, source.path))
     if view == "samples":
-        return SamplesView(reader)
+        typed = members is not None and isinstance(reader, WebdatasetReader)
+        return SamplesView(TypedReader(reader, fetcher, members, source.path) if typed else reader)
     if isinstance(reader, WebdatasetReader):
         return MintView(reader, fetcher, source, interleaved)
+    packed = _packed_rows(reader, fetcher)
+    if packed is not None:
+        return PackedView(packed, source.path, interleaved, schema)
     if isinstance(reader, MediaArchiveReader):
-        if ITEMS_COLUMN in (reader.first_schema() or pa.schema([])).names:
-            return PackedView(PackedDocuments(reader, fetcher), source.path, interleaved, schema)
         return DocumentsView(reader, interleaved, fetcher)
-    if not isinstance(reader, LooseReader) and is_packed_schema(reader.schema()):
-        return PackedView(reader, source.path, interleaved, schema)
     return ItemsView(reader, source.path, interleaved, follower, fetcher)
+
+
+def _packed_rows(reader: ShardReader, fetcher: Fetcher) -> ShardReader | None:
+    """The rows of a shard whose interleaved samples are a row each; None if they are not."""
+    if isinstance(reader, MediaArchiveReader):
+        return PackedDocuments(reader, fetcher) if _were_items(reader.first_schema()) else None
+    return reader if not isinstance(reader, LooseReader) and is_packed_schema(reader.schema()) else None
+
+
+def _were_items(documents: pa.Schema | None) -> bool:
+    return documents is not None and ITEMS_COLUMN in documents.names
 
 
 def settle(view: View, options: InterleavedOptions) -> InterleavedOptions:
@@ -129,5 +138,5 @@ def detect_view(reader: ShardReader, fetcher: Fetcher, interleaved: InterleavedO
     schema = reader.first_schema() if isinstance(reader, LooseReader) else reader.schema()
     if schema is None:
         return None
-    documents = isinstance(reader, MediaArchiveReader) and ITEMS_COLUMN in schema.names
+    documents = isinstance(reader, MediaArchiveReader) and _were_items(schema)
     return VIEWS[documents or is_interleaved_schema(schema) or is_packed_schema(schema)]
