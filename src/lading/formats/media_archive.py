@@ -85,8 +85,8 @@ class MediaArchiveFormat:
 
         Raises:
             UsageError: an option that is not known.
-            SchemaMismatch: the rows are no documents.
-            Unrepresentable: a column that the file of documents does not hold.
+            SchemaMismatch: a column `media` that holds no media.
+            Unrepresentable: rows that are no documents; a column that the file of documents does not hold.
         """
         return MediaArchiveWriter(sinks, schema, parse_options(self.name, WriteOptions, options))
 

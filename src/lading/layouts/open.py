@@ -68,8 +68,9 @@ def open_view(  # noqa: PLR0913, PLR0917 - what a dataset knows of its shards
     """
     reader = fmt.open_shard(source, format_options if members is None else {**format_options, "lower_case": False})
     if view == "samples":
-        typed = members is not None and isinstance(reader, WebdatasetReader)
-        return SamplesView(TypedReader(reader, fetcher, members, source.path) if typed else reader)
+        if members is not None and isinstance(reader, WebdatasetReader):
+            return SamplesView(TypedReader(reader, fetcher, members, source.path))
+        return SamplesView(reader)
     if isinstance(reader, WebdatasetReader):
         return MintView(reader, fetcher, source, interleaved)
     packed = _packed_rows(reader, fetcher)
