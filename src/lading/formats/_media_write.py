@@ -90,7 +90,7 @@ class MediaArchiveWriter:
         self._columns = document_columns(schema, sparse=False)
         self._as_text = options.documents == "jsonl"
         if "media" not in schema.names:
-            raise Unrepresentable("rows without a list of media are no documents", column=next(iter(schema.names), None),
+            raise Unrepresentable("rows without a list of media are no documents", column="media",
                                   expected="media: list of structs with media_bytes", found=", ".join(schema.names),
                                   advice="Give it interleaved samples, or rows with such a column.")  # fmt: skip
         self._written = stored_columns(self._columns) if self._as_text else self._columns
