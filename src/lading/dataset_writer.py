@@ -212,7 +212,7 @@ class DatasetWriter:
         self._part.end_shard()
         indexes = KeptIndexes(self._store, folder, part.shards)
         for number, row in enumerate(part.shards.to_pylist()):
-            facts = ShardFacts(row["num_samples"], row["size_bytes"], row["payload_bytes"], row["entry"] or "")
+            facts = ShardFacts.of(row)
             path = self._next_name()
             for old, new in zip(self._files_of(row["path"]), self._files_of(path), strict=True):
                 self._store.publish(f"{folder}/{old}", self._staging.path(new))
@@ -328,7 +328,7 @@ class DatasetWriter:
         return WriteSummary(
             sum(f.num_samples for f in facts),
             len(facts),
-            sum(f.size_bytes for f in facts),
+            sum(f.size_bytes + f.beside_bytes for f in facts),
             sum(f.payload_bytes for f in facts),
             dict(self.counts),
         )

@@ -68,12 +68,15 @@ SHARDS_SCHEMA = pa.schema(
         pa.field("index_file", pa.string()),
         pa.field("index_batch", pa.int32()),
         pa.field("entry", pa.string()),
+        pa.field("beside_bytes", pa.int64(), nullable=False),
     ]
 )
 """A row a shard, in order: `path` below the dataset's folder; `xxh3` of the file, 16 hex digits; its references are
-batch `index_batch` of the file `index_file`; `entry` is what the format's own index says of it."""
+batch `index_batch` of the file `index_file`; `entry` is what the format's own index says of it; `beside_bytes` is the
+size of its other files."""
 
 
+_TOTALS = ("num_samples", "size_bytes", "payload_bytes", "beside_bytes")
 _KEY = "__key__"
 
 
@@ -205,7 +208,7 @@ def _check(told: Any) -> None:
         raise DataError("not a manifest", expected="sidecars: a list of paths", found=repr(told["sidecars"])[:80])
 
 
-def shards_table(
+def shards_table(  # noqa: PLR0913 - one argument a column
     path: Sequence[str],
     num_samples: Sequence[int],
     size_bytes: Sequence[int],
@@ -215,6 +218,7 @@ def shards_table(
     index_file: Sequence[str | None] | None = None,
     index_batch: Sequence[int | None] | None = None,
     entry: Sequence[str | None] | None = None,
+    beside_bytes: Sequence[int] | None = None,
 ) -> pa.Table:
     """Shards as a table of `SHARDS_SCHEMA`, in the order given.
 
@@ -222,7 +226,8 @@ def shards_table(
         BadReference: a path leads out of the dataset's folder.
         DataError: a number is negative.
     """
-    given = (path, num_samples, size_bytes, payload_bytes, xxh3, index_file, index_batch, entry)
+    beside = [0] * len(path) if beside_bytes is None else beside_bytes
+    given = (path, num_samples, size_bytes, payload_bytes, xxh3, index_file, index_batch, entry, beside)
     columns = [
         pa.nulls(len(path), kind.type) if values is None else pa.array(values, kind.type)
         for values, kind in zip(given, SHARDS_SCHEMA, strict=True)
@@ -275,11 +280,11 @@ def _checked(shards: pa.Table, file: str | None) -> pa.Table:
             raise DataError("a null where none may be", file=file, column=column.name)
     for name in ("path", "index_file"):
         _inside(shards[name], file)
-    for name in ("num_samples", "size_bytes", "payload_bytes", "index_batch"):
+    for name in (*_TOTALS, "index_batch"):
         negative = pc.min(shards[name]).as_py()
         if negative is not None and negative < 0:
             raise DataError("a number of a shard is negative", file=file, column=name, found=negative)
-    for name in ("num_samples", "size_bytes", "payload_bytes"):
+    for name in _TOTALS:
         if np.sum(shards[name].to_numpy(), dtype=np.float64) >= 1 << 63:
             raise LimitExceeded("the shards are too large to be counted", file=file, column=name)
     return shards
@@ -338,7 +343,8 @@ def slice_shards(manifest: Manifest, shards: pa.Table, first: int, count: int) -
 
 
 def _totals(shards: pa.Table) -> dict[str, Any]:
-    sums = {name: pc.sum(shards[name]).as_py() or 0 for name in ("num_samples", "size_bytes", "payload_bytes")}
+    sums = {name: pc.sum(shards[name]).as_py() or 0 for name in _TOTALS}
+    sums["size_bytes"] += sums.pop("beside_bytes")
     return {"num_shards": len(shards), **sums}
 
 

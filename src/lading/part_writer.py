@@ -488,6 +488,7 @@ class FinishedShards:
             index_file=[at and at[0] for at in self._indexed],
             index_batch=[at and at[1] for at in self._indexed],
             entry=[f.entry or None for f in facts],
+            beside_bytes=[f.beside_bytes for f in facts],
         )
 
     def abort(self) -> None:

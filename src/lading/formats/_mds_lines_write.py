@@ -280,4 +280,5 @@ class LineWriter:
         }  # fmt: skip
         text = json.dumps(named(entry, posixpath.basename(self._path)), sort_keys=True)
         payload = self._lines_bytes - self._samples * self._line.framing_bytes
-        return ShardFacts(self._samples, (zip_data or raw_data)["bytes"], payload, text)
+        size, beside = ((packed or raw)["bytes"] for raw, packed in ((raw_data, zip_data), (raw_meta, zip_meta)))
+        return ShardFacts(self._samples, size, payload, text, beside)

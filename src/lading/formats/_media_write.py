@@ -164,7 +164,9 @@ class MediaArchiveWriter:
     def close(self) -> ShardFacts:
         """Finish the file of documents."""
         facts = self._documents.close()
-        return ShardFacts(self._rows, facts.size_bytes, facts.payload_bytes + self._payload)
+        return ShardFacts(
+            self._rows, facts.size_bytes, facts.payload_bytes + self._payload, beside_bytes=self._archived
+        )
 
 
 def _texts(media: pa.Array) -> pa.Array:

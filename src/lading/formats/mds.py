@@ -60,6 +60,7 @@ class MdsFormat:
     index_name: str = INDEX_NAME
     fixed_schema: bool = True
     packs_items: bool = True
+    names_inside: bool = False
     copy_options: tuple[Mapping[str, Any], Mapping[str, Any]] = field(default=({}, {}), hash=False)
     read_options: type | None = ReadOptions
     write_options: type | None = WriteOptions

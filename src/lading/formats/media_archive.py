@@ -50,6 +50,7 @@ class MediaArchiveFormat:
     extensions: tuple[str, ...] = (".jsonl.gz", ".jsonl", ".jsonl.zst", ".jsonl.bz2", ".jsonl.xz", ".parquet")
     index_name: str = ""
     fixed_schema: bool = True
+    names_inside: bool = True
     copy_options: tuple[Mapping[str, Any], Mapping[str, Any]] = field(default=({}, {}), hash=False)
     read_options: type | None = ReadOptions
     write_options: type | None = WriteOptions

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import Any, Protocol, Self, TypeAlias, TypeVar, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -110,12 +110,20 @@ class ShardFacts:
         size_bytes: size of the file.
         payload_bytes: bytes of values, before framing and compression.
         entry: what the dataset's own index says of it (`ListedShard.entry`); empty where there is none.
+        beside_bytes: size of the files beside it.
     """
 
     num_samples: int
     size_bytes: int
     payload_bytes: int
     entry: str = ""
+    beside_bytes: int = 0
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> Self:
+        """Those that a manifest keeps as a row of its shards."""
+        told = (row["num_samples"], row["size_bytes"], row["payload_bytes"], row["entry"] or "", row["beside_bytes"])
+        return cls(*told)
 
 
 class ShardReader(Protocol):
@@ -331,7 +339,13 @@ class PacksItems(Protocol):
 
 @runtime_checkable
 class ManyFiles(Protocol):
-    """A format under whose options a shard may be several files: its own, and some beside it."""
+    """A format under whose options a shard may be several files: its own, and some beside it.
+
+    Attributes:
+        names_inside: whether the files of a shard name each other, so that they keep the names they were written under.
+    """
+
+    names_inside: bool
 
     def beside(self, name: str, options: Mapping[str, Any]) -> Sequence[str]:
         """What the files beside a shard's own of this name (with or without folders and ending) are called."""

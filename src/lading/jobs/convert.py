@@ -20,7 +20,7 @@ from lading.dataset_writer import DatasetWriter, WriteSummary
 from lading.digests import DatasetDigest
 from lading.errors import DataError, DestinationExists, UsageError
 from lading.fetch import OnError
-from lading.formats.protocol import Format, PacksItems
+from lading.formats.protocol import Format, ManyFiles, PacksItems
 from lading.formats.registry import get_format, is_built_in
 from lading.formats.webdataset import KEY
 from lading.jobs.copying import changed_schema
@@ -209,6 +209,8 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
         tasks = plan_tasks(dataset.listing, shard_bytes, stores)
         # Which items a column of a function's own belongs to in tars is found on the way, by who writes all of it.
         alone = dry_run or limit is not None or (map is not None and not target.fixed_schema)
+        # Workers do not know what their shards will be called.
+        alone = alone or (isinstance(target, ManyFiles) and target.names_inside)
         helpers = 1 if alone else min(workers, len(tasks))
         staging = hiring = None
         if helpers > 1:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lading.dataset import open_dataset
+from lading.dataset import Dataset, open_dataset
 from lading.features import feature_of
 from lading.interleaved import sample_firsts
 from lading.jobs.digest import Source
@@ -62,7 +62,8 @@ def info(source: Source, *, on_progress: OnProgress | None = None, **opening: An
     """
     with open_dataset(source, **opening) as dataset:
         modalities: Counter[str] = Counter()
-        samples = rows = size_bytes = 0
+        samples = rows = 0
+        size_bytes = _bytes_beside(dataset)
         schema = dataset.schema
         wanted = ["sample_id", "modality"] if dataset.view == "interleaved" else None
         for number in range(len(dataset.listing)):
@@ -84,3 +85,8 @@ def info(source: Source, *, on_progress: OnProgress | None = None, **opening: An
             dataset.format, dataset.view, len(dataset.listing), samples, rows, size_bytes, columns, dict(modalities),
             dataset.manifest is not None, dict(dataset.counts),
         )  # fmt: skip
+
+
+def _bytes_beside(dataset: Dataset) -> int:
+    """Bytes of the files beside the shards' own, as the manifest has them."""
+    return 0 if dataset.kept_shards is None else pa.compute.sum(dataset.kept_shards["beside_bytes"]).as_py() or 0

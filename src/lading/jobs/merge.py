@@ -111,11 +111,7 @@ def _part(store: Store, path: str, prefix: str, rank_folder: str | None) -> tupl
 
 def _merge_manifests(store: Store, path: str, parts: Sequence[tuple[Manifest, pa.Table]]) -> MergeSummary:
     manifest, shards = mf.merge(parts)
-    rows = shards.select(["path", "num_samples", "size_bytes", "payload_bytes", "entry"]).to_pylist()
-    facts = [
-        (f"{path}/{row['path']}", ShardFacts(row["num_samples"], row["size_bytes"], row["payload_bytes"],
-                                             row["entry"] or "")) for row in rows
-    ]  # fmt: skip
+    facts = [(f"{path}/{row['path']}", ShardFacts.of(row)) for row in shards.to_pylist()]
     made = get_format(manifest.format).write_sidecars(store, path, facts)
     sidecars = tuple(name.removeprefix(f"{path}/") for name in made)
     save_manifest(store, path, replace(manifest, rank=None, sidecars=sidecars), shards)
