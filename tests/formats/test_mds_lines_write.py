@@ -148,7 +148,7 @@ def test_items_of_documents_are_refused(tmp_path: Path) -> None:
     schema = lading.interleaved.INTERLEAVED_SCHEMA
     rows = pa.Table.from_pylist([{"sample_id": "a", "position": 0, "modality": "text", "text_content": "b"}], schema)
     with (
-        pytest.raises(Unrepresentable, match="column 'binary_content'"),
+        pytest.raises(Unrepresentable, match="column 'content'"),
         lading.writer(tmp_path / "new", format="mds", view="interleaved", options={"kind": "json"}) as writer,
     ):
         writer.write_batch(rows)

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from lading import jsontext
 from lading.errors import DataError, Unrepresentable
-from lading.features import Array, decode, feature_of
+from lading.features import FEATURE_KEY, Array, Json, decode, feature_of, tag_by_extension
 from lading.json_columns import is_nested_json
 from lading.ref import Refs, is_ref, make_refs, unpack
 from lading.views import byte_lengths, from_ranges, is_bytes, is_text, join, places, present, slices
@@ -60,9 +60,17 @@ def is_payload(kind: pa.DataType) -> bool:
 def restored_schema(schema: pa.Schema) -> pa.Schema:
     """The schema in which rows of this one come back from a tar: dictionaries as their values, bytes as large_binary.
 
-    Metadata stay.
+    Metadata stay. Bytes of which nobody says what they mean are what members of their name are in any tar; but JSON,
+    whose digest is another one, only where it was said.
     """
-    return pa.schema([field.with_type(_restored(field.type)) for field in schema], metadata=schema.metadata)
+    return pa.schema([_tagged(field).with_type(_restored(field.type)) for field in schema], metadata=schema.metadata)
+
+
+def _tagged(field: pa.Field) -> pa.Field:
+    if FEATURE_KEY in (field.metadata or {}) or not is_payload(field.type):
+        return field
+    told = field.with_metadata({**(field.metadata or {}), **tag_by_extension(field.name)})
+    return field if isinstance(feature_of(told), Json) else told
 
 
 def _restored(kind: pa.DataType) -> pa.DataType:
