@@ -71,7 +71,7 @@ class MediaArchiveFormat:
         """
         return MediaArchiveReader(source, parse_options(self.name, ReadOptions, options))
 
-    def create_shard(self, sink: Sink, schema: pa.Schema, options: Mapping[str, Any]) -> NoReturn:  # noqa: ARG002
+    def create_shard(self, sink: Sink, schema: pa.Schema, options: Mapping[str, Any]) -> NoReturn:  # noqa: ARG002 - of the contract
         """Refused: a shard is two files (`create_shard_of`). Raises UsageError."""
         raise UsageError("a shard of this format is two files", file=sink.path, found="a sink for one")
 
