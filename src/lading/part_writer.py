@@ -214,7 +214,8 @@ class PartWriter:
         self._rows += batch.num_rows
         size_at = np.concatenate([[0], np.cumsum(_row_bytes(batch, ranges))])
         yield from self._write_samples(batch, ranges, size_at, starts, ends)
-        self._fetcher.release(self.held_bytes())
+        # What was packed is a copy: nobody will look at what it was made of.
+        self._fetcher.release(self.held_bytes() if self._pack is None else 0)
 
     def _goes_on(self, batch: pa.RecordBatch) -> bool:
         """Whether a reader of the open shard would take the first sample of the batch for more of its last one."""
