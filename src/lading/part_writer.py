@@ -201,12 +201,12 @@ class PartWriter:
         ends = np.append(starts[1:], batch.num_rows)
         if any(is_ref(f.type) for f in batch.schema):
             shard = self._open or self._begin()
-            takes = self._pack is None and isinstance(shard.writer, RangeWriter) and shard.writer.takes_ranges
+            takes = isinstance(shard.writer, RangeWriter) and shard.writer.takes_ranges
             ranges = self._fetcher.file_ranges(batch) if takes else {}
             left = [f.name for f in batch.schema if is_ref(f.type) and f.name not in ranges]
             batch = self._fetcher.materialise(batch, left, views=True)
         if self._pack is not None:
-            batch = self._pack[0](batch)
+            batch, ranges = self._pack[0](batch, ranges)
             starts, ends = np.arange(batch.num_rows), np.arange(batch.num_rows) + 1
         encoder = (self._open or self._begin()).writer
         if isinstance(encoder, SampleEncoder):
@@ -214,8 +214,7 @@ class PartWriter:
         self._rows += batch.num_rows
         size_at = np.concatenate([[0], np.cumsum(_row_bytes(batch, ranges))])
         yield from self._write_samples(batch, ranges, size_at, starts, ends)
-        # What was packed is a copy: nobody will look at what it was made of.
-        self._fetcher.release(self.held_bytes() if self._pack is None else 0)
+        self._fetcher.release(self.held_bytes())
 
     def _goes_on(self, batch: pa.RecordBatch) -> bool:
         """Whether a reader of the open shard would take the first sample of the batch for more of its last one."""

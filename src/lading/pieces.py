@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-__all__ = ["Buffer", "Pieces", "ReadsInto", "Source", "as_file", "as_view", "in_memory"]
+__all__ = ["Buffer", "Pieces", "ReadsInto", "Runs", "Source", "as_file", "as_view", "in_memory"]
 
 Buffer: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
 """Bytes in memory, by whatever name."""
@@ -101,6 +101,39 @@ class Pieces:
             [body] = bodies
             return [body[start:stop] for _, start, stop in places]
         return [bodies[source][start:stop] if source >= 0 else None for source, start, stop in places]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Runs:
+    """Values that are several pieces each, one after another; all are there.
+
+    Attributes:
+        pieces: of all values.
+        bounds: those of value i are `bounds[i]:bounds[i + 1]`, int64.
+    """
+
+    pieces: Pieces
+    bounds: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.bounds) - 1
+
+    def __getitem__(self, rows: slice) -> Self:
+        """Consecutive values."""
+        first, stop, _ = rows.indices(len(self))
+        bounds = self.bounds[first : stop + 1]
+        return type(self)(self.pieces[bounds[0] : bounds[-1]], bounds - bounds[0])
+
+    @property
+    def length(self) -> NDArray[np.int64]:
+        """Bytes of each value."""
+        ends: NDArray[np.int64] = np.append(0, np.cumsum(self.pieces.length))[self.bounds]
+        return np.diff(ends)
+
+    @property
+    def there(self) -> NDArray[np.bool_]:
+        """Which values are there: all."""
+        return np.ones(len(self), np.bool_)
 
 
 def as_file(source: Source) -> ReadsInto:

@@ -280,7 +280,7 @@ def test_the_peer_reads_nulls_as_marks_beside_values_that_stand_for_nothing(tmp_
     schema = pa.schema([field if feature is None else with_feature(field, feature) for field, feature in fields])
     table = pa.table([pa.nulls(2, field.type) for field in schema], schema=schema)
     _write(table, tmp_path / "new", {"nulls": "mask"}, batch_rows=2)
-    found = _peer("read", str(tmp_path / "new"), tmp_path)
+    [found] = _peer("read", [str(tmp_path / "new")], tmp_path)
     assert len(found) == 2
     for sample in found:
         assert {name: sample.pop("lading.null:" + name) for name in _OF_NOTHING} == dict.fromkeys(_OF_NOTHING, 1)
@@ -319,7 +319,7 @@ def test_marks_that_the_peer_wrote_are_nulls(tmp_path: Path) -> None:
 def test_the_peer_slices_the_content_of_interleaved_samples(tmp_path: Path) -> None:
     source = [str(resources.files("lading.data") / f"docs-0000{number}.tar") for number in (0, 1)]
     lading.convert(source, tmp_path / "mds", format="mds", verify=True)
-    found = _peer("read", str(tmp_path / "mds"), tmp_path)
+    [found] = _peer("read", [str(tmp_path / "mds")], tmp_path)
     with lading.open(source) as dataset:
         assert len(found) == len(dataset) > 10
         for sample, other in zip(found, dataset, strict=True):

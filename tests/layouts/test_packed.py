@@ -240,6 +240,11 @@ def test_what_json_does_not_hold_is_refused_before_a_byte_is_written(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_encodings_are_those_of_the_layout(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="encodings of their layout"):
+        _write(tmp_path / "out", _items(), columns={"content": "str"})
+
+
 def test_a_column_may_not_be_called_as_the_lengths(tmp_path: Path) -> None:
     with pytest.raises(Unrepresentable, match="taken") as caught:
         _write(tmp_path / "out", _items(bytes=pa.array(range(7))))
@@ -302,6 +307,25 @@ def test_columns_may_be_chosen(tmp_path: Path) -> None:
             [batch] = dataset.batches()
         assert batch.schema.names == [*_COLUMNS, "score", "content_type", "source_ref", "materialize_error", "absent"]
         assert batch.column("absent").null_count == 7
+
+
+@pytest.mark.parametrize("options", [
+    {}, {"compression": "zstd"}, {"size_limit": "64kb"}, {"nulls": "mask"},
+])  # fmt: skip
+def test_payload_goes_from_file_to_file(options: dict[str, Any], tmp_path: Path) -> None:
+    def payload(n: int) -> bytes:
+        return bytes(97 + (n + i) % 26 for i in range(9_000 + n))
+
+    samples = [(f"s{n}", ["text", *(payload(n * 3 + i) for i in range(n % 4)), None, "end"], {}) for n in range(20)]
+    (tmp_path / "in.tar").write_bytes(documents(*samples))
+    lading.convert(tmp_path / "in.tar", tmp_path / "mds", format="mds", options=options, verify=True)
+    with lading.open(tmp_path / "mds", view="samples") as dataset:
+        for sample, (name, items, _) in zip(dataset, samples, strict=True):
+            assert (sample["sample_id"], sample["content"]) == (
+                name,
+                b"".join(i for i in items if isinstance(i, bytes)),
+            )
+    assert lading.diff(tmp_path / "in.tar", tmp_path / "mds").equal
 
 
 def test_pictures_are_filtered_by_their_first_bytes(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from lading.errors import Unrepresentable, UsageError
 from lading.formats._mds_index import NUMBERS, Column
 from lading.mds_values import parse_array
-from lading.pieces import Pieces
+from lading.pieces import Pieces, Runs
 from lading.views import filled, join, present
 
 __all__ = ["NULLS", "Marks", "check_nulls", "marked_columns", "marks_of", "nothing_of"]
@@ -103,24 +103,27 @@ class Marks:
 
     columns: Mapping[str, Column]
 
-    def marks(self, given: Mapping[str, pa.Array | Pieces]) -> dict[str, pa.Array]:
+    def marks(self, given: Mapping[str, pa.Array | Pieces | Runs]) -> dict[str, pa.Array]:
         """The columns of marks."""
         return {NULLS + name: pa.array(~_there(given[name]), pa.uint8()) for name in self.columns}
 
-    def without_nulls(self, name: str, values: pa.Array | Pieces) -> pa.Array | Pieces:
+    def without_nulls(self, name: str, values: pa.Array | Pieces | Runs) -> pa.Array | Pieces | Runs:
         """A column of numbers or arrays with zeros where it is null; others as they are: only as bytes can they be."""
-        if name not in self.columns or isinstance(values, Pieces) or not values.null_count:
+        if name not in self.columns or not isinstance(values, pa.Array) or not values.null_count:
             return values
         if isinstance(values, pa.FixedShapeTensorArray):
             return _zeroed(values)
         return values.fill_null(0) if self.columns[name].encoding in NUMBERS else values
 
-    def as_bytes(self, name: str, values: pa.Array | Pieces, given: pa.Array | Pieces) -> pa.Array | Pieces:
+    def as_bytes(
+        self, name: str, values: pa.Array | Pieces | Runs, given: pa.Array | Pieces | Runs
+    ) -> pa.Array | Pieces | Runs:
         """A column of bytes or text with what stands for nothing where the given values were null."""
         there = _there(given) if name in self.columns else np.ones(1, np.bool_)
         if there.all():
             return values
         nothing = nothing_of(self.columns[name])
+        assert not isinstance(values, Runs), "all of them are there"
         if isinstance(values, Pieces):
             return Pieces.joined([values, Pieces.of([nothing])])[np.where(there, np.arange(len(there)), len(there))]
         if pa.types.is_binary_view(values.type):
@@ -129,8 +132,8 @@ class Marks:
         return pc.if_else(pa.array(there), values, pa.scalar(nothing, pa.large_binary()).cast(values.type))
 
 
-def _there(values: pa.Array | Pieces) -> NDArray[np.bool_]:
-    return values.there if isinstance(values, Pieces) else present(values)
+def _there(values: pa.Array | Pieces | Runs) -> NDArray[np.bool_]:
+    return present(values) if isinstance(values, pa.Array) else values.there
 
 
 def _zeroed(values: pa.FixedShapeTensorArray) -> pa.FixedShapeTensorArray:

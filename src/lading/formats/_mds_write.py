@@ -25,7 +25,7 @@ from lading.formats._mds_nulls import NULLS, Marks, marked_columns
 from lading.formats._mds_samples import TEXTS
 from lading.formats.protocol import Ranges, ShardFacts
 from lading.mds_values import parse_array
-from lading.pieces import Pieces, in_memory
+from lading.pieces import Pieces, Runs, in_memory
 from lading.store.protocol import Sink
 from lading.views import byte_lengths, is_bytes, is_text, join, places, present
 
@@ -144,7 +144,7 @@ class MdsWriter:
         given = {**rows, **self._marks.marks(rows)} if self._marks.columns else rows
         self._refuse_nulls(given)
         values = {c.name: self._plain(c, given[c.name]) for c in self._columns}
-        length = {name: found.length if isinstance(found, Pieces) else byte_lengths(found)
+        length = {name: byte_lengths(found) if isinstance(found, pa.Array) else found.length
                   for name, found in values.items()}  # fmt: skip
         for column in self._columns:
             self._check_size(column, length[column.name])
@@ -165,26 +165,26 @@ class MdsWriter:
         self._samples, self._body = self._samples + len(batch), total
         self._payload += int(sum(int(each.sum()) for each in length.values()))
 
-    def _refuse_nulls(self, given: Mapping[str, pa.Array | Pieces]) -> None:
+    def _refuse_nulls(self, given: Mapping[str, pa.Array | Pieces | Runs]) -> None:
         for name, values in given.items():
             if name in self._marks.columns:
                 continue
-            there = values.there if isinstance(values, Pieces) else present(values)
+            there = present(values) if isinstance(values, pa.Array) else values.there
             if not there.all():
                 row = self._samples + int(np.argmin(there))
                 raise Unrepresentable("MDS has no nulls", file=self._sink.path, column=name, row=row,
                                       advice="Mark them with nulls='mask', fill them, or leave them out.")  # fmt: skip
 
-    def _plain(self, column: Column, given: pa.Array | Pieces) -> pa.Array | Pieces:
+    def _plain(self, column: Column, given: pa.Array | Pieces | Runs) -> pa.Array | Pieces | Runs:
         """A column as bytes, none null. Raises as `_as_bytes`."""
         found = self._as_bytes(column, self._marks.without_nulls(column.name, given))
         return self._marks.as_bytes(column.name, found, given)
 
-    def _as_bytes(self, column: Column, given: pa.Array | Pieces) -> pa.Array | Pieces:
+    def _as_bytes(self, column: Column, given: pa.Array | Pieces | Runs) -> pa.Array | Pieces | Runs:
         """A column as bytes. Raises Unrepresentable for bytes that are to be text, and are none."""
+        if isinstance(given, Runs) or (isinstance(given, Pieces) and column.encoding not in TEXTS):
+            return given
         if isinstance(given, Pieces):
-            if column.encoding not in TEXTS:
-                return given
             given = in_memory(given)
         if isinstance(given, pa.DictionaryArray):
             given = given.dictionary_decode()
@@ -269,7 +269,17 @@ def _joined(parts: Sequence[pa.Array]) -> pa.Buffer:
     return (body or pa.py_buffer(b"")).slice(first, last - first)
 
 
-def _woven(parts: Sequence[pa.Array | Pieces], count: int) -> Pieces:
+def _woven(parts: Sequence[pa.Array | Pieces | Runs], count: int) -> Pieces:
     """Values of several columns, row by row, where they lie."""
-    found = Pieces.joined([part if isinstance(part, Pieces) else places(part) for part in parts])
-    return found[np.arange(len(parts) * count).reshape(len(parts), count).T.reshape(-1)]
+    found = Pieces.joined([_pieces(part) for part in parts])
+    if not any(isinstance(part, Runs) for part in parts):
+        return found[np.arange(len(parts) * count).reshape(len(parts), count).T.reshape(-1)]
+    own = np.arange(count)
+    rows = [np.repeat(own, np.diff(part.bounds)) if isinstance(part, Runs) else own for part in parts]
+    return found[np.argsort(np.concatenate(rows), kind="stable")]
+
+
+def _pieces(part: pa.Array | Pieces | Runs) -> Pieces:
+    if isinstance(part, Runs):
+        return part.pieces
+    return part if isinstance(part, Pieces) else places(part)

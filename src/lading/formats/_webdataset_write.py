@@ -20,7 +20,7 @@ from lading.codecs import WRAPS, stream_encoder
 from lading.errors import Unrepresentable, UsageError
 from lading.formats._webdataset_rows import KEY, split_name
 from lading.formats._webdataset_values import Encoder, encoder_of, npy_head
-from lading.formats.protocol import Ranges, ShardFacts
+from lading.formats.protocol import Ranges, ShardFacts, single_pieces
 from lading.pieces import Pieces, in_memory
 from lading.ref import FileEntry, RefType, make_refs, with_files
 from lading.store.protocol import Sink, writes_behind
@@ -166,7 +166,7 @@ class WebdatasetWriter:
 
     def _members(self, encode: Encoder, batch: pa.RecordBatch, name: str, ranges: Ranges) -> pa.Array | Pieces:
         """The members of a column: where their bytes are, in memory or in files."""
-        values = ranges.get(name)
+        values = single_pieces(ranges).get(name)
         if values is not None and npy_head(batch.schema.field(name)) is None:
             return values
         try:

@@ -21,7 +21,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.errors import UsageError
-from lading.pieces import Pieces
+from lading.pieces import Pieces, Runs
 from lading.store.protocol import FileInfo, Sink, Store
 
 __all__ = [
@@ -41,6 +41,7 @@ __all__ = [
     "ShardSource",
     "ShardWriter",
     "parse_options",
+    "single_pieces",
 ]
 
 
@@ -227,8 +228,16 @@ class ShardWriter(Protocol):
         """Finish the shard's bytes (the sink stays open: its owner publishes it)."""
 
 
-Ranges: TypeAlias = Mapping[str, Pieces]
-"""By the name of a reference column: where each value lies in a file of this machine."""
+Ranges: TypeAlias = Mapping[str, Pieces | Runs]
+"""By the name of a column: where each value lies in a file of this machine; for formats that pack items (`PacksItems`)
+also in several places."""
+
+
+def single_pieces(ranges: Ranges) -> dict[str, Pieces]:
+    """Ranges of values that lie in one place each: whatever was not packed."""
+    found = {name: where for name, where in ranges.items() if isinstance(where, Pieces)}
+    assert len(found) == len(ranges), "only rows that were packed have values in several places"
+    return found
 
 
 @runtime_checkable
@@ -242,7 +251,7 @@ class RangeWriter(Protocol):
     takes_ranges: bool
 
     def write_ranges(self, batch: pa.RecordBatch, ranges: Ranges) -> pa.Table | None:
-        """As `write`. The reference columns of the batch are those of which the ranges are given, checked."""
+        """As `write`, columns of which ranges are given taken from there. All reference columns are among them."""
 
 
 @runtime_checkable

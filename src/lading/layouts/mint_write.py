@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lading.errors import Unrepresentable
-from lading.formats.protocol import Ranges, ShardFacts
+from lading.formats.protocol import Ranges, ShardFacts, single_pieces
 from lading.formats.webdataset import WebdatasetWriter
 from lading.interleaved import MODALITIES, RESERVED, quote_key, split_rows
 from lading.layouts.mint import field_name
@@ -109,7 +109,7 @@ class MintShardWriter:
         names, values = [pa.array([], pa.string())], list[Pieces]()
         if len(batch):
             self._passthrough = _passthrough(batch.schema)
-            items = Items.of(batch, ranges.get("binary_content"))
+            items = Items.of(batch, single_pieces(ranges).get("binary_content"))
             self._refuse_clashes(items)
             self._samples += len(items.size)
             for first, stop in pairwise(_parts(items)):

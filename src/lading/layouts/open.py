@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lading.errors import Unrepresentable
+from lading.errors import Unrepresentable, UsageError
 from lading.fetch import Fetcher
 from lading.formats.media_archive import MediaArchiveFormat, MediaArchiveReader
 from lading.formats.protocol import (
@@ -15,6 +15,7 @@ from lading.formats.protocol import (
     LooseReader,
     ManyFiles,
     PacksItems,
+    Ranges,
     ShardReader,
     ShardSource,
     ShardWriter,
@@ -97,15 +98,20 @@ def settle(view: View, options: InterleavedOptions) -> InterleavedOptions:
     return view.settled() if isinstance(view, MintView) and options.sample_id_field == AUTO else options
 
 
-Packer = tuple[Callable[[pa.RecordBatch], pa.RecordBatch], pa.Schema]
-"""What makes rows of a view the rows of a format, and the schema of these."""
+Packer = Callable[[pa.RecordBatch, Ranges], tuple[pa.RecordBatch, Ranges]]
+"""What makes rows of a view, and where their values lie in files, those of a format."""
 
 
-def packer(fmt: Format, view: str) -> Packer | None:
-    """The packer for a view and a format; None where rows stay as they are."""
+def packer(fmt: Format, view: str) -> tuple[Packer, pa.Schema] | None:
+    """What packs rows of a view for a format, and the schema of what comes of it; None where rows stay as they are."""
     if view == "interleaved" and isinstance(fmt, MediaArchiveFormat):
-        return documents_of_items, ITEM_DOCUMENTS
+        return _documents, ITEM_DOCUMENTS
     return (pack, PACKED_SCHEMA) if view == "interleaved" and isinstance(fmt, PacksItems) else None
+
+
+def _documents(batch: pa.RecordBatch, ranges: Ranges) -> tuple[pa.RecordBatch, Ranges]:
+    """Documents of items; their writer takes nothing from files."""
+    return documents_of_items(batch), ranges
 
 
 def create_view_shard(
@@ -115,9 +121,12 @@ def create_view_shard(
 
     Raises:
         Unrepresentable: a column that the format cannot hold.
+        UsageError: encodings for columns that packed items do not have.
     """
     packing = packer(fmt, view)
     if packing is not None:
+        if options.get("columns"):
+            raise UsageError("packed items have the encodings of their layout", found=f"columns={options['columns']!r}")
         check_columns(schema)
         schema = packing[1]
     if isinstance(fmt, ManyFiles):

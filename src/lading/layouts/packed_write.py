@@ -1,6 +1,7 @@
 """Item rows → one row a sample, as `lading.layouts.packed` has them.
 
-The JSON is made by the column, and payload is moved once at most: together, in the order of the items.
+The JSON is made by the column. Payload that lies in files stays there; other is moved once at most: together, in the
+order of the items.
 """
 
 from __future__ import annotations
@@ -17,10 +18,13 @@ from numpy.typing import NDArray
 from lading import jsontext
 from lading.errors import DataError, LadingError, SchemaMismatch, Unrepresentable
 from lading.features import Json, feature_of
+from lading.formats.protocol import Ranges, single_pieces
 from lading.interleaved import sample_starts, split_rows
 from lading.json_columns import is_json_type
 from lading.jsontext import glued, joined_runs
-from lading.layouts.packed import LENGTH, PACKED_SCHEMA
+from lading.layouts.packed import CONTENT, LENGTH, PACKED_SCHEMA
+from lading.pieces import Pieces, Runs
+from lading.ref import is_ref
 from lading.views import byte_lengths, is_bytes, join, present, row_bytes
 
 __all__ = ["check_columns", "pack", "packed_ids", "packed_items"]
@@ -41,7 +45,11 @@ def check_columns(schema: pa.Schema) -> None:
             raise Unrepresentable("the name of this column is taken, by the length of an item's payload",
                                   column=field.name, advice="Call it otherwise.")  # fmt: skip
         plain = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
-        held = is_bytes(plain) or pa.types.is_null(plain) if field.name == "binary_content" else _is_json(field)
+        held = (
+            is_bytes(plain) or is_ref(plain) or pa.types.is_null(plain)
+            if field.name == "binary_content"
+            else _is_json(field)
+        )
         if not held:
             raise Unrepresentable("JSON has no exact form for the type of this column", column=field.name,
                                   found=field.type, advice="Leave it out with --columns, or cast it.")  # fmt: skip
@@ -51,18 +59,21 @@ def _is_json(field: pa.Field) -> bool:
     return isinstance(feature_of(field), Json) or is_json_type(field.type)
 
 
-def pack(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """One row a sample of `PACKED_SCHEMA`; the batch holds whole samples, payload as bytes or views.
+def pack(batch: pa.RecordBatch, ranges: Ranges) -> tuple[pa.RecordBatch, Ranges]:
+    """One row a sample of `PACKED_SCHEMA`, and where its content lies; the batch holds whole samples.
 
-    Memory: a copy of the payload, where it comes as views.
+    Payload comes as bytes, as views, of which it is copied, or lies in files, where it stays.
 
     Raises:
         DataError: a row without id, position or modality.
         Unrepresentable: a column that JSON does not hold; a text in a column of JSON that is none. Names column, row.
     """
     ids, bounds = packed_ids(batch)
-    content, sizes = _content(batch, bounds)
-    return pa.record_batch([ids, packed_items(batch, bounds, sizes), content], schema=PACKED_SCHEMA)
+    payload = single_pieces(ranges).get("binary_content")
+    content, sizes = _content(batch, bounds) if payload is None else _content_in_files(payload, bounds)
+    there = content if isinstance(content, pa.Array) else pa.array([b""] * len(ids), pa.large_binary())
+    packed = pa.record_batch([ids, packed_items(batch, bounds, sizes), there], schema=PACKED_SCHEMA)
+    return packed, {} if isinstance(content, pa.Array) else {CONTENT: content}
 
 
 def packed_ids(batch: pa.RecordBatch) -> tuple[pa.Array, NDArray[np.int64]]:
@@ -101,6 +112,13 @@ def packed_items(batch: pa.RecordBatch, bounds: NDArray[np.int64], sizes: pa.Arr
         lengths = None if sizes is None else sizes.slice(start, stop - start)
         parts.append(_items(texts.slice(start, stop - start), lengths, runs, start))
     return pa.concat_arrays(parts)
+
+
+def _content_in_files(payload: Pieces, bounds: NDArray[np.int64]) -> tuple[Runs, pa.Array]:
+    """As `_content`, of payload that lies in files."""
+    there = payload.there
+    before = np.append(0, np.cumsum(there))
+    return Runs(payload[there], before[bounds]), pa.array(payload.length, mask=~there)
 
 
 def _content(batch: pa.RecordBatch, bounds: NDArray[np.int64]) -> tuple[pa.Array, pa.Array | None]:
