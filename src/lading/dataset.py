@@ -26,7 +26,7 @@ from lading.features import Feature, decode, feature_of
 from lading.fetch import ERROR_COLUMN, Fetcher, OnError, OnFailure
 from lading.formats.protocol import Format, SampleReader, ShardSource
 from lading.formats.registry import find_format, get_format
-from lading.formats.webdataset import restored_schema
+from lading.formats.webdataset import encoder_of, restored_schema
 from lading.index_cache import IndexCache
 from lading.interleaved import INTERLEAVED_SCHEMA, LINEAGE_KEY, RESERVED, sample_firsts, sample_rows, sample_starts
 from lading.json_columns import fit_json, union_json_schemas
@@ -855,10 +855,18 @@ def _makes_maps(fmt: Format) -> bool:
 
 
 def _members_of(manifest: Manifest | None, fmt: Format, view: str | None) -> pa.Schema | None:
-    """What the members of tars stand for, by their manifest, where they are taken as samples."""
+    """What the members of tars stand for, by their manifest, where they are taken as samples.
+
+    Raises:
+        Unrepresentable: the manifest has a column that members do not hold.
+    """
     if manifest is None or manifest.options.get("members") != "typed":
         return None
-    return manifest.schema if (view or manifest.view) == "samples" and fmt.name == manifest.format else None
+    if (view or manifest.view) != "samples" or fmt.name != manifest.format:
+        return None
+    for field in manifest.schema:
+        encoder_of(field)
+    return manifest.schema
 
 
 def _kept_settings(manifest: Manifest | None) -> InterleavedOptions:

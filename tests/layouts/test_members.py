@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ import pytest
 import lading
 from lading.errors import DataError, SchemaMismatch, Unrepresentable
 from lading.layouts import members
+from lading.manifest_files import load_manifest, save_manifest
 from lading.ref import is_ref
+from lading.store.local import LocalStore
 from lading.store.memory import MemoryStore
 from lading.store.open import Stores
 from lading.store.wrap import CountingStore
@@ -112,6 +115,17 @@ def test_an_error_names_file_sample_and_column(tmp_path: Path) -> None:
             with pytest.raises(DataError, match=r"shard-000000.tar sample '000000002' column 'Zahl'.*int16.*b'x'"):
                 read()
         assert ds[1] == {"jpg": b"y", "txt": ""}
+
+
+def test_a_manifest_with_a_type_that_no_member_holds(tmp_path: Path) -> None:
+    with lading.writer(tmp_path / "out") as writer:
+        writer.write_batch(ROWS)
+    store = LocalStore()
+    manifest, shards = load_manifest(store, str(tmp_path / "out")) or pytest.fail("there is one")
+    odd = replace(manifest, schema=pa.schema([("Zahl", pa.map_(pa.string(), pa.int8()))]))
+    save_manifest(store, str(tmp_path / "out"), odd, shards)
+    with pytest.raises(Unrepresentable, match="Zahl"):
+        lading.open(tmp_path / "out")
 
 
 def test_samples_as_dicts(tmp_path: Path) -> None:

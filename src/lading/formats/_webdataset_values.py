@@ -444,22 +444,26 @@ def _check_shape(kind: pa.DataType, value: Any) -> None:
 
 def _tensors(kind: pa.FixedShapeTensorType, members: pa.Array) -> pa.Array:
     head, dtype, size = _tensor_head(kind)
-    rows = np.flatnonzero(present(members))
-    files = members.drop_null()
-    alike = bool((byte_lengths(files) == len(head) + size).all())
+    there, files = present(members), members.drop_null()
+    found = _plain_files(files, head, size)
+    if found is None:  # somebody else wrote the same arrays
+        found = np.stack([_array_bytes(kind, dtype, file) for file in slices(files)])
     values = np.zeros((len(members), size), np.uint8)
-    if alike and len(files):
-        _, ends, data = files.buffers()
-        start = int(np.frombuffer(ends, np.int64)[files.offset])
-        whole = np.frombuffer(data, np.uint8, len(files) * (len(head) + size), start).reshape(len(files), -1)
-        alike = bool((whole[:, : len(head)] == np.frombuffer(head, np.uint8)).all())
-        values[rows] = whole[:, len(head) :]
-    if not alike:  # somebody else wrote the same arrays
-        for row, file in zip(rows.tolist(), slices(files), strict=True):
-            values[row] = _array_bytes(kind, dtype, file)
+    values[there] = found
     items = pa.Array.from_buffers(kind.value_type, values.size // dtype.itemsize, [None, pa.py_buffer(values)])
-    bitmap = _bitmap(present(members))
-    return kind.wrap_array(pa.Array.from_buffers(kind.storage_type, len(members), [bitmap], children=[items]))
+    return kind.wrap_array(pa.Array.from_buffers(kind.storage_type, len(members), [_bitmap(there)], children=[items]))
+
+
+def _plain_files(files: pa.Array, head: bytes, size: int) -> NDArray[np.uint8] | None:
+    """What follows this head in files that all have it, and so many bytes of values; None if one is another."""
+    if not len(files):
+        return np.zeros((0, size), np.uint8)
+    if (byte_lengths(files) != len(head) + size).any():
+        return None
+    _, ends, data = files.buffers()
+    start = int(np.frombuffer(ends, np.int64)[files.offset])
+    whole = np.frombuffer(data, np.uint8, len(files) * (len(head) + size), start).reshape(len(files), -1)
+    return whole[:, len(head) :] if (whole[:, : len(head)] == np.frombuffer(head, np.uint8)).all() else None
 
 
 def _array_bytes(kind: pa.FixedShapeTensorType, dtype: np.dtype[Any], file: memoryview | None) -> NDArray[np.uint8]:

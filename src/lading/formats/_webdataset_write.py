@@ -257,7 +257,8 @@ def check_schema(schema: pa.Schema, *, as_given: bool = False) -> dict[str, Enco
         UsageError: there is no `__key__`.
     """
     if schema.names.count(KEY) != 1 or not _is_key(schema.field(KEY).type):
-        raise UsageError("samples need a column of keys", expected=f"{KEY}: string", found=", ".join(schema.names))
+        found = ", ".join(f"{field.name}: {field.type}" for field in schema)
+        raise UsageError("samples need a column of keys", expected=f"{KEY}: string", found=found[:500])
     encoders: dict[str, Encoder] = {}
     seen: dict[str, str] = {}
     for field in schema:

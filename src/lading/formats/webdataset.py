@@ -35,7 +35,14 @@ from lading.errors import CorruptShard
 from lading.formats._webdataset_lists import list_wids, write_wids
 from lading.formats._webdataset_read import Members, ReadOptions, WebdatasetReader, sparse_member
 from lading.formats._webdataset_rows import KEY, MAX_CELLS
-from lading.formats._webdataset_values import decode_column, is_payload, npy_head, payload_of, restored_schema
+from lading.formats._webdataset_values import (
+    decode_column,
+    encoder_of,
+    is_payload,
+    npy_head,
+    payload_of,
+    restored_schema,
+)
 from lading.formats._webdataset_walk import open_tar
 from lading.formats._webdataset_write import WebdatasetWriter, WriteOptions, check_schema
 from lading.formats.protocol import ListedShard, ShardFacts, ShardSource, parse_options
@@ -53,6 +60,7 @@ __all__ = [
     "WebdatasetWriter",
     "WriteOptions",
     "decode_column",
+    "encoder_of",
     "is_payload",
     "npy_head",
     "payload_of",
