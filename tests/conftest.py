@@ -8,8 +8,13 @@ from importlib import resources
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from golden_cases import ARCHIVES, Golden
+
+# Nothing depends on wall-clock time: a machine that is busy is no failure.
+settings.register_profile("lading", deadline=None)
+settings.load_profile("lading")
 
 
 @pytest.fixture(scope="session")

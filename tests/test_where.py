@@ -535,7 +535,7 @@ SEEDS = st.sampled_from(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.text(max_size=60) | st.lists(SEEDS, max_size=20).map(" ".join) | st.lists(SEEDS, max_size=20).map("".join))
 def test_any_text_is_a_condition_or_a_usage_error(text: str) -> None:
     with suppress(UsageError):
@@ -664,7 +664,7 @@ SCHEMA = pa.schema(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(CONDITIONS, ROWS)
 def test_law_a_condition_says_what_python_says_of_each_row(said: _Said, rows: list[dict[str, Any]]) -> None:
     text, ask = said

@@ -39,7 +39,7 @@ def rows(data: bytes, path: str = "t.csv", **options: Any) -> list[list[Any]]:
     return [list(row) for row in zip(*(column.to_pylist() for column in streamed.columns), strict=True)]
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.integers(1, 4).flatmap(lambda n: st.lists(st.lists(_CELL, min_size=n, max_size=n), max_size=8)),
     st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]),
@@ -187,7 +187,6 @@ def test_every_cut_is_an_error_or_the_first_rows() -> None:
             assert data[:size].endswith(b"\r\n")
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=40), st.integers(1, 9))
 def test_any_bytes_are_an_error_or_data(noise: bytes, step: int) -> None:
     with pytest.MonkeyPatch.context() as patch:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lading.errors import Unrepresentable, UsageError
@@ -47,7 +47,6 @@ def _tables(draw: st.DrawFn) -> pa.Table:
     return pa.table(columns, names=names)
 
 
-@settings(deadline=None)
 @given(_tables(), st.sampled_from([",", "\t", ";", "|"]))
 def test_any_text_comes_back_and_python_reads_it(table: pa.Table, delimiter: str) -> None:
     data = write(table, delimiter=delimiter)

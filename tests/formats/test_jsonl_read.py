@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import zstandard
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lading.errors import (
@@ -76,7 +76,6 @@ def canonical(rows: list[dict[str, Any]]) -> list[str]:
     return [json.dumps({k: v for k, v in row.items() if v is not None}, sort_keys=True) for row in rows]
 
 
-@settings(deadline=None)
 @given(_DOCUMENTS, st.sampled_from([(", ", ": "), (",", ":"), (" ,\t", " : ")]), st.booleans(), st.booleans())
 def test_any_documents_come_back_as_python_reads_them(
     documents: list[dict[str, Any]], separators: tuple[str, str], ascii_only: bool, windows: bool
@@ -199,7 +198,6 @@ def test_every_cut_of_a_small_file_is_an_error_or_its_first_rows() -> None:
 
 
 @given(st.data())
-@settings(deadline=None)
 def test_flipped_bytes_are_an_error_or_data(data: st.DataObject) -> None:
     good = bytearray(lines('{"a": 1, "t": "é"}', '{"a": {"b": [1, 2]}}', '{"t": "\\u00e9"}'))
     for at in data.draw(st.lists(st.integers(0, len(good) - 1), max_size=3)):

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import zstandard
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lading.digests import sample_digests
@@ -80,7 +80,6 @@ def _tables(draw: st.DrawFn) -> pa.Table:
     return pa.table(columns, names=names)
 
 
-@settings(deadline=None)
 @given(_tables())
 def test_any_table_is_read_by_python_and_comes_back_with_one_digest(table: pa.Table) -> None:
     data = write(table)

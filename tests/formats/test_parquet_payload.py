@@ -70,7 +70,7 @@ def columns(draw: st.DrawFn) -> list[bytes | None]:
     return [*values, *[NOISE[i : i + 70_000] for i in range(len(values) // 10 + 1 + (total == 0))]]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     columns(),
     st.fixed_dictionaries(

@@ -9,7 +9,7 @@ from itertools import count, islice
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lading.media.ahead import Pace, map_ahead
@@ -23,7 +23,6 @@ def pace(workers: int, *, ordered: bool = True, group: int = 1) -> Pace[Any]:
     return Pace(workers, ordered, group_weight=group)
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(), max_size=40), st.integers(1, 4), st.booleans(), st.integers(1, 5))
 def test_every_item_once(items: list[int], workers: int, ordered: bool, group: int) -> None:
     found = list(map_ahead(lambda item: item + 1, items, pace(workers, ordered=ordered, group=group)))

@@ -92,7 +92,7 @@ def _rows(source: Path, **options: Any) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.slow
-@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=250, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(tars(), st.sampled_from([20_000, 1 << 30]), st.sampled_from([5_000, 1 << 20]))
 def test_there_and_back_is_one_digest(tar: Tar, shard_size: int, max_batch_bytes: int) -> None:
     """Some ten thousand documents in 250 tars."""

@@ -32,7 +32,7 @@ _WRITING = st.fixed_dictionaries(
 _NUMBERS = count()
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(_DOCUMENTS, _WRITING, st.booleans(), st.integers(1, 3), st.booleans(), st.integers(1, 1 << 20), st.booleans())
 def test_write_then_read_is_the_same(
     contents: list[list[bytes]],
@@ -65,7 +65,7 @@ def test_write_then_read_is_the_same(
     assert wrote.stored_bytes == sum(info.size_bytes for info in store.walk(place))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(_DOCUMENTS)
 def test_the_number_of_workers_does_not_show(contents: list[list[bytes]]) -> None:
     stores = [MemoryStore(), MemoryStore()]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import lading
@@ -160,7 +160,6 @@ def _came_back(kind: pa.DataType) -> pa.DataType:
     return pa.large_string() if kind == pa.string_view() else kind
 
 
-@settings(deadline=None)  # files are written and read
 @given(tables(), st.sampled_from([None, "zstd"]), st.integers(1, 6))
 def test_rows_come_back_from_tars(rows: pa.Table, compression: str | None, batch_rows: int) -> None:
     stores = Stores({"memory://x": MemoryStore()})
@@ -191,7 +190,6 @@ def _digest(rows: pa.Table) -> str | None:
     return whole.ordered
 
 
-@settings(deadline=None)
 @given(st.sampled_from(["uint8", "float32", "bool"]), st.lists(st.none() | st.integers(0, 200), min_size=1, max_size=5))
 def test_bytes_of_arrays_come_back(dtype: str, numbers: list[int | None]) -> None:
     arrays = [None if n is None else np.full((2, 3), n).astype(dtype).tobytes() for n in numbers]

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from faults import file_size_limit
@@ -45,7 +45,6 @@ PLACES = st.tuples(st.integers(0, len(BODY)), st.integers(0, 9_000)).map(lambda 
 
 
 @given(st.lists(st.tuples(st.booleans(), PLACES), max_size=30), st.integers(1, 3000), st.sampled_from([1, 3, 1000]))
-@settings(deadline=None)
 def test_pieces_of_any_kind_follow_each_other(
     body: str, parts: list[tuple[bool, tuple[int, int]]], block_bytes: int, most_runs: int
 ) -> None:
