@@ -58,7 +58,7 @@ def demo(
 def _opening() -> Iterator[RenderableType]:
     from rich.text import Text
 
-    yield Text("13 pages of documentation, texts and images: tar → Parquet → tar → Parquet.")
+    yield Text("13 pages of documentation, texts and images, through every format that holds them.")
     yield Text("The content digest after each step tells whether anything was lost.\n")
 
 

@@ -17,7 +17,13 @@ from lading.jobs.info import info
 __all__ = ["DemoStep", "demo"]
 
 _SOURCE = "docs"
-_CHAIN = (("docs-parquet", "parquet"), ("docs-tar", "webdataset"), ("docs-parquet-2", "parquet"))
+_CHAIN = (
+    ("docs-parquet", "parquet"),
+    ("docs-mds", "mds"),
+    ("docs-archive", "media_archive"),
+    ("docs-tar", "webdataset"),
+    ("docs-parquet-2", "parquet"),
+)
 """Folder and format of each conversion, each from the one before it."""
 
 
@@ -51,7 +57,7 @@ class DemoStep:
 
 
 def demo(folder: str, *, shown: str | None = None) -> Iterator[DemoStep]:
-    """Convert the shipped pages tar → Parquet → tar → Parquet; give each dataset when it is there.
+    """Convert the shipped pages through every format that holds them; give each dataset when it is there.
 
     Args:
         folder: where the datasets go; made if it is not there. A few MB.
