@@ -16,6 +16,7 @@ from lading.formats.webdataset import (
     WebdatasetReader,
     decode_column,
     is_payload,
+    npy_head,
     payload_of,
     restored_schema,
 )
@@ -48,6 +49,7 @@ class TypedReader:
         self._reader, self._fetcher, self._path = reader, fetcher, path
         self._schema = restored_schema(schema)
         self._members = [KEY, *(name for name in schema.names if name != KEY)]
+        self._headed = {field.name for field in self._schema if npy_head(field) is not None}
         self.counts: Counter[str] = Counter()
 
     def schema(self) -> pa.Schema:
@@ -70,11 +72,13 @@ class TypedReader:
         if not found.num_rows:
             none = pa.record_batch([column.combine_chunks() for column in found.columns], found.schema)
             return pa.Table.from_batches([self._typed(none, columns)])
-        parts = [
-            part
-            for batch in found.to_batches()
-            for part in split_samples(batch, np.arange(len(batch)), len(batch), _COLUMN_BYTES)
-        ]
+        parts = found.to_batches()
+        if found.num_rows > 1:
+            parts = [
+                part
+                for batch in parts
+                for part in split_samples(batch, np.arange(len(batch)), len(batch), _COLUMN_BYTES)
+            ]
         return pa.Table.from_batches([self._typed(part, columns) for part in parts])
 
     def batches(
@@ -112,7 +116,9 @@ class TypedReader:
             elif field.name == KEY:
                 column = keys.cast(field.type)
             else:
-                column = payload_of(field, batch.column(field.name), keys, self._path)
+                column = batch.column(field.name)
+            if field.name in self._headed:
+                column = payload_of(field, column, keys, self._path)
             arrays.append(column)
             given.append(field.with_type(column.type))
         metadata = {**(self._schema.metadata or {}), **(batch.schema.metadata or {})}
