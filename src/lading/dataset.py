@@ -26,13 +26,13 @@ from lading.features import Feature, decode, feature_of
 from lading.fetch import ERROR_COLUMN, Fetcher, OnError, OnFailure
 from lading.formats.protocol import Format, SampleReader, ShardSource
 from lading.formats.registry import find_format, get_format
-from lading.formats.webdataset import encoder_of, restored_schema
+from lading.formats.webdataset import encoder_of
 from lading.index_cache import IndexCache
 from lading.interleaved import INTERLEAVED_SCHEMA, LINEAGE_KEY, RESERVED, sample_firsts, sample_rows, sample_starts
 from lading.json_columns import fit_json, union_json_schemas
 from lading.layouts.follow import Follower
 from lading.layouts.gather import across_shards
-from lading.layouts.open import VIEWS, detect_view, open_view, settle
+from lading.layouts.open import VIEWS, detect_view, open_view, restored, settle
 from lading.layouts.options import AUTO, ROLES, InterleavedOptions
 from lading.layouts.protocol import LooseView, View
 from lading.layouts.samples import SamplesView
@@ -250,7 +250,7 @@ class Dataset:
             if self.target is not None:
                 self._schema = self.target
             elif self.members is not None:
-                self._schema = restored_schema(self.members)
+                self._schema = restored(self._format, self.members)
             elif self.manifest is not None:
                 self._schema = self.manifest.schema
             else:
@@ -864,7 +864,7 @@ def _members_of(manifest: Manifest | None, fmt: Format, view: str | None) -> pa.
         return None
     if (view or manifest.view) != "samples" or fmt.name != manifest.format:
         return None
-    for field in manifest.schema:
+    for field in manifest.schema if fmt.name == "webdataset" else ():
         encoder_of(field)
     return manifest.schema
 

@@ -304,7 +304,7 @@ class DatasetWriter:
         if self._part.columns:
             schema = pa.schema(list(self._part.columns.values()), metadata=schema.metadata)
         options: dict[str, Any] = {}
-        if self._members is not None or kind.takes_members:
+        if self._members is not None or kind.restores(schema):
             schema, options = self._members or schema, {"members": "typed"}
         reading = {**_READING.get((kind.format.name, kind.view), {}), **kind.roles.options(schema.names)}
         manifest = Manifest(

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from lading.align import align_table, union_schema
 from lading.errors import SchemaMismatch
 from lading.fetch import Fetcher
+from lading.formats.media_archive import MediaArchiveFormat
 from lading.formats.protocol import (
     ExactSizes,
     Format,
@@ -34,6 +35,7 @@ from lading.formats.protocol import (
 from lading.formats.webdataset import KEY, WebdatasetFormat, npy_head
 from lading.interleaved import RESERVED, sample_firsts, without_source
 from lading.json_columns import wider_column
+from lading.layouts.documents_rows import is_documents
 from lading.layouts.mint_write import MintShardWriter, Roles
 from lading.layouts.open import create_view_shard, packer
 from lading.manifest import INDEX_NAME, shards_table
@@ -74,6 +76,11 @@ class ShardKind:
         """
         is_tar = isinstance(self.format, WebdatasetFormat) and self.view == "samples"
         return is_tar and self.options.get("fields", "sorted") == "sorted"
+
+    def restores(self, schema: pa.Schema) -> bool:
+        """Whether rows of this schema come back as they were only where the manifest says what they were."""
+        is_archive = isinstance(self.format, MediaArchiveFormat) and self.view == "samples"
+        return self.takes_members or (is_archive and not is_documents(schema))
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +170,6 @@ class PartWriter:
         key_prefix: str = "",
     ) -> None:
         self.schema = None if schema is None else _written_schema(schema)
-        self._pack = packer(kind.format, kind.view)
         self._takes_any = not kind.format.fixed_schema and (schema is None or kind.view == "samples")
         self.columns: dict[str, pa.Field] = {}
         self._store, self._folder, self._kind = store, folder, kind
@@ -205,8 +211,9 @@ class PartWriter:
             ranges = self._fetcher.file_ranges(batch) if takes else {}
             left = [f.name for f in batch.schema if is_ref(f.type) and f.name not in ranges]
             batch = self._fetcher.materialise(batch, left, views=True)
-        if self._pack is not None:
-            batch, ranges = self._pack[0](batch, ranges)
+        packing = packer(self._kind.format, self._kind.view, batch.schema)
+        if packing is not None:
+            batch, ranges = packing[0](batch, ranges)
             starts, ends = np.arange(batch.num_rows), np.arange(batch.num_rows) + 1
         encoder = (self._open or self._begin()).writer
         if isinstance(encoder, SampleEncoder):

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import lading
 from lading.dataset_writer import DatasetWriter
 from lading.digests import DatasetDigest, sample_digests
+from lading.errors import Unrepresentable
 from lading.features import Array, with_feature
 from lading.store.memory import MemoryStore
 from lading.store.open import Stores
@@ -181,6 +182,32 @@ def test_rows_come_back_from_tars(rows: pa.Table, compression: str | None, batch
                 assert _same(table[name], rows[name]), name
                 assert table[name].is_valid().equals(rows[name].is_valid()), name
         assert (sample_digests(found[0]) == sample_digests(rows)).all()
+    assert lading.digest("memory://x/out", stores=stores).ordered == _digest(rows)
+
+
+_REFUSED = {"media"}
+"""A column that would have to hold the media of documents."""
+
+
+@given(tables(), st.sampled_from(["jsonl", "parquet"]), st.integers(1, 6))
+def test_rows_come_back_from_media_archives(rows: pa.Table, documents: str, batch_rows: int) -> None:
+    """Those that the file of documents holds; all others are refused before anything is written."""
+    assume(not _REFUSED & {*rows.column_names})
+    stores = Stores({"memory://x": MemoryStore()})
+    options = {"documents": documents}
+    try:
+        with DatasetWriter("memory://x/out", format="media_archive", options=options, stores=stores) as writer:
+            for batch in rows.to_batches(max_chunksize=batch_rows):
+                writer.write_batch(batch)
+    except Unrepresentable:
+        assert not list(stores.by_prefix["memory://x"].walk("memory://x"))
+        return
+    with lading.open("memory://x/out", stores=stores) as ds:
+        for table in (pa.Table.from_batches(ds.batches(max_rows=batch_rows)), ds.take(range(len(rows)))):
+            assert table.column_names == rows.column_names
+            for name in rows.column_names:
+                assert _same(table[name], rows[name]), name
+                assert table[name].is_valid().equals(rows[name].is_valid()), name
     assert lading.digest("memory://x/out", stores=stores).ordered == _digest(rows)
 
 

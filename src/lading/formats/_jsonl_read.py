@@ -219,6 +219,10 @@ class JsonlReader:
         if rows is None:
             parts = [self._batch(found, schema) for found in self._streamed(_FEW_ROWS, _UNIT_BYTES, len(schema))]
             return _table(parts, schema)
+        return self.typed_read(schema, rows)
+
+    def typed_read(self, schema: pa.Schema, rows: NDArray[np.int64]) -> pa.Table:
+        """As `read`, with the columns of this schema. Raises SchemaMismatch for a value that does not fit."""
         wanted = np.asarray(rows, np.int64)
         count = self.num_rows()
         outside = np.flatnonzero((wanted < 0) | (wanted >= count))

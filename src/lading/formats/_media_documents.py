@@ -27,6 +27,7 @@ __all__ = [
     "BYTES",
     "MEDIA",
     "PLACE",
+    "PLAIN_ROWS",
     "document_columns",
     "documents_of",
     "media_column",
@@ -38,6 +39,9 @@ __all__ = [
 
 BYTES, PLACE = "media_bytes", ("path", "offset", "length")
 """Fields of a media: its bytes, and where they lie."""
+
+PLAIN_ROWS = b"lading.rows"
+"""Key of a schema's metadata, with any value: these documents are rows of anything, and null is not empty in them."""
 
 MEDIA = pa.struct(
     [
@@ -117,18 +121,20 @@ def documents_of(batch: pa.RecordBatch, columns: pa.Schema, first_row: int) -> p
     Raises:
         CorruptShard: media that have no form of media; the row counts from `first_row`.
     """
-    found = [_column(batch, field, first_row) for field in columns]
-    return pa.RecordBatch.from_arrays(found, schema=columns)
+    may_be_null = PLAIN_ROWS in (columns.metadata or {})
+    found = [_column(batch, field, first_row, may_be_null=may_be_null) for field in columns]
+    fields = [field.with_type(column.type) for field, column in zip(columns, found, strict=True)]
+    return pa.RecordBatch.from_arrays(found, schema=pa.schema(fields, metadata=columns.metadata))
 
 
-def _column(batch: pa.RecordBatch, field: pa.Field, first_row: int) -> pa.Array:
+def _column(batch: pa.RecordBatch, field: pa.Field, first_row: int, *, may_be_null: bool) -> pa.Array:
     at = batch.schema.get_field_index(field.name)
     given = batch.column(at) if at >= 0 else pa.nulls(batch.num_rows)
     if field.name == "media":
         return _media(given, field.type, first_row)
     if pa.types.is_null(given.type):
         given = given.cast(field.type)
-    empty = _EMPTY.get(field.name)
+    empty = None if may_be_null else _EMPTY.get(field.name)
     return given.fill_null(empty[1]) if empty and given.null_count and given.type == empty[0].type else given
 
 

@@ -185,10 +185,17 @@ class MediaArchiveReader:
             row += batch.num_rows
         self.counts = Counter(self._documents.counts)
 
-    def read_located(self, rows: NDArray[np.int64]) -> pa.RecordBatch:
+    def typed_read(self, schema: pa.Schema, rows: NDArray[np.int64]) -> pa.Table:
+        """As `read`, with the columns of this schema, in its types. Raises as `typed_batches`."""
+        return pa.Table.from_batches(list(self.filled(self.read_located(rows, schema), None)), schema)
+
+    def read_located(self, rows: NDArray[np.int64], schema: pa.Schema | None = None) -> pa.RecordBatch:
         """Documents by ordinal, as `located` gives them."""
-        schema = self.schema()
-        found = self._documents.read(rows).combine_chunks().to_batches()
+        if schema is None or not isinstance(self._documents, LooseReader):
+            table, schema = self._documents.read(rows), schema or self.schema()
+        else:
+            table = self._documents.typed_read(stored_columns(schema), rows)
+        found = table.combine_chunks().to_batches()
         return self._shaped(found[0], schema, 0) if found else pa.record_batch(schema.empty_table().columns, schema)
 
     def is_ranges(self, documents: pa.RecordBatch) -> bool:

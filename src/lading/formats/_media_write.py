@@ -16,6 +16,7 @@ from lading.errors import Unrepresentable, UsageError
 from lading.features import decode, feature_of
 from lading.formats._media_documents import (
     BYTES,
+    PLAIN_ROWS,
     document_columns,
     documents_of,
     media_parts,
@@ -110,7 +111,8 @@ class MediaArchiveWriter:
         Raises:
             Unrepresentable: a null where documents have none; names row and column. Or as the file of documents does.
         """
-        self._refuse_nulls(batch)
+        if PLAIN_ROWS not in (self._columns.metadata or {}):
+            self._refuse_nulls(batch)
         rows = documents_of(batch, self._columns, self._rows)
         at = rows.schema.get_field_index("media")
         media = self._placed(rows.column(at))

@@ -122,7 +122,7 @@ def check_schema(schema: pa.Schema, path: str) -> None:
             raise Unrepresentable("two columns of one name", file=path, column=field.name)
         try:
             pq.ParquetWriter(pa.BufferOutputStream(), pa.schema([field])).close()
-        except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
+        except (pa.ArrowNotImplementedError, pa.ArrowInvalid, OSError) as error:
             raise Unrepresentable(
                 "Parquet has no such type", file=path, column=field.name, found=str(field.type)
             ) from error

@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 import pyarrow as pa
 
 from lading.errors import UsageError
-from lading.formats._media_documents import BYTES, MEDIA, PLACE, media_parts
+from lading.formats._media_documents import BYTES, MEDIA, PLACE, PLAIN_ROWS, media_parts
 from lading.formats._media_read import MediaArchiveReader, ReadOptions
 from lading.formats._media_write import MediaArchiveWriter, WriteOptions
 from lading.formats.protocol import ShardFacts, ShardSource, parse_options
@@ -33,6 +33,7 @@ __all__ = [
     "FORMAT",
     "MEDIA",
     "PLACE",
+    "PLAIN_ROWS",
     "MediaArchiveFormat",
     "MediaArchiveReader",
     "MediaArchiveWriter",

@@ -208,6 +208,9 @@ class LooseReader(Protocol):
             SchemaMismatch: a value does not fit.
         """
 
+    def typed_read(self, schema: pa.Schema, rows: NDArray[np.int64]) -> pa.Table:
+        """As `read`, with the columns of this schema, in its types. Raises as `typed_batches`."""
+
 
 class ShardWriter(Protocol):
     """A shard being written."""

@@ -343,8 +343,11 @@ def _as_members(
     """Have a source read as what a copy keeps; give the options of its writing, and what members of tars stand for."""
     reading, writing = target.copy_options
     dataset.format_options = {**reading, **dataset.format_options}
+    options = {**writing, **(options or {})}
+    if target.fixed_schema:
+        return options, None
     members, dataset.members = dataset.members, None
-    return {**writing, **(options or {})}, members
+    return options, members
 
 
 def _numbered(tasks: list[Task], dataset: Dataset, how: Conversion) -> list[Task]:

@@ -40,7 +40,7 @@ from lading.media.archives import outside
 from lading.ref import CODECS, FileEntry, RefType, make_refs, with_files
 from lading.views import byte_lengths, present, row_bytes
 
-__all__ = ["ITEMS_COLUMN", "MODALITIES", "DocumentsView", "PackedDocuments"]
+__all__ = ["ITEMS_COLUMN", "MODALITIES", "DocumentsView", "PackedDocuments", "references"]
 
 MODALITIES = ("image", "video", "audio", "document")
 """Modalities of media, by the number of their type."""
@@ -159,7 +159,7 @@ class DocumentsView:
         files: list[FileEntry] = []
         errors: dict[int, DataError] = {}
         if with_references:
-            content, files, errors = _references(self._reader, places.media)
+            content, files, errors = references(self._reader, places.media)
         else:
             content = places.media.field(BYTES)
         found = {
@@ -239,7 +239,7 @@ class PackedDocuments:
         files: list[FileEntry] = []
         if columns is None or CONTENT in columns:
             media, bounds = media_parts(documents.column("media"))
-            content, files, errors = _references(self._reader, media)
+            content, files, errors = references(self._reader, media)
             if errors:
                 raise errors[min(errors)]
             found[CONTENT] = pa.ListArray.from_arrays(pa.array(bounds.astype(np.int32)), content)
@@ -284,7 +284,7 @@ class _Places:
         return cls(document[order], position[order], kind[order], item[order], media)
 
 
-def _references(
+def references(
     reader: MediaArchiveReader, media: pa.StructArray
 ) -> tuple[pa.Array, list[FileEntry], dict[int, DataError]]:
     """References to the records of media, null where there is none; the files; and why some have none, by media.

@@ -20,9 +20,16 @@ from lading.formats.protocol import (
     ShardSource,
     ShardWriter,
 )
-from lading.formats.webdataset import WebdatasetReader, WebdatasetWriter
+from lading.formats.webdataset import WebdatasetFormat, WebdatasetReader, WebdatasetWriter, restored_schema
 from lading.interleaved import is_interleaved_schema
 from lading.layouts.documents import ITEMS_COLUMN, DocumentsView, PackedDocuments
+from lading.layouts.documents_rows import (
+    RowsOfDocuments,
+    documents_of_rows,
+    documents_schema,
+    is_documents,
+    rows_schema,
+)
 from lading.layouts.documents_write import ITEM_DOCUMENTS, documents_of_items
 from lading.layouts.follow import Follower
 from lading.layouts.items import ItemsView
@@ -36,7 +43,7 @@ from lading.layouts.protocol import View
 from lading.layouts.samples import SamplesView
 from lading.store.protocol import Sink
 
-__all__ = ["VIEWS", "create_view_shard", "detect_view", "open_view", "packer", "settle"]
+__all__ = ["VIEWS", "create_view_shard", "detect_view", "open_view", "packer", "restored", "settle"]
 
 VIEWS = ("samples", "interleaved")
 
@@ -67,11 +74,11 @@ def open_view(  # noqa: PLR0913, PLR0917 - what a dataset knows of its shards
         schema: of its rows, where their writer kept it.
         members: of tars: what their members stand for, where that is known; names are in the case they are written in.
     """
-    reader = fmt.open_shard(source, format_options if members is None else {**format_options, "lower_case": False})
+    if members is not None and isinstance(fmt, WebdatasetFormat):
+        format_options = {**format_options, "lower_case": False}
+    reader = fmt.open_shard(source, format_options)
     if view == "samples":
-        if members is not None and isinstance(reader, WebdatasetReader):
-            return SamplesView(TypedReader(reader, fetcher, members, source.path))
-        return SamplesView(reader)
+        return SamplesView(reader if members is None else _restoring(reader, fetcher, members, source.path))
     if isinstance(reader, WebdatasetReader):
         return MintView(reader, fetcher, source, interleaved)
     packed = _packed_rows(reader, fetcher)
@@ -80,6 +87,18 @@ def open_view(  # noqa: PLR0913, PLR0917 - what a dataset knows of its shards
     if isinstance(reader, MediaArchiveReader):
         return DocumentsView(reader, interleaved, fetcher)
     return ItemsView(reader, source.path, interleaved, follower, fetcher)
+
+
+def restored(fmt: Format, rows: pa.Schema) -> pa.Schema:
+    """The schema of rows that come back from shards of a format which has them in another form."""
+    return restored_schema(rows) if isinstance(fmt, WebdatasetFormat) else rows_schema(rows)
+
+
+def _restoring(reader: ShardReader, fetcher: Fetcher, rows: pa.Schema, path: str) -> ShardReader:
+    """A reader of the rows that a shard was written from, where it has them in another form."""
+    if isinstance(reader, WebdatasetReader):
+        return TypedReader(reader, fetcher, rows, path)
+    return RowsOfDocuments(reader, fetcher, rows) if isinstance(reader, MediaArchiveReader) else reader
 
 
 def _packed_rows(reader: ShardReader, fetcher: Fetcher) -> ShardReader | None:
@@ -102,16 +121,18 @@ Packer = Callable[[pa.RecordBatch, Ranges], tuple[pa.RecordBatch, Ranges]]
 """What makes rows of a view, and where their values lie in files, those of a format."""
 
 
-def packer(fmt: Format, view: str) -> tuple[Packer, pa.Schema] | None:
+def packer(fmt: Format, view: str, schema: pa.Schema) -> tuple[Packer, pa.Schema] | None:
     """What packs rows of a view for a format, and the schema of what comes of it; None where rows stay as they are."""
-    if view == "interleaved" and isinstance(fmt, MediaArchiveFormat):
-        return _documents, ITEM_DOCUMENTS
+    if isinstance(fmt, MediaArchiveFormat):
+        if view == "interleaved":
+            return _in_memory(documents_of_items), ITEM_DOCUMENTS
+        return None if is_documents(schema) else (_in_memory(documents_of_rows), documents_schema(schema))
     return (pack, PACKED_SCHEMA) if view == "interleaved" and isinstance(fmt, PacksItems) else None
 
 
-def _documents(batch: pa.RecordBatch, ranges: Ranges) -> tuple[pa.RecordBatch, Ranges]:
-    """Documents of items; their writer takes nothing from files."""
-    return documents_of_items(batch), ranges
+def _in_memory(pack_rows: Callable[[pa.RecordBatch], pa.RecordBatch]) -> Packer:
+    """A packer for writers that take nothing from files."""
+    return lambda batch, ranges: (pack_rows(batch), ranges)
 
 
 def create_view_shard(
@@ -123,12 +144,12 @@ def create_view_shard(
         Unrepresentable: a column that the format cannot hold.
         UsageError: encodings for columns that packed items do not have.
     """
-    packing = packer(fmt, view)
-    if packing is not None:
+    packing = packer(fmt, view, schema)
+    if packing is not None and view == "interleaved":
         if options.get("columns"):
             raise UsageError("packed items have the encodings of their layout", found=f"columns={options['columns']!r}")
         check_columns(schema)
-        schema = packing[1]
+    schema = schema if packing is None else packing[1]
     if isinstance(fmt, ManyFiles):
         return fmt.create_shard_of(sinks, schema, options)
     [sink] = sinks

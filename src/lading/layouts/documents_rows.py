@@ -1,0 +1,175 @@
+"""Rows of samples as documents with media (`lading.formats.media_archive`), and back.
+
+    media           one for each value of a column of bytes: `id` is the column, `type` what it means
+    other columns   stand in the document as they are
+
+So a picture with its caption is a document with one media. That these were rows, and of which types, the manifest says;
+without it, they are documents.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from lading.align import align_table
+from lading.errors import DataError, errors_at
+from lading.features import Audio, Bytes, Image, Video, feature_of
+from lading.fetch import Fetcher
+from lading.formats.media_archive import BYTES, MEDIA, PLAIN_ROWS, MediaArchiveReader, media_parts
+from lading.layouts.documents import references
+from lading.ref import FileEntry, RefType, with_files
+from lading.views import is_bytes, join, present
+
+__all__ = ["RowsOfDocuments", "documents_of_rows", "documents_schema", "is_documents", "rows_schema"]
+
+_TYPES: tuple[type, ...] = (Image, Video, Audio)
+_OTHER = len(_TYPES)
+
+
+def is_documents(schema: pa.Schema) -> bool:
+    """Whether rows are documents with media already."""
+    return "media" in schema.names
+
+
+def rows_schema(schema: pa.Schema) -> pa.Schema:
+    """The schema in which rows of this one come back: dictionaries as their values, bytes as large_binary."""
+    return pa.schema([_plain(field) for field in schema], metadata=schema.metadata)
+
+
+def _plain(field: pa.Field) -> pa.Field:
+    if _is_payload(field):
+        return field.with_type(pa.large_binary())
+    return _plain(field.with_type(field.type.value_type)) if pa.types.is_dictionary(field.type) else field
+
+
+def documents_schema(schema: pa.Schema) -> pa.Schema:
+    """The columns of the documents of rows of this schema."""
+    others = [field for field in schema if not _is_payload(field)]
+    return pa.schema([*others, pa.field("media", pa.list_(MEDIA))], metadata={PLAIN_ROWS: b""})
+
+
+def documents_of_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Documents of `documents_schema`. Memory: a copy of the payload, where it comes as views."""
+    schema = documents_schema(batch.schema)
+    columns = [batch.column(field.name) for field in schema if field.name != "media"]
+    return pa.RecordBatch.from_arrays([*columns, _media(batch)], schema=schema)
+
+
+def _is_payload(field: pa.Field) -> bool:
+    """Whether the values of a column are bytes that text cannot be."""
+    kind = field.type
+    if not (is_bytes(kind) or pa.types.is_fixed_size_binary(kind) or isinstance(kind, RefType)):
+        return False
+    return isinstance(feature_of(field), (Bytes, *_TYPES))
+
+
+def _media(batch: pa.RecordBatch) -> pa.ListArray:
+    """The values of columns of bytes as media of their rows, by column."""
+    fields = [field for field in batch.schema if _is_payload(field)]
+    payload = [join(batch.column(field.name)).cast(pa.large_binary()) for field in fields]
+    there = np.array([present(column) for column in payload], np.bool_).reshape(len(fields), batch.num_rows)
+    row, column = np.nonzero(there.T)
+    kinds = [next((i for i, kind in enumerate(_TYPES) if isinstance(feature_of(f), kind)), _OTHER) for f in fields]
+    at = pa.array(column * batch.num_rows + row)
+    told = {
+        "id": pa.array([field.name for field in fields], pa.string()).take(pa.array(column)),
+        "type": pa.array(kinds, pa.int64()).take(pa.array(column)),
+        "url": pa.array([""] * len(row), pa.string()),
+        "metadata": pa.array(["{}"] * len(row), pa.string()),
+        BYTES: (pa.concat_arrays(payload) if payload else pa.array([], pa.large_binary())).take(at),
+    }
+    children = [told[field.name] if field.name in told else pa.nulls(len(row), field.type) for field in MEDIA]
+    ends = np.concatenate([[0], np.cumsum(there.sum(axis=0))]).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(ends), pa.StructArray.from_arrays(children, fields=list(MEDIA)))
+
+
+class RowsOfDocuments:
+    """Documents that were rows, with the columns that these had; those of bytes are references.
+
+    Args:
+        reader: the open shard.
+        fetcher: what references will be read with.
+        schema: of the rows.
+    """
+
+    def __init__(self, reader: MediaArchiveReader, fetcher: Fetcher, schema: pa.Schema) -> None:
+        self._reader, self._rows = reader, rows_schema(schema)
+        self.counts: Counter[str] = Counter()
+        fetcher.max_decoded_bytes = reader.max_record_bytes
+
+    def schema(self) -> pa.Schema:
+        """The columns as they were, bytes as references."""
+        fields = [field.with_type(RefType()) if _is_payload(field) else field for field in self._rows]
+        return pa.schema(fields, metadata=self._rows.metadata)
+
+    def num_rows(self) -> int:
+        """Number of documents."""
+        return self._reader.num_rows()
+
+    def index(self) -> pa.Table:
+        """The reader's index."""
+        return self._reader.index()
+
+    def read(self, rows: NDArray[np.int64] | None = None, columns: Sequence[str] | None = None) -> pa.Table:
+        """Rows by ordinal, in the order asked for."""
+        wanted = np.arange(self.num_rows()) if rows is None else rows
+        documents = self._reader.read_located(wanted, documents_schema(self._rows))
+        return pa.Table.from_batches([self._restored(documents, columns)])
+
+    def batches(
+        self,
+        *,
+        max_rows: int,
+        max_bytes: int,
+        columns: Sequence[str] | None = None,
+        views: bool = False,  # noqa: ARG002 - references are no less
+    ) -> Iterator[pa.RecordBatch]:
+        """All rows in order.
+
+        Raises:
+            SchemaMismatch: a value is not of its column's type.
+            DataError: a document has a media twice, or one that no column is called by.
+        """
+        schema = documents_schema(self._rows)
+        for documents in self._reader.located(max_rows=max_rows, max_bytes=max_bytes, schema=schema):
+            yield self._restored(documents, columns)
+        self.counts = self._reader.counts
+
+    def close(self) -> None:
+        """Close the reader."""
+        self._reader.close()
+
+    def _restored(self, documents: pa.RecordBatch, columns: Sequence[str] | None) -> pa.RecordBatch:
+        target = pa.schema([field for field in self.schema() if columns is None or field.name in columns])
+        with errors_at(file=self._reader.path):
+            found = {name: documents.column(name) for name in documents.schema.names if name != "media"}
+            payload, files = self._payload(documents, [f.name for f in target if isinstance(f.type, RefType)])
+            batch = pa.record_batch({**found, **payload})
+            batch = align_table(batch, target)
+        return batch.replace_schema_metadata(with_files(target.with_metadata(self._rows.metadata), files).metadata)
+
+    def _payload(self, documents: pa.RecordBatch, names: Sequence[str]) -> tuple[dict[str, pa.Array], list[FileEntry]]:
+        """The columns of these names as references, and the files that these name."""
+        if not names:
+            return {}, []
+        media, bounds = media_parts(documents.column("media"))
+        content, files, errors = references(self._reader, media)
+        if errors:
+            raise errors[min(errors)]
+        row = np.repeat(np.arange(len(documents)), np.diff(bounds))
+        columns = {}
+        for name in names:
+            own = pc.fill_null(pc.equal(media.field("id"), name), fill_value=False)
+            mine = np.flatnonzero(own.to_numpy(zero_copy_only=False))
+            at = np.full(len(documents), -1)
+            at[row[mine]] = mine
+            if np.count_nonzero(at >= 0) < len(mine):
+                raise DataError("a document has two media of one column", column=name)
+            columns[name] = content.take(pa.array(at, mask=at < 0))
+        return columns, files
