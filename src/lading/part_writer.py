@@ -179,6 +179,7 @@ class PartWriter:
         self._open: _OpenShard | None = None
         self._last_id: str | None = None
         self._bytes_per_payload = 1.0
+        self._behind = False
         self._rows = 0
         self._next_row, self._key_prefix = first_row, key_prefix
 
@@ -191,12 +192,17 @@ class PartWriter:
         batches = rows.to_batches() if isinstance(rows, pa.Table) else [rows]
         if self._kind.view == "interleaved" and len(batches) > 1:
             batches = rows.combine_chunks().to_batches()
+        self._behind = behind
         written = [table for batch in batches if batch.num_rows for table in self._write_one(batch)]
-        if not behind and self._open is not None:
-            for sink in self._open.sinks:
-                if writes_behind(sink):
-                    sink.settle()
+        if self._open is not None:
+            self._settle(self._open)
         return concat(written) if written else None
+
+    def _settle(self, shard: _OpenShard) -> None:
+        """Wait until all is in the files that the caller may change after this call."""
+        for sink in shard.sinks if not self._behind else ():
+            if writes_behind(sink):
+                sink.settle()
 
     def _write_one(self, batch: pa.RecordBatch) -> Iterator[pa.Table]:
         batch = self._keyed(self._fitted(batch))
@@ -384,6 +390,7 @@ class PartWriter:
             for sink in shard.sinks:
                 failed.callback(sink.abort)
             facts = shard.writer.close()
+            self._settle(shard)
             self._closing.start(partial(_close, shard.sinks))
             failed.pop_all()
         counts = dict(shard.writer.counts) if isinstance(shard.writer, MintShardWriter) else {}
