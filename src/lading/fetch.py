@@ -312,7 +312,7 @@ class Fetcher:
         answers = together([ask for _, ask, _ in asked], far=any(far for *_, far in asked))
         for (rows, *_), answer in zip(asked, answers, strict=True):
             _take_answer(at, rows, answer)
-        _unpack_values(at, refs, self.max_decoded_bytes)
+        _unpack_values(at, refs, files, self.max_decoded_bytes)
         return at
 
     def _view_map(self, at: _Located, rows: NDArray[np.int64], entry: FileEntry, store: Mapper, path: str) -> None:
@@ -394,7 +394,7 @@ def _take_answer(at: _Located, rows: NDArray[np.int64], answer: _Answer) -> None
     at.buffers += buffers
 
 
-def _unpack_values(at: _Located, refs: Refs, max_bytes: int) -> None:
+def _unpack_values(at: _Located, refs: Refs, files: Sequence[FileEntry], max_bytes: int) -> None:
     """Decompress ranges that have a codec and pick frames: few values, one by one."""
     for row in np.flatnonzero(at.valid & ((refs.codec != 0) | (refs.frame >= 0))).tolist():
         body = memoryview(at.buffers[at.which[row]]).cast("B")
@@ -406,7 +406,7 @@ def _unpack_values(at: _Located, refs: Refs, max_bytes: int) -> None:
                 data = extract_frame(data, int(refs.frame[row]))
             at.replace(row, bytes(data))
         except (CorruptShard, BadReference, LimitExceeded) as error:
-            at.fail([row], error.at(row=row))
+            at.fail([row], error.at(file=files[refs.file[row]].url, offset=int(refs.offset[row]), row=row))
 
 
 def _build(at: _Located, *, views: bool) -> pa.Array:
