@@ -75,8 +75,8 @@ def _media(
     told = {
         "id": batch.column("position").take(pa.array(rows)).cast(pa.string()),
         "type": kinds.fill_null(_OTHER).cast(pa.int64()),
-        "url": pa.array([""] * len(rows)),
-        "metadata": pa.array(["{}"] * len(rows)),
+        "url": pa.array([""] * len(rows), pa.string()),
+        "metadata": pa.array(["{}"] * len(rows), pa.string()),
         BYTES: payload.take(pa.array(rows)) if len(rows) < len(there) else payload,
     }
     children = [told[field.name] if field.name in told else pa.nulls(len(rows), field.type) for field in MEDIA]
