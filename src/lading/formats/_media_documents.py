@@ -8,7 +8,7 @@ Source: datatrove 0.10.1, data.py (`Document`, `Media`), pipeline/readers/jsonl.
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -18,16 +18,18 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lading import jsontext
-from lading.errors import CorruptShard, DataError, SchemaMismatch
+from lading.errors import CorruptShard, DataError, SchemaMismatch, Unrepresentable
 from lading.features import Json, Place, with_feature
 from lading.interleaved import is_unicode
-from lading.views import is_text, present
+from lading.json_columns import is_json_type, is_nested_json
+from lading.views import is_bytes, is_text, present
 
 __all__ = [
     "BYTES",
     "MEDIA",
     "PLACE",
     "PLAIN_ROWS",
+    "check_stored_media",
     "document_columns",
     "documents_of",
     "media_column",
@@ -73,12 +75,13 @@ _KINDS: dict[str, tuple[type, ...]] = {
 }
 
 
-def document_columns(schema: pa.Schema, *, sparse: bool) -> pa.Schema:
+def document_columns(schema: pa.Schema, *, sparse: bool, kept: Collection[str] | None = None) -> pa.Schema:
     """The columns of documents, of those of the file they stand in.
 
     Args:
         schema: of the file.
         sparse: whether what is empty is left out there.
+        kept: names of the columns that were written, where that is known: what they lack was not left out.
 
     Raises:
         SchemaMismatch: a `media` column that holds no media.
@@ -86,7 +89,8 @@ def document_columns(schema: pa.Schema, *, sparse: bool) -> pa.Schema:
     fields = [_media_field(field) if field.name == "media" else field for field in schema]
     if sparse:
         fields = [_EMPTY[f.name][0] if f.name in _EMPTY and pa.types.is_null(f.type) else f for f in fields]
-        fields += [field for name, (field, _) in _EMPTY.items() if name not in schema.names]
+        absent = [name for name in _EMPTY if name not in schema.names and (kept is None or name in kept)]
+        fields += [_EMPTY[name][0] for name in absent]
     return pa.schema(fields, metadata=schema.metadata)
 
 
@@ -94,6 +98,28 @@ def stored_columns(schema: pa.Schema) -> pa.Schema:
     """The columns of a file of JSON Lines with these documents: media are JSON."""
     at = schema.get_field_index("media")
     return schema if at < 0 else schema.set(at, with_feature(pa.field("media", pa.string()), Json()))
+
+
+def check_stored_media(item: pa.StructType) -> None:
+    """Raise Unrepresentable for a field of media that JSON Lines do not hold; names it."""
+    for child in item:
+        kind = child.type.value_type if pa.types.is_dictionary(child.type) else child.type
+        allowed = next((test for names, test in _STORED if child.name in names), None)
+        if allowed is None or not (pa.types.is_null(kind) or allowed(kind)):
+            raise Unrepresentable(
+                "media in JSON Lines have no such field", column=f"media.{child.name}", found=kind,
+                expected=", ".join(_FIELDS) if allowed is None else MEDIA.field(child.name).type,
+                advice="Write documents=parquet, or cast it.",
+            )  # fmt: skip
+
+
+_STORED: tuple[tuple[Sequence[str], Callable[[pa.DataType], bool]], ...] = (
+    (("id", "url", "alt", "path"), is_text),
+    (("type", "offset", "length"), pa.types.is_integer),
+    ((BYTES,), lambda kind: is_bytes(kind) or is_text(kind)),
+    (("metadata",), lambda kind: is_text(kind) or is_json_type(kind) or is_nested_json(kind)),
+)
+"""The types that fields of media have in JSON Lines."""
 
 
 def _media_field(field: pa.Field) -> pa.Field:
@@ -134,8 +160,15 @@ def _column(batch: pa.RecordBatch, field: pa.Field, first_row: int, *, may_be_nu
         return _media(given, field.type, first_row)
     if pa.types.is_null(given.type):
         given = given.cast(field.type)
-    empty = None if may_be_null else _EMPTY.get(field.name)
-    return given.fill_null(empty[1]) if empty and given.null_count and given.type == empty[0].type else given
+    if may_be_null or field.name not in _EMPTY or not given.null_count:
+        return given
+    if pa.types.is_struct(given.type):
+        return pa.Array.from_buffers(given.type, len(given), [None], children=given.flatten())
+    encoded = pa.types.is_dictionary(given.type)
+    if not is_text(given.type.value_type if encoded else given.type):
+        return given
+    filled = given.cast(pa.large_string()).fill_null(_EMPTY[field.name][1])
+    return (filled.dictionary_encode() if encoded else filled).cast(given.type)
 
 
 def _media(given: pa.Array, kind: pa.DataType, first_row: int) -> pa.Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -30,7 +30,10 @@ from lading.store.roots import folder_of
 from lading.units import parse_bytes
 from lading.views import present, row_bytes
 
-__all__ = ["MediaArchiveReader", "ReadOptions"]
+__all__ = ["FAILED", "MISSING", "MediaArchiveReader", "ReadOptions"]
+
+MISSING, FAILED = "media without path or offset, without bytes", "media that could not be read"
+"""What is counted of media."""
 
 _PARQUET_MAGIC = b"PAR1"
 _LOCATED_ROWS, _LOCATED_BYTES = 256, 8 << 20
@@ -91,12 +94,13 @@ class MediaArchiveReader:
         self.max_record_bytes = parse_bytes(options.max_record_bytes)
         self.codec = "" if options.archives == "none" else "zstd-magicless"
         self._schema: pa.Schema | None = None
+        self._kept: Collection[str] | None = None
 
     def schema(self) -> pa.Schema:
         """The columns of documents; of JSON Lines this takes a pass over the file."""
         if self._schema is None:
             with errors_at(file=self.path):
-                self._schema = document_columns(self._documents.schema(), sparse=self._sparse)
+                self._schema = self._columns(self._documents.schema())
         return self._schema
 
     @property
@@ -108,7 +112,14 @@ class MediaArchiveReader:
         """The columns that the first documents have; None if there are none."""
         found = self._documents.first_schema() if isinstance(self._documents, LooseReader) else self._documents.schema()
         with errors_at(file=self.path):
-            return None if found is None else document_columns(found, sparse=self._sparse)
+            return None if found is None else self._columns(found)
+
+    def keep(self, columns: Collection[str]) -> None:
+        """Say which columns were written, so that no others are made up for what lines leave out."""
+        self._kept = columns
+
+    def _columns(self, schema: pa.Schema) -> pa.Schema:
+        return document_columns(schema, sparse=self._sparse, kept=self._kept)
 
     def num_rows(self) -> int:
         """Number of documents."""
@@ -160,9 +171,9 @@ class MediaArchiveReader:
             yield from self.filled(batch, max_bytes)
         after = self.media.stats
         if missing := after.missing - before.missing:
-            self.counts["media without path or offset, without bytes"] += missing
+            self.counts[MISSING] += missing
         if failed := after.failed - before.failed:
-            self.counts["media that could not be read"] += failed
+            self.counts[FAILED] += failed
 
     def located(
         self, *, max_rows: int, max_bytes: int, columns: Sequence[str] | None = None, schema: pa.Schema | None = None

@@ -17,6 +17,7 @@ from lading.features import decode, feature_of
 from lading.formats._media_documents import (
     BYTES,
     PLAIN_ROWS,
+    check_stored_media,
     document_columns,
     documents_of,
     media_parts,
@@ -83,7 +84,8 @@ class MediaArchiveWriter:
 
     Raises:
         SchemaMismatch: a column `media` that holds no media.
-        Unrepresentable: rows that are no documents; a column that the file of documents does not hold.
+        Unrepresentable: rows that are no documents; a column, or a field of media, that the file of documents does not
+            hold.
     """
 
     def __init__(self, sinks: Sequence[Sink], schema: pa.Schema, options: WriteOptions) -> None:
@@ -94,6 +96,8 @@ class MediaArchiveWriter:
             raise Unrepresentable("rows without a list of media are no documents", column="media",
                                   expected="media: list of structs with media_bytes", found=", ".join(schema.names),
                                   advice="Give it interleaved samples, or rows with such a column.")  # fmt: skip
+        if self._as_text:
+            check_stored_media(self._columns.field("media").type.value_type)
         self._written = stored_columns(self._columns) if self._as_text else self._columns
         told: Mapping[str, Any] = {"compression": options.compression} if self._as_text else {}
         self._documents: ShardWriter = get_format(options.documents).create_shard(
@@ -124,7 +128,7 @@ class MediaArchiveWriter:
         for name in ("text", "media", "metadata"):
             at = batch.schema.get_field_index(name)
             column = batch.column(at) if at >= 0 else None
-            if column is not None and column.null_count and not pa.types.is_struct(column.type):
+            if column is not None and column.null_count:
                 row = self._rows + int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
                 raise Unrepresentable("a document's text, media and metadata are empty, and not null", column=name,
                                       row=row, file=self._documents_sink.path, advice=_ADVICE)  # fmt: skip

@@ -23,15 +23,17 @@ import pyarrow as pa
 
 from lading.errors import UsageError
 from lading.formats._media_documents import BYTES, MEDIA, PLACE, PLAIN_ROWS, media_parts
-from lading.formats._media_read import MediaArchiveReader, ReadOptions
+from lading.formats._media_read import FAILED, MISSING, MediaArchiveReader, ReadOptions
 from lading.formats._media_write import MediaArchiveWriter, WriteOptions
 from lading.formats.protocol import ShardFacts, ShardSource, parse_options
 from lading.store.protocol import Sink, Store
 
 __all__ = [
     "BYTES",
+    "FAILED",
     "FORMAT",
     "MEDIA",
+    "MISSING",
     "PLACE",
     "PLAIN_ROWS",
     "MediaArchiveFormat",

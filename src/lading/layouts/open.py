@@ -78,7 +78,11 @@ def open_view(  # noqa: PLR0913, PLR0917 - what a dataset knows of its shards
         format_options = {**format_options, "lower_case": False}
     reader = fmt.open_shard(source, format_options)
     if view == "samples":
-        return SamplesView(reader if members is None else _restoring(reader, fetcher, members, source.path))
+        if members is not None:
+            return SamplesView(_restoring(reader, fetcher, members, source.path))
+        if schema is not None and isinstance(reader, MediaArchiveReader):
+            reader.keep(schema.names)
+        return SamplesView(reader)
     if isinstance(reader, WebdatasetReader):
         return MintView(reader, fetcher, source, interleaved)
     packed = _packed_rows(reader, fetcher)
