@@ -383,3 +383,112 @@ def test_options_that_are_none(tmp_path: Path, options: dict[str, Any]) -> None:
         lading.writer(tmp_path / "out", format=NAME, options={"documents": "csv"}).write_batch(table(*_ROWS))
     with pytest.raises(UsageError, match="two files"):
         FORMAT.create_shard(MemoryStore({}).put_stream("x"), table().schema, {})
+
+
+def test_documents_of_parquet_whose_columns_are_few(tmp_path: Path) -> None:
+    """What no column held is none of the written documents' content either."""
+    rows = table({"id": "a", "media": [{"id": "m", BYTES: b"x"}]}).select(["id", "media"])
+    pq.write_table(rows, tmp_path / "d.parquet")
+    lading.convert(tmp_path / "d.parquet", tmp_path / "out", source_format=NAME, format=NAME, verify=True)
+    with lading.open(tmp_path / "out") as dataset:
+        assert dataset.schema.names == ["id", "media"]
+        assert set(dataset[0]) == {"id", "media"}
+
+
+@pytest.mark.parametrize("kind", [pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.string())])
+def test_null_texts_of_any_type_are_empty(tmp_path: Path, kind: pa.DataType) -> None:
+    rows = pa.table({"id": ["a", "b"], "text": pa.array(["t", None]).cast(kind),
+                     "media": pa.array([[], []], MEDIA_LIST), "metadata": [{"n": 1}, None]})  # fmt: skip
+    pq.write_table(rows, tmp_path / "d.parquet")
+    found = documents(tmp_path / "d.parquet")
+    assert [(one["text"], one["metadata"]) for one in found] == [("t", {"n": 1}), ("", {"n": None})]
+    for options in ({}, {"documents": "parquet"}):
+        out = tmp_path / f"out{len(options)}"
+        lading.convert(tmp_path / "d.parquet", out, source_format=NAME, format=NAME, options=options, verify=True)
+
+
+MEDIA_LIST = pa.list_(pa.struct([("id", pa.string()), (BYTES, pa.binary())]))
+
+
+@pytest.mark.parametrize("field", [("n", pa.int64()), ("metadata", pa.timestamp("s")), ("type", pa.string())])
+def test_fields_of_media_that_lines_do_not_hold(tmp_path: Path, field: tuple[str, pa.DataType]) -> None:
+    media = pa.array([[]], pa.list_(pa.struct([(BYTES, pa.binary()), field])))
+    with pytest.raises(Unrepresentable) as caught, lading.writer(tmp_path / "out", format=NAME) as writer:
+        writer.write_batch(pa.table({"id": ["a"], "media": media}))
+    assert caught.value.column == f"media.{field[0]}"
+    with lading.writer(tmp_path / "out", format=NAME, options={"documents": "parquet"}) as writer:
+        writer.write_batch(pa.table({"id": ["a"], "media": media}))
+
+
+def test_items_of_texts_alone(tmp_path: Path) -> None:
+    rows = pa.table({"sample_id": ["a", "a"], "position": pa.array([0, 1], pa.int32()), "modality": ["text", "text"],
+                     "text_content": ["one", "two"]})  # fmt: skip
+    with lading.writer(tmp_path / "out", format=NAME, view="interleaved") as writer:
+        writer.write_batch(rows)
+    with lading.open(tmp_path / "out") as dataset:
+        assert [item["text_content"] for item in dataset[0]["items"]] == ["one", "two"]
+
+
+def test_items_whose_media_stand_in_the_document(tmp_path: Path) -> None:
+    """Somebody has put the bytes of an archive into the documents, or taken the place of one away."""
+    [archive] = archived(tmp_path, b"one")
+    told = [{"position": n, "modality": "image", "bytes": 3} for n in range(2)]
+    inline = medium(media_bytes=base64.b64encode(b"two").decode())
+    document = {"id": "a", "media": [archive, inline], "lading_items": told}
+    with opened(lines(tmp_path, document), "interleaved") as dataset:
+        assert [item["binary_content"] for item in dataset[0]["items"]] == [b"one", b"two"]
+    path = lines(tmp_path, {**document, "media": [archive, {**archive, "path": None}]})
+    with opened(path, "interleaved") as dataset:
+        with pytest.warns(UserWarning, match="1 media name no path"):
+            found = pa.Table.from_batches(dataset.batches())
+        assert dataset.counts == {"media without path or offset, without bytes": 1}
+    assert found.column("binary_content").to_pylist() == [b"one", None]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_items_without_a_record_are_counted(tmp_path: Path, version: int) -> None:
+    record = frame(b"one")
+    (tmp_path / "a.bin.zst").write_bytes(record if version > 1 else (3).to_bytes(4, "big") + record)
+    one = medium(path="a.bin.zst", offset=0, length=len(record) if version > 1 else None)
+    path = lines(tmp_path, {"id": "a", "media": [one, {**one, "offset": None}]})
+    with opened(path, "interleaved") as dataset:
+        with pytest.warns(UserWarning, match="1 media name no path"):
+            found = pa.Table.from_batches(dataset.batches())
+        assert dataset.counts == {"media without path or offset, without bytes": 1}
+    assert found.column("binary_content").to_pylist() == [None, b"one", None]
+
+
+@pytest.mark.parametrize("name, value", [("text", True), ("text", 3), ("id", 3), ("id", False)])
+def test_values_that_are_no_texts_are_items_of_texts(tmp_path: Path, name: str, value: Any) -> None:
+    plain = lines(tmp_path, {"id": "i", "text": "t", name: value})
+    mixed = lines(tmp_path, {"id": "i", "text": "t", name: value}, {"id": "j", "text": "u"}, name="m.jsonl")
+    with opened(plain, "interleaved") as dataset, opened(mixed, "interleaved") as other:
+        for sample in (dataset[0], other[0]):
+            told = sample["sample_id"] if name == "id" else sample["items"][0]["text_content"]
+            assert told == json.dumps(value)
+        assert (other[1]["sample_id"], other[1]["items"][0]["text_content"]) == ("j", "u")
+
+
+@pytest.mark.parametrize(
+    "column, values",
+    [
+        ("text", pa.array([["t"]])),
+        ("text", pa.array([b"\xff"])),
+        ("id", pa.array([{"a": 1}])),
+        ("media.type", pa.array([[{"path": "a", "type": "image"}]])),
+    ],
+)
+def test_columns_of_parquet_that_are_no_items(tmp_path: Path, column: str, values: pa.Array) -> None:
+    columns = {"id": ["a"], "text": ["t"], "media": pa.array([[]], MEDIA_LIST), column.partition(".")[0]: values}
+    pq.write_table(pa.table(columns), tmp_path / "d.parquet")
+    with opened(tmp_path / "d.parquet", "interleaved") as dataset, pytest.raises(SchemaMismatch) as caught:
+        list(dataset)
+    assert (caught.value.column, caught.value.file) == (column, str(tmp_path / "d.parquet"))
+
+
+def test_a_damaged_record_is_named_with_its_archive(tmp_path: Path) -> None:
+    [one, _] = archived(tmp_path, b"one", b"two")
+    path = lines(tmp_path, {"id": "a", "media": [{**one, "length": one["length"] + 1}]})
+    with opened(path, "interleaved") as dataset, pytest.raises(CorruptShard) as caught:
+        list(dataset.batches())
+    assert (caught.value.file, caught.value.offset) == (str(tmp_path / "a.bin.zst"), 0)

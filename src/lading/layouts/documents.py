@@ -12,6 +12,7 @@ cannot be both.
 from __future__ import annotations
 
 import posixpath
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -22,21 +23,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from lading import jsontext
 from lading.align import align_table
 from lading.errors import BadReference, DataError, SchemaMismatch, StoreError, errors_at
+from lading.features import Json, feature_of
 from lading.fetch import Fetcher, write_errors
-from lading.formats.media_archive import BYTES, PLACE, MediaArchiveReader, media_parts
+from lading.formats.media_archive import BYTES, FAILED, MISSING, PLACE, MediaArchiveReader, media_parts
 from lading.interleaved import (
     INTERLEAVED_SCHEMA,
     MEANT_NULLS_KEY,
     METADATA_POSITION,
     RESERVED,
+    is_unicode,
     sample_starts,
     split_rows,
 )
 from lading.layouts.options import InterleavedOptions, tell_absent
 from lading.layouts.packed import CONTENT, ITEMS, PACKED_SCHEMA
 from lading.media.archives import outside
+from lading.media.documents import MediaStats
 from lading.ref import CODECS, FileEntry, RefType, make_refs, with_files
 from lading.views import byte_lengths, present, row_bytes
 
@@ -68,6 +73,7 @@ class DocumentsView:
     def __init__(self, reader: MediaArchiveReader, options: InterleavedOptions, fetcher: Fetcher) -> None:
         self._reader, self._options, self._fetcher = reader, options, fetcher
         self.counts: Counter[str] = Counter()
+        self._missing = 0
         fetcher.max_decoded_bytes = reader.max_record_bytes
 
     def declares_types(self) -> bool:
@@ -115,6 +121,7 @@ class DocumentsView:
             DataError: documents of one id that follow each other, a media of an unknown type, or what the reader finds.
         """
         target = _chosen(schema or self.schema(), columns)
+        before, self._missing = self._reader.media.stats, 0
         last: object = None
         row = 0
         for documents in self._reader.located(max_rows=max_rows, max_bytes=max_bytes):
@@ -125,6 +132,7 @@ class DocumentsView:
                     yield _aligned(part, target)
             row += len(documents)
         self.counts.update(self._reader.counts)
+        _tell(self.counts, self._missing, before, self._reader.media.stats)
         tell_absent([f.name for f in self.schema() if pa.types.is_null(f.type)], self._reader.path, self.counts)
 
     def read(self, samples: NDArray[np.int64], columns: Sequence[str] | None = None) -> pa.Table:
@@ -155,15 +163,16 @@ class DocumentsView:
 
     def _of(self, documents: pa.RecordBatch, rows: NDArray[np.int64], *, with_references: bool) -> pa.RecordBatch:
         with errors_at(file=self._reader.path):
-            places = _Places.of(documents, rows)
+            places, ids = _Places.of(documents, rows), _ids(documents, rows, posixpath.basename(self._reader.path))
         files: list[FileEntry] = []
         errors: dict[int, DataError] = {}
         if with_references:
             content, files, errors = references(self._reader, places.media)
         else:
             content = places.media.field(BYTES)
+        self._missing += _count_missing(places.media, content)
         found = {
-            "sample_id": _ids(documents, rows, posixpath.basename(self._reader.path)).take(pa.array(places.document)),
+            "sample_id": ids.take(pa.array(places.document)),
             "position": pa.array(places.position, pa.int32()),
             "modality": pa.array(_MODALITIES).take(pa.array(places.kind)),
             "content_type": _at(_CONTENT_TYPES, np.where(places.kind <= _TEXT, places.kind, -1)),
@@ -193,6 +202,7 @@ class PackedDocuments:
     def __init__(self, reader: MediaArchiveReader, fetcher: Fetcher) -> None:
         self._reader = reader
         self.counts: Counter[str] = Counter()
+        self._missing = 0
         fetcher.max_decoded_bytes = reader.max_record_bytes
 
     def schema(self) -> pa.Schema:
@@ -226,22 +236,31 @@ class PackedDocuments:
         Raises:
             BadReference: an archive is not there, or a record does not lie in it.
         """
+        before, self._missing = self._reader.media.stats, 0
         for documents in self._reader.located(max_rows=max_rows, max_bytes=max_bytes):
             yield self._packed(documents, columns)
-        self.counts = self._reader.counts
+        self.counts = Counter(self._reader.counts)
+        _tell(self.counts, self._missing, before, self._reader.media.stats)
 
     def close(self) -> None:
         """Close the reader."""
         self._reader.close()
 
     def _packed(self, documents: pa.RecordBatch, columns: Sequence[str] | None) -> pa.RecordBatch:
-        found = {"sample_id": documents.column("id"), ITEMS: documents.column(ITEMS_COLUMN)}
+        with errors_at(file=self._reader.path):
+            found = {"sample_id": _column_of_texts(documents, "id"), ITEMS: documents.column(ITEMS_COLUMN)}
         files: list[FileEntry] = []
         if columns is None or CONTENT in columns:
-            media, bounds = media_parts(documents.column("media"))
-            content, files, errors = references(self._reader, media)
-            if errors:
-                raise errors[min(errors)]
+            if self._reader.is_ranges(documents):
+                media, bounds = media_parts(documents.column("media"))
+                content, files, errors = references(self._reader, media)
+                if errors:
+                    raise errors[min(errors)]
+            else:
+                [documents] = self._reader.filled(documents, None)
+                media, bounds = media_parts(documents.column("media"))
+                content = media.field(BYTES).cast(pa.large_binary())
+            self._missing += _count_missing(media, content)
             found[CONTENT] = pa.ListArray.from_arrays(pa.array(bounds.astype(np.int32)), content)
         batch = pa.record_batch(found)
         return batch.replace_schema_metadata(with_files(batch.schema, files).metadata)
@@ -315,9 +334,15 @@ def references(
     return make_refs(offset, length, file=file, codec=codec, valid=there), files, errors
 
 
+def _count_missing(media: pa.StructArray, content: pa.Array) -> int:
+    """How many media name no record, and have no bytes."""
+    named = present(media.field("path")) & present(media.field("offset"))
+    return int(np.count_nonzero(~named & ~present(content)))
+
+
 def _types(media: pa.StructArray, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    types = media.field("type") if media.type.get_field_index("type") >= 0 else pa.nulls(len(media), pa.int64())
-    found = np.asarray(types.cast(pa.int64()).fill_null(-1).to_numpy(), np.int64)
+    types = media.field("type") if media.type.get_field_index("type") >= 0 else pa.nulls(len(media))
+    found = np.asarray(_cast(types, pa.int64(), "media.type").fill_null(-1).to_numpy(), np.int64)
     wrong = np.flatnonzero((found < 0) | (found >= len(_MODALITIES) - _FIRST_TYPE))
     if len(wrong):
         at = int(wrong[0])
@@ -328,14 +353,35 @@ def _types(media: pa.StructArray, rows: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _texts(documents: pa.RecordBatch) -> pa.Array:
-    return documents.column("text") if "text" in documents.schema.names else pa.array([""] * len(documents))
+    return _column_of_texts(documents, "text").fill_null("")
 
 
 def _ids(documents: pa.RecordBatch, rows: NDArray[np.int64], name: str) -> pa.Array:
     """Ids of documents as texts; one that has none is called by its file and row, as the peer does."""
-    given = documents.column("id") if "id" in documents.schema.names else pa.nulls(len(documents))
-    ids = given.cast(pa.string())
+    ids = _column_of_texts(documents, "id")
     return ids if not ids.null_count else pc.coalesce(ids, pa.array([f"{name}/{row}" for row in rows.tolist()]))
+
+
+def _column_of_texts(documents: pa.RecordBatch, name: str) -> pa.Array:
+    """A column as texts: what is JSON, since other documents hold something else there, is the text that it says."""
+    at = documents.schema.get_field_index(name)
+    if at < 0:
+        return pa.nulls(len(documents), pa.string())
+    given = documents.column(at)
+    if isinstance(feature_of(documents.schema.field(at)), Json):
+        values = [None if text is None else jsontext.loads(text) for text in given.to_pylist()]
+        told = [v if v is None or (isinstance(v, str) and is_unicode(v)) else jsontext.dumps(v) for v in values]
+        return pa.array(told, pa.string())
+    return _cast(given, pa.string(), name)
+
+
+def _cast(values: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
+    """The values in this type. Raises SchemaMismatch, naming the column, where they have no such form."""
+    try:
+        return values.cast(kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise SchemaMismatch("a value does not fit an item's column", column=name, expected=kind, found=values.type,
+                             advice="Take the documents as samples.") from error  # fmt: skip
 
 
 def _at(values: pa.Array, places: NDArray[np.int64]) -> pa.Array:
@@ -352,6 +398,14 @@ def _refuse_twins(items: pa.RecordBatch, last: object) -> object:
         raise DataError("two documents that follow each other have one id, and their items would be one sample",
                         column="id", found=repr(twin), advice="Give them ids of their own.")  # fmt: skip
     return ids[-1].as_py()
+
+
+def _tell(counts: Counter[str], missing: int, before: MediaStats, after: MediaStats) -> None:
+    """Count media that name no record, and those whose record could not be read; warn of what no reader warned of."""
+    failed, untold = after.failed - before.failed, missing - (after.missing - before.missing)
+    counts.update({name: count for name, count in ((MISSING, missing), (FAILED, failed)) if count})
+    if untold:
+        warnings.warn(f"{untold} media name no path or no offset and have no bytes", stacklevel=3)
 
 
 def _limited(items: pa.RecordBatch, max_rows: int, max_bytes: int) -> Iterator[pa.RecordBatch]:
