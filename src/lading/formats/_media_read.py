@@ -38,6 +38,8 @@ MISSING, FAILED = "media without path or offset, without bytes", "media that cou
 _PARQUET_MAGIC = b"PAR1"
 _LOCATED_ROWS, _LOCATED_BYTES = 256, 8 << 20
 """Documents that are looked at together: their records are read one by one."""
+_FILLED_BYTES = 8 << 20
+"""Bytes of media of a batch: they exist twice on the way, as what each record unpacked to and as a column."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +170,7 @@ class MediaArchiveReader:
     def _all(self, located: Iterator[pa.RecordBatch], max_bytes: int) -> Iterator[pa.RecordBatch]:
         before = self.media.stats
         for batch in located:
-            yield from self.filled(batch, max_bytes)
+            yield from self.filled(batch, min(max_bytes, _FILLED_BYTES))
         after = self.media.stats
         if missing := after.missing - before.missing:
             self.counts[MISSING] += missing

@@ -18,7 +18,7 @@ from lading.views import row_bytes, share
 
 __all__ = ["across_shards", "gathered", "joined", "split_samples"]
 
-_ENOUGH_BYTES = 32 << 20
+_ENOUGH_BYTES, _LARGE_BYTES = 32 << 20, 4 << 20
 
 
 def gathered(batches: Iterable[pa.RecordBatch], max_rows: int, max_bytes: int) -> Iterator[pa.RecordBatch]:
@@ -33,7 +33,15 @@ def gathered(batches: Iterable[pa.RecordBatch], max_rows: int, max_bytes: int) -
         if any(is_ref(field.type) for field in batch.schema):
             yield batch  # its payload is not in memory, and the reader has kept to the limits already
             continue
-        shared, more = _shared(batch), int(row_bytes(batch).sum())
+        more = int(row_bytes(batch).sum())
+        if more >= _LARGE_BYTES and any(pa.types.is_nested(field.type) for field in batch.schema):
+            # What stands in lists can be no view: it would be copied.
+            if waiting:
+                yield joined(waiting)
+                waiting, rows, size = [], 0, 0
+            yield batch
+            continue
+        shared = _shared(batch)
         full = rows + batch.num_rows > max_rows or size + more > min(max_bytes, _ENOUGH_BYTES)
         if waiting and (full or shared.schema != waiting[0].schema):
             yield joined(waiting)
