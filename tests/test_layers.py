@@ -16,13 +16,12 @@ _ROOT = Path(lading.__file__).parent
 
 LAYERS = (
     (
-        "errors units jsontext pieces mds_values ref views ranges hashing features rows json_columns interleaved align "
-        "canonical "
-        "digests manifest where"
+        "errors units jsontext encoding pieces mds_values ref views ranges hashing features rows json_columns "
+        "interleaved align canonical digests manifest where"
     ),
     "image codecs tar tar_write",
     "store",
-    "media",
+    "media arrow",
     "formats",
     "commit fetch index_cache local_copy manifest_files source",
     "layouts",
@@ -35,6 +34,7 @@ LAYERS = (
 """What stands on one line does not import each other, but for the first line (there without cycles)."""
 
 SHARED = {
+    "arrow": {"layout", "meta"},
     "codecs": {"protocol"},
     "store": {"appender", "background", "lock", "protocol"},
     "formats": {"index_json", "protocol", "registry", "textfile"},
@@ -59,7 +59,14 @@ SHARED = {
 }
 """Files of a folder that the others in it may import."""
 
-DOORS = {"codecs": {"registry"}, "store": {"open", "roots"}, "layouts": {"open"}, "jobs": {"demo"}, "cli": {"main"}}
+DOORS = {
+    "arrow": {"cache"},
+    "codecs": {"registry"},
+    "store": {"open", "roots"},
+    "layouts": {"open"},
+    "jobs": {"demo"},
+    "cli": {"main"},
+}
 """Files of a folder that may import all others in it, as its `__init__` may."""
 
 BESIDE = {"data", "testing"}

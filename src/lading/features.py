@@ -2,7 +2,8 @@
 
 A feature is a small frozen value, kept as JSON in the metadata of an Arrow field under `lading.feature`. A field
 without it has the feature that its Arrow type suggests (string → Text, binary or reference → Bytes, list → Sequence,
-the rest → Value). Bytes stay as they are stored; `decode` makes Python values of them, one at a time, for `ds[i]`.
+the rest → Value). Bytes stay as they are stored; `decode` makes Python values of them, one at a time, for `ds[i]`, and
+`encode` makes of a Python value what a column of that feature stores.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ import xxhash
 from numpy.typing import NDArray
 
 from lading import jsontext
-from lading.errors import DataError
+from lading.encoding import array_bytes, as_bytes, image_bytes, media_bytes, npy_bytes, plain_item, video_cell
+from lading.errors import DataError, Unrepresentable, UsageError
 from lading.mds_values import decode_mds
 from lading.ref import is_ref
 
@@ -41,6 +43,7 @@ __all__ = [
     "Value",
     "Video",
     "decode",
+    "encode",
     "feature_of",
     "fingerprint",
     "from_huggingface",
@@ -69,7 +72,13 @@ class Json:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An encoded image: the bytes of a file, or Hugging Face's `struct<bytes, path>`."""
+    """An encoded image: the bytes of a file, or Hugging Face's `struct<bytes, path>`.
+
+    Attributes:
+        encode_format: what `encode` makes of an array, by Pillow's name.
+    """
+
+    encode_format: str = "PNG"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +88,13 @@ class Audio:
 
 @dataclass(frozen=True, slots=True)
 class Video:
-    """An encoded film; stored as an image is."""
+    """An encoded film; stored as an image is, or in a struct of `lading.encoding.VIDEO_FIELDS`.
+
+    Attributes:
+        storage: where `encode` keeps it: `bytes` inside, or in a file beside the table, of which the `path` is stored.
+    """
+
+    storage: str = "bytes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +280,10 @@ def _to_json(feature: Feature) -> dict[str, Any]:
             told = {"kind": "class_label", "names": names}
         case Value(dtype):
             told = {"dtype": dtype}
+        case Image(encode_format) if feature != Image():
+            told = {"encode_format": encode_format}
+        case Video(storage) if feature != Video():
+            told = {"storage": storage}
         case Encoded(encoding):
             told = {"encoding": encoding}
         case Sequence(inner):
@@ -279,19 +298,25 @@ def _to_text(feature: Feature) -> bytes:
 
 
 def _from_json(told: Mapping[str, Any]) -> Feature:
-    kind = told["kind"]
-    if kind == "array":
-        shape = told["shape"]
-        return Array(told["dtype"], None if shape is None else tuple(shape))
-    if kind == "encoded":
-        return Encoded(told["encoding"])
-    if kind == "class_label":
-        return ClassLabel(tuple(told["names"]))
-    if kind == "value":
-        return Value(told["dtype"])
-    if kind == "struct":
-        return Struct(tuple((str(name), _from_json(inner)) for name, inner in told["fields"]))
-    return Sequence(_from_json(told["feature"])) if kind == "sequence" else _PLAIN[kind]
+    made = _MAKERS.get(told["kind"])
+    return _PLAIN[told["kind"]] if made is None else made(told)
+
+
+def _array_from(told: Mapping[str, Any]) -> Feature:
+    shape = told["shape"]
+    return Array(told["dtype"], None if shape is None else tuple(shape))
+
+
+_MAKERS: dict[str, Callable[[Mapping[str, Any]], Feature]] = {
+    "array": _array_from,
+    "class_label": lambda told: ClassLabel(tuple(told["names"])),
+    "encoded": lambda told: Encoded(told["encoding"]),
+    "image": lambda told: Image(told.get("encode_format", "PNG")),
+    "sequence": lambda told: Sequence(_from_json(told["feature"])),
+    "struct": lambda told: Struct(tuple((str(name), _from_json(inner)) for name, inner in told["fields"])),
+    "value": lambda told: Value(told["dtype"]),
+    "video": lambda told: Video(told.get("storage", "bytes")),
+}
 
 
 def fingerprint(schema: pa.Schema) -> str:
@@ -348,6 +373,106 @@ def _huggingface_feature(told: Any) -> Feature | None:
         inner = _huggingface_feature(told.get("feature"))
         return None if inner is None else Sequence(inner)
     return None
+
+
+def encode(feature: Feature, value: Any, *, assets: str | None = None) -> Any:
+    """What a column of this feature stores for a Python value: bytes, text, numbers, lists and dicts of them.
+
+    `decode` gives the value back; what an image, a video or an array may be given as says `lading.encoding`. A label
+    may be given by its name, JSON as any value or as the bytes of a text. None stays None.
+
+    Args:
+        feature: of the column.
+        value: one value.
+        assets: folder for the files of `Video("path")`.
+
+    Raises:
+        Unrepresentable: the feature cannot hold this value.
+        UsageError: values of this feature are not made but read (`Encoded`, `Place`), or `assets` is missing.
+        NotFound, StoreError: a file that the value names cannot be read.
+    """
+    if value is None:
+        return None
+    encoder = _ENCODERS.get(type(feature))
+    if encoder is None:
+        raise UsageError("values of this feature are not made of Python values", found=type(feature).__name__)
+    return encoder(feature, value, assets)
+
+
+_MOST_NAMES = 20
+
+
+def _stored_text(_feature: Text, value: Any, _assets: str | None) -> str:
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        value = _text(Text(), bytes(value))
+    if not isinstance(value, str):
+        raise Unrepresentable("this column holds text", expected="str", found=f"{type(value).__name__} {value!r:.80}")
+    return value
+
+
+def _stored_json(_feature: Json, value: Any, _assets: str | None) -> str:
+    if not isinstance(value, (bytes, bytearray, memoryview)):
+        return jsontext.dumps(value)
+    jsontext.loads(value)
+    return str(_text(Text(), bytes(value)))
+
+
+def _stored_label(feature: ClassLabel, value: Any, _assets: str | None) -> int:
+    names, value = feature.names, plain_item(value)
+    if isinstance(value, str) and value in names:
+        return names.index(value)
+    if not isinstance(value, int) or isinstance(value, bool):
+        known = ", ".join(names[:_MOST_NAMES]) + (", …" if len(names) > _MOST_NAMES else "")
+        raise Unrepresentable(
+            "no label of this column", expected=f"a whole number, or one of {known}", found=repr(value)
+        )
+    return value
+
+
+def _stored_video(feature: Video, value: Any, assets: str | None) -> dict[str, Any]:
+    if feature.storage == "path" and assets is None:
+        raise UsageError("a video that is kept as a file needs a folder for it", expected="assets=")
+    return video_cell(value, assets if feature.storage == "path" else None)
+
+
+def _stored_array(feature: Array, value: Any, _assets: str | None) -> bytes:
+    if feature.dtype is None or feature.shape is None:
+        return npy_bytes(value, feature.dtype)
+    return array_bytes(value, feature.dtype, feature.shape)
+
+
+def _stored_items(feature: Sequence, value: Any, assets: str | None) -> list[Any]:
+    if isinstance(value, np.ndarray) and value.ndim and value.dtype.kind in "biufcU":
+        value = value.tolist()
+    # Texts, bytes and dicts would give their parts.
+    if isinstance(value, (str, bytes, bytearray, memoryview, Mapping)) or not hasattr(value, "__iter__"):
+        raise Unrepresentable(
+            "this column holds lists", expected="a list", found=f"{type(value).__name__} {value!r:.80}"
+        )
+    return [encode(feature.feature, item, assets=assets) for item in value]
+
+
+def _stored_struct(feature: Struct, value: Any, assets: str | None) -> dict[str, Any]:
+    fields = dict(feature.fields)
+    if not isinstance(value, Mapping) or value.keys() != fields.keys():
+        found = sorted(map(str, value)) if isinstance(value, Mapping) else type(value).__name__
+        raise Unrepresentable("this column holds dicts", expected=f"the keys {sorted(fields)}", found=found)
+    return {name: encode(inner, value[name], assets=assets) for name, inner in fields.items()}
+
+
+_ENCODERS: dict[type, Callable[[Any, Any, str | None], Any]] = {
+    Text: _stored_text,
+    Json: _stored_json,
+    Value: lambda _feature, value, _assets: plain_item(value),
+    ClassLabel: _stored_label,
+    Bytes: lambda _feature, value, _assets: as_bytes(value),
+    Image: lambda feature, value, _assets: image_bytes(value, feature.encode_format),
+    Audio: lambda _feature, value, _assets: media_bytes(value),
+    Video: _stored_video,
+    Array: _stored_array,
+    Sequence: _stored_items,
+    Struct: _stored_struct,
+}
 
 
 def decode(feature: Feature, value: Any, *, allow_pickle: bool = False) -> Any:

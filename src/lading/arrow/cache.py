@@ -1,0 +1,224 @@
+"""Caches: a folder of Arrow shards built out of a generator, once, and exchanged for the old one in one step.
+
+A cache is built in a hidden folder beside its place, under a lock that the kernel gives back when its owner dies.
+Whoever waited for the lock takes what was built meanwhile. Until the very end the old cache is there; then the new one.
+
+Source: stable-datasets at f38ac71 (cache.py) for names, layout and cuts.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from lading.arrow.columns import Rules, batches_of
+from lading.arrow.layout import Features, schema_of
+from lading.arrow.meta import META_NAME, CacheMeta, meta_text, new_meta
+from lading.arrow.shard import ASSETS, identity, validate_cache
+from lading.errors import DestinationExists, LadingError, UsageError
+from lading.store.local import LocalSink, LocalStore
+from lading.store.protocol import final_place, store_errors, write_file
+from lading.store.staging import stage_folder, sweep_stale
+from lading.units import parse_bytes
+
+__all__ = ["cache_fingerprint", "write_cache"]
+
+_COMPRESSIONS = (None, "zstd", "lz4")
+
+
+def cache_fingerprint(cls_name: str, version: str, config_name: str, split: str, storage: str | None = "arrow") -> str:
+    """Name of the folder of a dataset's variant and split: `{name}_{config}_{split}_{16 hex digits}`.
+
+    Args:
+        cls_name: of the dataset; in lower case in the name, as it is in the digits.
+        version: of the dataset.
+        config_name: of the variant.
+        split: `train`, `test` …
+        storage: `arrow` or `lance`; None for the digits that older versions of the peer made.
+    """
+    told = [cls_name, version, config_name, split, *([] if storage is None else [storage])]
+    digest = hashlib.sha256(":".join(map(str, told)).encode()).hexdigest()[:16]
+    return f"{cls_name.lower()}_{config_name}_{split}_{digest}"
+
+
+def write_cache(  # noqa: PLR0913 - one argument a decision of the user; all but three by keyword
+    generator: Iterable[Any],
+    features: Features,
+    cache_dir: str | os.PathLike[str],
+    *,
+    shard_size: int | str | None = None,
+    batch_size: int = 1000,
+    batch_bytes: int | str = "4MB",
+    compression: str | None = None,
+    workers: int = 1,
+    reuse: bool = False,
+    on_missing: str = "error",
+    on_unknown: str = "error",
+    lineage: Mapping[str, Any] | None = None,
+) -> CacheMeta:
+    """Build a cache out of a generator, and put it in the place of what was there, in one step.
+
+    Whoever reads sees the old cache until the new one is whole. Of several callers at once one builds, and the others,
+    who wait for it, get its cache, if it is of the same features; their generators are not touched. Memory: about two
+    batches, and `workers` more.
+
+    Args:
+        generator: rows as dicts, or pairs of a key (for errors) and a dict; or record batches and tables.
+        features: what each column holds (`lading.features`). Values are encoded by `lading.features.encode`.
+        cache_dir: the folder, of this machine.
+        shard_size: a shard ends when its batches hold as much in memory; None for one shard.
+        batch_size: most rows of a batch.
+        batch_bytes: a batch ends when its values are as large, so that media take no more memory than that.
+        compression: of the shards' buffers: `zstd`, `lz4` or None.
+        workers: threads that encode images, videos and arrays. The files are the same with any number.
+        reuse: take a finished cache of these features, if there is one, whoever built it and when.
+        on_missing: `error`, or `null` for columns that a row does not have.
+        on_unknown: `error`, or `drop` keys that are no column.
+        lineage: kept in the metadata.
+
+    Raises:
+        SchemaMismatch: a row lacks a column or has a key that is none.
+        Unrepresentable: a value does not fit its feature. Both name row, key and column.
+        UsageError: an option, a feature, or what the generator gives is none; `cache_dir` is a file.
+        DestinationExists: the folder holds something that is no cache.
+        StoreError: a file cannot be read or written, or the file system cannot exchange two folders.
+    """
+    rules = _rules(batch_size, batch_bytes, workers, on_missing, on_unknown)
+    target = None if shard_size is None else max(parse_bytes(shard_size), 1)
+    if compression not in _COMPRESSIONS:
+        raise UsageError("no compression of Arrow's", expected="zstd, lz4 or None", found=repr(compression))
+    schema = schema_of(features)
+    place = final_place(os.fspath(cache_dir))
+    _check_place(place)
+    before = None if reuse else identity(place)
+    found = _finished(place, features, before)
+    if found is not None:
+        return found
+    with _locked(place):
+        found = _finished(place, features, before)
+        if found is not None:
+            return found
+        sweep_stale(place)
+        with stage_folder(place) as staged:
+            shards = _Shards(staged.path, schema, target, compression)
+            try:
+                for batch in batches_of(generator, features, replace(rules, assets=f"{staged.path}/{ASSETS}")):
+                    shards.write(batch)
+                counts = shards.close()
+            except BaseException:
+                shards.abort()
+                raise
+            meta = new_meta(os.fspath(cache_dir), counts, features, target, compression, lineage)
+            store = LocalStore()
+            write_file(store, f"{staged.path}/{META_NAME}", [meta_text(meta)])
+            store.publish(staged.path, place)
+    return meta
+
+
+def _rules(batch_size: int, batch_bytes: int | str, workers: int, on_missing: str, on_unknown: str) -> Rules:
+    for name, value in (("batch_size", batch_size), ("workers", workers)):
+        if value < 1:
+            raise UsageError(f"no {name}", expected="1 or more", found=value)
+    for name, told, other in (("on_missing", on_missing, "null"), ("on_unknown", on_unknown, "drop")):
+        if told not in ("error", other):
+            raise UsageError(f"no {name}", expected=f"error or {other}", found=repr(told))
+    return Rules(
+        batch_size, max(parse_bytes(batch_bytes), 1), workers,
+        drop_unknown=on_unknown == "drop", fill_missing=on_missing == "null",
+    )  # fmt: skip
+
+
+def _check_place(place: str) -> None:
+    """Refuse to replace what is no cache."""
+    with store_errors(place):
+        if not os.path.lexists(place):
+            return
+        if not os.path.isdir(place):
+            raise UsageError("the destination is no folder", file=place)
+        held = os.listdir(place)
+    if held and META_NAME not in held:
+        raise DestinationExists("the folder holds something that is no cache", file=place, found=min(held),
+                                advice="Choose another folder.")  # fmt: skip
+
+
+def _finished(place: str, features: Features, before: tuple[int, int, int] | None) -> CacheMeta | None:
+    """The cache that was built since `before`, if it is whole and of these features."""
+    if identity(place) in (None, before):
+        return None
+    try:
+        return validate_cache(place, features)
+    except LadingError:
+        return None
+
+
+@contextmanager
+def _locked(place: str) -> Iterator[None]:
+    """Alone with this cache: `{name}.lock` beside it. The file stays; the lock goes with its owner, however it ends.
+
+    Where there are no locks (some network file systems), several may build, and the last one stays.
+    """
+    path = place + ".lock"
+    with store_errors(path):
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        with suppress(OSError):
+            fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        with suppress(OSError):
+            fcntl.flock(fd, fcntl.LOCK_UN)
+        os.close(fd)
+
+
+class _Shards:
+    """Shards being written in a folder, one after another; the next begins when there is a batch for it."""
+
+    def __init__(self, folder: str, schema: pa.Schema, target: int | None, compression: str | None) -> None:
+        self._folder, self._schema, self._target = folder, schema, target
+        self._options = pa.ipc.IpcWriteOptions(compression=compression)
+        self._counts: dict[str, int] = {}
+        self._sink: LocalSink | None = None
+        self._bytes = self._rows = 0
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Add a batch."""
+        if self._sink is None:
+            name = f"shard-{len(self._counts):05d}.arrow"
+            self._sink = LocalStore().put_stream(f"{self._folder}/{name}")
+            self._file = pa.OSFile(self._sink.native_path, "wb")
+            self._writer = pa.ipc.new_file(self._file, self._schema, options=self._options)
+            self._bytes = self._rows = 0
+        with store_errors(self._sink.path, pa.ArrowException):
+            self._writer.write_batch(batch)
+        self._bytes += batch.nbytes
+        self._rows += len(batch)
+        if self._target is not None and self._bytes >= self._target:
+            self._finish()
+
+    def close(self) -> dict[str, int]:
+        """Names and rows of all shards."""
+        if self._sink is not None:
+            self._finish()
+        return self._counts
+
+    def _finish(self) -> None:
+        assert self._sink is not None
+        with store_errors(self._sink.path, pa.ArrowException):
+            self._writer.close()
+            self._file.close()
+        self._counts[os.path.basename(self._sink.path)] = self._rows
+        self._sink.close()
+        self._sink = None
+
+    def abort(self) -> None:
+        """Drop the shard being written; the folder goes with its owner."""
+        if self._sink is not None:
+            self._sink.abort()

@@ -1,0 +1,491 @@
+"""Rows, or batches of them, → record batches of a cache: few at a time, columns at a time.
+
+Rows are taken from the generator in chunks, encoded column by column, perhaps in threads, and cut into batches by
+their number and bytes. Cuts fall where the rows and their sizes say, wherever the chunks ended and whoever encoded
+them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate, chain, islice
+from operator import itemgetter
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lading.arrow.layout import Features, schema_of
+from lading.errors import LadingError, SchemaMismatch, Unrepresentable, UsageError, errors_at
+from lading.features import Array, Audio, Bytes, ClassLabel, Feature, Image, Sequence, Text, Value, encode
+from lading.views import is_bytes, is_text
+
+__all__ = ["Rules", "batches_of", "encode_example"]
+
+Row: TypeAlias = Mapping[str, Any]
+Values: TypeAlias = list[Any]
+
+_MOST_CHUNK_ROWS = 128
+_REFUSED = (pa.ArrowException, TypeError, ValueError, OverflowError, AttributeError)
+_READY: dict[type, frozenset[type]] = {
+    **dict.fromkeys((Image, Audio, Bytes), frozenset((bytes, type(None)))),
+    ClassLabel: frozenset((int, type(None))),
+}
+"""Types of values that are stored as they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How rows become batches.
+
+    Attributes:
+        batch_rows, batch_bytes: a batch ends when it has as many of either.
+        workers: threads that encode.
+        drop_unknown: leave out keys that are no column.
+        fill_missing: null for columns that a row does not have.
+        assets: folder for the files of videos.
+    """
+
+    batch_rows: int
+    batch_bytes: int
+    workers: int = 1
+    drop_unknown: bool = False
+    fill_missing: bool = False
+    assets: str | None = None
+
+
+def encode_example(example: Row, features: Features, *, assets: str | None = None) -> dict[str, Any]:
+    """One row as a cache stores it: what `lading.features.encode` makes of each value, columns in order.
+
+    Raises:
+        SchemaMismatch: a column is missing, or a key is none.
+        Unrepresentable and others: as `encode`, with the column.
+    """
+    _check_keys(example, features)
+    encoded = {}
+    for name, feature in features.items():
+        with errors_at(column=name):
+            encoded[name] = encode(feature, example[name], assets=assets)
+    return encoded
+
+
+def _check_keys(row: Row, features: Features) -> None:
+    missing = [name for name in features if name not in row]
+    if missing:
+        raise SchemaMismatch("a row without a column", column=missing[0], expected=list(features),
+                             found=list(map(str, row)), advice='Give null for it, or on_missing="null".')  # fmt: skip
+    unknown = [str(name) for name in row if name not in features]
+    if unknown:
+        raise SchemaMismatch("a row with a key that is no column", column=unknown[0], expected=list(features),
+                             advice='Name it in the features, or on_unknown="drop".')  # fmt: skip
+
+
+def batches_of(generator: Iterable[Any], features: Features, rules: Rules) -> Iterator[pa.RecordBatch]:
+    """Batches of the cache's schema, out of rows, pairs of a key and a row, or batches and tables.
+
+    Raises:
+        SchemaMismatch, Unrepresentable: a row does not fit; with its number, key and column.
+        UsageError: the generator gives something else.
+    """
+    items = iter(generator)
+    first = list(islice(items, 1))
+    everything = chain(first, items)
+    if first and isinstance(first[0], (pa.RecordBatch, pa.Table)):
+        yield from _cut_tables(everything, features, rules)
+        return
+    encoder = _Encoder(features, rules)
+    pending = _Pending(features, rules)
+    for chunk in _encoded(everything, encoder, rules):
+        pending.add(chunk)
+        yield from pending.full()
+    yield from pending.rest()
+
+
+@dataclass(slots=True)
+class _Chunk:
+    """Some rows that follow each other, encoded.
+
+    Attributes:
+        keys: of the rows, where they have some.
+        columns: a list of values a column.
+        weight: bytes of the values, about.
+        held: bytes of what they were encoded from.
+    """
+
+    keys: Values | None
+    columns: list[Values]
+    weight: int
+    held: int
+
+
+def _encoded(items: Iterator[Any], encoder: _Encoder, rules: Rules) -> Iterator[_Chunk]:
+    """Chunks in order. With several workers as many more are being made as there are threads."""
+    size = _ChunkSize(rules)
+    row = 0
+    if rules.workers == 1 or not encoder.costly:
+        while taken := list(islice(items, size.rows)):
+            chunk = encoder.encode(row, taken)
+            del taken
+            row += len(chunk.columns[0])
+            size.learn(chunk)
+            yield chunk
+        return
+    with ThreadPoolExecutor(rules.workers, "lading-encode") as pool:
+        made: deque[Future[_Chunk]] = deque()
+        try:
+            while True:
+                taken = list(islice(items, size.rows))
+                if taken:
+                    made.append(pool.submit(encoder.encode, row, taken))
+                    row += len(taken)
+                if made and (not taken or len(made) > rules.workers):
+                    chunk = made.popleft().result()
+                    size.learn(chunk)
+                    yield chunk
+                if not taken and not made:
+                    return
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+class _ChunkSize:
+    """How many rows to take at once: few of large ones, and no more than twice as many as last time."""
+
+    def __init__(self, rules: Rules) -> None:
+        self.rows = 1
+        self._most = min(_MOST_CHUNK_ROWS, rules.batch_rows)
+        self._bytes = rules.batch_bytes // max(2 * rules.workers, 1)
+
+    def learn(self, chunk: _Chunk) -> None:
+        each = max(chunk.weight, chunk.held) // max(len(chunk.columns[0]), 1) + 1
+        self.rows = max(min(self.rows * 2, self._most, self._bytes // each), 1)
+
+
+class _Encoder:
+    """Rows of Python values → lists of encoded ones. Used by several threads; holds nothing that changes."""
+
+    def __init__(self, features: Features, rules: Rules) -> None:
+        self._features, self._rules = features, rules
+        self._columns = [_Column(name, feature, rules.assets) for name, feature in features.items()]
+        self.costly = any(column.costly for column in self._columns)
+
+    def encode(self, first_row: int, items: list[Any]) -> _Chunk:
+        """Raises what is wrong with the first bad row of the first bad column."""
+        keys, rows = _split_keys(first_row, items)
+        if set(map(len, rows)) != {len(self._columns)}:
+            rows = self._mended(first_row, keys, rows)
+        try:
+            columns = [list(map(itemgetter(column.name), rows)) for column in self._columns]
+        except KeyError:
+            rows = self._mended(first_row, keys, rows)
+            columns = [list(map(itemgetter(column.name), rows)) for column in self._columns]
+        weight = held = 0
+        place = partial(_place, first_row, keys)
+        for at, column in enumerate(self._columns):
+            columns[at], light, more = column.encoded(columns[at], place)
+            weight += light
+            held += more
+        return _Chunk(keys, columns, weight, held)
+
+    def _mended(self, first_row: int, keys: Values | None, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Rows with all columns and no other keys, if they may be mended; an error if not."""
+        mended = []
+        for at, row in enumerate(rows):
+            kept = dict.fromkeys(self._features) | row if self._rules.fill_missing else row
+            if self._rules.drop_unknown:
+                kept = {name: kept[name] for name in kept if name in self._features}
+            with errors_at(**_place(first_row, keys, at)):
+                _check_keys(kept, self._features)
+            mended.append(kept)
+        return mended
+
+
+def _split_keys(first_row: int, items: list[Any]) -> tuple[Values | None, list[dict[str, Any]]]:
+    keys: Values | None = None
+    if set(map(type, items)) == {tuple} and set(map(len, items)) == {2}:
+        keys, items = map(list, zip(*items, strict=True))
+    if set(map(type, items)) == {dict}:
+        return keys, items
+    for at, row in enumerate(items):
+        if not isinstance(row, Mapping):
+            raise UsageError("no row of a cache", row=first_row + at, found=type(row).__name__,
+                             expected="a dict, or a pair of a key and a dict; or batches and tables alone")  # fmt: skip
+    return keys, [dict(row) for row in items]  # a mapping may make up what it is asked for
+
+
+def _place(first_row: int, keys: Values | None, at: int) -> dict[str, Any]:
+    """Where a row is, for errors."""
+    return {"row": first_row + at, **({} if keys is None else {"sample": str(keys[at])})}
+
+
+Place: TypeAlias = Callable[[int], dict[str, Any]]
+
+
+class _Column:
+    """How the values of one column are encoded and weighed.
+
+    Attributes:
+        costly: whether threads are worth while.
+        weigh: bytes of one encoded value, about; None for few and always the same.
+    """
+
+    def __init__(self, name: str, feature: Feature, assets: str | None) -> None:
+        self.name, self._feature, self._assets = name, feature, assets
+        self._direct = _is_direct(feature)
+        self._ready = _READY.get(type(feature), frozenset())
+        self.costly = not (self._direct or isinstance(feature, (ClassLabel, Bytes)))
+        self.weigh = _weigher(feature)
+        self._codes = (
+            {name: at for at, name in reversed(list(enumerate(feature.names)))}
+            if isinstance(feature, ClassLabel)
+            else {}
+        )
+
+    def encoded(self, values: Values, place: Place) -> tuple[Values, int, int]:
+        """The values as they are stored, about how many bytes those are, and how many the values were."""
+        held = 0
+        if not (self._direct or self._ready >= set(map(type, values))):
+            held = sum(map(_held_bytes, values)) if self.costly else 0
+            values = [self._encode(value, at, place) for at, value in enumerate(values)]
+        return values, self.weight(values), held
+
+    def _encode(self, value: Any, at: int, place: Place) -> Any:
+        if self._codes and type(value) is str and value in self._codes:
+            return self._codes[value]
+        try:
+            return encode(self._feature, value, assets=self._assets)
+        except LadingError as error:
+            raise error.at(column=self.name, **place(at)) from None
+
+    def weight(self, values: Values) -> int:
+        """Bytes of encoded values, about."""
+        if self.weigh is None:
+            return 0
+        try:
+            if self.weigh is len:
+                return sum(map(len, filter(None, values)))
+            return sum(map(self.weigh, [v for v in values if v is not None]))
+        except TypeError:  # not of the column's kind: said when the array is made
+            return 0
+
+    def weights(self, values: Values) -> list[int]:
+        """Of each value."""
+        weigh = self.weigh
+        return [0] * len(values) if weigh is None else [0 if v is None else weigh(v) for v in values]
+
+    def array(self, values: Values, kind: pa.DataType, place: Place) -> pa.Array:
+        """The column, its values checked by pyarrow.
+
+        Raises:
+            Unrepresentable: a value does not fit; with its place.
+        """
+        try:
+            return _whole(pa.array(values, kind))
+        except _REFUSED:
+            # Numbers of numpy's in types that do not take them, or a value that does not fit: which?
+            stored = [self._encode(value, at, place) for at, value in enumerate(values)] if self._direct else values
+        try:
+            return _whole(pa.array(stored, kind))
+        except _REFUSED as error:
+            for at, value in enumerate(stored):
+                try:
+                    _whole(pa.array([value], kind))
+                except _REFUSED as refused:
+                    raise Unrepresentable(f"a value that {kind} cannot hold", column=self.name,
+                                          found=f"{value!r:.80} ({refused})", **place(at)) from refused  # fmt: skip
+            raise Unrepresentable("these values cannot stand in one batch", column=self.name, found=str(error),
+                                  advice="Make batches smaller.", **place(0)) from error  # fmt: skip
+
+
+def _whole(array: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """One array. pyarrow cuts what does not fit 2 GB of text into several."""
+    if isinstance(array, pa.ChunkedArray):
+        raise OverflowError("more than 2 GB of text in one batch")
+    return array
+
+
+def _is_direct(feature: Feature) -> bool:
+    """Whether pyarrow takes the values of Python as they are, and refuses others."""
+    return isinstance(feature, (Value, Text)) or (isinstance(feature, Sequence) and _is_direct(feature.feature))
+
+
+def _weigher(feature: Feature) -> Callable[[Any], int] | None:
+    match feature:
+        case ClassLabel():
+            return None
+        case Value(dtype):
+            return len if dtype in ("string", "large_string", "binary", "large_binary") else None
+        case Sequence(inner):
+            weigh = _weigher(inner)
+            return _weigh_numbers if weigh is None else partial(_weigh_list, weigh)
+        case Text() | Image() | Audio() | Bytes():
+            return len
+    return _weigh_any
+
+
+def _weigh_numbers(value: Any) -> int:
+    return 8 * len(value)
+
+
+def _weigh_list(weigh: Callable[[Any], int], value: Any) -> int:
+    return sum(weigh(item) for item in value if item is not None)
+
+
+def _weigh_any(value: Any) -> int:
+    if isinstance(value, dict):
+        return sum(map(_weigh_any, value.values()))
+    return sum(map(_weigh_any, value)) if isinstance(value, list) else len(value) if hasattr(value, "__len__") else 8
+
+
+def _held_bytes(value: Any) -> int:
+    """Memory of a value that is to be encoded, about."""
+    if isinstance(value, np.ndarray):
+        return int(value.nbytes)
+    size = getattr(value, "size", None)  # of a Pillow image
+    return 4 * size[0] * size[1] if isinstance(size, tuple) else 0
+
+
+class _Pending:
+    """Encoded rows that wait to be a batch."""
+
+    def __init__(self, features: Features, rules: Rules) -> None:
+        self._rules = rules
+        self._schema = schema_of(features)
+        self._columns = [_Column(name, feature, rules.assets) for name, feature in features.items()]
+        self._values: list[Values] = [[] for _ in self._columns]
+        self._keys: Values = []
+        self._first_row = self._weight = 0
+
+    def add(self, chunk: _Chunk) -> None:
+        for mine, more in zip(self._values, chunk.columns, strict=True):
+            mine.extend(more)
+        self._keys += chunk.keys or []
+        self._weight += chunk.weight
+
+    def full(self) -> Iterator[pa.RecordBatch]:
+        """Batches for as long as there are enough rows or bytes for one."""
+        while self._weight >= self._rules.batch_bytes or len(self._values[0]) >= self._rules.batch_rows:
+            yield self._cut(self._end())
+
+    def rest(self) -> Iterator[pa.RecordBatch]:
+        """What is left, if anything is."""
+        if self._values[0]:
+            yield self._cut(len(self._values[0]))
+
+    def _end(self) -> int:
+        """Rows of the next batch: the fewest with enough bytes, or the most that it may have."""
+        rows = min(len(self._values[0]), self._rules.batch_rows)
+        if self._weight < self._rules.batch_bytes:
+            return rows
+        each = zip(*(c.weights(v[:rows]) for c, v in zip(self._columns, self._values, strict=True)), strict=True)
+        ends = (at for at, total in enumerate(accumulate(map(sum, each)), 1) if total >= self._rules.batch_bytes)
+        return next(ends, rows)
+
+    def _cut(self, rows: int) -> pa.RecordBatch:
+        place = partial(_place, self._first_row, self._keys or None)
+        arrays = []
+        for at, (column, stored) in enumerate(zip(self._columns, self._schema, strict=True)):
+            taken = self._values[at]
+            self._values[at] = taken[rows:]
+            del taken[rows:]
+            arrays.append(column.array(taken, stored.type, place))
+        self._keys = self._keys[rows:]
+        self._first_row += rows
+        self._weight = sum(c.weight(v) for c, v in zip(self._columns, self._values, strict=True))
+        return pa.record_batch(arrays, schema=self._schema)
+
+
+def _cut_tables(items: Iterable[Any], features: Features, rules: Rules) -> Iterator[pa.RecordBatch]:
+    schema = schema_of(features)
+    row = 0
+    for item in items:
+        if not isinstance(item, (pa.RecordBatch, pa.Table)):
+            raise UsageError("rows and batches do not go together", row=row, expected="a batch or a table",
+                             found=type(item).__name__)  # fmt: skip
+        try:
+            given = _fitted(item, features, schema, rules)
+        except LadingError as error:
+            raise error.at(row=row) from None
+        for batch in [given] if isinstance(given, pa.RecordBatch) else given.to_batches():
+            each = batch.nbytes // max(len(batch), 1) + 1
+            step = max(min(rules.batch_rows, rules.batch_bytes // each), 1)
+            for start in range(0, len(batch), step):
+                yield batch.slice(start, step)
+        row += len(item)
+
+
+def _fitted(
+    given: pa.RecordBatch | pa.Table, features: Features, schema: pa.Schema, rules: Rules
+) -> pa.RecordBatch | pa.Table:
+    """A batch or table with the columns of the cache, in its types."""
+    names = given.schema.names
+    if len(set(names)) < len(names):
+        raise SchemaMismatch("a column stands twice", found=names)
+    row = dict.fromkeys(names)
+    if rules.fill_missing:
+        row = dict.fromkeys(features) | row
+    _check_keys({name: None for name in row if not rules.drop_unknown or name in features}, features)
+    columns = []
+    for stored in schema:
+        name, kind = stored.name, stored.type
+        if name not in names:
+            columns.append(pa.nulls(len(given), kind))
+            continue
+        column = given.column(name)
+        with errors_at(column=name):
+            column = column if column.type == kind else _cast(column, kind, features[name])
+            _check_sizes(column, features[name])
+        columns.append(column)
+    return type(given).from_arrays(columns, schema=schema)
+
+
+def _cast(column: Any, kind: pa.DataType, feature: Feature) -> Any:
+    """A column in the type of the cache, if that loses nothing."""
+    if pa.types.is_dictionary(column.type):
+        return _cast(column.cast(column.type.value_type), kind, feature)
+    try:
+        if isinstance(feature, ClassLabel) and _family(column.type) == "text":
+            codes = pc.index_in(column, pa.array(feature.names, column.type))
+            if codes.null_count > column.null_count:
+                [unknown] = column.filter(pc.and_(pc.is_null(codes), pc.is_valid(column))).slice(0, 1).to_pylist()
+                encode(feature, unknown)
+            return codes.cast(kind)
+        if _family(column.type) in ("null", _family(kind)):
+            return column.cast(kind)
+    except pa.ArrowException as error:
+        raise Unrepresentable("values that this column cannot hold", expected=str(kind), found=str(error)) from error
+    raise Unrepresentable("a column of another type", expected=str(kind), found=str(column.type))
+
+
+def _family(kind: pa.DataType) -> str:
+    """Types among which a cast, if it succeeds, keeps the meaning."""
+    types = pa.types
+    if types.is_integer(kind) or types.is_floating(kind):
+        return "number"
+    if is_text(kind):
+        return "text"
+    if is_bytes(kind) or types.is_fixed_size_binary(kind):
+        return "bytes"
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        return f"list of {_family(kind.value_type)}"
+    if types.is_struct(kind):
+        return "struct of " + ", ".join(f"{child.name}: {_family(child.type)}" for child in kind)
+    return "time" if types.is_timestamp(kind) else str(kind)
+
+
+def _check_sizes(column: Any, feature: Feature) -> None:
+    """Raise Unrepresentable if bytes given for arrays are not as long as their shape says."""
+    if not isinstance(feature, Array) or feature.dtype is None or None in (feature.shape or (None,)):
+        return
+    expected = math.prod(n or 0 for n in feature.shape or ()) * np.dtype(feature.dtype).itemsize
+    found = pc.unique(pc.binary_length(column)).drop_null().to_pylist()
+    if found not in ([], [expected]):
+        raise Unrepresentable(
+            "bytes of another length than the arrays of this column have", expected=expected, found=found
+        )

@@ -1,0 +1,311 @@
+"""Python values → the bytes that are stored for them: files, images, arrays, videos.
+
+The other way round is `lading.features.decode`. Files named by a value are the caller's own: they are read as they are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import secrets
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lading.errors import MissingExtra, NotFound, StoreError, Unrepresentable
+
+__all__ = [
+    "VIDEO_FIELDS",
+    "array_bytes",
+    "as_bytes",
+    "image_bytes",
+    "media_bytes",
+    "npy_bytes",
+    "plain_item",
+    "video_cell",
+]
+
+VIDEO_FIELDS = ("mode", "path", "bytes", "extension", "media_type", "size", "checksum")
+"""Fields of the struct in which a cache keeps a video."""
+
+_BUFFERS = (bytes, bytearray, memoryview)
+_PATHS = (str, os.PathLike)
+_BLOCK_BYTES = 1 << 20
+_PICTURE_DTYPES = ("bool", "uint8", "uint16")
+_PNG_MODES = ("RGBA", "LA", "PA", "P")
+_FIRST_VIDEO_EXTENSION = ".mp4"
+_VIDEO_TYPES = {
+    ".mp4": "video/mp4",
+    ".m4v": "video/x-m4v",
+    ".mov": "video/quicktime",
+    ".avi": "video/x-msvideo",
+    ".webm": "video/webm",
+    ".mkv": "video/x-matroska",
+    ".mpg": "video/mpeg",
+    ".mpeg": "video/mpeg",
+}
+
+
+def as_bytes(value: Any) -> bytes:
+    """Bytes of a value that is bytes already. Raises Unrepresentable."""
+    if isinstance(value, _BUFFERS):
+        return bytes(value)
+    raise _misfit("this column holds bytes", "bytes", value)
+
+
+def media_bytes(value: Any) -> bytes:
+    """Bytes as they are; of a path (text, `Path`) the file's; of `{"bytes": …, "path": …}` the one that is there.
+
+    Raises:
+        Unrepresentable: something else.
+        NotFound, StoreError: the file is not there, is none, or cannot be read.
+    """
+    if isinstance(value, Mapping) and value and value.keys() <= {"bytes", "path"}:
+        value = value.get("path") if value.get("bytes") is None else value["bytes"]
+    if isinstance(value, _PATHS):
+        with _open(value) as file:
+            return file.read()
+    if isinstance(value, _BUFFERS):
+        return bytes(value)
+    raise _misfit("no media", "bytes, or the path of a file", value)
+
+
+def image_bytes(value: Any, encode_format: str = "PNG") -> bytes:
+    """The encoded image that a value is, names or can be made into.
+
+    Bytes and files stay as they are. Of a Pillow image that was read from a file come that file's bytes, where they can
+    still be had and the image was not changed since; else it is encoded in its own format, and as PNG if it has none
+    that can be written, or has alpha or a palette. An array of (height, width) or (height, width, channels) is encoded
+    in `encode_format`.
+
+    Raises:
+        Unrepresentable: something else; an array or mode that the format cannot hold.
+        NotFound, StoreError: as `media_bytes`.
+        MissingExtra: Pillow is not there, and is needed.
+    """
+    if isinstance(value, (*_BUFFERS, *_PATHS, Mapping)):
+        return media_bytes(value)
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise MissingExtra("images are encoded with Pillow", advice="pip install pillow") from error
+    if isinstance(value, Image.Image):
+        return _source_bytes(value) or _encoded(value, _format_of(value))
+    if isinstance(value, np.ndarray):
+        return _encoded(_picture(value), encode_format)
+    raise _misfit("no image", "bytes, a path, a Pillow image or an array", value)
+
+
+def _source_bytes(image: Any) -> bytes | None:
+    """Bytes of the file that an image was read from, if it is still what they show."""
+    if not image.format or (hasattr(image, "tell") and image.tell() != 0):
+        return None
+    file = getattr(image, "fp", None)
+    if getattr(image, "tile", None) and file is not None:  # no pixel was read yet, so none was changed
+        with suppress(OSError, ValueError):
+            at = file.tell()
+            file.seek(0)
+            data = bytes(file.read())
+            file.seek(at)
+            return data
+    with suppress(OSError, ValueError, StoreError):
+        from PIL import Image
+
+        name = getattr(image, "filename", "")
+        data = media_bytes(name) if name else b""
+        with Image.open(io.BytesIO(data)) as again:
+            again.load()
+            return data if again.format == image.format and again == image else None
+    return None
+
+
+def _format_of(image: Any) -> str:
+    from PIL import Image
+
+    Image.init()
+    known = image.format in Image.SAVE and image.mode not in _PNG_MODES
+    return str(image.format) if known else "PNG"
+
+
+def _picture(array: NDArray[Any]) -> Any:
+    """An array as a Pillow image, if it comes back as it was: other types would be cut to 8 or 16 bits."""
+    from PIL import Image
+
+    flat = array[:, :, 0] if array.ndim == 3 and array.shape[2] == 1 else array  # noqa: PLR2004 - one channel
+    try:
+        if flat.dtype.name not in _PICTURE_DTYPES or not flat.size:
+            raise TypeError  # noqa: TRY301 - the same answer as Pillow's own
+        return Image.fromarray(np.ascontiguousarray(flat, flat.dtype.newbyteorder("=")))
+    except (TypeError, ValueError):
+        raise Unrepresentable(
+            "an array that is no picture",
+            expected="bool, uint8 or uint16 of (height, width), or uint8 of (height, width, 1 to 4)",
+            found=f"{array.dtype} of {array.shape}",
+        ) from None
+
+
+def _encoded(image: Any, encode_format: str) -> bytes:
+    out = io.BytesIO()
+    try:
+        image.save(out, format=encode_format)
+    except (OSError, KeyError, ValueError, TypeError) as error:
+        raise Unrepresentable(
+            f"this image cannot be encoded as {encode_format}",
+            found=f"mode {image.mode}, {image.width} × {image.height}: {error}",
+            advice="Convert it, or encode it yourself and give its bytes.",
+        ) from error
+    return out.getvalue()
+
+
+def array_bytes(value: Any, dtype: str, shape: Sequence[int | None]) -> bytes:
+    """Values of an array of this type and shape: C order, little-endian. What `np.asarray` takes is taken.
+
+    Floats may round to narrower ones, as the dtype asks; any other value must be kept exactly.
+
+    Raises:
+        Unrepresentable: another shape, or values that the dtype cannot hold.
+    """
+    kind = np.dtype(dtype).newbyteorder("<")
+    array = _as_array(value)
+    fits = array.ndim == len(shape) and all(e is None or e == n for e, n in zip(shape, array.shape, strict=True))
+    if not fits:
+        raise Unrepresentable("an array of another shape", expected=_spelled(shape), found=_spelled(array.shape))
+    return (array if array.dtype == kind else _cast(array, kind)).tobytes()
+
+
+def _cast(array: NDArray[Any], kind: np.dtype[Any]) -> NDArray[Any]:
+    if array.dtype.newbyteorder("<") != kind and (array.dtype.kind not in "biufc" or kind.kind not in "biufc"):
+        raise Unrepresentable("an array of another type", expected=str(kind), found=str(array.dtype))
+    with np.errstate(all="ignore"):
+        cast = array.astype(kind, casting="unsafe")
+        if array.dtype.kind == kind.kind == "f":
+            same = np.array_equal(np.isinf(cast), np.isinf(array))
+        else:
+            back = cast.astype(array.dtype, casting="unsafe")  # 2**53 + 1 equals its float, but not the way back
+            same = np.array_equal(cast, array, equal_nan=True) and np.array_equal(back, array, equal_nan=True)
+    if not same:
+        raise Unrepresentable(f"values that {kind} cannot hold", found=f"an array of {array.dtype}")
+    return cast
+
+
+def npy_bytes(value: Any, dtype: str | None = None) -> bytes:
+    """An array as a `.npy` file, of this dtype if one is given. Raises Unrepresentable as `array_bytes`."""
+    out = io.BytesIO()
+    array = _as_array(value)
+    np.save(out, array if dtype is None or array.dtype == dtype else _cast(array, np.dtype(dtype)), allow_pickle=False)
+    return out.getvalue()
+
+
+def _as_array(value: Any) -> NDArray[Any]:
+    try:
+        array = np.asarray(value)
+    except (ValueError, TypeError) as error:
+        raise _misfit("no array", "what numpy makes an array of", value) from error
+    if array.dtype.hasobject:
+        raise _misfit("an array of Python objects cannot be stored", "numbers", value)
+    return array
+
+
+def _spelled(shape: Sequence[int | None]) -> str:
+    return "(" + ", ".join("any" if n is None else str(n) for n in shape) + ("," if len(shape) == 1 else "") + ")"
+
+
+def video_cell(value: Any, assets: str | None = None) -> dict[str, Any]:
+    """A video as a struct of `VIDEO_FIELDS`: its bytes inside, or kept as a file in `assets`.
+
+    Such a file is called after its content: `{sha256}{extension}`, and its name is the struct's `path`.
+
+    Args:
+        value: a path, bytes (`.mp4`, unless said otherwise), or a mapping with `path` or `bytes`, and perhaps
+            `extension` and `checksum`, which are kept as they are.
+        assets: the folder; without it the bytes come inside. It is made when it is needed.
+
+    Raises:
+        Unrepresentable: something else.
+        NotFound, StoreError: as `media_bytes`, or the file cannot be written.
+    """
+    told = value if isinstance(value, Mapping) else {}
+    if told.keys() - {*VIDEO_FIELDS}:
+        raise _misfit("no video", "a mapping of " + ", ".join(VIDEO_FIELDS), sorted(told.keys() - {*VIDEO_FIELDS}))
+    source = value
+    if told:
+        source = told.get("path") if told.get("bytes") is None else told["bytes"]
+    if not isinstance(source, (*_BUFFERS, *_PATHS)):
+        raise _misfit("no video", "bytes, or the path of a file", source)
+    ending = os.path.splitext(os.fspath(source))[1] if isinstance(source, _PATHS) else _FIRST_VIDEO_EXTENSION
+    extension = _extension(told.get("extension") or ending)
+    with _open(source) if isinstance(source, _PATHS) else io.BytesIO(source) as file:
+        data, name = None, None
+        if assets is None:
+            data = file.read()
+            size, digest = len(data), hashlib.sha256(data).hexdigest()
+        else:
+            size, digest = _keep(file, assets, extension)
+            name = digest + extension
+    media_type = _VIDEO_TYPES.get(extension, "application/octet-stream")
+    mode = "bytes" if assets is None else "path"
+    checksum = told.get("checksum") or digest
+    return dict(zip(VIDEO_FIELDS, (mode, name, data, extension, media_type, size, checksum), strict=True))
+
+
+def _extension(told: Any) -> str:
+    extension = "." + str(told).lower().removeprefix(".")
+    if not extension[1:].isalnum():
+        raise Unrepresentable(
+            "a video needs an extension", expected="letters and digits, such as .mp4", found=repr(told)
+        )
+    return extension
+
+
+def _keep(file: IO[bytes], assets: str, extension: str) -> tuple[int, str]:
+    """Copy a file under the name of its content; size and digest. Equal files, also of other threads, become one."""
+    os.makedirs(assets, exist_ok=True)
+    made = os.path.join(assets, f".{secrets.token_hex(8)}.tmp")
+    digest, size = hashlib.sha256(), 0
+    try:
+        with open(made, "xb") as out:
+            while block := file.read(_BLOCK_BYTES):
+                digest.update(block)
+                out.write(block)
+                size += len(block)
+            out.flush()
+            os.fsync(out.fileno())
+        os.replace(made, os.path.join(assets, digest.hexdigest() + extension))
+    except OSError as error:
+        with suppress(OSError):
+            os.unlink(made)
+        raise StoreError(f"the file cannot be kept: {error.strerror}", file=assets) from error
+    return size, digest.hexdigest()
+
+
+@contextmanager
+def _open(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """A regular file to read. Raises NotFound, StoreError."""
+    name = os.fspath(path)
+    try:
+        if not stat.S_ISREG(os.stat(name).st_mode):  # a pipe would be waited for
+            raise StoreError("not a file", file=name, expected="a regular file")
+        with open(name, "rb") as file:
+            yield file
+    except FileNotFoundError as error:
+        raise NotFound("no such file", file=name) from error
+    except (OSError, ValueError) as error:
+        if isinstance(error, StoreError):
+            raise
+        raise StoreError(f"the file cannot be read: {error}", file=ascii(name)) from error
+
+
+def _misfit(message: str, expected: str, value: Any) -> Unrepresentable:
+    told = repr(value) if isinstance(value, (str, int, float, list)) else ""
+    return Unrepresentable(message, expected=expected, found=f"{type(value).__name__} {told[:80]}".strip())
+
+
+def plain_item(value: Any) -> Any:
+    """A number of numpy's as Python's; anything else, dates of numpy too, as it is."""
+    number = isinstance(value, np.generic) or (isinstance(value, np.ndarray) and not value.ndim)
+    return value.item() if number and value.dtype.kind in "biufcUS" else value
