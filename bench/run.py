@@ -15,13 +15,14 @@ import tempfile
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 
+import arrow_cases
 import interleaved_cases
 import mds_cases
 import media_cases
 import tar_cases
 from harness import Case, Place, measure_here, run_case
 
-_GROUPS = (tar_cases, interleaved_cases, mds_cases, media_cases)
+_GROUPS = (tar_cases, interleaved_cases, mds_cases, media_cases, arrow_cases)
 _CASES = {case.name: case for group in _GROUPS for case in group.CASES}
 _PACKAGES = ("lading", "pyarrow", "numpy", "webdataset", "nemo-curator", "mosaicml-streaming", "datatrove")
 _COLUMNS = ("way", "seconds", "samples/s", "MB/s", "× peer", "of limit", "peak MB", "own MB")

@@ -9,20 +9,23 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lading.errors import DataError
+from lading.errors import DataError, Unrepresentable, UsageError
 from lading.features import (
     Array,
     Audio,
     Bytes,
     ClassLabel,
+    Encoded,
     Feature,
     Image,
     Json,
     Sequence,
+    Struct,
     Text,
     Value,
     Video,
     decode,
+    encode,
     feature_of,
     fingerprint,
     from_huggingface,
@@ -36,8 +39,10 @@ FEATURES = [
     Text(),
     Json(),
     Image(),
+    Image("JPEG"),
     Audio(),
     Video(),
+    Video("path"),
     Array(),
     Array("float32", (2, None)),
     ClassLabel(("cat", "ünicorn")),
@@ -274,3 +279,74 @@ def test_raw_arrays_are_little_endian() -> None:
 def test_values_that_are_not_what_they_should_be(feature: Feature, stored: bytes) -> None:
     with pytest.raises(DataError):
         decode(feature, stored)
+
+
+@pytest.mark.parametrize(
+    "feature, value, stored",
+    [
+        (Text(), "ü", "ü"),
+        (Text(), "ü".encode(), "ü"),
+        (Json(), {"a": [1, None]}, '{"a": [1, null]}'),
+        (Json(), "text", '"text"'),
+        (Json(), b'{"a":1}', '{"a":1}'),
+        (Value("int32"), np.int64(3), 3),
+        (ClassLabel(("cat", "dog")), "dog", 1),
+        (ClassLabel(("cat", "dog")), np.int8(-1), -1),
+        (Bytes(), bytearray(b"x"), b"x"),
+        (Audio(), b"x", b"x"),
+        (Image(), b"x", b"x"),
+        (Array("uint8", (2,)), [1, 2], b"\1\2"),
+        (Sequence(ClassLabel(("cat", "dog"))), ("dog", None), [1, None]),
+        (Sequence(Value("int64")), np.arange(3), [0, 1, 2]),
+        (Struct((("a", Text()), ("b", Sequence(Json())))), {"a": b"x", "b": [1]}, {"a": "x", "b": ["1"]}),
+        (Value("timestamp[us]"), np.datetime64("2020-01-01"), np.datetime64("2020-01-01")),
+    ],
+)
+def test_values_are_encoded(feature: Feature, value: Any, stored: Any) -> None:
+    assert encode(feature, value) == stored
+    assert encode(feature, None) is None
+
+
+def test_what_is_encoded_is_decoded_again() -> None:
+    array = np.arange(12, dtype=">f4").reshape(3, 4)
+    for feature in (Array(), Array("float32"), Array("float32", (3, 4)), Array("float32", (None, 4))):
+        assert np.array_equal(decode(feature, encode(feature, array)), array)
+    for value in ("1", 1, 1.5, [None, {"ü": "x"}], float("inf"), 10**30):
+        assert decode(Json(), encode(Json(), value)) == value
+    assert decode(Video(), encode(Video(), b"film")) == b"film"
+
+
+@pytest.mark.parametrize(
+    "feature, value",
+    [
+        (Text(), 3),
+        (Json(), {1, 2}),
+        (ClassLabel(("cat",)), "dog"),
+        (ClassLabel(("cat",)), 1.0),
+        (ClassLabel(("cat",)), True),
+        (Bytes(), "text"),
+        (Audio(), 3),
+        (Array("uint8", (2,)), [1, 2, 3]),
+        (Sequence(Text()), "text"),
+        (Sequence(Text()), {"a": 1}),
+        (Sequence(Text()), 3),
+        (Struct((("a", Text()),)), {"b": "x"}),
+        (Struct((("a", Text()),)), "x"),
+    ],
+)
+def test_values_that_a_feature_cannot_hold_are_refused(feature: Feature, value: Any) -> None:
+    with pytest.raises(Unrepresentable):
+        encode(feature, value)
+
+
+def test_a_broken_text_is_bad_data() -> None:
+    for feature in (Text(), Json()):
+        with pytest.raises(DataError):
+            encode(feature, b"\xff")
+
+
+def test_some_features_are_only_read_and_videos_in_files_need_a_folder() -> None:
+    with pytest.raises(UsageError, match="Encoded"):
+        encode(Encoded("pil"), b"x")
+    with pytest.raises(UsageError, match="assets"):
+        encode(Video("path"), b"x")

@@ -138,7 +138,7 @@ def _picture(array: NDArray[Any]) -> Any:
 
     flat = array[:, :, 0] if array.ndim == 3 and array.shape[2] == 1 else array  # noqa: PLR2004 - one channel
     try:
-        if flat.dtype.name not in _PICTURE_DTYPES or not flat.size:
+        if flat.dtype.name not in _PICTURE_DTYPES or not flat.size or flat.ndim not in (2, 3):
             raise TypeError  # noqa: TRY301 - the same answer as Pillow's own
         return Image.fromarray(np.ascontiguousarray(flat, flat.dtype.newbyteorder("=")))
     except (TypeError, ValueError):
@@ -179,11 +179,12 @@ def array_bytes(value: Any, dtype: str, shape: Sequence[int | None]) -> bytes:
 
 
 def _cast(array: NDArray[Any], kind: np.dtype[Any]) -> NDArray[Any]:
-    if array.dtype.newbyteorder("<") != kind and (array.dtype.kind not in "biufc" or kind.kind not in "biufc"):
+    numbers = array.dtype.kind in "biuf" and kind.kind in "biuf"
+    if not numbers and array.dtype.kind != kind.kind:
         raise Unrepresentable("an array of another type", expected=str(kind), found=str(array.dtype))
     with np.errstate(all="ignore"):
         cast = array.astype(kind, casting="unsafe")
-        if array.dtype.kind == kind.kind == "f":
+        if array.dtype.kind == kind.kind and kind.kind in "fc":
             same = np.array_equal(np.isinf(cast), np.isinf(array))
         else:
             back = cast.astype(array.dtype, casting="unsafe")  # 2**53 + 1 equals its float, but not the way back
@@ -264,10 +265,10 @@ def _extension(told: Any) -> str:
 
 def _keep(file: IO[bytes], assets: str, extension: str) -> tuple[int, str]:
     """Copy a file under the name of its content; size and digest. Equal files, also of other threads, become one."""
-    os.makedirs(assets, exist_ok=True)
     made = os.path.join(assets, f".{secrets.token_hex(8)}.tmp")
     digest, size = hashlib.sha256(), 0
     try:
+        os.makedirs(assets, exist_ok=True)
         with open(made, "xb") as out:
             while block := file.read(_BLOCK_BYTES):
                 digest.update(block)

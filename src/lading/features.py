@@ -47,6 +47,7 @@ __all__ = [
     "feature_of",
     "fingerprint",
     "from_huggingface",
+    "python_types",
     "tag_by_extension",
     "with_feature",
 ]
@@ -417,6 +418,43 @@ def _stored_json(_feature: Json, value: Any, _assets: str | None) -> str:
     return str(_text(Text(), bytes(value)))
 
 
+def python_types(dtype: str) -> tuple[type, ...]:
+    """Types of Python whose values a `Value` of this dtype holds; none where Arrow itself must say (times, decimals).
+
+    Whole floats are whole numbers too, and numbers of numpy are Python's; nothing is cut or made into another kind.
+    """
+    if dtype.removeprefix("u") in ("int8", "int16", "int32", "int64"):
+        return (int,)
+    return _PYTHON_TYPES.get(dtype, ())
+
+
+_PYTHON_TYPES: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("float", "double", "float32", "float64"), (float, int)),
+    **dict.fromkeys(("halffloat", "float16"), (float,)),
+    "bool": (bool,),
+    **dict.fromkeys(("string", "large_string"), (str,)),
+    **dict.fromkeys(("binary", "large_binary"), (bytes,)),
+}
+
+
+def _stored_value(feature: Value, value: Any, _assets: str | None) -> Any:
+    value, types = plain_item(value), python_types(feature.dtype)
+    if isinstance(value, (bytearray, memoryview)):
+        value = bytes(value)
+    if type(value) in types or not types:
+        return value
+    for kind in types:
+        if isinstance(value, kind) and not isinstance(value, bool):  # a subclass, as an enumeration of numbers is
+            return kind(value)
+        if kind in (int, float) and type(value) in (int, float) and math.isfinite(value) and kind(value) == value:
+            return kind(value)
+    raise Unrepresentable(
+        f"a value that {feature.dtype} cannot hold",
+        expected=" or ".join(kind.__name__ for kind in types),
+        found=f"{type(value).__name__} {value!r:.80}",
+    )
+
+
 def _stored_label(feature: ClassLabel, value: Any, _assets: str | None) -> int:
     names, value = feature.names, plain_item(value)
     if isinstance(value, str) and value in names:
@@ -463,7 +501,7 @@ def _stored_struct(feature: Struct, value: Any, assets: str | None) -> dict[str,
 _ENCODERS: dict[type, Callable[[Any, Any, str | None], Any]] = {
     Text: _stored_text,
     Json: _stored_json,
-    Value: lambda _feature, value, _assets: plain_item(value),
+    Value: _stored_value,
     ClassLabel: _stored_label,
     Bytes: lambda _feature, value, _assets: as_bytes(value),
     Image: lambda feature, value, _assets: image_bytes(value, feature.encode_format),

@@ -22,7 +22,7 @@ from lading.arrow.columns import Rules, batches_of
 from lading.arrow.layout import Features, schema_of
 from lading.arrow.meta import META_NAME, CacheMeta, meta_text, new_meta
 from lading.arrow.shard import ASSETS, identity, validate_cache
-from lading.errors import DestinationExists, LadingError, UsageError
+from lading.errors import DestinationExists, LadingError, StoreError, UsageError
 from lading.store.local import LocalSink, LocalStore
 from lading.store.protocol import final_place, store_errors, write_file
 from lading.store.staging import stage_folder, sweep_stale
@@ -107,6 +107,7 @@ def write_cache(  # noqa: PLR0913 - one argument a decision of the user; all but
             return found
         sweep_stale(place)
         with stage_folder(place) as staged:
+            _check_exchange(staged.path, place)
             shards = _Shards(staged.path, schema, target, compression)
             try:
                 for batch in batches_of(generator, features, replace(rules, assets=f"{staged.path}/{ASSETS}")):
@@ -146,6 +147,21 @@ def _check_place(place: str) -> None:
     if held and META_NAME not in held:
         raise DestinationExists("the folder holds something that is no cache", file=place, found=min(held),
                                 advice="Choose another folder.")  # fmt: skip
+
+
+def _check_exchange(folder: str, place: str) -> None:
+    """Find out before the work whether an old cache can be exchanged for the new one."""
+    if not os.path.isdir(place):
+        return
+    with store_errors(folder):
+        os.mkdir(f"{folder}/new")
+        os.mkdir(f"{folder}/old")
+    try:
+        LocalStore().publish(f"{folder}/new", f"{folder}/old")
+    except StoreError as error:
+        error.file = place
+        raise
+    LocalStore().delete(f"{folder}/old")
 
 
 def _finished(place: str, features: Features, before: tuple[int, int, int] | None) -> CacheMeta | None:

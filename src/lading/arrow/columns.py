@@ -11,6 +11,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, chain, islice
@@ -23,7 +24,21 @@ import pyarrow.compute as pc
 
 from lading.arrow.layout import Features, schema_of
 from lading.errors import LadingError, SchemaMismatch, Unrepresentable, UsageError, errors_at
-from lading.features import Array, Audio, Bytes, ClassLabel, Feature, Image, Sequence, Text, Value, encode
+from lading.features import (
+    Array,
+    Audio,
+    Bytes,
+    ClassLabel,
+    Feature,
+    Image,
+    Sequence,
+    Struct,
+    Text,
+    Value,
+    Video,
+    encode,
+    python_types,
+)
 from lading.views import is_bytes, is_text
 
 __all__ = ["Rules", "batches_of", "encode_example"]
@@ -32,12 +47,16 @@ Row: TypeAlias = Mapping[str, Any]
 Values: TypeAlias = list[Any]
 
 _MOST_CHUNK_ROWS = 128
-_REFUSED = (pa.ArrowException, TypeError, ValueError, OverflowError, AttributeError)
+_REFUSED = (pa.ArrowException, TypeError, ValueError, OverflowError, AttributeError, Unrepresentable)
 _READY: dict[type, frozenset[type]] = {
     **dict.fromkeys((Image, Audio, Bytes), frozenset((bytes, type(None)))),
     ClassLabel: frozenset((int, type(None))),
+    Text: frozenset((str, type(None))),
 }
 """Types of values that are stored as they are."""
+_LISTS = frozenset((list, tuple, type(None)))
+_COSTLY = (Image, Audio, Video, Array)
+_NARROW = (pa.float16(), pa.float32())
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,8 +227,9 @@ class _Encoder:
 
 def _split_keys(first_row: int, items: list[Any]) -> tuple[Values | None, list[dict[str, Any]]]:
     keys: Values | None = None
-    if set(map(type, items)) == {tuple} and set(map(len, items)) == {2}:
-        keys, items = map(list, zip(*items, strict=True))
+    if set(map(type, items)) == {tuple}:
+        with suppress(ValueError):  # pairs, all of them
+            keys, items = map(list, zip(*items, strict=True))
     if set(map(type, items)) == {dict}:
         return keys, items
     for at, row in enumerate(items):
@@ -232,15 +252,12 @@ class _Column:
 
     Attributes:
         costly: whether threads are worth while.
-        weigh: bytes of one encoded value, about; None for few and always the same.
     """
 
     def __init__(self, name: str, feature: Feature, assets: str | None) -> None:
         self.name, self._feature, self._assets = name, feature, assets
-        self._direct = _is_direct(feature)
-        self._ready = _READY.get(type(feature), frozenset())
-        self.costly = not (self._direct or isinstance(feature, (ClassLabel, Bytes)))
-        self.weigh = _weigher(feature)
+        self.costly = _is_costly(feature)
+        self._weigh = _weigher(feature)
         self._codes = (
             {name: at for at, name in reversed(list(enumerate(feature.names)))}
             if isinstance(feature, ClassLabel)
@@ -249,8 +266,12 @@ class _Column:
 
     def encoded(self, values: Values, place: Place) -> tuple[Values, int, int]:
         """The values as they are stored, about how many bytes those are, and how many the values were."""
+        if isinstance(self._feature, Text):
+            # To pyarrow only texts are texts. What has no length is none: told below.
+            with suppress(TypeError):
+                return values, self.weight(values), 0
         held = 0
-        if not (self._direct or self._ready >= set(map(type, values))):
+        if not _is_ready(self._feature, values):
             held = sum(map(_held_bytes, values)) if self.costly else 0
             values = [self._encode(value, at, place) for at, value in enumerate(values)]
         return values, self.weight(values), held
@@ -265,18 +286,15 @@ class _Column:
 
     def weight(self, values: Values) -> int:
         """Bytes of encoded values, about."""
-        if self.weigh is None:
+        if self._weigh is None:
             return 0
-        try:
-            if self.weigh is len:
-                return sum(map(len, filter(None, values)))
-            return sum(map(self.weigh, [v for v in values if v is not None]))
-        except TypeError:  # not of the column's kind: said when the array is made
-            return 0
+        if self._weigh is len:
+            return sum(map(len, filter(None, values)))
+        return sum(map(self._weigh, [v for v in values if v is not None]))
 
     def weights(self, values: Values) -> list[int]:
         """Of each value."""
-        weigh = self.weigh
+        weigh = self._weigh
         return [0] * len(values) if weigh is None else [0 if v is None else weigh(v) for v in values]
 
     def array(self, values: Values, kind: pa.DataType, place: Place) -> pa.Array:
@@ -286,16 +304,11 @@ class _Column:
             Unrepresentable: a value does not fit; with its place.
         """
         try:
-            return _whole(pa.array(values, kind))
-        except _REFUSED:
-            # Numbers of numpy's in types that do not take them, or a value that does not fit: which?
-            stored = [self._encode(value, at, place) for at, value in enumerate(values)] if self._direct else values
-        try:
-            return _whole(pa.array(stored, kind))
+            return _array(self._feature, values, kind)
         except _REFUSED as error:
-            for at, value in enumerate(stored):
+            for at, value in enumerate(values):
                 try:
-                    _whole(pa.array([value], kind))
+                    _array(self._feature, [value], kind)
                 except _REFUSED as refused:
                     raise Unrepresentable(f"a value that {kind} cannot hold", column=self.name,
                                           found=f"{value!r:.80} ({refused})", **place(at)) from refused  # fmt: skip
@@ -303,16 +316,49 @@ class _Column:
                                   advice="Make batches smaller.", **place(0)) from error  # fmt: skip
 
 
-def _whole(array: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """One array. pyarrow cuts what does not fit 2 GB of text into several."""
+def _is_ready(feature: Feature, values: Values) -> bool:
+    """Whether all values are stored as they are."""
+    types = set(map(type, values))
+    if isinstance(feature, Sequence):  # of a text, pyarrow would make a list of letters
+        inner = feature.feature
+        return types <= _LISTS and isinstance(inner, (Value, Text)) and _is_ready(
+            inner, list(chain.from_iterable(filter(None, values)))
+        )  # fmt: skip
+    if isinstance(feature, Value):
+        return bool(known := python_types(feature.dtype)) and types <= {*known, type(None)}
+    return types <= _READY.get(type(feature), frozenset())
+
+
+def _array(feature: Feature, values: Values, kind: pa.DataType) -> pa.Array:
+    """The values as an array of this type. Raises one of `_REFUSED`."""
+    if _needs_arrow(feature):
+        # Told the type, pyarrow cuts times and decimals to it without a word; a cast does not.
+        return _cast(pa.array(values), kind, feature)
+    array = pa.array(values, kind)
     if isinstance(array, pa.ChunkedArray):
         raise OverflowError("more than 2 GB of text in one batch")
+    inner = array
+    while pa.types.is_list(inner.type):
+        inner = inner.flatten()
+    if inner.type in _NARROW and (made := pc.sum(pc.is_inf(inner)).as_py()) and made > _infinities(values):
+        raise OverflowError("too large")
     return array
 
 
-def _is_direct(feature: Feature) -> bool:
-    """Whether pyarrow takes the values of Python as they are, and refuses others."""
-    return isinstance(feature, (Value, Text)) or (isinstance(feature, Sequence) and _is_direct(feature.feature))
+def _infinities(values: Any) -> int:
+    return sum(_infinities(v) if isinstance(v, (list, tuple)) else v in (math.inf, -math.inf) for v in values)
+
+
+def _needs_arrow(feature: Feature) -> bool:
+    if isinstance(feature, Sequence):
+        return _needs_arrow(feature.feature)
+    return isinstance(feature, Value) and not python_types(feature.dtype)
+
+
+def _is_costly(feature: Feature) -> bool:
+    if isinstance(feature, Struct):
+        return any(_is_costly(inner) for _, inner in feature.fields)
+    return isinstance(feature, _COSTLY) or (isinstance(feature, Sequence) and _is_costly(feature.feature))
 
 
 def _weigher(feature: Feature) -> Callable[[Any], int] | None:
@@ -456,7 +502,7 @@ def _cast(column: Any, kind: pa.DataType, feature: Feature) -> Any:
                 [unknown] = column.filter(pc.and_(pc.is_null(codes), pc.is_valid(column))).slice(0, 1).to_pylist()
                 encode(feature, unknown)
             return codes.cast(kind)
-        if _family(column.type) in ("null", _family(kind)):
+        if _family(column.type) in ("null", "list of null", _family(kind)):
             return column.cast(kind)
     except pa.ArrowException as error:
         raise Unrepresentable("values that this column cannot hold", expected=str(kind), found=str(error)) from error
@@ -465,18 +511,23 @@ def _cast(column: Any, kind: pa.DataType, feature: Feature) -> Any:
 
 def _family(kind: pa.DataType) -> str:
     """Types among which a cast, if it succeeds, keeps the meaning."""
-    types = pa.types
-    if types.is_integer(kind) or types.is_floating(kind):
-        return "number"
-    if is_text(kind):
-        return "text"
-    if is_bytes(kind) or types.is_fixed_size_binary(kind):
-        return "bytes"
-    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+    if isinstance(kind, (pa.ListType, pa.LargeListType, pa.FixedSizeListType)):
         return f"list of {_family(kind.value_type)}"
-    if types.is_struct(kind):
+    if pa.types.is_struct(kind):
         return "struct of " + ", ".join(f"{child.name}: {_family(child.type)}" for child in kind)
-    return "time" if types.is_timestamp(kind) else str(kind)
+    if pa.types.is_timestamp(kind):
+        return "time" if kind.tz is None else "time of a zone"
+    return next((name for name, belongs in _FAMILIES.items() if belongs(kind)), str(kind))
+
+
+_FAMILIES: dict[str, Callable[[pa.DataType], bool]] = {
+    "number": lambda kind: pa.types.is_integer(kind) or pa.types.is_floating(kind),
+    "text": is_text,
+    "bytes": lambda kind: is_bytes(kind) or pa.types.is_fixed_size_binary(kind),
+    "duration": pa.types.is_duration,
+    "time of day": pa.types.is_time,
+    "decimal": pa.types.is_decimal,
+}
 
 
 def _check_sizes(column: Any, feature: Feature) -> None:

@@ -106,7 +106,7 @@ def _value_type(dtype: str) -> pa.DataType:
 
 def _check_array(dtype: str | None, shape: tuple[int | None, ...] | None) -> None:
     try:
-        known = dtype is None or not np.dtype(dtype).hasobject
+        known = dtype is None or np.dtype(dtype).kind in "biufc"
     except TypeError:
         known = False
     if not known:

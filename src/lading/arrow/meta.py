@@ -106,16 +106,15 @@ def read_cache_meta(cache_dir: str | os.PathLike[str]) -> CacheMeta:
     """
     folder = os.fspath(cache_dir)
     path = os.path.join(folder, META_NAME)
-    store = LocalStore()
-    size = store.head(path).size_bytes
+    mapped = LocalStore().map(path)  # one file from here on, whatever has its name
+    size = mapped.size_bytes
     if size > _MOST_BYTES:
         raise LimitExceeded(
             "metadata of this size are not read", file=path, expected=f"at most {_MOST_BYTES}", found=size
         )
-    [data] = store.get_ranges(path, [(0, size)])
     with errors_at(file=path):
         try:
-            told = jsontext.loads(bytes(data))
+            told = jsontext.loads(mapped.read(0, size))
         except DataError as error:
             raise CorruptShard(error.message, offset=error.offset, found=error.found) from None
         if not isinstance(told, dict):

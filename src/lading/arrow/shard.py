@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import pyarrow as pa
@@ -29,7 +29,8 @@ _OLDER = {pa.binary(): pa.large_binary(), pa.string(): pa.large_string()}
 def read_shard(path: str | os.PathLike[str]) -> pa.Table:
     """One shard as a table over a map of the file: nothing is copied, unless it is compressed.
 
-    Offsets and texts are checked, so they are read; other values are not touched.
+    Offsets and texts are checked, so they are read; other values are not touched. A compressed shard takes as much
+    memory as its values.
 
     Raises:
         NotFound, StoreError: no such file, or it cannot be read.
@@ -39,7 +40,17 @@ def read_shard(path: str | os.PathLike[str]) -> pa.Table:
     with _opened(name) as reader:
         table = reader.read_all()
         table.validate(full=True)
+        _check_names(table.schema)
         return table
+
+
+def _check_names(fields: Iterable[pa.Field]) -> None:
+    """Raise UnicodeDecodeError if a name is no text: pyarrow finds out when somebody asks for it."""
+    for field in fields:
+        str(field.name)
+        kind = field.type
+        if pa.types.is_nested(kind):
+            _check_names(kind.field(i) for i in range(kind.num_fields))
 
 
 @contextmanager

@@ -1,0 +1,632 @@
+"""Caches: rows in, shards out; one builder at a time; the old or the new at every instant."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from lading.arrow import CacheMeta, cache_fingerprint, read_cache_meta, read_shard, validate_cache, write_cache
+from lading.errors import (
+    CorruptShard,
+    DestinationExists,
+    LadingError,
+    NotFound,
+    SchemaMismatch,
+    SidecarMismatch,
+    StoreError,
+    Unrepresentable,
+    UsageError,
+)
+from lading.features import Array, ClassLabel, Feature, Image, Sequence, Text, Value, Video
+
+NOON = datetime.fromisoformat("2020-01-01T12:00:00")
+NUMBERS: dict[str, Feature] = {"n": Value("int64")}
+
+
+def numbers(count: int, start: int = 0) -> Iterator[dict[str, int]]:
+    return ({"n": i} for i in range(start, start + count))
+
+
+def rows_of(meta: CacheMeta) -> list[dict[str, Any]]:
+    return [row for path in meta.shard_paths for row in read_shard(path).to_pylist()]
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def batch_rows(path: str) -> list[int]:
+    with pa.OSFile(path) as file:
+        reader = pa.ipc.open_file(file)
+        return [len(reader.get_batch(i)) for i in range(reader.num_record_batches)]
+
+
+def test_the_name_of_a_cache_is_the_peers() -> None:
+    # sha256("MyData:1.2.0:plain:train:arrow"), and without the storage, by coreutils' sha256sum
+    assert cache_fingerprint("MyData", "1.2.0", "plain", "train") == "mydata_plain_train_87818ebe6eaa7376"
+    assert cache_fingerprint("MyData", "1.2.0", "plain", "train", None) == "mydata_plain_train_2f41eed6fcf5eb1b"
+
+
+def test_rows_in_order_with_or_without_keys(tmp_path: Path) -> None:
+    meta = write_cache(numbers(2500), NUMBERS, tmp_path / "out")
+    assert (meta.num_rows, meta.num_shards, meta.shard_row_counts) == (2500, 1, (2500,))
+    assert rows_of(meta) == list(numbers(2500))
+    assert batch_rows(meta.shard_paths[0]) == [1000, 1000, 500]
+    assert read_cache_meta(tmp_path / "out") == meta
+    assert validate_cache(tmp_path / "out", NUMBERS) == meta
+    assert rows_of(write_cache(enumerate(numbers(3)), NUMBERS, tmp_path / "out")) == list(numbers(3))
+    assert names(tmp_path) == ["out", "out.lock"]
+
+
+@pytest.mark.parametrize("count", [4, 5, 6])
+def test_no_shard_is_empty(count: int, tmp_path: Path) -> None:
+    meta = write_cache(numbers(count), NUMBERS, tmp_path / "out", batch_size=1, shard_size=16)
+    assert meta.shard_row_counts == (2,) * (count // 2) + (1,) * (count % 2)
+    assert meta.shard_filenames == tuple(f"shard-{i:05d}.arrow" for i in range(len(meta.shard_row_counts)))
+
+
+def test_no_rows_no_shards(tmp_path: Path) -> None:
+    meta = write_cache(iter(()), NUMBERS, tmp_path / "out")
+    assert (meta.num_rows, meta.num_shards) == (0, 0)
+    assert names(tmp_path / "out") == ["_metadata.json"]
+    assert validate_cache(tmp_path / "out", NUMBERS).num_rows == 0
+
+
+def test_batches_end_by_rows_or_bytes(tmp_path: Path) -> None:
+    features: dict[str, Feature] = {"image": Image()}
+    sizes = [10, 10, 10, 10, 500, 10, 90, 10, 2000, 10]
+    meta = write_cache(({"image": b"x" * n} for n in sizes), features, tmp_path / "out", batch_size=4, batch_bytes=100)
+    assert batch_rows(meta.shard_paths[0]) == [4, 1, 2, 2, 1]
+
+
+@pytest.mark.parametrize("compression", ["zstd", "lz4"])
+def test_compression(compression: str, tmp_path: Path) -> None:
+    plain = write_cache(numbers(5000), NUMBERS, tmp_path / "plain")
+    meta = write_cache(numbers(5000), NUMBERS, tmp_path / "out", compression=compression)
+    assert meta.compression == compression
+    assert rows_of(meta) == list(numbers(5000))
+    assert os.path.getsize(meta.shard_paths[0]) < os.path.getsize(plain.shard_paths[0])
+
+
+@pytest.mark.parametrize(
+    "rows, error, told",
+    [
+        ([("a", {"n": 1}), ("b", {})], SchemaMismatch, r"row 1 sample 'b' column 'n'.*without a column.*on_missing"),
+        ([{"n": 1}, {"n": 2, "m": 3}], SchemaMismatch, r"row 1 column 'm'.*no column.*on_unknown"),
+        ([{"n": 1}, {"m": 3}], SchemaMismatch, r"row 1 column 'n'"),
+        ([("a", {"n": 1}), ("b", {"n": "x"})], Unrepresentable, r"row 1 sample 'b' column 'n'.*int64.*'x'"),
+        ([{"n": 1}] * 300 + [{"n": 2**70}], Unrepresentable, r"row 300 column 'n'"),
+        ([{"n": 1}, 7], UsageError, "row 1.*int"),
+        ([{"n": 1}, pa.table({"n": [1]})], UsageError, "row 1.*Table"),
+        ([pa.table({"n": [1, 2]}), {"n": 1}], UsageError, "row 2.*dict"),
+        ([None], UsageError, "row 0"),
+        ([{"n": 1}, {"n": 1.5}], Unrepresentable, "row 1 column 'n'"),
+    ],
+)
+def test_rows_that_do_not_fit_are_errors_and_leave_nothing(
+    rows: list[Any], error: type[LadingError], told: str, tmp_path: Path
+) -> None:
+    old = write_cache(numbers(3), NUMBERS, tmp_path / "out")
+    with pytest.raises(error, match=told):
+        write_cache(rows, NUMBERS, tmp_path / "out")
+    assert rows_of(old) == list(numbers(3))
+    assert names(tmp_path) == ["out", "out.lock"]
+
+
+def test_an_error_of_the_generator_comes_as_it_is(tmp_path: Path) -> None:
+    def broken() -> Iterator[dict[str, int]]:
+        yield {"n": 1}
+        raise FileNotFoundError("mine")
+
+    with pytest.raises(FileNotFoundError, match=r"^mine$"):
+        write_cache(broken(), NUMBERS, tmp_path / "out")
+    assert names(tmp_path) == ["out.lock"]
+
+
+def test_missing_and_unknown_keys_may_be_allowed(tmp_path: Path) -> None:
+    rows = [{"n": 1, "m": 2}, {}, {"m": 3}]
+    meta = write_cache(rows, NUMBERS, tmp_path / "out", on_missing="null", on_unknown="drop")
+    assert rows_of(meta) == [{"n": 1}, {"n": None}, {"n": None}]
+    table = pa.table({"m": [1, 2]})
+    meta = write_cache([table], NUMBERS, tmp_path / "out", on_missing="null", on_unknown="drop")
+    assert rows_of(meta) == [{"n": None}] * 2
+    for options in ({"on_missing": "null"}, {"on_unknown": "drop"}):
+        with pytest.raises(SchemaMismatch):
+            write_cache([table], NUMBERS, tmp_path / "out", **options)
+
+
+def test_a_mapping_that_makes_up_values_is_not_asked_to(tmp_path: Path) -> None:
+    class Invents(dict[str, int]):
+        def __missing__(self, key: str) -> int:
+            return 7
+
+    with pytest.raises(SchemaMismatch):
+        write_cache([Invents(m=1)], NUMBERS, tmp_path / "out")
+
+
+def test_numbers_of_numpy_are_stored(tmp_path: Path) -> None:
+    features: dict[str, Feature] = {"n": Value("int8"), "f": Value("float16"), "s": Sequence(Sequence(Value("int64")))}
+    meta = write_cache(
+        [{"n": np.int64(3), "f": np.float32(0.5), "s": np.eye(2, dtype=int)}], features, tmp_path / "out"
+    )
+    assert rows_of(meta) == [{"n": 3, "f": 0.5, "s": [[1, 0], [0, 1]]}]
+
+
+@pytest.mark.parametrize(
+    "dtype, value",
+    [
+        ("int64", 1.5), ("int64", float("nan")), ("int64", True), ("int64", "1"), ("int8", 128), ("uint8", -1),
+        ("int64", Decimal("1.5")), ("float32", 1e300), ("float16", 1e6), ("float64", 2**53 + 1), ("float64", "1"),
+        ("float64", True), ("bool", 1), ("string", 1), ("string", "\ud800"), ("binary", "text"),
+        ("timestamp[s]", NOON.replace(microsecond=5)), ("timestamp[s]", 1.5), ("timestamp[s]", 3),
+        ("timestamp[us]", NOON.replace(tzinfo=UTC)), ("date32[day]", NOON),
+        ("duration[s]", timedelta(microseconds=5)), ("time32[s]", "x"),
+    ],
+)  # fmt: skip
+def test_no_value_is_cut_or_taken_for_another(dtype: str, value: Any, tmp_path: Path) -> None:
+    """pyarrow alone would store 1 for 1.5, infinity for 1e300, a day for a time, a list of letters for a text."""
+    for feature, given in ((Value(dtype), value), (Sequence(Value(dtype)), [value])):
+        with pytest.raises(Unrepresentable, match=r"row 1 column 'x'"):
+            write_cache([{"x": None}, {"x": given}], {"x": feature}, tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    "dtype, values",
+    [
+        ("int8", [1, np.int64(2), 3.0, np.float32(4), np.array(5), None]),
+        ("float32", [1, 0.5, np.float64(0.25), float("inf"), None]),
+        ("float16", [1, 0.5, np.float64(0.25), -float("inf")]),
+        ("bool", [True, np.False_, None]),
+        ("string", ["a", np.str_("b"), None]),
+        ("binary", [b"a", bytearray(b"b"), memoryview(b"c")]),
+        ("timestamp[us]", [NOON.replace(microsecond=5), None]),
+        ("timestamp[s]", [NOON]),
+        ("date32[day]", [date(2020, 1, 1)]),
+        ("duration[ms]", [timedelta(seconds=3)]),
+    ],
+)
+def test_values_that_fit_are_kept(dtype: str, values: list[Any], tmp_path: Path) -> None:
+    """One by one and in lists; what is not of the column's own type after what is."""
+    features: dict[str, Feature] = {"x": Value(dtype), "s": Sequence(Value(dtype))}
+    rows = [{"x": values[0], "s": []}] * 200 + [{"x": value, "s": [value, None]} for value in values]
+    found = rows_of(write_cache(rows, features, tmp_path / "out"))[200:]
+    assert [row["x"] for row in found] == values
+    assert [row["s"] for row in found] == [[value, None] for value in values]
+
+
+@pytest.mark.parametrize("value", ["abc", {"a": 1}, 3, np.eye(2), [["a"], "b"], [1.5], np.array([1.5])])
+def test_what_is_no_list_of_the_column_is_refused(value: Any, tmp_path: Path) -> None:
+    for inner in (Text(), Sequence(Text()), ClassLabel(("a",))):
+        with pytest.raises(Unrepresentable, match=r"row 1 column 's'"):
+            write_cache([{"s": []}, {"s": value}], {"s": Sequence(inner)}, tmp_path / "out")
+
+
+def test_batches_and_tables_are_fitted_and_cut(tmp_path: Path) -> None:
+    features: dict[str, Feature] = {"label": ClassLabel(("cat", "dog")), "image": Image(), "n": Value("int16")}
+    given = pa.table(
+        {
+            "n": pa.array(range(2500), pa.int64()),
+            "label": pa.array(["dog", "cat", None, "dog", "dog"] * 500).dictionary_encode(),
+            "image": pa.array([b"x", None] * 1250, pa.binary()),
+        }
+    )
+    meta = write_cache([given, given.to_batches()[0]], features, tmp_path / "out")
+    assert batch_rows(meta.shard_paths[0]) == [1000, 1000, 500] * 2
+    table = read_shard(meta.shard_paths[0])
+    assert table.schema.types == [pa.int64(), pa.large_binary(), pa.int16()]
+    assert table["label"].to_pylist()[:5] == [1, 0, None, 1, 1]
+    assert table["n"].to_pylist() == [*range(2500)] * 2
+    small = write_cache([given], features, tmp_path / "out", batch_bytes=1000)
+    assert max(batch_rows(small.shard_paths[0])) < 100
+
+
+@pytest.mark.parametrize(
+    "column, feature, told",
+    [
+        (pa.array(["cat", "cow"]), ClassLabel(("cat",)), "cow"),
+        (pa.array([1, 2**20]), Value("int16"), "column 'x'"),
+        (pa.array(["1"]), Value("int64"), "another type.*int64.*string"),
+        (pa.array([1.5]), Value("int64"), "column 'x'"),
+        (pa.array([b"\xff"]), Text(), "another type"),
+        (pa.array([b"abc"]), Array("int16", (2,)), "4.*3"),
+    ],
+)
+def test_columns_that_do_not_fit_are_refused(column: pa.Array, feature: Feature, told: str, tmp_path: Path) -> None:
+    with pytest.raises(Unrepresentable, match=told):
+        write_cache([pa.table({"x": column})], {"x": feature}, tmp_path / "out")
+
+
+def test_a_table_with_a_column_twice_is_refused(tmp_path: Path) -> None:
+    table = pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["n", "n"])
+    with pytest.raises(SchemaMismatch, match="twice"):
+        write_cache([table], NUMBERS, tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    "features, options",
+    [
+        ({}, {}),
+        ({"n": Value("number")}, {}),
+        ({"n": Array("object", (1,))}, {}),
+        ({"n": Array("float32", (None, None))}, {}),
+        ({"n": Video("frames")}, {}),
+        (NUMBERS, {"compression": "brotli"}),
+        (NUMBERS, {"batch_size": 0}),
+        (NUMBERS, {"workers": 0}),
+        (NUMBERS, {"shard_size": "many"}),
+        (NUMBERS, {"on_missing": "drop"}),
+        (NUMBERS, {"on_unknown": "null"}),
+    ],
+)
+def test_a_wrong_call_is_refused_before_anything_is_made(
+    features: dict[str, Feature], options: dict[str, Any], tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError):
+        write_cache(numbers(1), features, tmp_path / "out", **options)
+    assert names(tmp_path) == []
+
+
+def test_only_a_cache_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "thesis").write_text("x")
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(DestinationExists, match="thesis"):
+        write_cache(numbers(1), NUMBERS, tmp_path / "home")
+    with pytest.raises(UsageError, match="no folder"):
+        write_cache(numbers(1), NUMBERS, tmp_path / "file")
+    (tmp_path / "empty").mkdir()
+    assert write_cache(numbers(1), NUMBERS, tmp_path / "empty").num_rows == 1
+
+
+def test_a_cache_behind_a_link_and_without_a_folder_above(tmp_path: Path) -> None:
+    write_cache(numbers(1), NUMBERS, tmp_path / "a" / "b")
+    (tmp_path / "link").symlink_to(tmp_path / "a" / "b")
+    write_cache(numbers(2), NUMBERS, tmp_path / "link")
+    assert read_cache_meta(tmp_path / "a" / "b").num_rows == 2
+    assert names(tmp_path) == ["a", "link"]
+
+
+def test_names_with_dots_have_locks_of_their_own(tmp_path: Path) -> None:
+    for name in ("mnist_v1.0_train_x", "mnist_v1.0_test_y"):
+        write_cache(numbers(1), NUMBERS, tmp_path / name)
+    assert [n for n in names(tmp_path) if n.endswith(".lock")] == ["mnist_v1.0_test_y.lock", "mnist_v1.0_train_x.lock"]
+
+
+def test_features_come_back_and_a_mismatch_says_what_differs(tmp_path: Path) -> None:
+    many = tuple(f"class {i}" for i in range(10))
+    features: dict[str, Feature] = {"x": Array("float32", (2, 3)), "label": ClassLabel(many), "t": Value("string")}
+    write_cache([{"x": np.zeros((2, 3)), "label": "class 3", "t": "x"}], features, tmp_path / "out")
+    meta = validate_cache(tmp_path / "out", features)
+    assert meta.features == features | {"t": Text()}
+    assert validate_cache(tmp_path / "out", features | {"t": Text()}) == meta
+    # More than five names do not show in the peer's fingerprint.
+    for other, told in (
+        ({"label": ClassLabel((*many[:9], "cow"))}, "'label'.*class 9.*cow"),
+        ({"x": Array("float32", (3, 2))}, r"'x'.*\(2, 3\).*\(3, 2\)"),
+        ({"y": Text()}, "'y' is not in the cache"),
+    ):
+        with pytest.raises(SchemaMismatch, match=told):
+            validate_cache(tmp_path / "out", features | other)
+    with pytest.raises(SchemaMismatch, match="only in the cache"):
+        validate_cache(tmp_path / "out", {"x": features["x"], "label": features["label"]})
+    with pytest.raises(SchemaMismatch, match="order"):
+        validate_cache(tmp_path / "out", dict(reversed(features.items())))
+
+
+def test_validation_looks_at_every_file(tmp_path: Path) -> None:
+    features: dict[str, Feature] = {"n": Value("int64"), "v": Video("path")}
+    rows = [{"n": i, "v": bytes([i]) * 100} for i in range(4)]
+    meta = write_cache(rows, features, tmp_path / "out", batch_size=2, shard_size=1)
+    [first, second] = map(Path, meta.shard_paths)
+    good = second.read_bytes()
+    second.write_bytes(first.read_bytes())
+    validate_cache(tmp_path / "out", features)
+    other = write_cache(rows[:1], features, tmp_path / "other")
+    second.write_bytes(Path(other.shard_paths[0]).read_bytes())
+    with pytest.raises(SidecarMismatch, match=r"shard-00001\.arrow.*expected 2, found 1"):
+        validate_cache(tmp_path / "out", features)
+    wrong = write_cache(numbers(2), NUMBERS, tmp_path / "wrong")
+    second.write_bytes(Path(wrong.shard_paths[0]).read_bytes())
+    with pytest.raises(SidecarMismatch, match=r"shard-00001\.arrow.*other columns"):
+        validate_cache(tmp_path / "out", features)
+    second.unlink()
+    with pytest.raises(NotFound, match=r"shard-00001\.arrow"):
+        validate_cache(tmp_path / "out", features)
+    second.write_bytes(good)
+    asset = next((tmp_path / "out" / "_assets" / "video").iterdir())
+    asset.unlink()
+    with pytest.raises(SidecarMismatch, match=asset.name):
+        validate_cache(tmp_path / "out", features)
+
+
+@pytest.mark.parametrize(
+    "change, told",
+    [
+        ({"lading": {"features": [["n"]]}}, "no description"),
+        ({"num_shards": 2}, "num_shards"),
+        ({"shard_filenames": ["a/b"]}, "shard_filenames"),
+        ({"shard_row_counts": [True]}, "shard_row_counts"),
+        ({"num_rows": 4}, "num_rows"),
+        ({"format": "lance"}, "format"),
+        ({"cache_format_version": {}}, "cache_format_version"),
+    ],
+)
+def test_metadata_that_contradict_themselves(change: dict[str, Any], told: str, tmp_path: Path) -> None:
+    write_cache(numbers(3), NUMBERS, tmp_path / "out")
+    path = tmp_path / "out" / "_metadata.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(LadingError, match=rf"_metadata\.json.*{told}"):
+        read_cache_meta(tmp_path / "out")
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", "null", '{"cache_format_version": 1}'])
+def test_metadata_that_are_none(text: str, tmp_path: Path) -> None:
+    (tmp_path / "_metadata.json").write_text(text)
+    with pytest.raises(LadingError, match=r"_metadata\.json"):
+        read_cache_meta(tmp_path)
+
+
+def test_an_older_cache_of_the_peer_is_read(tmp_path: Path) -> None:
+    """Without format and layout, bytes as `binary`."""
+    meta = write_cache([{"image": b"x"}], {"image": Image()}, tmp_path / "out")
+    schema = pa.schema([pa.field("image", pa.binary())])
+    with pa.OSFile(meta.shard_paths[0], "wb") as file, pa.ipc.new_file(file, schema) as writer:
+        writer.write_table(pa.table({"image": pa.array([b"x"], pa.binary())}))
+    path = tmp_path / "out" / "_metadata.json"
+    told = json.loads(path.read_text())
+    path.write_text(json.dumps({k: v for k, v in told.items() if k not in ("format", "layout", "lading")}))
+    assert validate_cache(tmp_path / "out", {"image": Image()}).features is None
+
+
+def test_a_damaged_shard_is_data_or_an_error_of_ours(tmp_path: Path) -> None:
+    meta = write_cache(({"t": f"text {i}"} for i in range(100)), {"t": Text()}, tmp_path / "out")
+    path = Path(meta.shard_paths[0])
+    good = path.read_bytes()
+    chance = random.Random(7)
+    for _ in range(300):
+        bad = bytearray(good)
+        for _ in range(3):
+            bad[chance.randrange(len(bad))] = chance.randrange(256)
+        path.write_bytes(bad[: chance.randrange(len(bad))] if chance.random() < 0.2 else bad)
+        with suppress(CorruptShard):
+            read_shard(path).to_pylist()
+
+
+def test_any_number_of_workers_gives_the_same_bytes(tmp_path: Path) -> None:
+    features: dict[str, Feature] = {"image": Image(), "x": Array("float32", (4,)), "name": Text(), "v": Video("path")}
+    chance = np.random.default_rng(7)
+    images = [chance.integers(0, 256, (chance.integers(2, 60), 40, 3), np.uint8) for _ in range(70)]
+    rows = [{"image": im, "x": im[0, :4, 0], "name": f"n{i}", "v": bytes(im[0])} for i, im in enumerate(images)]
+    made = {}
+    for workers in (1, 2, 7):
+        options = {"batch_size": 16, "batch_bytes": "20kb", "shard_size": "60kb"}
+        meta = write_cache(enumerate(rows), features, tmp_path / str(workers), workers=workers, **options)
+        made[workers] = [Path(path).read_bytes() for path in meta.shard_paths]
+        assert [row["name"] for row in rows_of(meta)] == [row["name"] for row in rows]
+    assert len(made[1]) > 2
+    assert made[1] == made[2] == made[7]
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_the_first_bad_row_is_told_with_any_number_of_workers(workers: int, tmp_path: Path) -> None:
+    rows = [(f"k{i}", {"image": np.zeros((8, 8), np.uint8) if i not in (40, 41, 55) else 7}) for i in range(60)]
+    with pytest.raises(Unrepresentable, match=r"row 40 sample 'k40' column 'image'"):
+        write_cache(rows, {"image": Image()}, tmp_path / "out", workers=workers)
+    assert names(tmp_path) == ["out.lock"]
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_few_rows_are_held_at_once(workers: int, tmp_path: Path) -> None:
+    """Rows of 1 MB: the generator is a few batches ahead of the shards, never a thousand rows."""
+    written: list[int] = []
+    held: list[int] = []
+
+    def rows() -> Iterator[dict[str, Any]]:
+        for i in range(120):
+            parts = list(tmp_path.glob(".out*/.shard*"))
+            written.append(sum(path.stat().st_size for path in parts))
+            held.append((i << 20) - written[-1])
+            yield {"image": bytearray(1 << 20)}
+
+    meta = write_cache(rows(), {"image": Image()}, tmp_path / "out", workers=workers)
+    assert meta.num_rows == 120
+    assert max(held) <= (16 + 8 * workers) << 20
+    assert max(batch_rows(meta.shard_paths[0])) <= 4
+
+
+def test_a_sudden_jump_in_size_is_met_by_few_rows(tmp_path: Path) -> None:
+    ahead = [0]
+
+    def rows() -> Iterator[dict[str, str]]:
+        for i in range(2000):
+            if i >= 1000:
+                parts = sum(path.stat().st_size for path in tmp_path.glob(".out*/.shard*"))
+                ahead.append((i - 1000) * 100_000 - parts)
+            yield {"t": "x" * (100_000 if i >= 1000 else 10)}
+
+    write_cache(rows(), {"t": Text()}, tmp_path / "out")
+    assert max(ahead) < 20 << 20
+
+
+_EIGHT = """
+import os, sys, time
+from lading.arrow import write_cache
+from lading.features import Value
+
+def rows():
+    with open(sys.argv[2], "a") as log:
+        log.write("built\\n")
+    time.sleep(1)
+    yield from ({"n": i} for i in range(100))
+
+waits, starts = os.pipe()
+callers = []
+for _ in range(8):
+    callers.append(os.fork())
+    if not callers[-1]:
+        os.read(waits, 1)
+        assert write_cache(rows(), {"n": Value("int64")}, sys.argv[1]).num_rows == 100
+        os._exit(0)
+os.write(starts, b"x" * 8)
+print([os.waitpid(caller, 0)[1] for caller in callers])
+"""
+
+
+def test_of_eight_callers_at_once_one_builds(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", _EIGHT, str(tmp_path / "out"), str(tmp_path / "log")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == [0] * 8
+    assert (tmp_path / "log").read_text() == "built\n"
+
+
+def test_whoever_waited_for_other_features_builds_its_own(tmp_path: Path) -> None:
+    begun, go = threading.Event(), threading.Event()
+
+    def slow() -> Iterator[dict[str, int]]:
+        begun.set()
+        go.wait()
+        yield {"n": 1}
+
+    first = threading.Thread(target=write_cache, args=(slow(), NUMBERS, tmp_path / "out"))
+    first.start()
+    begun.wait()
+    second = threading.Thread(target=write_cache, args=(iter([{"t": "x"}]), {"t": Text()}, tmp_path / "out"))
+    second.start()
+    time.sleep(0.2)
+    go.set()
+    first.join()
+    second.join()
+    assert rows_of(read_cache_meta(tmp_path / "out")) == [{"t": "x"}]
+
+
+def test_a_finished_cache_may_be_reused(tmp_path: Path) -> None:
+    write_cache(numbers(3), NUMBERS, tmp_path / "out")
+    assert write_cache(numbers(5), NUMBERS, tmp_path / "out", reuse=True).num_rows == 3
+    assert write_cache(numbers(5), NUMBERS, tmp_path / "out").num_rows == 5
+    assert write_cache([{"t": "x"}], {"t": Text()}, tmp_path / "out", reuse=True).num_rows == 1
+    Path(tmp_path / "out" / "shard-00000.arrow").unlink()
+    assert write_cache(numbers(4), NUMBERS, tmp_path / "out", reuse=True).num_rows == 4
+
+
+_POLL = """
+import os, sys
+from lading.arrow import read_cache_meta, validate_cache
+from lading.features import Value
+folder, seen = sys.argv[1], set()
+print("ready", flush=True)
+while not os.path.exists(folder + ".stop"):
+    os.stat(folder + "/_metadata.json")
+    os.stat(folder + "/shard-00000.arrow")
+    seen.add(read_cache_meta(folder).num_rows)
+    meta = validate_cache(folder, {"n": Value("int64")})
+    seen.add(meta.num_rows)
+print(len(seen))
+"""
+
+
+def test_a_reader_always_finds_the_old_cache_or_the_new(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    write_cache(numbers(1), NUMBERS, folder)
+    reader = subprocess.Popen([sys.executable, "-c", _POLL, str(folder)], stdout=subprocess.PIPE, text=True)
+    assert reader.stdout is not None
+    reader.stdout.readline()
+    for count in range(2, 202):
+        write_cache(numbers(count), NUMBERS, folder, batch_size=80, shard_size=(1 if count % 2 else None))
+    (tmp_path / "out.stop").touch()
+    out, _ = reader.communicate()
+    assert reader.returncode == 0
+    assert int(out) > 20
+
+
+_KILL = """
+import os, random, signal, sys, time
+from lading.arrow import read_shard, validate_cache, write_cache
+from lading.features import Value
+
+folder, features, chance, counts = sys.argv[1], {"n": Value("int64")}, random.Random(7), set()
+
+def build():
+    rows = 1000
+    while True:
+        rows += 1
+        write_cache(({"n": i} for i in range(rows)), features, folder, batch_size=50, shard_size=2000)
+
+begun = time.monotonic()
+write_cache(({"n": i} for i in range(1000)), features, folder, batch_size=50, shard_size=2000)
+most = 3 * (time.monotonic() - begun)
+for _ in range(50):
+    builder = os.fork()
+    if not builder:
+        build()
+    time.sleep(chance.uniform(0, most))
+    os.kill(builder, signal.SIGKILL)
+    os.waitpid(builder, 0)
+    meta = validate_cache(folder, features)
+    found = [n for path in meta.shard_paths for n in read_shard(path)["n"].to_pylist()]
+    assert found == list(range(meta.num_rows))
+    counts.add(meta.num_rows)
+print(len(counts))
+"""
+
+
+def test_killed_at_any_moment_the_old_cache_or_the_new_is_there(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    write_cache(numbers(10), NUMBERS, folder)
+    done = subprocess.run([sys.executable, "-c", _KILL, str(folder)], capture_output=True, text=True, check=True)
+    assert int(done.stdout) > 1
+    write_cache(numbers(10), NUMBERS, folder)
+    assert names(tmp_path) == ["out", "out.lock"]
+
+
+def test_a_full_disk_leaves_the_old_cache(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    write_cache(numbers(10), NUMBERS, folder)
+    code = f"""
+import resource, signal
+from lading.arrow import write_cache
+from lading.errors import StoreError
+from lading.features import Value
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+try:
+    write_cache(({{"n": i}} for i in range(50_000)), {{"n": Value("int64")}}, {str(folder)!r})
+except StoreError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "shard-00000.arrow" in done.stdout
+    assert validate_cache(folder, NUMBERS).num_rows == 10
+    assert names(tmp_path) == ["out", "out.lock"]
+
+
+def test_where_folders_cannot_be_exchanged_it_is_said_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_cache(numbers(10), NUMBERS, tmp_path / "out")
+    monkeypatch.setattr("lading.store.local._RENAME_EXCHANGE", 1 << 20)  # a flag that no kernel knows
+    rows = numbers(3)
+    with pytest.raises(StoreError, match=r"out: this file system cannot exchange"):
+        write_cache(rows, NUMBERS, tmp_path / "out")
+    assert next(rows) == {"n": 0}
+    assert names(tmp_path) == ["out", "out.lock"]
+
+
+def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(StoreError):
+        write_cache(numbers(1), NUMBERS, tmp_path / "file" / "out")

@@ -1,0 +1,246 @@
+"""Python values as stored bytes: what stays as it is, what is encoded, what is refused."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from lading.encoding import array_bytes, as_bytes, image_bytes, media_bytes, npy_bytes, plain_item, video_cell
+from lading.errors import NotFound, StoreError, Unrepresentable
+
+
+def pixels(*shape: int, dtype: str = "uint8") -> np.ndarray[Any, Any]:
+    most = 2 if dtype == "bool" else np.iinfo(dtype).max + 1
+    return np.random.default_rng(7).integers(0, most, shape).astype(dtype)
+
+
+def saved(image: Any, fmt: str) -> bytes:
+    out = io.BytesIO()
+    image.save(out, format=fmt)
+    return out.getvalue()
+
+
+def opened(data: bytes) -> Any:
+    return Image.open(io.BytesIO(data))
+
+
+JPEG = saved(Image.fromarray(pixels(20, 30, 3)), "JPEG")
+
+
+def test_bytes_stay_as_they_are_even_if_they_are_no_image() -> None:
+    for value in (b"no image", bytearray(b"no image"), memoryview(b"no image"), {"bytes": b"no image", "path": "x"}):
+        assert image_bytes(value) == b"no image"
+    assert as_bytes(memoryview(b"x")) == b"x"
+
+
+def test_of_a_path_the_file_comes_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "a.jpg"
+    path.write_bytes(JPEG + b"trailer")
+    for value in (path, str(path), {"bytes": None, "path": str(path)}):
+        assert image_bytes(value) == media_bytes(value) == JPEG + b"trailer"
+
+
+@pytest.mark.parametrize("value", ["missing.jpg", Path("missing.jpg")])
+def test_a_missing_file_is_named(value: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(NotFound, match=r"missing\.jpg"):
+        image_bytes(value)
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(StoreError, match="not a file"):
+        media_bytes(tmp_path / "pipe")
+    with pytest.raises(StoreError, match="cannot be read"):
+        media_bytes("a\0b")
+
+
+def test_an_opened_image_gives_its_file_before_and_after_it_was_loaded(tmp_path: Path) -> None:
+    path = tmp_path / "a.jpg"
+    path.write_bytes(JPEG)
+    with Image.open(path) as image:
+        assert image_bytes(image) == JPEG
+        image.load()
+        assert image_bytes(image) == JPEG
+    assert image_bytes(opened(JPEG)) == JPEG
+
+
+def test_an_image_that_is_not_loaded_gives_the_file_that_was_opened_not_its_successor(tmp_path: Path) -> None:
+    path = tmp_path / "a.jpg"
+    path.write_bytes(JPEG)
+    with Image.open(path) as image:
+        path.unlink()
+        assert image_bytes(image) == JPEG
+
+
+def test_a_changed_image_is_encoded_in_its_own_format(tmp_path: Path) -> None:
+    path = tmp_path / "a.bmp"
+    path.write_bytes(saved(Image.fromarray(pixels(9, 8, 3)), "BMP"))
+    with Image.open(path) as image:
+        image.paste((1, 2, 3), (0, 0, 4, 4))
+        again = opened(image_bytes(image))
+        assert again.format == "BMP"
+        assert again.tobytes() == image.tobytes()
+        assert again.tobytes() != opened(path.read_bytes()).tobytes()
+
+
+def test_a_later_frame_is_not_the_file(tmp_path: Path) -> None:
+    frames = [Image.fromarray(pixels(4, 4) // (i + 1)) for i in range(3)]
+    path = tmp_path / "a.gif"
+    frames[0].save(path, save_all=True, append_images=frames[1:])
+    with Image.open(path) as image:
+        assert image_bytes(image) == path.read_bytes()
+        image.seek(1)
+        assert np.array_equal(np.asarray(opened(image_bytes(image)).convert("RGB")), np.asarray(image.convert("RGB")))
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "I;16"])
+def test_an_image_without_a_file_becomes_png(mode: str) -> None:
+    image = Image.new(mode, (5, 6))
+    again = opened(image_bytes(image))
+    assert (again.format, again.mode, again.size) == ("PNG", mode, (5, 6))
+
+
+def test_a_loaded_gif_from_memory_becomes_png_since_it_has_a_palette() -> None:
+    image = opened(saved(Image.fromarray(pixels(4, 4)).convert("P"), "GIF"))
+    image.load()
+    assert opened(image_bytes(image)).format in ("PNG", "GIF")
+    image.putpixel((0, 0), 3)
+    assert opened(image_bytes(image)).format == "PNG"
+
+
+def test_a_mode_that_png_cannot_hold_is_refused() -> None:
+    with pytest.raises(Unrepresentable, match="CMYK"):
+        image_bytes(Image.new("CMYK", (2, 2)))
+
+
+@pytest.mark.parametrize(
+    "array",
+    [pixels(4, 5), pixels(4, 5, 1), pixels(4, 5, 3), pixels(4, 5, 4), pixels(4, 5, dtype="uint16"),
+     pixels(4, 5, dtype="bool"), np.asfortranarray(pixels(4, 5, 3)), pixels(4, 5, dtype="uint16").astype(">u2")],
+    ids=["gray", "one channel", "rgb", "rgba", "16 bits", "bool", "fortran", "big-endian"],
+)  # fmt: skip
+def test_an_array_becomes_png_and_comes_back(array: np.ndarray[Any, Any]) -> None:
+    again = opened(image_bytes(array))
+    assert again.format == "PNG"
+    assert np.array_equal(np.asarray(again), array[:, :, 0] if array.shape[2:] == (1,) else array)
+
+
+def test_the_format_of_arrays_can_be_chosen() -> None:
+    assert opened(image_bytes(pixels(4, 5, 3), "JPEG")).format == "JPEG"
+    with pytest.raises(Unrepresentable, match="JPEG"):
+        image_bytes(pixels(4, 5, 4), "JPEG")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [pixels(4, 5).astype("int64"), pixels(4, 5).astype("float32"), pixels(4), pixels(4, 5, 3, 2), pixels(0, 5),
+     pixels(4, 5, 3, dtype="uint16"), 7, ["a.jpg"], {}, {"uri": "x"}, {"bytes": None}],
+)  # fmt: skip
+def test_what_is_no_picture_is_refused(value: Any) -> None:
+    with pytest.raises(Unrepresentable):
+        image_bytes(value)
+
+
+def test_arrays_are_stored_little_endian_in_c_order() -> None:
+    array = np.arange(24, dtype=">i2").reshape(2, 3, 4)
+    expected = b"".join(int(v).to_bytes(2, "little") for v in range(24))
+    assert array_bytes(array, "int16", (2, 3, 4)) == expected
+    assert array_bytes(np.asfortranarray(array), "int16", (2, None, 4)) == expected
+    assert array_bytes(array.tolist(), "int16", (2, 3, 4)) == expected
+    assert array_bytes(array[:, ::2], "int16", (2, 2, 4)) == expected[:8] + expected[16:32] + expected[40:]
+
+
+@pytest.mark.parametrize(
+    "value, dtype, shape",
+    [
+        (np.zeros((2, 3)), "float64", (3, 2)),
+        (np.zeros(6), "float64", (2, 3)),
+        (np.zeros((2, 3)), "float64", (2, None, 3)),
+        ([256], "uint8", (1,)),
+        ([-1], "uint64", (1,)),
+        ([1.5], "int32", (1,)),
+        ([float("nan")], "int32", (1,)),
+        ([2**24 + 1], "float32", (1,)),
+        ([1e300], "float32", (1,)),
+        ([1 + 2j], "float64", (1,)),
+        (["a"], "float64", (1,)),
+        ([[1], [2, 3]], "int64", (2, None)),
+        ([None], "float64", (1,)),
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused(value: Any, dtype: str, shape: tuple[int | None, ...]) -> None:
+    with pytest.raises(Unrepresentable):
+        array_bytes(value, dtype, shape)
+
+
+def test_floats_may_round_and_whole_numbers_change_type() -> None:
+    assert np.frombuffer(array_bytes([0.1, np.inf, np.nan], "float32", (3,)), "<f4")[0] == np.float32(0.1)
+    assert array_bytes(np.array([1, 0], "int64"), "bool", (2,)) == b"\1\0"
+    assert array_bytes([1.0, 2.0], "uint8", (2,)) == b"\1\2"
+
+
+def test_npy_keeps_what_the_array_is() -> None:
+    array = np.asfortranarray(pixels(3, 4).astype(">f8"))
+    again = np.load(io.BytesIO(npy_bytes(array)))
+    assert np.array_equal(again, array)
+    assert again.dtype == array.dtype
+    assert np.load(io.BytesIO(npy_bytes([1, 2], "int8"))).dtype == "int8"
+    with pytest.raises(Unrepresentable):
+        npy_bytes([{}])
+
+
+def test_numbers_of_numpy_become_those_of_python() -> None:
+    assert [type(plain_item(v)) for v in (np.int8(1), np.float16(1), np.bool_(1), np.array(3))] == [
+        int,
+        float,
+        bool,
+        int,
+    ]
+    assert isinstance(plain_item(np.datetime64("2020-01-01")), np.datetime64)
+
+
+def test_a_video_lies_inside_or_in_a_file_called_after_its_content(tmp_path: Path) -> None:
+    path, data = tmp_path / "Clip.MOV", b"film" * 400_000
+    path.write_bytes(data)
+    digest = hashlib.sha256(data).hexdigest()
+    common = {"extension": ".mov", "media_type": "video/quicktime", "size": len(data), "checksum": digest}
+    assert video_cell(path) == {"mode": "bytes", "path": None, "bytes": data, **common}
+    assets = tmp_path / "deep" / "assets"
+    for value in (path, {"bytes": data, "extension": "mov"}):
+        cell = video_cell(value, str(assets))
+        assert cell == {"mode": "path", "path": f"{digest}.mov", "bytes": None, **common}
+    assert [p.name for p in assets.iterdir()] == [f"{digest}.mov"]
+    assert (assets / f"{digest}.mov").read_bytes() == data
+    assert video_cell({"path": str(path), "checksum": "given"})["checksum"] == "given"
+    assert video_cell(b"x")["extension"] == ".mp4"
+    assert video_cell({"bytes": b"x", "extension": ".odd"})["media_type"] == "application/octet-stream"
+
+
+@pytest.mark.parametrize(
+    "value", [7, {}, {"path": None}, {"bytes": b"x", "fps": 3}, {"bytes": b"x", "extension": "/../x"}, [b"x"]]
+)
+def test_what_is_no_video_is_refused(value: Any) -> None:
+    with pytest.raises(Unrepresentable):
+        video_cell(value)
+
+
+def test_a_video_without_an_extension_is_refused_and_a_missing_one_named(tmp_path: Path) -> None:
+    (tmp_path / "film").write_bytes(b"x")
+    with pytest.raises(Unrepresentable, match="extension"):
+        video_cell(tmp_path / "film")
+    with pytest.raises(NotFound, match=r"gone\.mp4"):
+        video_cell(tmp_path / "gone.mp4", str(tmp_path))
+
+
+def test_assets_that_cannot_be_written_are_a_store_error(tmp_path: Path) -> None:
+    (tmp_path / "assets").write_bytes(b"a file")
+    with pytest.raises(StoreError):
+        video_cell(b"x", str(tmp_path / "assets"))
