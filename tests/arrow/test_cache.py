@@ -115,6 +115,8 @@ def test_compression(compression: str, tmp_path: Path) -> None:
         ([{"n": 1}, pa.table({"n": [1]})], UsageError, "row 1.*Table"),
         ([pa.table({"n": [1, 2]}), {"n": 1}], UsageError, "row 2.*dict"),
         ([None], UsageError, "row 0"),
+        ([("a", {"n": 1})] + [{"n": 2}] * 9 + [{"n": 2**70}], Unrepresentable, "row 10 column 'n'"),
+        ([{"n": 1}, {"n": 2}, {"n": 3}] + [("d", {"n": 2**70})] * 9, Unrepresentable, "row 3 sample 'd' column 'n'"),
         ([{"n": 1}, {"n": 1.5}], Unrepresentable, "row 1 column 'n'"),
     ],
 )

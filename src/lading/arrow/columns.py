@@ -241,7 +241,8 @@ def _split_keys(first_row: int, items: list[Any]) -> tuple[Values | None, list[d
 
 def _place(first_row: int, keys: Values | None, at: int) -> dict[str, Any]:
     """Where a row is, for errors."""
-    return {"row": first_row + at, **({} if keys is None else {"sample": str(keys[at])})}
+    key = None if keys is None else keys[at]
+    return {"row": first_row + at, **({} if key is None else {"sample": str(key)})}
 
 
 Place: TypeAlias = Callable[[int], dict[str, Any]]
@@ -411,7 +412,7 @@ class _Pending:
     def add(self, chunk: _Chunk) -> None:
         for mine, more in zip(self._values, chunk.columns, strict=True):
             mine.extend(more)
-        self._keys += chunk.keys or []
+        self._keys += chunk.keys or [None] * len(chunk.columns[0])
         self._weight += chunk.weight
 
     def full(self) -> Iterator[pa.RecordBatch]:
@@ -434,7 +435,7 @@ class _Pending:
         return next(ends, rows)
 
     def _cut(self, rows: int) -> pa.RecordBatch:
-        place = partial(_place, self._first_row, self._keys or None)
+        place = partial(_place, self._first_row, self._keys)
         arrays = []
         for at, (column, stored) in enumerate(zip(self._columns, self._schema, strict=True)):
             taken = self._values[at]
