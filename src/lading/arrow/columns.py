@@ -335,6 +335,8 @@ def _array(feature: Feature, values: Values, kind: pa.DataType) -> pa.Array:
     if _needs_arrow(feature):
         # Told the type, pyarrow cuts times and decimals to it without a word; a cast does not.
         return _cast(pa.array(values), kind, feature)
+    if kind == pa.large_binary() and None not in values:
+        return _joined(values)
     array = pa.array(values, kind)
     if isinstance(array, pa.ChunkedArray):
         raise OverflowError("more than 2 GB of text in one batch")
@@ -344,6 +346,13 @@ def _array(feature: Feature, values: Values, kind: pa.DataType) -> pa.Array:
     if inner.type in _NARROW and (made := pc.sum(pc.is_inf(inner)).as_py()) and made > _infinities(values):
         raise OverflowError("too large")
     return array
+
+
+def _joined(values: list[bytes]) -> pa.Array:
+    """Bytes as an array. pyarrow copies them bit by bit into memory that it enlarges, at half the speed."""
+    ends = np.fromiter(accumulate(map(len, values), initial=0), np.int64, len(values) + 1)
+    parts = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(values))]
+    return pa.Array.from_buffers(pa.large_binary(), len(values), parts)
 
 
 def _infinities(values: Any) -> int:
