@@ -162,6 +162,28 @@ def _encoded(image: Any, encode_format: str) -> bytes:
     return out.getvalue()
 
 
+def held(value: Any) -> Any:
+    """The value, of which nothing changes when its owner changes or closes what it gave: arrays, images, lists copied.
+
+    Paths stay paths.
+    """
+    kept = value
+    if isinstance(value, (bytearray, memoryview)):
+        kept = bytes(value)
+    elif isinstance(value, np.ndarray):
+        kept = value.copy()
+    elif isinstance(value, (list, tuple)):
+        kept = [held(item) for item in value]
+    elif isinstance(value, Mapping):
+        kept = {name: held(item) for name, item in value.items()}
+    elif hasattr(value, "getbands"):  # an image of Pillow
+        kept = _source_bytes(value)
+        if kept is None:
+            kept = value.copy()
+            kept.format = value.format  # a copy has none, and no file
+    return kept
+
+
 def array_bytes(value: Any, dtype: str, shape: Sequence[int | None]) -> bytes:
     """Values of an array of this type and shape: C order, little-endian. What `np.asarray` takes is taken.
 

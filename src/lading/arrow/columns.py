@@ -11,10 +11,9 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate, chain, islice
+from itertools import accumulate, chain, islice, repeat
 from operator import itemgetter
 from typing import Any, TypeAlias
 
@@ -23,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lading.arrow.layout import Features, schema_of
+from lading.encoding import held
 from lading.errors import LadingError, SchemaMismatch, Unrepresentable, UsageError, errors_at
 from lading.features import (
     Array,
@@ -46,7 +46,7 @@ __all__ = ["Rules", "batches_of", "encode_example"]
 Row: TypeAlias = Mapping[str, Any]
 Values: TypeAlias = list[Any]
 
-_MOST_CHUNK_ROWS = 128
+_MOST_CHUNK_ROWS = 250
 _REFUSED = (pa.ArrowException, TypeError, ValueError, OverflowError, AttributeError, Unrepresentable)
 _READY: dict[type, frozenset[type]] = {
     **dict.fromkeys((Image, Audio, Bytes), frozenset((bytes, type(None)))),
@@ -118,9 +118,8 @@ def batches_of(generator: Iterable[Any], features: Features, rules: Rules) -> It
     if first and isinstance(first[0], (pa.RecordBatch, pa.Table)):
         yield from _cut_tables(everything, features, rules)
         return
-    encoder = _Encoder(features, rules)
     pending = _Pending(features, rules)
-    for chunk in _encoded(everything, encoder, rules):
+    for chunk in _encoded(everything, features, rules):
         pending.add(chunk)
         yield from pending.full()
     yield from pending.rest()
@@ -128,30 +127,30 @@ def batches_of(generator: Iterable[Any], features: Features, rules: Rules) -> It
 
 @dataclass(slots=True)
 class _Chunk:
-    """Some rows that follow each other, encoded.
+    """Some rows that follow each other.
 
     Attributes:
-        keys: of the rows, where they have some.
+        first_row: number of the first.
+        keys: of the rows; None where one has none.
         columns: a list of values a column.
-        weight: bytes of the values, about.
+        weight: bytes of the encoded values, about.
         held: bytes of what they were encoded from.
     """
 
-    keys: Values | None
+    first_row: int
+    keys: Values
     columns: list[Values]
-    weight: int
-    held: int
+    weight: int = 0
+    held: int = 0
 
 
-def _encoded(items: Iterator[Any], encoder: _Encoder, rules: Rules) -> Iterator[_Chunk]:
-    """Chunks in order. With several workers as many more are being made as there are threads."""
+def _encoded(items: Iterator[Any], features: Features, rules: Rules) -> Iterator[_Chunk]:
+    """Chunks in order. With several workers as many more are being encoded as there are threads."""
     size = _ChunkSize(rules)
-    row = 0
-    if rules.workers == 1 or not encoder.costly:
-        while taken := list(islice(items, size.rows)):
-            chunk = encoder.encode(row, taken)
-            del taken
-            row += len(chunk.columns[0])
+    taker = _Taker(items, features, rules)
+    if not taker.later:
+        while chunk := taker.take(size.rows):
+            taker.encode(chunk)
             size.learn(chunk)
             yield chunk
         return
@@ -159,10 +158,9 @@ def _encoded(items: Iterator[Any], encoder: _Encoder, rules: Rules) -> Iterator[
         made: deque[Future[_Chunk]] = deque()
         try:
             while True:
-                taken = list(islice(items, size.rows))
+                taken = taker.take(size.rows)
                 if taken:
-                    made.append(pool.submit(encoder.encode, row, taken))
-                    row += len(taken)
+                    made.append(pool.submit(taker.encode, taken))
                 if made and (not taken or len(made) > rules.workers):
                     chunk = made.popleft().result()
                     size.learn(chunk)
@@ -182,70 +180,90 @@ class _ChunkSize:
         self._bytes = rules.batch_bytes // max(2 * rules.workers, 1)
 
     def learn(self, chunk: _Chunk) -> None:
-        each = max(chunk.weight, chunk.held) // max(len(chunk.columns[0]), 1) + 1
+        each = max(chunk.weight, chunk.held) // max(len(chunk.keys), 1) + 1
         self.rows = max(min(self.rows * 2, self._most, self._bytes // each), 1)
 
 
-class _Encoder:
-    """Rows of Python values → lists of encoded ones. Used by several threads; holds nothing that changes."""
+class _Taker:
+    """Takes rows from the generator and encodes their values.
 
-    def __init__(self, features: Features, rules: Rules) -> None:
+    A generator may do with its row, its arrays and its files what it likes once it goes on: what can change is encoded
+    before that, or copied where threads encode it later.
+
+    Attributes:
+        later: whether threads are to encode.
+    """
+
+    def __init__(self, items: Iterator[Any], features: Features, rules: Rules) -> None:
+        first = list(islice(items, 1))
+        items = chain(first, items)
+        pairs = bool(first) and type(first[0]) is tuple
+        self._items: Iterator[Any] = items if pairs else zip(repeat(None), items, strict=False)
         self._features, self._rules = features, rules
         self._columns = [_Column(name, feature, rules.assets) for name, feature in features.items()]
-        self.costly = any(column.costly for column in self._columns)
+        self._changing = [(at, column) for at, column in enumerate(self._columns) if column.changing]
+        # Twice the first name, so that there are tuples even of one column.
+        self._getter = itemgetter(*features, next(iter(features)))
+        self._row = 0
+        self.later = rules.workers > 1 and any(column.costly for column in self._columns)
 
-    def encode(self, first_row: int, items: list[Any]) -> _Chunk:
-        """Raises what is wrong with the first bad row of the first bad column."""
-        keys, rows = _split_keys(first_row, items)
-        if set(map(len, rows)) != {len(self._columns)}:
-            rows = self._mended(first_row, keys, rows)
-        try:
-            columns = [list(map(itemgetter(column.name), rows)) for column in self._columns]
-        except KeyError:
-            rows = self._mended(first_row, keys, rows)
-            columns = [list(map(itemgetter(column.name), rows)) for column in self._columns]
-        weight = held = 0
-        place = partial(_place, first_row, keys)
-        for at, column in enumerate(self._columns):
-            columns[at], light, more = column.encoded(columns[at], place)
-            weight += light
-            held += more
-        return _Chunk(keys, columns, weight, held)
+    def take(self, count: int) -> _Chunk | None:
+        """The next rows, no more than this; None if there are none."""
+        wanted, getter, changing = len(self._columns), self._getter, self._changing
+        keys: Values = []
+        rows: list[Any] = []
+        add_key, add = keys.append, rows.append
+        # No further than where a batch ends if none ended by its bytes: then nothing is left to be moved.
+        for item in islice(self._items, min(count, self._rules.batch_rows - self._row % self._rules.batch_rows)):
+            try:
+                key, row = item
+                values = getter(row) if type(row) is dict and len(row) == wanted else None
+            except (KeyError, TypeError, ValueError):
+                values = None
+            if values is None:
+                key, values = self._odd(item, len(rows))
+            if changing:
+                values = self._fixed(list(values), key, len(rows))
+            add_key(key)
+            add(values)
+        if not rows:
+            return None
+        chunk = _Chunk(self._row, keys, list(map(list, zip(*rows, strict=True)))[:wanted])
+        self._row += len(rows)
+        return chunk
 
-    def _mended(self, first_row: int, keys: Values | None, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Rows with all columns and no other keys, if they may be mended; an error if not."""
-        mended = []
-        for at, row in enumerate(rows):
-            kept = dict.fromkeys(self._features) | row if self._rules.fill_missing else row
-            if self._rules.drop_unknown:
-                kept = {name: kept[name] for name in kept if name in self._features}
-            with errors_at(**_place(first_row, keys, at)):
-                _check_keys(kept, self._features)
-            mended.append(kept)
-        return mended
-
-
-def _split_keys(first_row: int, items: list[Any]) -> tuple[Values | None, list[dict[str, Any]]]:
-    keys: Values | None = None
-    if set(map(type, items)) == {tuple}:
-        with suppress(ValueError):  # pairs, all of them
-            keys, items = map(list, zip(*items, strict=True))
-    if set(map(type, items)) == {dict}:
-        return keys, items
-    for at, row in enumerate(items):
+    def _odd(self, item: Any, at: int) -> tuple[Any, tuple[Any, ...]]:
+        """Key and values of a row that is no dict of exactly the columns. An error, unless it may be mended."""
+        key, row = item if isinstance(item, tuple) and len(item) == 2 else (None, item)  # noqa: PLR2004 - a pair
+        if isinstance(row, tuple) and len(row) == 2:  # noqa: PLR2004 - a pair among rows without keys
+            key, row = row
+        place = _place(self._row + at, key)
         if not isinstance(row, Mapping):
-            raise UsageError("no row of a cache", row=first_row + at, found=type(row).__name__,
+            raise UsageError("no row of a cache", **place, found=type(row).__name__,
                              expected="a dict, or a pair of a key and a dict; or batches and tables alone")  # fmt: skip
-    return keys, [dict(row) for row in items]  # a mapping may make up what it is asked for
+        kept = dict.fromkeys(self._features) | dict(row) if self._rules.fill_missing else dict(row)
+        if self._rules.drop_unknown:
+            kept = {name: kept[name] for name in kept if name in self._features}
+        with errors_at(**place):
+            _check_keys(kept, self._features)
+        return key, self._getter(kept)
 
+    def _fixed(self, values: Values, key: Any, at: int) -> Values:
+        """The row's values, where they could change encoded, or copied for later."""
+        for i, column in self._changing:
+            if type(values[i]) not in column.ready:
+                values[i] = held(values[i]) if self.later else column.encode(values[i], self._row + at, key)
+        return values
 
-def _place(first_row: int, keys: Values | None, at: int) -> dict[str, Any]:
-    """Where a row is, for errors."""
-    key = None if keys is None else keys[at]
-    return {"row": first_row + at, **({} if key is None else {"sample": str(key)})}
-
-
-Place: TypeAlias = Callable[[int], dict[str, Any]]
+    def encode(self, chunk: _Chunk) -> _Chunk:
+        """Encode what is not yet, and weigh it. Raises what is wrong with the first bad row of the first bad column."""
+        for at, column in enumerate(self._columns):
+            if not column.changing or self.later:
+                if column.costly:
+                    chunk.held += sum(map(_held_bytes, chunk.columns[at]))
+                chunk.columns[at] = column.encoded(chunk.columns[at], chunk)
+            chunk.weight += column.weight(chunk.columns[at])
+        return chunk
 
 
 class _Column:
@@ -253,11 +271,15 @@ class _Column:
 
     Attributes:
         costly: whether threads are worth while.
+        changing: whether its values may be objects that change, or files that go.
+        ready: types of values that are stored as they are, whatever they hold.
     """
 
     def __init__(self, name: str, feature: Feature, assets: str | None) -> None:
         self.name, self._feature, self._assets = name, feature, assets
         self.costly = _is_costly(feature)
+        self.changing = not isinstance(feature, (Text, ClassLabel, Value)) or "binary" in getattr(feature, "dtype", "")
+        self.ready = _READY.get(type(feature), frozenset((type(None),)))
         self._weigh = _weigher(feature)
         self._codes = (
             {name: at for at, name in reversed(list(enumerate(feature.names)))}
@@ -265,40 +287,37 @@ class _Column:
             else {}
         )
 
-    def encoded(self, values: Values, place: Place) -> tuple[Values, int, int]:
-        """The values as they are stored, about how many bytes those are, and how many the values were."""
-        if isinstance(self._feature, Text):
-            # To pyarrow only texts are texts. What has no length is none: told below.
-            with suppress(TypeError):
-                return values, self.weight(values), 0
-        held = 0
-        if not _is_ready(self._feature, values):
-            held = sum(map(_held_bytes, values)) if self.costly else 0
-            values = [self._encode(value, at, place) for at, value in enumerate(values)]
-        return values, self.weight(values), held
+    def encoded(self, values: Values, chunk: _Chunk) -> Values:
+        """The values as they are stored."""
+        if isinstance(self._feature, Text) or _is_ready(self._feature, values):
+            return values  # to pyarrow only texts are texts
+        rows = enumerate(zip(values, chunk.keys, strict=True), chunk.first_row)
+        return [self.encode(value, row, key) for row, (value, key) in rows]
 
-    def _encode(self, value: Any, at: int, place: Place) -> Any:
+    def encode(self, value: Any, row: int, key: Any) -> Any:
+        """One value as it is stored. Raises as `lading.features.encode`, with row, key and column."""
         if self._codes and type(value) is str and value in self._codes:
             return self._codes[value]
         try:
             return encode(self._feature, value, assets=self._assets)
         except LadingError as error:
-            raise error.at(column=self.name, **place(at)) from None
+            raise error.at(column=self.name, **_place(row, key)) from None
 
     def weight(self, values: Values) -> int:
         """Bytes of encoded values, about."""
         if self._weigh is None:
             return 0
-        if self._weigh is len:
-            return sum(map(len, filter(None, values)))
-        return sum(map(self._weigh, [v for v in values if v is not None]))
+        try:
+            return sum(map(self._weigh, values))
+        except TypeError:  # null, or a value that is told of when the array is made
+            return sum(self._weigh(v) for v in values if hasattr(v, "__len__"))
 
     def weights(self, values: Values) -> list[int]:
         """Of each value."""
         weigh = self._weigh
-        return [0] * len(values) if weigh is None else [0 if v is None else weigh(v) for v in values]
+        return [0] * len(values) if weigh is None else [weigh(v) if hasattr(v, "__len__") else 0 for v in values]
 
-    def array(self, values: Values, kind: pa.DataType, place: Place) -> pa.Array:
+    def array(self, values: Values, kind: pa.DataType, keys: Values, first_row: int) -> pa.Array:
         """The column, its values checked by pyarrow.
 
         Raises:
@@ -311,10 +330,16 @@ class _Column:
                 try:
                     _array(self._feature, [value], kind)
                 except _REFUSED as refused:
-                    raise Unrepresentable(f"a value that {kind} cannot hold", column=self.name,
-                                          found=f"{value!r:.80} ({refused})", **place(at)) from refused  # fmt: skip
+                    place = _place(first_row + at, keys[at])
+                    raise Unrepresentable(f"a value that {kind} cannot hold", column=self.name, **place,
+                                          found=f"{value!r:.80} ({refused})") from refused  # fmt: skip
             raise Unrepresentable("these values cannot stand in one batch", column=self.name, found=str(error),
-                                  advice="Make batches smaller.", **place(0)) from error  # fmt: skip
+                                  advice="Make batches smaller.", row=first_row) from error  # fmt: skip
+
+
+def _place(row: int, key: Any) -> dict[str, Any]:
+    """Where a value is, for errors."""
+    return {"row": row} if key is None else {"row": row, "sample": str(key)}
 
 
 def _is_ready(feature: Feature, values: Values) -> bool:
@@ -421,7 +446,7 @@ class _Pending:
     def add(self, chunk: _Chunk) -> None:
         for mine, more in zip(self._values, chunk.columns, strict=True):
             mine.extend(more)
-        self._keys += chunk.keys or [None] * len(chunk.columns[0])
+        self._keys += chunk.keys
         self._weight += chunk.weight
 
     def full(self) -> Iterator[pa.RecordBatch]:
@@ -444,13 +469,12 @@ class _Pending:
         return next(ends, rows)
 
     def _cut(self, rows: int) -> pa.RecordBatch:
-        place = partial(_place, self._first_row, self._keys)
         arrays = []
         for at, (column, stored) in enumerate(zip(self._columns, self._schema, strict=True)):
             taken = self._values[at]
             self._values[at] = taken[rows:]
             del taken[rows:]
-            arrays.append(column.array(taken, stored.type, place))
+            arrays.append(column.array(taken, stored.type, self._keys, self._first_row))
         self._keys = self._keys[rows:]
         self._first_row += rows
         self._weight = sum(c.weight(v) for c, v in zip(self._columns, self._values, strict=True))
