@@ -34,7 +34,7 @@ LAYERS = (
 """What stands on one line does not import each other, but for the first line (there without cycles)."""
 
 SHARED = {
-    "arrow": {"layout", "meta"},
+    "arrow": {"columns", "layout", "meta", "tables"},
     "codecs": {"protocol"},
     "store": {"appender", "background", "lock", "protocol"},
     "formats": {"index_json", "protocol", "registry", "textfile"},

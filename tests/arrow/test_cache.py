@@ -244,6 +244,10 @@ def test_batches_and_tables_are_fitted_and_cut(tmp_path: Path) -> None:
     [
         (pa.array(["cat", "cow"]), ClassLabel(("cat",)), "cow"),
         (pa.array([1, 2**20]), Value("int16"), "column 'x'"),
+        (pa.array([1.0, 1e300]), Value("float32"), "column 'x'"),
+        (pa.array([[1.0, 1e300]]), Sequence(Value("float16")), "column 'x'"),
+        (pa.array([NOON]), Value("date32[day]"), "another type"),
+        (pa.array(["x"]), Image(), "another type"),
         (pa.array(["1"]), Value("int64"), "another type.*int64.*string"),
         (pa.array([1.5]), Value("int64"), "column 'x'"),
         (pa.array([b"\xff"]), Text(), "another type"),
@@ -253,6 +257,26 @@ def test_batches_and_tables_are_fitted_and_cut(tmp_path: Path) -> None:
 def test_columns_that_do_not_fit_are_refused(column: pa.Array, feature: Feature, told: str, tmp_path: Path) -> None:
     with pytest.raises(Unrepresentable, match=told):
         write_cache([pa.table({"x": column})], {"x": feature}, tmp_path / "out")
+
+
+def test_columns_that_fit_are_fitted(tmp_path: Path) -> None:
+    features: dict[str, Feature] = {
+        "f": Value("float32"), "s": Sequence(Value("int8")), "t": Text(), "x": Array("int16", (2,)), "z": Bytes(),
+        "null": Value("int64"),
+    }  # fmt: skip
+    table = pa.table(
+        {
+            "x": pa.array([b"\1\0\2\0", None], pa.binary(4)),
+            "null": pa.nulls(2),
+            "f": pa.array([0.1, float("inf")]),
+            "s": pa.array([[1, None], None], pa.large_list(pa.int64())),
+            "t": pa.array(["ü", None], pa.large_string()),
+            "z": pa.array([b"", b"x"], pa.binary_view()),
+        }
+    )
+    found = rows_of(write_cache([table], features, tmp_path / "out"))
+    first = {"f": np.float32(0.1), "s": [1, None], "t": "ü", "x": b"\1\0\2\0", "z": b"", "null": None}
+    assert found == [first, {"f": float("inf"), "s": None, "t": None, "x": None, "z": b"x", "null": None}]
 
 
 def test_a_table_with_a_column_twice_is_refused(tmp_path: Path) -> None:

@@ -4,9 +4,9 @@ The layout is that of stable-datasets, so that either opens what the other built
 """
 
 from lading.arrow.cache import cache_fingerprint, write_cache
-from lading.arrow.columns import encode_example
 from lading.arrow.layout import Features, fingerprint
 from lading.arrow.meta import CacheMeta, read_cache_meta
+from lading.arrow.rows import encode_example
 from lading.arrow.shard import read_shard, validate_cache
 
 __all__ = [

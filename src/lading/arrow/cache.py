@@ -18,10 +18,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from lading.arrow.columns import Rules, batches_of
 from lading.arrow.layout import Features, schema_of
 from lading.arrow.meta import META_NAME, CacheMeta, meta_text, new_meta
+from lading.arrow.rows import batches_of
 from lading.arrow.shard import ASSETS, identity, validate_cache
+from lading.arrow.tables import Rules
 from lading.errors import DestinationExists, LadingError, StoreError, UsageError
 from lading.store.local import LocalSink, LocalStore
 from lading.store.protocol import final_place, store_errors, write_file
@@ -77,7 +78,8 @@ def write_cache(  # noqa: PLR0913 - one argument a decision of the user; all but
         batch_size: most rows of a batch.
         batch_bytes: a batch ends when its values are as large, so that media take no more memory than that.
         compression: of the shards' buffers: `zstd`, `lz4` or None.
-        workers: threads that encode images, videos and arrays. The files are the same with any number.
+        workers: threads that encode images, videos and arrays. The shards are the same with any number; files that rows
+            name must stay there if it is more than one.
         reuse: take a finished cache of these features, if there is one, whoever built it and when.
         on_missing: `error`, or `null` for columns that a row does not have.
         on_unknown: `error`, or `drop` keys that are no column.

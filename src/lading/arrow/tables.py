@@ -1,0 +1,113 @@
+"""Record batches and tables given for a cache → batches of its schema: fitted, and cut where they are large."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lading.arrow.columns import cast_column
+from lading.arrow.layout import Features, schema_of
+from lading.errors import LadingError, SchemaMismatch, Unrepresentable, UsageError, errors_at
+from lading.features import Array, Feature
+
+__all__ = ["Rules", "check_keys", "cut_tables"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How rows become batches.
+
+    Attributes:
+        batch_rows, batch_bytes: a batch ends when it has as many of either.
+        workers: threads that encode.
+        drop_unknown: leave out keys that are no column.
+        fill_missing: null for columns that a row does not have.
+        assets: folder for the files of videos.
+    """
+
+    batch_rows: int
+    batch_bytes: int
+    workers: int = 1
+    drop_unknown: bool = False
+    fill_missing: bool = False
+    assets: str | None = None
+
+
+def check_keys(row: Mapping[str, Any], features: Features) -> None:
+    """Raise SchemaMismatch, with the column, unless a row has the columns and no other keys."""
+    missing = [name for name in features if name not in row]
+    if missing:
+        raise SchemaMismatch("a row without a column", column=missing[0], expected=list(features),
+                             found=list(map(str, row)), advice='Give null for it, or on_missing="null".')  # fmt: skip
+    unknown = [str(name) for name in row if name not in features]
+    if unknown:
+        raise SchemaMismatch("a row with a key that is no column", column=unknown[0], expected=list(features),
+                             advice='Name it in the features, or on_unknown="drop".')  # fmt: skip
+
+
+def cut_tables(items: Iterable[Any], features: Features, rules: Rules) -> Iterator[pa.RecordBatch]:
+    """Batches with the columns of the cache, in its types and order; slices of those given where nothing must change.
+
+    Raises:
+        SchemaMismatch: columns are missing or too many. Unrepresentable: values do not fit. Both name the row.
+        UsageError: something else than batches and tables.
+    """
+    schema = schema_of(features)
+    row = 0
+    for item in items:
+        if not isinstance(item, (pa.RecordBatch, pa.Table)):
+            raise UsageError("rows and batches do not go together", row=row, expected="a batch or a table",
+                             found=type(item).__name__)  # fmt: skip
+        try:
+            given = _fitted(item, features, schema, rules)
+        except LadingError as error:
+            raise error.at(row=row) from None
+        for batch in [given] if isinstance(given, pa.RecordBatch) else given.to_batches():
+            each = batch.nbytes // max(len(batch), 1) + 1
+            step = max(min(rules.batch_rows, rules.batch_bytes // each), 1)
+            for start in range(0, len(batch), step):
+                yield batch.slice(start, step)
+        row += len(item)
+
+
+def _fitted(
+    given: pa.RecordBatch | pa.Table, features: Features, schema: pa.Schema, rules: Rules
+) -> pa.RecordBatch | pa.Table:
+    """A batch or table with the columns of the cache, in its types."""
+    names = given.schema.names
+    if len(set(names)) < len(names):
+        raise SchemaMismatch("a column stands twice", found=names)
+    row = dict.fromkeys(names)
+    if rules.fill_missing:
+        row = dict.fromkeys(features) | row
+    check_keys({name: None for name in row if not rules.drop_unknown or name in features}, features)
+    columns = []
+    for stored in schema:
+        name, kind = stored.name, stored.type
+        if name not in names:
+            columns.append(pa.nulls(len(given), kind))
+            continue
+        column = given.column(name)
+        with errors_at(column=name):
+            column = column if column.type == kind else cast_column(column, kind, features[name])
+            _check_sizes(column, features[name])
+        columns.append(column)
+    return type(given).from_arrays(columns, schema=schema)
+
+
+def _check_sizes(column: Any, feature: Feature) -> None:
+    """Raise Unrepresentable if bytes given for arrays are not as long as their shape says."""
+    if not isinstance(feature, Array) or feature.dtype is None or None in (feature.shape or (None,)):
+        return
+    expected = math.prod(n or 0 for n in feature.shape or ()) * np.dtype(feature.dtype).itemsize
+    found = pc.unique(pc.binary_length(column)).drop_null().to_pylist()
+    if found not in ([], [expected]):
+        raise Unrepresentable(
+            "bytes of another length than the arrays of this column have", expected=expected, found=found
+        )
