@@ -45,6 +45,9 @@ class TestParquet(FormatTests):
             "interval": pa.schema([("interval", pa.month_day_nano_interval())]),
             "twice": pa.schema([("twice", pa.int8()), ("twice", pa.int16())]),
             "refs": pa.schema([("refs", RefType())]),
+            "scale": pa.schema([("scale", pa.decimal128(5, -2))]),
+            "of_none": pa.schema([("of_none", pa.list_(pa.list_(pa.int8(), 0)))]),
+            "tensor": pa.schema([("tensor", pa.fixed_shape_tensor(pa.int64(), (0, 2)))]),
         }
 
 

@@ -120,12 +120,24 @@ def check_schema(schema: pa.Schema, path: str) -> None:
             )
         if len(schema.get_all_field_indices(field.name)) > 1:
             raise Unrepresentable("two columns of one name", file=path, column=field.name)
+        if _has_empty_arrays(field.type):
+            raise Unrepresentable("Parquet does not give back arrays of size 0", file=path, column=field.name,
+                                  found=str(field.type))  # fmt: skip
         try:
             pq.ParquetWriter(pa.BufferOutputStream(), pa.schema([field])).close()
         except (pa.ArrowNotImplementedError, pa.ArrowInvalid, OSError) as error:
             raise Unrepresentable(
                 "Parquet has no such type", file=path, column=field.name, found=str(field.type)
             ) from error
+
+
+def _has_empty_arrays(kind: pa.DataType) -> bool:
+    """Whether a type has lists of the fixed size 0: pyarrow 26 writes them, and then cannot read a null among them."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return _has_empty_arrays(kind.storage_type)
+    if pa.types.is_fixed_size_list(kind) and kind.list_size == 0:
+        return True
+    return pa.types.is_nested(kind) and any(_has_empty_arrays(kind.field(i).type) for i in range(kind.num_fields))
 
 
 def leaves_by_field(schema: pa.Schema) -> list[list[int]]:

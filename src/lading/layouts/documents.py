@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import posixpath
 import warnings
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -45,7 +46,7 @@ from lading.media.documents import MediaStats
 from lading.ref import CODECS, FileEntry, RefType, make_refs, with_files
 from lading.views import byte_lengths, present, row_bytes
 
-__all__ = ["ITEMS_COLUMN", "MODALITIES", "DocumentsView", "PackedDocuments", "references"]
+__all__ = ["ITEMS_COLUMN", "MODALITIES", "DocumentsView", "FromDocuments", "PackedDocuments", "references"]
 
 MODALITIES = ("image", "video", "audio", "document")
 """Modalities of media, by the number of their type."""
@@ -191,24 +192,28 @@ class DocumentsView:
         return batch.replace_schema_metadata({**told, MEANT_NULLS_KEY: b""})
 
 
-class PackedDocuments:
-    """Documents that were items, as rows of `lading.layouts.packed`: `content` is a list of references.
+class FromDocuments(ABC):
+    """A reader of documents whose rows had another form once, which they are given back.
 
     Args:
         reader: the open shard.
         fetcher: what references will be read with.
+        written: the columns of the documents, if they are known.
     """
 
-    def __init__(self, reader: MediaArchiveReader, fetcher: Fetcher) -> None:
-        self._reader = reader
+    def __init__(self, reader: MediaArchiveReader, fetcher: Fetcher, written: pa.Schema | None = None) -> None:
+        self._reader, self._written = reader, written
         self.counts: Counter[str] = Counter()
         self._missing = 0
         fetcher.max_decoded_bytes = reader.max_record_bytes
 
+    @abstractmethod
     def schema(self) -> pa.Schema:
-        """That of packed rows."""
-        content = pa.field(CONTENT, pa.list_(RefType()), nullable=False)
-        return PACKED_SCHEMA.set(PACKED_SCHEMA.get_field_index(CONTENT), content)
+        """The columns that are given back, bytes as references."""
+
+    @abstractmethod
+    def _made(self, documents: pa.RecordBatch, columns: Sequence[str] | None) -> pa.RecordBatch:
+        """The rows that documents were."""
 
     def num_rows(self) -> int:
         """Number of documents."""
@@ -221,7 +226,7 @@ class PackedDocuments:
     def read(self, rows: NDArray[np.int64] | None = None, columns: Sequence[str] | None = None) -> pa.Table:
         """Rows by ordinal, in the order asked for."""
         wanted = np.arange(self.num_rows()) if rows is None else rows
-        return pa.Table.from_batches([self._packed(self._reader.read_located(wanted), columns)])
+        return pa.Table.from_batches([self._made(self._reader.read_located(wanted, self._written), columns)])
 
     def batches(
         self,
@@ -234,11 +239,12 @@ class PackedDocuments:
         """All rows in order.
 
         Raises:
-            BadReference: an archive is not there, or a record does not lie in it.
+            BadReference: a path of a media leads outside.
+            DataError: what the documents hold is not what they are said to be.
         """
         before, self._missing = self._reader.media.stats, 0
-        for documents in self._reader.located(max_rows=max_rows, max_bytes=max_bytes):
-            yield self._packed(documents, columns)
+        for documents in self._reader.located(max_rows=max_rows, max_bytes=max_bytes, schema=self._written):
+            yield self._made(documents, columns)
         self.counts = Counter(self._reader.counts)
         _tell(self.counts, self._missing, before, self._reader.media.stats)
 
@@ -246,7 +252,16 @@ class PackedDocuments:
         """Close the reader."""
         self._reader.close()
 
-    def _packed(self, documents: pa.RecordBatch, columns: Sequence[str] | None) -> pa.RecordBatch:
+
+class PackedDocuments(FromDocuments):
+    """Documents that were items, as rows of `lading.layouts.packed`: `content` is a list of references."""
+
+    def schema(self) -> pa.Schema:
+        """That of packed rows."""
+        content = pa.field(CONTENT, pa.list_(RefType()), nullable=False)
+        return PACKED_SCHEMA.set(PACKED_SCHEMA.get_field_index(CONTENT), content)
+
+    def _made(self, documents: pa.RecordBatch, columns: Sequence[str] | None) -> pa.RecordBatch:
         with errors_at(file=self._reader.path):
             found = {"sample_id": _column_of_texts(documents, "id"), ITEMS: documents.column(ITEMS_COLUMN)}
         files: list[FileEntry] = []

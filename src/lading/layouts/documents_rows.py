@@ -9,20 +9,18 @@ without it, they are documents.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from lading.align import align_table
 from lading.errors import DataError, errors_at
 from lading.features import Audio, Bytes, Image, Video, feature_of
 from lading.fetch import Fetcher
 from lading.formats.media_archive import BYTES, MEDIA, PLAIN_ROWS, MediaArchiveReader, media_parts
-from lading.layouts.documents import references
+from lading.layouts.documents import FromDocuments, references
 from lading.ref import FileEntry, RefType, with_files
 from lading.views import is_bytes, join, present
 
@@ -89,8 +87,8 @@ def _media(batch: pa.RecordBatch) -> pa.ListArray:
     return pa.ListArray.from_arrays(pa.array(ends), pa.StructArray.from_arrays(children, fields=list(MEDIA)))
 
 
-class RowsOfDocuments:
-    """Documents that were rows, with the columns that these had; those of bytes are references.
+class RowsOfDocuments(FromDocuments):
+    """Documents that were rows, with the columns that these had.
 
     Args:
         reader: the open shard.
@@ -99,53 +97,15 @@ class RowsOfDocuments:
     """
 
     def __init__(self, reader: MediaArchiveReader, fetcher: Fetcher, schema: pa.Schema) -> None:
-        self._reader, self._rows = reader, rows_schema(schema)
-        self.counts: Counter[str] = Counter()
-        fetcher.max_decoded_bytes = reader.max_record_bytes
+        self._rows = rows_schema(schema)
+        super().__init__(reader, fetcher, documents_schema(self._rows))
 
     def schema(self) -> pa.Schema:
         """The columns as they were, bytes as references."""
         fields = [field.with_type(RefType()) if _is_payload(field) else field for field in self._rows]
         return pa.schema(fields, metadata=self._rows.metadata)
 
-    def num_rows(self) -> int:
-        """Number of documents."""
-        return self._reader.num_rows()
-
-    def index(self) -> pa.Table:
-        """The reader's index."""
-        return self._reader.index()
-
-    def read(self, rows: NDArray[np.int64] | None = None, columns: Sequence[str] | None = None) -> pa.Table:
-        """Rows by ordinal, in the order asked for."""
-        wanted = np.arange(self.num_rows()) if rows is None else rows
-        documents = self._reader.read_located(wanted, documents_schema(self._rows))
-        return pa.Table.from_batches([self._restored(documents, columns)])
-
-    def batches(
-        self,
-        *,
-        max_rows: int,
-        max_bytes: int,
-        columns: Sequence[str] | None = None,
-        views: bool = False,  # noqa: ARG002 - references are no less
-    ) -> Iterator[pa.RecordBatch]:
-        """All rows in order.
-
-        Raises:
-            SchemaMismatch: a value is not of its column's type.
-            DataError: a document has a media twice, or one that no column is called by.
-        """
-        schema = documents_schema(self._rows)
-        for documents in self._reader.located(max_rows=max_rows, max_bytes=max_bytes, schema=schema):
-            yield self._restored(documents, columns)
-        self.counts = self._reader.counts
-
-    def close(self) -> None:
-        """Close the reader."""
-        self._reader.close()
-
-    def _restored(self, documents: pa.RecordBatch, columns: Sequence[str] | None) -> pa.RecordBatch:
+    def _made(self, documents: pa.RecordBatch, columns: Sequence[str] | None) -> pa.RecordBatch:
         target = pa.schema([field for field in self.schema() if columns is None or field.name in columns])
         with errors_at(file=self._reader.path):
             found = {name: documents.column(name) for name in documents.schema.names if name != "media"}
