@@ -23,7 +23,7 @@ from lading.formats._media_documents import (
 )
 from lading.formats.protocol import LooseReader, ShardReader, ShardSource
 from lading.formats.registry import get_format
-from lading.media.reader import MAX_RECORD_BYTES, MediaReader, OnError, RecordReader
+from lading.media.reader import MAX_RECORD_BYTES, MediaReader, RecordReader
 from lading.media.warc import WarcReader
 from lading.store.open import Stores
 from lading.store.roots import folder_of
@@ -63,7 +63,7 @@ class ReadOptions:
     offset_byte_size: int = 4
     max_record_bytes: int | str = MAX_RECORD_BYTES
     max_line_bytes: int | str = 64 << 20
-    on_error: OnError = "error"
+    on_error: Literal["error", "warn"] = "error"
     roots: Sequence[str] = ()
 
     def __post_init__(self) -> None:
