@@ -170,7 +170,7 @@ def test_hugging_face_features() -> None:
         "label": ClassLabel(("cat", "dog", "ünicorn")),
         "tokens": Sequence(Value("int32")),
         "obj": Value("struct<a: string, b: list<item: double>>"),
-        "boxes": Sequence(Value("struct<x: float, c: int64>")),
+        "boxes": Sequence(Struct((("c", ClassLabel(("u", "v"))),))),
         "arr": Array("int16", (2, 3)),
         "imgs": Sequence(Image()),
         "old": Sequence(Image()),

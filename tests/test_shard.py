@@ -58,7 +58,7 @@ def test_sizes(golden: Golden) -> None:
 
 
 def test_shards_of_other_formats(golden: Golden) -> None:
-    path = golden("arrow-parquet") / "plain-ipc" / "t.parquet"
+    path = golden("arrow") / "plain-ipc" / "t.parquet"
     with lading.open(path) as dataset:
         shard = dataset.shards[0]
         assert shard.get_item(0) == dataset[0]

@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 from bisect import bisect_right
 from collections import Counter, OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
+from functools import partial
 from itertools import pairwise, repeat
 from threading import RLock
 from typing import Any, Self
@@ -102,7 +103,7 @@ class Dataset:
             self._kept = KeptIndexes(store, folder, kept_shards)
         self._source: tuple[int, ShardSource] | None = None
         self._views: OrderedDict[int, View] = OrderedDict()
-        self._whole: dict[int, SampleReader] = {}
+        self._one_of: dict[int, Callable[[int], dict[str, Any]]] = {}
         self._lock = RLock()
         self._last: list[int] = []
         self._held: dict[int, pa.Table] = {}
@@ -129,7 +130,7 @@ class Dataset:
         for view in self._views.values():
             view.close()
         self._views.clear()
-        self._whole.clear()
+        self._one_of.clear()
         self.fetcher.close()
 
     def __enter__(self) -> Self:
@@ -182,7 +183,7 @@ class Dataset:
                 if len(self._views) > _OPEN_SHARDS:
                     # Not closed: another thread may be reading from it, and the last one to let go of it closes it.
                     oldest, _ = self._views.popitem(last=False)
-                    self._whole.pop(oldest, None)
+                    self._one_of.pop(oldest, None)
             self._views.move_to_end(shard)
             return view
 
@@ -292,23 +293,17 @@ class Dataset:
 
     def _one(self, shard: int, ordinal: int) -> dict[str, Any]:
         """One sample of a shard."""
-        reader = self._whole.get(shard)
-        if reader is None:
+        get_sample = self._one_of.get(shard)
+        if get_sample is None:
             view = self._counted(shard)
-            reader = self._keep_reader(shard, view)
-            if reader is None:
-                return self._one_of_table(view, ordinal)
-        return reader.decode_sample(reader.get_sample_data(ordinal))
+            known = view.get_sample if isinstance(view, SamplesView) and self.target is None else None
+            get_sample = self._one_of[shard] = known or partial(self._one_of_table, view)
+        return get_sample(ordinal)
 
     def whole_samples(self, shard: int) -> SampleReader | None:
         """The open reader of a shard, if it has each sample in one piece, and nobody asked for another schema."""
-        return self._keep_reader(shard, self._counted(shard))
-
-    def _keep_reader(self, shard: int, view: View) -> SampleReader | None:
-        reader = view.whole_samples if isinstance(view, SamplesView) and self.target is None else None
-        if reader is not None:
-            self._whole[shard] = reader
-        return reader
+        view = self._counted(shard)
+        return view.whole_samples if isinstance(view, SamplesView) and self.target is None else None
 
     def _one_of_table(self, view: View, ordinal: int) -> dict[str, Any]:
         found = self._materialised(view.read(np.array([ordinal])))
@@ -481,7 +476,7 @@ class Dataset:
         `drifting`, batches may differ in columns and types.
         """
         source = self.source(shard)
-        self._whole.pop(shard, None)
+        self._one_of.pop(shard, None)
         view = self._views.pop(shard, None) or self._open_view(replace(source, index=self._held.get(shard)))
         samples = 0
         lineage = {LINEAGE_KEY: orjson.dumps([source.path])}

@@ -246,6 +246,10 @@ def _says_more(field: pa.Field) -> bool:
 
 
 _NATURAL: dict[pa.DataType, Feature] = {pa.string(): Text(), pa.binary(): Bytes()}
+_ARRAY_TYPES = {
+    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    *("float16", "float32", "float64"),
+}
 _LISTS = (pa.ListType, pa.LargeListType, pa.FixedSizeListType, pa.ListViewType, pa.LargeListViewType)
 _VARIANTS = {
     pa.large_string(): pa.string(),
@@ -351,29 +355,41 @@ def from_huggingface(schema: pa.Schema) -> pa.Schema:
     if not isinstance(told, dict):
         return schema
     for i, field in enumerate(schema):
-        feature = _huggingface_feature(told.get(field.name))
+        feature = _huggingface_feature(told.get(field.name), field.type)
         if feature is not None and FEATURE_KEY not in (field.metadata or {}):
             schema = schema.set(i, with_feature(field, feature))
     return schema
 
 
-def _huggingface_feature(told: Any) -> Feature | None:
-    """None where the Arrow type says all there is to say."""
+def _huggingface_feature(told: Any, kind: pa.DataType) -> Feature | None:
+    """None where the Arrow type says all there is to say, or is not one of such a feature."""
+    plain = _plain(kind)
     if isinstance(told, list) and len(told) == 1:
         told = {"_type": "Sequence", "feature": told[0]}
     if not isinstance(told, dict):
         return None
-    kind = told.get("_type")
-    if kind in ("Image", "Audio", "Video"):
-        return _PLAIN[kind.lower()]
-    if kind == "ClassLabel" and isinstance(told.get("names"), list):
-        return ClassLabel(tuple(map(str, told["names"])))
-    if kind in ("Array2D", "Array3D", "Array4D", "Array5D") and isinstance(told.get("shape"), list):
-        return Array(str(told.get("dtype")), tuple(told["shape"]))
-    if kind in ("Sequence", "List", "LargeList"):
-        inner = _huggingface_feature(told.get("feature"))
-        return None if inner is None else Sequence(inner)
-    return None
+    name = told.get("_type")
+    found: Feature | None = None
+    if name in ("Image", "Audio", "Video") and (pa.types.is_struct(plain) or pa.types.is_binary(plain)):
+        found = _PLAIN[name.lower()]
+    elif name == "ClassLabel" and isinstance(told.get("names"), list) and pa.types.is_integer(plain):
+        found = ClassLabel(tuple(map(str, told["names"])))
+    elif name in ("Array2D", "Array3D", "Array4D", "Array5D") and pa.types.is_list(plain):
+        found = _huggingface_array(told.get("dtype"), told.get("shape"))
+    elif name in ("Sequence", "List", "LargeList") and pa.types.is_list(plain):
+        inner = _huggingface_feature(told.get("feature"), plain.value_type)
+        found = None if inner is None else Sequence(inner)
+    elif not isinstance(name, str) and pa.types.is_struct(plain):
+        inside = [(child.name, _huggingface_feature(told.get(child.name), child.type)) for child in plain]
+        known = tuple((name, inner) for name, inner in inside if inner is not None)
+        found = Struct(known) if known else None
+    return found
+
+
+def _huggingface_array(dtype: Any, shape: Any) -> Array | None:
+    """None for what no array can be."""
+    sound = isinstance(shape, list) and all(extent is None or type(extent) is int for extent in shape)
+    return Array(dtype, tuple(shape)) if sound and dtype in _ARRAY_TYPES else None
 
 
 def encode(feature: Feature, value: Any, *, assets: str | None = None) -> Any:

@@ -236,15 +236,15 @@ def _list_folder(store: Store, folder: str) -> Listing:
 
 
 def _listed_by_index(store: Store, root: str) -> Listing | None:
-    """What the index in a folder lists, if a format's shards are a dataset only with one, and it is there."""
-    for name in sorted({known.index_name for known in all_formats()} - {""}):
+    """What the index in a folder lists, if one that a format knows is there."""
+    for name in sorted({name for known in all_formats() for name in known.indexes}):
         path = f"{root.rstrip('/')}/{name}"
         try:
             head = read_head(store, path)
         except NotFound:
             continue
         for known in all_formats():
-            listed = known.list_shards(store, path, head) if known.index_name == name else None
+            listed = known.list_shards(store, path, head) if name in known.indexes else None
             if listed is not None:
                 return Listing(_table(listed), index_file=path, format=known.name)
     return None
@@ -252,15 +252,15 @@ def _listed_by_index(store: Store, root: str) -> Listing | None:
 
 def _refuse_without_index(root: str, name: str, infos: Sequence[FileInfo]) -> None:
     """Raise SourceNotFound for a folder of shards that are no dataset without an index in it."""
-    needed = get_format(name).index_name
-    if not needed:
-        return
-    folders = sorted({os.path.dirname(info.path) for info in infos} - {root})
-    raise SourceNotFound(
-        f"the folder holds {len(infos)} shards of the format {name}, and no index of them that can be read",
-        file=f"{root.rstrip('/')}/{needed}", found=", ".join(folders[:5]) or "shards only",
-        advice="Open a folder with an index, or name the shards themselves to do without one.",
-    )  # fmt: skip
+    for needed, pattern in get_format(name).indexes.items():
+        mine = [info for info in infos if re.fullmatch(pattern, os.path.basename(info.path))]
+        if mine:
+            folders = sorted({os.path.dirname(info.path) for info in mine} - {root})
+            raise SourceNotFound(
+                f"the folder holds {len(mine)} shards of the format {name}, and no index of them that can be read",
+                file=f"{root.rstrip('/')}/{needed}", found=", ".join(folders[:5]) or "shards only",
+                advice="Open a folder with an index, or name the shards themselves to do without one.",
+            )  # fmt: skip
 
 
 def _claimed_by(path: str) -> Format | None:

@@ -18,7 +18,7 @@ from lading.pieces import Pieces
 from lading.ref import RefType
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -35,8 +35,10 @@ __all__ = [
     "masked",
     "over",
     "places",
+    "plain_type",
     "present",
     "row_bytes",
+    "same_values",
     "share",
     "shown_bytes",
     "slices",
@@ -51,6 +53,17 @@ SEGMENT_BYTES = 1 << 30
 _INLINE_BYTES = 12
 _MAX_OFFSET = (1 << 31) - 1
 _LISTS = (pa.ListType, pa.LargeListType, pa.FixedSizeListType, pa.ListViewType, pa.LargeListViewType, pa.MapType)
+_WITHOUT_VIEWS = {pa.binary_view(): pa.large_binary(), pa.string_view(): pa.large_string()}
+_SMALL = {
+    **dict.fromkeys((pa.binary_view(), pa.large_binary()), pa.binary()),
+    **dict.fromkeys((pa.string_view(), pa.large_string()), pa.string()),
+}
+_LIST_TYPES = {
+    pa.ListType: pa.list_,
+    pa.LargeListType: pa.large_list,
+    pa.ListViewType: pa.list_view,
+    pa.LargeListViewType: pa.large_list_view,
+}
 
 
 def is_bytes(kind: pa.DataType) -> bool:
@@ -61,6 +74,30 @@ def is_bytes(kind: pa.DataType) -> bool:
 def is_text(kind: pa.DataType) -> bool:
     """Whether it is a type of text: string, large_string or string_view."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def plain_type(kind: pa.DataType) -> pa.DataType:
+    """The type with large strings and binaries in place of views, at any depth."""
+    return _swapped(kind, _WITHOUT_VIEWS)
+
+
+def same_values(one: pa.DataType, other: pa.DataType) -> bool:
+    """Whether two types differ at most in how strings and binaries are laid out (small, large, view)."""
+    return bool(_swapped(one, _SMALL) == _swapped(other, _SMALL))
+
+
+def _swapped(kind: pa.DataType, leaves: Mapping[pa.DataType, pa.DataType]) -> pa.DataType:
+    def inner(field: pa.Field) -> pa.Field:
+        return field.with_type(_swapped(field.type, leaves))
+
+    if pa.types.is_struct(kind):
+        return pa.struct([inner(child) for child in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(inner(kind.key_field), inner(kind.item_field), kind.keys_sorted)
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(inner(kind.value_field), kind.list_size)
+    make = _LIST_TYPES.get(type(kind))
+    return leaves.get(kind, kind) if make is None else make(inner(kind.value_field))
 
 
 def present(column: pa.Array) -> NDArray[np.bool_]:

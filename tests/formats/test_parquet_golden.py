@@ -20,8 +20,8 @@ from lading.store.local import LocalStore
 _CASES = {
     ("interleaved", "parquet-basic"): {"default", "hand"},
     ("interleaved", "parquet-large"): {"default", "hand"},
-    ("arrow-parquet", "hf-parquet"): {""},
-    ("arrow-parquet", "plain-ipc"): {"t.parquet"},
+    ("arrow", "hf-parquet"): {""},
+    ("arrow", "plain-ipc"): {"t.parquet"},
 }
 """Readings that say no more than which files to read."""
 
@@ -77,7 +77,7 @@ def test_hostile(verdicts: dict[str, dict[str, list[str]]], family: str, case: s
 
 
 def test_features_of_hugging_face_stand_in_the_fields(golden: Golden) -> None:
-    with lading.open(golden("arrow-parquet") / "hf-parquet" / "data") as dataset:
+    with lading.open(golden("arrow") / "hf-parquet" / "data") as dataset:
         found = {field.name: feature_of(field) for field in dataset.schema}
         first = dataset[0]
     assert found["image"] == Image()

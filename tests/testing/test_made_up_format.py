@@ -12,6 +12,7 @@ import struct
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,7 @@ _KEY = "__key__"
 class ToyFormat:
     name = "toy"
     extensions: tuple[str, ...] = (".toy",)
-    index_name = ""
+    indexes: Mapping[str, str] = MappingProxyType({})
     fixed_schema = False
     copy_options: tuple[Mapping[str, Any], Mapping[str, Any]] = ({}, {})
     read_options: type | None = None

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from lading.errors import UsageError
 from lading.formats._parquet_footer import Footer, read_statistics
 from lading.formats._parquet_input import Input
-from lading.formats._parquet_schema import plain_type
+from lading.views import plain_type
 
 __all__ = ["columns_of", "fitting", "possible_groups"]
 

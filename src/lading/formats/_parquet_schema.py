@@ -11,55 +11,18 @@ import pyarrow.parquet as pq
 from lading.errors import Unrepresentable
 from lading.features import from_huggingface
 from lading.ref import FILES_KEY, is_ref
+from lading.views import plain_type
 
 __all__ = [
     "ARROW_SCHEMA",
     "check_schema",
     "given_schema",
     "leaves_by_field",
-    "plain_type",
-    "same_values",
     "told_metadata",
 ]
 
 ARROW_SCHEMA = b"ARROW:schema"
 """Key of a file's metadata: the Arrow schema of its writer, as base64 of an IPC message. pyarrow goes by it."""
-
-_WITHOUT_VIEWS = {pa.binary_view(): pa.large_binary(), pa.string_view(): pa.large_string()}
-_SMALL = {
-    **dict.fromkeys((pa.binary_view(), pa.large_binary()), pa.binary()),
-    **dict.fromkeys((pa.string_view(), pa.large_string()), pa.string()),
-}
-_LISTS = {
-    pa.ListType: pa.list_,
-    pa.LargeListType: pa.large_list,
-    pa.ListViewType: pa.list_view,
-    pa.LargeListViewType: pa.large_list_view,
-}
-
-
-def plain_type(kind: pa.DataType) -> pa.DataType:
-    """The type with large strings and binaries in place of views, at any depth."""
-    return _swapped(kind, _WITHOUT_VIEWS)
-
-
-def same_values(one: pa.DataType, other: pa.DataType) -> bool:
-    """Whether two types differ at most in how strings and binaries are laid out (small, large, view)."""
-    return bool(_swapped(one, _SMALL) == _swapped(other, _SMALL))
-
-
-def _swapped(kind: pa.DataType, leaves: Mapping[pa.DataType, pa.DataType]) -> pa.DataType:
-    def inner(field: pa.Field) -> pa.Field:
-        return field.with_type(_swapped(field.type, leaves))
-
-    if pa.types.is_struct(kind):
-        return pa.struct([inner(child) for child in kind])
-    if pa.types.is_map(kind):
-        return pa.map_(inner(kind.key_field), inner(kind.item_field), kind.keys_sorted)
-    if pa.types.is_fixed_size_list(kind):
-        return pa.list_(inner(kind.value_field), kind.list_size)
-    make = _LISTS.get(type(kind))
-    return leaves.get(kind, kind) if make is None else make(inner(kind.value_field))
 
 
 def given_schema(natural: pa.Schema, metadata: Mapping[bytes, bytes], *, views: bool) -> pa.Schema:

@@ -14,7 +14,7 @@ from lading import views
 from lading.errors import LadingError, SchemaMismatch, Unrepresentable, UsageError
 from lading.formats._parquet_columns import check_codecs, plan_columns, shrinking, values_at_once
 from lading.formats._parquet_options import WriteOptions
-from lading.formats._parquet_schema import plain_type, same_values, told_metadata
+from lading.formats._parquet_schema import told_metadata
 from lading.formats.protocol import ShardFacts
 from lading.store.protocol import NativePath, Sink, store_errors, writes_behind
 from lading.store.sink_file import SinkFile
@@ -208,7 +208,7 @@ def _one_batch(table: pa.Table) -> pa.RecordBatch:
 
 def _written_type(kind: pa.DataType) -> pa.DataType:
     """Payload is written as views, whatever it comes as: large_binary becomes views without a copy, not the reverse."""
-    return pa.binary_view() if views.is_bytes(kind) else plain_type(kind)
+    return pa.binary_view() if views.is_bytes(kind) else views.plain_type(kind)
 
 
 def _fit(column: pa.Array, field: pa.Field) -> pa.Array:
@@ -217,7 +217,7 @@ def _fit(column: pa.Array, field: pa.Field) -> pa.Array:
         raise Unrepresentable("null in a column that allows none", row=row)
     if column.type == field.type:
         return column
-    if not pa.types.is_null(column.type) and not same_values(column.type, field.type):
+    if not pa.types.is_null(column.type) and not views.same_values(column.type, field.type):
         raise SchemaMismatch("another type than the shard's", expected=str(field.type), found=str(column.type))
     if not pa.types.is_large_binary(column.type) or not pa.types.is_binary_view(field.type):
         return column.cast(field.type)

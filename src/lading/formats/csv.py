@@ -43,7 +43,7 @@ class CsvFormat:
 
     name: str = "csv"
     extensions: tuple[str, ...] = (*(".csv" + packed for packed in ("", *ENDINGS.values())), *_TSV)
-    index_name: str = ""
+    indexes: Mapping[str, str] = field(default_factory=dict, hash=False)
     fixed_schema: bool = True
     copy_options: tuple[Mapping[str, Any], Mapping[str, Any]] = field(default=({}, {}), hash=False)
     read_options: type | None = ReadOptions

@@ -45,7 +45,7 @@ class JsonlFormat:
     extensions: tuple[str, ...] = tuple(
         name + packed for packed in ("", *ENDINGS.values()) for name in (".jsonl", ".ndjson")
     )
-    index_name: str = ""
+    indexes: Mapping[str, str] = field(default_factory=dict, hash=False)
     fixed_schema: bool = True
     copy_options: tuple[Mapping[str, Any], Mapping[str, Any]] = field(default=({}, {}), hash=False)
     read_options: type | None = ReadOptions

@@ -57,7 +57,7 @@ class MdsFormat:
 
     name: str = "mds"
     extensions: tuple[str, ...] = (".mds", ".mds.br", ".mds.bz2", ".mds.gz", ".mds.snappy", ".mds.zstd")
-    index_name: str = INDEX_NAME
+    indexes: Mapping[str, str] = field(default_factory=lambda: {INDEX_NAME: ".*"}, hash=False)
     fixed_schema: bool = True
     packs_items: bool = True
     names_inside: bool = False

@@ -51,7 +51,7 @@ class MediaArchiveFormat:
 
     name: str = "media_archive"
     extensions: tuple[str, ...] = (".jsonl.gz", ".jsonl", ".jsonl.zst", ".jsonl.bz2", ".jsonl.xz", ".parquet")
-    index_name: str = ""
+    indexes: Mapping[str, str] = field(default_factory=dict, hash=False)
     fixed_schema: bool = True
     names_inside: bool = True
     copy_options: tuple[Mapping[str, Any], Mapping[str, Any]] = field(default=({}, {}), hash=False)

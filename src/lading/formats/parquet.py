@@ -72,7 +72,7 @@ class ParquetFormat:
 
     name: str = "parquet"
     extensions: tuple[str, ...] = (".parquet",)
-    index_name: str = ""
+    indexes: Mapping[str, str] = field(default_factory=dict, hash=False)
     fixed_schema: bool = True
     copy_options: tuple[Mapping[str, Any], Mapping[str, Any]] = field(default=({}, {}), hash=False)
     read_options: type | None = ReadOptions

@@ -34,6 +34,7 @@ __all__ = [
     "PacksItems",
     "RangeWriter",
     "Ranges",
+    "RowReader",
     "SampleEncoder",
     "SampleReader",
     "ShardFacts",
@@ -193,6 +194,14 @@ class SampleReader(Protocol):
 
 
 @runtime_checkable
+class RowReader(Protocol):
+    """A shard reader that gives one row faster than it makes a table of it."""
+
+    def get_sample(self, row: int) -> dict[str, Any]:
+        """The row as `ds[i]` gives it: decoded, nulls left out. Raises IndexError."""
+
+
+@runtime_checkable
 class LooseReader(Protocol):
     """A shard reader of a file that declares no types: columns are what the values happen to be, shard by shard."""
 
@@ -298,7 +307,8 @@ class Format(Protocol):
     Attributes:
         name: what users type (`--to parquet`).
         extensions: file name endings, lower-case, with the dot; the first is the one that writers use.
-        index_name: name of the dataset's own index where a folder of shards is no dataset without one; else empty.
+        indexes: names of the files that may be a dataset's own index in its folder, each with a regular expression of
+            the names (without folders) of shards that are no dataset without it.
         fixed_schema: whether all rows of a shard have the columns that `create_shard` was given; otherwise a sample may
             have any fields.
         copy_options: options of reading and of writing under which a copy within this format keeps what no other
@@ -310,7 +320,7 @@ class Format(Protocol):
 
     name: str
     extensions: tuple[str, ...]
-    index_name: str
+    indexes: Mapping[str, str]
     fixed_schema: bool
     copy_options: tuple[Mapping[str, Any], Mapping[str, Any]]
     read_options: type | None
@@ -335,7 +345,7 @@ class Format(Protocol):
         """Ending of a shard's file name under these options, such as `.tar` or `.tar.gz`."""
 
     def write_sidecars(self, store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts]]) -> list[str]:
-        """Write the peer's own index files for a folder of finished shards; give their paths."""
+        """Write the peer's own index files for a folder of finished shards, named below it; give the indexes' paths."""
 
 
 @runtime_checkable

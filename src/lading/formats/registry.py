@@ -17,6 +17,7 @@ _BUILT_IN = {
     "webdataset": "lading.formats.webdataset",
     "mds": "lading.formats.mds",
     "parquet": "lading.formats.parquet",
+    "arrow": "lading.formats.arrow",
     "jsonl": "lading.formats.jsonl",
     "csv": "lading.formats.csv",
     "media_archive": "lading.formats.media_archive",

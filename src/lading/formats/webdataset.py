@@ -77,7 +77,7 @@ class WebdatasetFormat:
 
     name: str = "webdataset"
     extensions: tuple[str, ...] = (".tar", *_ENDINGS.values(), ".tgz")
-    index_name: str = ""
+    indexes: Mapping[str, str] = field(default_factory=dict, hash=False)
     fixed_schema: bool = False
     copy_options: tuple[Mapping[str, Any], Mapping[str, Any]] = field(
         default=({"lower_case": False}, {"fields": "given"}), hash=False

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.formats.protocol import LooseReader, SampleReader, ShardReader
+from lading.formats.protocol import LooseReader, RowReader, SampleReader, ShardReader
 from lading.layouts.gather import gathered
 
 __all__ = ["SamplesView"]
@@ -26,6 +27,17 @@ class SamplesView:
     def whole_samples(self) -> SampleReader | None:
         """The reader, if it has each sample in one piece."""
         return self._reader if isinstance(self._reader, SampleReader) else None
+
+    @property
+    def get_sample(self) -> Callable[[int], dict[str, Any]] | None:
+        """What gives one row by its number, if the reader has a quicker way than a table of it."""
+        reader = self._reader
+        if isinstance(reader, RowReader):
+            return reader.get_sample
+        if not isinstance(reader, SampleReader):
+            return None
+        decode, read = reader.decode_sample, reader.get_sample_data
+        return lambda row: decode(read(row))
 
     def schema(self) -> pa.Schema:
         """The exact schema of all rows."""

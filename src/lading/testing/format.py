@@ -437,7 +437,9 @@ class FormatTests:
     def test_sidecars_lie_in_their_folder(self) -> None:
         written = write_shard(self.fmt, self.small(), self.options)
         before = {written.path}
-        names = self.fmt.write_sidecars(written.store, "some/folder", [(written.path, written.facts)])
+        names = self.fmt.write_sidecars(
+            written.store, "some/folder", [(written.path.removeprefix("some/folder/"), written.facts)]
+        )
         after = {info.path for info in written.store.walk("")}
         assert after - before == set(names)
         assert all(name.startswith("some/folder/") for name in names)

@@ -1,0 +1,272 @@
+"""An Arrow file or stream as blocks: where the messages lie that hold rows and dictionaries. Reads no rows.
+
+    file      "ARROW1" 0 0, stream, footer, int32 length of the footer, "ARROW1"
+    stream    message of the schema, messages of dictionaries and rows …, 0xFFFFFFFF 0x00000000
+    message   0xFFFFFFFF, int32 length of the head, head, body        (before Arrow 0.15 without the first four bytes)
+
+A file's footer lists its messages. A stream is walked from head to head as far as somebody asks for.
+
+Source: https://arrow.apache.org/docs/format/Columnar.html#serialization-and-interprocess-communication-ipc
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lading.errors import CorruptShard, LimitExceeded, UsageError, errors_at
+from lading.formats._arrow_flat import DICTIONARY, ROWS, SCHEMA, Message, parse_footer, parse_message
+from lading.formats.protocol import ShardSource
+from lading.ranges import plan_ranges
+from lading.store.protocol import MappedFile, Mapper
+
+__all__ = ["CONTINUED", "MAGIC", "Block", "Blocks", "Body", "find_blocks"]
+
+MAGIC = b"ARROW1"
+CONTINUED = b"\xff\xff\xff\xff"
+
+_START = 8
+_TAIL = len(MAGIC) + 4
+_AHEAD_BYTES = 64 << 10
+_MAX_FOOTER_BYTES = 256 << 20
+_MAX_REQUEST_BYTES = 64 << 20
+
+
+class Body:
+    """The bytes of a file: mapped, or asked for by range.
+
+    Attributes:
+        path: of the file.
+        size_bytes: how many there are.
+        mapped: the file, if it is mapped.
+    """
+
+    def __init__(self, source: ShardSource, *, mmap: bool) -> None:
+        self.path, self._store = source.path, source.store
+        self.mapped: MappedFile | None = None
+        self._ahead: tuple[int, bytes] = (0, b"")
+        self._closed = False
+        if mmap and isinstance(source.store, Mapper):
+            self.mapped = source.store.map(source.path)
+            self.size_bytes = self.mapped.size_bytes
+        else:
+            self.size_bytes = (source.info or source.store.head(source.path)).size_bytes
+
+    def read(self, offset: int, length: int) -> pa.Buffer:
+        """Bytes of a range that lies inside the file: of a map, or fetched. Raises UsageError when it was closed."""
+        if self._closed:
+            raise UsageError("the shard was closed", file=self.path, advice="Open it again.")
+        if self.mapped is not None:
+            self.mapped.check()
+            return self.mapped.buffer.slice(offset, length)
+        [data] = self._store.get_ranges(self.path, [(offset, length)])
+        return pa.py_buffer(data)
+
+    def peek(self, offset: int, length: int) -> bytes:
+        """Bytes of a small range; of a file that is not mapped more are fetched, as the next will be near."""
+        if self.mapped is not None:
+            return bytes(self.read(offset, length))
+        begin, data = self._ahead
+        if not begin <= offset <= offset + length <= begin + len(data):
+            ahead = min(max(length, _AHEAD_BYTES), self.size_bytes - offset)
+            begin, data = self._ahead = offset, bytes(self.read(offset, ahead))
+        return data[offset - begin : offset - begin + length]
+
+    def peek_each(self, offset: NDArray[np.int64], length: NDArray[np.int64]) -> list[bytes]:
+        """Bytes of many small ranges, neighbours together."""
+        if self.mapped is not None:
+            return [self.peek(at, size) for at, size in zip(offset.tolist(), length.tolist(), strict=True)]
+        gap = self._store.request_bytes
+        plan = plan_ranges(offset, length, max_gap_bytes=gap, max_request_bytes=_MAX_REQUEST_BYTES)
+        answers = self._store.get_ranges(self.path, plan.requests)
+        places = zip(plan.request_of.tolist(), plan.offset_in.tolist(), length.tolist(), strict=True)
+        return [bytes(memoryview(answers[request])[at : at + size]) for request, at, size in places]
+
+    def close(self) -> None:
+        """Give up the map; what is asked for then is an error."""
+        self.mapped, self._ahead, self._closed = None, (0, b""), True
+
+
+class Block(NamedTuple):
+    """Where a message lies: its place, the bytes of prefix and head, the bytes of its body, and its rows (or −1)."""
+
+    offset: int
+    meta_bytes: int
+    body_bytes: int
+    rows: int = -1
+
+    @property
+    def size_bytes(self) -> int:
+        """All of it."""
+        return self.meta_bytes + self.body_bytes
+
+
+@dataclass(slots=True)
+class Blocks:
+    """The messages of a file or stream.
+
+    Attributes:
+        body: the file.
+        schema_block: the message of the schema.
+        dictionaries: messages of dictionaries; of a stream those found so far.
+        batches: messages of rows; of a stream those found so far.
+        needs: for each of these, how many of the dictionaries stand before it.
+        at: of a stream, where the next message begins; −1 when all are found.
+        unended: whether a stream may lack its end mark.
+    """
+
+    body: Body
+    schema_block: Block
+    dictionaries: list[Block]
+    batches: list[Block]
+    needs: list[int]
+    at: int = -1
+    unended: bool = False
+
+    def find(self, number: int) -> bool:
+        """Whether there is a record batch of this number; walks a stream so far."""
+        while self.at >= 0 and number >= len(self.batches):
+            self._step()
+        return number < len(self.batches)
+
+    def find_all(self) -> NDArray[np.int64]:
+        """Rows of each record batch."""
+        while self.at >= 0:
+            self._step()
+        unknown = [i for i, block in enumerate(self.batches) if block.rows < 0]
+        if unknown:
+            heads = np.array([self.batches[i][:2] for i in unknown], np.int64)
+            for i, head in zip(unknown, self.body.peek_each(heads[:, 0], heads[:, 1]), strict=True):
+                self.batches[i] = self.batches[i]._replace(rows=self.parse(self.batches[i], head, ROWS).rows)
+        return np.array([block.rows for block in self.batches], np.int64)
+
+    def parse(self, block: Block, data: bytes, kind: int) -> Message:
+        """The head of a block, checked. Raises CorruptShard where it is not what the block promises."""
+        with errors_at(file=self.body.path, offset=block.offset):
+            prefix, head_bytes = _prefix(data[:8])
+            if head_bytes < 0 or prefix + head_bytes > block.meta_bytes:
+                raise CorruptShard("not the length of the head of a message", expected=f"at most {block.meta_bytes}",
+                                   found=head_bytes)  # fmt: skip
+            message = parse_message(data[prefix : prefix + head_bytes])
+            if message.kind != kind or message.body_bytes > block.body_bytes:
+                raise CorruptShard(
+                    "another message than was expected here",
+                    expected=f"kind {kind} of {block.body_bytes} bytes",
+                    found=f"kind {message.kind} of {message.body_bytes} bytes",
+                )
+            return message
+
+    def _step(self) -> None:
+        """Find the next message of a stream."""
+        block, message = _next_message(self.body, self.at, unended=self.unended)
+        if block is None or message is None:
+            self.at = -1
+            return
+        if message.kind == ROWS:
+            self.batches.append(block._replace(rows=message.rows))
+            self.needs.append(len(self.dictionaries))
+        elif message.kind == DICTIONARY:
+            self.dictionaries.append(block)
+        else:
+            raise CorruptShard("a message that holds no rows", file=self.body.path, offset=self.at,
+                               found=f"kind {message.kind}")  # fmt: skip
+        self.at += block.size_bytes
+
+
+def find_blocks(body: Body, *, unended: bool) -> Blocks:
+    """The blocks of a file or stream, told apart by their first bytes; reads the schema's head and a file's footer.
+
+    Raises:
+        CorruptShard: it is neither, is cut, or its footer is damaged.
+        LimitExceeded: the footer is larger than 256 MiB.
+    """
+    is_file = body.size_bytes >= _START and body.peek(0, _START)[: len(MAGIC)] == MAGIC
+    block, message = _next_message(body, _START if is_file else 0, unended=False)
+    if block is None or message is None or message.kind != SCHEMA:
+        raise CorruptShard("neither an Arrow file nor an Arrow stream: no schema", file=body.path,
+                           expected="ARROW1, or the message of a schema",
+                           found=repr(body.peek(0, min(16, body.size_bytes))))  # fmt: skip
+    if is_file:
+        return _of_file(body, block)
+    return Blocks(body, block, [], [], [], at=block.offset + block.size_bytes, unended=unended)
+
+
+def _of_file(body: Body, schema_block: Block) -> Blocks:
+    path, end = body.path, body.size_bytes - _TAIL
+    tail = body.peek(max(end, 0), min(_TAIL, body.size_bytes))
+    if tail[4:] != MAGIC:
+        raise CorruptShard("the file does not end as an Arrow file does", file=path, offset=end + 4,
+                           expected=repr(MAGIC), found=repr(tail[4:]),
+                           advice="It was cut, or never finished.")  # fmt: skip
+    [length] = struct.unpack("<i", tail[:4])
+    start = end - length
+    if length <= 0 or start < schema_block.offset + schema_block.size_bytes:
+        raise CorruptShard("not the length of a footer in this file", file=path, offset=end, found=length)
+    if length > _MAX_FOOTER_BYTES:
+        raise LimitExceeded("the footer is too large", file=path, expected=f"at most {_MAX_FOOTER_BYTES}", found=length)
+    with errors_at(file=path, offset=start):
+        footer = parse_footer(bytes(body.read(start, length)))
+        _check_places(np.concatenate([footer.dictionaries, footer.batches]), start)
+    dictionaries, batches = ([Block(b["offset"].item(), b["meta"].item(), b["body"].item()) for b in listed]
+                             for listed in (footer.dictionaries, footer.batches))  # fmt: skip
+    return Blocks(body, schema_block, dictionaries, batches, [len(dictionaries)] * len(batches))
+
+
+def _check_places(listed: NDArray[np.void], end: int) -> None:
+    """Raise CorruptShard for blocks outside the file, or over one another: few bytes would say much."""
+    offset, meta, body = (listed[name].astype(np.int64) for name in ("offset", "meta", "body"))
+    sound = (offset >= _START) & (meta >= _START) & (body >= 0) & (offset <= end) & (body <= end)
+    if not bool(sound.all()) or bool((offset + meta + body > end).any()):
+        bad = int(np.argmin(sound & (offset + np.minimum(meta, end) + np.minimum(body, end) <= end)))
+        raise CorruptShard("the footer lists a block outside the file", expected=f"{_START} to {end}",
+                           found=f"{int(body[bad])} bytes at {int(offset[bad])}")  # fmt: skip
+    order = np.argsort(offset)
+    over = np.flatnonzero((offset + meta + body)[order][:-1] > offset[order][1:])
+    if len(over):
+        raise CorruptShard("the footer lists blocks that overlap", found=f"two at {int(offset[order][over[0] + 1])}")
+
+
+def _next_message(body: Body, at: int, *, unended: bool) -> tuple[Block | None, Message | None]:
+    """The message that begins somewhere; None at the end of the stream."""
+    left = body.size_bytes - at
+    if left == 0 and unended:
+        return None, None
+    with errors_at(file=body.path, offset=at):
+        start = body.peek(at, min(left, 8))
+        if len(start) < len(CONTINUED):
+            raise CorruptShard(
+                "the stream ends without its end mark", expected="0xFFFFFFFF 0x00000000", found=repr(start),
+                advice="It was cut, or never finished. If that is how it was written, say unended=true.",
+            )  # fmt: skip
+        prefix, head_bytes = _prefix(start)
+        if head_bytes == 0:
+            return None, None
+        if head_bytes < 0 or prefix + head_bytes > left:
+            raise CorruptShard("the head of a message runs past the end of the file", expected=f"at most {left} bytes",
+                               found=head_bytes)  # fmt: skip
+        message = parse_message(body.peek(at + prefix, head_bytes))
+        if message.body_bytes > left - prefix - head_bytes:
+            most = left - prefix - head_bytes
+            raise CorruptShard("a message runs past the end of the file", expected=f"at most {most} bytes",
+                               found=message.body_bytes)  # fmt: skip
+    return Block(at, prefix + head_bytes, message.body_bytes), message
+
+
+def _prefix(start: bytes) -> tuple[int, int]:
+    """Bytes of the prefix of a message, and of its head."""
+    old = start[:4] != CONTINUED
+    told = start[:4] if old else start[4:8]
+    if len(told) < len(CONTINUED):
+        raise CorruptShard("a message is cut", found=repr(start))
+    return (4 if old else 8), int.from_bytes(told, "little", signed=True)
+
+
+def message_bytes(body: Body, blocks: Sequence[Block]) -> list[pa.Buffer]:
+    """The messages themselves."""
+    return [body.read(block.offset, block.size_bytes) for block in blocks]

@@ -1,0 +1,148 @@
+"""The heads of Arrow IPC messages and the footer of an Arrow file: as much of them as says what lies where.
+
+Every place is checked to lie inside the bytes given. Schemas are left to pyarrow.
+
+    table     int32 back to its vtable; vtable: uint16 its size, uint16 size of the table, uint16 place of each field
+    vector    uint32 count, items; a field that is a table or vector holds a uint32 distance to it
+
+Source: https://arrow.apache.org/docs/format/Columnar.html, arrow 26 format/Message.fbs and File.fbs; they are
+flatbuffers, https://flatbuffers.dev/internals/.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lading.errors import CorruptShard
+
+__all__ = ["DICTIONARY", "ROWS", "SCHEMA", "Footer", "Message", "parse_footer", "parse_message"]
+
+SCHEMA, DICTIONARY, ROWS = 1, 2, 3
+"""Kinds of messages: the schema, values of a dictionary, a record batch."""
+
+_BLOCK = np.dtype([("offset", "<i8"), ("meta", "<i4"), ("pad", "<i4"), ("body", "<i8")])
+_BUFFER = np.dtype([("offset", "<i8"), ("length", "<i8")])
+_CODECS = ("lz4", "zstd")
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """The head of a message.
+
+    Attributes:
+        kind: `SCHEMA`, `DICTIONARY`, `ROWS`, or the number of what lading does not read.
+        body_bytes: bytes of buffers behind the head.
+        rows: rows of a record batch, or values of a dictionary.
+        buffers: `offset` and `length` of each buffer in the body.
+        codec: `lz4` or `zstd` if buffers are compressed; else empty.
+    """
+
+    kind: int
+    body_bytes: int
+    rows: int = 0
+    buffers: NDArray[np.void] | None = None
+    codec: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Footer:
+    """What the footer of a file lists: `offset`, `meta` (bytes of the head) and `body` of each block."""
+
+    dictionaries: NDArray[np.void]
+    batches: NDArray[np.void]
+
+
+class _Table:
+    """A flatbuffers table in some bytes."""
+
+    __slots__ = ("_data", "_fields", "_place")
+
+    def __init__(self, data: bytes, place: int) -> None:
+        self._data, self._place = data, place
+        vtable = place - _number(data, "<i", place)
+        size = _number(data, "<H", vtable)
+        self._fields = [_number(data, "<H", vtable + at) for at in range(4, size - 1, 2)]
+
+    def number(self, field: int, form: str) -> int:
+        """A number; 0 if the table does not hold it."""
+        at = self._at(field)
+        return 0 if at < 0 else _number(self._data, form, at)
+
+    def table(self, field: int) -> _Table | None:
+        """A table; None if it is not there."""
+        at = self._at(field)
+        return None if at < 0 else _Table(self._data, at + _number(self._data, "<I", at))
+
+    def vector(self, field: int, item: np.dtype[np.void]) -> NDArray[np.void]:
+        """Items of a vector; none if it is not there."""
+        at = self._at(field)
+        if at < 0:
+            return np.zeros(0, item)
+        at += _number(self._data, "<I", at)
+        count = _number(self._data, "<I", at)
+        if at + 4 + count * item.itemsize > len(self._data):
+            raise CorruptShard("a list in the head of a message runs past its end", found=f"{count} items")
+        return np.frombuffer(self._data, item, count, at + 4)
+
+    def _at(self, field: int) -> int:
+        offset = self._fields[field] if field < len(self._fields) else 0
+        return self._place + offset if offset else -1
+
+
+def _number(data: bytes, form: str, at: int) -> int:
+    if at < 0:
+        raise CorruptShard("the head of a message points before its start", found=at)
+    try:
+        [value] = struct.unpack_from(form, data, at)
+    except struct.error:
+        raise CorruptShard(
+            "the head of a message points past its end", expected=f"below {len(data)}", found=at
+        ) from None
+    return int(value)
+
+
+def _root(data: bytes) -> _Table:
+    return _Table(data, _number(data, "<I", 0))
+
+
+def parse_message(data: bytes) -> Message:
+    """The head of a message, without the prefix that says its length.
+
+    Raises:
+        CorruptShard: it points outside itself, or says what cannot be: negative sizes, buffers outside the body.
+    """
+    root = _root(data)
+    kind, body_bytes = root.number(1, "<B"), root.number(3, "<q")
+    head = root.table(2)
+    if body_bytes < 0 or head is None:
+        raise CorruptShard("not the head of a message", found=f"kind {kind}, a body of {body_bytes} bytes")
+    if kind == DICTIONARY:
+        head = head.table(1)
+    if kind not in (DICTIONARY, ROWS):
+        return Message(kind, body_bytes)
+    if head is None:
+        raise CorruptShard("a dictionary without values")
+    rows, buffers = head.number(0, "<q"), head.vector(2, _BUFFER)
+    if rows < 0:
+        raise CorruptShard("not a number of rows", found=rows)
+    offset, length = buffers["offset"], buffers["length"]
+    if len(buffers) and (min(offset.min(), length.min()) < 0 or bool((offset > body_bytes - length).any())):
+        raise CorruptShard("a buffer lies outside its message", expected=f"at most {body_bytes} bytes",
+                           found=f"{int(length.max())} bytes at {int(offset.max())}")  # fmt: skip
+    compression = head.table(3)
+    if compression is None:
+        return Message(kind, body_bytes, rows, buffers)
+    codec = compression.number(0, "<b")
+    if codec not in range(len(_CODECS)) or compression.number(1, "<b"):
+        raise CorruptShard("buffers compressed in a way that is not known", expected=" or ".join(_CODECS), found=codec)
+    return Message(kind, body_bytes, rows, buffers, _CODECS[codec])
+
+
+def parse_footer(data: bytes) -> Footer:
+    """What the footer of a file lists. Raises CorruptShard if it points outside itself."""
+    root = _root(data)
+    return Footer(root.vector(2, _BLOCK), root.vector(3, _BLOCK))

@@ -1,0 +1,199 @@
+"""The indexes of folders of Arrow shards: a cache of stable-datasets, and folders that Hugging Face's datasets saved.
+
+    _metadata.json      {"cache_format_version": 1, "format": "arrow", "layout": "arrow-shards", "schema_fingerprint",
+                         "num_rows", "num_shards", "shard_row_counts", "shard_filenames", "shard_size_target_bytes"}
+    state.json          {"_data_files": [{"filename"}], "_fingerprint", "_split", …}, and beside it
+    dataset_info.json   {"features": {name: feature}, …}
+    dataset_dict.json   {"splits": [names]}: each a folder with a state.json
+
+Source: stable-datasets f38ac71 cache.py; datasets 5.2.0 arrow_dataset.py, dataset_dict.py (`save_to_disk`).
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+import xxhash
+
+from lading.errors import BadReference, DataError, NotFound, UsageError, errors_at
+from lading.formats._arrow_blocks import Body, find_blocks
+from lading.formats._arrow_decode import Decoder
+from lading.formats._arrow_schema import schema_hash
+from lading.formats.index_json import load_index
+from lading.formats.protocol import ListedShard, ShardFacts, ShardSource
+from lading.huggingface import HUGGINGFACE_KEY, huggingface_features
+from lading.store.protocol import Store, write_file
+
+__all__ = ["CACHE_INDEX", "SPLITS_INDEX", "STATE_INDEX", "Entry", "list_arrow", "parse_entry", "write_indexes"]
+
+CACHE_INDEX, STATE_INDEX, SPLITS_INDEX = "_metadata.json", "state.json", "dataset_dict.json"
+"""Names of the indexes: of a cache, of a saved dataset, of its splits."""
+
+_INFO = "dataset_info.json"
+_VERSION = 1
+_FORMAT, _LAYOUT = "arrow", "arrow-shards"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What an index says of a shard, beside its rows.
+
+    Attributes:
+        schema: hash of the columns of the dataset's first shard; empty if nobody looked.
+        features: JSON of Hugging Face's features, where they stand in a file of their own; else empty.
+    """
+
+    schema: str = ""
+    features: str = ""
+
+
+def parse_entry(text: str) -> Entry:
+    """An entry as `list_arrow` gave it; an empty one of no text."""
+    return Entry(**orjson.loads(text)) if text else Entry()
+
+
+def list_arrow(store: Store, path: str) -> list[ListedShard] | None:
+    """The shards that an index lists, in its order; None if the file is none of the three. The first one is looked at.
+
+    Raises:
+        DataError: it is an index, but broken, of another version, or its counts do not add up.
+        BadReference: a shard outside the folder of the index.
+        UsageError: it lists several splits.
+    """
+    reader = {CACHE_INDEX: _list_cache, STATE_INDEX: _list_saved, SPLITS_INDEX: _list_splits}.get(
+        posixpath.basename(path)
+    )
+    if reader is None:
+        return None
+    index = load_index(store, path)
+    if not isinstance(index, dict):
+        return None
+    with errors_at(file=path):
+        return reader(store, path, index)
+
+
+def _list_cache(store: Store, path: str, index: Mapping[str, Any]) -> list[ListedShard] | None:
+    if "cache_format_version" not in index:
+        return None
+    for key, known in (("cache_format_version", _VERSION), ("format", _FORMAT), ("layout", _LAYOUT)):
+        found = index.get(key, known)
+        if found != known or isinstance(found, bool):
+            raise DataError("a cache of another kind", column=key, expected=known, found=repr(found)[:80])
+    names, counts = index.get("shard_filenames"), index.get("shard_row_counts")
+    if not isinstance(names, list) or not isinstance(counts, list) or len(names) != len(counts):
+        raise DataError("a cache lists its shards and the rows in each", expected="two lists of one length",
+                        found=f"{names!r}, {counts!r}"[:200])  # fmt: skip
+    if any(type(count) is not int or count < 0 for count in counts):
+        raise DataError("not numbers of rows", column="shard_row_counts", found=repr(counts)[:200])
+    for key, expected in (("num_shards", len(names)), ("num_rows", sum(counts))):
+        if index.get(key) != expected:
+            raise DataError("the counts of the cache do not add up", column=key, expected=expected,
+                            found=repr(index.get(key))[:40])  # fmt: skip
+    return _listed(store, path, names, counts)
+
+
+def _list_saved(store: Store, path: str, index: Mapping[str, Any]) -> list[ListedShard] | None:
+    files = index.get("_data_files")
+    if not isinstance(files, list):
+        return None
+    if index.get("_indices_data_files") or index.get("_indices_files"):
+        raise DataError("a dataset saved with a selection of its rows, as datasets before 2.0 did",
+                        column="_indices_data_files", advice="Load it with datasets and save it again.")  # fmt: skip
+    names = [file.get("filename") if isinstance(file, dict) else None for file in files]
+    return _listed(store, path, names, [None] * len(names))
+
+
+def _list_splits(store: Store, path: str, index: Mapping[str, Any]) -> list[ListedShard] | None:
+    splits = index.get("splits")
+    if not isinstance(splits, list):
+        return None
+    folders = [_inside(split, "splits") for split in splits]
+    if len(folders) != 1:
+        root = posixpath.dirname(path) or "."
+        raise UsageError("the dataset has several splits", expected="one of them", found=", ".join(folders),
+                         advice=f"Open one of their folders, such as {root}/{(folders or ['train'])[0]}.")  # fmt: skip
+    return list_arrow(store, posixpath.join(posixpath.dirname(path), folders[0], STATE_INDEX))
+
+
+def _listed(store: Store, path: str, names: Sequence[Any], counts: Sequence[int | None]) -> list[ListedShard]:
+    folder = posixpath.dirname(path)
+    paths = [posixpath.join(folder, _inside(name, "a shard")) for name in names]
+    if len(set(paths)) < len(paths):
+        twice = next(path for path in paths if paths.count(path) > 1)
+        raise DataError("the index lists a shard twice", found=twice)
+    entry = orjson.dumps(_entry(store, folder, paths[0])).decode() if paths else ""
+    return [ListedShard(path, count, entry=entry) for path, count in zip(paths, counts, strict=True)]
+
+
+def _entry(store: Store, folder: str, first: str) -> dict[str, str]:
+    """What holds for all shards: the columns of the first one, and features that stand beside them."""
+    body = Body(ShardSource(store, first), mmap=False)
+    schema = Decoder(find_blocks(body, unended=True), 0).schema
+    found = {"schema": schema_hash(schema)}
+    if HUGGINGFACE_KEY not in (schema.metadata or {}):
+        try:
+            info = load_index(store, posixpath.join(folder, _INFO))
+        except NotFound:
+            return found
+        features = info.get("features") if isinstance(info, dict) else None
+        if isinstance(features, dict):
+            found["features"] = orjson.dumps(features).decode()
+    return found
+
+
+def _inside(name: Any, what: str) -> str:
+    """A plain name below the folder of an index."""
+    if not isinstance(name, str) or not name or "\0" in name or name.startswith("/") or "://" in name:
+        raise BadReference("the index names no file of its folder", column=what, found=repr(name)[:80])
+    plain = posixpath.normpath(name)
+    if ".." in name.split("/") or "\\" in name or plain == ".":
+        raise BadReference("the index names a file outside its folder", column=what, found=repr(name)[:80])
+    return plain
+
+
+def write_indexes(store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts]]) -> list[str]:
+    """Write the peer's index for a folder of shards: of streams that of datasets, else that of stable-datasets."""
+    if shards:
+        body = Body(ShardSource(store, posixpath.join(folder, shards[0][0])), mmap=False)
+        blocks = find_blocks(body, unended=True)
+        if blocks.at >= 0:
+            return _write_saved(store, folder, shards, huggingface_features(Decoder(blocks, 0).schema))
+    index = {
+        "cache_format_version": _VERSION,
+        "format": _FORMAT,
+        "layout": _LAYOUT,
+        "schema_fingerprint": "",  # of the peer's features, which it alone knows; empty fits all
+        "num_rows": sum(facts.num_samples for _, facts in shards),
+        "num_shards": len(shards),
+        "shard_row_counts": [facts.num_samples for _, facts in shards],
+        "shard_filenames": [name for name, _ in shards],
+        "shard_size_target_bytes": None,
+    }
+    return [_write(store, f"{folder}/{CACHE_INDEX}", index)]
+
+
+def _write_saved(
+    store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts]], features: Mapping[str, Any]
+) -> list[str]:
+    names = [name for name, _ in shards]
+    facts = [[name, told.num_samples, told.size_bytes, told.payload_bytes] for name, told in shards]
+    state: dict[str, Any] = {
+        "_data_files": [{"filename": name} for name in names],
+        "_fingerprint": xxhash.xxh3_64_hexdigest(orjson.dumps([facts, features], option=orjson.OPT_SORT_KEYS)),
+        "_format_columns": None,
+        "_format_kwargs": {},
+        "_format_type": None,
+        "_output_all_columns": False,
+        "_split": None,
+    }
+    info = {"citation": "", "description": "", "features": features, "homepage": "", "license": ""}
+    return [_write(store, f"{folder}/{_INFO}", info), _write(store, f"{folder}/{STATE_INDEX}", state)]
+
+
+def _write(store: Store, path: str, index: Mapping[str, Any]) -> str:
+    write_file(store, path, [orjson.dumps(index, option=orjson.OPT_INDENT_2)])
+    return path

@@ -1,0 +1,313 @@
+"""One Arrow file or stream as a shard: rows in order, at random, one by one."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lading import views as binary_views
+from lading.errors import DuplicateField, LadingError, LimitExceeded, SidecarMismatch, UsageError, errors_at
+from lading.features import feature_of
+from lading.formats._arrow_assets import Assets
+from lading.formats._arrow_blocks import Body, find_blocks
+from lading.formats._arrow_decode import Decoder, Loaded, check_text, damage
+from lading.formats._arrow_index import parse_entry
+from lading.formats._arrow_rows import Row, row_reader
+from lading.formats._arrow_schema import given_schema, schema_hash
+from lading.formats.protocol import ShardSource
+from lading.interleaved import split_rows
+from lading.units import parse_bytes
+
+__all__ = ["ArrowReader", "ReadOptions"]
+
+_MAX_ROWS = 1 << 40
+_RELEASE_BYTES = 16 << 20
+_LONG_TEXT = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
+
+_INDEX_SCHEMA = pa.schema(
+    [
+        ("record_batch", pa.int32()),
+        ("first_row", pa.int64()),
+        ("num_rows", pa.int64()),
+        ("offset", pa.int64()),
+        ("length", pa.int64()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """How an Arrow file or stream is read.
+
+    Attributes:
+        mmap: map local files; False reads them through `pread`, a record batch at a time.
+        load_assets: fill the bytes of videos that stable-datasets keeps in files of their own (`_assets/video`).
+        unended: take a stream that lacks its end mark for a whole one; it may as well have been cut.
+        max_unpacked_bytes: most that a compressed record batch may say it unpacks to, where that is more than 100 times
+            its bytes in the file.
+    """
+
+    mmap: bool = True
+    load_assets: bool = False
+    unended: bool = False
+    max_unpacked_bytes: int | str = "256MB"
+
+    def __post_init__(self) -> None:
+        """Refuse values that are not true or false: a text that says no would be taken for yes."""
+        for name in ("mmap", "load_assets", "unended"):
+            if not isinstance(getattr(self, name), bool):
+                found = f"{name}={getattr(self, name)!r}"
+                raise UsageError("neither true nor false", expected="true or false", found=found)
+
+
+class ArrowReader:
+    """An open Arrow file or stream.
+
+    Types are the file's own, but views are given as their large twins, since pyarrow has few kernels for them. Of a
+    mapped file that is not compressed nothing is copied, and values are views of the map.
+
+    Attributes:
+        counts: nothing is left out.
+    """
+
+    def __init__(self, source: ShardSource, options: ReadOptions) -> None:
+        self.counts: Counter[str] = Counter()
+        self._path = source.path
+        self._body = Body(source, mmap=options.mmap)
+        self._blocks = find_blocks(self._body, unended=options.unended)
+        self._decoder = Decoder(self._blocks, parse_bytes(options.max_unpacked_bytes))
+        stored = self._decoder.schema
+        with errors_at(file=source.path), damage(source.path):
+            entry = parse_entry(source.entry)
+            self._schema = given_schema(stored, entry.features)
+            self._features = [feature_of(field) for field in self._schema]
+            if len(set(self._schema.names)) < len(self._schema):
+                [(name, times)] = Counter(self._schema.names).most_common(1)
+                raise DuplicateField("this column stands more than once", column=name, found=f"{times} times")
+        if entry.schema and entry.schema != schema_hash(stored):
+            raise SidecarMismatch(
+                "the columns differ from those of the dataset's first shard", file=source.path,
+                found=", ".join(f"{f.name}: {f.type}" for f in stored)[:500],
+            )  # fmt: skip
+        self._assets = Assets(source, self._schema) if options.load_assets else None
+        self._all = tuple(range(len(self._schema)))
+        self._ends: list[int] | None = None
+        self._near: tuple[int, int, Row] = (0, 0, _no_row)
+
+    def close(self) -> None:
+        """Give up the map; what was given out stays good."""
+        self._decoder.close()
+        self._body.close()
+
+    def schema(self) -> pa.Schema:
+        """Schema of the batches, from the head of the file."""
+        return self._schema
+
+    def num_rows(self) -> int:
+        """Number of rows: the heads of all messages are read, once."""
+        ends = self._row_ends()
+        return ends[-1] if ends else 0
+
+    def index(self) -> pa.Table:
+        """A row a record batch: `record_batch`, `first_row`, `num_rows`; `offset` and `length` of its message."""
+        ends = np.array(self._row_ends(), np.int64)
+        rows = np.diff(ends, prepend=0)
+        places = np.array([(b.offset, b.size_bytes) for b in self._blocks.batches], np.int64).reshape(-1, 2)
+        columns = [np.arange(len(rows)), ends - rows, rows, places[:, 0], places[:, 1]]
+        arrays = [pa.array(column).cast(field.type) for column, field in zip(columns, _INDEX_SCHEMA, strict=True)]
+        return pa.table(arrays, schema=_INDEX_SCHEMA).filter(pa.array(rows > 0))
+
+    def read(self, rows: NDArray[np.int64] | None = None, columns: Sequence[str] | None = None) -> pa.Table:
+        """Rows by ordinal; only record batches with such rows are looked at.
+
+        A `string` or `binary` column of more than 2 GiB may come as its large twin. Peak memory: twice the rows asked
+        for, and one record batch where it cannot be mapped.
+
+        Raises:
+            UsageError: an ordinal is outside the shard.
+            CorruptShard: a record batch is damaged.
+        """
+        chosen = self._chosen(columns)
+        schema = self._subschema(chosen)
+        ends = np.array(self._row_ends(), np.int64)
+        wanted = np.arange(self.num_rows()) if rows is None else np.asarray(rows, np.int64)
+        self._refuse_outside(wanted)
+        number = np.searchsorted(ends, wanted, "right")
+        order = None if bool((np.diff(number) >= 0).all()) else np.argsort(number, kind="stable")
+        sorted_number, sorted_rows = (number, wanted) if order is None else (number[order], wanted[order])
+        touched, begins = np.unique(sorted_number, return_index=True)
+        bounds = np.append(begins, len(wanted)).tolist()
+        parts = []
+        for at, (begin, stop) in zip(touched.tolist(), pairwise(bounds), strict=True):
+            batch = self._decoder.load(at, chosen).batch
+            mine = sorted_rows[begin:stop] - (int(ends[at]) - batch.num_rows)
+            parts.append(self._given(_take(batch, mine), schema, at))
+        if not chosen:
+            return pa.table({"none": pa.nulls(len(wanted))}).select([])
+        table = pa.Table.from_batches(parts, schema)
+        if order is None:
+            return table
+        place = np.empty(len(order), np.int64)
+        place[order] = np.arange(len(order))
+        return _reorder(table, place)
+
+    def batches(
+        self, *, max_rows: int, max_bytes: int, columns: Sequence[str] | None = None, views: bool = False
+    ) -> Iterator[pa.RecordBatch]:
+        """All rows in order, by the record batch, cut where one is above the limits; columns it lacks are left out.
+
+        With `views` payload comes as `binary_view` of the same bytes. Peak memory: nothing where the file is mapped and
+        not compressed, else one record batch: it is the least that can be fetched or unpacked.
+
+        Raises:
+            CorruptShard: a message is damaged. LimitExceeded: it declares more than it can have.
+        """
+        chosen = self._chosen(columns)
+        schema = self._subschema(chosen)
+        number = 0
+        while self._blocks.find(number):
+            block = self._blocks.batches[number]
+            batch = self._decoder.load(number, chosen, keep=False).batch
+            for part in self._cut(batch, max_rows, max_bytes):
+                given = self._given(part, schema, number)
+                yield _as_views(given) if views else given
+                if block.size_bytes >= _RELEASE_BYTES:
+                    self._release(block.offset, block.size_bytes)
+            self._release(block.offset, block.size_bytes)
+            number += 1
+
+    def get_sample(self, row: int) -> dict[str, Any]:
+        """One row as `ds[i]` gives it. Raises IndexError."""
+        first, stop, reader = self._near
+        if self._body.mapped is not None:
+            self._body.mapped.check()
+        if not first <= row < stop:
+            first, _, reader = self._near = self._row_reader(row)
+        try:
+            return reader(row - first)
+        except LadingError as error:
+            raise error.at(file=self._path, row=row) from None
+
+    def _row_reader(self, row: int) -> tuple[int, int, Row]:
+        """The first row of a record batch, the one behind it, and what gives rows of it."""
+        ends = self._row_ends()
+        if not ends or not 0 <= row < ends[-1]:
+            raise IndexError(f"sample {row} of {self.num_rows()} in {self._path}")
+        number = bisect_right(ends, row)
+        loaded: Loaded = self._decoder.load(number, self._all)
+        if loaded.row is None:
+            batch = loaded.batch
+            with damage(self._path), errors_at(file=self._path):
+                if self._assets is not None:
+                    batch = self._assets.filled(batch)
+                loaded.row = row_reader(batch, self._features)
+        return ends[number] - loaded.batch.num_rows, ends[number], loaded.row
+
+    def _row_ends(self) -> list[int]:
+        """For each record batch, the number of rows in it and all before."""
+        if self._ends is None:
+            rows = self._blocks.find_all()
+            if float(rows.astype(np.float64).sum()) > _MAX_ROWS:
+                raise LimitExceeded("too many rows", file=self._path, expected=f"at most {_MAX_ROWS}",
+                                    found=int(rows.max()))  # fmt: skip
+            self._ends = np.cumsum(rows).tolist()
+        return self._ends
+
+    def _chosen(self, columns: Sequence[str] | None) -> tuple[int, ...]:
+        """Columns by number, in the order asked for, once each."""
+        if columns is None:
+            return self._all
+        return tuple(dict.fromkeys(i for name in columns for i in self._schema.get_all_field_indices(name)))
+
+    def _subschema(self, chosen: Sequence[int]) -> pa.Schema:
+        if chosen == self._all:
+            return self._schema
+        return pa.schema([self._schema.field(i) for i in chosen], metadata=self._schema.metadata)
+
+    def _refuse_outside(self, rows: NDArray[np.int64]) -> None:
+        count = self.num_rows()
+        outside = np.flatnonzero((rows < 0) | (rows >= count))
+        if len(outside):
+            raise UsageError("no such row", file=self._path, expected=f"0 to {count - 1}", found=int(rows[outside[0]]))
+
+    def _cut(self, batch: pa.RecordBatch, max_rows: int, max_bytes: int) -> Iterator[pa.RecordBatch]:
+        """The rows in parts that keep the limits; nothing for no rows."""
+        if not batch.num_rows:
+            return
+        sizes = binary_views.row_bytes(batch)
+        if self._assets is not None:
+            sizes = sizes + self._assets.sizes(batch)
+        bounds = split_rows(np.arange(len(sizes)), sizes, max_rows=max_rows, max_bytes=max_bytes).tolist()
+        for first, stop in pairwise(bounds):
+            yield batch if stop - first == batch.num_rows else batch.slice(first, stop - first)
+
+    def _given(self, batch: pa.RecordBatch, schema: pa.Schema, number: int) -> pa.RecordBatch:
+        """Rows in the types of the schema, text checked, files of their own read where they are asked for."""
+        if not len(schema):
+            return batch
+        with damage(self._path, self._blocks.batches[number].offset):
+            columns = []
+            for column, field in zip(batch.columns, schema, strict=True):
+                with errors_at(column=field.name):
+                    check_text(column)
+                    columns.append(column if column.type == field.type else column.cast(field.type))
+            given = pa.RecordBatch.from_arrays(columns, schema=schema)
+        return given if self._assets is None else self._assets.filled(given)
+
+    def _release(self, offset: int, length: int) -> None:
+        if self._body.mapped is not None:
+            self._body.mapped.release(offset, offset + length)
+
+
+def _no_row(row: int) -> dict[str, Any]:
+    raise IndexError(row)
+
+
+def _take(batch: pa.RecordBatch, rows: NDArray[np.int64]) -> pa.RecordBatch:
+    """Rows in the order asked for; neighbours without a copy."""
+    if len(rows) and int(rows[-1]) - int(rows[0]) == len(rows) - 1 and bool((np.diff(rows) == 1).all()):
+        return batch.slice(int(rows[0]), len(rows))
+    if not batch.num_columns:
+        return batch.slice(0, 0)
+    index = pa.array(rows)
+    return pa.RecordBatch.from_arrays([_take_values(c, index, rows) for c in batch.columns], schema=batch.schema)
+
+
+def _take_values(column: Any, index: pa.Array, rows: NDArray[np.int64]) -> Any:
+    if isinstance(column, pa.Array) and (pa.types.is_binary_view(column.type) or pa.types.is_string_view(column.type)):
+        return binary_views.take(column, rows)
+    try:
+        return column.take(index)
+    except pa.ArrowNotImplementedError:  # run ends, and views inside lists and structs
+        chunks = [column] if isinstance(column, pa.Array) else column.chunks
+        whole = pa.concat_arrays(chunks)
+        return pa.concat_arrays([whole.slice(row, 1) for row in rows.tolist()] or [whole.slice(0, 0)])
+
+
+def _reorder(table: pa.Table, rows: NDArray[np.int64]) -> pa.Table:
+    """Rows by number. `take` joins chunks, so what would not fit 32-bit offsets becomes large."""
+    index, columns, fields = pa.array(rows), [], []
+    for field, column in zip(table.schema, table.columns, strict=True):
+        wide = _LONG_TEXT.get(field.type)
+        if wide is not None and int(binary_views.byte_lengths(column)[rows].sum()) >= 1 << 31:
+            field, column = field.with_type(wide), column.cast(wide)  # noqa: PLW2901 - a wider twin of itself
+        fields.append(field)
+        columns.append(_take_values(column, index, rows))
+    return pa.table(columns, schema=pa.schema(fields, metadata=table.schema.metadata))
+
+
+def _as_views(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows with payload as views of the same bytes."""
+    for i, field in enumerate(batch.schema):
+        if binary_views.is_bytes(field.type):
+            column = binary_views.share(batch.column(i))
+            batch = batch.set_column(i, field.with_type(column.type), column)
+    return batch

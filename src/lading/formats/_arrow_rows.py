@@ -1,0 +1,104 @@
+"""One row of a record batch as Python values, without a kernel of Arrow's: 0.1 to 0.4 µs a value instead of 2.
+
+A batch's columns are opened once: numbers as memory views of their type, text and bytes as offsets and data. What else
+there is (lists, structs, times …) is taken out by pyarrow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+from lading.errors import DataError, LadingError
+from lading.features import Audio, Bytes, ClassLabel, Feature, Image, Text, Value, Video, decode
+from lading.views import is_bytes, is_text, present
+
+__all__ = ["Row", "row_reader"]
+
+Row = Callable[[int], dict[str, Any]]
+"""Gives one row of a batch, by its number there, as `ds[i]` does."""
+
+_NUMBERS: dict[pa.DataType, Any] = {
+    pa.int8(): "b", pa.int16(): "h", pa.int32(): "i", pa.int64(): "q", pa.float32(): "f", pa.float64(): "d",
+    pa.uint8(): "B", pa.uint16(): "H", pa.uint32(): "I", pa.uint64(): "Q",
+}  # fmt: skip
+
+
+def row_reader(batch: pa.RecordBatch, features: list[Feature]) -> Row:
+    """What gives rows of a checked batch (`lading.formats._arrow_decode`), decoded as these features say.
+
+    Nulls are left out. Raises DataError, naming the column, for text that is not UTF-8 and what a feature refuses.
+    """
+    cells = [
+        (name, _cell(column, feature))
+        for name, column, feature in zip(batch.schema.names, batch.columns, features, strict=True)
+    ]
+    if not any(column.null_count for column in batch.columns):
+
+        def whole(row: int) -> dict[str, Any]:
+            try:
+                return {name: cell(row) for name, cell in cells}
+            except (LadingError, UnicodeDecodeError):
+                return checked(row)
+
+    def checked(row: int) -> dict[str, Any]:
+        sample = {}
+        for name, cell in cells:
+            try:
+                value = cell(row)
+            except LadingError as error:
+                raise error.at(column=name) from None
+            except UnicodeDecodeError as error:
+                raise DataError("text is not UTF-8", column=name, found=error.reason) from None
+            if value is not None:
+                sample[name] = value
+        return sample
+
+    return checked if any(column.null_count for column in batch.columns) else whole
+
+
+def _cell(column: pa.Array, feature: Feature) -> Callable[[int], Any]:
+    """What gives a value of a column."""
+    plain = _plain_cell(column)
+    if plain is None:
+        return lambda row: decode(feature, column[row].as_py())
+    stored = plain if not column.null_count else _or_none(plain, column)
+    if _is_stored(feature, column.type):
+        return stored
+    return lambda row: decode(feature, stored(row))
+
+
+def _is_stored(feature: Feature, kind: pa.DataType) -> bool:
+    """Whether the value that is meant is the one that is stored."""
+    if is_text(kind):
+        return isinstance(feature, Text)
+    if is_bytes(kind):
+        return isinstance(feature, (Bytes, Image, Audio, Video))
+    return isinstance(feature, (Value, ClassLabel))
+
+
+def _or_none(plain: Callable[[int], Any], column: pa.Array) -> Callable[[int], Any]:
+    there = present(column).tolist()
+    return lambda row: plain(row) if there[row] else None
+
+
+def _plain_cell(column: pa.Array) -> Callable[[int], Any] | None:
+    """What gives a value as it is stored, whether it is null or not; None where only pyarrow can."""
+    kind, buffers, first, count = column.type, column.buffers(), column.offset, len(column)
+    form = _NUMBERS.get(kind)
+    if form is not None and buffers[1] is not None:
+        numbers = memoryview(buffers[1]).cast("B")
+        width = kind.bit_width // 8
+        typed: memoryview[Any] = numbers[first * width : (first + count) * width].cast(form)
+        return typed.__getitem__
+    if not (is_text(kind) or is_bytes(kind)) or "view" in str(kind) or buffers[1] is None or buffers[2] is None:
+        return None
+    wide = pa.types.is_large_binary(kind) or pa.types.is_large_string(kind)
+    width = 8 if wide else 4
+    ends = memoryview(buffers[1]).cast("B")[first * width : (first + count + 1) * width].cast("q" if wide else "i")
+    data = memoryview(buffers[2]).cast("B")
+    if is_text(kind):
+        return lambda row: str(data[ends[row] : ends[row + 1]], "utf-8")
+    return lambda row: bytes(data[ends[row] : ends[row + 1]])

@@ -1,0 +1,95 @@
+"""Arrow files and streams, in caches of stable-datasets, in folders of Hugging Face's datasets, or by themselves.
+
+    file       "ARROW1", a stream, a footer that lists its messages, "ARROW1"      (`lading.formats._arrow_blocks`)
+    stream     messages: the schema, dictionaries, record batches
+    dataset    files and `_metadata.json`, or streams, `state.json` and `dataset_info.json`    (`_arrow_index`)
+
+A record batch is the unit: of a mapped file it is used where it lies, nothing copied; of a file on a store that cannot
+map, or one whose buffers are compressed, it is fetched and unpacked as a whole. Places and sizes are checked before
+they are believed, and what a batch holds before it is touched (`_arrow_decode`).
+
+Source: https://arrow.apache.org/docs/format/Columnar.html; stable-datasets f38ac71; datasets 5.2.0; pyarrow 26.0.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from lading.formats._arrow_blocks import CONTINUED, MAGIC
+from lading.formats._arrow_index import CACHE_INDEX, SPLITS_INDEX, STATE_INDEX, list_arrow, write_indexes
+from lading.formats._arrow_read import ArrowReader, ReadOptions
+from lading.formats._arrow_schema import check_schema
+from lading.formats._arrow_write import ArrowWriter, WriteOptions
+from lading.formats.protocol import ListedShard, ShardFacts, ShardSource, parse_options
+from lading.store.protocol import Sink, Store
+
+__all__ = ["FORMAT", "ArrowFormat", "ArrowReader", "ArrowWriter", "ReadOptions", "WriteOptions"]
+
+
+@dataclass(frozen=True, slots=True)
+class ArrowFormat:
+    """Arrow IPC files and streams."""
+
+    name: str = "arrow"
+    extensions: tuple[str, ...] = (".arrow", ".arrows", ".feather", ".ipc")
+    indexes: Mapping[str, str] = field(
+        default_factory=lambda: {
+            CACHE_INDEX: r"shard-\d{5}\.arrow",
+            STATE_INDEX: r"data-\d{5}-of-\d{5}\.arrow",
+            SPLITS_INDEX: "",
+        },
+        hash=False,
+    )
+    fixed_schema: bool = True
+    copy_options: tuple[Mapping[str, Any], Mapping[str, Any]] = field(default=({}, {}), hash=False)
+    read_options: type | None = ReadOptions
+    write_options: type | None = WriteOptions
+
+    def recognise(self, path: str, head: bytes) -> bool:
+        """By the first bytes; by the name too, so that a damaged file is called damaged, not unknown."""
+        return head.startswith((MAGIC, CONTINUED)) or path.lower().endswith(self.extensions)
+
+    def list_shards(self, store: Store, path: str, head: bytes) -> list[ListedShard] | None:  # noqa: ARG002 - contract
+        """The shards of a `_metadata.json`, `state.json` or `dataset_dict.json`; see `list_arrow`."""
+        return list_arrow(store, path)
+
+    def open_shard(self, source: ShardSource, options: Mapping[str, Any]) -> ArrowReader:
+        """Open a file or stream (`ReadOptions`); reads the head of its schema, and a file's footer.
+
+        Raises:
+            UsageError: an option that is not known.
+            CorruptShard: it is neither, was cut, or its footer is damaged.
+            SidecarMismatch: its columns are not those of the first shard of its dataset.
+        """
+        return ArrowReader(source, parse_options(self.name, ReadOptions, options))
+
+    def create_shard(self, sink: Sink, schema: pa.Schema, options: Mapping[str, Any]) -> ArrowWriter:
+        """Begin a file or stream (`WriteOptions`).
+
+        Raises:
+            UsageError: an option or value that is not known.
+            Unrepresentable: references, two columns of one name, or a type that datasets does not have.
+        """
+        chosen = parse_options(self.name, WriteOptions, options)
+        check_schema(schema, sink.path)
+        return ArrowWriter(sink, schema, chosen)
+
+    def shard_name(self, number: int) -> str:
+        """`shard-00000`, as stable-datasets has it; datasets takes any."""
+        return f"shard-{number:05d}"
+
+    def extension(self, options: Mapping[str, Any]) -> str:  # noqa: ARG002 - contract
+        """`.arrow`."""
+        return self.extensions[0]
+
+    def write_sidecars(self, store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts]]) -> list[str]:
+        """Write `_metadata.json`, or of streams `state.json` and `dataset_info.json`."""
+        return write_indexes(store, folder, shards)
+
+
+FORMAT = ArrowFormat()
+"""The format, as the registry finds it."""

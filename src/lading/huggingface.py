@@ -1,0 +1,170 @@
+"""Columns as Hugging Face's datasets keeps them, and the features it is told of them.
+
+Media are `struct<bytes: binary, path: string>`, labels int64; what a column means stands as JSON in the metadata of the
+Arrow schema, under `huggingface`: `{"info": {"features": {name: feature}}}`. Field metadata stay, so that lading finds
+its own features again.
+
+Source: datasets 5.2.0 features/features.py (`Features.arrow_schema`, `generate_from_arrow_type`), image.py, audio.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+
+from lading import jsontext
+from lading.errors import Unrepresentable, errors_at
+from lading.features import Audio, ClassLabel, Feature, Image, Sequence, Struct, Video, feature_of
+from lading.views import byte_lengths, is_bytes
+
+__all__ = ["HUGGINGFACE_KEY", "huggingface_batch", "huggingface_features", "huggingface_schema"]
+
+HUGGINGFACE_KEY = b"huggingface"
+"""Key of a schema's metadata."""
+
+_MEDIA = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+_MAX_VALUE_BYTES = 1 << 31
+_NAMES = {
+    pa.null(): "null", pa.bool_(): "bool", pa.float16(): "float16", pa.float32(): "float32", pa.float64(): "float64",
+    pa.date32(): "date32", pa.date64(): "date64",
+}  # fmt: skip
+_AS_ARROW_SAYS = (
+    pa.types.is_integer, pa.types.is_time, pa.types.is_timestamp, pa.types.is_duration, pa.types.is_binary,
+    pa.types.is_large_binary, pa.types.is_string, pa.types.is_large_string, pa.types.is_fixed_size_binary,
+    pa.types.is_decimal128, pa.types.is_decimal256,
+)  # fmt: skip
+"""Types that datasets calls by the name that Arrow has for them."""
+
+
+def huggingface_features(schema: pa.Schema) -> dict[str, Any]:
+    """What a schema's metadata tell of features, by column; nothing if they tell nothing. Raises DataError."""
+    text = (schema.metadata or {}).get(HUGGINGFACE_KEY)
+    told = jsontext.loads(text) if text is not None else None
+    for step in ("info", "features"):
+        told = told.get(step) if isinstance(told, dict) else None
+    return told if isinstance(told, dict) else {}
+
+
+def huggingface_schema(schema: pa.Schema) -> pa.Schema:
+    """The schema in datasets' types, with its features in the metadata.
+
+    What the metadata told of a column before stays where its type stays.
+
+    Raises:
+        Unrepresentable: a column of a type that datasets does not have; names it.
+    """
+    before = huggingface_features(schema)
+    fields, features = [], {}
+    for field in schema:
+        if isinstance(field.type, pa.ExtensionType) and field.name in before:
+            kind, told = field.type, before[field.name]
+        else:
+            with errors_at(column=field.name):
+                kind, told = _fitted(field.type, feature_of(field))
+        fields.append(field.with_type(kind))
+        features[field.name] = before.get(field.name, told) if kind == field.type else told
+    text = orjson.dumps({"info": {"features": features}})
+    return pa.schema(fields, metadata={**(schema.metadata or {}), HUGGINGFACE_KEY: text})
+
+
+def huggingface_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The rows in the types of such a schema, columns in its order. Bytes of media are shared where they can be.
+
+    Raises:
+        Unrepresentable: a value of 2 GiB or more among media; names column and row.
+    """
+    columns = []
+    for field in schema:
+        with errors_at(column=field.name):
+            columns.append(_as_type(batch.column(field.name), field.type))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _fitted(kind: pa.DataType, feature: Feature) -> tuple[pa.DataType, dict[str, Any]]:
+    """The type in which datasets keeps such a column, and its feature."""
+    types = pa.types
+    found: tuple[pa.DataType, dict[str, Any]]
+    if isinstance(feature, (Image, Audio, Video)) and (is_bytes(kind) or _is_media(kind)):
+        found = _MEDIA, {"_type": type(feature).__name__}
+    elif isinstance(feature, ClassLabel) and types.is_integer(kind) and not types.is_uint64(kind):
+        found = pa.int64(), {"names": list(feature.names), "_type": "ClassLabel"}
+    elif isinstance(kind, pa.JsonType):
+        found = kind, {"_type": "Json"}
+    elif types.is_dictionary(kind):
+        found = _fitted(kind.value_type, feature)
+    elif types.is_struct(kind):
+        found = _fitted_struct(kind, feature)
+    elif types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        found = _fitted_list(kind, feature)
+    else:
+        name = _NAMES.get(kind) or (str(kind) if any(test(kind) for test in _AS_ARROW_SAYS) else None)
+        if name is None:
+            raise Unrepresentable("datasets has no such type", found=str(kind),
+                                  advice="Cast the column, or leave it out.")  # fmt: skip
+        found = kind, {"dtype": name, "_type": "Value"}
+    return found
+
+
+def _fitted_struct(kind: pa.StructType, feature: Feature) -> tuple[pa.DataType, dict[str, Any]]:
+    inner = dict(feature.fields) if isinstance(feature, Struct) else {}
+    fitted = {child.name: _fitted(child.type, inner.get(child.name) or feature_of(child)) for child in kind}
+    fields = [child.with_type(fitted[child.name][0]) for child in kind]
+    return pa.struct(fields), {name: told for name, (_, told) in fitted.items()}
+
+
+def _fitted_list(kind: pa.DataType, feature: Feature) -> tuple[pa.DataType, dict[str, Any]]:
+    item = feature.feature if isinstance(feature, Sequence) else feature_of(kind.value_field)
+    inside, told = _fitted(kind.value_type, item)
+    value = kind.value_field.with_type(inside)
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(value, kind.list_size), {"feature": told, "length": kind.list_size, "_type": "List"}
+    if pa.types.is_large_list(kind):
+        return pa.large_list(value), {"feature": told, "_type": "LargeList"}
+    return pa.list_(value), {"feature": told, "_type": "List"}
+
+
+def _is_media(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_struct(kind) and {child.name for child in kind} == {"bytes", "path"})
+
+
+def _as_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Values in another type: bytes as media, and whatever lies around them; else cast."""
+    if column.type == kind:
+        return column
+    if kind == _MEDIA:
+        bare = is_bytes(column.type)
+        path = pa.nulls(len(column), pa.string()) if bare else column.field("path").cast(pa.string())
+        parts = [_small(column if bare else column.field("bytes")), path]
+    elif pa.types.is_struct(kind):
+        parts = [_as_type(column.field(child.name), child.type) for child in kind]
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return _as_lists(column, kind)
+    else:
+        return column.cast(kind)
+    return pa.StructArray.from_arrays(parts, fields=list(kind), mask=column.is_null())
+
+
+def _as_lists(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    if pa.types.is_fixed_size_list(kind):
+        width = kind.list_size
+        values = _as_type(column.values.slice(column.offset * width, len(column) * width), kind.value_type)
+        return pa.FixedSizeListArray.from_arrays(values, type=kind, mask=column.is_null())
+    ends = np.asarray(column.offsets.to_numpy(), np.int64)
+    values = _as_type(column.values.slice(int(ends[0]), int(ends[-1] - ends[0])), kind.value_type)
+    wide = pa.types.is_large_list(kind)
+    offsets = pa.array(ends - ends[0], pa.int64() if wide else pa.int32())
+    make = pa.LargeListArray if wide else pa.ListArray
+    return make.from_arrays(offsets, values, type=kind, mask=column.is_null())
+
+
+def _small(column: pa.Array) -> pa.Array:
+    """Bytes with 32-bit offsets, as datasets has media."""
+    sizes = byte_lengths(column)
+    if int(sizes.max(initial=0)) >= _MAX_VALUE_BYTES:
+        row = int(sizes.argmax())
+        raise Unrepresentable("a value too large for media of datasets", row=row, expected="less than 2 GiB",
+                              found=int(sizes[row]))  # fmt: skip
+    return column.cast(pa.binary())
