@@ -2,7 +2,7 @@
 
 Media are `struct<bytes: binary, path: string>`, labels int64; what a column means stands as JSON in the metadata of the
 Arrow schema, under `huggingface`: `{"info": {"features": {name: feature}}}`. Field metadata stay, so that lading finds
-its own features again.
+its own features again; a column of bytes that became such a struct is marked, and read as bytes.
 
 Source: datasets 5.2.0 features/features.py (`Features.arrow_schema`, `generate_from_arrow_type`), image.py, audio.py.
 """
@@ -14,18 +14,29 @@ from typing import Any
 import numpy as np
 import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lading import jsontext
-from lading.errors import Unrepresentable, errors_at
+from lading.errors import BadReference, Unrepresentable, UsageError, errors_at
 from lading.features import Audio, ClassLabel, Feature, Image, Sequence, Struct, Video, feature_of
 from lading.views import byte_lengths, is_bytes
 
-__all__ = ["HUGGINGFACE_KEY", "huggingface_batch", "huggingface_features", "huggingface_schema"]
+__all__ = [
+    "HUGGINGFACE_KEY",
+    "huggingface_batch",
+    "huggingface_features",
+    "huggingface_schema",
+    "is_media",
+    "unwrapped",
+    "unwrapped_schema",
+]
 
 HUGGINGFACE_KEY = b"huggingface"
 """Key of a schema's metadata."""
 
+_WRAPPED_KEY = b"lading.wrapped"
 _MEDIA = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+_MEDIA_FEATURES = (Image, Audio, Video)
 _MAX_VALUE_BYTES = 1 << 31
 _NAMES = {
     pa.null(): "null", pa.bool_(): "bool", pa.float16(): "float16", pa.float32(): "float32", pa.float64(): "float64",
@@ -64,14 +75,14 @@ def huggingface_schema(schema: pa.Schema) -> pa.Schema:
         else:
             with errors_at(column=field.name):
                 kind, told = _fitted(field.type, feature_of(field))
-        fields.append(field.with_type(kind))
+        fields.append(_marked(field, kind) if is_bytes(field.type) and kind == _MEDIA else field.with_type(kind))
         features[field.name] = before.get(field.name, told) if kind == field.type else told
     text = orjson.dumps({"info": {"features": features}})
     return pa.schema(fields, metadata={**(schema.metadata or {}), HUGGINGFACE_KEY: text})
 
 
 def huggingface_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The rows in the types of such a schema, columns in its order. Bytes of media are shared where they can be.
+    """The rows in the types of such a schema, columns in its order; bytes that are no media stay as they come.
 
     Raises:
         Unrepresentable: a value of 2 GiB or more among media; names column and row.
@@ -80,14 +91,58 @@ def huggingface_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatc
     for field in schema:
         with errors_at(column=field.name):
             columns.append(_as_type(batch.column(field.name), field.type))
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+    fields = [field.with_type(column.type) for field, column in zip(schema, columns, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields, metadata=schema.metadata))
+
+
+def _marked(field: pa.Field, kind: pa.DataType) -> pa.Field:
+    return field.with_type(kind).with_metadata({**(field.metadata or {}), _WRAPPED_KEY: b"bytes"})
+
+
+def unwrapped_schema(schema: pa.Schema, *, media: str) -> pa.Schema:
+    """The schema with media as bytes: those that lading wrapped, and with `media="bytes"` all columns of media.
+
+    Args:
+        schema: with features in its fields (`lading.features.from_huggingface`).
+        media: `stored` or `bytes`. Raises UsageError for anything else.
+    """
+    if media not in ("stored", "bytes"):
+        raise UsageError("media are given as they are stored, or as bytes", expected="stored or bytes",
+                         found=repr(media))  # fmt: skip
+    for i, field in enumerate(schema):
+        metadata = dict(field.metadata or {})
+        wrapped = metadata.pop(_WRAPPED_KEY, None) is not None
+        if is_media(field.type) and (wrapped or (media == "bytes" and isinstance(feature_of(field), _MEDIA_FEATURES))):
+            schema = schema.set(i, field.with_type(pa.large_binary()).with_metadata(metadata or None))
+    return schema
+
+
+def unwrapped(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Values in the type that a reader gives: wrapped media as their bytes, without the names of files; else cast.
+
+    Raises:
+        BadReference: bytes that are in a file of their own; names the row.
+    """
+    if column.type == kind:
+        return column
+    if not is_media(column.type):
+        return column.cast(kind)
+    there, found, path = column.is_valid(), column.field("bytes"), column.field("path")
+    if column.null_count:
+        found = pc.if_else(there, found, None)
+    elsewhere = pc.and_(pc.and_(found.is_null(), path.is_valid()), there)
+    if pc.any(elsewhere).as_py():
+        row = pc.index(elsewhere, value=True).as_py()
+        raise BadReference("the bytes are not here, but in a file of their own", row=row, found=path[row].as_py(),
+                           advice="Read the column with media=stored.")  # fmt: skip
+    return found.cast(kind)
 
 
 def _fitted(kind: pa.DataType, feature: Feature) -> tuple[pa.DataType, dict[str, Any]]:
     """The type in which datasets keeps such a column, and its feature."""
     types = pa.types
     found: tuple[pa.DataType, dict[str, Any]]
-    if isinstance(feature, (Image, Audio, Video)) and (is_bytes(kind) or _is_media(kind)):
+    if isinstance(feature, _MEDIA_FEATURES) and (is_bytes(kind) or is_media(kind)):
         found = _MEDIA, {"_type": type(feature).__name__}
     elif isinstance(feature, ClassLabel) and types.is_integer(kind) and not types.is_uint64(kind):
         found = pa.int64(), {"names": list(feature.names), "_type": "ClassLabel"}
@@ -126,13 +181,14 @@ def _fitted_list(kind: pa.DataType, feature: Feature) -> tuple[pa.DataType, dict
     return pa.list_(value), {"feature": told, "_type": "List"}
 
 
-def _is_media(kind: pa.DataType) -> bool:
+def is_media(kind: pa.DataType) -> bool:
+    """Whether it is a struct of `bytes` and `path`."""
     return bool(pa.types.is_struct(kind) and {child.name for child in kind} == {"bytes", "path"})
 
 
 def _as_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
     """Values in another type: bytes as media, and whatever lies around them; else cast."""
-    if column.type == kind:
+    if column.type == kind or (is_bytes(column.type) and is_bytes(kind)):
         return column
     if kind == _MEDIA:
         bare = is_bytes(column.type)

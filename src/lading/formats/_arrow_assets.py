@@ -54,10 +54,10 @@ class Assets:
         Raises:
             BadReference: a path that leads out of the folder of videos. NotFound: a file that is not there.
         """
-        for at, field in enumerate(batch.schema):
-            if field.name in self._names:
-                with errors_at(column=field.name):
-                    batch = batch.set_column(at, field, self._with_bytes(batch.column(at)))
+        for at, name in enumerate(batch.schema.names):
+            if name in self._names:
+                with errors_at(column=name):
+                    batch = batch.set_column(at, batch.schema.field(at), self._with_bytes(batch.column(at)))
         return batch
 
     def _with_bytes(self, column: pa.StructArray) -> pa.StructArray:

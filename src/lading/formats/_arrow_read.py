@@ -23,6 +23,7 @@ from lading.formats._arrow_index import parse_entry
 from lading.formats._arrow_rows import Row, row_reader
 from lading.formats._arrow_schema import given_schema, schema_hash
 from lading.formats.protocol import ShardSource
+from lading.huggingface import is_media, unwrapped
 from lading.interleaved import split_rows
 from lading.units import parse_bytes
 
@@ -49,6 +50,7 @@ class ReadOptions:
 
     Attributes:
         mmap: map local files; False reads them through `pread`, a record batch at a time.
+        media: `stored`, or `bytes` to have media that Hugging Face keeps as a struct of bytes and path as bytes alone.
         load_assets: fill the bytes of videos that stable-datasets keeps in files of their own (`_assets/video`).
         unended: take a stream that lacks its end mark for a whole one; it may as well have been cut.
         max_unpacked_bytes: most that a compressed record batch may say it unpacks to, where that is more than 100 times
@@ -56,6 +58,7 @@ class ReadOptions:
     """
 
     mmap: bool = True
+    media: str = "stored"
     load_assets: bool = False
     unended: bool = False
     max_unpacked_bytes: int | str = "256MB"
@@ -87,7 +90,7 @@ class ArrowReader:
         stored = self._decoder.schema
         with errors_at(file=source.path), damage(source.path):
             entry = parse_entry(source.entry)
-            self._schema = given_schema(stored, entry.features)
+            self._schema = given_schema(stored, entry.features, media=options.media)
             self._features = [feature_of(field) for field in self._schema]
             if len(set(self._schema.names)) < len(self._schema):
                 [(name, times)] = Counter(self._schema.names).most_common(1)
@@ -206,6 +209,11 @@ class ArrowReader:
         if loaded.row is None:
             batch = loaded.batch
             with damage(self._path), errors_at(file=self._path):
+                columns = [
+                    unwrapped(column, field.type) if is_media(column.type) else column
+                    for column, field in zip(batch.columns, self._schema, strict=True)
+                ]
+                batch = pa.RecordBatch.from_arrays(columns, names=self._schema.names)
                 if self._assets is not None:
                     batch = self._assets.filled(batch)
                 loaded.row = row_reader(batch, self._features)
@@ -258,7 +266,7 @@ class ArrowReader:
             for column, field in zip(batch.columns, schema, strict=True):
                 with errors_at(column=field.name):
                     check_text(column)
-                    columns.append(column if column.type == field.type else column.cast(field.type))
+                    columns.append(unwrapped(column, field.type))
             given = pa.RecordBatch.from_arrays(columns, schema=schema)
         return given if self._assets is None else self._assets.filled(given)
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from lading.errors import DataError, LadingError
 from lading.features import Audio, Bytes, ClassLabel, Feature, Image, Text, Value, Video, decode
+from lading.huggingface import is_media
 from lading.views import is_bytes, is_text, present
 
 __all__ = ["Row", "row_reader"]
@@ -20,6 +21,7 @@ __all__ = ["Row", "row_reader"]
 Row = Callable[[int], dict[str, Any]]
 """Gives one row of a batch, by its number there, as `ds[i]` does."""
 
+_MEDIA = (Image, Audio, Video)
 _NUMBERS: dict[pa.DataType, Any] = {
     pa.int8(): "b", pa.int16(): "h", pa.int32(): "i", pa.int64(): "q", pa.float32(): "f", pa.float64(): "d",
     pa.uint8(): "B", pa.uint16(): "H", pa.uint32(): "I", pa.uint64(): "Q",
@@ -63,11 +65,26 @@ def _cell(column: pa.Array, feature: Feature) -> Callable[[int], Any]:
     """What gives a value of a column."""
     plain = _plain_cell(column)
     if plain is None:
-        return lambda row: decode(feature, column[row].as_py())
+        whole = _whole_cell(column, feature)
+        return whole if not is_media(column.type) or not isinstance(feature, _MEDIA) else _media_cell(column, whole)
     stored = plain if not column.null_count else _or_none(plain, column)
     if _is_stored(feature, column.type):
         return stored
     return lambda row: decode(feature, stored(row))
+
+
+def _whole_cell(column: pa.Array, feature: Feature) -> Callable[[int], Any]:
+    return lambda row: decode(feature, column[row].as_py())
+
+
+def _media_cell(column: pa.StructArray, whole: Callable[[int], Any]) -> Callable[[int], Any]:
+    """The bytes of media, where they are; else what pyarrow makes of the row."""
+    inside = column.field("bytes")
+    plain = _plain_cell(inside)
+    if plain is None:
+        return whole
+    there = (present(column) & present(inside)).tolist()
+    return lambda row: plain(row) if there[row] else whole(row)
 
 
 def _is_stored(feature: Feature, kind: pa.DataType) -> bool:
@@ -75,7 +92,7 @@ def _is_stored(feature: Feature, kind: pa.DataType) -> bool:
     if is_text(kind):
         return isinstance(feature, Text)
     if is_bytes(kind):
-        return isinstance(feature, (Bytes, Image, Audio, Video))
+        return isinstance(feature, (Bytes, *_MEDIA))
     return isinstance(feature, (Value, ClassLabel))
 
 

@@ -8,7 +8,7 @@ import xxhash
 
 from lading.errors import Unrepresentable
 from lading.features import FEATURE_KEY, Feature, Image, from_huggingface, with_feature
-from lading.huggingface import HUGGINGFACE_KEY
+from lading.huggingface import HUGGINGFACE_KEY, unwrapped_schema
 from lading.ref import FILES_KEY, is_ref
 from lading.views import plain_type
 
@@ -21,12 +21,13 @@ _STABLE: dict[bytes, Feature] = {b"Image": Image()}
 """Features that the name of a class says all of. Of arrays and labels it does not: shapes and names are not there."""
 
 
-def given_schema(stored: pa.Schema, features: str) -> pa.Schema:
+def given_schema(stored: pa.Schema, features: str, *, media: str) -> pa.Schema:
     """The schema of batches: views as their large twins; features that a peer tells stand in the fields too.
 
     Args:
         stored: the file's.
         features: JSON of Hugging Face's features, where they stand beside the file; holds if the file has none itself.
+        media: as `lading.huggingface.unwrapped_schema` takes it.
 
     Raises:
         DataError: the features are no JSON.
@@ -39,7 +40,7 @@ def given_schema(stored: pa.Schema, features: str) -> pa.Schema:
         told = _STABLE.get((field.metadata or {}).get(STABLE_KEY, b""))
         plain = field.with_type(plain_type(field.type))
         fields.append(with_feature(plain, told) if told and FEATURE_KEY not in (field.metadata or {}) else plain)
-    return from_huggingface(pa.schema(fields, metadata=metadata or None))
+    return unwrapped_schema(from_huggingface(pa.schema(fields, metadata=metadata or None)), media=media)
 
 
 def schema_hash(schema: pa.Schema) -> str:

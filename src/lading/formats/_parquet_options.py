@@ -21,12 +21,14 @@ class ReadOptions:
         mmap: read through a memory map, where the store has one.
         views: give payload as `binary_view` that own their bytes, where the file's Arrow schema says so or the file has
             none. For a sink or `materialise` at once: views cross no filter, take or process.
+        media: `stored`, or `bytes` to have media that Hugging Face keeps as a struct of bytes and path as bytes alone.
     """
 
     filter: pc.Expression | None = None
     row_groups: Sequence[int] | None = None
     mmap: bool = False
     views: bool = False
+    media: str = "stored"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,8 @@ class WriteOptions:
         compression_level: of the codecs that have levels.
         media_compression: codec of payload columns; None: none where a trial does not shrink them by a tenth, else that
             of `compression`.
+        huggingface: columns in the types that Hugging Face's datasets has, and its features in the file's metadata, so
+            that it opens images as images and labels with their names.
     """
 
     row_group_bytes: int | str = 64 << 20
@@ -47,3 +51,4 @@ class WriteOptions:
     compression: str | Mapping[str, str] = "zstd"
     compression_level: int | None = None
     media_compression: str | None = None
+    huggingface: bool = False

@@ -11,11 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lading import views
-from lading.errors import LadingError, SchemaMismatch, Unrepresentable, UsageError
+from lading.errors import LadingError, SchemaMismatch, Unrepresentable, UsageError, errors_at
 from lading.formats._parquet_columns import check_codecs, plan_columns, shrinking, values_at_once
 from lading.formats._parquet_options import WriteOptions
 from lading.formats._parquet_schema import told_metadata
 from lading.formats.protocol import ShardFacts
+from lading.huggingface import huggingface_batch
 from lading.store.protocol import NativePath, Sink, store_errors, writes_behind
 from lading.store.sink_file import SinkFile
 from lading.units import parse_bytes
@@ -44,7 +45,7 @@ class ParquetWriter:
     def __init__(self, sink: Sink, schema: pa.Schema, options: WriteOptions) -> None:
         self._sink, self._options = sink, options
         self._row_group_bytes, self._page_bytes = _sizes(options)
-        self._told = told_metadata(schema)
+        self._given_schema, self._told = schema, told_metadata(schema)
         self._schema = pa.schema([field.with_type(_written_type(field.type)) for field in schema])
         check_codecs(options, self._schema)
         self._trial_rate: float | None = None
@@ -127,6 +128,9 @@ class ParquetWriter:
                 expected=self._schema.names or "at least one column",
                 found=batch.schema.names,
             )
+        if self._options.huggingface:
+            with errors_at(file=self._sink.path):
+                batch = huggingface_batch(batch, self._given_schema)
         columns = []
         for field in self._schema:
             try:

@@ -40,7 +40,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from lading.errors import LadingError, UsageError
+from lading.errors import LadingError, UsageError, errors_at
 from lading.formats._parquet_decode import STEP_BYTES, STEP_ROWS, Decoder, cut, reorder, take_rows
 from lading.formats._parquet_footer import MAGIC, MAGIC_ENCRYPTED, Footer, read_footer
 from lading.formats._parquet_input import Input, damage, open_input
@@ -50,6 +50,7 @@ from lading.formats._parquet_prune import columns_of, fitting, possible_groups
 from lading.formats._parquet_schema import check_schema, given_schema, leaves_by_field
 from lading.formats._parquet_write import ParquetWriter
 from lading.formats.protocol import ListedShard, ShardFacts, ShardSource, parse_options
+from lading.huggingface import huggingface_schema, unwrapped, unwrapped_schema
 from lading.store.protocol import Sink, Store
 from lading.views import is_bytes, join
 
@@ -107,10 +108,13 @@ class ParquetFormat:
 
         Raises:
             UsageError: an option or codec that is not known.
-            Unrepresentable: references, two columns of one name, or a type that Parquet does not have.
+            Unrepresentable: references, two columns of one name, or a type that Parquet (or datasets) does not have.
         """
         chosen = parse_options(self.name, WriteOptions, options)
         check_schema(schema, sink.path)
+        if chosen.huggingface:
+            with errors_at(file=sink.path):
+                schema = huggingface_schema(schema)
         return ParquetWriter(sink, schema, chosen)
 
     def shard_name(self, number: int) -> str:
@@ -147,7 +151,9 @@ class ParquetReader:
         self._decoder = Decoder(file, footer, pa.binary_view() if options.views else None)
         natural = self._decoder.natural_schema()
         with damage(file.path, "the Arrow schema"):
-            self._schema = given_schema(natural, footer.metadata.metadata or {}, views=options.views)
+            self._schema = unwrapped_schema(
+                given_schema(natural, footer.metadata.metadata or {}, views=options.views), media=options.media
+            )
         self._leaves = leaves_by_field(natural)
         self._groups = self._selected(options)
         self._ordinals: NDArray[np.int64] | None = None
@@ -259,7 +265,8 @@ class ParquetReader:
     ) -> Iterator[pa.RecordBatch]:
         """The rows of a run; columns in the order asked for, in the types that `schema` says, but for views."""
         schema = self._subschema(chosen)
-        payload = [i for i in chosen if is_bytes(self._schema.field(i).type)] if views else []
+        plain = [i for i in chosen if len(self._leaves[i]) == 1 and is_bytes(self._schema.field(i).type)]
+        payload = plain if views else []
         taken = self._decoder.payload(run, [leaf for i in payload for leaf in self._leaves[i]])
         as_views = {i: self._leaves[i][0] for i in payload if self._leaves[i][0] in taken}
         for i in as_views:
@@ -269,7 +276,7 @@ class ParquetReader:
         for batch, found in self._decoder.decode(run, max_rows, max_bytes, taken):
             columns = [found[as_views[i]] if i in as_views else batch.column(place[i]) for i in chosen]
             with damage(self._file.path, run.name):
-                cast = [c if c.type == f.type else c.cast(f.type) for c, f in zip(columns, schema, strict=True)]
+                cast = [unwrapped(column, field.type) for column, field in zip(columns, schema, strict=True)]
             yield pa.RecordBatch.from_arrays(cast, schema=schema) if cast else batch
 
     def _rows_in(self, group: int, wanted: NDArray[np.int64], chosen: Sequence[int]) -> Iterator[pa.RecordBatch]:
