@@ -571,8 +571,8 @@ class Dataset:
     def _each(self, batch: pa.RecordBatch, *, raw: bool) -> Iterator[dict[str, Any]]:
         names, files = batch.schema.names, files_of(batch.schema)
         columns = [
-            self.fetcher.values(column, files) if is_ref(column.type) else column.to_pylist()
-            for column in batch.columns
+            self.fetcher.values(column, files) if is_ref(column.type) else _python(name, column)
+            for name, column in zip(names, batch.columns, strict=True)
         ]
         rows = zip(*columns, strict=True)
         if raw and not any(column.null_count for column in batch.columns):
@@ -709,6 +709,15 @@ class Shard:
 
 def _in_place(path: str) -> UsageError:
     return UsageError("nothing is removed from data that is read in place", file=path)
+
+
+def _python(name: str, column: pa.Array) -> list[Any]:
+    """The values of a column. Raises DataError for what Python cannot have: a date before the year 1."""
+    try:
+        found: list[Any] = column.to_pylist()
+    except (ValueError, OverflowError, pa.ArrowException) as error:
+        raise DataError("a value that Python cannot have", column=name, found=str(error)[:200]) from error
+    return found
 
 
 def _decoded(name: str, feature: Feature, value: Any, pickles: bool) -> Any:

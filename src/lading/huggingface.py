@@ -121,7 +121,7 @@ def unwrapped(column: pa.Array, kind: pa.DataType) -> pa.Array:
     """Values in the type that a reader gives: wrapped media as their bytes, without the names of files; else cast.
 
     Raises:
-        BadReference: bytes that are in a file of their own; names the row.
+        BadReference: bytes that are in a file of their own; names the first.
     """
     if column.type == kind:
         return column
@@ -132,8 +132,8 @@ def unwrapped(column: pa.Array, kind: pa.DataType) -> pa.Array:
         found = pc.if_else(there, found, None)
     elsewhere = pc.and_(pc.and_(found.is_null(), path.is_valid()), there)
     if pc.any(elsewhere).as_py():
-        row = pc.index(elsewhere, value=True).as_py()
-        raise BadReference("the bytes are not here, but in a file of their own", row=row, found=path[row].as_py(),
+        first = path[pc.index(elsewhere, value=True).as_py()].as_py()
+        raise BadReference("the bytes are not here, but in a file of their own", found=first,
                            advice="Read the column with media=stored.")  # fmt: skip
     return found.cast(kind)
 

@@ -9,7 +9,7 @@ a sink and goes no further. Offsets are 32 bits: a larger buffer is given as ove
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +26,7 @@ __all__ = [
     "SEGMENT_BYTES",
     "byte_lengths",
     "compacted",
+    "cut_out",
     "filled",
     "from_ranges",
     "gather",
@@ -230,16 +231,21 @@ def byte_lengths(column: pa.Array | pa.ChunkedArray) -> NDArray[np.int64]:
         return np.zeros(0, np.int64)
     kind = column.type
     if pa.types.is_binary_view(kind) or pa.types.is_string_view(kind):
-        sizes = np.frombuffer(buffers[1], np.int32)[start * 4 : (start + count) * 4 : 4].astype(np.int64)
+        sizes = _items(buffers[1], np.int32, 4 * start, 4 * count)[::4].astype(np.int64)
     elif pa.types.is_fixed_size_binary(kind):
         sizes = np.full(count, kind.byte_width, np.int64)
     else:
         wide = pa.types.is_large_binary(kind) or pa.types.is_large_string(kind)
-        ends = np.frombuffer(buffers[1], np.int64 if wide else np.int32)[start : start + count + 1]
+        ends = _items(buffers[1], np.int64 if wide else np.int32, start, count + 1)
         sizes = np.diff(ends).astype(np.int64)
     if column.null_count:
         sizes = np.where(present(column), sizes, 0)
     return sizes
+
+
+def _items(buffer: pa.Buffer, kind: type[np.signedinteger[Any]], first: int, count: int) -> NDArray[Any]:
+    """Numbers in a buffer, which may end with a part of one."""
+    return np.frombuffer(buffer, kind, count, first * np.dtype(kind).itemsize)
 
 
 def row_bytes(batch: pa.RecordBatch) -> NDArray[np.int64]:
@@ -296,7 +302,7 @@ def _list_bytes(column: pa.Array) -> NDArray[np.int64]:
 def take(column: pa.Array, indices: NDArray[np.int64]) -> pa.Array:
     """Rows of a view column, in the order asked for; shares the payload."""
     buffers = column.buffers()
-    view = np.frombuffer(buffers[1], np.int32).reshape(-1, 4)[column.offset : column.offset + len(column)]
+    view = _items(buffers[1], np.int32, 4 * column.offset, 4 * len(column)).reshape(-1, 4)
     valid = None
     if column.null_count:
         valid = present(column)[indices]
@@ -371,11 +377,22 @@ def share(column: pa.Array) -> pa.Array:
         return column.cast(pa.binary_view())
     buffers, start = column.buffers(), column.offset
     wide = pa.types.is_large_binary(column.type)
-    ends = np.frombuffer(buffers[1], np.int64 if wide else np.int32)[start : start + len(column) + 1].astype(np.int64)
+    ends = _items(buffers[1], np.int64 if wide else np.int32, start, len(column) + 1).astype(np.int64)
     if int(ends[-1]) <= _MAX_OFFSET:
         return column.cast(pa.binary_view())
     valid = present(column) if column.null_count else None
     return from_ranges(buffers[2], ends[:-1], np.diff(ends), valid)
+
+
+def cut_out(column: pa.Array) -> pa.Array:
+    """The values of a binary, string or large column in buffers that hold nothing else; shares their bytes."""
+    buffers, count = column.buffers(), len(column)
+    wide = pa.types.is_large_binary(column.type) or pa.types.is_large_string(column.type)
+    kind = np.int64 if wide else np.int32
+    ends = _items(buffers[1], kind, column.offset, count + 1) if count else np.zeros(1, kind)
+    data = None if buffers[2] is None else buffers[2].slice(int(ends[0]), int(ends[-1] - ends[0]))
+    offsets = pa.py_buffer(ends - ends[0])
+    return pa.Array.from_buffers(column.type, count, [_bitmap(present(column)), offsets, data])
 
 
 def join(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
@@ -399,14 +416,14 @@ def places(column: pa.Array | pa.ChunkedArray) -> Pieces:
     if not count:
         return Pieces.absent(0)
     if pa.types.is_binary_view(column.type) or pa.types.is_string_view(column.type):
-        view = np.frombuffer(buffers[1], np.int32).reshape(-1, 4)[first : first + count].astype(np.int64)
+        view = _items(buffers[1], np.int32, 4 * first, 4 * count).reshape(-1, 4).astype(np.int64)
         length, inline = view[:, 0], view[:, 0] <= _INLINE_BYTES
         source = np.where(inline, 0, view[:, 2] + 1)
         offset = np.where(inline, 16 * np.arange(first, first + count) + 4, view[:, 3])
         found = Pieces(buffers[1:], source, offset, length)
     else:
         wide = pa.types.is_large_binary(column.type) or pa.types.is_large_string(column.type)
-        ends = np.frombuffer(buffers[1], np.int64 if wide else np.int32)[first : first + count + 1].astype(np.int64)
+        ends = _items(buffers[1], np.int64 if wide else np.int32, first, count + 1).astype(np.int64)
         found = Pieces([buffers[2] or b""], np.zeros(count, np.int64), ends[:-1], np.diff(ends))
     if not column.null_count:
         return found

@@ -19,7 +19,7 @@ from lading.formats._arrow_schema import STABLE_KEY
 from lading.formats.protocol import ShardSource
 from lading.store.roots import Roots, folder_of
 
-__all__ = ["Assets"]
+__all__ = ["Assets", "has_assets"]
 
 _FOLDER = "_assets/video"
 _NEEDED = {"mode", "path", "bytes"}
@@ -47,6 +47,11 @@ class Assets:
             with errors_at(column=name):
                 total += [0 if path is None else self._size(path) for path in self._paths(batch.column(name))]
         return total
+
+    def count(self, batch: pa.RecordBatch) -> int:
+        """How many values are files."""
+        names = self._names & set(batch.schema.names)
+        return sum(path is not None for name in names for path in self._paths(batch.column(name)))
 
     def filled(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows with the bytes of their files, each file read once.
@@ -91,6 +96,11 @@ class Assets:
         place = f"{self._folder}/{path}"
         self._roots.check(place)
         return place
+
+
+def has_assets(schema: pa.Schema) -> bool:
+    """Whether a column may have its bytes in files of their own."""
+    return any(map(_is_video, schema))
 
 
 def _is_video(field: pa.Field) -> bool:

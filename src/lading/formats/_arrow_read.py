@@ -14,14 +14,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading import views as binary_views
-from lading.errors import DuplicateField, LadingError, LimitExceeded, SidecarMismatch, UsageError, errors_at
+from lading.errors import LadingError, LimitExceeded, SidecarMismatch, UsageError, errors_at
 from lading.features import feature_of
-from lading.formats._arrow_assets import Assets
+from lading.formats._arrow_assets import Assets, has_assets
 from lading.formats._arrow_blocks import Body, find_blocks
 from lading.formats._arrow_decode import Decoder, Loaded, check_text, damage
 from lading.formats._arrow_index import parse_entry
 from lading.formats._arrow_rows import Row, row_reader
-from lading.formats._arrow_schema import given_schema, schema_hash
+from lading.formats._arrow_schema import given_schema, refuse_twins, schema_hash
 from lading.formats.protocol import ShardSource
 from lading.huggingface import is_media, unwrapped
 from lading.interleaved import split_rows
@@ -31,6 +31,7 @@ __all__ = ["ArrowReader", "ReadOptions"]
 
 _MAX_ROWS = 1 << 40
 _RELEASE_BYTES = 16 << 20
+_LEFT = "videos in files of their own, left there (load_assets=true reads them)"
 _LONG_TEXT = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
 
 _INDEX_SCHEMA = pa.schema(
@@ -78,7 +79,7 @@ class ArrowReader:
     mapped file that is not compressed nothing is copied, and values are views of the map.
 
     Attributes:
-        counts: nothing is left out.
+        counts: videos whose bytes are in files of their own and were not asked for.
     """
 
     def __init__(self, source: ShardSource, options: ReadOptions) -> None:
@@ -92,15 +93,15 @@ class ArrowReader:
             entry = parse_entry(source.entry)
             self._schema = given_schema(stored, entry.features, media=options.media)
             self._features = [feature_of(field) for field in self._schema]
-            if len(set(self._schema.names)) < len(self._schema):
-                [(name, times)] = Counter(self._schema.names).most_common(1)
-                raise DuplicateField("this column stands more than once", column=name, found=f"{times} times")
+            refuse_twins(stored)
         if entry.schema and entry.schema != schema_hash(stored):
             raise SidecarMismatch(
                 "the columns differ from those of the dataset's first shard", file=source.path,
                 found=", ".join(f"{f.name}: {f.type}" for f in stored)[:500],
             )  # fmt: skip
-        self._assets = Assets(source, self._schema) if options.load_assets else None
+        videos = Assets(source, self._schema) if has_assets(self._schema) else None
+        self._assets = videos if options.load_assets else None
+        self._left_alone = None if options.load_assets else videos
         self._all = tuple(range(len(self._schema)))
         self._ends: list[int] | None = None
         self._near: tuple[int, int, Row] = (0, 0, _no_row)
@@ -181,6 +182,8 @@ class ArrowReader:
             batch = self._decoder.load(number, chosen, keep=False).batch
             for part in self._cut(batch, max_rows, max_bytes):
                 given = self._given(part, schema, number)
+                if self._left_alone is not None:
+                    self.counts[_LEFT] += self._left_alone.count(given)
                 yield _as_views(given) if views else given
                 if block.size_bytes >= _RELEASE_BYTES:
                     self._release(block.offset, block.size_bytes)
@@ -261,7 +264,7 @@ class ArrowReader:
         """Rows in the types of the schema, text checked, files of their own read where they are asked for."""
         if not len(schema):
             return batch
-        with damage(self._path, self._blocks.batches[number].offset):
+        with errors_at(file=self._path), damage(self._path, self._blocks.batches[number].offset):
             columns = []
             for column, field in zip(batch.columns, schema, strict=True):
                 with errors_at(column=field.name):

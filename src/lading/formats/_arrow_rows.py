@@ -21,7 +21,10 @@ __all__ = ["Row", "row_reader"]
 Row = Callable[[int], dict[str, Any]]
 """Gives one row of a batch, by its number there, as `ds[i]` does."""
 
+_FAILURES = (LadingError, ValueError, OverflowError, pa.ArrowException)
+"""Text that is not UTF-8, dates before the year 1, time zones that are not known, and what features refuse."""
 _MEDIA = (Image, Audio, Video)
+_NULL_INSIDE = (pa.DictionaryArray, pa.RunEndEncodedArray, pa.UnionArray, pa.ExtensionArray)
 _NUMBERS: dict[pa.DataType, Any] = {
     pa.int8(): "b", pa.int16(): "h", pa.int32(): "i", pa.int64(): "q", pa.float32(): "f", pa.float64(): "d",
     pa.uint8(): "B", pa.uint16(): "H", pa.uint32(): "I", pa.uint64(): "Q",
@@ -31,19 +34,13 @@ _NUMBERS: dict[pa.DataType, Any] = {
 def row_reader(batch: pa.RecordBatch, features: list[Feature]) -> Row:
     """What gives rows of a checked batch (`lading.formats._arrow_decode`), decoded as these features say.
 
-    Nulls are left out. Raises DataError, naming the column, for text that is not UTF-8 and what a feature refuses.
+    Nulls are left out. Raises DataError, naming the column, for text that is not UTF-8, what Python cannot have
+    (a date before the year 1), and what a feature refuses.
     """
     cells = [
         (name, _cell(column, feature))
         for name, column, feature in zip(batch.schema.names, batch.columns, features, strict=True)
     ]
-    if not any(column.null_count for column in batch.columns):
-
-        def whole(row: int) -> dict[str, Any]:
-            try:
-                return {name: cell(row) for name, cell in cells}
-            except (LadingError, UnicodeDecodeError):
-                return checked(row)
 
     def checked(row: int) -> dict[str, Any]:
         sample = {}
@@ -52,13 +49,27 @@ def row_reader(batch: pa.RecordBatch, features: list[Feature]) -> Row:
                 value = cell(row)
             except LadingError as error:
                 raise error.at(column=name) from None
-            except UnicodeDecodeError as error:
-                raise DataError("text is not UTF-8", column=name, found=error.reason) from None
+            except _FAILURES as error:
+                raise DataError("a value that Python cannot have", column=name, found=str(error)[:200]) from None
             if value is not None:
                 sample[name] = value
         return sample
 
-    return checked if any(column.null_count for column in batch.columns) else whole
+    if all(map(_never_null, batch.columns)):
+
+        def whole(row: int) -> dict[str, Any]:
+            try:
+                return {name: cell(row) for name, cell in cells}
+            except _FAILURES:
+                return checked(row)
+
+        return whole
+    return checked
+
+
+def _never_null(column: pa.Array) -> bool:
+    """Whether no value is null, as far as can be told at once."""
+    return not column.null_count and not isinstance(column, _NULL_INSIDE)
 
 
 def _cell(column: pa.Array, feature: Feature) -> Callable[[int], Any]:

@@ -164,8 +164,7 @@ class ArrowWriter:
         """One record batch in the types of the rows."""
         columns = []
         for i, field in enumerate(self._rows_schema):
-            pieces = [_as(part.column(i), field.type) for part in parts]
-            columns.append(pieces[0] if len(pieces) == 1 else pa.concat_arrays(pieces))
+            columns.append(_one_piece([part.column(i) for part in parts], field.type))
         return pa.RecordBatch.from_arrays(columns, schema=self._rows_schema)
 
     def _with_one_dictionary(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -229,9 +228,22 @@ def _fit(column: pa.Array, field: pa.Field) -> pa.Array:
     return column if same else column.cast(field.type)
 
 
-def _as(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Payload in the type of its column: views are copied, others shared."""
-    return column if column.type == kind else column.cast(kind)
+def _one_piece(pieces: list[pa.Array], kind: pa.DataType) -> pa.Array:
+    """Values in the type of their column, in buffers that end with the last of them.
+
+    Of a slice pyarrow would write, as padding, what lies behind its last value. Views are copied, once; of one piece of
+    bytes or text only the offsets are.
+    """
+    if len({piece.type for piece in pieces}) > 1:
+        pieces = [piece.cast(kind) for piece in pieces]
+    if len(pieces) > 1:
+        return pa.concat_arrays(pieces).cast(kind)
+    [piece] = pieces
+    if piece.type != kind:
+        return piece.cast(kind)
+    if views.is_bytes(kind) or views.is_text(kind):
+        return views.cut_out(piece)
+    return pa.concat_arrays([piece, piece.slice(0, 0)])
 
 
 def _open_sink(sink: Sink) -> pa.NativeFile:
