@@ -195,7 +195,8 @@ def _as_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
         path = pa.nulls(len(column), pa.string()) if bare else column.field("path").cast(pa.string())
         parts = [_small(column if bare else column.field("bytes")), path]
     elif pa.types.is_struct(kind):
-        parts = [_as_type(column.field(child.name), child.type) for child in kind]
+        # Flattened, since under a null there may be anything: an index past a dictionary, say.
+        parts = [_as_type(part, child.type) for part, child in zip(column.flatten(), kind, strict=True)]
     elif pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         return _as_lists(column, kind)
     else:

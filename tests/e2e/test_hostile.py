@@ -13,7 +13,14 @@ import lading
 from golden_cases import Golden, case_names
 from hostile import judge_cases
 
-FAMILIES = ("hostile-wds", "hostile-interleaved-tar", "hostile-interleaved-parquet", "hostile-hf-parquet")
+FAMILIES = (
+    "hostile-wds",
+    "hostile-interleaved-tar",
+    "hostile-interleaved-parquet",
+    "hostile-hf-parquet",
+    "hostile-arrow-shards",
+    "hostile-hf-disk",
+)
 
 
 def _sources(opened: dict[str, Any]) -> str | list[str]:

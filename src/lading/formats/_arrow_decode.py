@@ -42,7 +42,7 @@ _BYTES = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary(), pa.str
 
 
 @contextmanager
-def damage(path: str, offset: int | None = None) -> Iterator[None]:
+def damage(path: str, offset: int | None = None, column: str | None = None) -> Iterator[None]:
     """What pyarrow says of bytes that it cannot read, as CorruptShard."""
     try:
         yield
@@ -51,7 +51,7 @@ def damage(path: str, offset: int | None = None) -> Iterator[None]:
     except (pa.ArrowException, OSError, UnicodeDecodeError, ValueError) as error:
         said = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
         raise CorruptShard(
-            "the Arrow data cannot be read", file=path, offset=offset, found=said,
+            "the Arrow data cannot be read", file=path, offset=offset, column=column, found=said,
             advice="The file is damaged, or uses what pyarrow does not know.",
         ) from error  # fmt: skip
 
@@ -156,9 +156,9 @@ class Decoder:
             if batch.num_rows != message.rows:
                 raise CorruptShard("another number of rows than was declared", file=self._body.path,
                                    expected=message.rows, found=batch.num_rows)  # fmt: skip
-            for name, column in zip(batch.schema.names, batch.columns, strict=True):
-                with errors_at(column=name):
-                    _check_structure(column)
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            with damage(self._body.path, block.offset, name):
+                _check_structure(column)
         in_memory = self._body.mapped is None or self._has_dictionaries or message.codec
         return batch, batch.get_total_buffer_size() if in_memory else _MAPPED_BATCH_BYTES + block.meta_bytes
 

@@ -264,13 +264,12 @@ class ArrowReader:
         """Rows in the types of the schema, text checked, files of their own read where they are asked for."""
         if not len(schema):
             return batch
-        with errors_at(file=self._path), damage(self._path, self._blocks.batches[number].offset):
-            columns = []
-            for column, field in zip(batch.columns, schema, strict=True):
-                with errors_at(column=field.name):
-                    check_text(column)
-                    columns.append(unwrapped(column, field.type))
-            given = pa.RecordBatch.from_arrays(columns, schema=schema)
+        offset, columns = self._blocks.batches[number].offset, []
+        for column, field in zip(batch.columns, schema, strict=True):
+            with errors_at(file=self._path, column=field.name), damage(self._path, offset, field.name):
+                check_text(column)
+                columns.append(unwrapped(column, field.type))
+        given = pa.RecordBatch.from_arrays(columns, schema=schema)
         return given if self._assets is None else self._assets.filled(given)
 
     def _release(self, offset: int, length: int) -> None:

@@ -201,7 +201,7 @@ class ArrowWriter:
         with store_errors(self._sink.path):
             try:
                 yield
-            except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowCapacityError) as error:
+            except pa.ArrowException as error:
                 raise Unrepresentable(
                     f"cannot be written as Arrow: {str(error).splitlines()[0]}", file=self._sink.path
                 ) from error
@@ -235,15 +235,20 @@ def _one_piece(pieces: list[pa.Array], kind: pa.DataType) -> pa.Array:
     bytes or text only the offsets are.
     """
     if len({piece.type for piece in pieces}) > 1:
-        pieces = [piece.cast(kind) for piece in pieces]
+        pieces = [_as(piece, kind) for piece in pieces]
     if len(pieces) > 1:
-        return pa.concat_arrays(pieces).cast(kind)
+        # Not cast to the type that they have: pyarrow 26 makes too short a child of the type null within a struct.
+        return _as(pa.concat_arrays(pieces), kind)
     [piece] = pieces
     if piece.type != kind:
         return piece.cast(kind)
     if views.is_bytes(kind) or views.is_text(kind):
         return views.cut_out(piece)
     return pa.concat_arrays([piece, piece.slice(0, 0)])
+
+
+def _as(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    return column if column.type == kind else column.cast(kind)
 
 
 def _open_sink(sink: Sink) -> pa.NativeFile:

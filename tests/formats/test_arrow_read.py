@@ -1,0 +1,421 @@
+"""How Arrow files and streams are read: what is fetched, what is kept, and what is refused before it is believed."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import lading
+from lading.errors import CorruptShard, DuplicateField, LadingError, LimitExceeded, SidecarMismatch, UsageError
+from lading.formats.arrow import FORMAT, ArrowReader
+from lading.formats.protocol import ShardSource
+from lading.store.local import LocalStore
+from lading.store.memory import MemoryStore
+from lading.store.wrap import CountingStore
+
+_NOISE = np.random.default_rng(3).bytes(1 << 20)
+
+
+def _written(table: pa.Table, make: Any = pa.ipc.new_file, max_rows: int = 10, **options: Any) -> bytes:
+    sink = pa.BufferOutputStream()
+    with make(sink, table.schema, options=pa.ipc.IpcWriteOptions(**options)) as writer:
+        writer.write_table(table, max_chunksize=max_rows)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def _table(rows: int = 100, size: int = 10_000) -> pa.Table:
+    values = [_NOISE[row * 100 : row * 100 + size] for row in range(rows)]
+    return pa.table(
+        {"n": range(rows), "b": pa.array(values, pa.large_binary()), "t": [f"row {n}" for n in range(rows)]}
+    )
+
+
+def _open(data: bytes, *, mapped: bool = True, **options: Any) -> tuple[ArrowReader, CountingStore]:
+    store = CountingStore(MemoryStore({"s.arrow": data}), mapped=mapped)
+    return FORMAT.open_shard(ShardSource(store, "s.arrow"), options), store
+
+
+def _read(data: bytes, *, mapped: bool = True, **options: Any) -> list[dict[str, Any]]:
+    reader, _ = _open(data, mapped=mapped, **options)
+    found = [row for batch in reader.batches(max_rows=1000, max_bytes=1 << 30) for row in batch.to_pylist()]
+    assert reader.num_rows() == len(found)
+    return found
+
+
+@pytest.mark.parametrize("make", [pa.ipc.new_file, pa.ipc.new_stream])
+def test_values_of_a_mapped_file_are_not_copied(make: Any) -> None:
+    data = _written(_table(), make)
+    reader, store = _open(data)
+    for batch in reader.batches(max_rows=7, max_bytes=1 << 30):
+        column = batch.column("b")
+        assert data.find(column[0].as_py()) >= 0
+        assert column.buffers()[2].size >= 100_000  # of the whole record batch, where it lies
+    assert store.requests["get_ranges"] == 0
+
+
+def test_only_record_batches_with_such_rows_are_fetched() -> None:
+    table = _table()
+    data = _written(table)
+    reader, store = _open(data, mapped=False)
+    assert reader.num_rows() == 100
+    before = store.bytes_read
+    found = reader.read(np.array([55, 12, 55, 58]))
+    assert found.to_pylist() == table.take([55, 12, 55, 58]).to_pylist()
+    assert 200_000 < store.bytes_read - before < 250_000
+
+
+def test_a_stream_is_walked_as_far_as_it_is_read() -> None:
+    data = _written(_table(), pa.ipc.new_stream)
+    reader, store = _open(data, mapped=False)
+    next(reader.batches(max_rows=5, max_bytes=1 << 30))
+    assert store.bytes_read < 300_000
+    assert reader.num_rows() == 100
+
+
+def test_one_row_costs_its_record_batch_once() -> None:
+    data = _written(_table())
+    reader, store = _open(data, mapped=False)
+    assert [reader.get_sample(row)["n"] for row in (31, 39, 30, 35)] == [31, 39, 30, 35]
+    before = store.bytes_read
+    assert reader.get_sample(33)["t"] == "row 33"
+    assert store.bytes_read == before
+    with pytest.raises(IndexError, match=r"sample 100 of 100 in s.arrow"):
+        reader.get_sample(100)
+    with pytest.raises(IndexError):
+        reader.get_sample(-1)
+
+
+def test_a_large_record_batch_is_cut() -> None:
+    data = _written(_table(), max_rows=1000)
+    reader, _ = _open(data)
+    sizes = [batch.num_rows for batch in reader.batches(max_rows=1000, max_bytes=35_000)]
+    assert sizes == [3] * 33 + [1]
+    assert [batch.num_rows for batch in reader.batches(max_rows=30, max_bytes=1 << 30)] == [30, 30, 30, 10]
+
+
+def test_columns_come_in_the_order_asked_for() -> None:
+    for data in (_written(_table()), _written(_table(), compression="zstd")):
+        reader, _ = _open(data)
+        assert next(reader.batches(max_rows=1, max_bytes=1, columns=["t", "n"])).to_pydict() == {
+            "t": ["row 0"],
+            "n": [0],
+        }
+        assert reader.read(np.array([3]), ["t", "nothing", "n"]).to_pydict() == {"t": ["row 3"], "n": [3]}
+        assert next(reader.batches(max_rows=7, max_bytes=1 << 30, columns=[])).num_rows == 7
+
+
+def test_the_index_lists_record_batches() -> None:
+    data = _written(_table(25))
+    reader, _ = _open(data)
+    index = reader.index().to_pydict()
+    assert (index["first_row"], index["num_rows"]) == ([0, 10, 20], [10, 10, 5])
+    for offset, length, rows in zip(index["offset"], index["length"], index["num_rows"], strict=True):
+        message = pa.ipc.read_message(data[offset : offset + length])
+        assert pa.ipc.read_record_batch(message, _table().schema).num_rows == rows
+
+
+def test_files_without_columns_have_rows() -> None:
+    batch = pa.RecordBatch.from_struct_array(pa.array([{}] * 5, pa.struct([])))
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    reader, _ = _open(sink.getvalue().to_pybytes())
+    assert reader.num_rows() == 5
+    assert [found.num_rows for found in reader.batches(max_rows=3, max_bytes=1)] == [3, 2]
+
+
+@pytest.mark.parametrize("make", [pa.ipc.new_file, pa.ipc.new_stream])
+def test_a_file_cut_meanwhile_is_an_error(make: Any, tmp_path: Path) -> None:
+    path = tmp_path / "s.arrow"
+    path.write_bytes(_written(_table(), make))
+    reader = FORMAT.open_shard(ShardSource(LocalStore(), str(path)), {})
+    batches = reader.batches(max_rows=10, max_bytes=1 << 30)
+    next(batches)
+    reader.get_sample(1)
+    os.truncate(path, 50_000)
+    with pytest.raises(CorruptShard, match="changed while it was open"):
+        list(batches)
+    with pytest.raises(CorruptShard, match="changed while it was open"):
+        reader.get_sample(1)
+
+
+def test_a_closed_shard_is_not_read() -> None:
+    reader, _ = _open(_written(_table()))
+    reader.close()
+    with pytest.raises(UsageError, match="the shard was closed"):
+        reader.read()
+
+
+def test_a_stream_without_its_end_may_have_been_cut() -> None:
+    data = _written(_table(), pa.ipc.new_stream)[:-8]
+    with pytest.raises(CorruptShard, match=r"s.arrow @ .*ends without its end mark.*unended=true"):
+        _read(data)
+    assert len(_read(data, unended=True)) == 100
+
+
+def test_what_follows_the_end_of_a_stream_is_not_read() -> None:
+    data = _written(_table(), pa.ipc.new_stream)
+    assert len(_read(data + b"garbage")) == 100
+
+
+_ZEROS = pa.table({"b": pa.array([bytes(1 << 20)] * 300, pa.large_binary())})
+
+
+@pytest.mark.parametrize("compression", ["zstd", "lz4"])
+def test_a_batch_that_unpacks_to_far_more_is_refused(compression: str) -> None:
+    data = _written(_ZEROS, max_rows=1000, compression=compression)
+    with pytest.raises(LimitExceeded, match=r"s.arrow @ \d+: a compressed batch.*max_unpacked_bytes"):
+        _read(data)
+    reader, _ = _open(data, max_unpacked_bytes="1gb")
+    assert sum(batch.num_rows for batch in reader.batches(max_rows=10, max_bytes=1 << 30)) == 300
+    assert len(_read(_written(_ZEROS, max_rows=100, compression=compression))) == 300
+
+
+def test_a_size_before_compressed_bytes_is_not_believed() -> None:
+    data = _written(pa.table({"b": [_NOISE[:77_777]]}), compression="zstd")
+    for size in (1 << 62, -5):
+        with pytest.raises((LimitExceeded, CorruptShard), match=r"s.arrow @"):
+            _read(data.replace(struct.pack("<q", 77_777), struct.pack("<q", size)))
+
+
+def test_more_rows_than_bytes_are_refused() -> None:
+    data = _written(pa.table({"n": pa.nulls(77_777)}), pa.ipc.new_stream, max_rows=1 << 20)
+    found = data.replace(struct.pack("<q", 77_777), struct.pack("<q", 1 << 40))
+    with pytest.raises(LimitExceeded, match="more rows than the bytes of a batch can hold"):
+        _read(found)
+
+
+@pytest.mark.parametrize("mapped", [True, False])
+def test_offsets_that_run_backwards_or_away(mapped: bool) -> None:
+    values = pa.table({"t": [f"{n:05}" for n in range(10)]})
+    data = _written(values)
+    for new in (-1, 10, 1 << 30):
+        for old in (35, 50):
+            damaged = data.replace(struct.pack("<2i", old - 5, old), struct.pack("<2i", old - 5, new))
+            assert damaged != data
+            with pytest.raises(CorruptShard, match=r"s.arrow @ \d+ column 't'"):
+                _read(damaged, mapped=mapped)
+            reader, _ = _open(damaged, mapped=mapped)
+            with pytest.raises(CorruptShard, match=r"s.arrow"):
+                reader.get_sample(2)
+
+
+def test_text_that_is_no_text() -> None:
+    data = _written(pa.table({"t": ["abc", "MARK", "def"], "m": ["x", "y", "z"]})).replace(b"MARK", b"MA\xff\xfe")
+    with pytest.raises(CorruptShard, match=r"s.arrow.*column 't'"):
+        _read(data)
+    reader, _ = _open(data)
+    assert reader.get_sample(0) == {"t": "abc", "m": "x"}
+    assert reader.read(np.array([2])).to_pylist() == [{"t": "def", "m": "z"}]
+    with pytest.raises(LadingError, match=r"s.arrow row 1 column 't'"):
+        reader.get_sample(1)
+    with pytest.raises(LadingError, match=r"s.arrow"):
+        reader.read(np.array([1]))
+
+
+def test_indices_past_a_dictionary() -> None:
+    column = pa.DictionaryArray.from_arrays(pa.array([1, 1, 0], pa.int32()), ["a", "b"])
+    data = _written(pa.table({"d": column}), pa.ipc.new_stream)
+    indices = struct.pack("<3i", 1, 1, 0)
+    assert data.count(indices) == 1
+    for bad in (2, -1, 1 << 30):
+        with pytest.raises(CorruptShard, match=r"s.arrow.*'d'"):
+            _read(data.replace(indices, struct.pack("<3i", 1, bad, 0)))
+
+
+def test_dates_that_python_does_not_have() -> None:
+    data = _written(pa.table({"d": pa.array([0, 2**31 - 1], pa.date32())}))
+    reader, _ = _open(data)
+    assert reader.get_sample(0)["d"].year == 1970
+    with pytest.raises(LadingError, match=r"s.arrow row 1 column 'd': a value that Python cannot have"):
+        reader.get_sample(1)
+
+
+def test_two_columns_of_one_name() -> None:
+    with pytest.raises(DuplicateField, match=r"s.arrow column 'a'"):
+        _open(_written(pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])))
+    inside = pa.struct([pa.field("x", pa.int8()), pa.field("x", pa.int8())])
+    with pytest.raises(DuplicateField, match=r"s.arrow column 'a'"):
+        _open(_written(pa.table({"a": pa.nulls(1, pa.list_(inside))})))
+
+
+def _footer(data: bytes) -> tuple[int, int]:
+    [length] = struct.unpack("<i", data[-10:-6])
+    return len(data) - 10 - length, length
+
+
+def test_blocks_outside_the_file_or_over_one_another() -> None:
+    data = _written(_table(30))
+    start, _ = _footer(data)
+    reader, _ = _open(data)
+    index = reader.index().to_pydict()
+    for new in (index["offset"][0], len(data), 1 << 60, -8, 0):
+        footer = data[start:].replace(struct.pack("<q", index["offset"][1]), struct.pack("<q", new))
+        with pytest.raises(CorruptShard, match=r"s.arrow @ .*the footer lists (a block outside|blocks that overlap)"):
+            _open(data[:start] + footer)
+    wrong = data[start:].replace(struct.pack("<q", index["offset"][1]), struct.pack("<q", index["offset"][1] + 8))
+    with pytest.raises(CorruptShard):
+        _read(data[:start] + wrong)
+
+
+@pytest.mark.parametrize("length", [-1, 0, 1, 1 << 30, -(1 << 31)])
+def test_lengths_of_footers_that_cannot_be(length: int) -> None:
+    data = _written(_table(30))
+    with pytest.raises(CorruptShard, match=r"s.arrow"):
+        _open(data[:-10] + struct.pack("<i", length) + b"ARROW1")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"ARROW1", b"ARROW1\0\0", b"ARROW1\0\0ARROW1", b"\xff" * 4, b"\xff" * 8, b"\xff" * 4 + b"\0" * 4, b"x" * 50],
+)
+def test_files_that_are_none(data: bytes) -> None:
+    for mapped in (True, False):
+        with pytest.raises(LadingError, match=r"s.arrow"):
+            _read(data, mapped=mapped)
+
+
+def test_a_head_that_is_longer_than_the_file() -> None:
+    data = _written(_table(), pa.ipc.new_stream)
+    with pytest.raises(CorruptShard, match="the head of a message runs past the end"):
+        _open(data[:4] + struct.pack("<i", 1 << 30) + data[8:])
+
+
+def _cache(store: MemoryStore, shards: dict[str, pa.Table], **told: Any) -> None:
+    for name, table in shards.items():
+        _put(store, f"set/{name}", _written(table))
+    index = {
+        "cache_format_version": 1,
+        "num_rows": sum(map(len, shards.values())),
+        "num_shards": len(shards),
+        "shard_row_counts": [len(table) for table in shards.values()],
+        "shard_filenames": list(shards),
+        **told,
+    }
+    _put(store, "set/_metadata.json", json.dumps(index).encode())
+
+
+def _put(store: MemoryStore, path: str, data: bytes) -> None:
+    sink = store.put_stream(path)
+    sink.write([data])
+    sink.close()
+
+
+def test_shards_of_one_dataset_have_the_same_columns(tmp_path: Path) -> None:
+    store = MemoryStore()
+    _cache(store, {"a.arrow": pa.table({"n": [1]}), "b.arrow": pa.table({"n": ["x"]})})
+    shards = FORMAT.list_shards(store, "set/_metadata.json", b"") or []
+    FORMAT.open_shard(ShardSource(store, shards[0].path, entry=shards[0].entry), {})
+    with pytest.raises(SidecarMismatch, match=r"set/b.arrow: the columns differ.*found n: string"):
+        FORMAT.open_shard(ShardSource(store, shards[1].path, entry=shards[1].entry), {})
+
+
+@pytest.mark.parametrize(
+    "told, message",
+    [
+        ({"cache_format_version": 2}, "'cache_format_version': a cache of another kind; expected 1, found 2"),
+        ({"cache_format_version": True}, "a cache of another kind"),
+        ({"format": "lance"}, "'format': a cache of another kind; expected arrow, found 'lance'"),
+        ({"layout": "lance-rows"}, "'layout'"),
+        ({"shard_filenames": "a.arrow"}, "expected two lists of one length"),
+        ({"shard_row_counts": [1, 2]}, "expected two lists of one length"),
+        ({"shard_row_counts": [1.0]}, "not numbers of rows"),
+        ({"shard_row_counts": [-1]}, "not numbers of rows"),
+        ({"num_rows": 2}, "'num_rows': the counts of the cache do not add up; expected 1, found 2"),
+        ({"num_shards": None}, "'num_shards'"),
+        ({"shard_filenames": ["/etc/passwd"]}, "names no file of its folder"),
+        ({"shard_filenames": ["s3://x/a.arrow"]}, "names no file of its folder"),
+        ({"shard_filenames": ["x/../../a.arrow"]}, "a file outside its folder"),
+        ({"shard_filenames": ["."]}, "a file outside its folder"),
+        ({"shard_filenames": [7]}, "names no file of its folder"),
+        ({"shard_filenames": ["gone.arrow"]}, "gone.arrow: no such file"),
+    ],
+)
+def test_caches_that_are_refused(told: dict[str, Any], message: str) -> None:
+    store = MemoryStore()
+    _cache(store, {"a.arrow": pa.table({"n": [1]})}, **told)
+    with pytest.raises(LadingError, match=f"set/.*{message}"):
+        FORMAT.list_shards(store, "set/_metadata.json", b"")
+
+
+@pytest.mark.parametrize(
+    "name, text",
+    [("_metadata.json", "[]"), ("_metadata.json", '{"a": 1}'), ("state.json", "{}"), ("dataset_dict.json", "{}")],
+)
+def test_files_of_these_names_that_are_somebody_elses(name: str, text: str) -> None:
+    store = MemoryStore({f"set/{name}": text.encode()})
+    assert FORMAT.list_shards(store, f"set/{name}", text.encode()) is None
+
+
+def test_saved_selections_of_old_are_refused() -> None:
+    state = {"_data_files": [{"filename": "a.arrow"}], "_indices_data_files": [{"filename": "indices.arrow"}]}
+    store = MemoryStore({"set/state.json": json.dumps(state).encode()})
+    with pytest.raises(LadingError, match=r"set/state.json.*a selection of its rows"):
+        FORMAT.list_shards(store, "set/state.json", b"")
+
+
+def test_features_beside_streams_that_tell_none() -> None:
+    state = {"_data_files": [{"filename": "a.arrow"}]}
+    info = {"features": {"n": {"names": ["no", "yes"], "_type": "ClassLabel"}}}
+    store = MemoryStore({
+        "set/state.json": json.dumps(state).encode(),
+        "set/dataset_info.json": json.dumps(info).encode(),
+        "set/a.arrow": _written(pa.table({"n": [1]}), pa.ipc.new_stream),
+    })  # fmt: skip
+    [shard] = FORMAT.list_shards(store, "set/state.json", b"") or []
+    reader = FORMAT.open_shard(ShardSource(store, shard.path, entry=shard.entry), {})
+    told = json.loads(reader.schema().field("n").metadata[b"lading.feature"])
+    assert told == {"kind": "class_label", "names": ["no", "yes"]}
+
+
+def test_the_only_split_is_the_dataset(tmp_path: Path) -> None:
+    (tmp_path / "train").mkdir()
+    (tmp_path / "dataset_dict.json").write_text('{"splits": ["train"]}')
+    (tmp_path / "train" / "state.json").write_text('{"_data_files": [{"filename": "a.arrow"}]}')
+    (tmp_path / "train" / "a.arrow").write_bytes(_written(pa.table({"n": [1, 2]}), pa.ipc.new_stream))
+    with lading.open(tmp_path) as dataset:
+        assert [row["n"] for row in dataset] == [1, 2]
+
+
+def test_a_folder_of_plain_files_needs_no_index(tmp_path: Path) -> None:
+    for name in ("b.feather", "a.arrow"):
+        (tmp_path / name).write_bytes(_written(pa.table({"n": [name]})))
+    with lading.open(tmp_path) as dataset:
+        assert [row["n"] for row in dataset] == ["a.arrow", "b.feather"]
+    (tmp_path / "b.feather").rename(tmp_path / "shard-00000.arrow")
+    with pytest.raises(LadingError, match=r"_metadata.json.*no index of them"):
+        lading.open(tmp_path)
+
+
+def test_videos_left_in_their_files_are_counted(tmp_path: Path) -> None:
+    kind = pa.struct([("mode", pa.string()), ("path", pa.string()), ("bytes", pa.large_binary())])
+    schema = pa.schema([pa.field("video", kind, metadata={"stable_datasets.feature": "Video"})])
+    rows = [
+        {"mode": "path", "path": "x.mp4"},
+        {"mode": "bytes", "bytes": b"1"},
+        None,
+        {"mode": "path", "path": "x.mp4"},
+    ]
+    (tmp_path / "a.arrow").write_bytes(_written(pa.Table.from_pylist([{"video": row} for row in rows], schema=schema)))
+    with lading.open(tmp_path / "a.arrow") as dataset:
+        assert len(list(dataset)) == 4
+        assert dataset.counts["videos in files of their own, left there (load_assets=true reads them)"] == 2
+    with lading.open(tmp_path / "a.arrow", options={"load_assets": True}) as dataset:
+        with pytest.raises(LadingError, match=r"_assets/video/x.mp4 column 'video': no such file"):
+            list(dataset)
+        (tmp_path / "_assets/video").mkdir(parents=True)
+        (tmp_path / "_assets/video/x.mp4").write_bytes(b"film")
+        found = [row.get("video") for row in dataset]
+        assert [row and row["bytes"] for row in found] == [b"film", b"1", None, b"film"]
+        (tmp_path / "_assets/video/x.mp4").unlink()
+        (tmp_path / "secret").write_bytes(b"secret")
+        (tmp_path / "_assets/video/x.mp4").symlink_to(tmp_path / "secret")
+        with pytest.raises(LadingError, match="outside the folders"):
+            list(dataset)

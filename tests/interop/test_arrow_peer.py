@@ -1,0 +1,162 @@
+"""Hugging Face datasets and pyarrow read what lading writes, and lading what they write."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from PIL import Image as Picture
+
+import lading
+from lading.features import ClassLabel, Image, Json, feature_of, with_feature
+
+pytestmark = [pytest.mark.interop, pytest.mark.filterwarnings("ignore")]
+
+ROWS = 2500
+
+
+def _picture(number: int) -> bytes:
+    data = io.BytesIO()
+    Picture.new("RGB", (5, 4), (number % 256, 0, 0)).save(data, "PNG")
+    return data.getvalue()
+
+
+@pytest.fixture(scope="module")
+def table() -> pa.Table:
+    """Pictures, labels, numbers, lists and structs, some of them missing."""
+    fields = [
+        with_feature(pa.field("image", pa.large_binary()), Image()),
+        with_feature(pa.field("label", pa.int16()), ClassLabel(("cat", "ünicorn"))),
+        with_feature(pa.field("about", pa.string()), Json()),
+        pa.field("numbers", pa.list_(pa.float32())),
+        pa.field("pair", pa.list_(pa.int8(), 2)),
+        pa.field("inside", pa.struct([("a", pa.large_string()), ("b", pa.timestamp("us"))])),
+        pa.field("raw", pa.large_binary()),
+    ]
+    pictures = [_picture(number) for number in range(16)]
+    rows = [
+        {
+            "image": pictures[n % 16] if n % 7 else None,
+            "label": n % 2 if n % 5 else None,
+            "about": json.dumps({"n": n}),
+            "numbers": [n / 2] * (n % 3),
+            "pair": [1, 2] if n % 3 else None,
+            "inside": {"a": f"row {n}", "b": None} if n % 4 else None,
+            "raw": b"r" * (n % 50),
+        }
+        for n in range(ROWS)
+    ]
+    return pa.Table.from_pylist(rows, schema=pa.schema(fields))
+
+
+def _write(table: pa.Table, folder: Path, fmt: str, **options: Any) -> Path:
+    with lading.writer(folder, format=fmt, options=options, shard_size="60kb") as writer:
+        writer.write_batch(table)
+    return folder
+
+
+def _of_datasets(row: dict[str, Any]) -> dict[str, Any]:
+    image = None if row["image"] is None else {"bytes": row["image"], "path": None}
+    return {**row, "image": image}
+
+
+def _check_features(datasets: Any, features: Any) -> None:
+    assert features["image"] == datasets.Image()
+    assert features["label"] == datasets.ClassLabel(names=["cat", "ünicorn"])
+    assert features["pair"] == datasets.List(datasets.Value("int8"), length=2)
+    assert features["inside"] == {"a": datasets.Value("large_string"), "b": datasets.Value("timestamp[us]")}
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd", "lz4"])
+def test_load_from_disk(datasets: Any, table: pa.Table, tmp_path: Path, compression: str) -> None:
+    folder = _write(table, tmp_path / "set", "arrow", layout="huggingface", compression=compression)
+    found = datasets.load_from_disk(str(folder))
+    _check_features(datasets, found.features)
+    expected = [_of_datasets(row) for row in table.to_pylist()]
+    null = {"a": None, "b": None}
+    rows = found.cast_column("image", datasets.Image(decode=False)).to_list()
+    assert [{**row, "inside": row["inside"] or null} for row in rows] == [
+        {**row, "inside": row["inside"] or null} for row in expected
+    ]
+    assert found[1]["image"].size == (5, 4)
+    again = lading.open(_saved(found.select(range(100)), tmp_path / "again"))
+    with again as dataset:
+        assert feature_of(dataset.schema.field("label")) == ClassLabel(("cat", "ünicorn"))
+        assert [row["image"] for batch in dataset.batches() for row in batch.to_pylist()] == [
+            row["image"] for row in expected[:100]
+        ]
+
+
+def _saved(dataset: Any, folder: Path) -> Path:
+    dataset.save_to_disk(str(folder))
+    return folder
+
+
+def test_parquet_with_features(datasets: Any, table: pa.Table, tmp_path: Path) -> None:
+    folder = _write(table, tmp_path / "set", "parquet", huggingface=True)
+    files = [str(path) for path in sorted(folder.glob("*.parquet"))]
+    found = datasets.load_dataset("parquet", data_files=files, split="train", cache_dir=str(tmp_path / "cache"))
+    _check_features(datasets, found.features)
+    images = [row["image"] for row in found.cast_column("image", datasets.Image(decode=False))]
+    assert images == [_of_datasets(row)["image"] for row in table.to_pylist()]
+    with lading.open(folder) as dataset:
+        assert dataset.schema.field("image").type == pa.large_binary()
+        rows = [row for batch in dataset.batches() for row in batch.to_pylist()]
+    assert rows == table.to_pylist()
+
+
+def test_splits(datasets: Any, table: pa.Table, tmp_path: Path) -> None:
+    whole = datasets.Dataset(table.select(["label", "about", "numbers"]))
+    datasets.DatasetDict({"train": whole, "test": whole.select(range(7))}).save_to_disk(str(tmp_path / "set"))
+    with pytest.raises(lading.LadingError, match="several splits; expected one of them, found train, test"):
+        lading.open(tmp_path / "set")
+    with lading.open(tmp_path / "set" / "test") as dataset:
+        assert [
+            row["about"]["n"] if isinstance(row["about"], dict) else json.loads(row["about"])["n"] for row in dataset
+        ] == list(range(7))
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd", "lz4"])
+def test_pyarrow_opens_a_cache(table: pa.Table, tmp_path: Path, compression: str) -> None:
+    folder = _write(table, tmp_path / "set", "arrow", compression=compression)
+    index = json.loads((folder / "_metadata.json").read_text())
+    parts = [pa.ipc.open_file(pa.memory_map(str(folder / name))).read_all() for name in index["shard_filenames"]]
+    assert [len(part) for part in parts] == index["shard_row_counts"]
+    assert len(parts) > 1
+    found = pa.concat_tables(parts)
+    assert found.schema.equals(table.schema, check_metadata=True)
+    assert found.to_pylist() == table.to_pylist()
+
+
+@pytest.mark.parametrize(
+    "to, options",
+    [("arrow", {}), ("arrow", {"layout": "huggingface"}), ("parquet", {}), ("parquet", {"huggingface": True})],
+)
+def test_saved_datasets_are_converted(
+    datasets: Any, table: pa.Table, tmp_path: Path, to: str, options: dict[str, Any]
+) -> None:
+    features = datasets.Features(
+        {
+            "image": datasets.Image(),
+            "label": datasets.ClassLabel(names=["cat", "ünicorn"]),
+            "arr": datasets.Array2D((2, 2), "int16"),
+        }
+    )
+    rows = [
+        {"image": {"bytes": _picture(n), "path": f"{n}.png"}, "label": n % 2, "arr": [[n, 1], [2, 3]]}
+        for n in range(20)
+    ]
+    saved = _saved(datasets.Dataset.from_list(rows, features=features), tmp_path / "set")
+    done = lading.convert(saved, tmp_path / "new", format=to, options=options, verify=True)
+    assert done.verified
+    if to == "arrow" and options:
+        found = datasets.load_from_disk(str(tmp_path / "new"))
+        assert found.features == features
+        assert found.cast_column("image", datasets.Image(decode=False)).to_list() == rows
+    lading.convert(saved, tmp_path / "mds", format="mds", columns=["image", "label"], source_options={"media": "bytes"})
+    with lading.open(tmp_path / "mds") as dataset:
+        assert [row["image"] for row in dataset] == [_picture(n) for n in range(20)]

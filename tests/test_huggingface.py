@@ -1,0 +1,168 @@
+"""Columns as Hugging Face's datasets has them. What the peer makes of them is in `tests/interop`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lading.errors import BadReference, DataError, Unrepresentable, UsageError
+from lading.features import Audio, ClassLabel, Image, Sequence, Struct, feature_of, with_feature
+from lading.huggingface import (
+    huggingface_batch,
+    huggingface_features,
+    huggingface_schema,
+    unwrapped,
+    unwrapped_schema,
+)
+
+MEDIA = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+
+
+@pytest.mark.parametrize(
+    "kind, told",
+    [
+        (pa.int8(), {"dtype": "int8", "_type": "Value"}),
+        (pa.float64(), {"dtype": "float64", "_type": "Value"}),
+        (pa.float16(), {"dtype": "float16", "_type": "Value"}),
+        (pa.bool_(), {"dtype": "bool", "_type": "Value"}),
+        (pa.large_string(), {"dtype": "large_string", "_type": "Value"}),
+        (pa.date32(), {"dtype": "date32", "_type": "Value"}),
+        (pa.timestamp("us", "UTC"), {"dtype": "timestamp[us, tz=UTC]", "_type": "Value"}),
+        (pa.decimal128(5, 2), {"dtype": "decimal128(5, 2)", "_type": "Value"}),
+        (pa.binary(3), {"dtype": "fixed_size_binary[3]", "_type": "Value"}),
+        (pa.json_(), {"_type": "Json"}),
+        (pa.list_(pa.int8()), {"feature": {"dtype": "int8", "_type": "Value"}, "_type": "List"}),
+        (pa.list_(pa.int8(), 2), {"feature": {"dtype": "int8", "_type": "Value"}, "length": 2, "_type": "List"}),
+        (pa.large_list(pa.int8()), {"feature": {"dtype": "int8", "_type": "Value"}, "_type": "LargeList"}),
+        (pa.struct([("a", pa.string())]), {"a": {"dtype": "string", "_type": "Value"}}),
+    ],
+    ids=str,
+)
+def test_types_stay(kind: pa.DataType, told: dict[str, Any]) -> None:
+    schema = huggingface_schema(pa.schema([("x", kind)]))
+    assert schema.field("x").type == kind
+    assert huggingface_features(schema) == {"x": told}
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pa.map_(pa.string(), pa.int8()), pa.month_day_nano_interval(), pa.fixed_shape_tensor(pa.int8(), [2])],
+    ids=str,
+)
+def test_types_that_it_does_not_have(kind: pa.DataType) -> None:
+    with pytest.raises(Unrepresentable, match="column 'x': datasets has no such type"):
+        huggingface_schema(pa.schema([("a", pa.int8()), ("x", kind)]))
+    with pytest.raises(Unrepresentable, match="column 'x'"):
+        huggingface_schema(pa.schema([("x", pa.list_(kind))]))
+
+
+def test_media_labels_and_dictionaries() -> None:
+    inner = with_feature(pa.field("image", pa.large_binary()), Image())
+    fields = [
+        with_feature(pa.field("sound", pa.binary()), Audio()),
+        with_feature(pa.field("label", pa.uint8()), ClassLabel(("a",))),
+        with_feature(pa.field("images", pa.large_list(pa.binary())), Sequence(Image())),
+        pa.field("both", pa.struct([inner, pa.field("n", pa.int8())])),
+        with_feature(pa.field("fixed", pa.list_(pa.binary(), 1)), Sequence(Image())),
+        pa.field("word", pa.dictionary(pa.int8(), pa.string())),
+    ]
+    rows = [
+        {
+            "sound": b"1",
+            "label": 0,
+            "images": [b"x", None],
+            "both": {"image": b"y", "n": 1},
+            "fixed": [b"f"],
+            "word": "w",
+        },
+        {"sound": None, "label": None, "images": None, "both": None, "fixed": None, "word": None},
+        {"sound": b"", "label": 0, "images": [], "both": {"image": None, "n": None}, "fixed": [None], "word": "v"},
+    ]
+    table = pa.Table.from_pylist([*rows, *rows], schema=pa.schema(fields))
+    schema = huggingface_schema(table.schema)
+    assert [field.type for field in schema] == [
+        MEDIA, pa.int64(), pa.large_list(MEDIA), pa.struct([("image", MEDIA), ("n", pa.int8())]), pa.list_(MEDIA, 1),
+        pa.string(),
+    ]  # fmt: skip
+    assert huggingface_features(schema) == {
+        "sound": {"_type": "Audio"},
+        "label": {"names": ["a"], "_type": "ClassLabel"},
+        "images": {"feature": {"_type": "Image"}, "_type": "LargeList"},
+        "both": {"image": {"_type": "Image"}, "n": {"dtype": "int8", "_type": "Value"}},
+        "fixed": {"feature": {"_type": "Image"}, "length": 1, "_type": "List"},
+        "word": {"dtype": "string", "_type": "Value"},
+    }
+    [batch] = table.combine_chunks().to_batches()
+    for part, expected in ((batch, [*rows, *rows]), (batch.slice(1, 3), [*rows[1:], rows[0]])):
+        found = huggingface_batch(part, schema)
+        found.validate(full=True)
+        assert found.schema.types == schema.types
+        assert found.to_pylist() == [_wrapped(row) for row in expected]
+
+
+def _wrapped(row: dict[str, Any]) -> dict[str, Any]:
+    def media(value: bytes | None) -> dict[str, Any] | None:
+        return None if value is None else {"bytes": value, "path": None}
+
+    both = row["both"]
+    return {
+        "sound": media(row["sound"]),
+        "label": row["label"],
+        "images": None if row["images"] is None else [media(value) for value in row["images"]],
+        "both": None if both is None else {"image": media(both["image"]), "n": both["n"]},
+        "fixed": None if row["fixed"] is None else [media(value) for value in row["fixed"]],
+        "word": row["word"],
+    }
+
+
+def test_what_was_told_before_stays_where_the_type_does() -> None:
+    told = {
+        "sound": {"sampling_rate": 8000, "_type": "Audio"},
+        "gone": {},
+        "arr": {"shape": [1, 2], "_type": "Array2D"},
+    }
+    fields = [with_feature(pa.field("sound", MEDIA), Audio()), pa.field("arr", pa.list_(pa.list_(pa.int8())))]
+    schema = pa.schema(fields, {"huggingface": json.dumps({"info": {"features": told}}), "own": "kept"})
+    found = huggingface_schema(schema)
+    assert huggingface_features(found) == {"sound": told["sound"], "arr": told["arr"]}
+    assert found.metadata[b"own"] == b"kept"
+    assert found.types == schema.types
+
+
+def test_metadata_that_are_no_json() -> None:
+    with pytest.raises(DataError):
+        huggingface_features(pa.schema([], {"huggingface": "{"}))
+
+
+def test_bytes_come_back() -> None:
+    field = with_feature(pa.field("image", pa.large_binary(), metadata={"own": "1"}), Image())
+    schema = huggingface_schema(pa.schema([field]))
+    back = unwrapped_schema(schema, media="stored")
+    assert back.field("image").equals(field, check_metadata=True)
+    assert feature_of(back.field("image")) == Image()
+    column = pa.array([{"bytes": b"x", "path": "p"}, None, {"bytes": None, "path": None}], MEDIA)
+    assert unwrapped(column, pa.large_binary()).to_pylist() == [b"x", None, None]
+    assert unwrapped(column.slice(1), pa.large_binary()).to_pylist() == [None, None]
+    masked = pa.StructArray.from_arrays(
+        [pa.array([b"x"]), pa.array([None], pa.string())], fields=list(MEDIA), mask=pa.array([True])
+    )
+    assert unwrapped(masked, pa.large_binary()).to_pylist() == [None]
+    with pytest.raises(BadReference, match=r"found a\.png.*media=stored"):
+        unwrapped(pa.array([None, {"bytes": None, "path": "a.png"}], MEDIA), pa.large_binary())
+
+
+def test_media_of_others_are_bytes_where_that_is_asked_for() -> None:
+    schema = pa.schema([with_feature(pa.field("image", MEDIA), Image()), pa.field("other", MEDIA)])
+    assert unwrapped_schema(schema, media="stored") == schema
+    assert unwrapped_schema(schema, media="bytes").types == [pa.large_binary(), MEDIA]
+    with pytest.raises(UsageError, match="found 'pixels'"):
+        unwrapped_schema(schema, media="pixels")
+
+
+def test_features_inside_structs_do_not_need_their_fields_metadata() -> None:
+    kind = pa.struct([("image", pa.binary()), ("n", pa.int8())])
+    field = with_feature(pa.field("x", kind), Struct((("image", Image()),)))
+    assert huggingface_schema(pa.schema([field])).field("x").type == pa.struct([("image", MEDIA), ("n", pa.int8())])
