@@ -1,205 +1,262 @@
-"""Arrow caches: texts and pictures from dicts and from batches; pictures that are encoded on the way."""
+"""Arrow streams as datasets saves them: read pictures and texts in order and at random, write them."""
 
 from __future__ import annotations
 
-import io
-import itertools
+import glob
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from harness import Case, Done, Place
-from stable_datasets_way import Image, Value, write_sharded_arrow_cache
 
-_MOST_SHARDS = 4
-_DRAWN = 400
+_PICKED = 20_000
+_FIELDS = {"images": ("jpg", "json"), "texts": ("txt",)}
 
 
-def _rows(place: Place, corpus: str) -> list[dict[str, Any]]:
-    """Samples as dicts; of pictures those of a few shards, so that they lie in memory."""
+def _folder(place: Place, corpus: str) -> str:
+    return os.path.join(place.data, f"{corpus}-arrow")
+
+
+def _order(count: int) -> np.ndarray:
+    return np.random.default_rng(7).integers(0, count, _PICKED)
+
+
+def _size(sample: dict[str, Any], corpus: str) -> int:
+    return sum(len(sample[name]) for name in _FIELDS[corpus])
+
+
+def _saved(place: Place, corpus: str) -> Any:
+    import datasets
+
+    datasets.disable_progress_bars()
+    return datasets.load_from_disk(_folder(place, corpus), keep_in_memory=False)
+
+
+def _read_by_datasets(corpus: str) -> Callable[[Place], Callable[[], Done]]:
+    def way(place: Place) -> Callable[[], Done]:
+        dataset = _saved(place, corpus)
+
+        def work() -> Done:
+            samples = size = 0
+            for sample in dataset:
+                samples += 1
+                size += _size(sample, corpus)
+            return Done(samples, size)
+
+        return work
+
+    return way
+
+
+def _read_by_lading(corpus: str) -> Callable[[Place], Callable[[], Done]]:
+    """Every value as Python has it, sample by sample, as the peer's are."""
+
+    def way(place: Place) -> Callable[[], Done]:
+        import lading
+
+        dataset = lading.open(_folder(place, corpus))
+
+        def work() -> Done:
+            samples = size = 0
+            for sample in dataset.samples(raw=True):
+                samples += 1
+                size += _size(sample, corpus)
+            return Done(samples, size)
+
+        return work
+
+    return way
+
+
+def _take_by_datasets(corpus: str) -> Callable[[Place], Callable[[], Done]]:
+    """One batch, a list of values a column."""
+
+    def way(place: Place) -> Callable[[], Done]:
+        dataset = _saved(place, corpus)
+        order = _order(len(dataset)).tolist()
+
+        def work() -> Done:
+            found = dataset[order]
+            return Done(len(order), sum(len(value) for name in _FIELDS[corpus] for value in found[name]))
+
+        return work
+
+    return way
+
+
+def _take_by_lading(corpus: str) -> Callable[[Place], Callable[[], Done]]:
+    def way(place: Place) -> Callable[[], Done]:
+        import pyarrow.compute as pc
+
+        import lading
+
+        dataset = lading.open(_folder(place, corpus))
+        order = _order(len(dataset))
+
+        def work() -> Done:
+            table = dataset.take(order)
+            length = pc.utf8_length if corpus == "texts" else pc.binary_length
+            return Done(len(table), sum(pc.sum(length(table.column(name))).as_py() for name in _FIELDS[corpus]))
+
+        return work
+
+    return way
+
+
+def _pick(opened: Callable[[Place, str], Any]) -> Callable[[str], Callable[[Place], Callable[[], Done]]]:
+    """One sample after another, whoever opened them."""
+
+    def of(corpus: str) -> Callable[[Place], Callable[[], Done]]:
+        def way(place: Place) -> Callable[[], Done]:
+            dataset = opened(place, corpus)
+            order = _order(len(dataset)).tolist()
+
+            def work() -> Done:
+                return Done(len(order), sum(_size(dataset[i], corpus) for i in order))
+
+            return work
+
+        return way
+
+    return of
+
+
+def _opened_by_lading(place: Place, corpus: str) -> Any:
     import lading
 
-    pattern = {"texts": "texts/*.tar", "images": "images/*.tar"}[corpus]
-    rows = []
-    for path in place.files(pattern)[: _MOST_SHARDS if corpus == "images" else None]:
-        with lading.open(path) as dataset:
-            for sample in dataset.samples(raw=True):
-                if corpus == "texts":
-                    rows.append({"label": int(sample["cls"]), "text": sample["txt"].decode()})
-                else:
-                    rows.append({"jpg": sample["jpg"], "json": sample["json"]})
-    return rows
+    return lading.open(_folder(place, corpus))
 
 
-def _given(rows: list[dict[str, Any]], corpus: str) -> Callable[[], Iterator[tuple[int, dict[str, Any]]]]:
-    """A generator of the rows: texts as they lie there, pictures each as new bytes, as if read from a file."""
-    if corpus == "texts":
-        return lambda: iter(enumerate(rows))
-    held = memoryview(b"".join(row["jpg"] for row in rows))
-    ends = list(itertools.accumulate(len(row["jpg"]) for row in rows))
-    others = [row["json"] for row in rows]
+def _table(place: Place, corpus: str) -> Any:
+    """All rows, mapped, by pyarrow alone."""
+    import pyarrow as pa
 
-    def made() -> Iterator[tuple[int, dict[str, Any]]]:
-        for i, (start, end) in enumerate(zip([0, *ends], ends, strict=False)):
-            yield i, {"jpg": bytes(held[start:end]), "json": others[i]}
-
-    return made
+    paths = sorted(glob.glob(os.path.join(_folder(place, corpus), "*.arrow")))
+    return pa.concat_tables([pa.ipc.open_stream(pa.memory_map(path)).read_all() for path in paths])
 
 
-def _size(rows: list[dict[str, Any]]) -> int:
-    return sum(len(v) if isinstance(v, (bytes, str)) else 8 for row in rows for v in row.values())
+def _limit(corpus: str, *, picked: bool) -> Callable[[Place], Callable[[], Done]]:
+    """Slices of maps: bytes of each value, by offsets that are taken on trust."""
 
-
-def _features(corpus: str) -> dict[str, Any]:
-    from lading.features import Bytes, Image, Text, Value
-
-    if corpus == "texts":
-        return {"label": Value("int64"), "text": Text()}
-    return {"jpg": Image(), "json": Bytes()} if corpus == "images" else {"image": Image()}
-
-
-def _by_stable_datasets(corpus: str) -> Callable[[Place], Callable[[], Done]]:
     def way(place: Place) -> Callable[[], Done]:
-        rows = _rows(place, corpus)
-        size, count, generator = _size(rows), len(rows), _given(rows, corpus)
-        if corpus == "texts":
-            features = {"label": Value("int64"), "text": Value("string")}
-        else:
-            features = {"jpg": Image(), "json": Value("large_binary")}
+        places = []
+        for batch in _table(place, corpus).select(_FIELDS[corpus]).to_batches():
+            columns = []
+            for column in batch.columns:
+                _, ends, data = column.buffers()
+                at = np.frombuffer(ends, np.int32)[column.offset : column.offset + len(column) + 1].tolist()
+                columns.append([(memoryview(data), a, b) for a, b in pairwise(at)])
+            places += zip(*columns, strict=True)
+        places = [places[i] for i in _order(len(places)).tolist()] if picked else places
 
         def work() -> Done:
-            write_sharded_arrow_cache(generator(), features, os.path.join(place.out, "new"))
-            return Done(count, size)
+            size = 0
+            for row in places:
+                for data, begin, end in row:
+                    value = bytes(data[begin:end])
+                    size += len(value) if corpus == "images" else len(value.decode())
+            return Done(len(places), size)
 
         return work
 
     return way
 
 
-def _by_lading(corpus: str) -> Callable[[Place], Callable[[], Done]]:
-    def way(place: Place) -> Callable[[], Done]:
-        from lading.arrow import write_cache
+def _write_by_datasets(place: Place) -> Callable[[], Done]:
+    import datasets
 
-        rows = _rows(place, corpus)
-        size, count, generator = _size(rows), len(rows), _given(rows, corpus)
+    datasets.disable_progress_bars()
+    table, facts = _table(place, "images").combine_chunks(), place.facts("images")
+    dataset = datasets.Dataset(table)
 
-        def work() -> Done:
-            write_cache(generator(), _features(corpus), os.path.join(place.out, "new"))
-            return Done(count, size)
-
-        return work
-
-    return way
-
-
-def _batches_by_lading(corpus: str) -> Callable[[Place], Callable[[], Done]]:
-    def way(place: Place) -> Callable[[], Done]:
-        import pyarrow as pa
-
-        from lading.arrow import write_cache
-
-        rows = _rows(place, corpus)
-        kinds = {"label": pa.int64(), "text": pa.string(), "jpg": pa.large_binary(), "json": pa.large_binary()}
-        schema = pa.schema([(name, kinds[name]) for name in rows[0]])
-        step = {"texts": 16_384, "images": 100}[corpus]
-        batches = [pa.RecordBatch.from_pylist(rows[i : i + step], schema) for i in range(0, len(rows), step)]
-        size = _size(rows)
-        rows.clear()
-
-        def work() -> Done:
-            write_cache(iter(batches), _features(corpus), os.path.join(place.out, "new"))
-            return Done(sum(map(len, batches)), size)
-
-        return work
-
-    return way
-
-
-def _limit(corpus: str) -> Callable[[Place], Callable[[], Done]]:
-    """The bytes of the values, joined before, written in blocks."""
-
-    def way(place: Place) -> Callable[[], Done]:
-        rows = _rows(place, corpus)
-        data = memoryview(b"x" * _size(rows))
-
-        def work() -> Done:
-            with open(os.path.join(place.out, "new"), "wb", buffering=0) as file:
-                file.writelines(data[start : start + (1 << 20)] for start in range(0, len(data), 1 << 20))
-            return Done(len(rows), len(data))
-
-        return work
-
-    return way
-
-
-def _drawn() -> Iterator[dict[str, Any]]:
-    chance = np.random.default_rng(7)
-    smooth = chance.integers(0, 200, (32, 32, 3)).astype(np.uint8).repeat(8, 0).repeat(8, 1)
-    for i in itertools.islice(itertools.count(), _DRAWN):
-        yield {"image": smooth + np.uint8(i % 50)}
-
-
-def _encode_by_stable_datasets(place: Place) -> Callable[[], Done]:
     def work() -> Done:
-        write_sharded_arrow_cache(enumerate(_drawn()), {"image": Image()}, os.path.join(place.out, "new"))
-        return Done(_DRAWN, _DRAWN * 256 * 256 * 3)
+        dataset.save_to_disk(os.path.join(place.out, "new"))
+        return Done(len(table), facts["payload_bytes"])
 
     return work
 
 
-def _encode_by_lading(workers: int) -> Callable[[Place], Callable[[], Done]]:
+def _write_by_lading(layout: str) -> Callable[[Place], Callable[[], Done]]:
     def way(place: Place) -> Callable[[], Done]:
-        from lading.arrow import write_cache
+        import lading
+
+        table, facts = _table(place, "images").combine_chunks(), place.facts("images")
 
         def work() -> Done:
-            write_cache(_drawn(), _features("drawn"), os.path.join(place.out, "new"), workers=workers)
-            return Done(_DRAWN, _DRAWN * 256 * 256 * 3)
+            new = os.path.join(place.out, "new")
+            with lading.writer(new, format="arrow", options={"layout": layout}, shard_size="500MB") as writer:
+                writer.write_batch(table)
+            return Done(len(table), facts["payload_bytes"])
 
         return work
 
     return way
 
 
-def _encode_alone(_place: Place) -> Callable[[], Done]:
-    """Pillow alone, into memory."""
-    from PIL import Image as Pillow
+def _limit_write(place: Place) -> Callable[[], Done]:
+    """The files of the corpus, written once more."""
+    from harness import copy_files
+
+    paths, facts = place.files("images-arrow/*.arrow"), place.facts("images")
 
     def work() -> Done:
-        for row in _drawn():
-            Pillow.fromarray(row["image"]).save(io.BytesIO(), format="PNG")
-        return Done(_DRAWN, _DRAWN * 256 * 256 * 3)
+        copy_files(paths, place.out)
+        return Done(facts["samples"], facts["payload_bytes"])
 
     return work
 
 
-_PEER = "stable-datasets' algorithm"
+_PEER, _LIMIT = "datasets", "slices of a map"
 
 
-def _case(corpus: str) -> Case:
-    ways = {
-        _PEER: _by_stable_datasets(corpus),
-        "lading, dicts": _by_lading(corpus),
-        "lading, batches": _batches_by_lading(corpus),
-        "write": _limit(corpus),
-    }
-    return Case(f"arrow cache {corpus}", f"{corpus}/*.tar", peer=_PEER, limit="write", ways=ways, writes=True)
+def _case(name: str, corpus: str, ways: dict[str, Any], *, picked: bool) -> Case:
+    return Case(
+        name, f"{corpus}-arrow/*.arrow", peer=_PEER, limit=_LIMIT, ways={**ways, _LIMIT: _limit(corpus, picked=picked)}
+    )
 
 
 CASES = (
-    _case("texts"),
-    _case("images"),
+    *(
+        _case(
+            f"arrow read {corpus}",
+            corpus,
+            {_PEER: _read_by_datasets(corpus), "lading": _read_by_lading(corpus)},
+            picked=False,
+        )
+        for corpus in ("images", "texts")
+    ),
+    *(
+        _case(
+            f"arrow take {corpus}",
+            corpus,
+            {_PEER: _take_by_datasets(corpus), "lading": _take_by_lading(corpus)},
+            picked=True,
+        )
+        for corpus in ("images", "texts")
+    ),
+    *(
+        _case(
+            f"arrow pick {corpus}",
+            corpus,
+            {_PEER: _pick(_saved)(corpus), "lading": _pick(_opened_by_lading)(corpus)},
+            picked=True,
+        )
+        for corpus in ("images", "texts")
+    ),
     Case(
-        "arrow cache encode",
-        "facts.json",
+        "arrow write images",
+        "images-arrow/*.arrow",
         peer=_PEER,
-        limit="Pillow alone",
+        limit="copy",
         ways={
-            _PEER: _encode_by_stable_datasets,
-            "lading": _encode_by_lading(1),
-            "lading, 2 workers": _encode_by_lading(2),
-            "Pillow alone": _encode_alone,
+            _PEER: _write_by_datasets,
+            "lading, a cache": _write_by_lading("cache"),
+            "lading, for datasets": _write_by_lading("huggingface"),
+            "copy": _limit_write,
         },
+        writes=True,
     ),
 )

@@ -6,6 +6,7 @@
     documents/*.parquet  the same, made of the tars by NeMo Curator
     references/*.parquet the same without bytes: source_ref texts that lead into the tars
     images-mds/, texts-mds/  the samples of the first two as MDS, made by mosaicml-streaming
+    images-arrow/, texts-arrow/  the same as Arrow streams, saved by datasets
     media/contents.bin   4,000 media of about 100 KB, every second of which compresses to half
     media/archive/*      the same as zstd records, made by datatrove; media/places.json says where each lies
     facts.json           samples, members and bytes of values of each
@@ -22,7 +23,9 @@ import os
 import shutil
 import struct
 import tarfile
+import tempfile
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -44,6 +47,7 @@ def main() -> None:
     _parquet_by_nemo(os.path.join(args.data, "documents"))
     for name, columns in _MDS.items():
         _mds_by_streaming(os.path.join(args.data, name), columns)
+        _arrow_by_datasets(os.path.join(args.data, name), columns)
     _without_bytes(os.path.join(args.data, "documents"), os.path.join(args.data, "references"))
     with open(os.path.join(args.data, "facts.json"), "w", encoding="utf-8") as out:
         json.dump(facts, out, indent=1)
@@ -167,14 +171,35 @@ def _mds_by_streaming(folder: str, columns: dict[str, str]) -> None:
     if os.path.exists(os.path.join(target, "index.json")):
         return
     shutil.rmtree(target, ignore_errors=True)
-    values = {"int": int, "str": bytes.decode, "bytes": bytes}
     with mosaicml_streaming().MDSWriter(out=target, columns=columns) as writer:
-        for path in sorted(glob.glob(os.path.join(folder, "*.tar"))):
-            with tarfile.open(path, "r:") as tar:
-                members = iter(tar)
-                for group in zip(*[members] * len(columns), strict=True):
-                    found = {m.name.split(".")[1]: tar.extractfile(m).read() for m in group}
-                    writer.write({name: values[kind](found[name]) for name, kind in columns.items()})
+        for sample in _samples(folder, columns):
+            writer.write(sample)
+
+
+def _samples(folder: str, columns: dict[str, str]) -> Iterator[dict[str, Any]]:
+    """The samples of tars, values in the types that MDS calls so."""
+    values = {"int": int, "str": bytes.decode, "bytes": bytes}
+    for path in sorted(glob.glob(os.path.join(folder, "*.tar"))):
+        with tarfile.open(path, "r:") as tar:
+            members = iter(tar)
+            for group in zip(*[members] * len(columns), strict=True):
+                found = {m.name.split(".")[1]: tar.extractfile(m).read() for m in group}
+                yield {name: values[kind](found[name]) for name, kind in columns.items()}
+
+
+def _arrow_by_datasets(folder: str, columns: dict[str, str]) -> None:
+    import datasets
+
+    target = f"{folder}-arrow"
+    if os.path.exists(os.path.join(target, "state.json")):
+        return
+    kinds = {"int": "int64", "str": "string", "bytes": "binary"}
+    features = datasets.Features({name: datasets.Value(kinds[kind]) for name, kind in columns.items()})
+    with tempfile.TemporaryDirectory() as cache:
+        made = datasets.Dataset.from_generator(
+            _samples, features=features, cache_dir=cache, gen_kwargs={"folder": folder, "columns": columns}
+        )
+        made.save_to_disk(target, num_shards=4)
 
 
 def _without_bytes(source: str, folder: str) -> None:

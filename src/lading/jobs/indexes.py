@@ -77,8 +77,8 @@ def _places(dataset: Dataset) -> dict[str, bool]:
         return {dataset.listing.index_file: True}
     if dataset.manifest is None or dataset.listing.folder is None:
         return {}
-    usual = get_format(dataset.format).index_name
-    names = {**({usual: False} if usual else {}), **dict.fromkeys(dataset.manifest.sidecars, True)}
+    usual = dict.fromkeys(get_format(dataset.format).indexes, False)
+    names = {**usual, **dict.fromkeys(dataset.manifest.sidecars, True)}
     return {f"{dataset.listing.folder}/{name}": promised for name, promised in names.items()}
 
 
