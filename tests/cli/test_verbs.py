@@ -458,7 +458,7 @@ def test_formats_are_listed_with_their_options(place: Path) -> None:
 def test_the_demo_loses_nothing_and_keeps_what_it_made(place: Path) -> None:
     shown = run("demo", "--to", "demo").stdout
     assert "$ lading convert demo/docs demo/docs-parquet --to parquet" in shown
-    assert shown.count("  same") == 5
+    assert shown.count("  same") == 6
     assert "Nothing changed: 13 documents, 48 texts and 42 images" in shown
     assert members(place / "demo" / "docs") == members(place / "docs")
     assert pq.read_table(place / "demo" / "docs-parquet").num_rows == 103

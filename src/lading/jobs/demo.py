@@ -20,6 +20,7 @@ _SOURCE = "docs"
 _CHAIN = (
     ("docs-parquet", "parquet"),
     ("docs-mds", "mds"),
+    ("docs-arrow", "arrow"),
     ("docs-archive", "media_archive"),
     ("docs-tar", "webdataset"),
     ("docs-parquet-2", "parquet"),
