@@ -17,7 +17,8 @@
     JSON       the value that the text means: objects are structs, lists lists; a text that is no JSON is bytes; what is
                nested deeper than 100 levels is `j` and its canonical text as bytes
 
-So how a value is stored (dictionary, large, view, fixed size, chunks, a list or its JSON text) does not show. Long
+So how a value is stored (dictionary, large, view, fixed size, chunks, a list or its JSON text, an array or the bytes of
+its values where dtype and shape are known) does not show. Long
 values stand as their hash, so that payloads are hashed where they lie and are not copied. Media are their stored bytes,
 never pixels; a map is a list of structs of `key` and `value`.
 
@@ -39,7 +40,7 @@ from numpy.typing import NDArray
 
 from lading import jsontext
 from lading.errors import DataError, DuplicateField, Unrepresentable, UsageError, errors_at
-from lading.features import Feature, Json, Place, feature_of
+from lading.features import Array, Feature, Json, Place, feature_of
 from lading.features import Sequence as ListOf
 from lading.ref import is_ref
 from lading.views import byte_lengths, is_bytes, is_text, present, slices, take
@@ -119,7 +120,16 @@ def _forms(column: pa.Array, feature: Feature) -> pa.Array:
         return _of_nested(column, feature)
     if not (is_bytes(column.type) or is_text(column.type) or pa.types.is_fixed_size_binary(column.type)):
         return _of_scalar(column)
-    return _of_json(column) if isinstance(feature, Json) else _of_bytes(column)
+    return _of_text(column, feature)
+
+
+def _of_text(column: pa.Array, feature: Feature) -> pa.Array:
+    """Text and bytes, by what they mean."""
+    if isinstance(feature, Json):
+        return _of_json(column)
+    if isinstance(feature, Array) and feature.dtype is not None and feature.shape and None not in feature.shape:
+        return joined(pa.scalar(_array_head(feature.dtype, feature.shape), FORM), _of_bytes(column))
+    return _of_bytes(column)
 
 
 def _of_bytes(column: pa.Array) -> pa.Array:
@@ -256,8 +266,11 @@ def _of_tensor(column: pa.Array) -> pa.Array:
     values = _numbers(stored.values)[stored.offset * width : (stored.offset + len(stored)) * width]
     raw = values.astype(dtype.newbyteorder("<"), copy=False)
     whole = _over(raw, np.arange(len(column) + 1, dtype=np.int64) * width * dtype.itemsize, column)
-    head = b"a" + _bytes_form(dtype.name.encode()) + _scalar_form(list(kind.shape))
-    return joined(pa.scalar(head, FORM), _of_bytes(whole))
+    return joined(pa.scalar(_array_head(dtype.name, kind.shape), FORM), _of_bytes(whole))
+
+
+def _array_head(dtype: str, shape: Iterable[int | None]) -> bytes:
+    return b"a" + _bytes_form(dtype.encode()) + _scalar_form(list(shape))
 
 
 def _of_nested(column: pa.Array, feature: Feature) -> pa.Array:

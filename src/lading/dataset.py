@@ -817,7 +817,7 @@ def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all bu
         interleaved=interleaved or _kept_settings(manifest),
         roots=[os.fspath(root) for root in roots],
         target=resolve_schema(schema, schema_overrides),
-        members=_members_of(manifest, fmt, view),
+        members=None if options and "types" in options else _members_of(manifest, fmt, view),
         manifest=manifest,
         kept_shards=kept[1] if kept else None,
     )

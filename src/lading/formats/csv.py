@@ -45,6 +45,7 @@ class CsvFormat:
     extensions: tuple[str, ...] = (*(".csv" + packed for packed in ("", *ENDINGS.values())), *_TSV)
     indexes: Mapping[str, str] = field(default_factory=dict, hash=False)
     fixed_schema: bool = True
+    loses_types: bool = True
     copy_options: tuple[Mapping[str, Any], Mapping[str, Any]] = field(default=({}, {}), hash=False)
     read_options: type | None = ReadOptions
     write_options: type | None = WriteOptions

@@ -47,6 +47,7 @@ class JsonlFormat:
     )
     indexes: Mapping[str, str] = field(default_factory=dict, hash=False)
     fixed_schema: bool = True
+    loses_types: bool = True
     copy_options: tuple[Mapping[str, Any], Mapping[str, Any]] = field(default=({}, {}), hash=False)
     read_options: type | None = ReadOptions
     write_options: type | None = WriteOptions

@@ -30,6 +30,7 @@ __all__ = [
     "ListedFile",
     "ListedShard",
     "LooseReader",
+    "LosesTypes",
     "ManyFiles",
     "PacksItems",
     "RangeWriter",
@@ -346,6 +347,17 @@ class Format(Protocol):
 
     def write_sidecars(self, store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts]]) -> list[str]:
         """Write the peer's own index files for a folder of finished shards, named below it; give the indexes' paths."""
+
+
+@runtime_checkable
+class LosesTypes(Protocol):
+    """A format whose files do not say which types their columns had: of what lading writes, the manifest does.
+
+    Attributes:
+        loses_types: true.
+    """
+
+    loses_types: bool
 
 
 @runtime_checkable

@@ -24,7 +24,14 @@ from lading.layouts.documents import FromDocuments, references
 from lading.ref import FileEntry, RefType, with_files
 from lading.views import is_bytes, join, present
 
-__all__ = ["RowsOfDocuments", "documents_of_rows", "documents_schema", "is_documents", "rows_schema"]
+__all__ = [
+    "RowsOfDocuments",
+    "documents_of_rows",
+    "documents_schema",
+    "is_documents",
+    "is_payload_field",
+    "rows_schema",
+]
 
 _TYPES: tuple[type, ...] = (Image, Video, Audio)
 _OTHER = len(_TYPES)
@@ -41,14 +48,14 @@ def rows_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def _plain(field: pa.Field) -> pa.Field:
-    if _is_payload(field):
+    if is_payload_field(field):
         return field.with_type(pa.large_binary())
     return _plain(field.with_type(field.type.value_type)) if pa.types.is_dictionary(field.type) else field
 
 
 def documents_schema(schema: pa.Schema) -> pa.Schema:
     """The columns of the documents of rows of this schema."""
-    others = [field for field in schema if not _is_payload(field)]
+    others = [field for field in schema if not is_payload_field(field)]
     return pa.schema([*others, pa.field("media", pa.list_(MEDIA))], metadata={PLAIN_ROWS: b""})
 
 
@@ -59,7 +66,7 @@ def documents_of_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([*columns, _media(batch)], schema=schema)
 
 
-def _is_payload(field: pa.Field) -> bool:
+def is_payload_field(field: pa.Field) -> bool:
     """Whether the values of a column are bytes that text cannot be."""
     kind = field.type
     if not (is_bytes(kind) or pa.types.is_fixed_size_binary(kind) or isinstance(kind, RefType)):
@@ -69,7 +76,7 @@ def _is_payload(field: pa.Field) -> bool:
 
 def _media(batch: pa.RecordBatch) -> pa.ListArray:
     """The values of columns of bytes as media of their rows, by column."""
-    fields = [field for field in batch.schema if _is_payload(field)]
+    fields = [field for field in batch.schema if is_payload_field(field)]
     payload = [join(batch.column(field.name)).cast(pa.large_binary()) for field in fields]
     there = np.array([present(column) for column in payload], np.bool_).reshape(len(fields), batch.num_rows)
     row, column = np.nonzero(there.T)
@@ -102,7 +109,7 @@ class RowsOfDocuments(FromDocuments):
 
     def schema(self) -> pa.Schema:
         """The columns as they were, bytes as references."""
-        fields = [field.with_type(RefType()) if _is_payload(field) else field for field in self._rows]
+        fields = [field.with_type(RefType()) if is_payload_field(field) else field for field in self._rows]
         return pa.schema(fields, metadata=self._rows.metadata)
 
     def _made(self, documents: pa.RecordBatch, columns: Sequence[str] | None) -> pa.RecordBatch:

@@ -33,6 +33,7 @@ from lading.layouts.documents_rows import (
 from lading.layouts.documents_write import ITEM_DOCUMENTS, documents_of_items
 from lading.layouts.follow import Follower
 from lading.layouts.items import ItemsView
+from lading.layouts.kept_types import KeptTypes
 from lading.layouts.members import TypedReader
 from lading.layouts.mint import MintView, looks_interleaved
 from lading.layouts.mint_write import MintShardWriter, Roles
@@ -102,7 +103,9 @@ def _restoring(reader: ShardReader, fetcher: Fetcher, rows: pa.Schema, path: str
     """A reader of the rows that a shard was written from, where it has them in another form."""
     if isinstance(reader, WebdatasetReader):
         return TypedReader(reader, fetcher, rows, path)
-    return RowsOfDocuments(reader, fetcher, rows) if isinstance(reader, MediaArchiveReader) else reader
+    if isinstance(reader, MediaArchiveReader):
+        return RowsOfDocuments(reader, fetcher, rows)
+    return KeptTypes(reader, rows_schema(rows), path)
 
 
 def _packed_rows(reader: ShardReader, fetcher: Fetcher) -> ShardReader | None:
