@@ -19,13 +19,14 @@ from faults import file_size_limit
 from golden_cases import Golden
 from lading.align import align_table
 from lading.dataset import open_dataset
-from lading.errors import SchemaMismatch, SidecarMismatch, UsageError
+from lading.errors import DataError, SchemaMismatch, SidecarMismatch, UsageError
 from lading.interleaved import INTERLEAVED_SCHEMA, lineage_of
 from lading.ref import is_ref
 from lading.store.local import LocalStore
 from lading.store.memory import MemoryStore
 from lading.store.open import Stores
 from lading.testing import CountingStore
+from tars import tar_of
 
 COUNT = 20_000
 
@@ -355,3 +356,17 @@ def test_members_that_are_no_text(tmp_path: Path) -> None:
         list(dataset.batches())
     with pytest.raises(SchemaMismatch, match="txt"):
         lading.convert(tmp_path / "a", tmp_path / "b", format="parquet", schema=schema)
+
+
+def test_a_value_that_cannot_be_decoded_names_its_shard(tmp_path: Path) -> None:
+    good, bad = tar_of(("a.json", b"{}"), ("a.cls", b"1")), tar_of(("b.json", b"{1"), ("c.cls", b"x"))
+    (tmp_path / "0.tar").write_bytes(good)
+    (tmp_path / "1.tar").write_bytes(bad)
+    named = r"1\.tar .*column 'json': broken JSON"
+    with lading.open(tmp_path, view="samples") as dataset, pytest.raises(DataError, match=named):
+        list(dataset.samples())
+    with lading.open(tmp_path, view="samples") as dataset:
+        with pytest.raises(DataError, match=named):
+            dataset[1]
+        with pytest.raises(DataError, match=r"1\.tar .*column 'cls': not a number"):
+            dataset[2]

@@ -22,14 +22,22 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.align import align_table, as_text, resolve_schema, union_schema
-from lading.errors import DataError, LadingError, SidecarMismatch, SourceNotFound, UsageError
+from lading.errors import DataError, LadingError, SidecarMismatch, SourceNotFound, UsageError, errors_at
 from lading.features import Feature, decode, feature_of
 from lading.fetch import ERROR_COLUMN, Fetcher, OnError, OnFailure
 from lading.formats.protocol import Format, SampleReader, ShardSource
 from lading.formats.registry import find_format, get_format
 from lading.formats.webdataset import encoder_of
 from lading.index_cache import IndexCache
-from lading.interleaved import INTERLEAVED_SCHEMA, LINEAGE_KEY, RESERVED, sample_firsts, sample_rows, sample_starts
+from lading.interleaved import (
+    INTERLEAVED_SCHEMA,
+    LINEAGE_KEY,
+    RESERVED,
+    lineage_of,
+    sample_firsts,
+    sample_rows,
+    sample_starts,
+)
 from lading.json_columns import fit_json, union_json_schemas
 from lading.layouts.follow import Follower
 from lading.layouts.gather import across_shards
@@ -297,7 +305,7 @@ class Dataset:
         if get_sample is None:
             view = self._counted(shard)
             known = view.get_sample if isinstance(view, SamplesView) and self.target is None else None
-            get_sample = self._one_of[shard] = known or partial(self._one_of_table, view)
+            get_sample = self._one_of[shard] = known or partial(self._one_of_table, shard, view)
         return get_sample(ordinal)
 
     def whole_samples(self, shard: int) -> SampleReader | None:
@@ -305,10 +313,11 @@ class Dataset:
         view = self._counted(shard)
         return view.whole_samples if isinstance(view, SamplesView) and self.target is None else None
 
-    def _one_of_table(self, view: View, ordinal: int) -> dict[str, Any]:
-        found = self._materialised(view.read(np.array([ordinal])))
-        [sample] = self._samples(found if self.target is None else align_table(found, self.target))
-        return sample
+    def _one_of_table(self, shard: int, view: View, ordinal: int) -> dict[str, Any]:
+        with errors_at(file=self.path(shard)):
+            found = self._materialised(view.read(np.array([ordinal])))
+            [sample] = self._samples(found if self.target is None else align_table(found, self.target))
+            return sample
 
     def _counted(self, shard: int) -> View:
         """An open shard that holds as many samples as it should."""
@@ -580,9 +589,13 @@ class Dataset:
             return
         features = [feature_of(field) for field in batch.schema]
         pickles = bool(self.format_options.get("allow_pickle"))  # an option only of formats that have pickles
-        for row in rows:
-            cells = zip(names, features, row, strict=True)
-            yield {n: value if raw else _decoded(n, f, value, pickles) for n, f, value in cells if value is not None}
+        shards = lineage_of(batch.schema)
+        with errors_at(file=shards[0] if len(shards) == 1 else None):
+            for row in rows:
+                cells = zip(names, features, row, strict=True)
+                yield {
+                    n: value if raw else _decoded(n, f, value, pickles) for n, f, value in cells if value is not None
+                }
 
     def head(self, count: int = 5) -> list[dict[str, Any]]:
         """The first samples, as `[i]` gives them, without an index; what cannot be had is None, with a warning."""
