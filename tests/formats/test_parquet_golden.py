@@ -6,12 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import lading
 from golden_cases import Golden, View, case_names, load_views
 from golden_compare import compare_samples
 from hostile import judge_cases
+from lading.errors import DataError
 from lading.features import Array, ClassLabel, Image, feature_of
 from lading.formats.parquet import FORMAT
 from lading.formats.protocol import ShardSource
@@ -85,3 +88,10 @@ def test_features_of_hugging_face_stand_in_the_fields(golden: Golden) -> None:
     assert found["arr"] == Array("int16", (2, 3))
     assert first["image"].startswith(b"\x89PNG")
     assert first["arr"].shape == (2, 3)
+
+
+@pytest.mark.parametrize("told", [b"{", b'{"info": "\xff"}'])
+def test_features_that_are_no_json_name_the_file(tmp_path: Path, told: bytes) -> None:
+    pq.write_table(pa.table({"a": [1]}).replace_schema_metadata({b"huggingface": told}), tmp_path / "x.parquet")
+    with pytest.raises(DataError, match=r"x\.parquet: broken JSON"):
+        lading.open(tmp_path)

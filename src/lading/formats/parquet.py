@@ -150,7 +150,7 @@ class ParquetReader:
         self._file, self._footer, self._filter = file, footer, options.filter
         self._decoder = Decoder(file, footer, pa.binary_view() if options.views else None)
         natural = self._decoder.natural_schema()
-        with damage(file.path, "the Arrow schema"):
+        with errors_at(file=file.path), damage(file.path, "the Arrow schema"):
             self._schema = unwrapped_schema(
                 given_schema(natural, footer.metadata.metadata or {}, views=options.views), media=options.media
             )
