@@ -370,3 +370,10 @@ def test_a_value_that_cannot_be_decoded_names_its_shard(tmp_path: Path) -> None:
             dataset[1]
         with pytest.raises(DataError, match=r"1\.tar .*column 'cls': not a number"):
             dataset[2]
+
+
+def test_a_value_that_python_cannot_have_names_its_shard(tmp_path: Path) -> None:
+    far = pa.array([1 << 40], pa.int64()).cast(pa.timestamp("s"))
+    pq.write_table(pa.table({"t": far}), tmp_path / "far.parquet")
+    with lading.open(tmp_path) as dataset, pytest.raises(DataError, match=r"far\.parquet column 't'"):
+        list(dataset.samples())

@@ -578,6 +578,11 @@ class Dataset:
             yield from self._each(batch, raw=raw)
 
     def _each(self, batch: pa.RecordBatch, *, raw: bool) -> Iterator[dict[str, Any]]:
+        shards = lineage_of(batch.schema)
+        with errors_at(file=shards[0] if len(shards) == 1 else None):
+            yield from self._dicts(batch, raw=raw)
+
+    def _dicts(self, batch: pa.RecordBatch, *, raw: bool) -> Iterator[dict[str, Any]]:
         names, files = batch.schema.names, files_of(batch.schema)
         columns = [
             self.fetcher.values(column, files) if is_ref(column.type) else _python(name, column)
@@ -589,13 +594,9 @@ class Dataset:
             return
         features = [feature_of(field) for field in batch.schema]
         pickles = bool(self.format_options.get("allow_pickle"))  # an option only of formats that have pickles
-        shards = lineage_of(batch.schema)
-        with errors_at(file=shards[0] if len(shards) == 1 else None):
-            for row in rows:
-                cells = zip(names, features, row, strict=True)
-                yield {
-                    n: value if raw else _decoded(n, f, value, pickles) for n, f, value in cells if value is not None
-                }
+        for row in rows:
+            cells = zip(names, features, row, strict=True)
+            yield {n: value if raw else _decoded(n, f, value, pickles) for n, f, value in cells if value is not None}
 
     def head(self, count: int = 5) -> list[dict[str, Any]]:
         """The first samples, as `[i]` gives them, without an index; what cannot be had is None, with a warning."""
