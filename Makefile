@@ -1,5 +1,6 @@
 # make demo   a small real dataset through every format, and the proof that nothing was lost
 # make test   lint, types and tests; what continuous integration runs
+# make soak   every reader with 10,000 damaged files a format (FUZZ=100000 for more, SEED=2 for others)
 # make lint   only the linter, the formatter's check and the types
 # make bench  speed beside the peers' and the machine's limit (FULL=1 for the large corpora, CASES='read*', REPS=5)
 # make clean  remove what these made
@@ -11,17 +12,22 @@ VENV ?= .venv
 DATA ?= build/bench-data/$(if $(FULL),full,small)
 REPS ?= 3
 CASES ?= *
+FUZZ ?= 10000
+SEED ?= 1
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test soak lint bench clean
 
 demo: $(VENV)/.lading
 	$(BIN)/lading demo
 
 test: $(VENV)/.peers lint
 	$(BIN)/python -m pytest -n 2
+
+soak: $(VENV)/.dev
+	LADING_FUZZ=$(FUZZ) LADING_FUZZ_SEED=$(SEED) $(BIN)/python -m pytest -n 2 tests/e2e/test_fuzz.py
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
