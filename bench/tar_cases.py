@@ -238,6 +238,43 @@ def _limit_index(corpus: str) -> Callable[[Place], Callable[[], Done]]:
     return way
 
 
+def _verify_by_lading(*, deep: bool) -> Callable[[Place], Callable[[], Done]]:
+    """A dataset of lading's own, written beforehand from the corpus."""
+
+    def way(place: Place) -> Callable[[], Done]:
+        import lading
+
+        facts, out = place.facts("images"), os.path.join(place.out, "own")
+        lading.convert(place.files("images/*.tar"), out, format="webdataset")
+
+        def work() -> Done:
+            result = lading.verify(out, deep=deep)
+            assert result.ok, result.findings
+            return Done(result.samples, facts["payload_bytes"])
+
+        return work
+
+    return way
+
+
+def _limit_verify(place: Place) -> Callable[[], Done]:
+    """xxh3 of the bare files."""
+    import xxhash
+
+    paths, facts = place.files("images/*.tar"), place.facts("images")
+    block = memoryview(bytearray(1 << 20))
+
+    def work() -> Done:
+        for path in paths:
+            total = xxhash.xxh3_64()
+            with open(path, "rb", buffering=0) as file:
+                while count := file.readinto(block):
+                    total.update(block[:count])
+        return Done(facts["samples"], facts["payload_bytes"])
+
+    return work
+
+
 def _index_case(name: str, corpus: str, fields: tuple[str, ...]) -> Case:
     ways = {
         "tarfile": _index_by_tarfile(corpus),
@@ -281,6 +318,18 @@ CASES = (
             "lading, batches": _write_batches_by_lading,
             "lading, sample by sample": _write_samples_by_lading,
             "copy": _limit_write,
+        },
+        writes=True,
+    ),
+    Case(
+        "verify images",
+        "images/*.tar",
+        peer="xxh3",
+        limit="xxh3",
+        ways={
+            "lading, deep": _verify_by_lading(deep=True),
+            "lading, all samples read": _verify_by_lading(deep=False),
+            "xxh3": _limit_verify,
         },
         writes=True,
     ),

@@ -36,11 +36,12 @@ LAYERS = (
 SHARED = {
     "arrow": {"columns", "layout", "meta", "tables"},
     "codecs": {"protocol"},
-    "store": {"appender", "background", "lock", "protocol"},
+    "store": {"appender", "background", "checksum", "lock", "protocol"},
     "formats": {"index_json", "protocol", "registry", "textfile"},
     "layouts": {"protocol", "options", "gather", "follow", "packed", "packed_write"},
     "media": {"ahead", "archives", "documents", "reader", "records"},
     "jobs": {
+        "checksums",
         "copying",
         "digest",
         "filters",

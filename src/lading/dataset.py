@@ -325,6 +325,19 @@ class Dataset:
         self._check_count(shard, view.num_samples())
         return view
 
+    def counted_samples(self, shard: int) -> int:
+        """Samples in a shard, by the cheapest means.
+
+        Raises:
+            SidecarMismatch: the manifest or an index says another number.
+        """
+        return self._counted(shard).num_samples()
+
+    @property
+    def holds_its_bytes(self) -> bool:
+        """Whether all bytes of samples lie in the shards themselves: tables of items may lead to other files."""
+        return self.view == "samples" or not self._format.fixed_schema
+
     def take(
         self, indices: Sequence[int] | NDArray[np.int64], columns: Sequence[str] | None = None, *, views: bool = False
     ) -> pa.Table:

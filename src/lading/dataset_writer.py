@@ -8,6 +8,7 @@ everything appears, the manifest last; if the body of the `with` fails, nothing 
 from __future__ import annotations
 
 import os
+import posixpath
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -31,6 +32,7 @@ from lading.manifest_files import KeptIndexes, lading_folder, save_manifest
 from lading.part_writer import FinishedShard, FinishedShards, Part, PartWriter, ShardKind
 from lading.rows import encode_value, rows_to_batch
 from lading.store.background import Background
+from lading.store.checksum import file_checksums
 from lading.store.open import Stores, resolve
 from lading.units import parse_bytes
 
@@ -214,9 +216,12 @@ class DatasetWriter:
         for number, row in enumerate(part.shards.to_pylist()):
             facts = ShardFacts.of(row)
             path = self._next_name()
-            for old, new in zip(self._files_of(row["path"]), self._files_of(path), strict=True):
+            files = self._files_of(path)
+            for old, new in zip(self._files_of(row["path"]), files, strict=True):
                 self._store.publish(f"{folder}/{old}", self._staging.path(new))
-            self._shards.add(FinishedShard(path, facts, indexes.load(number), {}))
+            beside = [posixpath.basename(file) for file in files[:-1]]
+            checksums = [row["xxh3"], *(told["xxh3"] for told in row["beside_xxh3"])]
+            self._shards.add(FinishedShard(path, facts, indexes.load(number), {}, beside, checksums))
         self._store.delete(folder)
         self.counts.update(part.counts)
         self._part.see(part.columns)
@@ -319,6 +324,7 @@ class DatasetWriter:
             counts=summary.counts,
             digests=self._digest.to_json() if self._digest is not None else {},
             sidecars=tuple(path.removeprefix(folder + "/") for path in sidecars),
+            files={**self._shards.index_checksums, **file_checksums(self._store, folder, sidecars)},
             rank=self._rank,
         )
         save_manifest(self._store, folder, manifest, shards)

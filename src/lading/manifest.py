@@ -69,11 +69,13 @@ SHARDS_SCHEMA = pa.schema(
         pa.field("index_batch", pa.int32()),
         pa.field("entry", pa.string()),
         pa.field("beside_bytes", pa.int64(), nullable=False),
+        pa.field("beside_xxh3", pa.list_(pa.struct([("name", pa.string()), ("xxh3", pa.string())]))),
     ]
 )
-"""A row a shard, in order: `path` below the dataset's folder; `xxh3` of the file, 16 hex digits; its references are
+"""A row a shard, in order: `path` below the dataset's folder; `xxh3`-64 of the file, 16 hex digits; its references are
 batch `index_batch` of the file `index_file`; `entry` is what the format's own index says of it; `beside_bytes` is the
-size of its other files."""
+size of its other files, `beside_xxh3` the same checksum of each, by its name in the shard's folder. Checksums are null
+where nobody knows them."""
 
 
 _TOTALS = ("num_samples", "size_bytes", "payload_bytes", "beside_bytes")
@@ -103,6 +105,7 @@ class Manifest:
         counts: what was noticed while writing, by a short phrase.
         digests: `DatasetDigest.to_json()`, or empty.
         sidecars: the peers' own index files, by path below the dataset's folder.
+        files: xxh3-64 of sidecars, index files and list of shards, 16 hex digits, by path below the dataset's folder.
         rank: the writer, if one of many.
         created_by: name and version of what wrote it.
         version: of the layout of these files.
@@ -119,13 +122,22 @@ class Manifest:
     counts: Mapping[str, int] = field(default_factory=dict)
     digests: Mapping[str, Any] = field(default_factory=dict)
     sidecars: tuple[str, ...] = ()
+    files: Mapping[str, str] = field(default_factory=dict)
     rank: int | None = None
     created_by: str = field(default_factory=_created_by)
     version: int = VERSION
 
 
 _PLAIN = ("format", "view", "num_samples", "num_shards", "size_bytes", "payload_bytes", "rank", "created_by", "version")
-_TYPES = {"format": str, "view": str, "created_by": str, "options": dict, "counts": dict, "digests": dict}
+_TYPES = {
+    "format": str,
+    "view": str,
+    "created_by": str,
+    "options": dict,
+    "counts": dict,
+    "digests": dict,
+    "files": dict,
+}
 
 
 def to_json(manifest: Manifest) -> bytes:
@@ -144,6 +156,7 @@ def to_json(manifest: Manifest) -> bytes:
         "counts": dict(manifest.counts),
         "digests": dict(manifest.digests),
         "sidecars": manifest.sidecars,
+        "files": dict(manifest.files),
         "fields": fields,
         "fingerprint": fingerprint(manifest.schema),
         "schema": base64.b64encode(manifest.schema.serialize()).decode(),
@@ -169,7 +182,7 @@ def from_json(data: bytes, *, file: str | None = None) -> Manifest:
         raise DataError(f"not a manifest: its schema cannot be read ({error})", file=file) from None
     except DataError as error:
         raise error.at(file=file) from None
-    _inside(pa.array(sidecars, pa.string()), file)
+    _inside(pa.array([*sidecars, *told["files"]], pa.string()), file)
     return Manifest(
         **plain,
         schema=schema,
@@ -177,6 +190,7 @@ def from_json(data: bytes, *, file: str | None = None) -> Manifest:
         counts=told["counts"],
         digests=told["digests"],
         sidecars=sidecars,
+        files=told["files"],
     )
 
 
@@ -219,6 +233,7 @@ def shards_table(  # noqa: PLR0913 - one argument a column
     index_batch: Sequence[int | None] | None = None,
     entry: Sequence[str | None] | None = None,
     beside_bytes: Sequence[int] | None = None,
+    beside_xxh3: Sequence[Sequence[Mapping[str, str]] | None] | None = None,
 ) -> pa.Table:
     """Shards as a table of `SHARDS_SCHEMA`, in the order given.
 
@@ -227,7 +242,7 @@ def shards_table(  # noqa: PLR0913 - one argument a column
         DataError: a number is negative.
     """
     beside = [0] * len(path) if beside_bytes is None else beside_bytes
-    given = (path, num_samples, size_bytes, payload_bytes, xxh3, index_file, index_batch, entry, beside)
+    given = (path, num_samples, size_bytes, payload_bytes, xxh3, index_file, index_batch, entry, beside, beside_xxh3)
     columns = [
         pa.nulls(len(path), kind.type) if values is None else pa.array(values, kind.type)
         for values, kind in zip(given, SHARDS_SCHEMA, strict=True)
@@ -280,6 +295,8 @@ def _checked(shards: pa.Table, file: str | None) -> pa.Table:
             raise DataError("a null where none may be", file=file, column=column.name)
     for name in ("path", "index_file"):
         _inside(shards[name], file)
+    beside = pc.struct_field(pc.list_flatten(shards["beside_xxh3"]), "name")
+    _inside(pc.replace_substring(beside, "/", "//"), file)  # a name in the shard's own folder
     for name in (*_TOTALS, "index_batch"):
         negative = pc.min(shards[name]).as_py()
         if negative is not None and negative < 0:
@@ -328,6 +345,7 @@ def _merged(one: tuple[Manifest, pa.Table], two: tuple[Manifest, pa.Table]) -> t
         counts={name: a.counts.get(name, 0) + b.counts.get(name, 0) for name in {**a.counts, **b.counts}},
         digests=digests,
         sidecars=tuple(dict.fromkeys([*a.sidecars, *b.sidecars])),
+        files={**a.files, **b.files},
         rank=None,
     )
     return merged, pa.concat_tables([shards_a, shards_b])

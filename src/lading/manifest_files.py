@@ -7,11 +7,14 @@ without its list of shards, or the other way round, is no dataset.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyarrow as pa
 
 from lading import manifest as mf
 from lading.errors import CorruptShard, LadingError, NotFound, SidecarMismatch
 from lading.manifest import Manifest
+from lading.store.checksum import Checksum
 from lading.store.protocol import Mapper, Store, write_file
 
 __all__ = ["KeptIndexes", "lading_folder", "load_manifest", "save_manifest"]
@@ -23,10 +26,12 @@ def lading_folder(rank: int | None) -> str:
 
 
 def save_manifest(store: Store, folder: str, manifest: Manifest, shards: pa.Table) -> None:
-    """Write manifest and list of shards below a dataset's folder."""
-    own = f"{folder}/{lading_folder(manifest.rank)}"
-    for name, body in ((mf.SHARDS_NAME, mf.write_shards(shards)), (mf.MANIFEST_NAME, mf.to_json(manifest))):
-        write_file(store, f"{own}/{name}", [body])
+    """Write manifest and list of shards below a dataset's folder; the manifest tells the checksum of the list."""
+    own, listed, total = lading_folder(manifest.rank), mf.write_shards(shards), Checksum()
+    total.update(listed)
+    files = {**manifest.files, f"{own}/{mf.SHARDS_NAME}": total.hexdigest()}
+    for name, body in ((mf.SHARDS_NAME, listed), (mf.MANIFEST_NAME, mf.to_json(replace(manifest, files=files)))):
+        write_file(store, f"{folder}/{own}/{name}", [body])
 
 
 def load_manifest(store: Store, folder: str, *, own: str | None = None) -> tuple[Manifest, pa.Table] | None:
@@ -41,29 +46,41 @@ def load_manifest(store: Store, folder: str, *, own: str | None = None) -> tuple
         DataError: a manifest is broken, or of a newer version.
     """
     if own is not None:
-        return _load_one(store, f"{folder}/{own}")
-    single = _load_one(store, f"{folder}/{mf.FOLDER}")
+        return _load_one(store, folder, own)
+    single = _load_one(store, folder, mf.FOLDER)
     if single is not None:
         return single
-    found = [i.path.removesuffix(f"/{mf.MANIFEST_NAME}") for i in store.walk(f"{folder}/{mf.FOLDER}")
+    found = [i.path[len(folder) + 1 :].removesuffix(f"/{mf.MANIFEST_NAME}") for i in store.walk(f"{folder}/{mf.FOLDER}")
              if i.path.endswith(f"/{mf.MANIFEST_NAME}")]  # fmt: skip
-    parts = [part for own in found if (part := _load_one(store, own)) is not None]
+    parts = [part for own in found if (part := _load_one(store, folder, own)) is not None]
     return mf.merge(parts) if parts else None
 
 
-def _load_one(store: Store, own: str) -> tuple[Manifest, pa.Table] | None:
-    path = f"{own}/{mf.MANIFEST_NAME}"
+def _load_one(store: Store, folder: str, own: str) -> tuple[Manifest, pa.Table] | None:
+    path = f"{folder}/{own}/{mf.MANIFEST_NAME}"
     try:
         manifest = mf.from_json(bytes(_whole(store, path)), file=path)
     except NotFound:
         return None
-    path = f"{own}/{mf.SHARDS_NAME}"
+    path = f"{folder}/{own}/{mf.SHARDS_NAME}"
     try:
-        shards = mf.read_shards(_mapped(store, path), file=path)
+        listed = _mapped(store, path)
     except NotFound as error:
         raise SidecarMismatch("the manifest has no list of shards beside it", file=path) from error
+    _check_list(listed, manifest.files.get(f"{own}/{mf.SHARDS_NAME}"), path)
+    shards = mf.read_shards(listed, file=path)
     mf.validate(manifest, shards, file=path)
     return manifest, shards
+
+
+def _check_list(listed: pa.Buffer, expected: str | None, path: str) -> None:
+    """Hold the list of shards against its checksum: everything else is found by it, and to take it costs nothing."""
+    total = Checksum()
+    total.update(listed)
+    if expected not in (None, total.hexdigest()):
+        raise SidecarMismatch("the list of shards differs from its checksum in the manifest", file=path,
+                              expected=f"xxh3 {expected}", found=f"xxh3 {total.hexdigest()}",
+                              advice="The file was changed or damaged since it was written.")  # fmt: skip
 
 
 class KeptIndexes:

@@ -6,6 +6,7 @@ index files. A process that writes a part for another one hands both over as a `
 
 from __future__ import annotations
 
+import posixpath
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -42,7 +43,8 @@ from lading.layouts.open import create_view_shard, packer
 from lading.manifest import INDEX_NAME, shards_table
 from lading.ref import FileEntry, concat, files_of, is_ref, with_files
 from lading.store.background import Background
-from lading.store.protocol import Sink, Store, writes_behind
+from lading.store.checksum import with_checksum
+from lading.store.protocol import Store, SummedSink, writes_behind
 from lading.store.sink_file import SinkFile
 from lading.views import is_bytes, is_text, row_bytes
 
@@ -97,12 +99,16 @@ class FinishedShard:
         facts: what it holds.
         index: references of what it holds; None where values are no ranges.
         counts: what was noticed, by a short phrase.
+        beside: names of the files beside it, in its folder.
+        checksums: of its file, and of those beside it; they come when the files are on disk.
     """
 
     path: str
     facts: ShardFacts
     index: pa.Table | None
     counts: Mapping[str, int]
+    beside: Sequence[str] = ()
+    checksums: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +133,7 @@ class _OpenShard:
     """A shard being written, the sinks of its files, its own first, and the references of what went into it."""
 
     path: str
-    sinks: list[Sink]
+    sinks: list[SummedSink]
     writer: ShardWriter | MintShardWriter
     index: list[pa.Table] = field(default_factory=list)
     num_samples: int = 0
@@ -381,8 +387,8 @@ class PartWriter:
         self._open = _OpenShard(path, sinks, writer)
         return self._open
 
-    def _sink(self, name: str, failed: ExitStack) -> Sink:
-        sink = self._store.put_stream(f"{self._folder}/{name}")
+    def _sink(self, name: str, failed: ExitStack) -> SummedSink:
+        sink = with_checksum(self._store.put_stream(f"{self._folder}/{name}"))
         failed.callback(sink.abort)
         return sink
 
@@ -396,13 +402,16 @@ class PartWriter:
                 failed.callback(sink.abort)
             facts = shard.writer.close()
             self._settle(shard)
-            self._closing.start(partial(_close, shard.sinks))
+            checksums: list[str] = []
+            self._closing.start(partial(_close, shard.sinks, checksums))
             failed.pop_all()
         counts = dict(shard.writer.counts) if isinstance(shard.writer, MintShardWriter) else {}
         if self._kind.takes_members and KEY not in self.columns:
             counts["rows without a key, named by their numbers"] = shard.num_samples
         index = concat(shard.index) if shard.index else None
-        self._on_shard(FinishedShard(shard.path, replace(facts, num_samples=shard.num_samples), index, counts))
+        facts = replace(facts, num_samples=shard.num_samples)
+        beside = [posixpath.basename(sink.path) for sink in shard.sinks[1:]]
+        self._on_shard(FinishedShard(shard.path, facts, index, counts, beside, checksums))
 
     def end_part(self, shard_bytes: int, first_row: int | None = None) -> None:
         """Finish the open shard; what comes next is written as if nothing had come before.
@@ -453,11 +462,12 @@ def _wider_member(known: pa.Field, written: pa.Field) -> pa.Field:
     return field
 
 
-def _close(sinks: Sequence[Sink]) -> None:
-    """Close the files of a shard, its own last."""
+def _close(sinks: Sequence[SummedSink], checksums: list[str]) -> None:
+    """Close the files of a shard, its own last, and tell their checksums, its own first."""
     with ExitStack() as failed:
         for sink in sinks:
             failed.callback(sink.abort)
+        checksums += [sink.checksum() for sink in sinks]
         for sink in reversed(sinks):
             sink.close()
         failed.pop_all()
@@ -479,6 +489,7 @@ class FinishedShards:
         self._index = _IndexFiles(store, folder, own)
         self._facts: list[tuple[str, ShardFacts]] = []
         self._indexed: list[tuple[str, int] | None] = []
+        self._checksums: list[tuple[Sequence[str], list[str]]] = []
         self.counts: Counter[str] = Counter()
 
     def __len__(self) -> int:
@@ -493,10 +504,19 @@ class FinishedShards:
         """Append a shard."""
         self._indexed.append(None if shard.index is None else self._index.add(shard.index))
         self._facts.append((shard.path, shard.facts))
+        self._checksums.append((shard.beside, shard.checksums))
         self.counts.update(shard.counts)
 
+    @property
+    def index_checksums(self) -> Mapping[str, str]:
+        """Checksums of the index files, when they are finished, by path below the dataset's folder."""
+        return self._index.checksums
+
     def close(self) -> pa.Table:
-        """Finish the index files; give the shards as rows of `lading.manifest.SHARDS_SCHEMA`."""
+        """Finish the index files; give the shards as rows of `lading.manifest.SHARDS_SCHEMA`.
+
+        Their files must be on disk: until then nobody knows their checksums.
+        """
         self._index.close()
         facts = [f for _, f in self._facts]
         return shards_table(
@@ -508,6 +528,11 @@ class FinishedShards:
             index_batch=[at and at[1] for at in self._indexed],
             entry=[f.entry or None for f in facts],
             beside_bytes=[f.beside_bytes for f in facts],
+            xxh3=[own for _, (own, *_) in self._checksums],
+            beside_xxh3=[
+                [{"name": name, "xxh3": taken} for name, taken in zip(names, beside, strict=True)]
+                for names, (_, *beside) in self._checksums
+            ],
         )
 
     def abort(self) -> None:
@@ -516,14 +541,19 @@ class FinishedShards:
 
 
 class _IndexFiles:
-    """References of shards, as batches of Arrow files of many shards each."""
+    """References of shards, as batches of Arrow files of many shards each.
+
+    Attributes:
+        checksums: of finished files, by path below the dataset's folder.
+    """
 
     def __init__(self, store: Store, folder: str, own: str) -> None:
         self._store, self._folder, self._own = store, folder, own
-        self._sink: Sink | None = None
+        self._sink: SummedSink | None = None
         self._writer: pa.ipc.RecordBatchFileWriter | None = None
         self._schema: pa.Schema | None = None
         self._files = self._batches = 0
+        self.checksums: dict[str, str] = {}
 
     def add(self, index: pa.Table) -> tuple[str, int]:
         """Keep the references of one shard; give file and batch where they are."""
@@ -537,7 +567,7 @@ class _IndexFiles:
 
     def _next(self, schema: pa.Schema) -> None:
         self.close()
-        self._sink = self._store.put_stream(f"{self._folder}/{self._name()}")
+        self._sink = with_checksum(self._store.put_stream(f"{self._folder}/{self._name()}"))
         self._writer = pa.ipc.new_file(SinkFile(self._sink), schema)
         self._schema, self._batches = schema, 0
 
@@ -548,6 +578,7 @@ class _IndexFiles:
         """Finish the file at hand."""
         if self._writer is not None and self._sink is not None:
             self._writer.close()
+            self.checksums[self._name()] = self._sink.checksum()
             self._sink.close()
             self._files += 1
         self._writer = self._sink = None

@@ -1,4 +1,4 @@
-"""Sizes as people write them ⇄ bytes.
+"""Sizes and parts as people write them ⇄ numbers.
 
 One kilobyte is 1,024 bytes, as in the peers (`"100kb"` = 102,400).
 """
@@ -9,9 +9,10 @@ import re
 
 from lading.errors import UsageError
 
-__all__ = ["format_bytes", "parse_bytes"]
+__all__ = ["format_bytes", "parse_bytes", "parse_part"]
 
 _UNITS = ("b", "kb", "mb", "gb", "tb", "pb", "eb", "zb", "yb")
+_PART = re.compile(r"\s*(\d*\.?\d+)\s*(%?)\s*", re.ASCII)
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*", re.ASCII)
 
 
@@ -32,6 +33,19 @@ def parse_bytes(size: int | str) -> int:
     if match is None or (unit and unit not in _UNITS):
         raise UsageError("not a size", expected="a number and b, kb, mb, gb, tb …, such as 256MB", found=repr(size))
     return int(float(match[1]) * 1024 ** (_UNITS.index(unit) if unit else 0))
+
+
+def parse_part(part: float | str) -> float:
+    """A part of a whole, above 0 up to 1, such as `"1%"`, `"0.01"` or `0.01`.
+
+    Raises:
+        UsageError: it is none.
+    """
+    match = _PART.fullmatch(str(part))
+    value = float(match[1]) / (100 if match[2] else 1) if match else 0.0
+    if not 0 < value <= 1:
+        raise UsageError("not a part of a whole", expected="above 0% up to 100%, such as 1% or 0.01", found=repr(part))
+    return value
 
 
 def format_bytes(count: int) -> str:

@@ -405,6 +405,9 @@ def test_a_longer_dataset_differs(place: Path) -> None:
 
 def test_sound_data_are_verified(place: Path) -> None:
     run("convert", "docs", "out", "--to", "webdataset", "--verify")
+    deep = run_json("verify", "out", "--deep", "--sample", "50%")
+    assert (deep["ok"], deep["digest"], "checksums" in deep["checked"]) == (True, None, True)
+    assert "not taken" in run("verify", "out", "--deep").stdout
     shown = run("verify", "out").stdout
     assert shown.startswith("all is well in 1 shard")
     assert "digest" in run_json("verify", "out")["checked"]

@@ -17,6 +17,7 @@ from lading.formats.protocol import ShardFacts
 from lading.formats.registry import get_format
 from lading.manifest import Manifest
 from lading.manifest_files import load_manifest, save_manifest
+from lading.store.checksum import file_checksums
 from lading.store.open import Stores, resolve
 from lading.store.protocol import Store
 
@@ -106,13 +107,14 @@ def _part(store: Store, path: str, prefix: str, rank_folder: str | None) -> tupl
         at = shards.schema.get_field_index(column)
         joined = pc.binary_join_element_wise(prefix, shards[column], "")
         shards = shards.set_column(at, shards.schema.field(at), joined)
-    return manifest, shards
+    return replace(manifest, files={prefix + name: taken for name, taken in manifest.files.items()}), shards
 
 
 def _merge_manifests(store: Store, path: str, parts: Sequence[tuple[Manifest, pa.Table]]) -> MergeSummary:
     manifest, shards = mf.merge(parts)
     facts = [(f"{path}/{row['path']}", ShardFacts.of(row)) for row in shards.to_pylist()]
     made = get_format(manifest.format).write_sidecars(store, path, facts)
+    files = {**manifest.files, **file_checksums(store, path, made)}
     sidecars = tuple(name.removeprefix(f"{path}/") for name in made)
-    save_manifest(store, path, replace(manifest, rank=None, sidecars=sidecars), shards)
+    save_manifest(store, path, replace(manifest, rank=None, sidecars=sidecars, files=files), shards)
     return MergeSummary(path, len(parts), manifest.num_shards, manifest.num_samples, (*sidecars, _MANIFEST))

@@ -1,10 +1,11 @@
-"""Verify: sidecars and manifest against the files, counts against the rows, the digest against the content."""
+"""Verify: sidecars and manifest against files, counts against rows, digest and checksums against content."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import ceil
 from typing import Any
 
 import orjson
@@ -13,10 +14,12 @@ from lading.dataset import Dataset, open_dataset
 from lading.digests import DatasetDigest
 from lading.errors import LadingError, SidecarMismatch
 from lading.formats.protocol import ListedFile
+from lading.jobs.checksums import check_own_files, check_shard
 from lading.jobs.digest import Source, batch_digests, shard_content
 from lading.jobs.indexes import Indexes, check_file
 from lading.jobs.progress import OnProgress, Progress
 from lading.store.open import Stores
+from lading.units import parse_part
 
 __all__ = ["VerifyResult", "verify"]
 
@@ -27,21 +30,23 @@ class VerifyResult:
 
     Attributes:
         shards: shards looked at.
-        samples: samples read.
+        samples: samples in them.
         size_bytes: bytes of the shards.
-        digest: ordered content digest.
-        checked: what there was to check against: sizes, counts, hashes, indexes beside a manifest, digest.
+        digest: ordered content digest; None if not all samples were read.
+        checked: what there was to check against: sizes, counts, hashes, checksums, indexes beside a manifest, digest.
         findings: what is wrong: each as `LadingError.to_dict` gives it.
         seconds: wall-clock time.
+        all_shards: shards of the dataset, of which `shards` were looked at.
     """
 
     shards: int
     samples: int
     size_bytes: int
-    digest: str
+    digest: str | None
     checked: Sequence[str]
     findings: Sequence[Mapping[str, Any]] = field(default_factory=list)
     seconds: float = 0.0
+    all_shards: int = 0
 
     @property
     def ok(self) -> bool:
@@ -52,6 +57,8 @@ class VerifyResult:
 def verify(
     source: Source,
     *,
+    deep: bool = False,
+    sample: float | str = 1.0,
     max_findings: int = 100,
     stores: Stores | None = None,
     on_progress: OnProgress | None = None,
@@ -63,40 +70,70 @@ def verify(
     is a finding, and the next one is looked at. The peer's own indexes beside a manifest are held against it, and the
     hashes in them against the files.
 
+    With `deep` every file that lading wrote is also held against its checksum in the manifest, so that one flipped bit
+    shows. Samples of a shard that has the bytes that were written are those that were written: they are not read again,
+    but where rows may lead to bytes in other files. Of a shard that differs, samples are read, so that the damaged one
+    is named if the format notices; and so are those of shards that others wrote.
+
     Args:
         source: as `lading.open` takes it.
+        deep: hold files against checksums.
+        sample: part of the shards to look at (`"1%"`, `0.01`): at least one, evenly spread, always the same ones.
         max_findings: stop after so many.
         stores: which store serves which URL.
         on_progress: called after every shard.
         opening: the other arguments of `lading.open`.
+
+    Raises:
+        UsageError: `sample` is no such part.
     """
+    part = parse_part(sample)
     began = time.perf_counter()
     stores = stores or Stores()
-    digest, findings, size_bytes = DatasetDigest(), [], 0
+    digest, findings, size_bytes, trusted_samples = DatasetDigest(), [], 0, 0
     checked: set[str] = set()
     with open_dataset(source, stores=stores, **opening) as dataset:
         indexes = Indexes.of(dataset, stores)
         findings += [error.to_dict() for error in indexes.findings]
         checked.update(["indexes"] if indexes.shards and dataset.manifest is not None else [])
-        for number in range(len(dataset.listing)):
+        found_files = check_own_files(dataset, stores) if deep else None
+        findings += [error.to_dict() for error in found_files or ()]
+        checked.update([] if found_files is None else ["checksums"])
+        chosen = _chosen(len(dataset.listing), part)
+        for done, number in enumerate(chosen, 1):
             try:
                 shard = dataset.source(number)
                 size_bytes += shard.info.size_bytes if shard.info else 0
                 checked.update(_check_files(dataset, number, indexes, stores))
                 checked.update(_known(dataset, number))
-                for batch in shard_content(dataset, number):
-                    digest.update(batch_digests(batch, dataset.view))
+                known = check_shard(dataset, number, stores) if deep else None
+                findings += [error.to_dict() for error in known or ()]
+                checked.update([] if known is None else ["checksums"])
+                if known == [] and dataset.holds_its_bytes:
+                    trusted_samples += dataset.counted_samples(number)
+                else:
+                    for batch in shard_content(dataset, number):
+                        digest.update(batch_digests(batch, dataset.view))
             except LadingError as error:
                 found = error.at(file=dataset.path(number)).to_dict()
                 findings += [found] if not any(_same(found, other) for other in findings) else []
             if on_progress is not None:
-                on_progress(Progress(number + 1, len(dataset.listing), digest.count, size_bytes))
+                on_progress(Progress(done, len(chosen), digest.count + trusted_samples, size_bytes))
             if len(findings) >= max_findings:
                 break
-        findings += _check_digest(dataset, digest, checked) if not findings else []
-        shards = len(dataset.listing)
-    seconds = time.perf_counter() - began
-    return VerifyResult(shards, digest.count, size_bytes, str(digest.ordered), sorted(checked), findings, seconds)
+        whole = not trusted_samples and len(chosen) == len(dataset.listing)
+        findings += _check_digest(dataset, digest, checked) if whole and not findings else []
+        all_shards = len(dataset.listing)
+    return VerifyResult(
+        len(chosen), digest.count + trusted_samples, size_bytes, digest.ordered if whole else None, sorted(checked),
+        findings, time.perf_counter() - began, all_shards,
+    )  # fmt: skip
+
+
+def _chosen(count: int, part: float) -> list[int]:
+    """Which of so many shards are looked at: in the middle of each of as many equal stretches."""
+    wanted = min(count, max(1, ceil(count * part)))
+    return [(2 * i + 1) * count // (2 * wanted) for i in range(wanted)]
 
 
 def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:

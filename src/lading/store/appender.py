@@ -8,13 +8,14 @@ reason everything is laid out beforehand, by column: between two calls nearly no
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from itertools import pairwise
 from typing import TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lading.pieces import Pieces, ReadsInto, as_file, as_view
+from lading.pieces import Buffer, Pieces, ReadsInto, as_file, as_view
 
 __all__ = ["Appender"]
 
@@ -42,9 +43,14 @@ _Copy: TypeAlias = tuple[memoryview, int, int, int]
 
 
 class Appender:
-    """Appends pieces to an open file. Holds a block of up to 2 MB, which no other thread may use meanwhile."""
+    """Appends pieces to an open file. Holds a block of up to 2 MB, which no other thread may use meanwhile.
 
-    def __init__(self) -> None:
+    Args:
+        see: called with all bytes, in order, while they are in the cache.
+    """
+
+    def __init__(self, see: Callable[[Buffer], None] | None = None) -> None:
+        self._see = see
         self._block = memoryview(bytearray())
         self._between = memoryview(bytearray(_GAP_BYTES))
 
@@ -59,7 +65,7 @@ class Appender:
         if not total:
             return
         if total >= _AS_THEY_ARE_BYTES * len(pieces) and all(type(source) is bytes for source in pieces.sources):
-            _write_all(fd, [view for view in pieces.views() if view])
+            self._write_as_they_are(fd, [view for view in pieces.views() if view])
             return
         wanted = min(_BLOCK_BYTES, total)
         if len(self._block) < wanted:
@@ -76,8 +82,16 @@ class Appender:
             for body, first, a, b in copies[number]:  # behind the reads, which fill what stands between pieces too
                 block[a:b] = body[first : first + b - a]
             data = block[: min(size, total - start)]
+            if self._see is not None:
+                self._see(data)
             while data:
                 data = data[os.write(fd, data) :]
+
+    def _write_as_they_are(self, fd: int, views: list[memoryview]) -> None:
+        if self._see is not None:
+            for view in views:
+                self._see(view)
+        _write_all(fd, views)
 
 
 def _write_all(fd: int, views: list[memoryview]) -> None:

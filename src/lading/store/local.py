@@ -28,6 +28,7 @@ from lading.errors import CorruptShard, LadingError, ShortRead, StoreError
 from lading.pieces import Pieces
 from lading.store.appender import Appender
 from lading.store.background import Background
+from lading.store.checksum import Checksum, file_checksum
 from lading.store.lock import lock_file
 from lading.store.protocol import (
     Buffer,
@@ -253,7 +254,7 @@ class LocalSink:
         native_path: the hidden name. A native library may open it and write it in place instead of calling `write`.
     """
 
-    __slots__ = ("_appender", "_behind", "_failed", "_fd", "_size", "native_path", "path")
+    __slots__ = ("_appender", "_behind", "_failed", "_fd", "_size", "_sum", "native_path", "path")
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -261,6 +262,7 @@ class LocalSink:
         self._behind: Background | None = None
         self._failed: BaseException | None = None
         self._appender: Appender | None = None
+        self._sum: Checksum | None = None
         with store_errors(path):
             os.makedirs(os.path.dirname(native_path(path)) or ".", exist_ok=True)
             locked = None
@@ -324,7 +326,7 @@ class LocalSink:
 
     def _append(self, pieces: Pieces) -> None:
         if self._appender is None:
-            self._appender = Appender()
+            self._appender = Appender(None if self._sum is None else self._sum.update)
         with store_errors(self.path):
             self._appender.append(self._fd, pieces)
 
@@ -332,6 +334,17 @@ class LocalSink:
         """Bytes in the file, by whomever written."""
         self.settle()
         return self._size if self._fd < 0 else os.fstat(self._fd).st_size
+
+    def take_checksum(self) -> None:
+        """Take the checksum of what is written from now on."""
+        self._sum = Checksum()
+
+    def checksum(self) -> str:
+        """Of the file; read again if a native library wrote some of it."""
+        size = self.tell()
+        if self._sum is not None and self._sum.size_bytes == size:
+            return self._sum.hexdigest()
+        return file_checksum(LocalStore(), FileInfo(self.native_path, size))
 
     def close(self) -> FileInfo:
         """Bring the bytes to disk, then give the file its name; on failure nothing is left."""

@@ -34,6 +34,8 @@ __all__ = [
     "NativePath",
     "Sink",
     "Store",
+    "SummedSink",
+    "TakesChecksum",
     "WritesBehind",
     "aborting",
     "check_inside",
@@ -180,6 +182,24 @@ class WritesBehind(Protocol):
 def writes_behind(sink: Sink) -> TypeGuard[WritesBehind]:
     """Whether a sink has that ability itself: one that hands on whatever it lacks would be gone round."""
     return isinstance(sink, WritesBehind) and not hasattr(type(sink), "__getattr__")
+
+
+@runtime_checkable
+class TakesChecksum(Protocol):
+    """A sink that takes the checksum (`lading.store.checksum`) of its file while the bytes go by."""
+
+    def take_checksum(self) -> None:
+        """Do so. Called before anything is written."""
+
+    def checksum(self) -> str:
+        """Of all that is in the file. Called when all was given, before `close`, and perhaps in another thread.
+
+        What a native library wrote by itself is read again.
+        """
+
+
+class SummedSink(Sink, TakesChecksum, Protocol):
+    """A sink that takes a checksum."""
 
 
 _FEW_FILES = 16

@@ -11,7 +11,7 @@ from threading import Lock
 from typing import TypeVar
 
 from lading.errors import NotFound, ShortRead, StoreError
-from lading.store.protocol import Buffer, FileInfo, Mapper, NativePath, Sink, Store, writes_behind
+from lading.store.protocol import Buffer, FileInfo, Mapper, NativePath, Sink, Store, TakesChecksum, writes_behind
 
 __all__ = ["CheckedStore", "CountingStore", "RetryingStore", "WrappedStore"]
 
@@ -170,6 +170,8 @@ class _CountedSink:
             self.native_path = inner.native_path
         if writes_behind(inner):
             self.write_pieces, self.later, self.settle = inner.write_pieces, inner.later, inner.settle
+        if isinstance(inner, TakesChecksum):
+            self.take_checksum, self.checksum = inner.take_checksum, inner.checksum
         self.write, self.tell, self.abort = inner.write, inner.tell, inner.abort
 
     def close(self) -> FileInfo:

@@ -1,0 +1,222 @@
+"""Verify with checksums: whatever is changed in a dataset that lading wrote shows."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.ipc
+import pytest
+import xxhash
+
+import lading
+from lading.errors import LadingError, SidecarMismatch, UsageError
+from tars import tar_of
+
+FORMATS = ["webdataset", "parquet", "mds", "jsonl", "csv", "media_archive"]
+PLACES = 60
+
+
+def rows(fmt: str, count: int = 120) -> pa.Table:
+    random_bytes = np.random.default_rng(0)
+    columns: dict[str, Sequence[object]] = {"txt": [f"text {n} " * 50 for n in range(count)]}
+    if fmt not in ("jsonl", "csv"):
+        columns["bin"] = [random_bytes.bytes(int(random_bytes.integers(100, 4000))) for _ in range(count)]
+    return pa.table(columns)
+
+
+def written(out: Path, fmt: str, **options: Any) -> Path:
+    with lading.writer(out, format=fmt, shard_size="60kb", **options) as writer:
+        writer.write_batch(rows(fmt))
+    return out
+
+
+def all_files(out: Path) -> list[Path]:
+    return sorted(path for path in out.rglob("*") if path.is_file())
+
+
+def told_sums(out: Path) -> dict[str, str]:
+    """All checksums that lading's files tell, by path."""
+    sums: dict[str, str] = {}
+    for manifest in out.rglob("manifest.json"):
+        sums |= json.loads(manifest.read_bytes())["files"]
+    for listed in out.rglob("shards.arrow"):
+        for row in pa.ipc.open_file(listed).read_all().to_pylist():
+            beside = {str(Path(row["path"]).parent / told["name"]): told["xxh3"] for told in row["beside_xxh3"]}
+            sums |= {row["path"]: row["xxh3"], **beside}
+    return sums
+
+
+def real_sums(out: Path) -> dict[str, str]:
+    return {
+        str(path.relative_to(out)): xxhash.xxh3_64(path.read_bytes()).hexdigest()
+        for path in all_files(out)
+        if path.name != "manifest.json"
+    }
+
+
+@pytest.mark.parametrize("fmt", FORMATS)
+def test_every_file_has_its_checksum(fmt: str, tmp_path: Path) -> None:
+    out = written(tmp_path / "out", fmt)
+    assert told_sums(out) == real_sums(out)
+    result = lading.verify(out, deep=True)
+    assert (result.ok, result.samples, "checksums" in result.checked) == (True, 120, True)
+
+
+def changed(body: bytes, at: int, kind: str) -> bytes:
+    some = body[at : at + 1024]
+    if kind == "flipped":
+        return body[:at] + bytes(byte ^ 0xFF for byte in some) + body[at + 1024 :]
+    return body[:at] if kind == "cut" else body[:at] + bytes(len(some)) + body[at + 1024 :]
+
+
+@pytest.mark.parametrize("kind", ["flipped", "cut", "zeroed"])
+@pytest.mark.parametrize("fmt", FORMATS)
+def test_damage_at_any_place_of_any_file_is_found(fmt: str, kind: str, tmp_path: Path) -> None:
+    out = written(tmp_path / "out", fmt)
+    files = all_files(out)
+    places = random.Random(f"{fmt} {kind}")
+    missed = []
+    for _ in range(PLACES):
+        path = places.choice(files)
+        body = path.read_bytes()
+        at = places.randrange(len(body))
+        damaged = changed(body, at, kind)
+        path.write_bytes(damaged)
+        try:
+            found = [finding["file"] for finding in lading.verify(out, deep=True).findings]
+        except LadingError as error:  # of the manifest itself: there is nothing to look for then
+            found = [error.file]
+        if damaged != body and not found:
+            missed.append((path.name, at))
+        path.write_bytes(body)
+    assert missed == []
+    assert lading.verify(out, deep=True).ok
+
+
+@pytest.mark.parametrize("fmt", FORMATS)
+def test_one_flipped_bit_is_named_with_file_and_sums(fmt: str, tmp_path: Path) -> None:
+    out = written(tmp_path / "out", fmt)
+    name, expected = max(told_sums(out).items())
+    path = out / name
+    body = bytearray(path.read_bytes())
+    body[len(body) // 2] ^= 1
+    path.write_bytes(body)
+    first = lading.verify(out, deep=True).findings[0]
+    assert (first["error"], first["file"]) == ("SidecarMismatch", str(path))
+    assert first["expected"] == f"xxh3 {expected}"
+    assert first["found"] == f"xxh3 {xxhash.xxh3_64(bytes(body)).hexdigest()}"
+
+
+def test_of_a_damaged_shard_the_sample_is_named_where_the_format_notices(tmp_path: Path) -> None:
+    out = written(tmp_path / "out", "jsonl")
+    path = out / min(name for name in told_sums(out) if name.endswith(".jsonl"))
+    lines = path.read_bytes().split(b"\n")
+    path.write_bytes(b"\n".join([*lines[:3], b"x" * len(lines[3]), *lines[4:]]))
+    findings = lading.verify(out, deep=True).findings
+    assert [finding["file"] for finding in findings] == [str(path)] * 2
+    assert findings[1]["offset"] == sum(len(line) + 1 for line in lines[:3])
+
+
+@pytest.mark.parametrize("change", [b"", None])
+def test_a_file_beside_a_shard_that_was_changed_or_is_gone_is_a_finding(change: bytes | None, tmp_path: Path) -> None:
+    out = written(tmp_path / "out", "media_archive")
+    path = min(out.glob("*.bin.zst"))
+    if change is None:
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes() + b"more")
+    assert str(path) in [finding["file"] for finding in lading.verify(out, deep=True).findings]
+
+
+def test_a_list_of_shards_that_was_changed_is_refused(tmp_path: Path) -> None:
+    out = written(tmp_path / "out", "webdataset")
+    path = out / "_lading" / "shards.arrow"
+    body = path.read_bytes()
+    path.write_bytes(body.replace(b"shard-000001", b"shard-000000") if b"shard-000001" in body else body[:-1] + b"?")
+    with pytest.raises(SidecarMismatch, match="list of shards differs") as caught:
+        lading.open(out)
+    assert caught.value.file == str(path)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("fmt", ["webdataset", "parquet", "mds", "media_archive"])
+def test_what_workers_write_has_its_checksums(fmt: str, workers: int, tmp_path: Path) -> None:
+    for number in range(4):
+        members = [(f"{number}{n}.bin", np.random.default_rng(n).bytes(20_000)) for n in range(8)]
+        (tmp_path / f"{number}.tar").write_bytes(tar_of(*members))
+    out = tmp_path / "out"
+    lading.convert(f"{tmp_path}/*.tar", out, format=fmt, shard_size="100kb", workers=workers)
+    assert told_sums(out) == real_sums(out)
+    assert lading.verify(out, deep=True).ok
+
+
+def test_parts_of_ranks_and_what_they_are_merged_to_have_checksums(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    for rank in range(2):
+        written(out, "mds", rank=rank)
+    assert lading.verify(out, deep=True).ok
+    lading.merge(out)
+    assert told_sums(out) == real_sums(out)
+    assert lading.verify(out, deep=True).ok
+    shutil.copytree(out, tmp_path / "all" / "a")
+    shutil.copytree(out, tmp_path / "all" / "all")
+    lading.merge(tmp_path / "all")
+    result = lading.verify(tmp_path / "all", deep=True)
+    assert (result.ok, result.samples) == (True, 480)
+    index = next((tmp_path / "all" / "a").rglob("index*.json"))
+    index.write_bytes(index.read_bytes() + b" ")
+    assert str(index) in [finding["file"] for finding in lading.verify(tmp_path / "all", deep=True).findings]
+
+
+def test_what_others_wrote_is_read_as_without(tmp_path: Path) -> None:
+    (tmp_path / "a.tar").write_bytes(tar_of(("a.txt", b"one"), ("b.txt", b"two")))
+    deep, plain = lading.verify(tmp_path / "a.tar", deep=True), lading.verify(tmp_path / "a.tar")
+    assert (deep.digest, deep.samples, deep.checked) == (plain.digest, 2, plain.checked)
+
+
+def test_references_to_other_files_are_followed(tmp_path: Path) -> None:
+    """A table of items may hold no bytes: that it is as it was says nothing of the files that it leads to."""
+    story = json.dumps({"texts": ["one", None], "images": [None, "a.1.jpg"]}).encode()
+    (tmp_path / "a.tar").write_bytes(tar_of(("a.json", story), ("a.1.jpg", b"\xff\xd8" + bytes(5000))))
+    lading.convert(tmp_path / "a.tar", tmp_path / "out", format="parquet", view="interleaved", lazy=True,
+                    verify=True)  # fmt: skip
+    roots = {"roots": [tmp_path]}
+    assert lading.verify(tmp_path / "out", deep=True, **roots).ok
+    (tmp_path / "a.tar").write_bytes(b"")
+    assert not lading.verify(tmp_path / "out", deep=True, **roots).ok
+
+
+@pytest.mark.parametrize("part, count", [("100%", 10), ("30%", 3), (0.3, 3), ("0.1%", 1), (1, 10), ("25%", 3)])
+def test_a_part_of_the_shards_is_looked_at_and_said(part: float | str, count: int, tmp_path: Path) -> None:
+    for number in range(10):
+        (tmp_path / f"{number}.tar").write_bytes(tar_of((f"{number}.txt", b"one"), (f"{number}b.txt", b"two")))
+    result = lading.verify(tmp_path, sample=part)
+    assert (result.shards, result.all_shards, result.samples) == (count, 10, 2 * count)
+    assert (result.digest is None) == (count < 10)
+    assert lading.verify(tmp_path, sample=part).samples == result.samples
+
+
+def test_a_part_leaves_other_shards_alone_and_always_the_same(tmp_path: Path) -> None:
+    out = written(tmp_path / "out", "webdataset")
+    tars = sorted(out.glob("*.tar"))
+    assert len(tars) >= 3
+    found = []
+    for tar in tars:
+        body = tar.read_bytes()
+        tar.write_bytes(body[:600] + b"?" + body[601:])
+        found.append(not lading.verify(out, deep=True, sample="1%").ok)
+        tar.write_bytes(body)
+    assert found == [number == len(tars) // 2 for number in range(len(tars))]
+
+
+@pytest.mark.parametrize("part", [0, 1.5, "0%", "101%", "a few", "-1%", ""])
+def test_what_is_no_part_is_refused(part: float | str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="part of a whole"):
+        lading.verify(tmp_path, sample=part)
