@@ -190,7 +190,12 @@ def test_references_to_other_files_are_followed(tmp_path: Path) -> None:
     roots = {"roots": [tmp_path]}
     assert lading.verify(tmp_path / "out", deep=True, **roots).ok
     (tmp_path / "a.tar").write_bytes(b"")
-    assert not lading.verify(tmp_path / "out", deep=True, **roots).ok
+    first = lading.verify(tmp_path / "out", deep=True, **roots).findings[0]
+    assert (first["error"], first["row"]) == ("BadReference", 2)
+    assert first["file"] == str(next((tmp_path / "out").glob("*.parquet")))
+    assert str(tmp_path / "a.tar") in str(first["message"])
+    lading.convert(tmp_path / "out", tmp_path / "told", format="parquet", on_error="warn", **roots)
+    assert lading.verify(tmp_path / "told", deep=True, **roots).ok
 
 
 @pytest.mark.parametrize("part, count", [("100%", 10), ("30%", 3), (0.3, 3), ("0.1%", 1), (1, 10), ("25%", 3)])

@@ -9,10 +9,12 @@ from math import ceil
 from typing import Any
 
 import orjson
+import pyarrow as pa
 
 from lading.dataset import Dataset, open_dataset
 from lading.digests import DatasetDigest
-from lading.errors import LadingError, SidecarMismatch
+from lading.errors import BadReference, LadingError, SidecarMismatch
+from lading.fetch import ERROR_COLUMN, earlier_errors
 from lading.formats.protocol import ListedFile
 from lading.jobs.checksums import check_own_files, check_shard
 from lading.jobs.digest import Source, batch_digests, shard_content
@@ -22,6 +24,8 @@ from lading.store.open import Stores
 from lading.units import parse_part
 
 __all__ = ["VerifyResult", "verify"]
+
+_MAX_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +77,8 @@ def verify(
     With `deep` every file that lading wrote is also held against its checksum in the manifest, so that one flipped bit
     shows. Samples of a shard that has the bytes that were written are those that were written: they are not read again,
     but where rows may lead to bytes in other files. Of a shard that differs, samples are read, so that the damaged one
-    is named if the format notices; and so are those of shards that others wrote.
+    is named if the format notices; and so are those of shards that others wrote. A row that leads to bytes that cannot
+    be had is a finding, unless it came with its error.
 
     Args:
         source: as `lading.open` takes it.
@@ -112,8 +117,11 @@ def verify(
                 if known == [] and dataset.holds_its_bytes:
                     trusted_samples += dataset.counted_samples(number)
                 else:
+                    first = 0
                     for batch in shard_content(dataset, number):
                         digest.update(batch_digests(batch, dataset.view))
+                        findings += _unreachable(dataset, number, batch, first) if deep else []
+                        first += len(batch)
             except LadingError as error:
                 found = error.at(file=dataset.path(number)).to_dict()
                 findings += [found] if not any(_same(found, other) for other in findings) else []
@@ -159,6 +167,19 @@ def _check_files(dataset: Dataset, number: int, indexes: Indexes, stores: Stores
         return set()
     file = ListedFile(dataset.path(number), None, orjson.loads(text), needed=True)
     return check_file(file, "what its index says", stores)
+
+
+def _unreachable(dataset: Dataset, number: int, batch: pa.RecordBatch, first: int) -> list[dict[str, object]]:
+    """Rows whose bytes lie in other files and cannot be had, but for those whose error an earlier job wrote down."""
+    errors = {first + row: text for row, text in earlier_errors(batch).items()}
+    if not errors:
+        return []
+    stored, at = set(), 0
+    for told in dataset.open_shard(number).batches(max_rows=65_536, max_bytes=_MAX_BYTES, columns=[ERROR_COLUMN]):
+        stored |= {at + row for row in earlier_errors(told)}
+        at += len(told)
+    lost = {row: text for row, text in errors.items() if row not in stored}
+    return [BadReference(text, file=dataset.path(number), row=row).to_dict() for row, text in lost.items()]
 
 
 def _check_digest(dataset: Dataset, digest: DatasetDigest, checked: set[str]) -> list[dict[str, object]]:
