@@ -45,6 +45,7 @@ SHARED = {
         "copying",
         "digest",
         "filters",
+        "headers",
         "indexes",
         "ledger",
         "messages",

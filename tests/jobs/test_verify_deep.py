@@ -19,7 +19,7 @@ import lading
 from lading.errors import LadingError, SidecarMismatch, UsageError
 from tars import tar_of
 
-FORMATS = ["webdataset", "parquet", "mds", "jsonl", "csv", "media_archive"]
+FORMATS = ["webdataset", "parquet", "mds", "jsonl", "csv", "media_archive", "arrow"]
 PLACES = 60
 
 

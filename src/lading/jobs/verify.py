@@ -18,6 +18,7 @@ from lading.fetch import ERROR_COLUMN, earlier_errors
 from lading.formats.protocol import ListedFile
 from lading.jobs.checksums import check_own_files, check_shard
 from lading.jobs.digest import Source, batch_digests, shard_content
+from lading.jobs.headers import broken_headers
 from lading.jobs.indexes import Indexes, check_file
 from lading.jobs.progress import OnProgress, Progress
 from lading.store.open import Stores
@@ -120,7 +121,9 @@ def verify(
                     first = 0
                     for batch in shard_content(dataset, number):
                         digest.update(batch_digests(batch, dataset.view))
-                        findings += _unreachable(dataset, number, batch, first) if deep else []
+                        if deep:
+                            findings += _unreachable(dataset, number, batch, first)
+                            findings += [e.to_dict() for e in broken_headers(batch, dataset.path(number), first)]
                         first += len(batch)
             except LadingError as error:
                 found = error.at(file=dataset.path(number)).to_dict()

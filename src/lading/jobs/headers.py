@@ -1,0 +1,51 @@
+"""Pictures of a batch whose first bytes cannot be those of a whole picture."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+
+from lading.errors import DataError
+from lading.features import Image, feature_of
+from lading.image import image_info, is_image
+from lading.views import is_bytes, slices
+
+__all__ = ["broken_headers"]
+
+_HEAD_BYTES = 16
+
+
+def broken_headers(batch: pa.RecordBatch, file: str, first: int) -> Iterator[DataError]:
+    """Of each column of pictures the values that begin as a picture that is known and then tell no size, or with zeros.
+
+    Other first bytes say nothing: there are more kinds of pictures than are known here.
+    An empty value is an empty file.
+
+    Args:
+        batch: with its bytes.
+        file: the shard.
+        first: number of the batch's first row in it.
+    """
+    for name, values in _pictures(batch):
+        for row, data in values:
+            if not data or image_info(data) is not None:
+                continue
+            if is_image(data[:_HEAD_BYTES]) or not any(data[:_HEAD_BYTES]):
+                yield DataError(
+                    "a picture has no whole header", file=file, row=first + row, column=name,
+                    expected="the size of a picture", found=f"{len(data)} bytes, first {bytes(data[:8]).hex(' ')}",
+                )  # fmt: skip
+
+
+def _pictures(batch: pa.RecordBatch) -> Iterator[tuple[str, Iterable[tuple[int, memoryview | None]]]]:
+    """Columns of encoded pictures, by row; of items the rows that are such."""
+    items = {"modality", "binary_content"} <= {*batch.schema.names}
+    for field, column in zip(batch.schema, batch.columns, strict=True):
+        if not is_bytes(column.type):
+            continue
+        if items and field.name == "binary_content":
+            rows = zip(enumerate(slices(column)), batch.column("modality").to_pylist(), strict=True)
+            yield field.name, [row for row, kind in rows if kind == "image"]
+        elif isinstance(feature_of(field), Image):
+            yield field.name, enumerate(slices(column))

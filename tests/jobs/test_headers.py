@@ -1,0 +1,47 @@
+"""Verify looks at the headers of pictures that others wrote."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import lading
+from tars import tar_of
+
+
+def picture(kind: str) -> bytes:
+    target = io.BytesIO()
+    Image.fromarray(np.random.default_rng(0).integers(0, 255, (40, 30, 3), np.uint8)).save(target, kind)
+    return target.getvalue()
+
+
+@pytest.mark.parametrize("kind, ending, cut", [
+    ("PNG", "png", 12), ("JPEG", "jpg", 12), ("WEBP", "webp", 12), ("GIF", "gif", 8),
+])  # fmt: skip
+def test_a_picture_without_a_whole_header_is_named(kind: str, ending: str, cut: int, tmp_path: Path) -> None:
+    whole = picture(kind)
+    members = [(f"a.{ending}", whole), (f"b.{ending}", bytes(1024) + whole[1024:]), (f"c.{ending}", whole[:cut])]
+    (tmp_path / "a.tar").write_bytes(tar_of(*members))
+    assert lading.verify(tmp_path / "a.tar").ok
+    findings = lading.verify(tmp_path / "a.tar", deep=True).findings
+    assert [(found["file"], found["row"], found["column"]) for found in findings] == [
+        (str(tmp_path / "a.tar"), row, ending) for row in (1, 2)
+    ]
+
+
+def test_of_items_only_pictures_are_looked_at(tmp_path: Path) -> None:
+    story = json.dumps({"texts": ["one", None, None], "images": [None, "a.1.jpg", "a.2.png"]}).encode()
+    (tmp_path / "a.tar").write_bytes(tar_of(("a.json", story), ("a.1.jpg", bytes(900)), ("a.2.png", picture("PNG"))))
+    [found] = lading.verify(tmp_path / "a.tar", deep=True).findings
+    assert (found["row"], found["column"]) == (2, "binary_content")
+
+
+def test_empty_values_other_kinds_and_other_columns_are_no_findings(tmp_path: Path) -> None:
+    members = [("a.jpg", b""), ("a.bin", bytes(100)), ("a.png", b"a picture of a kind unknown")]
+    (tmp_path / "a.tar").write_bytes(tar_of(*members))
+    assert lading.verify(tmp_path / "a.tar", deep=True).ok
