@@ -78,8 +78,9 @@ def verify(
     With `deep` every file that lading wrote is also held against its checksum in the manifest, so that one flipped bit
     shows. Samples of a shard that has the bytes that were written are those that were written: they are not read again,
     but where rows may lead to bytes in other files. Of a shard that differs, samples are read, so that the damaged one
-    is named if the format notices; and so are those of shards that others wrote. A row that leads to bytes that cannot
-    be had is a finding, unless it came with its error.
+    is named if the format notices; and so are those of shards that others wrote. Of samples that are read,
+    a row that leads to bytes that cannot be had is a finding, unless it came with its error, and so is a picture that
+    begins as one and has no whole header.
 
     Args:
         source: as `lading.open` takes it.
