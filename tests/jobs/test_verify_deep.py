@@ -93,7 +93,7 @@ def test_damage_at_any_place_of_any_file_is_found(fmt: str, kind: str, tmp_path:
             found = [finding["file"] for finding in lading.verify(out, deep=True).findings]
         except LadingError as error:  # of the manifest itself: there is nothing to look for then
             found = [error.file]
-        if damaged != body and not found:
+        if damaged.rstrip(b"\n") != body.rstrip(b"\n") and not found:  # JSON without its last newline is the same
             missed.append((path.name, at))
         path.write_bytes(body)
     assert missed == []
