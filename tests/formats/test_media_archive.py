@@ -492,3 +492,39 @@ def test_a_damaged_record_is_named_with_its_archive(tmp_path: Path) -> None:
     with opened(path, "interleaved") as dataset, pytest.raises(CorruptShard) as caught:
         list(dataset.batches())
     assert (caught.value.file, caught.value.offset) == (str(tmp_path / "a.bin.zst"), 0)
+
+
+@pytest.mark.parametrize("view", ["samples", "interleaved"])
+def test_files_of_parquet_whose_types_differ(tmp_path: Path, view: str) -> None:
+    """Their types are their own: they become the smallest that hold both, as in any Parquet."""
+    one = pa.struct([("id", pa.string()), (BYTES, pa.binary()), ("type", pa.int8())])
+    other = pa.struct([(BYTES, pa.large_binary()), ("type", pa.int64()), ("alt", pa.string())])
+    (tmp_path / "d").mkdir()
+    for name, text, item in (("a", pa.string(), pa.list_(one)), ("b", pa.large_string(), pa.large_list(other))):
+        media = pa.array([[{BYTES: name.encode(), "type": 0}]], item)
+        rows = pa.table({"id": [name], "text": pa.array(["t"], text), "media": media})
+        pq.write_table(rows, tmp_path / f"d/{name}.parquet")
+    lading.convert(tmp_path / "d", tmp_path / "out", source_format=NAME, format="parquet", view=view, verify=True)
+    with lading.open(tmp_path / "out") as dataset:
+        found = list(dataset)
+    media = [sample["media"] if view == "samples" else sample["items"][1:] for sample in found]
+    name = BYTES if view == "samples" else "binary_content"
+    assert [one[name] for [one] in media] == [b"a", b"b"]
+
+
+def test_a_file_of_parquet_without_media(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": ["a"], "text": ["t"]}), tmp_path / "d.parquet")
+    with opened(tmp_path / "d.parquet", "interleaved") as dataset:
+        [item] = dataset[0]["items"]
+        assert (item["modality"], item["text_content"]) == ("text", "t")
+
+
+def test_items_of_lines_whose_columns_differ_in_type(tmp_path: Path) -> None:
+    """A column that holds a number in one file and a text in another is JSON in both."""
+    for number, value in enumerate((1, "s", [1], None)):
+        lines(tmp_path / "d", {"id": f"{number}", "x": value}, name=f"{number}.jsonl")
+    lading.convert(
+        tmp_path / "d", tmp_path / "out", source_format=NAME, format="parquet", view="interleaved", verify=True
+    )
+    with lading.open(tmp_path / "out") as dataset:
+        assert [sample.get("x") for sample in dataset] == [1, "s", [1], None]

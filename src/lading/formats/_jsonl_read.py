@@ -148,6 +148,11 @@ class JsonlReader:
         """The types that hold all values exactly; takes one pass over the file, with `index` and `num_rows`."""
         return pa.ipc.read_schema(pa.py_buffer(self.index().schema.metadata[_SCHEMA_KEY]))
 
+    @property
+    def declares_types(self) -> bool:
+        """No: JSON says of each value only what it is."""
+        return False
+
     def first_schema(self) -> pa.Schema | None:
         """The schema of the first rows; None if there are none."""
         for block in self._file.blocks(self._max_line_bytes):

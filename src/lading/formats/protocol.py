@@ -204,7 +204,11 @@ class RowReader(Protocol):
 
 @runtime_checkable
 class LooseReader(Protocol):
-    """A shard reader of a file that declares no types: columns are what the values happen to be, shard by shard."""
+    """A shard reader of a file that may declare no types: columns are what the values happen to be, shard by shard."""
+
+    @property
+    def declares_types(self) -> bool:
+        """Whether this file declares types all the same, so that `typed_batches` is not for it."""
 
     def first_schema(self) -> pa.Schema | None:
         """What the first few rows look like, without a look at the others; None if there are no rows."""

@@ -29,7 +29,7 @@ from lading.align import align_table
 from lading.errors import BadReference, DataError, SchemaMismatch, StoreError, errors_at
 from lading.features import Json, feature_of
 from lading.fetch import Fetcher, write_errors
-from lading.formats.media_archive import BYTES, FAILED, MISSING, PLACE, MediaArchiveReader, media_parts
+from lading.formats.media_archive import BYTES, FAILED, MEDIA, MISSING, PLACE, MediaArchiveReader, media_parts
 from lading.interleaved import (
     INTERLEAVED_SCHEMA,
     MEANT_NULLS_KEY,
@@ -134,7 +134,8 @@ class DocumentsView:
             row += len(documents)
         self.counts.update(self._reader.counts)
         _tell(self.counts, self._missing, before, self._reader.media.stats)
-        tell_absent([f.name for f in self.schema() if pa.types.is_null(f.type)], self._reader.path, self.counts)
+        if self._options.fields:
+            tell_absent([f.name for f in self.schema() if pa.types.is_null(f.type)], self._reader.path, self.counts)
 
     def read(self, samples: NDArray[np.int64], columns: Sequence[str] | None = None) -> pa.Table:
         """The items of documents by ordinal, in the order asked for, with their bytes."""
@@ -185,11 +186,17 @@ class DocumentsView:
         found |= {f"media_{field.name}": _at(places.media.field(field.name), places.item)
                   for field in places.media.type if field.name not in _OWN}  # fmt: skip
         rest = {name: pa.nulls(len(own), INTERLEAVED_SCHEMA.field(name).type) for name in RESERVED if name not in found}
-        batch = pa.record_batch({name: {**found, **rest}[name] for name in dict.fromkeys((*RESERVED, *found))})
+        told = {field.name: field.metadata for field in documents.schema}
+        told |= {f"media_{field.name}": field.metadata for field in places.media.type}
+        order = list(dict.fromkeys((*RESERVED, *found)))
+        columns = [{**found, **rest}[name] for name in order]
+        fields = [pa.field(name, column.type, metadata=None if name in RESERVED else told[name])
+                  for name, column in zip(order, columns, strict=True)]  # fmt: skip
+        batch = pa.record_batch(columns, schema=pa.schema(fields))
         row_of = {int(item): row for row, item in enumerate(places.item.tolist()) if item >= 0} if errors else {}
         batch = write_errors(batch, {row_of[item]: str(error) for item, error in errors.items()})
-        told = with_files(batch.schema, files).metadata if with_references else {}
-        return batch.replace_schema_metadata({**told, MEANT_NULLS_KEY: b""})
+        listed = with_files(batch.schema, files).metadata if with_references else {}
+        return batch.replace_schema_metadata({**listed, MEANT_NULLS_KEY: b""})
 
 
 class FromDocuments(ABC):
@@ -303,7 +310,8 @@ class _Places:
     def of(cls, documents: pa.RecordBatch, rows: NDArray[np.int64]) -> _Places:
         """Those of these documents. Raises DataError for a media of an unknown type."""
         count = len(documents)
-        media, bounds = media_parts(documents.column("media"))
+        at = documents.schema.get_field_index("media")
+        media, bounds = media_parts(documents.column(at) if at >= 0 else _no_media(count))
         of_media = np.repeat(np.arange(count), np.diff(bounds))
         has_text = byte_lengths(_texts(documents)) > 0
         with_text = np.flatnonzero(has_text)
@@ -316,6 +324,11 @@ class _Places:
         item = np.concatenate([np.full(count + len(with_text), -1), own])
         order = np.lexsort((position, document))
         return cls(document[order], position[order], kind[order], item[order], media)
+
+
+def _no_media(count: int) -> pa.ListArray:
+    """The media of so many documents in a file without such a column."""
+    return pa.array([[]] * count, pa.list_(MEDIA))
 
 
 def references(
@@ -439,6 +452,13 @@ def _chosen(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
 
 def _aligned(items: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
     """The items with these columns; references stay, and so do the bytes that were read."""
+    for i, field in enumerate(items.schema):
+        at = target.get_field_index(field.name)
+        if at >= 0 and isinstance(feature_of(target.field(at)), Json) and not isinstance(feature_of(field), Json):
+            # Other shards hold something else there.
+            told = items.column(i)
+            texts = pc.if_else(told.is_valid(), jsontext.dumps_each(told), pa.scalar(None, pa.large_string()))
+            items = items.set_column(i, target.field(at), texts.cast(target.field(at).type))
     own = items.schema.field("binary_content").type
     at = target.get_field_index("binary_content")
     return align_table(items, target if at < 0 else target.set(at, target.field(at).with_type(own)))

@@ -62,7 +62,7 @@ class SamplesView:
         drifting: bool = False,  # noqa: ARG002 - the schema is known beforehand
     ) -> Iterator[pa.RecordBatch]:
         """All rows in order; `schema` is for files that declare no types, elsewhere a format's types are its own."""
-        if schema is not None and isinstance(self._reader, LooseReader):
+        if schema is not None and isinstance(self._reader, LooseReader) and not self._reader.declares_types:
             batches = self._reader.typed_batches(schema, max_rows=max_rows, max_bytes=max_bytes, columns=columns)
         else:
             batches = self._reader.batches(max_rows=max_rows, max_bytes=max_bytes, columns=columns, views=views)
@@ -75,7 +75,7 @@ class SamplesView:
 
     def declares_types(self) -> bool:
         """Whether the columns' types are the file's own, and not what its values happen to be."""
-        return not isinstance(self._reader, LooseReader)
+        return not isinstance(self._reader, LooseReader) or self._reader.declares_types
 
     def close(self) -> None:
         """Close the reader."""
