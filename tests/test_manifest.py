@@ -107,6 +107,8 @@ def _changed(**changes: Any) -> bytes:
         (_changed(schema="***"), "schema"),
         (_changed(schema=base64.b64encode(b"garbage!" * 9).decode()), "schema"),
         (_changed(fingerprint="0" * 16), "fingerprint"),
+        (to_json(replace(_part(0, [1])[0], schema=pa.schema([*SCHEMA, *SCHEMA]))), "twice"),
+        (to_json(replace(_part(0, [1])[0], schema=pa.schema([]))), "no columns"),
     ],
 )
 def test_what_is_no_manifest(data: bytes, says: str) -> None:

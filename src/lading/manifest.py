@@ -199,6 +199,11 @@ def _schema(told: Mapping[str, Any]) -> pa.Schema:
     found = fingerprint(schema)
     if found != told["fingerprint"]:
         raise DataError("the schema is not that of the fingerprint", expected=told["fingerprint"], found=found)
+    twice = next((name for name in schema.names if schema.names.count(name) > 1), None)
+    if twice is not None:
+        raise DataError("the schema names a column twice", column=twice)
+    if not len(schema) and told["num_samples"]:
+        raise DataError("the schema has no columns", found=f"{told['num_samples']} samples")
     return schema
 
 
