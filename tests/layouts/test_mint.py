@@ -155,3 +155,13 @@ def test_shards_whose_fields_differ_in_type_are_taken_together(tmp_path: Path) -
 def test_a_schema_that_tells_no_items_apart(scored: Path) -> None:
     with pytest.raises(UsageError, match="tells items apart"):
         lading.open(scored, schema=pa.schema([("position", pa.int32())]))
+
+
+def test_a_copy_as_samples_is_taken_as_items_later(tmp_path: Path) -> None:
+    """The index that was kept is that of the samples."""
+    told = json.dumps({"texts": ["t", None], "images": [None, "a.1.jpg"]}).encode()
+    (tmp_path / "x.tar").write_bytes(tar_of(("a.1.jpg", b"jpg"), ("a.json", told)))
+    lading.convert(tmp_path / "x.tar", tmp_path / "out", format="webdataset", view="samples")
+    with lading.open(tmp_path / "out", view="interleaved") as dataset:
+        assert len(dataset) == 1
+        assert [item.get("binary_content") for item in dataset[0]["items"]] == [None, b"jpg"]

@@ -37,8 +37,8 @@ class Members:
 
     @classmethod
     def of(cls, reader: WebdatasetReader, index: pa.Table | None, options: InterleavedOptions) -> Members:
-        """Of the tar, or of an index made of it before (`as_index`)."""
-        if index is None:
+        """Of the tar, or of an index made of it before (`as_index`); one of the tar's samples is no help."""
+        if index is None or not {"name", "ref"} <= {*index.column_names}:
             parts = [_NO_MEMBERS, *_places(reader)]
         else:
             refs = unpack(index.column("ref"))
