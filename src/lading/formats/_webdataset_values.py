@@ -36,7 +36,16 @@ from lading.json_columns import is_nested_json
 from lading.ref import Refs, is_ref, make_refs, unpack
 from lading.views import byte_lengths, from_ranges, is_bytes, is_text, join, places, present, slices
 
-__all__ = ["Encoder", "decode_column", "encoder_of", "is_payload", "npy_head", "payload_of", "restored_schema"]
+__all__ = [
+    "Encoder",
+    "decode_column",
+    "encoder_of",
+    "is_payload",
+    "npy_head",
+    "payload_of",
+    "restored_schema",
+    "restored_type",
+]
 
 Encoder: TypeAlias = Callable[[pa.Array], pa.Array]
 """Makes of a column the text or bytes of its members, null where it is null."""
@@ -63,7 +72,9 @@ def restored_schema(schema: pa.Schema) -> pa.Schema:
     Metadata stay. Bytes of which nobody says what they mean are what members of their name are in any tar; but JSON,
     whose digest is another one, only where it was said.
     """
-    return pa.schema([_tagged(field).with_type(_restored(field.type)) for field in schema], metadata=schema.metadata)
+    return pa.schema(
+        [_tagged(field).with_type(restored_type(field.type)) for field in schema], metadata=schema.metadata
+    )
 
 
 def _tagged(field: pa.Field) -> pa.Field:
@@ -73,18 +84,19 @@ def _tagged(field: pa.Field) -> pa.Field:
     return field if isinstance(feature_of(told), Json) else told
 
 
-def _restored(kind: pa.DataType) -> pa.DataType:
+def restored_type(kind: pa.DataType) -> pa.DataType:
+    """The type in which values of this one come back: without dictionaries and views, bytes as large_binary."""
     types = pa.types
     if types.is_dictionary(kind) or types.is_run_end_encoded(kind):
-        return _restored(kind.value_type)
+        return restored_type(kind.value_type)
     if is_payload(kind):
         return _BYTES
     if types.is_string_view(kind):
         return _TEXT
     if types.is_struct(kind):
-        return pa.struct([child.with_type(_restored(child.type)) for child in kind])
+        return pa.struct([child.with_type(restored_type(child.type)) for child in kind])
     make = next((make for test, make in _LISTS if test(kind)), None)
-    return kind if make is None else make(kind, kind.value_field.with_type(_restored(kind.value_type)))
+    return kind if make is None else make(kind, kind.value_field.with_type(restored_type(kind.value_type)))
 
 
 _LISTS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType, pa.Field], pa.DataType]], ...] = (

@@ -42,6 +42,7 @@ from lading.formats._webdataset_values import (
     npy_head,
     payload_of,
     restored_schema,
+    restored_type,
 )
 from lading.formats._webdataset_walk import open_tar
 from lading.formats._webdataset_write import WebdatasetWriter, WriteOptions, check_schema
@@ -65,6 +66,7 @@ __all__ = [
     "npy_head",
     "payload_of",
     "restored_schema",
+    "restored_type",
     "sparse_member",
 ]
 

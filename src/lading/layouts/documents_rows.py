@@ -20,6 +20,7 @@ from lading.errors import DataError, errors_at
 from lading.features import Audio, Bytes, Image, Video, feature_of
 from lading.fetch import Fetcher
 from lading.formats.media_archive import BYTES, MEDIA, PLAIN_ROWS, MediaArchiveReader, media_parts
+from lading.formats.webdataset import restored_type
 from lading.layouts.documents import FromDocuments, references
 from lading.ref import FileEntry, RefType, with_files
 from lading.views import is_bytes, join, present
@@ -43,14 +44,8 @@ def is_documents(schema: pa.Schema) -> bool:
 
 
 def rows_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema in which rows of this one come back: dictionaries as their values, bytes as large_binary."""
-    return pa.schema([_plain(field) for field in schema], metadata=schema.metadata)
-
-
-def _plain(field: pa.Field) -> pa.Field:
-    if is_payload_field(field):
-        return field.with_type(pa.large_binary())
-    return _plain(field.with_type(field.type.value_type)) if pa.types.is_dictionary(field.type) else field
+    """The schema in which rows of this one come back: without dictionaries and views, bytes as large_binary."""
+    return pa.schema([field.with_type(restored_type(field.type)) for field in schema], metadata=schema.metadata)
 
 
 def documents_schema(schema: pa.Schema) -> pa.Schema:
