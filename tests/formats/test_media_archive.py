@@ -528,3 +528,12 @@ def test_items_of_lines_whose_columns_differ_in_type(tmp_path: Path) -> None:
     )
     with lading.open(tmp_path / "out") as dataset:
         assert [sample.get("x") for sample in dataset] == [1, "s", [1], None]
+
+
+def test_items_without_an_id(tmp_path: Path) -> None:
+    path = lines(tmp_path, {"id": None, "media": [], "lading_items": [{"position": 0, "modality": "text"}]})
+    with opened(path, "interleaved") as dataset:
+        for take in (lambda: dataset[0], lambda: list(dataset.batches())):
+            with pytest.raises(DataError, match="has an id") as caught:
+                take()
+            assert caught.value.file == str(path)

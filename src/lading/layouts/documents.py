@@ -271,6 +271,9 @@ class PackedDocuments(FromDocuments):
     def _made(self, documents: pa.RecordBatch, columns: Sequence[str] | None) -> pa.RecordBatch:
         with errors_at(file=self._reader.path):
             found = {"sample_id": _column_of_texts(documents, "id"), ITEMS: documents.column(ITEMS_COLUMN)}
+            if found["sample_id"].null_count:
+                raise DataError("a document that was items has an id", column="id", found="null",
+                                advice="Take the documents as samples.")  # fmt: skip
         files: list[FileEntry] = []
         if columns is None or CONTENT in columns:
             if self._reader.is_ranges(documents):
