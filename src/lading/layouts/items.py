@@ -95,6 +95,7 @@ class ItemsView:
 
     def _bounds(self) -> NDArray[np.int64]:
         if self._starts is None:
+            self._own_schema()  # that there are items at all
             batches = self._reader.batches(max_rows=_ID_ROWS, max_bytes=_ID_BYTES, columns=["sample_id"])
             parts = [first for _, first in self._samples_of(batches)]
             self._starts = np.concatenate([*parts, [self._reader.num_rows()]]).astype(np.int64)
