@@ -18,7 +18,7 @@ def parts(draw: st.DrawFn) -> tuple[Manifest, pa.Table]:
     samples = draw(st.lists(st.integers(0, 9), max_size=3))
     digest = DatasetDigest()
     digest.update(sample_digests(pa.table({"x": [str(samples)] * sum(samples)})))
-    names = draw(st.lists(st.sampled_from("abc"), unique=True))
+    names = draw(st.lists(st.sampled_from("abc"), min_size=min(sum(samples), 1), unique=True))
     kinds = [draw(st.sampled_from(_TYPES)) for _ in names]
     fields = [
         pa.field(name, kind, nullable=kind == pa.null() or draw(st.booleans()))
