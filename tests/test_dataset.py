@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import tarfile
+from contextlib import suppress
 from importlib import resources
 from pathlib import Path
 
@@ -19,7 +20,8 @@ from faults import file_size_limit
 from golden_cases import Golden
 from lading.align import align_table
 from lading.dataset import open_dataset
-from lading.errors import DataError, SchemaMismatch, SidecarMismatch, UsageError
+from lading.errors import DataError, LadingError, SchemaMismatch, SidecarMismatch, UnknownFormat, UsageError
+from lading.features import Json, with_feature
 from lading.interleaved import INTERLEAVED_SCHEMA, lineage_of
 from lading.ref import is_ref
 from lading.store.local import LocalStore
@@ -377,3 +379,46 @@ def test_a_value_that_python_cannot_have_names_its_shard(tmp_path: Path) -> None
     pq.write_table(pa.table({"t": far}), tmp_path / "far.parquet")
     with lading.open(tmp_path) as dataset, pytest.raises(DataError, match=r"far\.parquet column 't'"):
         list(dataset.samples())
+
+
+def test_a_manifest_whose_files_are_damaged_anywhere(tmp_path: Path) -> None:
+    """Whatever byte of an index or a list is another, nothing but an error comes of it, and never the process's end."""
+    table = pa.table({"a": [1, 2, 3], "b": [b"x", None, b""]})
+    with lading.writer(tmp_path / "out", format="webdataset") as writer:
+        writer.write_batch(table)
+    for name in ("index-000000.arrow", "shards.arrow"):
+        path = tmp_path / "out/_lading" / name
+        whole = path.read_bytes()
+        for at in range(0, len(whole), 7):
+            path.write_bytes(whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :])
+            with suppress(LadingError), lading.open(tmp_path / "out") as dataset:
+                [dataset[i] for i in range(len(dataset))]
+        path.write_bytes(whole)
+
+
+def test_a_format_of_a_manifest_that_nobody_knows(tmp_path: Path) -> None:
+    with lading.writer(tmp_path / "out", format="parquet") as writer:
+        writer.write_batch(pa.table({"a": [1]}))
+    path = tmp_path / "out/_lading/manifest.json"
+    path.write_text(path.read_text().replace('"parquet"', '"nothing"'))
+    with pytest.raises(UnknownFormat) as caught:
+        lading.open(tmp_path / "out")
+    assert caught.value.file == str(tmp_path / "out")
+
+
+@pytest.mark.parametrize("target", ["parquet", "mds"])
+def test_rows_that_are_no_items(tmp_path: Path, target: str) -> None:
+    with lading.writer(tmp_path / "out", format=target) as writer:
+        writer.write_batch(pa.table({"a": [1]}))
+    with lading.open(tmp_path / "out", view="interleaved") as dataset:
+        for take in (lambda: dataset[0], lambda: list(dataset.batches())):
+            with pytest.raises(SchemaMismatch, match="items need this column"):
+                take()
+
+
+def test_broken_json_is_named_with_its_file(tmp_path: Path) -> None:
+    rows = pa.table({"j": ["{"]}, schema=pa.schema([with_feature(pa.field("j", pa.string()), Json())]))
+    pq.write_table(rows, tmp_path / "x.parquet")
+    with lading.open(tmp_path / "x.parquet") as dataset, pytest.raises(DataError) as caught:
+        dataset[0]
+    assert (caught.value.file, caught.value.column) == (str(tmp_path / "x.parquet"), "j")

@@ -833,7 +833,8 @@ def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all bu
     if not len(listing) and manifest is None and not listing.format:
         raise SourceNotFound("the source lists no shard", file=listing.index_file or str(source))
     named = format or (manifest.format if manifest else listing.format)
-    fmt = get_format(named) if named else _recognise(listing, stores)
+    with errors_at(file=None if format else listing.folder or None):
+        fmt = get_format(named) if named else _recognise(listing, stores)
     dataset = Dataset(
         listing,
         fmt,

@@ -401,12 +401,18 @@ def _unpack_values(at: _Located, refs: Refs, files: Sequence[FileEntry], max_byt
         data: bytes | memoryview = body[at.offset[row] : at.offset[row] + at.length[row]]
         try:
             if refs.codec[row]:
-                data = decode_range(CODECS[refs.codec[row]], data, max_bytes)
+                data = decode_range(_codec(int(refs.codec[row])), data, max_bytes)
             if refs.frame[row] >= 0:
                 data = extract_frame(data, int(refs.frame[row]))
             at.replace(row, bytes(data))
         except (CorruptShard, BadReference, LimitExceeded) as error:
             at.fail([row], error.at(file=files[refs.file[row]].url, offset=int(refs.offset[row]), row=row))
+
+
+def _codec(number: int) -> str:
+    if not 0 <= number < len(CODECS):
+        raise BadReference("the reference names no codec", found=number)
+    return CODECS[number]
 
 
 def _build(at: _Located, *, views: bool) -> pa.Array:

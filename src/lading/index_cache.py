@@ -59,9 +59,11 @@ class IndexCache:
             return None
         try:
             with pa.memory_map(path) as file:
-                return pa.ipc.open_file(file).read_all()
+                index = pa.ipc.open_file(file).read_all()
+            index.validate(full=True)  # to read one that is not valid ends the process
         except (pa.ArrowInvalid, OSError):
             return None  # a cache is only ever a shortcut: the index is made again
+        return index
 
     def store(self, source: ShardSource, kind: str, index: pa.Table) -> bool:
         """Keep the index of a shard; False (and one warning) if the folder cannot be written."""

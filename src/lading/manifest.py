@@ -178,7 +178,7 @@ def from_json(data: bytes, *, file: str | None = None) -> Manifest:
         sidecars = tuple(told["sidecars"])
     except KeyError as error:
         raise DataError("not a manifest", file=file, expected=f"a value for {error}") from None
-    except (pa.ArrowException, binascii.Error, TypeError, OSError) as error:
+    except (pa.ArrowException, binascii.Error, TypeError, OSError, UnicodeDecodeError) as error:
         raise DataError(f"not a manifest: its schema cannot be read ({error})", file=file) from None
     except DataError as error:
         raise error.at(file=file) from None
@@ -273,9 +273,10 @@ def read_shards(buffer: pa.Buffer, *, file: str | None = None) -> pa.Table:
     try:
         table = pa.ipc.open_file(buffer).read_all()
         table.validate(full=True)
-    except (pa.ArrowException, OSError) as error:
+        names = table.schema.names
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DataError(f"not a list of shards ({error})", file=file) from None
-    if not table.schema.equals(SHARDS_SCHEMA):
+    if names != SHARDS_SCHEMA.names or not table.schema.equals(SHARDS_SCHEMA):
         expected, found = (", ".join(f"{f.name}: {f.type}" for f in s) for s in (SHARDS_SCHEMA, table.schema))
         raise DataError("not a list of shards", file=file, expected=expected, found=found)
     return _checked(table, file)

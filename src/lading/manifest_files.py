@@ -14,8 +14,10 @@ import pyarrow as pa
 from lading import manifest as mf
 from lading.errors import CorruptShard, LadingError, NotFound, SidecarMismatch
 from lading.manifest import Manifest
+from lading.ref import files_of, is_ref
 from lading.store.checksum import Checksum
 from lading.store.protocol import Mapper, Store, write_file
+from lading.views import is_text
 
 __all__ = ["KeptIndexes", "lading_folder", "load_manifest", "save_manifest"]
 
@@ -110,12 +112,23 @@ class KeptIndexes:
         try:
             if path != self._path or self._file is None:
                 self._file, self._path = pa.ipc.open_file(_mapped(self._store, path)), path
-            return pa.Table.from_batches([self._file.get_batch(self._shards["index_batch"][shard].as_py())])
-        except (pa.ArrowException, OSError, TypeError) as error:
-            if isinstance(error, LadingError):
-                raise
+            index = pa.Table.from_batches([self._file.get_batch(self._shards["index_batch"][shard].as_py())])
+            _refuse_damaged(index)
+        except LadingError as error:
+            raise error.at(file=path) from None
+        except (pa.ArrowException, OSError, TypeError, ValueError) as error:
             raise CorruptShard(f"the index cannot be read ({error})", file=path,
                                advice="Remove the folder _lading and run 'lading index' again.") from error  # fmt: skip
+        return index
+
+
+def _refuse_damaged(index: pa.Table) -> None:
+    """Raise TypeError, ValueError or DataError for what is no index."""
+    index.validate(full=True)  # to read an array that is not valid would end the process
+    files_of(index.schema)
+    for name, kind in zip(index.schema.names, index.schema.types, strict=True):
+        if not (is_ref(kind) or is_text(kind) or pa.types.is_integer(kind)):
+            raise TypeError(f"a column {name!r} of {kind}")
 
 
 def _whole(store: Store, path: str) -> bytes:

@@ -20,6 +20,8 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
+from lading.errors import DataError
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -160,9 +162,12 @@ def unpack(column: pa.Array | pa.ChunkedArray) -> Refs:
 
 
 def files_of(schema: pa.Schema) -> tuple[FileEntry, ...]:
-    """The files table of a schema; empty if it has none."""
+    """The files table of a schema; empty if it has none. Raises DataError for one that is broken."""
     text = (schema.metadata or {}).get(FILES_KEY)
-    return tuple(FileEntry(*row) for row in orjson.loads(text)) if text else ()
+    try:
+        return tuple(FileEntry(*row) for row in orjson.loads(text)) if text else ()
+    except (orjson.JSONDecodeError, TypeError) as error:
+        raise DataError("the table of files that references name is broken", found=str(error)) from None
 
 
 def with_files(schema: pa.Schema, files: Sequence[FileEntry]) -> pa.Schema:

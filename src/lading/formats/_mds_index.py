@@ -261,7 +261,12 @@ def _file(entry: Mapping[str, Any], key: str) -> ShardFile:
 
 def parse_entry(text: str) -> Entry:
     """An entry as `list_mds` gave it. Raises DataError, naming the column, for columns that make no sense."""
-    entry = orjson.loads(text)
+    try:
+        entry = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise DataError("the entry of a shard cannot be read", found=str(error)) from None
+    if not isinstance(entry, dict):
+        raise DataError("the entry of a shard cannot be read", found=type(entry).__name__)
     raw, packed, meta, samples = _files_and_count(entry)
     packed_meta = _file(entry, "zip_meta") if packed and meta else None
     return Entry(parse_config(entry), samples, _compression(entry), raw, packed, meta, packed_meta)
