@@ -419,3 +419,39 @@ def test_videos_left_in_their_files_are_counted(tmp_path: Path) -> None:
         (tmp_path / "_assets/video/x.mp4").symlink_to(tmp_path / "secret")
         with pytest.raises(LadingError, match="outside the folders"):
             list(dataset)
+
+
+@pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary()], ids=str)
+def test_large_values_of_a_mapped_file_are_read_not_touched(kind: pa.DataType, tmp_path: Path) -> None:
+    values = [None if row % 5 == 3 else _NOISE[row * 7 : row * 7 + 40_000 + row] for row in range(100)]
+    table = pa.table({"b": pa.array(values, kind), "n": range(100)})
+    (tmp_path / "s.arrow").write_bytes(_written(table, max_rows=40))
+    store = LocalStore()
+    reader = FORMAT.open_shard(ShardSource(store, str(tmp_path / "s.arrow")), {})
+    order = [99, 3, 3, 0, 41, 8, 98]
+    taken = reader.read(np.array(order))
+    taken.validate(full=True)
+    assert taken.to_pylist() == [{"b": values[row], "n": row} for row in order]
+    assert taken.schema.field("b").type == kind
+    assert [reader.get_sample(row).get("b") for row in order] == [values[row] for row in order]
+
+
+def test_pages_touched_at_random_are_given_back(tmp_path: Path) -> None:
+    path = tmp_path / "s.arrow"
+    texts = [_NOISE[:2000].hex()[row % 100 : row % 100 + 3000] for row in range(60_000)]
+    path.write_bytes(_written(pa.table({"t": pa.array(texts)}), max_rows=1000))
+    order = np.random.default_rng(0).permutation(len(texts)).tolist()
+    with lading.open(path) as dataset:
+        dataset[0]
+        _forget_peak()
+        before = _peak_mb()
+        assert all(dataset[row]["t"] == texts[row] for row in order)
+        assert _peak_mb() - before < 140  # of 180
+
+
+def _forget_peak() -> None:
+    Path("/proc/self/clear_refs").write_text("5")
+
+
+def _peak_mb() -> int:
+    return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) // 1024

@@ -14,7 +14,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from threading import Lock
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pyarrow as pa
@@ -36,6 +38,7 @@ _TAIL = len(MAGIC) + 4
 _AHEAD_BYTES = 64 << 10
 _MAX_FOOTER_BYTES = 256 << 20
 _MAX_REQUEST_BYTES = 64 << 20
+_TOUCHED_BYTES = 96 << 20
 
 
 class Body:
@@ -81,16 +84,57 @@ class Body:
     def peek_each(self, offset: NDArray[np.int64], length: NDArray[np.int64]) -> list[bytes]:
         """Bytes of many small ranges, neighbours together."""
         if self.mapped is not None:
-            return [self.peek(at, size) for at, size in zip(offset.tolist(), length.tolist(), strict=True)]
+            self.mapped.check()
+            data = memoryview(self.mapped.buffer)
+            return [bytes(data[at : at + size]) for at, size in zip(offset.tolist(), length.tolist(), strict=True)]
         gap = self._store.request_bytes
         plan = plan_ranges(offset, length, max_gap_bytes=gap, max_request_bytes=_MAX_REQUEST_BYTES)
         answers = self._store.get_ranges(self.path, plan.requests)
         places = zip(plan.request_of.tolist(), plan.offset_in.tolist(), length.tolist(), strict=True)
         return [bytes(memoryview(answers[request])[at : at + size]) for request, at, size in places]
 
+    def touched(self, size: int) -> None:
+        """Say that about so many bytes of the map were touched, out of order: once it is much, pages are given back.
+
+        Pages count as this process's memory as long as it has them, and one touch may bring 2 MiB.
+        """
+        if self.mapped is not None:
+            _TOUCHED.add(self, size)
+
+    def place(self, data: pa.Buffer) -> int:
+        """Where in the mapped file a buffer lies; −1 for one that is elsewhere in memory."""
+        if self.mapped is None:
+            return -1
+        at = data.address - self.mapped.buffer.address
+        return at if at >= 0 and at + data.size <= self.size_bytes else -1
+
+    def give_back(self) -> None:
+        """Give the map's pages back; they are read again if touched again."""
+        if self.mapped is not None:
+            self.mapped.release(0, self.size_bytes)
+
     def close(self) -> None:
         """Give up the map; what is asked for then is an error."""
         self.mapped, self._ahead, self._closed = None, (0, b""), True
+
+
+class _Touched:
+    """The maps of all open shards that were touched out of order, and about how much of them."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._sizes: WeakKeyDictionary[Body, int] = WeakKeyDictionary()
+
+    def add(self, body: Body, size: int) -> None:
+        with self._lock:
+            self._sizes[body] = min(self._sizes.get(body, 0) + size, body.size_bytes)
+            if sum(self._sizes.values()) >= _TOUCHED_BYTES:
+                for each in list(self._sizes):
+                    each.give_back()
+                self._sizes.clear()
+
+
+_TOUCHED = _Touched()
 
 
 class Block(NamedTuple):
@@ -143,17 +187,19 @@ class Blocks:
         if unknown:
             heads = np.array([self.batches[i][:2] for i in unknown], np.int64)
             for i, head in zip(unknown, self.body.peek_each(heads[:, 0], heads[:, 1]), strict=True):
-                self.batches[i] = self.batches[i]._replace(rows=self.parse(self.batches[i], head, ROWS).rows)
+                self.batches[i] = self.batches[i]._replace(
+                    rows=self.parse(self.batches[i], head, ROWS, buffers=False).rows
+                )
         return np.array([block.rows for block in self.batches], np.int64)
 
-    def parse(self, block: Block, data: bytes, kind: int) -> Message:
+    def parse(self, block: Block, data: bytes, kind: int, *, buffers: bool = True) -> Message:
         """The head of a block, checked. Raises CorruptShard where it is not what the block promises."""
         with errors_at(file=self.body.path, offset=block.offset):
             prefix, head_bytes = _prefix(data[:8])
             if head_bytes < 0 or prefix + head_bytes > block.meta_bytes:
                 raise CorruptShard("not the length of the head of a message", expected=f"at most {block.meta_bytes}",
                                    found=head_bytes)  # fmt: skip
-            message = parse_message(data[prefix : prefix + head_bytes])
+            message = parse_message(data[prefix : prefix + head_bytes], buffers=buffers)
             if message.kind != kind or message.body_bytes > block.body_bytes:
                 raise CorruptShard(
                     "another message than was expected here",
@@ -213,7 +259,7 @@ def _of_file(body: Body, schema_block: Block) -> Blocks:
     with errors_at(file=path, offset=start):
         footer = parse_footer(bytes(body.read(start, length)))
         _check_places(np.concatenate([footer.dictionaries, footer.batches]), start)
-    dictionaries, batches = ([Block(b["offset"].item(), b["meta"].item(), b["body"].item()) for b in listed]
+    dictionaries, batches = ([Block(at, meta, size) for at, meta, _, size in listed.tolist()]
                              for listed in (footer.dictionaries, footer.batches))  # fmt: skip
     return Blocks(body, schema_block, dictionaries, batches, [len(dictionaries)] * len(batches))
 
@@ -250,7 +296,7 @@ def _next_message(body: Body, at: int, *, unended: bool) -> tuple[Block | None, 
         if head_bytes < 0 or prefix + head_bytes > left:
             raise CorruptShard("the head of a message runs past the end of the file", expected=f"at most {left} bytes",
                                found=head_bytes)  # fmt: skip
-        message = parse_message(body.peek(at + prefix, head_bytes))
+        message = parse_message(body.peek(at + prefix, head_bytes), buffers=False)
         if message.body_bytes > left - prefix - head_bytes:
             most = left - prefix - head_bytes
             raise CorruptShard("a message runs past the end of the file", expected=f"at most {most} bytes",

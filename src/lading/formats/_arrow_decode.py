@@ -58,10 +58,17 @@ def damage(path: str, offset: int | None = None, column: str | None = None) -> I
 
 @dataclass(slots=True)
 class Loaded:
-    """A record batch, checked but for its text; and what gives one row of it, once somebody made that."""
+    """A record batch, checked but for its text.
+
+    Attributes:
+        batch: the rows.
+        row: what gives one row of it, once somebody made that.
+        touched_bytes: how much of a map that touches, about.
+    """
 
     batch: pa.RecordBatch
     row: Any = None
+    touched_bytes: int = 0
 
 
 class _Kept:

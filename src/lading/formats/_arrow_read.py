@@ -20,6 +20,7 @@ from lading.formats._arrow_assets import Assets, has_assets
 from lading.formats._arrow_blocks import Body, find_blocks
 from lading.formats._arrow_decode import Decoder, Loaded, check_text, damage
 from lading.formats._arrow_index import parse_entry
+from lading.formats._arrow_large import is_large, read_large, touched_bytes
 from lading.formats._arrow_rows import Row, row_reader
 from lading.formats._arrow_schema import given_schema, refuse_twins, schema_hash
 from lading.formats.protocol import ShardSource
@@ -31,6 +32,9 @@ __all__ = ["ArrowReader", "ReadOptions"]
 
 _MAX_ROWS = 1 << 40
 _RELEASE_BYTES = 16 << 20
+_TOUCH_BYTES = 2 << 20
+"""Of a map that one touch may bring into memory."""
+_REPORTED_BYTES = 1 << 20
 _LEFT = "videos in files of their own, left there (load_assets=true reads them)"
 _LONG_TEXT = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
 
@@ -104,6 +108,7 @@ class ArrowReader:
         self._left_alone = None if options.load_assets else videos
         self._all = tuple(range(len(self._schema)))
         self._ends: list[int] | None = None
+        self._touched = self._cost = 0
         self._near: tuple[int, int, Row] = (0, 0, _no_row)
 
     def close(self) -> None:
@@ -153,7 +158,8 @@ class ArrowReader:
         for at, (begin, stop) in zip(touched.tolist(), pairwise(bounds), strict=True):
             batch = self._decoder.load(at, chosen).batch
             mine = sorted_rows[begin:stop] - (int(ends[at]) - batch.num_rows)
-            parts.append(self._given(_take(batch, mine), schema, at))
+            parts.append(self._given(_take(batch, mine, self._body), schema, at))
+            self._body.touched(min(touched_bytes(batch, self._body), len(mine) * _TOUCH_BYTES))
         if not chosen:
             return pa.table({"none": pa.nulls(len(wanted))}).select([])
         table = pa.Table.from_batches(parts, schema)
@@ -197,6 +203,10 @@ class ArrowReader:
             self._body.mapped.check()
         if not first <= row < stop:
             first, _, reader = self._near = self._row_reader(row)
+        self._touched += self._cost
+        if self._touched >= _REPORTED_BYTES:
+            self._body.touched(self._touched)
+            self._touched = 0
         try:
             return reader(row - first)
         except LadingError as error:
@@ -219,7 +229,9 @@ class ArrowReader:
                 batch = pa.RecordBatch.from_arrays(columns, names=self._schema.names)
                 if self._assets is not None:
                     batch = self._assets.filled(batch)
-                loaded.row = row_reader(batch, self._features)
+                loaded.row = row_reader(batch, self._features, self._body)
+                loaded.touched_bytes = min(touched_bytes(loaded.batch, self._body), _TOUCH_BYTES)
+        self._cost = loaded.touched_bytes
         return ends[number] - loaded.batch.num_rows, ends[number], loaded.row
 
     def _row_ends(self) -> list[int]:
@@ -281,14 +293,15 @@ def _no_row(row: int) -> dict[str, Any]:
     raise IndexError(row)
 
 
-def _take(batch: pa.RecordBatch, rows: NDArray[np.int64]) -> pa.RecordBatch:
+def _take(batch: pa.RecordBatch, rows: NDArray[np.int64], body: Body) -> pa.RecordBatch:
     """Rows in the order asked for; neighbours without a copy."""
     if len(rows) and int(rows[-1]) - int(rows[0]) == len(rows) - 1 and bool((np.diff(rows) == 1).all()):
         return batch.slice(int(rows[0]), len(rows))
     if not batch.num_columns:
         return batch.slice(0, 0)
     index = pa.array(rows)
-    return pa.RecordBatch.from_arrays([_take_values(c, index, rows) for c in batch.columns], schema=batch.schema)
+    columns = [read_large(c, rows, body) if is_large(c, body) else _take_values(c, index, rows) for c in batch.columns]
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
 
 def _take_values(column: Any, index: pa.Array, rows: NDArray[np.int64]) -> Any:

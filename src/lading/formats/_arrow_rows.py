@@ -13,6 +13,8 @@ import pyarrow as pa
 
 from lading.errors import DataError, LadingError
 from lading.features import Audio, Bytes, ClassLabel, Feature, Image, Text, Value, Video, decode
+from lading.formats._arrow_blocks import Body
+from lading.formats._arrow_large import is_large
 from lading.huggingface import is_media
 from lading.views import is_bytes, is_text, present
 
@@ -31,14 +33,14 @@ _NUMBERS: dict[pa.DataType, Any] = {
 }  # fmt: skip
 
 
-def row_reader(batch: pa.RecordBatch, features: list[Feature]) -> Row:
+def row_reader(batch: pa.RecordBatch, features: list[Feature], body: Body) -> Row:
     """What gives rows of a checked batch (`lading.formats._arrow_decode`), decoded as these features say.
 
     Nulls are left out. Raises DataError, naming the column, for text that is not UTF-8, what Python cannot have
     (a date before the year 1), and what a feature refuses.
     """
     cells = [
-        (name, _cell(column, feature))
+        (name, _cell(column, feature, body))
         for name, column, feature in zip(batch.schema.names, batch.columns, features, strict=True)
     ]
 
@@ -72,12 +74,14 @@ def _never_null(column: pa.Array) -> bool:
     return not column.null_count and not isinstance(column, _NULL_INSIDE)
 
 
-def _cell(column: pa.Array, feature: Feature) -> Callable[[int], Any]:
+def _cell(column: pa.Array, feature: Feature, body: Body) -> Callable[[int], Any]:
     """What gives a value of a column."""
-    plain = _plain_cell(column)
+    plain = _plain_cell(column, body)
     if plain is None:
         whole = _whole_cell(column, feature)
-        return whole if not is_media(column.type) or not isinstance(feature, _MEDIA) else _media_cell(column, whole)
+        return (
+            whole if not is_media(column.type) or not isinstance(feature, _MEDIA) else _media_cell(column, whole, body)
+        )
     stored = plain if not column.null_count else _or_none(plain, column)
     if _is_stored(feature, column.type):
         return stored
@@ -88,10 +92,10 @@ def _whole_cell(column: pa.Array, feature: Feature) -> Callable[[int], Any]:
     return lambda row: decode(feature, column[row].as_py())
 
 
-def _media_cell(column: pa.StructArray, whole: Callable[[int], Any]) -> Callable[[int], Any]:
+def _media_cell(column: pa.StructArray, whole: Callable[[int], Any], body: Body) -> Callable[[int], Any]:
     """The bytes of media, where they are; else what pyarrow makes of the row."""
     inside = column.field("bytes")
-    plain = _plain_cell(inside)
+    plain = _plain_cell(inside, body)
     if plain is None:
         return whole
     there = (present(column) & present(inside)).tolist()
@@ -112,7 +116,7 @@ def _or_none(plain: Callable[[int], Any], column: pa.Array) -> Callable[[int], A
     return lambda row: plain(row) if there[row] else None
 
 
-def _plain_cell(column: pa.Array) -> Callable[[int], Any] | None:
+def _plain_cell(column: pa.Array, body: Body) -> Callable[[int], Any] | None:
     """What gives a value as it is stored, whether it is null or not; None where only pyarrow can."""
     kind, buffers, first, count = column.type, column.buffers(), column.offset, len(column)
     form = _NUMBERS.get(kind)
@@ -129,4 +133,8 @@ def _plain_cell(column: pa.Array) -> Callable[[int], Any] | None:
     data = memoryview(buffers[2]).cast("B")
     if is_text(kind):
         return lambda row: str(data[ends[row] : ends[row + 1]], "utf-8")
-    return lambda row: bytes(data[ends[row] : ends[row + 1]])
+    mapped, place = body.mapped, body.place(buffers[2])
+    if mapped is None or not is_large(column, body):
+        return lambda row: bytes(data[ends[row] : ends[row + 1]])
+    read = mapped.read
+    return lambda row: read(place + ends[row], ends[row + 1] - ends[row])
