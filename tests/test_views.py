@@ -22,6 +22,7 @@ from lading.views import (
     gather,
     join,
     over,
+    reorder,
     row_bytes,
     share,
     shown_bytes,
@@ -238,3 +239,36 @@ def test_few_views_of_much_are_copied(kept: int, kind: pa.DataType) -> None:
     assert shown_bytes(batch) == 400
     assert left.column("b").to_pylist() == values[:kept]
     assert left.column("b").type == kind
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array(["a", None, "c"]),
+        pa.array(["a", None, "longer than twelve bytes"], pa.string_view()),
+        pa.array([b"x" * 20_000, None, b""]),
+        pa.array([b"x" * 20_000, None, b""], pa.large_binary()),
+        pa.array([["a"], None, []], pa.list_(pa.string_view())),
+        pa.RunEndEncodedArray.from_arrays(pa.array([2, 3], pa.int32()), pa.array(["x", None])),
+    ],
+    ids=lambda values: str(values.type),
+)
+def test_rows_of_any_type_in_any_order(values: pa.Array) -> None:
+    table = pa.table({"x": pa.chunked_array([values, values.slice(1)]), "n": range(5)}).replace_schema_metadata(
+        {"k": "v"}
+    )
+    rows = np.array([4, 0, 0, 2])
+    found = reorder(table, rows)
+    expected = table.to_pylist()
+    assert found.to_pylist() == [expected[row] for row in rows]
+    assert found.schema.equals(table.schema, check_metadata=True)
+    assert reorder(table, np.zeros(0, np.int64)).num_rows == 0
+
+
+def test_what_outgrows_32_bit_offsets_becomes_large() -> None:
+    """Two GiB and one MiB, of one value again and again."""
+    column = pa.array([b"x" * (1 << 20)], pa.binary())
+    rows = np.zeros(2049, np.int64)
+    found = reorder(pa.table({"x": column}), rows)
+    assert found.schema.field("x").type == pa.large_binary()
+    assert len(found.column("x")[2048].as_py()) == 1 << 20

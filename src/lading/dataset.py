@@ -52,6 +52,7 @@ from lading.source import LISTING_SCHEMA, Listing, list_source, read_head
 from lading.store.open import Stores, resolve
 from lading.store.roots import folder_of
 from lading.units import parse_bytes
+from lading.views import reorder
 
 __all__ = ["Dataset", "Shard", "open_dataset"]
 
@@ -386,7 +387,7 @@ class Dataset:
         table = concat([align_table(part, schema) for part in parts])
         if np.array_equal(asked, wanted):
             return table
-        return table.take(pa.array(sample_rows(np.append(np.concatenate(firsts), rows), place)))
+        return reorder(table, sample_rows(np.append(np.concatenate(firsts), rows), place))
 
     def _firsts(self, shard: int, part: pa.Table, count: int) -> NDArray[np.int64]:
         firsts = sample_firsts(part, self.view)
@@ -423,6 +424,8 @@ class Dataset:
         raise KeyError(key)
 
     def _materialised(self, table: pa.Table, *, views: bool = False) -> pa.Table:
+        if not any(is_ref(field.type) for field in table.schema):
+            return table  # joining its chunks would copy all of it once more
         whole = table.combine_chunks()
         batches = whole.to_batches() or [pa.record_batch([c.combine_chunks() for c in whole.columns], whole.schema)]
         return pa.Table.from_batches([self.fetcher.materialise(batch, views=views, earlier=False) for batch in batches])

@@ -18,7 +18,7 @@ from lading.pieces import Pieces
 from lading.ref import RefType
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -35,9 +35,11 @@ __all__ = [
     "join",
     "masked",
     "over",
+    "picked",
     "places",
     "plain_type",
     "present",
+    "reorder",
     "row_bytes",
     "same_values",
     "share",
@@ -45,6 +47,7 @@ __all__ = [
     "slices",
     "take",
     "take_rows",
+    "take_values",
     "without_views",
 ]
 
@@ -53,8 +56,10 @@ SEGMENT_BYTES = 1 << 30
 
 _INLINE_BYTES = 12
 _MAX_OFFSET = (1 << 31) - 1
+_LARGE_BYTES = 4 << 10
 _LISTS = (pa.ListType, pa.LargeListType, pa.FixedSizeListType, pa.ListViewType, pa.LargeListViewType, pa.MapType)
 _WITHOUT_VIEWS = {pa.binary_view(): pa.large_binary(), pa.string_view(): pa.large_string()}
+_LARGE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
 _SMALL = {
     **dict.fromkeys((pa.binary_view(), pa.large_binary()), pa.binary()),
     **dict.fromkeys((pa.string_view(), pa.large_string()), pa.string()),
@@ -308,6 +313,67 @@ def take(column: pa.Array, indices: NDArray[np.int64]) -> pa.Array:
         valid = present(column)[indices]
     taken = pa.py_buffer(np.ascontiguousarray(view[indices]))
     return pa.Array.from_buffers(column.type, len(indices), [_bitmap(valid), taken, *buffers[2:]])
+
+
+def take_values(column: pa.Array, rows: NDArray[np.int64]) -> pa.Array:
+    """Values in the order asked for, of any type: pyarrow 26 has no kernel for run ends, nor for views inside lists."""
+    if pa.types.is_binary_view(column.type) or pa.types.is_string_view(column.type):
+        return take(column, rows)
+    data = column.buffers()[2] if is_bytes(column.type) else None
+    if data is not None and len(column) and data.size >= _LARGE_BYTES * len(column):
+        source = memoryview(data).cast("B")
+
+        def copy(target: memoryview, offset: int) -> None:
+            target[:] = source[offset : offset + len(target)]
+
+        return picked(column, rows, copy)
+    try:
+        return column.take(pa.array(rows))
+    except pa.ArrowNotImplementedError:
+        return pa.concat_arrays([column.slice(row, 1) for row in rows.tolist()] or [column.slice(0, 0)])
+
+
+def picked(column: pa.Array, rows: NDArray[np.int64], copy: Callable[[memoryview, int], None]) -> pa.Array:
+    """Rows of a binary or large_binary column, in the order asked for, in memory of just their size.
+
+    pyarrow's `take` grows its memory as it goes, up to twice what is needed. Where the type cannot hold so much, it is
+    for that to say so.
+
+    Args:
+        column: the column.
+        rows: which.
+        copy: fills a target with what lies from an offset on in the column's bytes.
+    """
+    found = places(column)[rows]
+    ends = np.zeros(len(rows) + 1, np.int64)
+    np.cumsum(found.length, out=ends[1:])
+    small = pa.types.is_binary(column.type)
+    if small and int(ends[-1]) > _MAX_OFFSET:
+        return column.take(pa.array(rows))
+    data = pa.allocate_buffer(int(ends[-1]))
+    target = memoryview(data).cast("B")
+    bounds = zip(found.offset.tolist(), ends[:-1].tolist(), ends[1:].tolist(), strict=True)
+    for offset, begin, end in bounds:
+        if begin < end:
+            copy(target[begin:end], offset)
+    offsets = pa.py_buffer(ends.astype(np.int32) if small else ends)
+    return pa.Array.from_buffers(column.type, len(rows), [_bitmap(found.source >= 0), offsets, data])
+
+
+def reorder(table: pa.Table, rows: NDArray[np.int64]) -> pa.Table:
+    """Rows by number, in the order asked for; text and bytes that would not fit 32-bit offsets become large.
+
+    Chunks of payload are joined first, so that no more memory is taken than what is asked for needs.
+    """
+    fields, columns, index = [], [], pa.array(rows)
+    for field, column in zip(table.schema, table.columns, strict=True):
+        wide = _LARGE.get(field.type)
+        if wide is not None and int(byte_lengths(column)[rows].sum()) >= 1 << 31:
+            field, column = field.with_type(wide), column.cast(wide)  # noqa: PLW2901 - a wider twin of itself
+        fields.append(field)
+        plain = pa.types.is_primitive(field.type) or (is_text(field.type) and not pa.types.is_string_view(field.type))
+        columns.append(column.take(index) if plain else take_values(column.combine_chunks(), rows))
+    return pa.table(columns, schema=pa.schema(fields, metadata=table.schema.metadata))
 
 
 def take_rows(batch: pa.RecordBatch, rows: NDArray[np.int64]) -> pa.RecordBatch:

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.errors import CorruptShard
+from lading.errors import CorruptShard, ShortRead
 from lading.formats._arrow_blocks import Body
-from lading.views import is_bytes, places
+from lading.views import is_bytes, picked
 
 __all__ = ["LARGE_BYTES", "is_large", "read_large", "touched_bytes"]
 
@@ -38,28 +38,17 @@ def read_large(column: pa.Array, rows: NDArray[np.int64], body: Body) -> pa.Arra
     Raises:
         CorruptShard: the file became shorter.
     """
-    found = places(column)[rows]
-    place, ends = body.place(column.buffers()[2]), np.zeros(len(rows) + 1, np.int64)
-    np.cumsum(found.length, out=ends[1:])
-    kind = column.type
-    if pa.types.is_binary(kind) and int(ends[-1]) >= 1 << 31:
-        return column.take(pa.array(rows))
-    data = pa.allocate_buffer(int(ends[-1]))
-    target, mapped = memoryview(data), body.mapped
+    place, mapped = body.place(column.buffers()[2]), body.mapped
     assert mapped is not None
-    for row, (offset, begin, end) in enumerate(
-        zip(found.offset.tolist(), ends[:-1].tolist(), ends[1:].tolist(), strict=True)
-    ):
-        if begin < end:
-            try:
-                mapped.read_into([target[begin:end]], place + offset)
-            except OSError as error:
-                raise CorruptShard("the file became shorter while it was open", file=body.path, row=row) from error
-    valid = None
-    if column.null_count:
-        valid = pa.py_buffer(np.packbits(found.source >= 0, bitorder="little"))
-    offsets = pa.py_buffer(ends.astype(np.int32 if pa.types.is_binary(kind) else np.int64))
-    return pa.Array.from_buffers(kind, len(rows), [valid, offsets, data])
+    read_into = mapped.read_into
+
+    def copy(target: memoryview, offset: int) -> None:
+        read_into([target], place + offset)
+
+    try:
+        return picked(column, rows, copy)
+    except ShortRead as error:
+        raise CorruptShard("the file became shorter while it was open", file=body.path) from error
 
 
 def _data(column: pa.Array) -> pa.Buffer | None:

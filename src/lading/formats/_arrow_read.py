@@ -36,7 +36,6 @@ _TOUCH_BYTES = 2 << 20
 """Of a map that one touch may bring into memory."""
 _REPORTED_BYTES = 1 << 20
 _LEFT = "videos in files of their own, left there (load_assets=true reads them)"
-_LONG_TEXT = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
 
 _INDEX_SCHEMA = pa.schema(
     [
@@ -167,7 +166,7 @@ class ArrowReader:
             return table
         place = np.empty(len(order), np.int64)
         place[order] = np.arange(len(order))
-        return _reorder(table, place)
+        return binary_views.reorder(table, place)
 
     def batches(
         self, *, max_rows: int, max_bytes: int, columns: Sequence[str] | None = None, views: bool = False
@@ -299,32 +298,10 @@ def _take(batch: pa.RecordBatch, rows: NDArray[np.int64], body: Body) -> pa.Reco
         return batch.slice(int(rows[0]), len(rows))
     if not batch.num_columns:
         return batch.slice(0, 0)
-    index = pa.array(rows)
-    columns = [read_large(c, rows, body) if is_large(c, body) else _take_values(c, index, rows) for c in batch.columns]
+    columns = [
+        read_large(c, rows, body) if is_large(c, body) else binary_views.take_values(c, rows) for c in batch.columns
+    ]
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
-
-
-def _take_values(column: Any, index: pa.Array, rows: NDArray[np.int64]) -> Any:
-    if isinstance(column, pa.Array) and (pa.types.is_binary_view(column.type) or pa.types.is_string_view(column.type)):
-        return binary_views.take(column, rows)
-    try:
-        return column.take(index)
-    except pa.ArrowNotImplementedError:  # run ends, and views inside lists and structs
-        chunks = [column] if isinstance(column, pa.Array) else column.chunks
-        whole = pa.concat_arrays(chunks)
-        return pa.concat_arrays([whole.slice(row, 1) for row in rows.tolist()] or [whole.slice(0, 0)])
-
-
-def _reorder(table: pa.Table, rows: NDArray[np.int64]) -> pa.Table:
-    """Rows by number. `take` joins chunks, so what would not fit 32-bit offsets becomes large."""
-    index, columns, fields = pa.array(rows), [], []
-    for field, column in zip(table.schema, table.columns, strict=True):
-        wide = _LONG_TEXT.get(field.type)
-        if wide is not None and int(binary_views.byte_lengths(column)[rows].sum()) >= 1 << 31:
-            field, column = field.with_type(wide), column.cast(wide)  # noqa: PLW2901 - a wider twin of itself
-        fields.append(field)
-        columns.append(_take_values(column, index, rows))
-    return pa.table(columns, schema=pa.schema(fields, metadata=table.schema.metadata))
 
 
 def _as_views(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -27,7 +27,7 @@ from lading.formats._parquet_pages import (
 )
 from lading.formats._parquet_payload import PayloadPages, payload_pages
 
-__all__ = ["STEP_BYTES", "STEP_ROWS", "Decoder", "cut", "reorder", "take_rows"]
+__all__ = ["STEP_BYTES", "STEP_ROWS", "Decoder", "cut", "take_rows"]
 
 STEP_BYTES = 8 << 20
 """About what one step decodes; more is slower."""
@@ -230,12 +230,3 @@ def take_rows(batch: pa.RecordBatch, rows: NDArray[np.int64]) -> pa.RecordBatch:
     index = pa.array(rows)
     columns = [views.take(c, rows) if pa.types.is_binary_view(c.type) else c.take(index) for c in batch.columns]
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
-
-
-def reorder(table: pa.Table, rows: NDArray[np.int64]) -> pa.Table:
-    """Rows by number. `take` joins chunks, so text that would not fit 32-bit offsets becomes `large_string`."""
-    for i, field in enumerate(table.schema):
-        if pa.types.is_string(field.type) and int(views.byte_lengths(table.column(i))[rows].sum()) >= 1 << 31:
-            wide = field.with_type(pa.large_string())
-            table = table.set_column(i, wide, table.column(i).cast(wide.type))
-    return table.take(pa.array(rows))

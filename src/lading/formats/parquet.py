@@ -41,7 +41,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lading.errors import LadingError, UsageError, errors_at
-from lading.formats._parquet_decode import STEP_BYTES, STEP_ROWS, Decoder, cut, reorder, take_rows
+from lading.formats._parquet_decode import STEP_BYTES, STEP_ROWS, Decoder, cut, take_rows
 from lading.formats._parquet_footer import MAGIC, MAGIC_ENCRYPTED, Footer, read_footer
 from lading.formats._parquet_input import Input, damage, open_input
 from lading.formats._parquet_options import ReadOptions, WriteOptions
@@ -52,7 +52,7 @@ from lading.formats._parquet_write import ParquetWriter
 from lading.formats.protocol import ListedShard, ShardFacts, ShardSource, parse_options
 from lading.huggingface import huggingface_schema, unwrapped, unwrapped_schema
 from lading.store.protocol import Sink, Store
-from lading.views import is_bytes, join
+from lading.views import is_bytes, join, reorder
 
 __all__ = ["FORMAT", "ParquetFormat", "ParquetReader", "ParquetWriter", "ReadOptions", "WriteOptions"]
 
