@@ -450,6 +450,20 @@ def test_any_number_of_workers_gives_the_same_bytes(tmp_path: Path) -> None:
     assert made[1] == made[2] == made[7]
 
 
+@pytest.mark.parametrize("batch_bytes", [33, 64, 100, 200])
+def test_rows_of_nulls_end_their_batches_alike_with_any_number_of_workers(tmp_path: Path, batch_bytes: int) -> None:
+    """Rows are taken in other chunks then, and a null weighs the same wherever a chunk ends."""
+    features: dict[str, Feature] = {"image": Image(), "x": Array("float32", (None, 2)), "json": Json()}
+    rows = [dict.fromkeys(features) for _ in range(9)]
+    rows[2]["x"] = np.arange(8, dtype="float32").reshape(4, 2)
+    made = {}
+    for workers in (1, 2, 3):
+        options = {"batch_size": 7, "batch_bytes": batch_bytes, "workers": workers}
+        meta = write_cache(rows, features, tmp_path / str(workers), **options)
+        made[workers] = [len(batch) for path in meta.shard_paths for batch in read_shard(path).to_batches()]
+    assert made[1] == made[2] == made[3]
+
+
 @pytest.mark.parametrize("workers", [1, 4])
 def test_the_first_bad_row_is_told_with_any_number_of_workers(workers: int, tmp_path: Path) -> None:
     rows = [(f"k{i}", {"image": np.zeros((8, 8), np.uint8) if i not in (40, 41, 55) else 7}) for i in range(60)]

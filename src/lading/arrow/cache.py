@@ -78,8 +78,8 @@ def write_cache(  # noqa: PLR0913 - one argument a decision of the user; all but
         batch_size: most rows of a batch.
         batch_bytes: a batch ends when its values are as large, so that media take no more memory than that.
         compression: of the shards' buffers: `zstd`, `lz4` or None.
-        workers: threads that encode images, videos and arrays. With more than one, batches may end elsewhere, and files
-            that rows name must stay there.
+        workers: threads that encode images, videos and arrays. The shards are the same with any number; files that rows
+            name must stay there if it is more than one.
         reuse: take a finished cache of these features, if there is one, whoever built it and when.
         on_missing: `error`, or `null` for columns that a row does not have.
         on_unknown: `error`, or `drop` keys that are no column.

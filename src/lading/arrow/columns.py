@@ -94,13 +94,13 @@ class Column:
             return 0
         try:
             return sum(map(self._weigh, values))
-        except TypeError:  # null, or a value that is told of when the array is made
-            return sum(self._weigh(v) for v in values if hasattr(v, "__len__"))
+        except TypeError:
+            return sum(self.weights(values))
 
     def weights(self, values: Values) -> list[int]:
-        """Of each value."""
+        """Of each value, the same that `weight` adds up."""
         weigh = self._weigh
-        return [0] * len(values) if weigh is None else [weigh(v) if hasattr(v, "__len__") else 0 for v in values]
+        return [0] * len(values) if weigh is None else [_weight(weigh, value) for value in values]
 
     def array(self, values: Values, kind: pa.DataType, keys: Values, first_row: int) -> pa.Array:
         """The column, its values checked by pyarrow.
@@ -183,6 +183,13 @@ def _is_costly(feature: Feature) -> bool:
     if isinstance(feature, Struct):
         return any(_is_costly(inner) for _, inner in feature.fields)
     return isinstance(feature, _COSTLY) or (isinstance(feature, Sequence) and _is_costly(feature.feature))
+
+
+def _weight(weigh: Callable[[Any], int], value: Any) -> int:
+    try:
+        return weigh(value)
+    except TypeError:  # null, or a value that is told of when the array is made
+        return 0
 
 
 def _weigher(feature: Feature) -> Callable[[Any], int] | None:
