@@ -95,6 +95,7 @@ def _changed(**changes: Any) -> bytes:
         (_changed(version="1"), "version"),
         (_changed(format=None), "format"),
         (_changed(view="gone"), "view"),
+        (_changed(view="mds"), "view: samples or interleaved.*mds"),
         (_changed(num_samples=-1), "num_samples"),
         (_changed(size_bytes=1.5), "size_bytes"),
         (_changed(num_shards=True), "num_shards"),

@@ -33,6 +33,7 @@ from lading.interleaved import (
     INTERLEAVED_SCHEMA,
     LINEAGE_KEY,
     RESERVED,
+    VIEWS,
     lineage_of,
     sample_firsts,
     sample_rows,
@@ -41,7 +42,7 @@ from lading.interleaved import (
 from lading.json_columns import fit_json, union_json_schemas
 from lading.layouts.follow import Follower
 from lading.layouts.gather import across_shards
-from lading.layouts.open import VIEWS, detect_view, open_view, restored, settle
+from lading.layouts.open import detect_view, open_view, restored, settle
 from lading.layouts.options import AUTO, ROLES, InterleavedOptions
 from lading.layouts.protocol import LooseView, View
 from lading.layouts.samples import SamplesView

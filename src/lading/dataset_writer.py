@@ -24,9 +24,8 @@ from lading.errors import UsageError
 from lading.fetch import Fetcher
 from lading.formats.protocol import ManyFiles, ShardFacts
 from lading.formats.registry import get_format
-from lading.interleaved import INTERLEAVED_SCHEMA
+from lading.interleaved import INTERLEAVED_SCHEMA, VIEWS
 from lading.layouts.mint_write import Roles
-from lading.layouts.open import VIEWS
 from lading.manifest import Manifest
 from lading.manifest_files import KeptIndexes, lading_folder, save_manifest
 from lading.part_writer import FinishedShard, FinishedShards, Part, PartWriter, ShardKind

@@ -31,6 +31,7 @@ __all__ = [
     "METADATA_POSITION",
     "MODALITIES",
     "RESERVED",
+    "VIEWS",
     "WITHOUT_BYTES",
     "SourceRefs",
     "content_type_of",
@@ -63,6 +64,9 @@ INTERLEAVED_SCHEMA = pa.schema(
     ]
 )
 """The reserved columns, as the peer has them."""
+
+VIEWS = ("samples", "interleaved")
+"""What a row is: a sample, or an item of one."""
 
 RESERVED = tuple(INTERLEAVED_SCHEMA.names)
 """Names of the reserved columns, in order."""

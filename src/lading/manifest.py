@@ -28,6 +28,7 @@ from lading.align import union_schema
 from lading.digests import DatasetDigest
 from lading.errors import BadReference, DataError, LimitExceeded, SchemaMismatch, SidecarMismatch, UsageError
 from lading.features import FEATURE_KEY, fingerprint
+from lading.interleaved import VIEWS
 
 __all__ = [
     "FOLDER",
@@ -220,6 +221,8 @@ def _check(told: Any) -> None:
     for name, kind in _TYPES.items():
         if not isinstance(told[name], kind):
             raise DataError("not a manifest", expected=f"{name}: {kind.__name__}", found=repr(told[name])[:80])
+    if told["view"] not in VIEWS:
+        raise DataError("not a manifest", expected=f"view: {' or '.join(VIEWS)}", found=repr(told["view"])[:80])
     for name in ("num_samples", "num_shards", "size_bytes", "payload_bytes"):
         if type(told[name]) is not int or told[name] < 0:
             raise DataError("not a manifest", expected=f"{name}: a whole number", found=repr(told[name])[:80])

@@ -21,7 +21,7 @@ from lading.formats.protocol import (
     ShardWriter,
 )
 from lading.formats.webdataset import WebdatasetFormat, WebdatasetReader, WebdatasetWriter, restored_schema
-from lading.interleaved import is_interleaved_schema
+from lading.interleaved import VIEWS, is_interleaved_schema
 from lading.layouts.documents import ITEMS_COLUMN, DocumentsView, PackedDocuments
 from lading.layouts.documents_rows import (
     RowsOfDocuments,
@@ -44,9 +44,7 @@ from lading.layouts.protocol import View
 from lading.layouts.samples import SamplesView
 from lading.store.protocol import Sink
 
-__all__ = ["VIEWS", "create_view_shard", "detect_view", "open_view", "packer", "restored", "settle"]
-
-VIEWS = ("samples", "interleaved")
+__all__ = ["create_view_shard", "detect_view", "open_view", "packer", "restored", "settle"]
 
 _MEMBERS = pa.schema([pa.field("__key__", pa.string())])
 
