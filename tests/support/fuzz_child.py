@@ -26,6 +26,7 @@ from fuzz_targets import Reading, data_files
 from lading.arrow import read_cache_meta, read_shard
 from lading.errors import LadingError
 from mutations import damage_case
+from watched import forget_peak, peak_mb, say
 
 _MEMORY_BYTES = 2 << 30  # what wants more than this fails at once, and is seen
 _SAMPLES = 3
@@ -38,10 +39,10 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY_BYTES, _MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     cases = [_Case(Path(folder), Reading(**reading)) for folder, reading in job["cases"]]
-    _say({"ready": True})
+    say({"ready": True})
     for number in range(job["start"], job["stop"]):
         rng = Random(f"{job['seed']} {number}")
-        _say(cases[number % len(cases)].tried(Path(job["scratch"]), rng) | {"number": number})
+        say(cases[number % len(cases)].tried(Path(job["scratch"]), rng) | {"number": number})
 
 
 class _Case:
@@ -60,7 +61,7 @@ class _Case:
             path.write_bytes(data)
         said = damage_case(place, self.originals, rng)
         os.chdir(place)
-        _forget_peak()
+        forget_peak()
         began, wall = time.process_time(), time.perf_counter()
         problems = [problem for step in _steps(self.reading, rng) for problem in judge(step, self._names())]
         seconds, waited = time.process_time() - began, time.perf_counter() - wall
@@ -68,7 +69,7 @@ class _Case:
         shutil.rmtree(place)
         return {
             "case": self.name, "source": self.reading.source, "damage": said, "problems": problems,
-            "seconds": seconds, "waited": waited, "peak_mb": _peak_mb(),
+            "seconds": seconds, "waited": waited, "peak_mb": peak_mb(),
         }  # fmt: skip
 
     def _names(self) -> list[str]:
@@ -153,20 +154,6 @@ def _read_shards() -> None:
         table = read_shard(path)
         table.validate(full=True)
         table.to_pylist()
-
-
-def _say(answer: dict[str, object]) -> None:
-    sys.stdout.write(json.dumps(answer) + "\n")
-    sys.stdout.flush()
-
-
-def _forget_peak() -> None:
-    Path("/proc/self/clear_refs").write_text("5")
-
-
-def _peak_mb() -> int:
-    status = Path("/proc/self/status").read_text()
-    return int(status.split("VmHWM:")[1].split()[0]) // 1024
 
 
 if __name__ == "__main__":
