@@ -5,12 +5,13 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from harness import Case, Done, Place
+from harness import Case, Done, Place, counted
 
 _PICKED = 20_000
 _FIELDS = {"images": ("jpg", "json"), "texts": ("txt",)}
@@ -39,14 +40,7 @@ def _read_by_datasets(corpus: str) -> Callable[[Place], Callable[[], Done]]:
     def way(place: Place) -> Callable[[], Done]:
         dataset = _saved(place, corpus)
 
-        def work() -> Done:
-            samples = size = 0
-            for sample in dataset:
-                samples += 1
-                size += _size(sample, corpus)
-            return Done(samples, size)
-
-        return work
+        return lambda: counted(dataset, partial(_size, corpus=corpus))
 
     return way
 
@@ -59,14 +53,7 @@ def _read_by_lading(corpus: str) -> Callable[[Place], Callable[[], Done]]:
 
         dataset = lading.open(_folder(place, corpus))
 
-        def work() -> Done:
-            samples = size = 0
-            for sample in dataset.samples(raw=True):
-                samples += 1
-                size += _size(sample, corpus)
-            return Done(samples, size)
-
-        return work
+        return lambda: counted(dataset.samples(raw=True), partial(_size, corpus=corpus))
 
     return way
 

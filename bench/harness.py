@@ -49,6 +49,15 @@ class Done:
     payload_bytes: int
 
 
+def counted(samples: Iterable[dict], size_of: Callable[[dict], int]) -> Done:
+    """Go through samples one at a time."""
+    count = size = 0
+    for sample in samples:
+        count += 1
+        size += size_of(sample)
+    return Done(count, size)
+
+
 Way: TypeAlias = Callable[[Place], Callable[[], Done]]
 
 

@@ -6,11 +6,12 @@ import json
 import mmap
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from harness import Case, Done, Place
+from harness import Case, Done, Place, counted
 from peers_here import mosaicml_streaming
 
 _PICKED = 20_000
@@ -38,14 +39,7 @@ def _read_by_streaming(corpus: str) -> Callable[[Place], Callable[[], Done]]:
     def way(place: Place) -> Callable[[], Done]:
         dataset = _peer_dataset(place, corpus)
 
-        def work() -> Done:
-            samples = size = 0
-            for sample in dataset:
-                samples += 1
-                size += _size(sample, corpus)
-            return Done(samples, size)
-
-        return work
+        return lambda: counted(dataset, partial(_size, corpus=corpus))
 
     return way
 
@@ -69,14 +63,7 @@ def _read_images_by_lading(place: Place) -> Callable[[], Done]:
 
     dataset = lading.open(_folder(place, "images"))
 
-    def work() -> Done:
-        samples = size = 0
-        for sample in dataset.samples(raw=True):
-            samples += 1
-            size += _size(sample, "images")
-        return Done(samples, size)
-
-    return work
+    return lambda: counted(dataset.samples(raw=True), partial(_size, corpus="images"))
 
 
 def _read_texts_by_lading(place: Place) -> Callable[[], Done]:
