@@ -33,6 +33,7 @@ __all__ = [
     "document_columns",
     "documents_of",
     "media_column",
+    "media_lists",
     "media_parts",
     "stored_columns",
     "with_bytes",
@@ -271,6 +272,28 @@ def _misfit(
     return CorruptShard(
         what, row=row, column=name if name == "media" else f"media.{name}", expected=expected, found=found
     )
+
+
+def media_lists(ids: pa.Array, kinds: pa.Array, payload: pa.Array, bounds: NDArray[np.int64]) -> pa.ListArray:
+    """A column of `MEDIA` lists whose bytes stand in the media themselves, and of which nothing else is known.
+
+    Args:
+        ids: of each media.
+        kinds: what each is, as numbers.
+        payload: the bytes of each.
+        bounds: where the media of each document begin, and the end.
+    """
+    count = len(payload)
+    told = {
+        "id": ids.cast(pa.string()),
+        "type": kinds.cast(pa.int64()),
+        "url": pa.array([""] * count, pa.string()),
+        "metadata": pa.array(["{}"] * count, pa.string()),
+        BYTES: payload,
+    }
+    children = [told[field.name] if field.name in told else pa.nulls(count, field.type) for field in MEDIA]
+    ends = pa.array(bounds.astype(np.int32))
+    return pa.ListArray.from_arrays(ends, pa.StructArray.from_arrays(children, fields=list(MEDIA)))
 
 
 def media_parts(lists: pa.Array) -> tuple[pa.StructArray, NDArray[np.int64]]:

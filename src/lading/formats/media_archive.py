@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 import pyarrow as pa
 
 from lading.errors import UsageError
-from lading.formats._media_documents import BYTES, MEDIA, PLACE, PLAIN_ROWS, media_parts
+from lading.formats._media_documents import BYTES, MEDIA, PLACE, PLAIN_ROWS, media_lists, media_parts
 from lading.formats._media_read import FAILED, MISSING, MediaArchiveReader, ReadOptions
 from lading.formats._media_write import MediaArchiveWriter, WriteOptions
 from lading.formats.protocol import ShardFacts, ShardSource, parse_options
@@ -41,6 +41,7 @@ __all__ = [
     "MediaArchiveWriter",
     "ReadOptions",
     "WriteOptions",
+    "media_lists",
     "media_parts",
 ]
 

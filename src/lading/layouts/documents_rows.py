@@ -19,7 +19,7 @@ from lading.align import align_table
 from lading.errors import DataError, errors_at
 from lading.features import Audio, Bytes, Image, Video, feature_of
 from lading.fetch import Fetcher
-from lading.formats.media_archive import BYTES, MEDIA, PLAIN_ROWS, MediaArchiveReader, media_parts
+from lading.formats.media_archive import MEDIA, PLAIN_ROWS, MediaArchiveReader, media_lists, media_parts
 from lading.formats.webdataset import restored_type
 from lading.layouts.documents import FromDocuments, references
 from lading.ref import FileEntry, RefType, with_files
@@ -77,16 +77,11 @@ def _media(batch: pa.RecordBatch) -> pa.ListArray:
     row, column = np.nonzero(there.T)
     kinds = [next((i for i, kind in enumerate(_TYPES) if isinstance(feature_of(f), kind)), _OTHER) for f in fields]
     at = pa.array(column * batch.num_rows + row)
-    told = {
-        "id": pa.array([field.name for field in fields], pa.string()).take(pa.array(column)),
-        "type": pa.array(kinds, pa.int64()).take(pa.array(column)),
-        "url": pa.array([""] * len(row), pa.string()),
-        "metadata": pa.array(["{}"] * len(row), pa.string()),
-        BYTES: (pa.concat_arrays(payload) if payload else pa.array([], pa.large_binary())).take(at),
-    }
-    children = [told[field.name] if field.name in told else pa.nulls(len(row), field.type) for field in MEDIA]
-    ends = np.concatenate([[0], np.cumsum(there.sum(axis=0))]).astype(np.int32)
-    return pa.ListArray.from_arrays(pa.array(ends), pa.StructArray.from_arrays(children, fields=list(MEDIA)))
+    ids = pa.array([field.name for field in fields], pa.string())
+    values = pa.concat_arrays(payload) if payload else pa.array([], pa.large_binary())
+    bounds = np.concatenate([[0], np.cumsum(there.sum(axis=0))])
+    which = pa.array(column)
+    return media_lists(ids.take(which), pa.array(kinds, pa.int64()).take(which), values.take(at), bounds)
 
 
 class RowsOfDocuments(FromDocuments):

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lading.features import Json, with_feature
-from lading.formats.media_archive import BYTES, MEDIA
+from lading.formats.media_archive import MEDIA, media_lists
 from lading.layouts.documents import ITEMS_COLUMN, MODALITIES
 from lading.layouts.packed_write import packed_ids, packed_items
 from lading.views import byte_lengths, join, present
@@ -72,13 +72,6 @@ def _media(
     """The items with bytes as media of their documents."""
     rows = np.flatnonzero(there)
     kinds = pc.index_in(batch.column("modality"), value_set=pa.array(MODALITIES)).take(pa.array(rows))
-    told = {
-        "id": batch.column("position").take(pa.array(rows)).cast(pa.string()),
-        "type": kinds.fill_null(_OTHER).cast(pa.int64()),
-        "url": pa.array([""] * len(rows), pa.string()),
-        "metadata": pa.array(["{}"] * len(rows), pa.string()),
-        BYTES: payload.take(pa.array(rows)) if len(rows) < len(there) else payload,
-    }
-    children = [told[field.name] if field.name in told else pa.nulls(len(rows), field.type) for field in MEDIA]
-    ends = pa.array(np.searchsorted(rows, bounds).astype(np.int32))
-    return pa.ListArray.from_arrays(ends, pa.StructArray.from_arrays(children, fields=list(MEDIA)))
+    ids = batch.column("position").take(pa.array(rows))
+    values = payload.take(pa.array(rows)) if len(rows) < len(there) else payload
+    return media_lists(ids, kinds.fill_null(_OTHER), values, np.searchsorted(rows, bounds))
