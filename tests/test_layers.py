@@ -16,7 +16,7 @@ _ROOT = Path(lading.__file__).parent
 
 LAYERS = (
     (
-        "errors units jsontext encoding pieces mds_values ref views ranges hashing features rows json_columns "
+        "errors units jsontext encoding extents pieces mds_values ref views ranges hashing features rows json_columns "
         "huggingface interleaved align canonical digests manifest where"
     ),
     "image codecs tar tar_write",
@@ -43,6 +43,7 @@ SHARED = {
     "jobs": {
         "checksums",
         "copying",
+        "damage",
         "digest",
         "filters",
         "headers",

@@ -47,7 +47,7 @@ from lading.layouts.options import AUTO, ROLES, InterleavedOptions
 from lading.layouts.protocol import LooseView, View
 from lading.layouts.samples import SamplesView
 from lading.manifest import Manifest, lookup
-from lading.manifest_files import KeptIndexes, load_manifest
+from lading.manifest_files import KeptTables, load_manifest
 from lading.ref import FileEntry, concat, files_of, is_ref, with_files
 from lading.source import LISTING_SCHEMA, Listing, list_source, read_head
 from lading.store.open import Stores, resolve
@@ -73,6 +73,7 @@ class Dataset:
         listing: the shards.
         manifest: what lading wrote beside the shards, if it did.
         kept_shards: the shards as the manifest lists them.
+        kept: what is kept of each beside them.
         target: the schema that all rows are given, if the caller asked for one.
         members: of tars that lading wrote of rows: the schema that these had.
         format_options: options with which shards are opened.
@@ -107,10 +108,10 @@ class Dataset:
         self.interleaved = interleaved
         self.format_options = dict(format_options)
         self.cache = IndexCache()
-        self._kept: KeptIndexes | None = None
+        self.kept: KeptTables | None = None
         if kept_shards is not None and listing.folder is not None:
             store, folder = resolve(listing.folder, stores)
-            self._kept = KeptIndexes(store, folder, kept_shards)
+            self.kept = KeptTables(store, folder, kept_shards)
         self._source: tuple[int, ShardSource] | None = None
         self._views: OrderedDict[int, View] = OrderedDict()
         self._one_of: dict[int, Callable[[int], dict[str, Any]]] = {}
@@ -226,7 +227,7 @@ class Dataset:
 
     def _known_index(self, shard: int, source: ShardSource) -> pa.Table | None:
         """The index of a shard from the manifest's files or the cache; None if neither has it."""
-        found = self._kept.load(shard) if self._kept is not None else None
+        found = self.kept.index(shard) if self.kept is not None else None
         if found is None:
             found = self.cache.load(source, self._index_kind())
         return None if found is None else _index_of(source, found)

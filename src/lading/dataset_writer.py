@@ -27,8 +27,8 @@ from lading.formats.registry import get_format
 from lading.interleaved import INTERLEAVED_SCHEMA, VIEWS
 from lading.layouts.mint_write import Roles
 from lading.manifest import Manifest
-from lading.manifest_files import KeptIndexes, lading_folder, save_manifest
-from lading.part_writer import FinishedShard, FinishedShards, Part, PartWriter, ShardKind
+from lading.manifest_files import KeptTables, lading_folder, save_manifest
+from lading.part_writer import CHECKSUMS, FinishedShard, FinishedShards, Part, PartWriter, ShardKind, ShardSums
 from lading.rows import encode_value, rows_to_batch
 from lading.store.background import Background
 from lading.store.checksum import file_checksums
@@ -78,6 +78,8 @@ class DatasetWriter:
         options: options of the format.
         roles: for interleaved data: which rows each passthrough column belongs to.
         members: for rows that are members of another tar: the schema of what they stand for, if that is known.
+        checksums: of what `verify` and `salvage` find checksums: of `samples` (and files), by which they tell which
+            ones are damaged; of `files`; or `none`, but of lading's own files.
         stores: which store serves which URL.
         staging: where the dataset is built, if that place was begun already; it is this writer's from then on.
 
@@ -101,14 +103,17 @@ class DatasetWriter:
         options: Mapping[str, Any] | None = None,
         roles: Mapping[str, str] | None = None,
         members: pa.Schema | None = None,
+        checksums: str = "samples",
         stores: Stores | None = None,
         staging: Staging | None = None,
     ) -> None:
         if view not in VIEWS:
             raise UsageError("no such view", expected=" or ".join(VIEWS), found=repr(view))
+        if checksums not in CHECKSUMS:
+            raise UsageError("no such checksums", expected=", ".join(CHECKSUMS), found=repr(checksums))
         self._stores = stores or Stores()
         self._store, self._destination = resolve(os.fspath(destination).rstrip("/"), self._stores)
-        self._kind = ShardKind(get_format(format), view, dict(options or {}), Roles(dict(roles or {})))
+        self._kind = ShardKind(get_format(format), view, dict(options or {}), Roles(dict(roles or {})), checksums)
         self._rank, self._tags, self._members = rank, dict(tags or {}), members
         self._template = _template(name, rank)
         shard_bytes = parse_bytes(shard_size)
@@ -211,7 +216,7 @@ class DatasetWriter:
         self._refuse_finished()
         self._flush_rows()
         self._part.end_shard()
-        indexes = KeptIndexes(self._store, folder, part.shards)
+        kept = KeptTables(self._store, folder, part.shards)
         for number, row in enumerate(part.shards.to_pylist()):
             facts = ShardFacts.of(row)
             path = self._next_name()
@@ -219,8 +224,9 @@ class DatasetWriter:
             for old, new in zip(self._files_of(row["path"]), files, strict=True):
                 self._store.publish(f"{folder}/{old}", self._staging.path(new))
             beside = [posixpath.basename(file) for file in files[:-1]]
-            checksums = [row["xxh3"], *(told["xxh3"] for told in row["beside_xxh3"])]
-            self._shards.add(FinishedShard(path, facts, indexes.load(number), {}, beside, checksums))
+            told = [row["xxh3"], *(other["xxh3"] for other in row["beside_xxh3"] or ())]
+            sums = ShardSums([] if row["xxh3"] is None else told, kept.extents(number))
+            self._shards.add(FinishedShard(path, facts, kept.index(number), {}, beside, [sums]))
         self._store.delete(folder)
         self.counts.update(part.counts)
         self._part.see(part.columns)
@@ -323,7 +329,7 @@ class DatasetWriter:
             counts=summary.counts,
             digests=self._digest.to_json() if self._digest is not None else {},
             sidecars=tuple(path.removeprefix(folder + "/") for path in sidecars),
-            files={**self._shards.index_checksums, **file_checksums(self._store, folder, sidecars)},
+            files={**self._shards.own_checksums, **file_checksums(self._store, folder, sidecars)},
             rank=self._rank,
         )
         save_manifest(self._store, folder, manifest, shards)

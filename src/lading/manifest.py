@@ -3,6 +3,7 @@
     _lading/manifest.json          one JSON object of a few KB: what all shards have in common, and their totals
     _lading/shards.arrow           Arrow IPC file, a row a shard (`SHARDS_SCHEMA`), mapped when it is read
     _lading/index-000000.arrow     Arrow IPC file of references, a batch a shard
+    _lading/extents-000000.arrow   Arrow IPC file of the extents of files (`lading.extents`), a batch a shard
 
 The manifest's appearance is the commit. Each of many writers has a manifest of its own; `merge` makes them one.
 """
@@ -31,6 +32,7 @@ from lading.features import FEATURE_KEY, fingerprint
 from lading.interleaved import VIEWS
 
 __all__ = [
+    "EXTENTS_NAME",
     "FOLDER",
     "INDEX_NAME",
     "MANIFEST_NAME",
@@ -58,6 +60,7 @@ FOLDER = "_lading"
 MANIFEST_NAME = "manifest.json"
 SHARDS_NAME = "shards.arrow"
 INDEX_NAME = "index-{:06d}.arrow"
+EXTENTS_NAME = "extents-{:06d}.arrow"
 
 SHARDS_SCHEMA = pa.schema(
     [
@@ -71,12 +74,14 @@ SHARDS_SCHEMA = pa.schema(
         pa.field("entry", pa.string()),
         pa.field("beside_bytes", pa.int64(), nullable=False),
         pa.field("beside_xxh3", pa.list_(pa.struct([("name", pa.string()), ("xxh3", pa.string())]))),
+        pa.field("extents_file", pa.string()),
+        pa.field("extents_batch", pa.int32()),
     ]
 )
 """A row a shard, in order: `path` below the dataset's folder; `xxh3`-64 of the file, 16 hex digits; its references are
 batch `index_batch` of the file `index_file`; `entry` is what the format's own index says of it; `beside_bytes` is the
-size of its other files, `beside_xxh3` the same checksum of each, by its name in the shard's folder. Checksums are null
-where nobody knows them."""
+size of its other files, `beside_xxh3` the same checksum of each, by its name in the shard's folder; the extents of its
+files are batch `extents_batch` of the file `extents_file`. Checksums and extents are null where nobody knows them."""
 
 
 _TOTALS = ("num_samples", "size_bytes", "payload_bytes", "beside_bytes")
@@ -242,6 +247,8 @@ def shards_table(  # noqa: PLR0913 - one argument a column
     entry: Sequence[str | None] | None = None,
     beside_bytes: Sequence[int] | None = None,
     beside_xxh3: Sequence[Sequence[Mapping[str, str]] | None] | None = None,
+    extents_file: Sequence[str | None] | None = None,
+    extents_batch: Sequence[int | None] | None = None,
 ) -> pa.Table:
     """Shards as a table of `SHARDS_SCHEMA`, in the order given.
 
@@ -250,7 +257,10 @@ def shards_table(  # noqa: PLR0913 - one argument a column
         DataError: a number is negative.
     """
     beside = [0] * len(path) if beside_bytes is None else beside_bytes
-    given = (path, num_samples, size_bytes, payload_bytes, xxh3, index_file, index_batch, entry, beside, beside_xxh3)
+    given = (
+        path, num_samples, size_bytes, payload_bytes, xxh3, index_file, index_batch, entry, beside, beside_xxh3,
+        extents_file, extents_batch,
+    )  # fmt: skip
     columns = [
         pa.nulls(len(path), kind.type) if values is None else pa.array(values, kind.type)
         for values, kind in zip(given, SHARDS_SCHEMA, strict=True)
@@ -302,11 +312,11 @@ def _checked(shards: pa.Table, file: str | None) -> pa.Table:
     for column in SHARDS_SCHEMA:
         if not column.nullable and shards[column.name].null_count:
             raise DataError("a null where none may be", file=file, column=column.name)
-    for name in ("path", "index_file"):
+    for name in ("path", "index_file", "extents_file"):
         _inside(shards[name], file)
     beside = pc.struct_field(pc.list_flatten(shards["beside_xxh3"]), "name")
     _inside(pc.replace_substring(beside, "/", "//"), file)  # a name in the shard's own folder
-    for name in (*_TOTALS, "index_batch"):
+    for name in (*_TOTALS, "index_batch", "extents_batch"):
         negative = pc.min(shards[name]).as_py()
         if negative is not None and negative < 0:
             raise DataError("a number of a shard is negative", file=file, column=name, found=negative)

@@ -7,19 +7,22 @@ without its list of shards, or the other way round, is no dataset.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
 import pyarrow as pa
 
 from lading import manifest as mf
 from lading.errors import CorruptShard, LadingError, NotFound, SidecarMismatch
+from lading.extents import EXTENTS_SCHEMA, NO_ROWS
 from lading.manifest import Manifest
 from lading.ref import files_of, is_ref
 from lading.store.checksum import Checksum
 from lading.store.protocol import Mapper, Store, write_file
 from lading.views import is_text
 
-__all__ = ["KeptIndexes", "lading_folder", "load_manifest", "save_manifest"]
+__all__ = ["KeptTables", "lading_folder", "load_manifest", "save_manifest"]
 
 
 def lading_folder(rank: int | None) -> str:
@@ -85,8 +88,8 @@ def _check_list(listed: pa.Buffer, expected: str | None, path: str) -> None:
                               advice="The file was changed or damaged since it was written.")  # fmt: skip
 
 
-class KeptIndexes:
-    """The indexes beside a dataset's shards. The file asked for last stays open: it holds those of the next shards too.
+class KeptTables:
+    """What is kept of each shard beside a dataset. The file asked for last stays open: it has the next shards' too.
 
     Args:
         store: where the dataset lies.
@@ -96,39 +99,60 @@ class KeptIndexes:
 
     def __init__(self, store: Store, folder: str, shards: pa.Table) -> None:
         self._store, self._folder, self._shards = store, folder, shards
-        self._path: str | None = None
-        self._file: pa.ipc.RecordBatchFileReader | None = None
+        self._files: dict[str, tuple[str, pa.ipc.RecordBatchFileReader]] = {}
 
-    def load(self, shard: int) -> pa.Table | None:
+    def index(self, shard: int) -> pa.Table | None:
         """The references of one shard, as its writer gave them; None if it kept none.
 
         Raises:
             CorruptShard: the index file is broken.
         """
-        name = self._shards["index_file"][shard].as_py()
+        return self._load("index", shard, _refuse_no_index)
+
+    def extents(self, shard: int) -> pa.Table | None:
+        """The extents of one shard's files (`lading.extents`); None if its writer knew none.
+
+        Raises:
+            CorruptShard: the file of extents is broken.
+        """
+        return self._load("extents", shard, _refuse_no_extents)
+
+    def _load(self, what: str, shard: int, refuse: Callable[[pa.Table], None]) -> pa.Table | None:
+        name = self._shards[f"{what}_file"][shard].as_py()
         if name is None:
             return None
         path = f"{self._folder}/{name}"
         try:
-            if path != self._path or self._file is None:
-                self._file, self._path = pa.ipc.open_file(_mapped(self._store, path)), path
-            index = pa.Table.from_batches([self._file.get_batch(self._shards["index_batch"][shard].as_py())])
-            _refuse_damaged(index)
+            known, file = self._files.get(what, ("", None))
+            if file is None or known != path:
+                file = pa.ipc.open_file(_mapped(self._store, path))
+                self._files[what] = (path, file)
+            table = pa.Table.from_batches([file.get_batch(self._shards[f"{what}_batch"][shard].as_py())])
+            table.validate(full=True)  # to read an array that is not valid would end the process
+            refuse(table)
         except LadingError as error:
             raise error.at(file=path) from None
         except (pa.ArrowException, OSError, TypeError, ValueError) as error:
-            raise CorruptShard(f"the index cannot be read ({error})", file=path,
+            raise CorruptShard(f"the {what} cannot be read ({error})", file=path,
                                advice="Remove the folder _lading and run 'lading index' again.") from error  # fmt: skip
-        return index
+        return table
 
 
-def _refuse_damaged(index: pa.Table) -> None:
+def _refuse_no_index(index: pa.Table) -> None:
     """Raise TypeError, ValueError or DataError for what is no index."""
-    index.validate(full=True)  # to read an array that is not valid would end the process
     files_of(index.schema)
     for name, kind in zip(index.schema.names, index.schema.types, strict=True):
         if not (is_ref(kind) or is_text(kind) or pa.types.is_integer(kind)):
             raise TypeError(f"a column {name!r} of {kind}")
+
+
+def _refuse_no_extents(extents: pa.Table) -> None:
+    """Raise TypeError or ValueError for what is no table of extents."""
+    if not extents.schema.equals(EXTENTS_SCHEMA):
+        raise TypeError(f"columns {extents.schema.names}")
+    size, first, last = (extents[name].to_numpy() for name in ("size_bytes", "first_row", "last_row"))
+    if (size <= 0).any() or (first < NO_ROWS).any() or (last < first).any() or size.sum(dtype=np.float64) >= 1 << 63:
+        raise ValueError("a size or a row that cannot be")
 
 
 def _whole(store: Store, path: str) -> bytes:

@@ -40,19 +40,22 @@ from lading.json_columns import wider_column
 from lading.layouts.documents_rows import is_documents, is_payload_field
 from lading.layouts.mint_write import MintShardWriter, Roles
 from lading.layouts.open import create_view_shard, packer
-from lading.manifest import INDEX_NAME, shards_table
+from lading.manifest import EXTENTS_NAME, INDEX_NAME, shards_table
 from lading.ref import FileEntry, concat, files_of, is_ref, with_files
 from lading.store.background import Background
 from lading.store.checksum import with_checksum
-from lading.store.protocol import Store, SummedSink, writes_behind
+from lading.store.protocol import Sink, Store, SummedSink, TakesChecksum, writes_behind
 from lading.store.sink_file import SinkFile
 from lading.views import is_bytes, is_text, row_bytes
 
-__all__ = ["FinishedShard", "FinishedShards", "Part", "PartWriter", "ShardKind"]
+__all__ = ["CHECKSUMS", "FinishedShard", "FinishedShards", "Part", "PartWriter", "ShardKind", "ShardSums"]
 
 _FIRST_ROWS = 1024
 _INDEX_SHARDS = 256
 _KEY_DIGITS = 9
+
+CHECKSUMS = ("samples", "files", "none")
+"""Of what checksums are kept: of files and their extents, of files, or of lading's own files only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +67,14 @@ class ShardKind:
         view: `samples` or `interleaved`.
         options: of the format.
         roles: for interleaved data: which rows each passthrough column belongs to.
+        checksums: of what checksums are kept, one of `CHECKSUMS`.
     """
 
     format: Format
     view: str
     options: Mapping[str, Any]
     roles: Roles
+    checksums: str = "samples"
 
     @property
     def takes_members(self) -> bool:
@@ -91,6 +96,19 @@ class ShardKind:
 
 
 @dataclass(frozen=True, slots=True)
+class ShardSums:
+    """The checksums of a shard.
+
+    Attributes:
+        files: of its file, and of those beside it; none where none are kept.
+        extents: of its files (`lading.extents`); None where none are kept, or the writer knew none.
+    """
+
+    files: Sequence[str]
+    extents: pa.Table | None
+
+
+@dataclass(frozen=True, slots=True)
 class FinishedShard:
     """A shard whose bytes are complete.
 
@@ -100,7 +118,7 @@ class FinishedShard:
         index: references of what it holds; None where values are no ranges.
         counts: what was noticed, by a short phrase.
         beside: names of the files beside it, in its folder.
-        checksums: of its file, and of those beside it; they come when the files are on disk.
+        sums: one, which comes when the files are on disk.
     """
 
     path: str
@@ -108,7 +126,7 @@ class FinishedShard:
     index: pa.Table | None
     counts: Mapping[str, int]
     beside: Sequence[str] = ()
-    checksums: list[str] = field(default_factory=list)
+    sums: list[ShardSums] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +151,7 @@ class _OpenShard:
     """A shard being written, the sinks of its files, its own first, and the references of what went into it."""
 
     path: str
-    sinks: list[SummedSink]
+    sinks: list[Sink]
     writer: ShardWriter | MintShardWriter
     index: list[pa.Table] = field(default_factory=list)
     num_samples: int = 0
@@ -387,10 +405,11 @@ class PartWriter:
         self._open = _OpenShard(path, sinks, writer)
         return self._open
 
-    def _sink(self, name: str, failed: ExitStack) -> SummedSink:
-        sink = with_checksum(self._store.put_stream(f"{self._folder}/{name}"))
+    def _sink(self, name: str, failed: ExitStack) -> Sink:
+        sink = self._store.put_stream(f"{self._folder}/{name}")
         failed.callback(sink.abort)
-        return sink
+        told = self._kind.checksums
+        return sink if told == "none" else with_checksum(sink, extents=told == "samples")
 
     def end_shard(self) -> None:
         """Finish the open shard, if there is one, and have it brought to disk."""
@@ -402,8 +421,8 @@ class PartWriter:
                 failed.callback(sink.abort)
             facts = shard.writer.close()
             self._settle(shard)
-            checksums: list[str] = []
-            self._closing.start(partial(_close, shard.sinks, checksums))
+            sums: list[ShardSums] = []
+            self._closing.start(partial(_close, shard.sinks, sums, self._kind.checksums))
             failed.pop_all()
         counts = dict(shard.writer.counts) if isinstance(shard.writer, MintShardWriter) else {}
         if self._kind.takes_members and KEY not in self.columns:
@@ -411,7 +430,7 @@ class PartWriter:
         index = concat(shard.index) if shard.index else None
         facts = replace(facts, num_samples=shard.num_samples)
         beside = [posixpath.basename(sink.path) for sink in shard.sinks[1:]]
-        self._on_shard(FinishedShard(shard.path, facts, index, counts, beside, checksums))
+        self._on_shard(FinishedShard(shard.path, facts, index, counts, beside, sums))
 
     def end_part(self, shard_bytes: int, first_row: int | None = None) -> None:
         """Finish the open shard; what comes next is written as if nothing had come before.
@@ -462,12 +481,16 @@ def _wider_member(known: pa.Field, written: pa.Field) -> pa.Field:
     return field
 
 
-def _close(sinks: Sequence[SummedSink], checksums: list[str]) -> None:
-    """Close the files of a shard, its own last, and tell their checksums, its own first."""
+def _close(sinks: Sequence[Sink], sums: list[ShardSums], checksums: str) -> None:
+    """Close the files of a shard, its own last, and tell which of `CHECKSUMS` they have, its own first."""
     with ExitStack() as failed:
         for sink in sinks:
             failed.callback(sink.abort)
-        checksums += [sink.checksum() for sink in sinks]
+        summed = [sink for sink in sinks if isinstance(sink, TakesChecksum) and checksums != "none"]
+        files = [sink.checksum() for sink in summed]
+        told = [sink.extents.extents(file) for file, sink in enumerate(summed) if checksums == "samples"]
+        known = [one for one in told if one is not None]
+        sums.append(ShardSums(files, pa.Table.from_batches(known) if known else None))
         for sink in reversed(sinks):
             sink.close()
         failed.pop_all()
@@ -486,10 +509,12 @@ class FinishedShards:
     """
 
     def __init__(self, store: Store, folder: str, own: str) -> None:
-        self._index = _IndexFiles(store, folder, own)
+        self._index = _TableFiles(store, folder, f"{own}/{INDEX_NAME}")
+        self._extents = _TableFiles(store, folder, f"{own}/{EXTENTS_NAME}", compression="zstd")
         self._facts: list[tuple[str, ShardFacts]] = []
         self._indexed: list[tuple[str, int] | None] = []
-        self._checksums: list[tuple[Sequence[str], list[str]]] = []
+        self._measured: list[tuple[str, int] | None] = []
+        self._sums: list[tuple[Sequence[str], list[ShardSums]]] = []
         self.counts: Counter[str] = Counter()
 
     def __len__(self) -> int:
@@ -502,22 +527,31 @@ class FinishedShards:
 
     def add(self, shard: FinishedShard) -> None:
         """Append a shard."""
-        self._indexed.append(None if shard.index is None else self._index.add(shard.index))
+        self._indexed.append(None if shard.index is None else self._index.add(_unplaced(shard.index)))
         self._facts.append((shard.path, shard.facts))
-        self._checksums.append((shard.beside, shard.checksums))
+        self._sums.append((shard.beside, shard.sums))
         self.counts.update(shard.counts)
+        self._keep_extents()
+
+    def _keep_extents(self) -> None:
+        """Write those of the shards that are on disk."""
+        while len(self._measured) < len(self._sums) and (sums := self._sums[len(self._measured)][1]):
+            self._measured.append(None if sums[0].extents is None else self._extents.add(sums[0].extents))
+            sums[0] = replace(sums[0], extents=None)
 
     @property
-    def index_checksums(self) -> Mapping[str, str]:
-        """Checksums of the index files, when they are finished, by path below the dataset's folder."""
-        return self._index.checksums
+    def own_checksums(self) -> Mapping[str, str]:
+        """Checksums of lading's own files, when they are finished, by path below the dataset's folder."""
+        return {**self._index.checksums, **self._extents.checksums}
 
     def close(self) -> pa.Table:
         """Finish the index files; give the shards as rows of `lading.manifest.SHARDS_SCHEMA`.
 
         Their files must be on disk: until then nobody knows their checksums.
         """
+        self._keep_extents()
         self._index.close()
+        self._extents.close()
         facts = [f for _, f in self._facts]
         return shards_table(
             [path for path, _ in self._facts],
@@ -528,36 +562,47 @@ class FinishedShards:
             index_batch=[at and at[1] for at in self._indexed],
             entry=[f.entry or None for f in facts],
             beside_bytes=[f.beside_bytes for f in facts],
-            xxh3=[own for _, (own, *_) in self._checksums],
+            xxh3=[sums.files[0] if sums.files else None for _, [sums] in self._sums],
             beside_xxh3=[
-                [{"name": name, "xxh3": taken} for name, taken in zip(names, beside, strict=True)]
-                for names, (_, *beside) in self._checksums
+                [{"name": n, "xxh3": t} for n, t in zip(names, sums.files[1:], strict=True)] if sums.files else None
+                for names, [sums] in self._sums
             ],
+            extents_file=[at and at[0] for at in self._measured],
+            extents_batch=[at and at[1] for at in self._measured],
         )
 
     def abort(self) -> None:
-        """Drop the index file at hand."""
-        self._index.abort()
+        """Drop the files at hand."""
+        with ExitStack() as both:
+            both.callback(self._index.abort)
+            both.callback(self._extents.abort)
 
 
-class _IndexFiles:
-    """References of shards, as batches of Arrow files of many shards each.
+class _TableFiles:
+    """A table a shard, as batches of Arrow files of many shards each.
+
+    Args:
+        store: where they go.
+        folder: where the dataset is built.
+        name: of the files below it, with a place for their number.
+        compression: of their buffers; what is not compressed can be mapped.
 
     Attributes:
         checksums: of finished files, by path below the dataset's folder.
     """
 
-    def __init__(self, store: Store, folder: str, own: str) -> None:
-        self._store, self._folder, self._own = store, folder, own
+    def __init__(self, store: Store, folder: str, name: str, compression: str | None = None) -> None:
+        self._store, self._folder, self._template = store, folder, name
+        self._options = pa.ipc.IpcWriteOptions(compression=compression)
         self._sink: SummedSink | None = None
         self._writer: pa.ipc.RecordBatchFileWriter | None = None
         self._schema: pa.Schema | None = None
         self._files = self._batches = 0
         self.checksums: dict[str, str] = {}
 
-    def add(self, index: pa.Table) -> tuple[str, int]:
-        """Keep the references of one shard; give file and batch where they are."""
-        [batch] = _unplaced(index).combine_chunks().to_batches()
+    def add(self, table: pa.Table) -> tuple[str, int]:
+        """Keep what there is of one shard; give file and batch where it is."""
+        [batch] = table.combine_chunks().to_batches()
         if self._writer is None or batch.schema != self._schema or self._batches >= _INDEX_SHARDS:
             self._next(batch.schema)
         assert self._writer is not None, "made just above"
@@ -568,11 +613,11 @@ class _IndexFiles:
     def _next(self, schema: pa.Schema) -> None:
         self.close()
         self._sink = with_checksum(self._store.put_stream(f"{self._folder}/{self._name()}"))
-        self._writer = pa.ipc.new_file(SinkFile(self._sink), schema)
+        self._writer = pa.ipc.new_file(SinkFile(self._sink), schema, options=self._options)
         self._schema, self._batches = schema, 0
 
     def _name(self) -> str:
-        return f"{self._own}/{INDEX_NAME.format(self._files)}"
+        return self._template.format(self._files)
 
     def close(self) -> None:
         """Finish the file at hand."""

@@ -108,7 +108,7 @@ def test_a_conversion_crosses_whole() -> None:
         source_format="webdataset", view="interleaved", format="parquet", max_batch_bytes=5,
         source_options={"regroup": True}, interleaved=InterleavedOptions(fields=("a",), sample_id_field=None),
         columns=("a", "b"), schema=pa.schema([pa.field("a", pa.string(), metadata={"k": "v"})], {"m": "n"}),
-        options={"compression_level": 3}, roles={"a": "image"}, index_file="i.json", digests=True,
+        options={"compression_level": 3}, roles={"a": "image"}, index_file="i.json", digests=True, checksums="files",
     )  # fmt: skip
     told = Conversion.from_json(how.to_json())
     assert told == how

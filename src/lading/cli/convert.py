@@ -52,6 +52,14 @@ class DropChoice(StrEnum):
     SAMPLE = "sample"
 
 
+class ChecksumChoice(StrEnum):
+    """Of what checksums are kept."""
+
+    SAMPLES = "samples"
+    FILES = "files"
+    NONE = "none"
+
+
 class ErrorChoice(StrEnum):
     """What becomes of a row whose bytes cannot be had."""
 
@@ -157,6 +165,14 @@ def convert(  # noqa: PLR0913 - one parameter an option: the signature is the co
     shard_size: Annotated[
         str, typer.Option(metavar="SIZE", help="About the size of a shard.", rich_help_panel=_WRITE)
     ] = "256MB",
+    checksums: Annotated[
+        ChecksumChoice,
+        typer.Option(
+            metavar="WHICH",
+            help="Checksums to keep: of samples, by which verify and salvage name damaged ones, of files, or none.",
+            rich_help_panel=_WRITE,
+        ),
+    ] = ChecksumChoice.SAMPLES,
     to_option: Annotated[
         list[str] | None,
         typer.Option(
@@ -234,7 +250,7 @@ def convert(  # noqa: PLR0913 - one parameter an option: the signature is the co
                 max_aspect_ratio=max_aspect_ratio, min_side=min_side, max_side=max_side, drop=drop.value,
                 on_error=on_error.value, ledger=ledger, lazy=lazy, roots=told["roots"],
                 schema_overrides=told["schema_overrides"],
-                shard_size=shard_size, max_batch_bytes=max_batch_bytes, limit=limit,
+                shard_size=shard_size, checksums=checksums.value, max_batch_bytes=max_batch_bytes, limit=limit,
                 schema_policy=schema.value, overwrite=overwrite, verify=verify, dry_run=dry_run,
                 source_options=told["options"], options=named_options(to_option), interleaved=documents,
                 workers=workers, threads=threads, on_progress=tell,

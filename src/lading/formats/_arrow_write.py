@@ -11,10 +11,11 @@ import pyarrow as pa
 
 from lading import views
 from lading.errors import LadingError, SchemaMismatch, Unrepresentable, UsageError, errors_at
+from lading.extents import NO_ROWS
 from lading.formats._arrow_schema import stored_schema
 from lading.formats.protocol import ShardFacts
 from lading.huggingface import huggingface_batch, huggingface_schema
-from lading.store.protocol import NativePath, Sink, store_errors, writes_behind
+from lading.store.protocol import NativePath, Sink, extents_of, store_errors, writes_behind
 from lading.store.sink_file import SinkFile
 from lading.units import parse_bytes
 
@@ -23,6 +24,8 @@ __all__ = ["ArrowWriter", "WriteOptions"]
 _LAYOUTS = ("cache", "huggingface")
 _COMPRESSIONS = ("none", "zstd", "lz4")
 _MAX_BATCH_BYTES = 1 << 30
+_MAGIC = b"ARROW1\0\0"
+"""What a file begins with; behind it comes the message that a stream begins with, the schema."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +74,7 @@ class ArrowWriter:
     """
 
     def __init__(self, sink: Sink, schema: pa.Schema, options: WriteOptions) -> None:
-        self._sink, self._options = sink, options
+        self._sink, self._options, self._extents = sink, options, extents_of(sink)
         self._batch_bytes = parse_bytes(options.batch_bytes)
         self._rows_schema = self._schema = stored_schema(schema)
         if options.layout == "huggingface":
@@ -82,7 +85,7 @@ class ArrowWriter:
         self._writer: pa.ipc.RecordBatchWriter | None = None
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = self._waiting_bytes = 0
-        self._payload_bytes = self._num_samples = self._said_bytes = 0
+        self._payload_bytes = self._num_samples = self._said_bytes = self._flushed_rows = 0
         self._dictionaries: dict[str, pa.Array] = {}
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -129,6 +132,7 @@ class ArrowWriter:
             writer.close()
             size = handle.tell()
             handle.close()
+        self._extents.mark(np.array([size]), np.array([NO_ROWS]))
         return ShardFacts(self._num_samples, size, self._payload_bytes)
 
     def _fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -158,7 +162,10 @@ class ArrowWriter:
             if self._options.layout == "huggingface":
                 batch = huggingface_batch(batch, self._schema) if len(self._schema) else batch
             assert batch.num_rows == rows or not len(self._schema)
-            self._opened()[0].write_batch(self._with_one_dictionary(batch))
+            writer, handle = self._opened()
+            writer.write_batch(self._with_one_dictionary(batch))
+            self._extents.mark_extents(handle.tell(), self._flushed_rows, self._flushed_rows + rows - 1)
+        self._flushed_rows += rows
 
     def _joined(self, parts: list[pa.RecordBatch]) -> pa.RecordBatch:
         """One record batch in the types of the rows."""
@@ -188,6 +195,8 @@ class ArrowWriter:
             is_file = self._options.layout == "cache"
             if writes_behind(self._sink):
                 self._sink.settle()
+            head = self._schema.serialize().size + (len(_MAGIC) if is_file else 0)
+            self._extents.mark(np.array([head]), np.array([NO_ROWS]))
             with self._failures():
                 self._handle = _open_sink(self._sink)
                 options = pa.ipc.IpcWriteOptions(compression=self._codec, use_threads=False,

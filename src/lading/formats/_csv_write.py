@@ -16,7 +16,6 @@ from lading.formats.protocol import ShardFacts
 from lading.formats.textfile import (
     PackedSink,
     as_text,
-    body,
     check_compression,
     parse_delimiter,
     parts_of,
@@ -72,7 +71,7 @@ class CsvWriter:
         """
         self._begin()
         for part in parts_of(batch):
-            self._out.write(body(self._records(part)))
+            self._out.write_rows(self._records(part))
             self._rows += len(part)
             self._payload += int(row_bytes(part).sum())
 
@@ -93,7 +92,7 @@ class CsvWriter:
         if not self._begun:
             self._begun = True
             names = _quoted(pa.array(list(self._columns), pa.large_string()), self._delimiter + "\ufeff")
-            self._out.write((self._delimiter.join(names.to_pylist()) + "\n").encode())
+            self._out.write_head((self._delimiter.join(names.to_pylist()) + "\n").encode())
 
     def _records(self, batch: pa.RecordBatch) -> pa.LargeStringArray:
         cells = []

@@ -15,7 +15,7 @@ from lading import jsontext
 from lading.errors import DataError, Unrepresentable, UsageError, errors_at
 from lading.features import ClassLabel, Json, Text, Value, feature_of
 from lading.formats.protocol import ShardFacts
-from lading.formats.textfile import PackedSink, as_text, body, check_compression, parts_of, without_dictionary
+from lading.formats.textfile import PackedSink, as_text, check_compression, parts_of, without_dictionary
 from lading.interleaved import is_interleaved_schema
 from lading.json_columns import is_nested_json
 from lading.ref import is_ref
@@ -82,7 +82,7 @@ class JsonlWriter:
             Unrepresentable: a value that no reader would get back; names the row and the column.
         """
         for part in parts_of(batch):
-            self._out.write(self._lines(part))
+            self._out.write_rows(self._lines(part))
             self._rows += len(part)
             self._payload += int(row_bytes(part).sum())
 
@@ -98,16 +98,15 @@ class JsonlWriter:
         """Finish the compression, if there is one."""
         return ShardFacts(self._rows, self._out.finish(), self._payload)
 
-    def _lines(self, batch: pa.RecordBatch) -> pa.Buffer:
+    def _lines(self, batch: pa.RecordBatch) -> pa.LargeStringArray:
         parts: list[pa.LargeStringScalar | pa.LargeStringArray] = []
         before = "{"
         for column in self._columns:
             parts += [_text(before + column.label), self._texts(column, batch)]
             before = ","
         if not parts:
-            return pa.py_buffer(b"{}\n" * len(batch))
-        lines = pc.binary_join_element_wise(*parts, _text("}\n"), _text(""))
-        return body(lines)
+            return pa.array(["{}\n"] * len(batch), pa.large_string())
+        return pc.binary_join_element_wise(*parts, _text("}\n"), _text(""))
 
     def _texts(self, column: _Column, batch: pa.RecordBatch) -> pa.LargeStringArray:
         try:

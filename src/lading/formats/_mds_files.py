@@ -13,9 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import orjson
 import pyarrow as pa
 import zstandard
+from numpy.typing import NDArray
 
 from lading.codecs import new_hash, pack_snappy
 from lading.errors import DataError, Unrepresentable, UsageError, errors_at
@@ -23,7 +25,7 @@ from lading.formats._mds_index import INDEX_NAME, KINDS, SEPARATORS, Column, met
 from lading.formats._mds_nulls import check_nulls
 from lading.formats.protocol import ShardFacts
 from lading.pieces import Pieces
-from lading.store.protocol import Buffer, Sink, Store, write_file, writes_behind
+from lading.store.protocol import Buffer, Sink, Store, extents_of, write_file, writes_behind
 from lading.units import parse_bytes
 
 __all__ = ["MAX_BYTES", "OutFile", "WriteOptions", "columns_as", "merge_indexes", "named", "write_index"]
@@ -184,7 +186,7 @@ class OutFile:
     def __init__(self, sink: Sink, options: WriteOptions) -> None:
         self.size_bytes = 0
         self.takes_ranges = writes_behind(sink) and options.compression is None and not options.hashes
-        self._sink, self._options = sink, options
+        self._sink, self._options, self._extents = sink, options, extents_of(sink)
         self._hashes = {name: new_hash(name) for name in options.hashes}
         self._held: list[Buffer] = []
         if options.compression == "snappy":
@@ -199,6 +201,11 @@ class OutFile:
             self._sink.write([data])
         else:
             self._held.append(data)
+
+    def mark(self, ends: NDArray[np.int64], rows: NDArray[np.int64]) -> None:
+        """Tell where rows end in the unpacked file (`lading.extents.ExtentSums.mark`)."""
+        if self._options.compression is None:
+            self._extents.mark(ends, rows)
 
     def write_pieces(self, pieces: Pieces) -> None:
         """Append pieces; what they lie in stays as it is until the sink is closed."""

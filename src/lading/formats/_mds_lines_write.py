@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from lading import jsontext
 from lading.errors import LimitExceeded, Unrepresentable, errors_at
+from lading.extents import NO_ROWS
 from lading.features import Text, feature_of
 from lading.formats._mds_files import MAX_BYTES, OutFile, WriteOptions, columns_as, named
 from lading.formats._mds_index import Column
@@ -223,6 +224,7 @@ class LineWriter:
         self._sizes: list[NDArray[np.int64]] = [np.array([len(head)])]
         self._samples = self._lines_bytes = 0
         self.limit_bytes = options.limit_bytes or MAX_BYTES - len(head)
+        _mark_head(self._data, head)
         self._data.write(head)
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -255,6 +257,8 @@ class LineWriter:
             raise LimitExceeded("a shard of MDS is smaller than 4 GiB", file=self._path,
                                 found=self._data.size_bytes + total,
                                 advice="Give a smaller size_limit; a single sample must be smaller too.")  # fmt: skip
+        rows = np.arange(self._samples, self._samples + len(lines))
+        self._data.mark(self._data.size_bytes + np.cumsum(size), rows)
         self._data.write(body(lines))
         self._sizes.append(size)
         self._samples, self._lines_bytes = self._samples + len(lines), self._lines_bytes + total
@@ -271,7 +275,9 @@ class LineWriter:
         """Finish both files."""
         offset = np.cumsum(np.concatenate(self._sizes))
         numbers = np.append(self._samples, offset).astype("<u4").tobytes()
-        self._meta.write(numbers + json.dumps(self._config, sort_keys=True).encode())
+        meta = numbers + json.dumps(self._config, sort_keys=True).encode()
+        _mark_head(self._meta, meta)
+        self._meta.write(meta)
         raw_data, zip_data = self._data.close()
         raw_meta, zip_meta = self._meta.close()
         entry = {
@@ -282,3 +288,8 @@ class LineWriter:
         payload = self._lines_bytes - self._samples * self._line.framing_bytes
         size, beside = ((packed or raw)["bytes"] for raw, packed in ((raw_data, zip_data), (raw_meta, zip_meta)))
         return ShardFacts(self._samples, size, payload, text, beside)
+
+
+def _mark_head(file: OutFile, head: bytes) -> None:
+    """Tell that a file begins with what holds no rows."""
+    file.mark(np.array([len(head)]), np.array([NO_ROWS]))

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lading.errors import LimitExceeded, Unrepresentable
+from lading.extents import NO_ROWS
 from lading.features import Array, Encoded, Feature, Image, Json, Text, feature_of
 from lading.formats._mds_files import MAX_BYTES, OutFile, WriteOptions, columns_as, named
 from lading.formats._mds_index import NUMBERS, Column
@@ -222,6 +223,7 @@ class MdsWriter:
         sizes = np.concatenate([np.zeros(1, np.int64), *self._sizes])
         offset = 4 * (self._samples + 2) + len(self._header) + np.cumsum(sizes)
         head = np.append(self._samples, offset).astype("<u4").tobytes() + self._header
+        self._out.mark(offset, np.arange(NO_ROWS, self._samples))
         self._out.write_pieces(Pieces.of([head]))
         for pieces in self._laid_out():
             self._out.write_pieces(pieces)

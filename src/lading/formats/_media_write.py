@@ -29,7 +29,7 @@ from lading.formats.registry import get_format
 from lading.formats.textfile import ENDINGS, check_compression
 from lading.media.ahead import Pace, map_ahead
 from lading.media.writer import Packer
-from lading.store.protocol import Sink
+from lading.store.protocol import Sink, extents_of
 from lading.views import slices
 
 __all__ = ["MediaArchiveWriter", "WriteOptions"]
@@ -135,7 +135,7 @@ class MediaArchiveWriter:
 
     def _placed(self, media: pa.Array) -> pa.Array:
         """The media with the places of their records, which are written, instead of their bytes."""
-        items, _ = media_parts(media)
+        items, bounds = media_parts(media)
         content = slices(items.field(BYTES))
         size = np.zeros(len(content), np.int64)
         there = np.array([data is not None for data in content], np.bool_)
@@ -145,6 +145,8 @@ class MediaArchiveWriter:
             frames += record
             size[i] = sum(map(len, record))
             self._payload += payload
+        row = self._rows + np.repeat(np.arange(len(media)), np.diff(bounds))
+        extents_of(self._archive).mark(self._archived + np.cumsum(size), row)
         self._archive.write(frames)
         offset = self._archived + np.cumsum(size) - size
         self._archived += int(size.sum())

@@ -12,12 +12,13 @@ import pyarrow.parquet as pq
 
 from lading import views
 from lading.errors import LadingError, SchemaMismatch, Unrepresentable, UsageError, errors_at
+from lading.extents import NO_ROWS
 from lading.formats._parquet_columns import check_codecs, plan_columns, shrinking, values_at_once
 from lading.formats._parquet_options import WriteOptions
 from lading.formats._parquet_schema import told_metadata
 from lading.formats.protocol import ShardFacts
 from lading.huggingface import huggingface_batch
-from lading.store.protocol import NativePath, Sink, store_errors, writes_behind
+from lading.store.protocol import NativePath, Sink, extents_of, store_errors, writes_behind
 from lading.store.sink_file import SinkFile
 from lading.units import parse_bytes
 
@@ -27,6 +28,7 @@ _MAX_ROW_GROUP_BYTES = 1 << 30
 """A page is at most 2 GiB, and never more than its row group."""
 _MAX_VALUE_BYTES = 1 << 31
 _SAMPLE_ROWS = 4096
+_MAGIC = b"PAR1"
 _FOOTER_BYTES_PER_CHUNK = 130
 
 
@@ -43,7 +45,7 @@ class ParquetWriter:
     """
 
     def __init__(self, sink: Sink, schema: pa.Schema, options: WriteOptions) -> None:
-        self._sink, self._options = sink, options
+        self._sink, self._options, self._extents = sink, options, extents_of(sink)
         self._row_group_bytes, self._page_bytes = _sizes(options)
         self._given_schema, self._told = schema, told_metadata(schema)
         self._schema = pa.schema([field.with_type(_written_type(field.type)) for field in schema])
@@ -54,7 +56,7 @@ class ParquetWriter:
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_bytes = self._leaving_bytes = self._leaving_viewed_bytes = 0
         self._payload_bytes = self._written_bytes = 0
-        self._num_samples = self._row_groups = self._said_bytes = 0
+        self._num_samples = self._row_groups = self._said_bytes = self._marked_rows = 0
 
     def __del__(self) -> None:
         # Whoever drops a shard does not want the footer that pyarrow would write now.
@@ -117,6 +119,7 @@ class ParquetWriter:
             writer.close()
             size = handle.tell()
             handle.close()
+        self._extents.mark(np.array([size]), np.array([NO_ROWS]))
         return ShardFacts(self._num_samples, size, self._payload_bytes)
 
     def _fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -162,12 +165,16 @@ class ParquetWriter:
     def _write_row_group(self, writer: pq.ParquetWriter, rows: pa.Table) -> None:
         with self._failures():
             writer.write_table(rows, row_group_size=rows.num_rows)
+        assert self._handle is not None, "opened for the first row group"
+        self._extents.mark_extents(self._handle.tell(), self._marked_rows, self._marked_rows + rows.num_rows - 1)
+        self._marked_rows += rows.num_rows
 
     def _opened(self) -> tuple[pq.ParquetWriter, pa.NativeFile]:
         """The writer, opened when the first rows have shown how to write them."""
         if self._writer is None or self._handle is None:
             first = pa.Table.from_batches(self._waiting, self._schema).slice(0, _SAMPLE_ROWS)
             plans = plan_columns(_one_batch(first), self._options)
+            self._extents.mark(np.array([len(_MAGIC)]), np.array([NO_ROWS]))
             with self._failures():
                 self._handle = _open_sink(self._sink)
                 self._writer = pq.ParquetWriter(

@@ -18,12 +18,13 @@ from numpy.typing import NDArray
 
 from lading.codecs import WRAPS, stream_encoder
 from lading.errors import Unrepresentable, UsageError
+from lading.extents import NO_ROWS
 from lading.formats._webdataset_rows import KEY, split_name
 from lading.formats._webdataset_values import Encoder, encoder_of, npy_head
 from lading.formats.protocol import Ranges, ShardFacts, single_pieces
 from lading.pieces import Pieces, in_memory
 from lading.ref import FileEntry, RefType, make_refs, with_files
-from lading.store.protocol import Sink, writes_behind
+from lading.store.protocol import Sink, extents_of, writes_behind
 from lading.tar import BLOCK, MAX_NAME_BYTES
 from lading.tar_write import END, make_heads
 from lading.views import byte_lengths, is_bytes, is_text, places, present
@@ -80,7 +81,7 @@ class WebdatasetWriter:
     """A tar being written. Memory: one batch's headers, and its payload where values are small."""
 
     def __init__(self, sink: Sink, options: WriteOptions) -> None:
-        self._sink, self._options = sink, options
+        self._sink, self._options, self._extents = sink, options, extents_of(sink)
         packed = options.compression
         self.takes_ranges = packed is None and writes_behind(sink)
         self._encoder = stream_encoder(packed, options.compression_level) if packed else None
@@ -126,18 +127,20 @@ class WebdatasetWriter:
         else:
             where = [column if isinstance(column, Pieces) else places(column) for column in columns]
             values = Pieces.joined(where)[field * len(batch) + row]
-        offset[row, field] = self._append(members, size, values)
-        self._samples += len(batch)
+        offset[row, field] = self._append(members, size, values, np.cumsum(there.sum(axis=1)) - 1)
         self._last_key = keys[-1].as_py() if len(keys) else self._last_key
         refs = [make_refs(offset[:, i], length[:, i], valid=there[:, i]) for i in range(len(names))]
         fields = [batch.schema.field(name).with_type(RefType()) for name in names]
         schema = pa.schema([pa.field(KEY, pa.string()), *fields])
         return pa.table([keys, *refs], schema=with_files(schema, [self._file]))
 
-    def add(self, members: pa.StringArray, values: Pieces) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def add(
+        self, members: pa.StringArray, values: Pieces, last: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Append members by their full names, as they come; give offsets and lengths of their payloads.
 
-        For layouts with a grouping of their own: names are not looked at as keys and fields.
+        For layouts with a grouping of their own: names are not looked at as keys and fields, and `last` tells which
+        member is the last one of each sample.
 
         Raises:
             Unrepresentable: a name is empty, holds a NUL, or is longer than 4,096 bytes.
@@ -146,7 +149,7 @@ class WebdatasetWriter:
         if pc.any(bad).as_py():
             name = members.filter(bad)[0].as_py()
             raise Unrepresentable("not a member's name", file=self._sink.path, found=repr(name))
-        return self._append(members, values.length, values), values.length
+        return self._append(members, values.length, values, last), values.length
 
     def bytes_written(self) -> int:
         """Size of the tar if it ended now; of a compressed one, what has come out of the compression so far."""
@@ -158,6 +161,7 @@ class WebdatasetWriter:
 
     def close(self) -> ShardFacts:
         """Write the end of the archive."""
+        self._mark(np.array([self._at + len(END)]), np.array([NO_ROWS]))
         self._put(Pieces.of([END]))
         if self._encoder is not None:
             self._sink.write([self._encoder.finish()])
@@ -210,9 +214,13 @@ class WebdatasetWriter:
         return Unrepresentable(message, **places, **more)  # type: ignore[arg-type] # texts but for the row
 
     def _append(
-        self, members: pa.StringArray, size: NDArray[np.int64], values: Pieces | pa.LargeBinaryArray
+        self,
+        members: pa.StringArray,
+        size: NDArray[np.int64],
+        values: Pieces | pa.LargeBinaryArray,
+        last: NDArray[np.int64],
     ) -> NDArray[np.int64]:
-        """Write members; give the offsets of their payloads."""
+        """Write members, of each sample up to its last one; give the offsets of their payloads."""
         too_long = np.flatnonzero(np.asarray(pc.binary_length(members)) > MAX_NAME_BYTES)
         if len(too_long):
             name = members[int(too_long[0])].as_py()
@@ -224,6 +232,8 @@ class WebdatasetWriter:
         )
         pad = -size % BLOCK
         stop = self._at + np.cumsum(np.diff(bounds) * BLOCK + size + pad)
+        self._mark(stop[last], self._samples + np.arange(len(last)))
+        self._samples += len(last)
         if isinstance(values, pa.LargeBinaryArray):
             self._put(Pieces.of([_body(_join(heads, values, _zeros(pad)))]))
         else:
@@ -233,6 +243,11 @@ class WebdatasetWriter:
             self._put(Pieces.joined([Pieces.joined([between, values])[order], end]))
         self._payload += int(size.sum())
         return stop - size - pad
+
+    def _mark(self, ends: NDArray[np.int64], rows: NDArray[np.int64]) -> None:
+        """Tell where rows end, where that is a place in the file."""
+        if self._encoder is None:
+            self._extents.mark(ends, rows)
 
     def _put(self, pieces: Pieces) -> None:
         self._at += int(pieces.length.sum())

@@ -11,15 +11,17 @@ from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from lading.codecs import WRAPS, sniff_wrap, stream_encoder
 from lading.errors import CorruptShard, LimitExceeded, Unrepresentable, UsageError, errors_at
+from lading.extents import NO_ROWS
 from lading.formats.protocol import ShardSource
 from lading.interleaved import split_rows
 from lading.ref import FileEntry
-from lading.store.protocol import Buffer, Sink
+from lading.store.protocol import Buffer, Sink, extents_of
 from lading.store.unwrap import UnwrappedFile, unwrapped
-from lading.views import row_bytes
+from lading.views import byte_lengths, row_bytes
 
 __all__ = [
     "BOM",
@@ -241,12 +243,24 @@ class PackedSink:
     """Takes text to a sink, compressed on its way or not."""
 
     def __init__(self, sink: Sink, compression: str | None, level: int | None) -> None:
-        self._sink = sink
+        self._sink, self._extents = sink, extents_of(sink)
         self._encoder = stream_encoder(compression, level) if compression else None
         self._begin = sink.tell()
+        self._at = self._rows = 0
 
-    def write(self, data: Buffer) -> None:
-        """Append text."""
+    def write_head(self, text: bytes) -> None:
+        """Append what stands before the rows."""
+        self._write(text, np.array([len(text)]), np.array([NO_ROWS]))
+
+    def write_rows(self, texts: pa.LargeStringArray) -> None:
+        """Append rows, each the text it is."""
+        self._write(body(texts), np.cumsum(byte_lengths(texts)), np.arange(self._rows, self._rows + len(texts)))
+        self._rows += len(texts)
+
+    def _write(self, data: Buffer, ends: NDArray[np.int64], rows: NDArray[np.int64]) -> None:
+        if self._encoder is None:
+            self._extents.mark(self._at + ends, rows)
+        self._at += int(ends[-1]) if len(ends) else 0
         self._sink.write([data if self._encoder is None else self._encoder.feed(data)])
 
     def tell(self) -> int:

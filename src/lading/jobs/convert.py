@@ -104,6 +104,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
     ledger: str | os.PathLike[str] | None = None,
     lazy: bool = False,
     shard_size: int | str = "256MB",
+    checksums: str = "samples",
     max_batch_bytes: int | str = "512MB",
     limit: int | None = None,
     schema: pa.Schema | None = None,
@@ -148,6 +149,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
         ledger: file to be written with a line of JSON for every row that was not kept as it was.
         lazy: leave bytes where they are, and write references to them. Only for items in a format with columns.
         shard_size: about the size of a shard. A new one begins there, and where a task ends (`lading.jobs.tasks`).
+        checksums: as `lading.writer` takes it.
         max_batch_bytes: payload held at once.
         limit: samples to convert, at most; the first that are kept, by one process.
         schema: the columns to be written, as `lading.open` takes them.
@@ -245,6 +247,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
             on_error=on_error,
             lazy=lazy,
             ledger=told is not None,
+            checksums=checksums,
         )
         tasks = tasks if dry_run else _numbered(tasks, dataset, how)
         run = Run(dataset, how, tasks, DatasetDigest() if how.digests else None, told, on_progress)
@@ -254,8 +257,8 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
         else:
             writer = DatasetWriter(
                 destination, format=format, view=how.view, schema=how.written or how.schema, shard_size=shard_bytes,
-                overwrite=overwrite, options=how.options, roles=how.roles, members=members, stores=stores,
-                staging=staging,
+                overwrite=overwrite, options=how.options, roles=how.roles, members=members, checksums=checksums,
+                stores=stores, staging=staging,
             )  # fmt: skip
             with writer:
                 run.into(writer, store, hiring, limit)
@@ -355,7 +358,7 @@ def _numbered(tasks: list[Task], dataset: Dataset, how: Conversion) -> list[Task
 
     There each is named by its number in the source, whoever does its task: a row that is left out leaves a gap.
     """
-    kind = ShardKind(get_format(how.format), how.view, how.options, Roles(dict(how.roles)))
+    kind = ShardKind(get_format(how.format), how.view, how.options, Roles(dict(how.roles)), how.checksums)
     schema = how.written or how.schema
     # What a function makes of rows may be more than they were; then one process does it all, and counts on.
     if len(tasks) == 1 or how.change is not None or not kind.takes_members or schema is None or KEY in schema.names:

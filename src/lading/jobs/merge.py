@@ -103,7 +103,7 @@ def _part(store: Store, path: str, prefix: str, rank_folder: str | None) -> tupl
     found = load_manifest(store, place, own=rank_folder)
     assert found is not None, "it was listed just now"
     manifest, shards = found
-    for column in ("path", "index_file"):
+    for column in ("path", "index_file", "extents_file"):
         at = shards.schema.get_field_index(column)
         joined = pc.binary_join_element_wise(prefix, shards[column], "")
         shards = shards.set_column(at, shards.schema.field(at), joined)

@@ -46,6 +46,7 @@ class Conversion:
         on_error: what becomes of rows whose bytes cannot be had.
         lazy: bytes stay where they are; references to them are written.
         ledger: whether a line is kept of every row that was not.
+        checksums: of what checksums are kept.
     """
 
     source_format: str
@@ -69,6 +70,7 @@ class Conversion:
     on_error: OnError = "error"
     lazy: bool = False
     ledger: bool = False
+    checksums: str = "samples"
 
     def to_json(self) -> dict[str, Any]:
         """The conversion as JSON-able values.

@@ -76,11 +76,12 @@ def verify(
     hashes in them against the files.
 
     With `deep` every file that lading wrote is also held against its checksum in the manifest, so that one flipped bit
-    shows. Samples of a shard that has the bytes that were written are those that were written: they are not read again,
-    but where rows may lead to bytes in other files. Of a shard that differs, samples are read, so that the damaged one
-    is named if the format notices; and so are those of shards that others wrote. Of samples that are read,
-    a row that leads to bytes that cannot be had is a finding, unless it came with its error, and so is a picture that
-    begins as one and has no whole header.
+    shows; of one that differs, the samples that do are named, if checksums of samples were kept. Samples of a shard
+    that has the bytes that were written are those that were written: they are not read again, but where rows may lead
+    to bytes in other files. Of a shard that differs, samples are read, so that the damaged one is named if the format
+    notices; and so are those of shards that others wrote. Of samples that are read, a row that leads to bytes that
+    cannot be had is a finding, unless it came with its error, and so is a picture that begins as one and has no whole
+    header.
 
     Args:
         source: as `lading.open` takes it.
@@ -109,13 +110,13 @@ def verify(
         chosen = _chosen(len(dataset.listing), part)
         for done, number in enumerate(chosen, 1):
             try:
+                known = check_shard(dataset, number, stores, max_findings) if deep else None
+                findings += [error.to_dict() for error in known or ()]
+                checked.update([] if known is None else ["checksums"])
                 shard = dataset.source(number)
                 size_bytes += shard.info.size_bytes if shard.info else 0
                 checked.update(_check_files(dataset, number, indexes, stores))
                 checked.update(_known(dataset, number))
-                known = check_shard(dataset, number, stores) if deep else None
-                findings += [error.to_dict() for error in known or ()]
-                checked.update([] if known is None else ["checksums"])
                 if known == [] and dataset.holds_its_bytes:
                     trusted_samples += dataset.counted_samples(number)
                 else:

@@ -137,7 +137,7 @@ def _do(
             dataset.give_index(number, index)
     shards = FinishedShards(store, folder, FOLDER)
     writer = PartWriter(
-        store, folder, ShardKind(get_format(how.format), how.view, how.options, Roles(dict(how.roles))),
+        store, folder, ShardKind(get_format(how.format), how.view, how.options, Roles(dict(how.roles)), how.checksums),
         fetcher=fetcher, closing=closing, name=lambda: f"{len(shards):06d}", on_shard=shards.add,
         shard_bytes=task["shard_bytes"], schema=how.written or how.schema, first_row=task["first_row"] or 0,
     )  # fmt: skip

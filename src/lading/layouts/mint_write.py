@@ -106,16 +106,20 @@ class MintShardWriter:
 
     def write_ranges(self, batch: pa.RecordBatch, ranges: Ranges) -> pa.Table:
         """As `write`, payload taken from where it lies in files."""
-        names, values = [pa.array([], pa.string())], list[Pieces]()
+        names, values, count = [pa.array([], pa.string())], list[Pieces](), 0
+        last = [np.zeros(0, np.int64)]
         if len(batch):
             self._passthrough = _passthrough(batch.schema)
             items = Items.of(batch, single_pieces(ranges).get("binary_content"))
             self._refuse_clashes(items)
             self._samples += len(items.size)
             for first, stop in pairwise(_parts(items)):
-                names.append(self._add_members(items.part(first, stop), values))
+                found, ends = self._add_members(items.part(first, stop), values)
+                names.append(found)
+                last.append(count + ends)
+                count += len(found)
         members = pa.concat_arrays(names)
-        offset, length = self._writer.add(members, Pieces.joined(values))
+        offset, length = self._writer.add(members, Pieces.joined(values), np.concatenate(last))
         return pa.table({"name": members, "ref": make_refs(offset, length)})
 
     def _refuse_clashes(self, items: Items) -> None:
@@ -145,8 +149,8 @@ class MintShardWriter:
             advice="A tar keeps one value a sample, or a list with one entry an image, a text or an item.",
         )  # fmt: skip
 
-    def _add_members(self, items: Items, values: list[Pieces]) -> pa.StringArray:
-        """Append the members of some samples; give their names."""
+    def _add_members(self, items: Items, values: list[Pieces]) -> tuple[pa.StringArray, NDArray[np.int64]]:
+        """Append the members of some samples; give their names, and which is the last of each sample."""
         ids = items.batch.column("sample_id").take(pa.array(items.row[items.bounds[:-1]]))
         keys = self._unique(quote_key(ids))
         types = ContentTypes.of(items)
@@ -156,9 +160,9 @@ class MintShardWriter:
         if gaps := int(np.sum((items.kind == TEXT) & ~items.filled)):
             self.counts["null texts, written as gaps"] += gaps
         names = pa.concat_arrays([images, pc.binary_join_element_wise(keys, "json", ".")])
-        order = _member_order(items)
+        order, last = _member_order(items)
         values.append(Pieces.joined([_payloads(items), places(texts)])[order])
-        return names.take(pa.array(order))
+        return names.take(pa.array(order)), last
 
     def _unique(self, keys: pa.StringArray) -> pa.StringArray:
         """The keys in this tar; one that comes again gets a number behind `+`, which no encoded key holds."""
@@ -229,8 +233,8 @@ def _payloads(items: Items) -> Pieces:
     return places(items.batch.column("binary_content"))[items.row[is_image]]
 
 
-def _member_order(items: Items) -> NDArray[np.int64]:
-    """Which members are written, in order: of each sample its images with bytes, then its JSON.
+def _member_order(items: Items) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Which members are written, in order: of each sample its images with bytes, then its JSON; and where this comes.
 
     Members are numbered: the images of all samples, and behind them the JSON of each.
     """
@@ -239,5 +243,6 @@ def _member_order(items: Items) -> NDArray[np.int64]:
     owner, samples = items.sample[image[written]], np.arange(len(items.size))
     order = np.empty(len(written) + len(samples), np.int64)
     order[np.arange(len(written)) + owner] = written
-    order[np.cumsum(np.bincount(owner, minlength=len(samples))) + samples] = len(image) + samples
-    return order
+    last = np.cumsum(np.bincount(owner, minlength=len(samples))) + samples
+    order[last] = len(image) + samples
+    return order, last

@@ -25,10 +25,11 @@ from weakref import WeakValueDictionary
 import pyarrow as pa
 
 from lading.errors import CorruptShard, LadingError, ShortRead, StoreError
+from lading.extents import ExtentSums
 from lading.pieces import Pieces
 from lading.store.appender import Appender
 from lading.store.background import Background
-from lading.store.checksum import Checksum, file_checksum
+from lading.store.checksum import Checksum, add_file
 from lading.store.lock import lock_file
 from lading.store.protocol import (
     Buffer,
@@ -252,9 +253,10 @@ class LocalSink:
     Attributes:
         path: the final name.
         native_path: the hidden name. A native library may open it and write it in place instead of calling `write`.
+        extents: the checksums of the file's extents, if it takes one of the file.
     """
 
-    __slots__ = ("_appender", "_behind", "_failed", "_fd", "_size", "_sum", "native_path", "path")
+    __slots__ = ("_appender", "_behind", "_failed", "_fd", "_size", "_sum", "extents", "native_path", "path")
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -263,6 +265,7 @@ class LocalSink:
         self._failed: BaseException | None = None
         self._appender: Appender | None = None
         self._sum: Checksum | None = None
+        self.extents = ExtentSums()
         with store_errors(path):
             os.makedirs(os.path.dirname(native_path(path)) or ".", exist_ok=True)
             locked = None
@@ -335,16 +338,19 @@ class LocalSink:
         self.settle()
         return self._size if self._fd < 0 else os.fstat(self._fd).st_size
 
-    def take_checksum(self) -> None:
-        """Take the checksum of what is written from now on."""
-        self._sum = Checksum()
+    def take_checksum(self, *, extents: bool) -> None:
+        """Take the checksum of what is written from now on, and perhaps those of its extents."""
+        self._sum = Checksum(self.extents if extents else None)
 
     def checksum(self) -> str:
         """Of the file; read again if a native library wrote some of it."""
-        size = self.tell()
-        if self._sum is not None and self._sum.size_bytes == size:
-            return self._sum.hexdigest()
-        return file_checksum(LocalStore(), FileInfo(self.native_path, size))
+        total, size = self._sum, self.tell()
+        if total is None or total.size_bytes not in (0, size):
+            total = Checksum()
+        if total.size_bytes != size:
+            add_file(total, LocalStore(), FileInfo(self.native_path, size))
+        self._sum = total
+        return total.hexdigest()
 
     def close(self) -> FileInfo:
         """Bring the bytes to disk, then give the file its name; on failure nothing is left."""

@@ -24,6 +24,7 @@ from typing import Protocol, TypeGuard, runtime_checkable
 import pyarrow as pa
 
 from lading.errors import LadingError, NotFound, ShortRead, StoreError
+from lading.extents import ExtentSums
 from lading.pieces import Buffer, Pieces, ReadsInto
 
 __all__ = [
@@ -39,6 +40,7 @@ __all__ = [
     "WritesBehind",
     "aborting",
     "check_inside",
+    "extents_of",
     "final_place",
     "look_at",
     "native_path",
@@ -186,10 +188,16 @@ def writes_behind(sink: Sink) -> TypeGuard[WritesBehind]:
 
 @runtime_checkable
 class TakesChecksum(Protocol):
-    """A sink that takes the checksum (`lading.store.checksum`) of its file while the bytes go by."""
+    """A sink that takes the checksum (`lading.store.checksum`) of its file while the bytes go by.
 
-    def take_checksum(self) -> None:
-        """Do so. Called before anything is written."""
+    Attributes:
+        extents: takes those of its extents too, where whoever writes it tells of them.
+    """
+
+    extents: ExtentSums
+
+    def take_checksum(self, *, extents: bool) -> None:
+        """Do so, and perhaps take those of extents. Called before anything is written."""
 
     def checksum(self) -> str:
         """Of all that is in the file. Called when all was given, before `close`, and perhaps in another thread.
@@ -200,6 +208,11 @@ class TakesChecksum(Protocol):
 
 class SummedSink(Sink, TakesChecksum, Protocol):
     """A sink that takes a checksum."""
+
+
+def extents_of(sink: Sink) -> ExtentSums:
+    """What is to be told where rows end in the file of a sink: nobody asks it, if the sink takes no checksum."""
+    return sink.extents if isinstance(sink, TakesChecksum) else ExtentSums()
 
 
 _FEW_FILES = 16

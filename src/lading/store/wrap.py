@@ -171,7 +171,7 @@ class _CountedSink:
         if writes_behind(inner):
             self.write_pieces, self.later, self.settle = inner.write_pieces, inner.later, inner.settle
         if isinstance(inner, TakesChecksum):
-            self.take_checksum, self.checksum = inner.take_checksum, inner.checksum
+            self.take_checksum, self.checksum, self.extents = inner.take_checksum, inner.checksum, inner.extents
         self.write, self.tell, self.abort = inner.write, inner.tell, inner.abort
 
     def close(self) -> FileInfo:

@@ -1,0 +1,107 @@
+"""Extents of a file: the same in whatever pieces rows are told and bytes come; their sums are those of xxhash."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import xxhash
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from lading.extents import EXTENTS_SCHEMA, NO_ROWS, ExtentSums
+
+BODY = np.random.default_rng(0).bytes(2_000_000)
+
+
+def _taken(sizes: NDArray[np.int64], rows: NDArray[np.int64], told: list[int], given: int) -> pa.RecordBatch:
+    """The extents, rows told in groups of these sizes, and the bytes of each group given in pieces of this size."""
+    taken, ends, at = ExtentSums(), np.cumsum(sizes), 0
+    bounds = [0, *np.unique(np.clip(np.cumsum(told), 0, len(ends))).tolist(), len(ends)]
+    for a, b in pairwise(bounds):
+        taken.mark(ends[a:b], rows[a:b])
+        stop = int(ends[b - 1]) if b > a else at
+        while at < stop:
+            size = min(given, stop - at)
+            taken.update(memoryview(BODY)[at : at + size])
+            at += size
+    found = taken.extents(3)
+    assert found is not None
+    return found
+
+
+def _check(found: pa.RecordBatch, size_bytes: int) -> None:
+    """The extents cover the file, and each has the sum of its bytes; those without rows have these."""
+    assert found.schema.equals(EXTENTS_SCHEMA)
+    at = 0
+    for one in found.to_pylist():
+        data = BODY[at : at + one["size_bytes"]]
+        assert one["xxh3"] == xxhash.xxh3_64_intdigest(data)
+        assert one["copy"] == (data if one["first_row"] == NO_ROWS else None)
+        assert one["file"] == 3
+        at += one["size_bytes"]
+    assert at == size_bytes
+
+
+@given(
+    st.lists(
+        st.one_of(st.integers(0, 40), st.integers(0, 3000), st.integers(60_000, 140_000)), min_size=1, max_size=12
+    ),
+    st.lists(st.integers(1, 5), max_size=12),
+    st.sampled_from([1000, 65_536, 2_000_000]),
+    st.booleans(),
+)
+def test_pieces_do_not_matter(sizes: list[int], told: list[int], size: int, head: bool) -> None:
+    lengths = np.array([100, *sizes])
+    rows = np.arange(len(lengths)) - head
+    found = _taken(lengths, rows, told, size)
+    _check(found, int(lengths.sum()))
+    assert found.equals(_taken(lengths, rows, [], 500_000))
+    # Rows of 512 bytes and more are alone; no row with bytes is missing.
+    for one in found.to_pylist():
+        first, last = one["first_row"], one["last_row"]
+        inside = [int(lengths[r + head]) for r in range(first, last + 1)] if first != NO_ROWS else []
+        assert max(inside, default=0) < 512 or len([n for n in inside if n]) == 1
+        assert sum(inside) == one["size_bytes"] or not inside
+    seen = {row for one in found.to_pylist() for row in range(one["first_row"], one["last_row"] + 1)}
+    assert seen >= {int(row) for row, n in zip(rows, lengths, strict=True) if n}
+
+
+def test_small_rows_share_an_extent_of_half_a_kilobyte() -> None:
+    found = _taken(np.full(1000, 100), np.arange(1000), [], 10_000)
+    _check(found, 100_000)
+    assert len(found) == pytest.approx(196, abs=2)
+    assert max(found["size_bytes"].to_pylist()) <= 512 + 100
+
+
+def test_rows_that_are_read_at_once_are_told_when_they_are_there() -> None:
+    taken = ExtentSums()
+    taken.mark(np.array([4]), np.array([NO_ROWS]))
+    for at in range(0, 10_004, 1001):
+        taken.update(memoryview(BODY)[at : min(at + 1001, 10_004)])
+    taken.mark_extents(10_004, 0, 99)
+    taken.update(memoryview(BODY)[10_004:10_100])
+    taken.mark(np.array([10_100]), np.array([NO_ROWS]))
+    found = taken.extents(3)
+    assert found is not None
+    _check(found, 10_100)
+    assert [(e["first_row"], e["last_row"]) for e in found.to_pylist()] == [(-1, -1), (0, 99), (-1, -1)]
+
+
+def test_what_nobody_told_of_has_no_extents() -> None:
+    taken = ExtentSums()
+    taken.update(memoryview(BODY))
+    assert taken.extents(0) is None
+
+
+def test_too_much_without_rows_is_not_copied() -> None:
+    taken = ExtentSums()
+    taken.mark(np.array([17 << 20]), np.array([NO_ROWS]))
+    for _ in range(17):
+        taken.update(memoryview(bytes(1 << 20)))
+    found = taken.extents(0)
+    assert found is not None
+    assert found["copy"].to_pylist() == [None]
