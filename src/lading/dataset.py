@@ -836,6 +836,8 @@ def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all bu
     listing = Listing(_listed(kept[1], folder), folder=folder) if kept else list_source(source, stores)
     if not len(listing) and manifest is None and not listing.format:
         raise SourceNotFound("the source lists no shard", file=listing.index_file or str(source))
+    if options and options.get("regroup"):  # an option only of formats whose samples may lie in pieces
+        listing = replace(listing, table=_uncounted(listing.table))
     named = format or (manifest.format if manifest else listing.format)
     with errors_at(file=None if format else listing.folder or None):
         fmt = get_format(named) if named else _recognise(listing, stores)
@@ -878,6 +880,12 @@ def _listed(shards: pa.Table, folder: str) -> pa.Table:
     hashes = pa.nulls(len(shards), pa.string())
     columns = [paths, shards["num_samples"], shards["size_bytes"], hashes, shards["entry"]]
     return pa.table(columns, schema=LISTING_SCHEMA)
+
+
+def _uncounted(listed: pa.Table) -> pa.Table:
+    """A listing that does not say how many samples shards hold: joined, they are fewer than were written."""
+    at = listed.schema.get_field_index("num_samples")
+    return listed.set_column(at, listed.schema.field(at), pa.nulls(len(listed), pa.int64()))
 
 
 def _recognise(listing: Listing, stores: Stores) -> Format:
