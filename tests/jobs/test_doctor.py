@@ -368,6 +368,33 @@ def test_a_copy_keeps_how_text_is_written(name: str, told: list[str], tmp_path: 
     assert words[words.index("--to") + 2 :] == told
 
 
+@pytest.mark.parametrize("format_name, options, files", [
+    ("mds", {"compression": "zstd"}, "*.mds.zstd"), ("mds", {"kind": "json"}, "*.json.meta"),
+    ("arrow", {"layout": "huggingface"}, "state.json"), ("csv", {"delimiter": "tab"}, "*.tsv"),
+    ("jsonl", {"compression": "xz"}, "*.jsonl.xz"), ("parquet", {"huggingface": True}, "*.parquet"),
+])  # fmt: skip
+def test_a_copy_keeps_how_shards_are_written(
+    format_name: str, options: dict[str, str], files: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "in"
+    with lading.writer(folder, format=format_name, shard_size=1, options=options) as writer:
+        for number in range(1001):
+            writer.write_batch(pa.table({"n": [str(number)]}))
+    place = mended(only(folder, "very many small shards"))
+    assert list(Path(place).glob(files))
+    same(folder, place)
+
+
+def test_a_table_of_items_is_mended_as_items(docs: Path, tmp_path: Path) -> None:
+    lading.convert(docs, tmp_path / "out", format="parquet")
+    path = tmp_path / "in.parquet"
+    pq.write_table(pq.read_table(next((tmp_path / "out").glob("*.parquet"))), path, row_group_size=1)
+    finding = only(path, "small row groups")
+    place = mended(finding)
+    assert lading.open(place).view == "interleaved"
+    same(path, place)
+
+
 # What is well
 
 

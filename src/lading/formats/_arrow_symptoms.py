@@ -12,7 +12,7 @@ from lading.formats._arrow_flat import ROWS
 from lading.formats.protocol import Symptom
 from lading.formats.symptoms import NEAR_BYTES, large_strings, large_unit
 
-__all__ = ["find_symptoms"]
+__all__ = ["find_symptoms", "longest_column"]
 
 
 def find_symptoms(blocks: Blocks, schema: pa.Schema) -> list[Symptom]:
@@ -21,12 +21,12 @@ def find_symptoms(blocks: Blocks, schema: pa.Schema) -> list[Symptom]:
     sizes = np.array([block.body_bytes for block in blocks.batches], np.int64)
     found = large_unit("record batch", sizes, rows)
     for number in np.flatnonzero(sizes > NEAR_BYTES).tolist()[:1]:
-        column, size = _longest_column(blocks, number, schema)
+        column, size = longest_column(blocks, number, schema)
         found += large_strings(f"record batch {number}", column, size)
     return found
 
 
-def _longest_column(blocks: Blocks, number: int, schema: pa.Schema) -> tuple[str, int]:
+def longest_column(blocks: Blocks, number: int, schema: pa.Schema) -> tuple[str, int]:
     """The column of a record batch that has most bytes behind offsets of 32 bits, and how many."""
     block = blocks.batches[number]
     [head] = blocks.body.peek_each(np.array([block.offset]), np.array([block.meta_bytes]))
@@ -63,7 +63,9 @@ def _buffers_of(kind: pa.DataType) -> Iterator[bool | None]:
         yield from _of_children(kind)
     elif types.is_null(kind):
         return
-    elif types.is_primitive(kind) or types.is_fixed_size_binary(kind) or types.is_dictionary(kind):
+    elif any(
+        test(kind) for test in (types.is_primitive, types.is_decimal, types.is_fixed_size_binary, types.is_dictionary)
+    ):
         yield from (False, False)
     else:
         yield None

@@ -36,6 +36,7 @@ _NUM_FACTS = 6
 # Fields of Statistics, SizeStatistics, PageEncodingStats; types of pages that hold rows.
 _NULL_COUNT, _VALUE_BYTES, _PAGE_TYPE, _PAGE_COUNT = 3, 1, 1, 3
 _DATA_PAGES = (0, 3)
+_MAX_TOLD = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +190,8 @@ def read_page_facts(file: Input, footer: Footer) -> NDArray[np.int64]:
 
 
 def _page_facts(chunk: Mapping[int, Any]) -> tuple[int, int, int]:
-    pages = [each for each in chunk.get(_ENCODING_STATS) or () if isinstance(each, dict)]
+    told = chunk.get(_ENCODING_STATS)
+    pages = [each for each in told if isinstance(each, dict)] if isinstance(told, list) else []
     count = sum(_told(each, _PAGE_COUNT) for each in pages if each.get(_PAGE_TYPE) in _DATA_PAGES)
     return _told(chunk.get(_SIZE_STATISTICS), _VALUE_BYTES), count, _told(chunk.get(_STATISTICS), _NULL_COUNT)
 
@@ -197,7 +199,7 @@ def _page_facts(chunk: Mapping[int, Any]) -> tuple[int, int, int]:
 def _told(fields: object, number: int) -> int:
     """A count in a struct that may not be there, or be damaged: nothing rests on it."""
     value = fields.get(number) if isinstance(fields, dict) else None
-    return value if isinstance(value, int) and 0 <= value < 1 << 62 else 0
+    return value if isinstance(value, int) and 0 <= value < _MAX_TOLD else 0
 
 
 def _place(file: Input) -> tuple[int, int]:
