@@ -422,3 +422,12 @@ def test_broken_json_is_named_with_its_file(tmp_path: Path) -> None:
     with lading.open(tmp_path / "x.parquet") as dataset, pytest.raises(DataError) as caught:
         dataset[0]
     assert (caught.value.file, caught.value.column) == (str(tmp_path / "x.parquet"), "j")
+
+
+def test_pieces_are_joined_in_a_dataset_whose_manifest_counts_them(tmp_path: Path) -> None:
+    (tmp_path / "a.tar").write_bytes(tar_of(("a.jpg", b"1"), ("b.jpg", b"2"), ("a.txt", b"3")))
+    lading.convert(tmp_path / "a.tar", tmp_path / "out", format="webdataset")
+    assert len(lading.open(tmp_path / "out")) == 3
+    joined = lading.open(tmp_path / "out", options={"regroup": True})
+    assert len(joined) == len(list(joined)) == 2
+    assert joined[0] == {"__key__": "a", "jpg": b"1", "txt": "3"}

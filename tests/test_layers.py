@@ -37,7 +37,7 @@ SHARED = {
     "arrow": {"columns", "layout", "meta", "tables"},
     "codecs": {"protocol"},
     "store": {"appender", "background", "checksum", "lock", "protocol"},
-    "formats": {"index_json", "protocol", "registry", "textfile"},
+    "formats": {"index_json", "protocol", "registry", "symptoms", "textfile"},
     "layouts": {"protocol", "options", "gather", "follow", "packed", "packed_write"},
     "media": {"ahead", "archives", "documents", "reader", "records"},
     "jobs": {

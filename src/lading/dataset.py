@@ -25,7 +25,15 @@ from lading.align import align_table, as_text, resolve_schema, union_schema
 from lading.errors import DataError, LadingError, SidecarMismatch, SourceNotFound, UsageError, errors_at
 from lading.features import Feature, decode, feature_of
 from lading.fetch import ERROR_COLUMN, Fetcher, OnError, OnFailure
-from lading.formats.protocol import Format, SampleReader, ShardSource
+from lading.formats.protocol import (
+    CopiesAlike,
+    Format,
+    ManyFiles,
+    SampleReader,
+    ShardSource,
+    Symptom,
+    TellsSymptoms,
+)
 from lading.formats.registry import find_format, get_format
 from lading.formats.webdataset import encoder_of
 from lading.index_cache import IndexCache
@@ -224,6 +232,25 @@ class Dataset:
     def give_index(self, shard: int, index: pa.Table) -> None:
         """Keep an index that another process made of a shard (`held_index`), for the next reading."""
         self._held[shard] = index
+
+    def symptoms(self, shard: int) -> Sequence[Symptom]:
+        """What in the layout of a shard will hurt, as its format sees it; see `lading.formats.protocol.Symptom`."""
+        if not isinstance(self._format, TellsSymptoms):
+            return ()
+        source = self.source(shard)
+        source = replace(source, index=self._known_index(shard, source))
+        return self._format.symptoms(source, self.format_options, self.view)
+
+    def alike(self) -> Mapping[str, Any]:
+        """Options of writing under which the files of a copy are like the first shard."""
+        if not isinstance(self._format, CopiesAlike) or not len(self.listing):
+            return {}
+        return self._format.alike(self.source(0))
+
+    @property
+    def files_beside(self) -> bool:
+        """Whether most bytes may lie in files beside the shards' own, which no listing tells."""
+        return isinstance(self._format, ManyFiles) and self._format.names_inside
 
     def _known_index(self, shard: int, source: ShardSource) -> pa.Table | None:
         """The index of a shard from the manifest's files or the cache; None if neither has it."""
@@ -837,6 +864,8 @@ def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all bu
     listing = Listing(_listed(kept[1], folder), folder=folder) if kept else list_source(source, stores)
     if not len(listing) and manifest is None and not listing.format:
         raise SourceNotFound("the source lists no shard", file=listing.index_file or str(source))
+    if options and options.get("regroup"):  # an option only of formats whose samples may lie in pieces
+        listing = replace(listing, table=_uncounted(listing.table))
     named = format or (manifest.format if manifest else listing.format)
     with errors_at(file=None if format else listing.folder or None):
         fmt = get_format(named) if named else _recognise(listing, stores)
@@ -879,6 +908,12 @@ def _listed(shards: pa.Table, folder: str) -> pa.Table:
     hashes = pa.nulls(len(shards), pa.string())
     columns = [paths, shards["num_samples"], shards["size_bytes"], hashes, shards["entry"]]
     return pa.table(columns, schema=LISTING_SCHEMA)
+
+
+def _uncounted(listed: pa.Table) -> pa.Table:
+    """A listing that does not say how many samples shards hold: joined, they are fewer than were written."""
+    at = listed.schema.get_field_index("num_samples")
+    return listed.set_column(at, listed.schema.field(at), pa.nulls(len(listed), pa.int64()))
 
 
 def _recognise(listing: Listing, stores: Stores) -> Format:

@@ -6,10 +6,11 @@ One kilobyte is 1,024 bytes, as in the peers (`"100kb"` = 102,400).
 from __future__ import annotations
 
 import re
+from math import ceil
 
 from lading.errors import UsageError
 
-__all__ = ["format_bytes", "parse_bytes", "parse_part"]
+__all__ = ["format_bytes", "parse_bytes", "parse_part", "spread"]
 
 _UNITS = ("b", "kb", "mb", "gb", "tb", "pb", "eb", "zb", "yb")
 _PART = re.compile(r"\s*(\d*\.?\d+)\s*(%?)\s*", re.ASCII)
@@ -46,6 +47,12 @@ def parse_part(part: float | str) -> float:
     if not 0 < value <= 1:
         raise UsageError("not a part of a whole", expected="above 0% up to 100%, such as 1% or 0.01", found=repr(part))
     return value
+
+
+def spread(count: int, part: float) -> list[int]:
+    """Which of so many are a part of them: in the middle of each of as many equal stretches, one at least."""
+    wanted = min(count, max(1, ceil(count * part)))
+    return [(2 * i + 1) * count // (2 * wanted) for i in range(wanted)]
 
 
 def format_bytes(count: int) -> str:

@@ -361,6 +361,40 @@ def test_damaged_data_have_status_1_and_the_place(place: Path) -> None:
     assert (told["error"], told["file"]) == ("CorruptShard", "cut.tar")
 
 
+# doctor
+
+
+def test_doctor_is_silent_where_all_is_well(place: Path) -> None:
+    shown = run("doctor", "docs").stdout
+    assert shown == "nothing will hurt in 2 shards of webdataset, 1.8 MB\n"
+    told = run_json("doctor", "docs")
+    assert (told["ok"], told["findings"], told["shards"]) == (True, [], 2)
+
+
+def test_doctor_tells_what_hurts_and_prints_the_command_on_a_line_of_its_own(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    write_tar(place / "a.tar", {"a.jpg": b"1", "\x1b[2Jb.jpg": b"2", "a.txt": b"3", "\x1b[2Jb.txt": b"4"})
+    result = run("doctor", "a.tar", "--option", "mmap=false", status=1)
+    command = "lading convert a.tar mended --to webdataset --option mmap=false --option regroup=true"
+    lines = result.stdout.splitlines()
+    assert lines[0] == "✗ samples in several pieces"
+    assert lines[-1] == f"  {command}"
+    assert "\x1b" not in result.stdout
+    [finding] = run_json("doctor", "a.tar", "--option", "mmap=false", status=1)["findings"]
+    assert (finding["shard"], finding["command"], finding["shards"]) == ("a.tar", command, 1)
+
+
+def test_doctor_says_of_what_no_command_mends_that_none_does(place: Path) -> None:
+    names = ("a.jpg", "b.jpg", "c.jpg", "a.jpg", "b.txt")
+    (place / "a.tar").write_bytes(tar_of(*((name, b"1") for name in names)))
+    shown = run("doctor", "a.tar", status=1).stdout
+    assert shown.endswith("no command of lading mends samples in several pieces\n")
+    [finding] = run_json("doctor", "a.tar", status=1)["findings"]
+    assert finding["command"] is None
+
+
 # digest, diff, verify, index
 
 

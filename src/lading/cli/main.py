@@ -10,6 +10,7 @@ from lading.cli.convert import convert
 from lading.cli.demo import demo
 from lading.cli.diff import diff
 from lading.cli.digest import digest
+from lading.cli.doctor import doctor
 from lading.cli.formats import formats
 from lading.cli.head import head
 from lading.cli.index import index
@@ -26,7 +27,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
 )
-for _verb in (demo, info, head, convert, verify, digest, diff, merge, index, formats):
+for _verb in (demo, info, head, convert, verify, doctor, digest, diff, merge, index, formats):
     app.command()(_verb)
 
 
@@ -46,7 +47,7 @@ def lading(
 ) -> None:
     """Training data in shards: look, convert, prove that nothing was lost.
 
-    Exit status: 0 all is well; 1 the data are bad, or differ; 2 the call is
+    Exit status: 0 all is well; 1 the data are bad, differ, or will hurt; 2 the call is
     wrong; 3 the machine, a store or lading itself failed; 130 interrupted.
     """
 

@@ -4,7 +4,7 @@ Results go to standard output, everything else to standard error, so that `--jso
 Every command runs inside one `Output`, which turns whatever ends it into a status:
 
     0    all is well, or the reader of a pipe had enough
-    1    the data are bad, or two datasets differ
+    1    the data are bad, two datasets differ, or a layout will hurt
     2    the call is wrong
     3    the machine, a store, or lading itself failed
     130  interrupted
@@ -81,10 +81,10 @@ class Output:
         self.tell(text)
 
     def tell(self, text: Iterable[RenderableType]) -> None:
-        """Print what only people want to know of; nothing with `--json`."""
+        """Print what only people want to know of; nothing with `--json`. What is `no_wrap` stays one line."""
         if not self.as_json:
             for part in text:
-                self.out.print(part)
+                self.out.print(part, soft_wrap=getattr(part, "no_wrap", None) is True)
 
     def __enter__(self) -> Self:
         self._warnings.__enter__()

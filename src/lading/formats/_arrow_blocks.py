@@ -163,6 +163,7 @@ class Blocks:
         needs: for each of these, how many of the dictionaries stand before it.
         at: of a stream, where the next message begins; −1 when all are found.
         unended: whether a stream may lack its end mark.
+        is_stream: whether there is no footer.
     """
 
     body: Body
@@ -172,6 +173,7 @@ class Blocks:
     needs: list[int]
     at: int = -1
     unended: bool = False
+    is_stream: bool = False
 
     def find(self, number: int) -> bool:
         """Whether there is a record batch of this number; walks a stream so far."""
@@ -240,7 +242,7 @@ def find_blocks(body: Body, *, unended: bool) -> Blocks:
                            found=repr(body.peek(0, min(16, body.size_bytes))))  # fmt: skip
     if is_file:
         return _of_file(body, block)
-    return Blocks(body, block, [], [], [], at=block.offset + block.size_bytes, unended=unended)
+    return Blocks(body, block, [], [], [], at=block.offset + block.size_bytes, unended=unended, is_stream=True)
 
 
 def _of_file(body: Body, schema_block: Block) -> Blocks:

@@ -23,8 +23,9 @@ from lading.formats._arrow_index import parse_entry
 from lading.formats._arrow_large import is_large, read_large, touched_bytes
 from lading.formats._arrow_rows import Row, row_reader
 from lading.formats._arrow_schema import given_schema, refuse_twins, schema_hash
-from lading.formats.protocol import ShardSource
-from lading.huggingface import is_media, unwrapped
+from lading.formats._arrow_symptoms import find_symptoms
+from lading.formats.protocol import ShardSource, Symptom
+from lading.huggingface import HUGGINGFACE_KEY, is_media, unwrapped
 from lading.interleaved import split_rows
 from lading.units import parse_bytes
 
@@ -132,6 +133,15 @@ class ArrowReader:
         columns = [np.arange(len(rows)), ends - rows, rows, places[:, 0], places[:, 1]]
         arrays = [pa.array(column).cast(field.type) for column, field in zip(columns, _INDEX_SCHEMA, strict=True)]
         return pa.table(arrays, schema=_INDEX_SCHEMA).filter(pa.array(rows > 0))
+
+    def symptoms(self) -> list[Symptom]:
+        """Record batches and columns that will hurt; the heads of all messages are read, once."""
+        return find_symptoms(self._blocks, self._decoder.schema)
+
+    @property
+    def is_huggingface(self) -> bool:
+        """Whether this is a stream that tells the features of Hugging Face's datasets."""
+        return self._blocks.is_stream and HUGGINGFACE_KEY in (self._decoder.schema.metadata or {})
 
     def read(self, rows: NDArray[np.int64] | None = None, columns: Sequence[str] | None = None) -> pa.Table:
         """Rows by ordinal; only record batches with such rows are looked at.

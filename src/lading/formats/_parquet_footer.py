@@ -17,7 +17,7 @@ from lading.errors import CorruptShard, LimitExceeded
 from lading.formats._parquet_input import TAIL_BYTES, Input, damage
 from lading.formats._parquet_thrift import structs_of_list
 
-__all__ = ["MAGIC", "MAGIC_ENCRYPTED", "Chunk", "Column", "Footer", "read_footer", "read_statistics"]
+__all__ = ["MAGIC", "MAGIC_ENCRYPTED", "Chunk", "Column", "Footer", "read_footer", "read_page_facts", "read_statistics"]
 
 MAGIC = b"PAR1"
 MAGIC_ENCRYPTED = b"PARE"
@@ -31,7 +31,12 @@ _MIN_THRIFT_BYTES = 16 << 20
 # Fields of FileMetaData, RowGroup, ColumnChunk, ColumnMetaData.
 _ROW_GROUPS, _COLUMNS, _GROUP_ROWS, _META_DATA = 4, 1, 3, 3
 _CODEC, _NUM_VALUES, _UNPACKED, _PACKED, _DATA_PAGE, _DICTIONARY_PAGE, _STATISTICS = 4, 5, 6, 7, 9, 11, 12
+_ENCODING_STATS, _SIZE_STATISTICS = 13, 16
 _NUM_FACTS = 6
+# Fields of Statistics, SizeStatistics, PageEncodingStats; types of pages that hold rows.
+_NULL_COUNT, _VALUE_BYTES, _PAGE_TYPE, _PAGE_COUNT = 3, 1, 1, 3
+_DATA_PAGES = (0, 3)
+_MAX_TOLD = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +174,32 @@ def read_statistics(file: Input, footer: Footer) -> Iterator[list[dict[int, Any]
     for group in structs_of_list(file.read_at(footer.start, footer.length), _ROW_GROUPS):
         found = [chunk[_META_DATA].get(_STATISTICS) for chunk in group[_COLUMNS]]
         yield [statistics if isinstance(statistics, dict) else {} for statistics in found]
+
+
+def read_page_facts(file: Input, footer: Footer) -> NDArray[np.int64]:
+    """Of each column chunk, as its writer told it: `[row group, column, fact]`.
+
+    The facts are bytes of values before encoding (of strings and bytes only), number of data pages, and number of
+    nulls; 0 where the footer does not say.
+    """
+    facts = [
+        [_page_facts(chunk[_META_DATA]) for chunk in group[_COLUMNS]]
+        for group in structs_of_list(file.read_at(footer.start, footer.length), _ROW_GROUPS)
+    ]
+    return np.array(facts, np.int64).reshape(len(footer.num_rows), len(footer.columns), 3)
+
+
+def _page_facts(chunk: Mapping[int, Any]) -> tuple[int, int, int]:
+    told = chunk.get(_ENCODING_STATS)
+    pages = [each for each in told if isinstance(each, dict)] if isinstance(told, list) else []
+    count = sum(_told(each, _PAGE_COUNT) for each in pages if each.get(_PAGE_TYPE) in _DATA_PAGES)
+    return _told(chunk.get(_SIZE_STATISTICS), _VALUE_BYTES), count, _told(chunk.get(_STATISTICS), _NULL_COUNT)
+
+
+def _told(fields: object, number: int) -> int:
+    """A count in a struct that may not be there, or be damaged: nothing rests on it."""
+    value = fields.get(number) if isinstance(fields, dict) else None
+    return value if isinstance(value, int) and 0 <= value < _MAX_TOLD else 0
 
 
 def _place(file: Input) -> tuple[int, int]:

@@ -14,6 +14,7 @@ Source: https://arrow.apache.org/docs/format/Columnar.html; stable-datasets f38a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,7 +25,7 @@ from lading.formats._arrow_index import CACHE_INDEX, SPLITS_INDEX, STATE_INDEX, 
 from lading.formats._arrow_read import ArrowReader, ReadOptions
 from lading.formats._arrow_schema import check_schema
 from lading.formats._arrow_write import ArrowWriter, WriteOptions
-from lading.formats.protocol import ListedShard, ShardFacts, ShardSource, parse_options
+from lading.formats.protocol import ListedShard, ShardFacts, ShardSource, Symptom, parse_options
 from lading.store.protocol import Sink, Store
 
 __all__ = ["FORMAT", "ArrowFormat", "ArrowReader", "ArrowWriter", "ReadOptions", "WriteOptions"]
@@ -89,6 +90,16 @@ class ArrowFormat:
     def write_sidecars(self, store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts]]) -> list[str]:
         """Write `_metadata.json`, or of streams `state.json` and `dataset_info.json`."""
         return write_indexes(store, folder, shards)
+
+    def symptoms(self, source: ShardSource, options: Mapping[str, Any], view: str) -> list[Symptom]:  # noqa: ARG002 - contract
+        """Record batches and columns that will hurt, by the heads of messages."""
+        with closing(self.open_shard(source, options)) as reader:
+            return reader.symptoms()
+
+    def alike(self, source: ShardSource) -> dict[str, Any]:
+        """Whether it is a stream as Hugging Face's datasets has them."""
+        with closing(self.open_shard(source, {"unended": True})) as reader:
+            return {"layout": "huggingface"} if reader.is_huggingface else {}
 
 
 FORMAT = ArrowFormat()

@@ -92,6 +92,12 @@ class CsvFormat:
         """Nothing: there are no index files."""
         return []
 
+    def alike(self, source: ShardSource) -> dict[str, Any]:
+        """The compression, and the tab of a `.tsv`."""
+        wrap = open_text(source).entry.wrap
+        tab = {"delimiter": "tab"} if source.path.lower().endswith(_TSV) else {}
+        return {"compression": wrap, **tab} if wrap else tab
+
 
 FORMAT = CsvFormat()
 """The format, as the registry finds it."""

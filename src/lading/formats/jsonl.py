@@ -90,6 +90,11 @@ class JsonlFormat:
         """Nothing: there are no index files."""
         return []
 
+    def alike(self, source: ShardSource) -> dict[str, Any]:
+        """The compression."""
+        wrap = open_text(source).entry.wrap
+        return {"compression": wrap} if wrap else {}
+
 
 FORMAT = JsonlFormat()
 """The format, as the registry finds it."""

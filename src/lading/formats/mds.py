@@ -20,6 +20,7 @@ Source: mosaicml-streaming 0.13.0, base/format.
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,7 +29,16 @@ import pyarrow as pa
 
 from lading.errors import UsageError
 from lading.formats._mds_files import WriteOptions, merge_indexes, write_index
-from lading.formats._mds_index import INDEX_NAME, Entry, ShardFile, list_mds, meta_name, parse_entry, read_mds_index
+from lading.formats._mds_index import (
+    COMPRESSIONS,
+    INDEX_NAME,
+    Entry,
+    ShardFile,
+    list_mds,
+    meta_name,
+    parse_entry,
+    read_mds_index,
+)
 from lading.formats._mds_lines_write import LineWriter
 from lading.formats._mds_read import MdsReader, ReadOptions
 from lading.formats._mds_write import MdsWriter
@@ -120,6 +130,13 @@ class MdsFormat:
     def write_sidecars(self, store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts]]) -> list[str]:
         """Write `index.json`."""
         return write_index(store, folder, shards)
+
+    def alike(self, source: ShardSource) -> dict[str, Any]:
+        """The compression, by the file's ending, and the kind of a split format, by the index."""
+        ending = posixpath.splitext(source.path)[1][1:]
+        found = {"compression": ending} if ending in COMPRESSIONS else {}
+        kind = parse_entry(source.entry).config.format if source.entry else self.name
+        return found if kind == self.name else {**found, "kind": kind}
 
 
 FORMAT = MdsFormat()

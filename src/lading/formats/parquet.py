@@ -32,6 +32,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,9 +49,10 @@ from lading.formats._parquet_options import ReadOptions, WriteOptions
 from lading.formats._parquet_pages import Run
 from lading.formats._parquet_prune import columns_of, fitting, possible_groups
 from lading.formats._parquet_schema import check_schema, given_schema, leaves_by_field
+from lading.formats._parquet_symptoms import find_symptoms
 from lading.formats._parquet_write import ParquetWriter
-from lading.formats.protocol import ListedShard, ShardFacts, ShardSource, parse_options
-from lading.huggingface import huggingface_schema, unwrapped, unwrapped_schema
+from lading.formats.protocol import ListedShard, ShardFacts, ShardSource, Symptom, parse_options
+from lading.huggingface import HUGGINGFACE_KEY, huggingface_schema, unwrapped, unwrapped_schema
 from lading.store.protocol import Sink, Store
 from lading.views import is_bytes, join, reorder
 
@@ -128,6 +130,17 @@ class ParquetFormat:
     def write_sidecars(self, store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts]]) -> list[str]:  # noqa: ARG002 - contract
         """None are written."""
         return []
+
+    def symptoms(self, source: ShardSource, options: Mapping[str, Any], view: str) -> list[Symptom]:  # noqa: ARG002 - contract
+        """Row groups, pages and columns that will hurt, by the footer."""
+        with closing(open_input(source, mmap=parse_options(self.name, ReadOptions, options).mmap)) as file:
+            return find_symptoms(file, read_footer(file))
+
+    def alike(self, source: ShardSource) -> dict[str, Any]:
+        """Whether the file has the features of Hugging Face's datasets."""
+        with closing(open_input(source, mmap=False)) as file:
+            metadata = read_footer(file).metadata.metadata or {}
+        return {"huggingface": True} if HUGGINGFACE_KEY in metadata else {}
 
 
 FORMAT = ParquetFormat()

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Protocol, Self, TypeAlias, TypeVar, runtime_checkable
+from typing import Any, Literal, Protocol, Self, TypeAlias, TypeVar, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +25,7 @@ from lading.pieces import Pieces, Runs
 from lading.store.protocol import FileInfo, Sink, Store
 
 __all__ = [
+    "CopiesAlike",
     "ExactSizes",
     "Format",
     "ListedFile",
@@ -42,6 +43,8 @@ __all__ = [
     "ShardReader",
     "ShardSource",
     "ShardWriter",
+    "Symptom",
+    "TellsSymptoms",
     "parse_options",
     "single_pieces",
 ]
@@ -226,6 +229,27 @@ class LooseReader(Protocol):
         """As `read`, with the columns of this schema, in its types. Raises as `typed_batches`."""
 
 
+@dataclass(frozen=True, slots=True)
+class Symptom:
+    """Something in how a shard lies that will hurt whoever reads it.
+
+    Attributes:
+        name: what it is, in a few words that are the same for every shard.
+        measured: where in the shard, how much it is, and how much would be well.
+        why: whom it hurts, in one sentence.
+        weight: how much it is, as a number: of many shards, the one where it is most stands for all.
+        remedy: what mends it: a `copy` in the same format, an `index` of the dataset, or nothing that lading has.
+        read_options: options of reading with which a copy mends it.
+    """
+
+    name: str
+    measured: str
+    why: str
+    weight: float
+    remedy: Literal["copy", "index"] | None = "copy"
+    read_options: Mapping[str, Any] = field(default_factory=dict)
+
+
 class ShardWriter(Protocol):
     """A shard being written."""
 
@@ -390,6 +414,28 @@ class ManyFiles(Protocol):
 
     def create_shard_of(self, sinks: Sequence[Sink], schema: pa.Schema, options: Mapping[str, Any]) -> ShardWriter:
         """As `create_shard`, with a sink for each file, the shard's own first."""
+
+
+@runtime_checkable
+class TellsSymptoms(Protocol):
+    """A format that sees by headers, footers and indexes what of a shard's layout will hurt."""
+
+    def symptoms(self, source: ShardSource, options: Mapping[str, Any], view: str) -> Sequence[Symptom]:
+        """What will hurt whoever reads this shard, one of a kind at most. No payload is read.
+
+        Args:
+            source: the shard, with its index where there is one.
+            options: as `open_shard` takes them.
+            view: how its rows are taken, as samples or as `interleaved` items.
+        """
+
+
+@runtime_checkable
+class CopiesAlike(Protocol):
+    """A format whose files may be written in ways that readers count on, and that no batch tells of."""
+
+    def alike(self, source: ShardSource) -> Mapping[str, Any]:
+        """Options of writing under which the files of a copy are like this shard (its compression, say)."""
 
 
 _Options = TypeVar("_Options")

@@ -35,6 +35,7 @@ from lading.errors import CorruptShard
 from lading.formats._webdataset_lists import list_wids, write_wids
 from lading.formats._webdataset_read import Members, ReadOptions, WebdatasetReader, sparse_member
 from lading.formats._webdataset_rows import KEY, MAX_CELLS
+from lading.formats._webdataset_symptoms import find_symptoms
 from lading.formats._webdataset_values import (
     decode_column,
     encoder_of,
@@ -46,7 +47,7 @@ from lading.formats._webdataset_values import (
 )
 from lading.formats._webdataset_walk import open_tar
 from lading.formats._webdataset_write import WebdatasetWriter, WriteOptions, check_schema
-from lading.formats.protocol import ListedShard, ShardFacts, ShardSource, parse_options
+from lading.formats.protocol import ListedShard, ShardFacts, ShardSource, Symptom, parse_options
 from lading.store.protocol import Sink, Store
 from lading.tar import BLOCK, is_header
 
@@ -136,6 +137,12 @@ class WebdatasetFormat:
     def write_sidecars(self, store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts]]) -> list[str]:
         """Write `index.json` (wids)."""
         return write_wids(store, folder, shards)
+
+    def symptoms(self, source: ShardSource, options: Mapping[str, Any], view: str) -> list[Symptom]:
+        """Compression, a missing index, samples in pieces: by an index, or by the headers of a local tar."""
+        chosen = parse_options(self.name, ReadOptions, options)
+        tar = open_tar(source, mmap=chosen.mmap)
+        return list(find_symptoms(tar, "" if chosen.regroup else view, lower_case=chosen.lower_case))
 
 
 def _begins_with_header(head: bytes) -> bool:

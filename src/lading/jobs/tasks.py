@@ -14,7 +14,7 @@ from lading.source import Listing
 from lading.store.open import Stores, resolve
 from lading.store.protocol import look_at
 
-__all__ = ["Task", "plan_tasks"]
+__all__ = ["Task", "plan_tasks", "shard_sizes"]
 
 _SLACK = 1.25
 _SPREAD = 1.125
@@ -53,7 +53,7 @@ def plan_tasks(listing: Listing, shard_bytes: int, stores: Stores) -> list[Task]
     """
     tasks: list[Task] = []
     first = size = 0
-    for number, more in enumerate(_sizes(listing, stores)):
+    for number, more in enumerate(shard_sizes(listing, stores)):
         if number > first and size + more > shard_bytes:
             tasks.append(Task(len(tasks), first, number, _output_bytes(size, shard_bytes), size))
             first, size = number, 0
@@ -69,7 +69,7 @@ def _output_bytes(size: int, shard_bytes: int) -> int:
     return max(shard_bytes, int(size / count * _SPREAD))
 
 
-def _sizes(listing: Listing, stores: Stores) -> Iterator[int]:
+def shard_sizes(listing: Listing, stores: Stores) -> Iterator[int]:
     """Size of each shard, in order; those that are not listed are looked at, shards of one store together."""
     sizes = listing.table.column("size_bytes").to_pylist()
     unknown = [number for number, size in enumerate(sizes) if size is None]

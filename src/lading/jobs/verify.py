@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import ceil
 from typing import Any
 
 import orjson
@@ -22,7 +21,7 @@ from lading.jobs.headers import broken_headers
 from lading.jobs.indexes import Indexes, check_file
 from lading.jobs.progress import OnProgress, Progress
 from lading.store.open import Stores
-from lading.units import parse_part
+from lading.units import parse_part, spread
 
 __all__ = ["VerifyResult", "verify"]
 
@@ -107,7 +106,7 @@ def verify(
         found_files = check_own_files(dataset, stores) if deep else None
         findings += [error.to_dict() for error in found_files or ()]
         checked.update([] if found_files is None else ["checksums"])
-        chosen = _chosen(len(dataset.listing), part)
+        chosen = spread(len(dataset.listing), part)
         for done, number in enumerate(chosen, 1):
             try:
                 known = check_shard(dataset, number, stores, max_findings) if deep else None
@@ -141,12 +140,6 @@ def verify(
         len(chosen), digest.count + trusted_samples, size_bytes, digest.ordered if whole else None, sorted(checked),
         findings, time.perf_counter() - began, all_shards,
     )  # fmt: skip
-
-
-def _chosen(count: int, part: float) -> list[int]:
-    """Which of so many shards are looked at: in the middle of each of as many equal stretches."""
-    wanted = min(count, max(1, ceil(count * part)))
-    return [(2 * i + 1) * count // (2 * wanted) for i in range(wanted)]
 
 
 def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:

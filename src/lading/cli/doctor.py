@@ -1,0 +1,76 @@
+"""`lading doctor`: layouts that will hurt, and the command that mends each."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lading.cli.options import Debug, Json, Reading, Sources, one_or_many, reads
+from lading.cli.output import Output
+from lading.cli.progress import watching
+from lading.cli.text import count, visible
+from lading.units import format_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import RenderableType
+
+    from lading.jobs.doctor import Diagnosis
+
+__all__ = ["doctor"]
+
+
+@reads
+def doctor(
+    *,
+    sources: Sources,
+    sample: Annotated[
+        str,
+        typer.Option(
+            "--sample", metavar="PART", help="Open a part of the shards (1%, 0.01): at least one, evenly spread."
+        ),
+    ] = "100%",
+    as_json: Json = False,
+    debug: Debug = False,
+    reading: Reading,
+) -> None:
+    """Find what in a dataset's layout will hurt, and what mends it.
+
+    Listings, headers, footers and indexes are read, payload is not. The exit
+    status is 1 if anything will hurt, and the command that mends it is printed.
+
+    Example: lading doctor out/
+    """
+    with Output(as_json=as_json, debug=debug) as out:
+        from lading.jobs import doctor as job
+
+        with watching(out.err, "looking") as tell:
+            found = job.doctor(one_or_many(sources), sample=sample, **reading(), on_progress=tell)
+        out.status = 0 if found.ok else 1
+        out.show({"ok": found.ok, **asdict(found)}, _text(found))
+
+
+def _text(found: Diagnosis) -> Iterator[RenderableType]:
+    from rich.console import Group
+    from rich.padding import Padding
+    from rich.text import Text
+
+    for finding in found.findings:
+        many = f", in {finding.shards:,} of {count(found.shards, 'shard')}" if finding.shards > 1 else ""
+        yield Text.assemble(("✗ ", "bold red"), (visible(finding.symptom), "bold"), many)
+        measured = Text(f"{visible(finding.shard)}: {visible(finding.measured)}", overflow="fold")
+        yield Padding(Group(measured, Text(finding.why, "dim")), (0, 0, 0, 2))
+    label = ("nothing will hurt", "bold green") if found.ok else (count(len(found.findings), "finding"), "bold red")
+    of_all = f" ({found.shards:,} of them opened)" if found.shards < found.all_shards else ""
+    in_all = f" in {count(found.all_shards, 'shard')} of {found.format}, {format_bytes(found.size_bytes)}{of_all}"
+    yield Text.assemble(label, in_all)
+    mended = {f.symptom: f.command for f in found.findings if f.command}
+    stuck = ", ".join(visible(f.symptom) for f in found.findings if f.command is None)
+    for command in dict.fromkeys(mended.values()):
+        yield Text("what mends it:" if not stuck else f"what mends {', '.join(map(visible, mended))}:")
+        yield Text(f"  {visible(command)}", "cyan", no_wrap=True)
+    if stuck:
+        yield Text(f"no command of lading mends {stuck}")

@@ -1,0 +1,114 @@
+"""The command line that mends a layout, as a user can paste it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
+from itertools import count
+from typing import Any
+
+import pyarrow as pa
+
+from lading.commit import check_destination
+from lading.dataset import Dataset
+from lading.errors import DestinationExists, UsageError
+from lading.jobs.digest import Source
+from lading.layouts.options import InterleavedOptions
+from lading.store.open import Stores, is_local, resolve
+from lading.store.roots import folder_of
+
+__all__ = ["copy_command", "index_command"]
+
+_WORD = "mended"
+
+
+def copy_command(
+    source: Source, dataset: Dataset, opening: Mapping[str, Any], read_options: Mapping[str, Any], stores: Stores
+) -> str:
+    """`lading convert …`: a copy in the same format and view, as like the source as a copy can be.
+
+    Args:
+        source: what the user named.
+        dataset: the source, open.
+        opening: the other arguments with which it was opened.
+        read_options: further options of its format.
+        stores: which store serves which URL.
+    """
+    given = {**opening, "options": {**(opening.get("options") or {}), **read_options}}
+    words = ["lading", "convert", *_names(source), _free_place(dataset, stores), "--to", dataset.format]
+    for name, value in dataset.alike().items():
+        words += ["--to-option", _assigned(name, value)]
+    return shlex.join([*words, *_reading(given)])
+
+
+def index_command(source: Source, opening: Mapping[str, Any]) -> str:
+    """`lading index …`: the dataset's references, kept in the user's cache folder."""
+    return shlex.join(["lading", "index", *_names(source), *_reading(opening)])
+
+
+def _names(source: Source) -> list[str]:
+    names = [source] if isinstance(source, (str, os.PathLike)) else source
+    return [_no_option(os.fspath(name)) for name in names]
+
+
+def _no_option(name: str) -> str:
+    """A path that no program takes for an option."""
+    return f"./{name}" if name.startswith("-") else name
+
+
+def _free_place(dataset: Dataset, stores: Stores) -> str:
+    """A folder that holds nothing: beside the source's, with its name and `-mended`; for loose files here, here."""
+    folder = dataset.listing.folder
+    if folder is None:
+        folder = folder_of(dataset.path(0))
+    folder = folder.rstrip("/") or folder
+    if folder and is_local(resolve(folder, stores)[0]) and os.path.basename(folder) in ("", ".", ".."):
+        folder = os.path.abspath(folder)
+    name = f"{folder}-{_WORD}" if folder else _WORD
+    for number in count(1):
+        place = _no_option(name + (f"-{number}" if number > 1 else ""))
+        try:
+            store, path = resolve(place, stores)
+            check_destination(store, path, overwrite=False)
+        except (DestinationExists, UsageError):
+            continue
+        return place
+    raise AssertionError("numbers do not end")
+
+
+def _reading(opening: Mapping[str, Any]) -> Iterator[str]:
+    """The options of the command line that open a source as these arguments do."""
+    for name, option in (("format", "--from"), ("view", "--view")):
+        if opening.get(name):
+            yield from (option, str(opening[name]))
+    for name, value in (opening.get("options") or {}).items():
+        yield from ("--option", _assigned(name, value))
+    interleaved = opening.get("interleaved") or InterleavedOptions()
+    for known in fields(InterleavedOptions):
+        value = getattr(interleaved, known.name)
+        if value != known.default:
+            yield from ("--option", _assigned(known.name, value))
+    for root in opening.get("roots") or ():
+        yield from ("--root", os.fspath(root))
+    yield from _types(opening.get("schema_overrides") or {})
+
+
+def _types(overrides: Mapping[str, pa.DataType] | pa.Schema) -> Iterator[str]:
+    pairs: Sequence[tuple[str, pa.DataType]]
+    pairs = [(f.name, f.type) for f in overrides] if isinstance(overrides, pa.Schema) else list(overrides.items())
+    for name, kind in pairs:
+        yield from ("--type", f"{name}={kind}")
+
+
+def _assigned(name: str, value: object) -> str:
+    """`NAME=VALUE` as the command line takes it: text as it is, unless it would be read as JSON."""
+    text = json.dumps(value)
+    if isinstance(value, str):
+        try:
+            json.loads(value)
+        except json.JSONDecodeError:
+            text = value
+    return f"{name}={text}"

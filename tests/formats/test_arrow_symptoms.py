@@ -1,0 +1,59 @@
+"""Which column of a record batch has most bytes behind offsets of 32 bits, whatever stands before it."""
+
+from __future__ import annotations
+
+from datetime import datetime, time
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from lading.formats._arrow_blocks import Body, find_blocks
+from lading.formats._arrow_symptoms import longest_column
+from lading.formats.protocol import ShardSource
+from lading.store.local import LocalStore
+
+_MEDIA = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+
+COLUMNS = [
+    pa.nulls(2),
+    pa.array([True, None]),
+    pa.array([1, 2]),
+    pa.array(["a", "bb"]),
+    pa.array(["a" * 999, "b"], pa.large_string()),
+    pa.array([b"ab", b"cd"], pa.binary(2)),
+    pa.array([["x"], ["y", "zzz"]]),
+    pa.array([[b"x"], [b"y"]], pa.large_list(pa.binary())),
+    pa.array([["x", "y"], ["z", "w"]], pa.list_(pa.string(), 2)),
+    pa.array([{"bytes": b"123", "path": "p"}] * 2, _MEDIA),
+    pa.array([[("k", "v")], []], pa.map_(pa.string(), pa.string())),
+    pa.array(["u", "v"]).dictionary_encode(),
+    pa.array([Decimal("1.5")] * 2),
+    pa.array([datetime(2020, 1, 1)] * 2),  # noqa: DTZ001 - a column without a zone
+    pa.array([time(1)] * 2),
+]
+
+
+def longest(batch: pa.RecordBatch, path: Path) -> tuple[str, int]:
+    with pa.ipc.new_file(path, batch.schema) as writer:
+        writer.write_batch(batch)
+    blocks = find_blocks(Body(ShardSource(LocalStore(), str(path)), mmap=True), unended=False)
+    blocks.find_all()
+    return longest_column(blocks, 0, batch.schema)
+
+
+@pytest.mark.parametrize("column", COLUMNS, ids=lambda column: str(column.type))
+def test_the_longest_column_is_found_behind_any_other(column: pa.Array, tmp_path: Path) -> None:
+    batch = pa.record_batch({"before": column, "text": ["q" * 50, "r" * 51], "after": column})
+    assert longest(batch, tmp_path / "a.arrow") == ("text", 101)
+
+
+def test_bytes_of_media_count_for_their_column(tmp_path: Path) -> None:
+    media = pa.array([{"bytes": b"x" * 500, "path": "p"}], _MEDIA)
+    assert longest(pa.record_batch({"text": ["q"], "image": media}), tmp_path / "a.arrow") == ("image", 500)
+
+
+def test_what_stands_behind_a_column_of_views_is_not_known(tmp_path: Path) -> None:
+    batch = pa.record_batch({"n": ["ab"], "views": pa.array(["x" * 99], pa.string_view()), "text": ["q" * 50]})
+    assert longest(batch, tmp_path / "a.arrow") == ("n", 2)
