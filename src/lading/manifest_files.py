@@ -95,11 +95,19 @@ class KeptTables:
         store: where the dataset lies.
         folder: of the dataset.
         shards: as the manifest lists them.
+
+    Attributes:
+        shards: the same.
     """
 
     def __init__(self, store: Store, folder: str, shards: pa.Table) -> None:
-        self._store, self._folder, self._shards = store, folder, shards
+        self.shards = shards
+        self._store, self._folder = store, folder
         self._files: dict[str, tuple[str, pa.ipc.RecordBatchFileReader]] = {}
+
+    def path(self, shard: int) -> str:
+        """Path of a shard's own file."""
+        return f"{self._folder}/{self.shards['path'][shard].as_py()}"
 
     def index(self, shard: int) -> pa.Table | None:
         """The references of one shard, as its writer gave them; None if it kept none.
@@ -118,7 +126,7 @@ class KeptTables:
         return self._load("extents", shard, _refuse_no_extents)
 
     def _load(self, what: str, shard: int, refuse: Callable[[pa.Table], None]) -> pa.Table | None:
-        name = self._shards[f"{what}_file"][shard].as_py()
+        name = self.shards[f"{what}_file"][shard].as_py()
         if name is None:
             return None
         path = f"{self._folder}/{name}"
@@ -127,7 +135,7 @@ class KeptTables:
             if file is None or known != path:
                 file = pa.ipc.open_file(_mapped(self._store, path))
                 self._files[what] = (path, file)
-            table = pa.Table.from_batches([file.get_batch(self._shards[f"{what}_batch"][shard].as_py())])
+            table = pa.Table.from_batches([file.get_batch(self.shards[f"{what}_batch"][shard].as_py())])
             table.validate(full=True)  # to read an array that is not valid would end the process
             refuse(table)
         except LadingError as error:

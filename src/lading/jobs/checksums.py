@@ -43,7 +43,7 @@ def check_shard(dataset: Dataset, number: int, stores: Stores, most: int) -> lis
     beside = {posixpath.join(posixpath.dirname(path), told["name"]): told["xxh3"] for told in row["beside_xxh3"] or ()}
     files = {error.file: error for error in _differing({path: row["xxh3"], **beside}, folder, stores)}
     found: list[LadingError] = []
-    for file in file_extents(dataset, number, stores) if files else ():
+    for file in file_extents(dataset.kept, number, stores) if files and dataset.kept is not None else ():
         damaged = [_damaged(dataset, number, file, one) for one in file.lost[: most - len(found)].tolist()]
         found += damaged
         if damaged:

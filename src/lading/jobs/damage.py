@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.dataset import Dataset
 from lading.errors import NotFound
 from lading.extents import ExtentSums
+from lading.manifest_files import KeptTables
 from lading.store.checksum import Checksum, add_file
 from lading.store.open import Stores, resolve
 from lading.store.protocol import FileInfo, Store
@@ -48,7 +48,7 @@ class FileExtents:
         return np.flatnonzero(self.found == _LOST)
 
 
-def file_extents(dataset: Dataset, number: int, stores: Stores) -> Iterator[FileExtents]:
+def file_extents(kept: KeptTables, number: int, stores: Stores) -> Iterator[FileExtents]:
     """The files of a shard of which extents are kept, its own first, each looked at.
 
     Where bytes were cut out of a file or came into it, what lies behind is found in its new place. Reads a file once,
@@ -58,17 +58,17 @@ def file_extents(dataset: Dataset, number: int, stores: Stores) -> Iterator[File
         CorruptShard: the file of extents is broken.
         StoreError: the store failed.
     """
-    kept = dataset.kept.extents(number) if dataset.kept is not None else None
-    if kept is None or dataset.kept_shards is None:
+    extents = kept.extents(number)
+    if extents is None:
         return
-    path = dataset.path(number)
-    beside = dataset.kept_shards["beside_xxh3"][number].as_py() or ()
+    path = kept.path(number)
+    beside = kept.shards["beside_xxh3"][number].as_py() or ()
     paths = [path, *(posixpath.join(posixpath.dirname(path), told["name"]) for told in beside)]
-    of_file = kept["file"].to_numpy()
+    of_file = extents["file"].to_numpy()
     for file, name in enumerate(paths):
         first, last = np.searchsorted(of_file, [file, file + 1]).tolist()
         if first < last:
-            yield _looked_at(name, kept.slice(first, last - first), stores)
+            yield _looked_at(name, extents.slice(first, last - first), stores)
 
 
 def _looked_at(path: str, extents: pa.Table, stores: Stores) -> FileExtents:
