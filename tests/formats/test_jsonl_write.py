@@ -7,6 +7,7 @@ import gzip
 import json
 import lzma
 import math
+import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -162,6 +163,23 @@ _UNPACK: dict[str, Callable[[bytes], bytes]] = {
     "xz": lzma.decompress,
     "zstd": lambda data: zstandard.ZstdDecompressor().decompressobj().decompress(data),
 }
+
+
+def test_gzip_is_many_members_that_each_begin_with_a_line() -> None:
+    table = pa.table({"a": [f"{n} " * (n % 300) for n in range(1000)]})
+    packed, plain = write(table, compression="gzip"), write(table)
+    assert packed == write(table, compression="gzip", batch_rows=333)
+    members, rest = [], packed
+    while rest:
+        member = zlib.decompressobj(31)
+        members.append(member.decompress(rest))
+        assert member.eof
+        rest = member.unused_data
+    assert b"".join(members) == plain
+    assert len(members) == -(-len(plain) // (128 << 10))
+    assert all(member.endswith(b"\n") and member.startswith(b'{"a"') for member in members)
+    assert read(packed).equals(read(plain))
+    assert gzip.decompress(write(table.slice(0, 0), compression="gzip")) == b""
 
 
 @pytest.mark.parametrize("compression", _UNPACK)

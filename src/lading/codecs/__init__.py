@@ -1,12 +1,14 @@
 """Bytes to bytes: compression, one file each; hashes."""
 
 from lading.codecs.hashes import Hash, new_hash
+from lading.codecs.protocol import StreamEncoder
 from lading.codecs.registry import WRAPS, decode_range, sniff_wrap, stream_decoder, stream_encoder, unpack_file
 from lading.codecs.snappy_ import pack_snappy
 
 __all__ = [
     "WRAPS",
     "Hash",
+    "StreamEncoder",
     "decode_range",
     "new_hash",
     "pack_snappy",

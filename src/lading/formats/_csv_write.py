@@ -14,11 +14,11 @@ from lading.errors import Unrepresentable, errors_at
 from lading.features import ClassLabel, Json, Text, Value, feature_of
 from lading.formats.protocol import ShardFacts
 from lading.formats.textfile import (
-    PackedSink,
     as_text,
     check_compression,
     parse_delimiter,
     parts_of,
+    text_sink,
     without_dictionary,
 )
 from lading.store.protocol import Sink
@@ -59,7 +59,7 @@ class CsvWriter:
         self._path, self._delimiter = sink.path, parse_delimiter(options.delimiter)
         self._columns = {field.name: _texts_of(field) for field in schema}
         _check_names(schema)
-        self._out = PackedSink(sink, options.compression, options.compression_level)
+        self._out = text_sink(sink, options.compression, options.compression_level)
         self._rows = self._payload = 0
         self._begun = False
 

@@ -15,7 +15,7 @@ from lading import jsontext
 from lading.errors import DataError, Unrepresentable, UsageError, errors_at
 from lading.features import ClassLabel, Json, Text, Value, feature_of
 from lading.formats.protocol import ShardFacts
-from lading.formats.textfile import PackedSink, as_text, check_compression, parts_of, without_dictionary
+from lading.formats.textfile import as_text, check_compression, parts_of, text_sink, without_dictionary
 from lading.interleaved import is_interleaved_schema
 from lading.json_columns import is_nested_json
 from lading.ref import is_ref
@@ -72,7 +72,7 @@ class JsonlWriter:
     def __init__(self, sink: Sink, schema: pa.Schema, options: WriteOptions) -> None:
         self._path = sink.path
         self._columns = [_Column.of(field, options) for field in schema]
-        self._out = PackedSink(sink, options.compression, options.compression_level)
+        self._out = text_sink(sink, options.compression, options.compression_level)
         self._rows = self._payload = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
