@@ -218,6 +218,14 @@ def test_parts_of_ranks_and_what_they_are_merged_to_have_checksums(tmp_path: Pat
     index = next((tmp_path / "all" / "a").rglob("index*.json"))
     index.write_bytes(index.read_bytes() + b" ")
     assert str(index) in [finding["file"] for finding in lading.verify(tmp_path / "all", deep=True).findings]
+    shard = max((tmp_path / "all" / "a").rglob("*.mds"))  # sums of samples are found in the merged dataset too
+    body = shard.read_bytes()
+    shard.write_bytes(body[:-5] + b"?" + body[-4:])
+    with lading.open(shard.parent / "index.json") as part:
+        last = len(part.shards[len(part.shards) - 1]) - 1
+    assert (str(shard), last) in [
+        (found["file"], found.get("row")) for found in lading.verify(tmp_path / "all", deep=True).findings
+    ]
 
 
 def test_what_others_wrote_is_read_as_without(tmp_path: Path) -> None:
