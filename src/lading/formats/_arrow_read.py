@@ -133,6 +133,11 @@ class ArrowReader:
         arrays = [pa.array(column).cast(field.type) for column, field in zip(columns, _INDEX_SCHEMA, strict=True)]
         return pa.table(arrays, schema=_INDEX_SCHEMA).filter(pa.array(rows > 0))
 
+    def unit_rows(self) -> NDArray[np.int64]:
+        """Rows of each record batch: of one that is damaged none can be read."""
+        ends = np.array([0, *self._row_ends()], np.int64)
+        return ends[1:] - ends[:-1]
+
     def read(self, rows: NDArray[np.int64] | None = None, columns: Sequence[str] | None = None) -> pa.Table:
         """Rows by ordinal; only record batches with such rows are looked at.
 

@@ -13,8 +13,18 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading import jsontext
-from lading.errors import CorruptShard, DataError, DuplicateField, LimitExceeded, SchemaMismatch, UsageError, errors_at
-from lading.formats.textfile import BOM, Block, TextFile, too_long
+from lading.errors import (
+    CorruptShard,
+    DataError,
+    DuplicateField,
+    LadingError,
+    LimitExceeded,
+    SchemaMismatch,
+    UsageError,
+    errors_at,
+)
+from lading.formats.protocol import Remains
+from lading.formats.textfile import BOM, MAX_TOLD, Block, TextFile, laid_end_to_end, too_long
 from lading.interleaved import is_unicode, split_rows
 from lading.json_columns import build_column, column_type, kinds_of
 from lading.units import parse_bytes
@@ -241,6 +251,45 @@ class JsonlReader:
 
     def close(self) -> None:
         """Nothing is held open."""
+
+    def resync(self) -> Remains | None:
+        """The lines that are documents, one after another; None if all of them are.
+
+        Raises:
+            LimitExceeded: a line is too long.
+        """
+        offset: list[NDArray[np.int64]] = []
+        length: list[NDArray[np.int64]] = []
+        lost: list[LadingError] = []
+        lost_lines = 0
+        for block in self._file.blocks(self._max_line_bytes):
+            lines = self._lines(block)
+            errors = self._line_errors(lines)
+            good = np.ones(len(lines.texts), np.bool_)
+            good[list(errors)] = False
+            size = np.fromiter(map(len, lines.texts), np.int64, len(lines.texts))
+            end = lines.offset + size + 1
+            offset.append(lines.offset[good])
+            length.append(np.minimum(end, block.offset + len(block.data))[good] - lines.offset[good])
+            lost += [errors[at] for at in errors][: MAX_TOLD - len(lost)]
+            lost_lines += len(errors)
+        return laid_end_to_end(np.concatenate(offset), np.concatenate(length), lost, lost_lines) if lost_lines else None
+
+    def _line_errors(self, lines: _Lines) -> dict[int, LadingError]:
+        """What is wrong with lines, by their place among these: halves are looked at until the bad ones are found."""
+        found: dict[int, LadingError] = {}
+        parts = [(0, len(lines.texts))] if lines.texts else []
+        while parts:
+            start, stop = parts.pop()
+            try:
+                self._rows(lines[np.arange(start, stop)])
+            except DataError as error:
+                if stop - start == 1:
+                    found[start] = error
+                else:
+                    half = (start + stop) // 2
+                    parts += [(half, stop), (start, half)]
+        return found
 
     def _at(self, ordinals: NDArray[np.int64]) -> Iterator[_Rows]:
         """Rows by ascending ordinals, a part of the file at a time."""

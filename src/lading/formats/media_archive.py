@@ -21,11 +21,12 @@ from typing import Any, NoReturn
 
 import pyarrow as pa
 
-from lading.errors import UsageError
+from lading.errors import LadingError, UsageError
 from lading.formats._media_documents import BYTES, MEDIA, PLACE, PLAIN_ROWS, media_lists, media_parts
 from lading.formats._media_read import FAILED, MISSING, MediaArchiveReader, ReadOptions
 from lading.formats._media_write import MediaArchiveWriter, WriteOptions
-from lading.formats.protocol import ShardFacts, ShardSource, parse_options
+from lading.formats.protocol import Remains, Resyncs, ShardFacts, ShardSource, parse_options
+from lading.formats.registry import get_format
 from lading.store.protocol import Sink, Store
 
 __all__ = [
@@ -94,6 +95,22 @@ class MediaArchiveFormat:
             Unrepresentable: rows that are no documents; a column that the file of documents does not hold.
         """
         return MediaArchiveWriter(sinks, schema, parse_options(self.name, WriteOptions, options))
+
+    def resync(
+        self,
+        source: ShardSource,
+        options: Mapping[str, Any],
+        *,
+        schema: pa.Schema | None = None,  # noqa: ARG002 - contract
+        error: LadingError | None = None,
+    ) -> Remains | None:
+        """The documents that are whole; archives are left alone. Raises as the documents' own format does."""
+        chosen = parse_options(self.name, ReadOptions, options)
+        [head] = source.store.get_ranges(source.path, [(0, min(source.store.head(source.path).size_bytes, 4))])
+        documents = get_format("parquet" if bytes(head) == b"PAR1" else "jsonl")
+        told = {} if documents.name == "parquet" else {"max_line_bytes": chosen.max_line_bytes}
+        assert isinstance(documents, Resyncs), "both do"
+        return documents.resync(source, told, error=error)
 
     def shard_name(self, number: int) -> str:
         """`shard-000000`."""

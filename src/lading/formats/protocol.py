@@ -20,9 +20,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.errors import UsageError
+from lading.errors import LadingError, UsageError
 from lading.pieces import Pieces, Runs
-from lading.store.protocol import FileInfo, Sink, Store
+from lading.store.protocol import FileInfo, MappedFile, Mapper, Sink, Store
 
 __all__ = [
     "ExactSizes",
@@ -35,6 +35,9 @@ __all__ = [
     "PacksItems",
     "RangeWriter",
     "Ranges",
+    "ReadsUnits",
+    "Remains",
+    "Resyncs",
     "RowReader",
     "SampleEncoder",
     "SampleReader",
@@ -42,6 +45,7 @@ __all__ = [
     "ShardReader",
     "ShardSource",
     "ShardWriter",
+    "map_file",
     "parse_options",
     "single_pieces",
 ]
@@ -57,6 +61,10 @@ class ShardSource:
         info: its size and version, where they are known already.
         index: what `ShardReader.index()` gave for this very file before; a reader may use it instead of looking again.
         entry: what the dataset's own index says of the shard (`ListedShard.entry`); empty if there is none.
+        options: options of the format for this shard alone.
+        rows: the rows to be read, ascending, where the others cannot be; None for all. Views pass the others over
+            (`lading.layouts.open`), a format knows nothing of it.
+        stands_for: the file that this one was made of, and that relative paths in it go by; empty if it is its own.
     """
 
     store: Store
@@ -64,6 +72,14 @@ class ShardSource:
     info: FileInfo | None = None
     index: pa.Table | None = None
     entry: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    rows: NDArray[np.int64] | None = None
+    stands_for: str = ""
+
+    @property
+    def place(self) -> str:
+        """The path that relative paths in the file go by."""
+        return self.stands_for or self.path
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,6 +369,66 @@ class Format(Protocol):
         """Write the peer's own index files for a folder of finished shards, named below it; give the indexes' paths."""
 
 
+@dataclass(frozen=True, slots=True)
+class Remains:
+    """What is left of a damaged file, and how to lay it out so that the format's reader reads it.
+
+    Attributes:
+        offset: where each intact range begins in the damaged file.
+        target: where it comes in the file to be made, ascending.
+        length: bytes of it.
+        size_bytes: size of the file to be made; what nothing fills is zeros.
+        made: further bytes of that file, each with its place: heads and ends that are not in the damaged one.
+        lost_rows: rows of the file to be made that must not be read, since they lie in holes.
+        lost: what was lost, each with file and offset, and with row or sample where these are known.
+        lost_samples: how many samples are lost, as far as is known; those of `lost_rows` are not among them.
+        options: options of the format with which the file to be made is read.
+    """
+
+    offset: NDArray[np.int64]
+    target: NDArray[np.int64]
+    length: NDArray[np.int64]
+    size_bytes: int
+    made: Sequence[tuple[int, bytes]] = ()
+    lost_rows: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    lost: Sequence[LadingError] = ()
+    lost_samples: int = 0
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@runtime_checkable
+class Resyncs(Protocol):
+    """A format that finds again, behind a damage, where its units begin."""
+
+    def resync(
+        self,
+        source: ShardSource,
+        options: Mapping[str, Any],
+        *,
+        schema: pa.Schema | None = None,
+        error: LadingError | None = None,
+    ) -> Remains | None:
+        """What is left of a damaged file that is not compressed as a whole; None if the file is as good as it gets.
+
+        Args:
+            source: the file.
+            options: how it is read.
+            schema: of its rows as they are stored, where a manifest keeps it.
+            error: what reading it raised; None if it was read to its end, which may have come too early.
+
+        Raises:
+            DataError: nothing of it can be read.
+        """
+
+
+@runtime_checkable
+class ReadsUnits(Protocol):
+    """A shard reader that reads some rows at a time or none of them: a row group, a record batch."""
+
+    def unit_rows(self) -> NDArray[np.int64]:
+        """Rows of each such unit, in order."""
+
+
 @runtime_checkable
 class LosesTypes(Protocol):
     """A format whose files do not say which types their columns had: of what lading writes, the manifest does.
@@ -390,6 +466,17 @@ class ManyFiles(Protocol):
 
     def create_shard_of(self, sinks: Sequence[Sink], schema: pa.Schema, options: Mapping[str, Any]) -> ShardWriter:
         """As `create_shard`, with a sink for each file, the shard's own first."""
+
+
+def map_file(source: ShardSource) -> MappedFile:
+    """The bytes of a damaged file, which whoever asks for what is left of it has on a store that can map.
+
+    Raises:
+        UsageError: it lies elsewhere.
+    """
+    if not isinstance(source.store, Mapper):
+        raise UsageError("what is left of a file is found on this machine only", file=source.path)
+    return source.store.map(source.path)
 
 
 _Options = TypeVar("_Options")

@@ -5,13 +5,15 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterator, Mapping
 
+import pyarrow as pa
+
 from lading.dataset import Dataset
 from lading.errors import LadingError, SidecarMismatch
 from lading.manifest import FOLDER
 from lading.store.checksum import file_checksum
 from lading.store.open import Stores, resolve
 
-__all__ = ["check_own_files", "check_shard"]
+__all__ = ["check_own_files", "check_shard", "check_shard_files"]
 
 
 def check_own_files(dataset: Dataset, stores: Stores) -> list[LadingError] | None:
@@ -26,10 +28,15 @@ def check_own_files(dataset: Dataset, stores: Stores) -> list[LadingError] | Non
 def check_shard(dataset: Dataset, number: int, stores: Stores) -> list[LadingError] | None:
     """What is wrong with the files of a shard; None if the manifest has no checksums of them."""
     kept, folder = dataset.kept_shards, dataset.listing.folder
-    row = {} if kept is None else kept.slice(number, 1).to_pylist()[0]
-    if row.get("xxh3") is None or folder is None:
+    return None if kept is None or folder is None else check_shard_files(kept, folder, number, stores)
+
+
+def check_shard_files(kept: pa.Table, folder: str, number: int, stores: Stores) -> list[LadingError] | None:
+    """What is wrong with the files of a shard, as the manifest of a folder lists it; None if it has no checksums."""
+    row = kept.slice(number, 1).to_pylist()[0]
+    if row.get("xxh3") is None:
         return None
-    path = dataset.path(number)
+    path = f"{folder}/{row['path']}"
     beside = {posixpath.join(posixpath.dirname(path), told["name"]): told["xxh3"] for told in row["beside_xxh3"] or ()}
     return list(_differing({path: row["xxh3"], **beside}, folder, stores))
 
