@@ -26,7 +26,7 @@ from lading.formats._arrow_flat import DICTIONARY, ROWS, SCHEMA, Message, parse_
 from lading.formats.protocol import Remains
 from lading.store.protocol import MappedFile
 
-__all__ = ["resync_messages"]
+__all__ = ["resync_messages", "resync_stream"]
 
 _START, _PREFIX_BYTES, _TAIL_BYTES = 8, 8, 10
 _END_MARK = CONTINUED + bytes(4)
@@ -85,6 +85,18 @@ def resync_messages(mapped: MappedFile, path: str, schema: pa.Schema | None) -> 
     return Remains(offset, target, length, end + len(_END_MARK), [*pieces, (end, _END_MARK)], lost=lost)
 
 
+def resync_stream(mapped: MappedFile, path: str) -> Remains | None:
+    """The messages of a stream that was read to its end, if that came too early; None if it did not.
+
+    Four bytes of zeros are an end to readers, as a damage may be. Streams from before Arrow 0.15 are left alone.
+    """
+    if mapped.read(0, min(len(CONTINUED), mapped.size_bytes)) != CONTINUED:
+        return None
+    walker = _Walker(mapped)
+    walker.walk()
+    return resync_messages(mapped, path, None) if walker.gaps else None
+
+
 def _with_dictionaries(
     kept: list[_Found], gaps: list[tuple[int, int]], data: NDArray[np.uint8], made: bytes, head: _Found | None
 ) -> list[_Found]:
@@ -140,7 +152,7 @@ class _Walker:
         at, size = _START if is_file else 0, len(self.data)
         while at < size:
             stop, ended = self._run(at, self.messages)
-            if ended:
+            if ended or not self.data[stop:].any():
                 return
             before = self.messages[-1] if self.messages else None
             at = self._find_next(stop, before)

@@ -148,9 +148,11 @@ class CsvReader:
         Raises:
             CorruptShard: the header is damaged, and nobody knows the names.
         """
+        mark = len(BOM) if data[: len(BOM)].tobytes() == BOM else 0
         begin, head = self._header_end(data), b""
         try:
-            own = self.schema().names if begin else None
+            header = Block(data[mark:begin].tobytes(), mark, 1)
+            own = self._header(scan(header, self._delimiter, self._file.path)).names if begin else None
         except DataError:
             own = None
         if own is None or (names is not None and sorted(own) != sorted(names)):

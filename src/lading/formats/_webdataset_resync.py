@@ -8,7 +8,8 @@ comes to an end of archive with a header after that, as in a tar that is a membe
 
 What a tar does not say is told by these rules:
 
-* The member before a damage is lost if a header lies in its payload, if the zeros that pad it are not zeros, or, where
+* The member before a damage is lost if a header lies in its payload (of the last member, one that no tar in it leads
+  to), if the zeros that pad it are not zeros, or, where
   zeros stand in place of the next header, if it ends in 16 zeros itself.
 * The member behind is lost if its name may have stood in an extension record that is gone: half of the members or
   more have one and this one has none, a broken one stands before it, or its name fills its field.
@@ -170,10 +171,13 @@ class _Walker:
         at = 0
         while at < self.size:
             stop, ended = self._run(at, self.parts)
-            if ended and self._next_byte(stop) == self.size:
-                break
             before = self._last()
-            at = self._find_next(stop, before)
+            if ended and self._next_byte(stop) == self.size:
+                at = self._swallowed(before)
+                if at == self.size:
+                    break
+            else:
+                at = self._find_next(stop, before)
             self._judge(before, stop, at)
         if not self.size:
             self.gaps.append(_Gap(0, 0))
@@ -201,6 +205,18 @@ class _Walker:
             return None
         last = self.parts[-1]
         return int(last.start[-1]), int(last.offset[-1]), int(last.offset[-1] + last.length[-1])
+
+    def _swallowed(self, before: tuple[int, int, int] | None) -> int:
+        """Where a member begins inside the last one, which runs into the zeros at the end; the end if none does.
+
+        A tar that is a member begins with a header, and from there its own members are reached.
+        """
+        if before is None or before[2] <= before[1] or self._data[max(before[2] - _TAIL_BYTES, 0) : before[2]].any():
+            return self.size
+        inner: list[Headers] = []
+        self._run(before[1], inner)
+        own = {int(start) for part in inner for start in part.start.tolist()}
+        return next((at for at in self._candidates(before[1], before[1]) if at not in own), self.size)
 
     def _judge(self, before: tuple[int, int, int] | None, stop: int, at: int) -> None:
         """Note the gap between a member and the next one, and which of the two are damaged."""

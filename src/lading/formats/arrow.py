@@ -23,7 +23,7 @@ from lading.errors import LadingError
 from lading.formats._arrow_blocks import CONTINUED, MAGIC
 from lading.formats._arrow_index import CACHE_INDEX, SPLITS_INDEX, STATE_INDEX, list_arrow, write_indexes
 from lading.formats._arrow_read import ArrowReader, ReadOptions
-from lading.formats._arrow_resync import resync_messages
+from lading.formats._arrow_resync import resync_messages, resync_stream
 from lading.formats._arrow_schema import check_schema
 from lading.formats._arrow_write import ArrowWriter, WriteOptions
 from lading.formats.protocol import ListedShard, Remains, ShardFacts, ShardSource, map_file, parse_options
@@ -89,7 +89,8 @@ class ArrowFormat:
         error: LadingError | None = None,
     ) -> Remains | None:
         """The messages that are whole, as a stream; see `lading.formats._arrow_resync`. Raises CorruptShard."""
-        return None if error is None else resync_messages(map_file(source), source.path, schema)
+        mapped = map_file(source)
+        return resync_messages(mapped, source.path, schema) if error is not None else resync_stream(mapped, source.path)
 
     def shard_name(self, number: int) -> str:
         """`shard-00000`, as stable-datasets has it; datasets takes any."""
