@@ -32,6 +32,8 @@ _MAX_HEAD_BYTES = 1 << 30
 _MAX_JSON_BYTES = 1 << 20
 _DAMAGED_BYTES = 8 << 10
 """Of the JSON, behind which the first sample is looked for at every byte, if its end is not to be found."""
+_FAR_BYTES = 64 << 10
+"""Behind the beginning, where a sample is looked for from which the others follow to the end, if the first is lost."""
 _MOST_TRIES = 1000
 
 
@@ -67,12 +69,14 @@ class _Head:
         columns: of the shard.
         json: the columns as they stand behind the offsets; zeros where they are damaged, and an index says them.
         damaged: whether any of this is not what the file has.
+        lost: samples at the beginning whose places are not known: they take up no bytes here.
     """
 
     offset: NDArray[np.int64]
     columns: Sequence[Column]
     json: bytes
     damaged: bool
+    lost: int = 0
 
     @property
     def size_bytes(self) -> int:
@@ -175,11 +179,19 @@ def _refound(data: NDArray[np.uint8], samples: int, columns: Sequence[Column], s
             room = begin + missing - end
             json = data[begin - room : begin].tobytes() if 0 <= room <= begin else b""
             return _Head(found + missing, columns, json if _is_json(json) else bytes(max(room, 0)), damaged=True)
+    for begin in range(low, min(low + _FAR_BYTES, len(data))):
+        found = _walked(data, begin, columns, samples, fewer=True)
+        if found is not None:
+            lost = samples + 1 - len(found)
+            offset = np.concatenate([np.full(lost, found[0]), found]) + missing
+            return _Head(offset, columns, bytes(max(int(offset[0]) - end, 0)), damaged=True, lost=lost)
     raise CorruptShard("the places of samples are damaged, and cannot be found again", offset=_NUMBER_BYTES)
 
 
-def _walked(data: NDArray[np.uint8], begin: int, columns: Sequence[Column], samples: int) -> NDArray[np.int64] | None:
-    """Where samples lie, from the first one on; None if so many do not end where the file does."""
+def _walked(
+    data: NDArray[np.uint8], begin: int, columns: Sequence[Column], samples: int, *, fewer: bool = False
+) -> NDArray[np.int64] | None:
+    """Where samples lie, from the first one on; None if so many (or `fewer`) do not end where the file does."""
     varying = sum(column.size is None for column in columns)
     fixed = sum(column.size or 0 for column in columns) + _NUMBER_BYTES * varying
     if not varying:
@@ -194,6 +206,8 @@ def _walked(data: NDArray[np.uint8], begin: int, columns: Sequence[Column], samp
         if at > len(data):
             return None
         found.append(at)
+        if fewer and at == len(data):
+            break
     return np.array(found, np.int64) if at == len(data) else None
 
 
@@ -204,6 +218,8 @@ def _border(data: NDArray[np.uint8], head: _Head, shift: int) -> tuple[int, int]
         CorruptShard: nothing tells.
     """
     samples = len(head.offset) - 1
+    if head.lost:
+        return 0, head.lost
     if not shift:
         return samples, samples
     if int(head.offset[0]) - shift >= 0 and _fits(data, head, shift).all():
@@ -227,7 +243,8 @@ def _fits(data: NDArray[np.uint8], head: _Head, shift: int) -> NDArray[np.bool_]
     start, stop = head.offset[:-1] - shift, head.offset[1:] - shift
     varying = sum(column.size is None for column in head.columns)
     fixed = sum(column.size or 0 for column in head.columns) + _NUMBER_BYTES * varying
-    inside = (start >= 0) & (stop <= len(data)) & (stop - start >= _NUMBER_BYTES * varying)
+    # The sizes only: the last sample before a cut may end behind it.
+    inside = (start >= 0) & (start + _NUMBER_BYTES * varying <= len(data)) & (stop - start >= _NUMBER_BYTES * varying)
     at = np.where(inside, start, 0)[:, None] + np.arange(_NUMBER_BYTES * varying)
     sizes = data[np.minimum(at, len(data) - 1)].view("<u4").astype(np.int64).sum(axis=1)
     fits: NDArray[np.bool_] = inside & (fixed + sizes == stop - start)

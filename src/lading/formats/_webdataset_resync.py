@@ -2,9 +2,10 @@
 
 A walk goes from header to header. Where it meets none, the next one is looked for: any 512 bytes with a valid checksum
 in step with the walk, and at any place what has the magic too, since a cut moves all behind it by any number of bytes.
-The headers of a tar inside a payload are headers as well. Inside the payload of the member before, one is taken only if
-the walk from it goes on past the place where the member should have ended; behind, it is not taken if the walk from it
-comes to an end of archive with a header after that, as in a tar that is a member.
+The headers of a tar inside a payload are headers as well. Inside the payload of a member, one is taken only if the walk
+from it goes on past the place where the member ends, and no walk from the beginning of the payload comes to it; behind
+a damage, it is not taken if the walk from it comes to an end of archive with a header after that, as in a tar that is a
+member.
 
 What a tar does not say is told by these rules:
 
@@ -165,12 +166,19 @@ class _Walker:
         self.parts: list[Headers] = []
         self.gaps: list[_Gap] = []
         self._dropped: list[int] = []
+        self._heads: NDArray[np.int64] | None = None
 
     def walk(self) -> None:
         """Find all members; those that are damaged themselves are left out."""
         at = 0
         while at < self.size:
+            known = len(self.parts)
             stop, ended = self._run(at, self.parts)
+            swallowed = self._first_swallowed(known)
+            if swallowed is not None:
+                self.gaps.append(_Gap(self._cut_off(swallowed[0]), swallowed[1]))
+                at = swallowed[1]
+                continue
             before = self._last()
             if ended and self._next_byte(stop) == self.size:
                 at = self._swallowed(before)
@@ -206,6 +214,64 @@ class _Walker:
         last = self.parts[-1]
         return int(last.start[-1]), int(last.offset[-1]), int(last.offset[-1] + last.length[-1])
 
+    def _first_swallowed(self, known: int) -> tuple[int, int] | None:
+        """The first of the members found last that holds the header of another one: where its payload begins, and that.
+
+        The walk met none of it: bytes are missing, as many as the other one takes up.
+        """
+        if known == len(self.parts):
+            return None
+        offset = np.concatenate([part.offset for part in self.parts[known:]])
+        end = offset + np.concatenate([part.length for part in self.parts[known:]])
+        inside = self._all_heads()
+        member = np.searchsorted(offset, inside, "right") - 1
+        there = (member >= 0) & (inside < end[member])
+        own: set[int] = set()
+        last = -1
+        for at, number in zip(inside[there].tolist(), member[there].tolist(), strict=True):
+            if number != last:
+                last, own = number, self._reached(int(offset[number]))
+            if (
+                at not in own
+                and is_header(bytes(self._data[at : at + BLOCK]))
+                and self._run(at, [])[0] > end[number] + BLOCK
+            ):
+                return int(offset[number]), at
+        return None
+
+    def _all_heads(self) -> NDArray[np.int64]:
+        """Places where a header would begin whose magic stands in the file, ascending; found once."""
+        if self._heads is None:
+            found = [np.zeros(0, np.int64)]
+            for start in range(0, self.size, _STEP_BYTES):
+                self._mapped.check()
+                piece = self._data[start : start + _STEP_BYTES + len(_MAGIC) - 1]
+                count = max(len(piece) - len(_MAGIC) + 1, 0)
+                likely = piece[:count] == _MAGIC[0]
+                for place in range(1, len(_MAGIC)):
+                    likely &= piece[place : place + count] == _MAGIC[place]
+                found.append(start + np.flatnonzero(likely) - _MAGIC_AT)
+                self._mapped.release(start, min(start + _STEP_BYTES, self.size))
+            self._heads = np.concatenate(found)
+        return self._heads
+
+    def _reached(self, at: int) -> set[int]:
+        """Where members and their headers begin that are reached from a place: those of a tar that is a member."""
+        found: list[Headers] = []
+        self._run(at, found)
+        return {int(place) for part in found for place in np.concatenate([part.start, part.offset - BLOCK]).tolist()}
+
+    def _cut_off(self, offset: int) -> int:
+        """Forget the member whose payload begins here, and all behind it; where it began."""
+        while self.parts[-1].offset[0] > offset:
+            self.parts.pop()
+        last = self.parts[-1]
+        row = int(np.searchsorted(last.offset, offset))
+        self.parts[-1] = _only(last, np.arange(len(last)) < row)
+        if not row:
+            self.parts.pop()
+        return int(last.start[row])
+
     def _swallowed(self, before: tuple[int, int, int] | None) -> int:
         """Where a member begins inside the last one, which runs into the zeros at the end; the end if none does.
 
@@ -213,9 +279,7 @@ class _Walker:
         """
         if before is None or before[2] <= before[1] or self._data[max(before[2] - _TAIL_BYTES, 0) : before[2]].any():
             return self.size
-        inner: list[Headers] = []
-        self._run(before[1], inner)
-        own = {int(start) for part in inner for start in part.start.tolist()}
+        own = self._reached(before[1])
         return next((at for at in self._candidates(before[1], before[1]) if at not in own), self.size)
 
     def _judge(self, before: tuple[int, int, int] | None, stop: int, at: int) -> None:
