@@ -15,7 +15,7 @@ Source: datatrove 0.10.1, pipeline/media, pipeline/readers/{jsonl,parquet}.py, p
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -24,10 +24,12 @@ import pyarrow as pa
 from lading.errors import LadingError, UsageError
 from lading.formats._media_documents import BYTES, MEDIA, PLACE, PLAIN_ROWS, media_lists, media_parts
 from lading.formats._media_read import FAILED, MISSING, MediaArchiveReader, ReadOptions
+from lading.formats._media_resync import resync_archives
 from lading.formats._media_write import MediaArchiveWriter, WriteOptions
 from lading.formats.protocol import Remains, Resyncs, ShardFacts, ShardSource, parse_options
 from lading.formats.registry import get_format
 from lading.store.protocol import Sink, Store
+from lading.store.roots import folder_of
 
 __all__ = [
     "BYTES",
@@ -111,6 +113,18 @@ class MediaArchiveFormat:
         told = {} if documents.name == "parquet" else {"max_line_bytes": chosen.max_line_bytes}
         assert isinstance(documents, Resyncs), "both do"
         return documents.resync(source, told, error=error)
+
+    def resync_beside(
+        self, source: ShardSource, options: Mapping[str, Any]
+    ) -> tuple[Mapping[str, tuple[str, Remains | None]], Callable[[str], Mapping[str, Any]]] | None:
+        """The archives; see `lading.formats._media_resync`. Raises DataError for documents that cannot be read."""
+        reader = self.open_shard(source, options)
+        try:
+            found = resync_archives(reader)
+        finally:
+            reader.close()
+        roots = [*reader.options.roots, reader.options.media or folder_of(source.place) or "."]
+        return (found, lambda folder: {"media": folder, "roots": roots}) if found else None
 
     def shard_name(self, number: int) -> str:
         """`shard-000000`."""

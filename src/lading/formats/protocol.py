@@ -12,7 +12,7 @@ references carries its files table (`lading.ref.with_files`).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Protocol, Self, TypeAlias, TypeVar, runtime_checkable
 
@@ -38,6 +38,7 @@ __all__ = [
     "ReadsUnits",
     "Remains",
     "Resyncs",
+    "ResyncsBeside",
     "RowReader",
     "SampleEncoder",
     "SampleReader",
@@ -418,6 +419,23 @@ class Resyncs(Protocol):
 
         Raises:
             DataError: nothing of it can be read.
+        """
+
+
+@runtime_checkable
+class ResyncsBeside(Protocol):
+    """A format whose files lead to others that may be damaged, too."""
+
+    def resync_beside(
+        self, source: ShardSource, options: Mapping[str, Any]
+    ) -> tuple[Mapping[str, tuple[str, Remains | None]], Callable[[str], Mapping[str, Any]]] | None:
+        """How to lay out files beside a shard that were cut; None if none was.
+
+        By the path that the shard gives them: where they lie, and what is left of them (None: all). And what gives the
+        options with which the shard is read when they lie in another folder, called with that.
+
+        Raises:
+            DataError: the shard itself cannot be read.
         """
 
 

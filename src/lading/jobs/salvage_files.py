@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import posixpath
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Self
 
 import numpy as np
@@ -109,6 +109,23 @@ class Workshop:
         return ShardSource(
             made.store, made.path, made.info, entry=made.entry, options=options, stands_for=made.stands_for
         )
+
+    def laid_out_beside(self, store: Store, files: Mapping[str, tuple[str, Remains | None]]) -> str:
+        """Files by their paths, laid out anew or as links to where they lie, in a folder of their own; gives that."""
+        self._made += 1
+        folder = f"{self._staged.path}/{self._made}"
+        for path, (lies, remains) in files.items():
+            place = posixpath.normpath(posixpath.join(folder, path))
+            if not place.startswith(f"{folder}/"):
+                continue
+            with store_errors(place):
+                os.makedirs(posixpath.dirname(place), exist_ok=True)
+                if remains is None:
+                    os.symlink(os.path.abspath(lies), place)
+                    continue
+            made = self.laid_out(ShardSource(store, lies), remains)
+            self._store.publish(made.path, place)
+        return folder
 
     def unwrapped(self, source: ShardSource) -> tuple[ShardSource, list[LadingError]]:
         """What comes out of a compressed file up to its damage, and behind it where a member or frame begins."""

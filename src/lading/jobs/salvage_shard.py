@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from lading.codecs import sniff_wrap
 from lading.errors import CorruptShard, DataError, LadingError, StoreError
 from lading.fetch import Fetcher
-from lading.formats.protocol import Format, ReadsUnits, Remains, ShardReader, ShardSource
+from lading.formats.protocol import Format, ReadsUnits, Remains, ResyncsBeside, ShardReader, ShardSource
 from lading.interleaved import sample_firsts, sample_starts
 from lading.jobs.salvage_files import Workshop
 from lading.layouts.follow import Follower
@@ -27,6 +27,7 @@ from lading.layouts.open import detect_view, open_view, remains_of
 from lading.layouts.options import InterleavedOptions
 from lading.layouts.protocol import View
 from lading.source import read_head
+from lading.store.open import is_local
 from lading.store.protocol import Mapper
 
 __all__ = ["Kind", "Left", "find_left", "find_view"]
@@ -160,6 +161,8 @@ class _Search:
             return Left(source, self._samples, self._lost, self._lost_samples)
         if remains is not None:
             source, error = self._laid_out(source, remains)
+        if error is not None and isinstance(self._kind.format, ResyncsBeside):
+            source, error = self._with_beside(source, error)
         if error is not None:
             source = self._with_good_rows(source, error)
         if not self._samples:
@@ -202,6 +205,25 @@ class _Search:
         self._lost_samples += count - len(rows)
         made = replace(made, rows=rows)
         return made, self._read(made)
+
+    def _with_beside(self, source: ShardSource, error: LadingError) -> tuple[ShardSource, LadingError | None]:
+        """The shard with files beside it laid out anew, and what is wrong with reading it then."""
+        kind = self._kind
+        assert isinstance(kind.format, ResyncsBeside), "the caller looked"
+        try:
+            found = kind.format.resync_beside(source, {**kind.options, **source.options})
+        except DataError:
+            return source, error
+        if found is None or not is_local(self._source.store):
+            return source, error
+        files, options_in = found
+        for lies, remains in files.values():
+            for problem in remains.lost if remains is not None else ():
+                problem.file = lies
+                self._lost.append(problem)
+        folder = self._workshop.laid_out_beside(self._source.store, files)
+        moved = replace(source, options={**source.options, **options_in(folder)})
+        return moved, self._read(moved)
 
     def _read(self, source: ShardSource) -> LadingError | None:
         """Read all rows with their bytes; give what was wrong. Counts samples."""
