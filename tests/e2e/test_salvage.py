@@ -164,7 +164,9 @@ def read_case(folder: Path, spec: dict[str, Any]) -> Iterator[object]:
     source = opened.get("files") or opened.get("shards") or opened.get("index") or opened["path"]
     try:
         salvage(source, folder / "new")
-        yield from contents(folder / "new")
+        with lading.open(folder / "new") as dataset:
+            for batch in dataset.batches(lazy=True):
+                yield batch.num_rows
     except LadingError:
         pass
     finally:

@@ -78,11 +78,12 @@ def _mint(path: Path) -> Places:
 
 
 def _mds(path: Path) -> Places:
+    """Samples, each with the first size of the next one: a cut there leaves nothing that tells of the border."""
     body = path.read_bytes()
     [count] = struct.unpack_from("<I", body)
     offset = struct.unpack_from(f"<{count + 1}I", body, 4)
     for sample in range(count):
-        yield path, offset[sample], offset[sample + 1], sample
+        yield path, offset[sample], offset[sample + 1] + 4, sample
 
 
 def _lines(path: Path, skipped: int = 0) -> Places:
@@ -94,7 +95,9 @@ def _lines(path: Path, skipped: int = 0) -> Places:
 
 
 def _csv(path: Path) -> Places:
-    return _lines(path, skipped=1)
+    """Records, with the line end before each: without it, nothing says where the first value begins."""
+    for _, start, stop, sample in _lines(path, skipped=1):
+        yield path, start - 1, stop, sample
 
 
 def _parquet(path: Path) -> Places:

@@ -192,16 +192,16 @@ class _Walker:
 
     def _find_next(self, stop: int, before: _Found | None) -> int:
         """Where the next message begins, the walk having stopped here; the end of the file if there is none."""
-        at = before.offset + before.meta_bytes if before is not None else stop
-        while True:
-            at = next(self._candidates(at), len(self.data))
-            if at >= len(self.data):
-                return at
+        first = tried = before.offset + before.meta_bytes if before is not None else stop
+        for at in self._candidates(first):
+            if at < tried:
+                continue
             run: list[_Found] = []
             end, ended = self._run(at, run)
             if at >= stop or end > stop or ended:
                 return at
-            at = max(run[-1].offset if run else at, at) + 1
+            tried = max(run[-1].offset if run else at, at) + 1
+        return len(self.data)
 
     def _candidates(self, at: int) -> Iterator[int]:
         """Places from `at` on where a message, or the end mark, may begin, ascending."""

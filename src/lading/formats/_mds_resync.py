@@ -5,7 +5,8 @@
 A sample says the sizes of its values, and they add up to its own. So a table of offsets that is damaged is found again
 by walking from sample to sample, and where bytes are missing, the samples before the cut are those that fit where they
 should be, and those behind it the ones that fit so many bytes earlier. The last sample that fits before the cut lost
-bytes of its values, or may have: nothing tells, and it is lost. Of samples whose values are all of one size nothing can
+bytes of its values, or may have: unless the sizes of the next one are cut after their first bytes, nothing tells, and
+it is lost. Of samples whose values are all of one size nothing can
 be told in this way.
 """
 
@@ -27,7 +28,7 @@ __all__ = ["resync_samples"]
 
 _NUMBER_BYTES = 4
 _JSON_STARTS = b'{"'
-_BRACE = ord("}")
+_BRACE, _LOW_BYTE = ord("}"), 0xFF
 _MAX_HEAD_BYTES = 1 << 30
 _MAX_JSON_BYTES = 1 << 20
 _DAMAGED_BYTES = 8 << 10
@@ -229,9 +230,22 @@ def _border(data: NDArray[np.uint8], head: _Head, shift: int) -> tuple[int, int]
                            expected=f"{head.size_bytes} bytes", found=f"{len(data)} bytes")  # fmt: skip
     before = _leading(_fits(data, head, 0))
     behind = samples - _leading(_fits(data, head, shift)[::-1])
-    # The sizes of the last one fit; the cut is in its values, or in the sizes of the next one.
-    before = max(before - 1, 0)
+    # The sizes of the last one fit: the cut is in its values, unless it is in the sizes of the next one.
+    if not (before < behind and _begins(data, head, before)):
+        before = max(before - 1, 0)
     return before, max(behind, before)
+
+
+def _begins(data: NDArray[np.uint8], head: _Head, row: int) -> bool:
+    """Whether a sample's sizes are cut, but not before the last of them: its first byte is what the others leave."""
+    varying = sum(column.size is None for column in head.columns)
+    start, last = int(head.offset[row]), int(head.offset[row]) + _NUMBER_BYTES * (varying - 1)
+    if last >= len(data):
+        return start < len(data)
+    fixed = sum(column.size or 0 for column in head.columns) + _NUMBER_BYTES * varying
+    others = int(np.frombuffer(data[start:last].tobytes(), "<u4").sum(dtype=np.int64))
+    left = int(head.offset[row + 1]) - start - fixed - others
+    return left >= 0 and int(data[last]) == left & _LOW_BYTE
 
 
 def _leading(fits: NDArray[np.bool_]) -> int:

@@ -40,6 +40,8 @@ _MAGIC_AT, _MAGIC = 257, b"ustar"
 _NAME_BYTES, _PREFIX_AT = 100, 345
 _TAIL_BYTES = 16
 _END_BYTES = 2 * BLOCK
+_MOST_TRIES = 2000
+"""Headers that no member comes of, behind which the next one is looked for."""
 _SPACE, _ZERO, _EIGHT = b" 08"
 
 
@@ -167,6 +169,7 @@ class _Walker:
         self.gaps: list[_Gap] = []
         self._dropped: list[int] = []
         self._heads: NDArray[np.int64] | None = None
+        self._tries = 0
 
     def walk(self) -> None:
         """Find all members; those that are damaged themselves are left out."""
@@ -204,6 +207,7 @@ class _Walker:
                     parts.append(found)
         except (CorruptShard, LimitExceeded):
             self._mapped.check()
+            self._tries += cursor.at == at
             return cursor.at, False
         return cursor.at, True
 
@@ -321,20 +325,24 @@ class _Walker:
             piece = self._data[start : start + _STEP_BYTES]
             if piece.any():
                 return start + int(np.argmax(piece != 0))
+            self._mapped.release(start, start + len(piece))
         return self.size
 
     def _find_next(self, stop: int, before: tuple[int, int, int] | None) -> int:
         """Where the next member begins, the walk having stopped here; the end of the file if there is none."""
-        at = min(stop, before[1]) if before is not None else stop
-        while True:
-            at = next(self._candidates(at, stop), self.size)
-            if at >= self.size:
-                return self.size
+        first = min(stop, before[1]) if before is not None else stop
+        tried = first
+        for at in self._candidates(first, stop):
+            if at < tried:
+                continue
             run: list[Headers] = []
             end, ended = self._run(at, run)
             if run and (end > stop if at < stop else not (ended and self._goes_on(end))):
                 return at
-            at = (int(run[-1].start[-1]) if run else at) + 1
+            if self._tries > _MOST_TRIES:
+                break
+            tried = (int(run[-1].start[-1]) if run else at) + 1
+        return self.size
 
     def _goes_on(self, end: int) -> bool:
         """Whether a header follows an end of archive, as it does behind a tar that is a member."""
