@@ -9,9 +9,8 @@ member.
 
 What a tar does not say is told by these rules:
 
-* The member before a damage is lost if a header lies in its payload (of the last member, one that no tar in it leads
-  to), if the zeros that pad it are not zeros, or, where
-  zeros stand in place of the next header, if it ends in 16 zeros itself.
+* The member before a damage is lost if the next header lies where its payload or padding should be, if the zeros that
+  pad it are not zeros, or, where zeros stand in place of the next header, if it ends in 16 zeros itself.
 * The member behind is lost if its name may have stood in an extension record that is gone: half of the members or
   more have one and this one has none, a broken one stands before it, or its name fills its field.
 * A sample beside a damage is whole if it has the fields that another sample has, away from any damage, and no such
@@ -40,7 +39,8 @@ _MAGIC_AT, _MAGIC = 257, b"ustar"
 _NAME_BYTES, _PREFIX_AT = 100, 345
 _TAIL_BYTES = 16
 _END_BYTES = 2 * BLOCK
-_MOST_TRIES = 2000
+_FIRST_REACH = 16
+_MOST_TRIES = 1000
 """Headers that no member comes of, behind which the next one is looked for."""
 _SPACE, _ZERO, _EIGHT = b" 08"
 
@@ -197,7 +197,7 @@ class _Walker:
 
     def _run(self, at: int, parts: list[Headers]) -> tuple[int, bool]:
         """The members from a header on; where they stop, and whether that is at an end of archive."""
-        cursor, base = Cursor(at), at % BLOCK
+        cursor, base = Cursor(at, reach=_FIRST_REACH), at % BLOCK
         window = Window(self._data[base:], base, self.size, read=self._mapped.read)
         try:
             while not cursor.done:
@@ -289,17 +289,15 @@ class _Walker:
     def _judge(self, before: tuple[int, int, int] | None, stop: int, at: int) -> None:
         """Note the gap between a member and the next one, and which of the two are damaged."""
         start = stop
-        if before is not None and before[0] not in self._dropped and self._is_hurt(before[2], stop, at):
+        if before is not None and before[0] not in self._dropped and (at < stop or self._is_hurt(before[2], stop)):
             self._dropped.append(before[0])
             start = before[0]
         self.gaps.append(_Gap(min(start, at), at))
         if at < self.size and self._lacks_record(stop, at):
             self._dropped.append(at)
 
-    def _is_hurt(self, end: int, stop: int, at: int) -> bool:
+    def _is_hurt(self, end: int, stop: int) -> bool:
         """Whether a member whose payload ends here is damaged, the next header being missing at `stop`."""
-        if at < end:
-            return True
         if end < min(stop, self.size) and self._data[end] != 0:
             return True
         tail = self._data[max(end - _TAIL_BYTES, 0) : end]
