@@ -35,7 +35,11 @@ def written(out: Path, fmt: str, **options: object) -> Path:
 
 def pairs(*keys: str) -> list[tuple[str, bytes]]:
     """Members of samples of a text and some bytes, more than a kilobyte each."""
-    return [member for key in keys for member in ((f"{key}.txt", os.urandom(300).hex().encode()), (f"{key}.bin", os.urandom(3000)))]
+    return [
+        member
+        for key in keys
+        for member in ((f"{key}.txt", os.urandom(300).hex().encode()), (f"{key}.bin", os.urandom(3000)))
+    ]
 
 
 def keys(source: Path) -> list[str]:

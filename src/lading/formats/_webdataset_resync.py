@@ -14,7 +14,7 @@ What a tar does not say is told by these rules:
 * The member behind is lost if its name may have stood in an extension record that is gone: half of the members or
   more have one and this one has none, a broken one stands before it, or its name fills its field.
 * A sample beside a damage is whole if it has the fields that another sample has, away from any damage, and no such
-  sample has these and more.
+  sample has these and more. Where all samples stand beside damages, they are compared with each other.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def _broken_samples(rows: Rows, beside: NDArray[np.int64]) -> NDArray[np.int64]:
     weights = np.random.default_rng(0).integers(1, 1 << 62, int(rows.field.max()) + 1, np.uint64)
     sums = np.add.reduceat(weights[rows.field], bounds[:-1])
     known = np.ones(len(sums), np.bool_)
-    known[suspects] = False
+    known[suspects] = len(suspects) == len(sums)
     _, examples = np.unique(sums[known], return_index=True)
     sets = [_fields(rows, bounds, number) for number in np.flatnonzero(known)[examples].tolist()]
     broken = [number for number in suspects.tolist() if not _is_whole(_fields(rows, bounds, number), sets)]
