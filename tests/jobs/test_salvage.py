@@ -177,7 +177,7 @@ def test_items_of_a_sample_that_reaches_into_what_is_lost_go_along(fmt: str, tmp
     })  # fmt: skip
     path = tmp_path / f"a.{fmt}"
     if fmt == "parquet":
-        pq.write_table(rows, path, row_group_size=10, compression="none", use_dictionary=False)
+        pq.write_table(rows, path, row_group_size=10, compression="none", use_dictionary=False, write_statistics=False)
     else:
         with pa.ipc.new_stream(str(path), rows.schema) as writer:
             for batch in rows.to_batches(max_chunksize=10):
