@@ -60,21 +60,19 @@ def test_pieces_do_not_matter(sizes: list[int], told: list[int], size: int, head
     found = _taken(lengths, rows, told, size)
     _check(found, int(lengths.sum()))
     assert found.equals(_taken(lengths, rows, [], 500_000))
-    # Rows of 512 bytes and more are alone; no row with bytes is missing.
-    for one in found.to_pylist():
-        first, last = one["first_row"], one["last_row"]
-        inside = [int(lengths[r + head]) for r in range(first, last + 1)] if first != NO_ROWS else []
-        assert max(inside, default=0) < 512 or len([n for n in inside if n]) == 1
-        assert sum(inside) == one["size_bytes"] or not inside
-    seen = {row for one in found.to_pylist() for row in range(one["first_row"], one["last_row"] + 1)}
-    assert seen >= {int(row) for row, n in zip(rows, lengths, strict=True) if n}
+    told = [(one["first_row"], one["last_row"], one["size_bytes"]) for one in found.to_pylist()]
+    assert told == [(row, row, size) for row, size in zip(rows.tolist(), lengths.tolist(), strict=True) if size]
 
 
-def test_small_rows_share_an_extent_of_half_a_kilobyte() -> None:
-    found = _taken(np.full(1000, 100), np.arange(1000), [], 10_000)
-    _check(found, 100_000)
-    assert len(found) == pytest.approx(196, abs=2)
-    assert max(found["size_bytes"].to_pylist()) <= 512 + 100
+def test_many_small_rows_share_an_extent_of_half_a_kilobyte() -> None:
+    count = 18_384
+    found = _taken(np.full(count, 100), np.arange(count), [], 10_000)
+    _check(found, 100 * count)
+    size, last = found["size_bytes"].to_pylist(), found["last_row"].to_pylist()
+    assert (size[:16_384], last[:16_384]) == ([100] * 16_384, [*range(16_384)])
+    assert len(size) - 16_384 == pytest.approx(2000 * 100 / 512, abs=2)
+    assert max(size) <= 512 + 100
+    assert _taken(np.full(count, 100), np.arange(count), [7000, 7000, 3000, 1, 2], 999).equals(found)
 
 
 def test_rows_that_are_read_at_once_are_told_when_they_are_there() -> None:

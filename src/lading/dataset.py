@@ -63,7 +63,7 @@ from lading.store.roots import folder_of
 from lading.units import parse_bytes
 from lading.views import reorder
 
-__all__ = ["Dataset", "Shard", "open_dataset"]
+__all__ = ["Dataset", "Shard", "dataset_of", "open_dataset"]
 
 _OPEN_SHARDS = 64
 _MAX_ROWS = 1024
@@ -89,6 +89,7 @@ class Dataset:
         fetcher: what references are read with.
         follower: what finds the files that `source_ref` texts name.
         counts: what was noticed while reading, by a short phrase.
+        stand_ins: by number, what is read in place of shards that are damaged.
     """
 
     def __init__(  # noqa: PLR0913 - made by open_dataset only
@@ -110,6 +111,7 @@ class Dataset:
         self.listing, self.view, self.manifest, self.kept_shards = listing, view, manifest, kept_shards
         self.target, self.members = target, members
         self.counts: Counter[str] = Counter()
+        self.stand_ins: dict[int, ShardSource] = {}
         self._format, self.fetcher, self._stores = fmt, fetcher, stores
         self._named_roots = roots
         self.follower = Follower(stores, self.roots, mmap=fetcher.mmap)
@@ -180,6 +182,8 @@ class Dataset:
         return known[1]
 
     def _looked_at(self, shard: int) -> ShardSource:
+        if shard in self.stand_ins:
+            return self.stand_ins[shard]
         store, path = resolve(self.path(shard), self._stores)
         info = store.head(path)
         listed = self.listing.table.column("size_bytes")[shard].as_py()
@@ -196,7 +200,8 @@ class Dataset:
             view = self._views.get(shard)
             if view is None:
                 source = self.source(shard)
-                source = replace(source, index=self._known_index(shard, source))
+                if shard not in self.stand_ins:
+                    source = replace(source, index=self._known_index(shard, source))
                 view = self._open_view(source)
                 self._views[shard] = view
                 if len(self._views) > _OPEN_SHARDS:
@@ -296,6 +301,17 @@ class Dataset:
                 schemas = (self.open_shard(i).schema() for i in range(min(len(self.listing), _DETECT_SHARDS)))
                 self._schema = next((s for s in schemas if len(s) > 1), pa.schema([]))
         return self._schema
+
+    def forget_shards(self) -> None:
+        """Close all shards, and forget what was found in them: the listing, or `stand_ins`, is another one."""
+        for view in self._views.values():
+            view.close()
+        self._views.clear()
+        self._one_of.clear()
+        self._held.clear()
+        self._read_samples.clear()
+        self._source = self._ends = self._schema = None
+        self._last = []
 
     # Random access
 
@@ -531,7 +547,9 @@ class Dataset:
         """
         source = self.source(shard)
         self._one_of.pop(shard, None)
-        view = self._views.pop(shard, None) or self._open_view(replace(source, index=self._held.get(shard)))
+        view = self._views.pop(shard, None) or self._open_view(
+            source if shard in self.stand_ins else replace(source, index=self._held.get(shard))
+        )
         samples = 0
         lineage = {LINEAGE_KEY: orjson.dumps([source.path])}
         try:
@@ -869,20 +887,10 @@ def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all bu
     named = format or (manifest.format if manifest else listing.format)
     with errors_at(file=None if format else listing.folder or None):
         fmt = get_format(named) if named else _recognise(listing, stores)
-    dataset = Dataset(
-        listing,
-        fmt,
-        view or (manifest.view if manifest else "samples"),
-        fetcher=Fetcher(stores, mmap=mmap),
-        stores=stores,
-        format_options={**({} if mmap or not _makes_maps(fmt) else {"mmap": False}), **(options or {})},
-        interleaved=interleaved or _kept_settings(manifest),
-        roots=[os.fspath(root) for root in roots],
-        target=resolve_schema(schema, schema_overrides),
-        members=None if options and "types" in options else _members_of(manifest, fmt, view),
-        manifest=manifest,
-        kept_shards=kept[1] if kept else None,
-    )
+    dataset = dataset_of(
+        listing, fmt, manifest, kept[1] if kept else None, view=view, options=options, interleaved=interleaved,
+        roots=roots, target=resolve_schema(schema, schema_overrides), stores=stores, mmap=mmap,
+    )  # fmt: skip
     if view is None and manifest is None:
         dataset.view = dataset.detect_view()
     if schema_overrides and schema is None and dataset.view == "samples":
@@ -893,6 +901,51 @@ def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all bu
             if name not in dataset.target.names:
                 raise UsageError("the schema asked for lacks a column that tells items apart", column=name)
     return dataset
+
+
+def dataset_of(  # noqa: PLR0913 - as `open_dataset`
+    listing: Listing,
+    fmt: Format,
+    manifest: Manifest | None,
+    kept_shards: pa.Table | None = None,
+    *,
+    view: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    interleaved: InterleavedOptions | None = None,
+    roots: Sequence[str | os.PathLike[str]] = (),
+    target: pa.Schema | None = None,
+    stores: Stores,
+    mmap: bool = True,
+) -> Dataset:
+    """The dataset of these shards, as a manifest says; nothing is opened, and no view is looked for.
+
+    Args:
+        listing: the shards.
+        fmt: their format.
+        manifest: what lading wrote beside them, if it did.
+        kept_shards: the shards as the manifest lists them.
+        view: how rows are taken; by default as the manifest says, or as samples.
+        options: options of the format.
+        interleaved: names of fields and policies for interleaved data.
+        roots: folders that `source_ref` texts in tables may point into, beside those of the files opened.
+        target: the schema that all rows are given, if the caller asked for one.
+        stores: which store serves which URL.
+        mmap: False reads local files through `pread`.
+    """
+    return Dataset(
+        listing,
+        fmt,
+        view or (manifest.view if manifest else "samples"),
+        fetcher=Fetcher(stores, mmap=mmap),
+        stores=stores,
+        format_options={**({} if mmap or not _makes_maps(fmt) else {"mmap": False}), **(options or {})},
+        interleaved=interleaved or _kept_settings(manifest),
+        roots=[os.fspath(root) for root in roots],
+        target=target,
+        members=None if options and "types" in options else _members_of(manifest, fmt, view),
+        manifest=manifest,
+        kept_shards=kept_shards,
+    )
 
 
 def _find_manifest(source: object, stores: Stores) -> tuple[str, tuple[Manifest, pa.Table] | None]:

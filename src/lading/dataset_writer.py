@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import posixpath
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from string import Template
@@ -31,8 +31,9 @@ from lading.manifest_files import KeptTables, lading_folder, save_manifest
 from lading.part_writer import CHECKSUMS, FinishedShard, FinishedShards, Part, PartWriter, ShardKind, ShardSums
 from lading.rows import encode_value, rows_to_batch
 from lading.store.background import Background
-from lading.store.checksum import file_checksums
+from lading.store.checksum import file_checksums, with_checksum
 from lading.store.open import Stores, resolve
+from lading.store.protocol import Buffer, aborting
 from lading.units import parse_bytes
 
 __all__ = ["DatasetWriter", "WriteSummary"]
@@ -131,6 +132,7 @@ class DatasetWriter:
         self._originals: list[Mapping[str, Any]] = []
         self._row_bytes = 0
         self._digest: DatasetDigest | None = None
+        self._more: dict[str, str] = {}
         self._finished = self._done = self._dropped = False
 
     @property
@@ -274,6 +276,15 @@ class DatasetWriter:
         """The content digest of what was written, to be kept in the manifest."""
         self._digest = digest
 
+    def add_file(self, name: str, pieces: Iterable[Buffer]) -> None:
+        """Write a further file of lading's own beside the manifest, which tells its checksum."""
+        path = f"{lading_folder(self._rank)}/{name}"
+        with self._dropping(), aborting(with_checksum(self._store.put_stream(self._staging.path(path)))) as sink:
+            for piece in pieces:
+                sink.write([piece])
+            self._more[path] = sink.checksum()
+            sink.close()
+
     def finish(self) -> str:
         """Finish the last shard, write sidecars and manifest; give the folder where it all lies, still out of sight.
 
@@ -329,7 +340,7 @@ class DatasetWriter:
             counts=summary.counts,
             digests=self._digest.to_json() if self._digest is not None else {},
             sidecars=tuple(path.removeprefix(folder + "/") for path in sidecars),
-            files={**self._shards.own_checksums, **file_checksums(self._store, folder, sidecars)},
+            files={**self._more, **self._shards.own_checksums, **file_checksums(self._store, folder, sidecars)},
             rank=self._rank,
         )
         save_manifest(self._store, folder, manifest, shards)

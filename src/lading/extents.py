@@ -1,7 +1,7 @@
 """Extents: the parts of a shard's file that stand or fall together, each with its rows and its checksum.
 
 Those of a file follow each other and cover it. A row that lies in one place is an extent of its own, and so is what is
-read at once (a row group); rows smaller than 512 bytes are together in one. What holds no rows (a header, an index at
+read at once (a row group); many rows smaller than 512 bytes share one. What holds no rows (a header, an index at
 the end) is kept as a copy, so that it can be put back where it is damaged.
 """
 
@@ -37,6 +37,9 @@ NO_ROWS = -1
 _SMALL_BITS = 9
 """Rows smaller than 512 bytes share an extent: to take the sum of each takes 0.1 µs a row, which is what it takes to
 write one of 100 bytes, and to keep it a tenth of its room."""
+_ALONE_ROWS = 16_384
+"""The first rows of a file, which do not share: it takes a few ms a shard, and in a small one no row goes with another.
+"""
 _STEP_BYTES = 64 << 10
 """As of `lading.store.checksum`."""
 _MOST_COPIED_BYTES = 16 << 20
@@ -50,7 +53,7 @@ class ExtentSums:
     """
 
     def __init__(self) -> None:
-        self._marked = 0
+        self._marked = self._rows = 0
         self._small: tuple[int, int] | None = None
         self._told: deque[NDArray[np.int64]] = deque()
         self._known: list[NDArray[np.int64]] = []
@@ -72,6 +75,8 @@ class ExtentSums:
         assert self._marked or not self._at, "the first is told before the first bytes come"
         last, self._marked = self._marked, int(ends[-1])
         alone = (rows == NO_ROWS) | (size >> _SMALL_BITS > 0)
+        alone[: max(_ALONE_ROWS - self._rows, 0)] = True
+        self._rows += len(ends)
         if alone[0]:
             self._end_small(last)
         # Small rows are together until one passes a multiple of 512 bytes: the same ones, whatever the batches.

@@ -97,17 +97,18 @@ class KeptTables:
         shards: as the manifest lists them.
 
     Attributes:
+        folder: the same.
         shards: the same.
     """
 
     def __init__(self, store: Store, folder: str, shards: pa.Table) -> None:
-        self.shards = shards
-        self._store, self._folder = store, folder
+        self.folder, self.shards = folder, shards
+        self._store = store
         self._files: dict[str, tuple[str, pa.ipc.RecordBatchFileReader]] = {}
 
     def path(self, shard: int) -> str:
         """Path of a shard's own file."""
-        return f"{self._folder}/{self.shards['path'][shard].as_py()}"
+        return f"{self.folder}/{self.shards['path'][shard].as_py()}"
 
     def index(self, shard: int) -> pa.Table | None:
         """The references of one shard, as its writer gave them; None if it kept none.
@@ -129,7 +130,7 @@ class KeptTables:
         name = self.shards[f"{what}_file"][shard].as_py()
         if name is None:
             return None
-        path = f"{self._folder}/{name}"
+        path = f"{self.folder}/{name}"
         try:
             known, file = self._files.get(what, ("", None))
             if file is None or known != path:

@@ -524,3 +524,19 @@ def test_help_lists_the_commands(place: Path) -> None:
     shown = run("--help").stdout
     order = [shown.index(f"│ {name} ") for name in ("demo", "info", "head", "convert", "verify", "digest", "formats")]
     assert order == sorted(order)
+
+
+def test_salvage_saves_what_is_whole_and_lists_the_rest(place: Path) -> None:
+    write_tar(place / "a.tar", {f"{key}.bin": bytes([n]) * 3000 for n, key in enumerate("abc", 1)})
+    body = (place / "a.tar").read_bytes()
+    at = body.index(b"b.bin")
+    (place / "a.tar").write_bytes(body[:at] + b"?" * 600 + body[at + 600 :])
+    told = run_json("salvage", "a.tar", "saved", status=1)
+    assert (told["ok"], told["samples"], told["lost_entries"]) == (False, 2, 1)
+    assert (told["lost"][0]["file"], told["lost"][0]["offset"]) == ("a.tar", at)
+    shown = run("salvage", "a.tar", "saved", "--overwrite", status=1).output
+    assert "no members can be read here" in shown
+    assert "2 samples" in shown
+    assert run_json("verify", "saved")["ok"]
+    assert run_json("salvage", "saved", "again", "--to", "parquet")["lost"] == []
+    assert "columns as they are" in run("salvage", "saved", "more", "--type", "n=int64", status=2).output

@@ -17,6 +17,7 @@ from lading.cli.index import index
 from lading.cli.info import info
 from lading.cli.merge import merge
 from lading.cli.output import prepare_streams
+from lading.cli.salvage import salvage
 from lading.cli.verify import verify
 
 __all__ = ["app", "run"]
@@ -27,7 +28,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
 )
-for _verb in (demo, info, head, convert, verify, doctor, digest, diff, merge, index, formats):
+for _verb in (demo, info, head, convert, verify, salvage, doctor, digest, diff, merge, index, formats):
     app.command()(_verb)
 
 

@@ -79,12 +79,15 @@ class StreamDecoder:
     """Unpacks a stream of members given in parts. Peak memory: the codec's window and two pieces.
 
     Errors have the offset in the unpacked stream, which is what references count in.
+
+    Attributes:
+        whole_bytes: compressed bytes up to the end of the last member that was unpacked to its end.
     """
 
     def __init__(self, codec: Codec) -> None:
         self._codec = codec
         self._member: Member | None = None
-        self._taken = self._given = self._members = 0
+        self._taken = self._given = self._members = self.whole_bytes = 0
 
     def feed(self, data: Data) -> Iterator[bytes]:
         """What comes out of the next part of the stream, in pieces of at most `PIECE_BYTES`.
@@ -135,6 +138,7 @@ class StreamDecoder:
             data = self._member.unused_data
             self._member = None
             self._members += 1
+            self.whole_bytes = self._taken - len(data)
 
     def _unpack(self, member: Member, data: bytes) -> Iterator[bytes]:
         piece = member.decompress(data, PIECE_BYTES)

@@ -35,7 +35,7 @@ class Assets:
 
     def __init__(self, source: ShardSource, schema: pa.Schema) -> None:
         self._store, self._path = source.store, source.path
-        folder = posixpath.join(folder_of(source.path) or ".", _FOLDER)
+        folder = posixpath.join(folder_of(source.place) or ".", _FOLDER)
         self._folder, self._roots = folder, Roots([folder])
         self._names = {field.name for field in schema if _is_video(field)}
         self._sizes: dict[str, int] = {}

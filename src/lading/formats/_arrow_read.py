@@ -143,6 +143,11 @@ class ArrowReader:
         """Whether this is a stream that tells the features of Hugging Face's datasets."""
         return self._blocks.is_stream and HUGGINGFACE_KEY in (self._decoder.schema.metadata or {})
 
+    def unit_rows(self) -> NDArray[np.int64]:
+        """Rows of each record batch: of one that is damaged none can be read."""
+        ends = np.array([0, *self._row_ends()], np.int64)
+        return ends[1:] - ends[:-1]
+
     def read(self, rows: NDArray[np.int64] | None = None, columns: Sequence[str] | None = None) -> pa.Table:
         """Rows by ordinal; only record batches with such rows are looked at.
 

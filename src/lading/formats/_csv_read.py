@@ -12,8 +12,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.errors import CorruptShard, DuplicateField, SchemaMismatch, UsageError
+from lading.errors import CorruptShard, DataError, DuplicateField, SchemaMismatch, UsageError
+from lading.formats._csv_resync import resync_records
 from lading.formats._csv_scan import Records, record_blocks, scan
+from lading.formats.protocol import Remains
 from lading.formats.textfile import BOM, Block, TextFile, parse_delimiter, too_long
 from lading.interleaved import split_rows
 from lading.units import parse_bytes
@@ -135,6 +137,42 @@ class CsvReader:
                              found=int(wanted[outside[0]]))  # fmt: skip
         ordinals, place = np.unique(wanted, return_inverse=True)
         return pa.Table.from_batches(list(self._at(ordinals, chosen)), schema).take(pa.array(place))
+
+    def resync(self, data: NDArray[np.uint8], names: Sequence[str] | None) -> Remains | None:
+        """The records that are whole, behind the header or one of these names; None if all are.
+
+        Args:
+            data: the file, not compressed.
+            names: of its columns, where somebody kept them.
+
+        Raises:
+            CorruptShard: the header is damaged, and nobody knows the names.
+        """
+        mark = len(BOM) if data[: len(BOM)].tobytes() == BOM else 0
+        begin, head = self._header_end(data), b""
+        try:
+            header = Block(data[mark:begin].tobytes(), mark, 1)
+            own = self._header(scan(header, self._delimiter, self._file.path)).names if begin else None
+        except DataError:
+            own = None
+        if own is None or (names is not None and sorted(own) != sorted(names)):
+            if names is None:
+                raise CorruptShard("the header is damaged, and nothing else says the names of the columns",
+                                   file=self._file.path, offset=0)  # fmt: skip
+            cells = ['"' + name.replace('"', '""') + '"' for name in names]
+            own, head = list(names), (self._delimiter.join(cells) + "\n").encode()
+            begin = int(np.argmax(data == ord("\n"))) + 1 if (data == ord("\n")).any() else len(data)
+        return resync_records(
+            data, self._file.path, delimiter=self._delimiter, names=len(own), head=head, begin=begin,
+            max_record_bytes=self._max_record_bytes, ended=self._options.unended == "error",
+        )  # fmt: skip
+
+    def _header_end(self, data: NDArray[np.uint8]) -> int:
+        """Where the first record ends; 0 if nothing says so."""
+        piece = data[: self._max_record_bytes]
+        ends = np.flatnonzero(piece == ord("\n"))
+        even = ends[~np.logical_xor.accumulate(piece == ord('"'))[ends]]
+        return int(even[0]) + 1 if len(even) else 0
 
     def close(self) -> None:
         """Nothing is held open."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, pairwise
 from typing import Any
@@ -13,8 +14,18 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading import jsontext
-from lading.errors import CorruptShard, DataError, DuplicateField, LimitExceeded, SchemaMismatch, UsageError, errors_at
-from lading.formats.textfile import BOM, Block, TextFile, too_long
+from lading.errors import (
+    CorruptShard,
+    DataError,
+    DuplicateField,
+    LadingError,
+    LimitExceeded,
+    SchemaMismatch,
+    UsageError,
+    errors_at,
+)
+from lading.formats.protocol import Remains
+from lading.formats.textfile import BOM, MAX_TOLD, Block, TextFile, laid_end_to_end, too_long
 from lading.interleaved import is_unicode, split_rows
 from lading.json_columns import build_column, column_type, kinds_of
 from lading.units import parse_bytes
@@ -30,6 +41,7 @@ _FEW_ROWS = 4096
 _FIRST_ROWS = 16
 _BLANK = b" \t\r"
 _SHOWN = 60
+_MOST_TRIES = 1000
 
 _INDEX_SCHEMA = pa.schema([(name, pa.int64()) for name in ("first_line", "first_row", "num_rows", "offset", "length")])
 _SCHEMA_KEY = b"lading.jsonl.schema"
@@ -241,6 +253,64 @@ class JsonlReader:
 
     def close(self) -> None:
         """Nothing is held open."""
+
+    def resync(self) -> Remains | None:
+        """The lines that are documents, one after another; None if all of them are.
+
+        Raises:
+            LimitExceeded: a line is too long.
+        """
+        offset: list[NDArray[np.int64]] = []
+        length: list[NDArray[np.int64]] = []
+        lost: list[LadingError] = []
+        lost_lines = 0
+        for block in self._file.blocks(self._max_line_bytes):
+            lines = self._lines(block)
+            errors = self._line_errors(lines)
+            size = np.fromiter(map(len, lines.texts), np.int64, len(lines.texts))
+            end = np.minimum(lines.offset + size + 1, block.offset + len(block.data))
+            begin, good = lines.offset.copy(), np.ones(len(lines.texts), np.bool_)
+            for at in errors:
+                behind = self._document_in(lines.texts[at])
+                begin[at] += max(behind, 0)
+                good[at] = behind > 0
+            offset.append(begin[good])
+            length.append((end - begin)[good])
+            lost += [errors[at] for at in errors][: MAX_TOLD - len(lost)]
+            lost_lines += len(errors)
+        return laid_end_to_end(np.concatenate(offset), np.concatenate(length), lost, lost_lines) if lost_lines else None
+
+    def _document_in(self, text: bytes) -> int:
+        """Where in a bad line a document begins that goes to its end: only the line end before it is gone; else −1.
+
+        What stands inside a document does not go to the end of its line.
+        """
+        at = text.find(b"{", 1)
+        for _ in range(_MOST_TRIES):
+            if at < 0:
+                break
+            alone = _Lines([text[at:]], np.zeros(1, np.int64), np.ones(1, np.int64))
+            with suppress(DataError):
+                self._rows(alone)
+                return at
+            at = text.find(b"{", at + 1)
+        return -1
+
+    def _line_errors(self, lines: _Lines) -> dict[int, LadingError]:
+        """What is wrong with lines, by their place among these: halves are looked at until the bad ones are found."""
+        found: dict[int, LadingError] = {}
+        parts = [(0, len(lines.texts))] if lines.texts else []
+        while parts:
+            start, stop = parts.pop()
+            try:
+                self._rows(lines[np.arange(start, stop)])
+            except DataError as error:
+                if stop - start == 1:
+                    found[start] = error
+                else:
+                    half = (start + stop) // 2
+                    parts += [(half, stop), (start, half)]
+        return found
 
     def _at(self, ordinals: NDArray[np.int64]) -> Iterator[_Rows]:
         """Rows by ascending ordinals, a part of the file at a time."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -119,6 +119,10 @@ class MediaArchiveReader:
     def keep(self, columns: Collection[str]) -> None:
         """Say which columns were written, so that no others are made up for what lines leave out."""
         self._kept = columns
+
+    def change_documents(self, change: Callable[[ShardReader], ShardReader]) -> None:
+        """Read the documents through another reader of their file, that has some of them only."""
+        self._documents = change(self._documents)
 
     def _columns(self, schema: pa.Schema) -> pa.Schema:
         return document_columns(schema, sparse=self._sparse, kept=self._kept)
@@ -276,7 +280,7 @@ def _put(batch: pa.RecordBatch, at: int, content: list[bytes | None]) -> pa.Reco
 
 def _record_reader(source: ShardSource, options: ReadOptions) -> RecordReader:
     """What reads records out of the archives of these documents."""
-    folder = options.media if options.media is not None else folder_of(source.path) or "."
+    folder = options.media if options.media is not None else folder_of(source.place) or "."
     # What nobody says otherwise, the store of the documents has.
     stores = Stores({"": source.store}) if _scheme(folder) == _scheme(source.path) else None
     kept: dict[str, Any] = {"preserve_order": True, "on_error": options.on_error, "roots": list(options.roots),

@@ -139,8 +139,12 @@ class Footer:
         )
 
 
-def read_footer(file: Input) -> Footer:
+def read_footer(file: Input, *, inside: bool = True) -> Footer:
     """The footer of an open file.
+
+    Args:
+        file: the file.
+        inside: whether column chunks must lie in it, as they do unless it was cut.
 
     Raises:
         CorruptShard: it is damaged, or the file is no Parquet file or an encrypted one.
@@ -165,7 +169,7 @@ def read_footer(file: Input) -> Footer:
         ]
     rows, chunks = _row_groups(file, start, length, len(columns))
     footer = Footer(reader.metadata, columns, rows, chunks, start, length)
-    _check(file, footer)
+    _check(file, footer, inside=inside)
     return footer
 
 
@@ -262,7 +266,7 @@ def _facts(chunk: Mapping[int, Any]) -> tuple[int, ...]:
     return (start, chunk[_PACKED], chunk[_UNPACKED], chunk[_NUM_VALUES], repeats, chunk[_CODEC])
 
 
-def _check(file: Input, footer: Footer) -> None:
+def _check(file: Input, footer: Footer, *, inside: bool) -> None:
     rows, count = footer.num_rows, footer.metadata.num_rows
     if len(rows) != footer.metadata.num_row_groups or int(rows.sum()) != count or (rows < 0).any():
         raise CorruptShard(
@@ -273,7 +277,8 @@ def _check(file: Input, footer: Footer) -> None:
             found=rows.sum(),
         )
     first, length, unpacked, values, *_ = np.moveaxis(footer.chunks, -1, 0)
-    bad = (first < 0) | (length < 0) | (first > file.size_bytes - length) | (unpacked < 0) | (values < 0)
+    bad = (first < 0) | (length < 0) | (unpacked < 0) | (values < 0)
+    bad |= inside & (first > file.size_bytes - length)
     if bad.any():
         group, leaf = (int(i) for i in np.argwhere(bad)[0])
         raise CorruptShard(

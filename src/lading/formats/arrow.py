@@ -20,12 +20,14 @@ from typing import Any
 
 import pyarrow as pa
 
+from lading.errors import LadingError
 from lading.formats._arrow_blocks import CONTINUED, MAGIC
 from lading.formats._arrow_index import CACHE_INDEX, SPLITS_INDEX, STATE_INDEX, list_arrow, write_indexes
 from lading.formats._arrow_read import ArrowReader, ReadOptions
+from lading.formats._arrow_resync import resync_messages, resync_stream
 from lading.formats._arrow_schema import check_schema
 from lading.formats._arrow_write import ArrowWriter, WriteOptions
-from lading.formats.protocol import ListedShard, ShardFacts, ShardSource, Symptom, parse_options
+from lading.formats.protocol import ListedShard, Remains, ShardFacts, ShardSource, Symptom, map_file, parse_options
 from lading.store.protocol import Sink, Store
 
 __all__ = ["FORMAT", "ArrowFormat", "ArrowReader", "ArrowWriter", "ReadOptions", "WriteOptions"]
@@ -78,6 +80,18 @@ class ArrowFormat:
         chosen = parse_options(self.name, WriteOptions, options)
         check_schema(schema, sink.path)
         return ArrowWriter(sink, schema, chosen)
+
+    def resync(
+        self,
+        source: ShardSource,
+        options: Mapping[str, Any],  # noqa: ARG002 - contract
+        *,
+        schema: pa.Schema | None = None,
+        error: LadingError | None = None,
+    ) -> Remains | None:
+        """The messages that are whole, as a stream; see `lading.formats._arrow_resync`. Raises CorruptShard."""
+        mapped = map_file(source)
+        return resync_messages(mapped, source.path, schema) if error is not None else resync_stream(mapped, source.path)
 
     def shard_name(self, number: int) -> str:
         """`shard-00000`, as stable-datasets has it; datasets takes any."""

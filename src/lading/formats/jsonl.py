@@ -28,9 +28,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from lading.errors import LadingError
 from lading.formats._jsonl_read import JsonlReader, ReadOptions
 from lading.formats._jsonl_write import JsonlWriter, WriteOptions, check_schema
-from lading.formats.protocol import ShardFacts, ShardSource, parse_options
+from lading.formats.protocol import Remains, ShardFacts, ShardSource, parse_options
 from lading.formats.textfile import ENDINGS, open_text
 from lading.store.protocol import Sink, Store
 
@@ -78,9 +79,26 @@ class JsonlFormat:
         check_schema(schema)
         return JsonlWriter(sink, schema, parse_options(self.name, WriteOptions, options))
 
+    def resync(
+        self,
+        source: ShardSource,
+        options: Mapping[str, Any],
+        *,
+        schema: pa.Schema | None = None,  # noqa: ARG002 - contract
+        error: LadingError | None = None,
+    ) -> Remains | None:
+        """The lines that are documents. Raises LimitExceeded for a line that is too long."""
+        if error is None:
+            return None
+        return self.open_shard(source, options).resync()
+
     def shard_name(self, number: int) -> str:
         """`shard-000000`."""
         return f"shard-{number:06d}"
+
+    def rows_stand_alone(self, path: str) -> bool:  # noqa: ARG002 - in every file
+        """Yes."""
+        return True
 
     def extension(self, options: Mapping[str, Any]) -> str:
         """`.jsonl`, and the ending of the compression."""

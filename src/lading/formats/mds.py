@@ -27,7 +27,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lading.errors import UsageError
+from lading.errors import LadingError, UsageError
 from lading.formats._mds_files import WriteOptions, merge_indexes, write_index
 from lading.formats._mds_index import (
     COMPRESSIONS,
@@ -41,8 +41,9 @@ from lading.formats._mds_index import (
 )
 from lading.formats._mds_lines_write import LineWriter
 from lading.formats._mds_read import MdsReader, ReadOptions
+from lading.formats._mds_resync import resync_samples
 from lading.formats._mds_write import MdsWriter
-from lading.formats.protocol import ListedShard, ShardFacts, ShardSource, parse_options
+from lading.formats.protocol import ListedShard, Remains, ShardFacts, ShardSource, map_file, parse_options
 from lading.store.protocol import Sink, Store
 
 __all__ = [
@@ -117,6 +118,17 @@ class MdsFormat:
         if len(sinks) == 1:
             return self.create_shard(sinks[0], schema, options)
         return LineWriter(sinks, schema, parse_options(self.name, WriteOptions, options))
+
+    def resync(
+        self,
+        source: ShardSource,
+        options: Mapping[str, Any],  # noqa: ARG002 - contract
+        *,
+        schema: pa.Schema | None = None,  # noqa: ARG002 - contract
+        error: LadingError | None = None,
+    ) -> Remains | None:
+        """The samples where they should be, the head made anew; see `lading.formats._mds_resync`. Raises DataError."""
+        return None if error is None else resync_samples(map_file(source), source.path, source.entry)
 
     def shard_name(self, number: int) -> str:
         """`shard.00000`, as the peer has it."""

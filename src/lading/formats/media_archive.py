@@ -15,18 +15,21 @@ Source: datatrove 0.10.1, pipeline/media, pipeline/readers/{jsonl,parquet}.py, p
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 import pyarrow as pa
 
-from lading.errors import UsageError
+from lading.errors import LadingError, UsageError
 from lading.formats._media_documents import BYTES, MEDIA, PLACE, PLAIN_ROWS, media_lists, media_parts
 from lading.formats._media_read import FAILED, MISSING, MediaArchiveReader, ReadOptions
+from lading.formats._media_resync import resync_archives
 from lading.formats._media_write import MediaArchiveWriter, WriteOptions
-from lading.formats.protocol import ShardFacts, ShardSource, parse_options
+from lading.formats.protocol import Remains, Resyncs, ShardFacts, ShardSource, parse_options
+from lading.formats.registry import get_format
 from lading.store.protocol import Sink, Store
+from lading.store.roots import folder_of
 
 __all__ = [
     "BYTES",
@@ -95,9 +98,41 @@ class MediaArchiveFormat:
         """
         return MediaArchiveWriter(sinks, schema, parse_options(self.name, WriteOptions, options))
 
+    def resync(
+        self,
+        source: ShardSource,
+        options: Mapping[str, Any],
+        *,
+        schema: pa.Schema | None = None,  # noqa: ARG002 - contract
+        error: LadingError | None = None,
+    ) -> Remains | None:
+        """The documents that are whole; archives are left alone. Raises as the documents' own format does."""
+        chosen = parse_options(self.name, ReadOptions, options)
+        [head] = source.store.get_ranges(source.path, [(0, min(source.store.head(source.path).size_bytes, 4))])
+        documents = get_format("parquet" if bytes(head) == b"PAR1" else "jsonl")
+        told = {} if documents.name == "parquet" else {"max_line_bytes": chosen.max_line_bytes}
+        assert isinstance(documents, Resyncs), "both do"
+        return documents.resync(source, told, error=error)
+
+    def resync_beside(
+        self, source: ShardSource, options: Mapping[str, Any]
+    ) -> tuple[Mapping[str, tuple[str, Remains | None]], Callable[[str], Mapping[str, Any]]] | None:
+        """The archives; see `lading.formats._media_resync`. Raises DataError for documents that cannot be read."""
+        reader = self.open_shard(source, options)
+        try:
+            found = resync_archives(reader)
+        finally:
+            reader.close()
+        roots = [*reader.options.roots, reader.options.media or folder_of(source.place) or "."]
+        return (found, lambda folder: {"media": folder, "roots": roots}) if found else None
+
     def shard_name(self, number: int) -> str:
         """`shard-000000`."""
         return f"shard-{number:06d}"
+
+    def rows_stand_alone(self, path: str) -> bool:
+        """Whether the documents are lines."""
+        return not path.endswith(".parquet")
 
     def extension(self, options: Mapping[str, Any]) -> str:
         """That of the documents' file."""

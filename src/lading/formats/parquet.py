@@ -48,10 +48,11 @@ from lading.formats._parquet_input import Input, damage, open_input
 from lading.formats._parquet_options import ReadOptions, WriteOptions
 from lading.formats._parquet_pages import Run
 from lading.formats._parquet_prune import columns_of, fitting, possible_groups
+from lading.formats._parquet_resync import resync_groups
 from lading.formats._parquet_schema import check_schema, given_schema, leaves_by_field
 from lading.formats._parquet_symptoms import find_symptoms
 from lading.formats._parquet_write import ParquetWriter
-from lading.formats.protocol import ListedShard, ShardFacts, ShardSource, Symptom, parse_options
+from lading.formats.protocol import ListedShard, Remains, ShardFacts, ShardSource, Symptom, parse_options
 from lading.huggingface import HUGGINGFACE_KEY, huggingface_schema, unwrapped, unwrapped_schema
 from lading.store.protocol import Sink, Store
 from lading.views import is_bytes, join, reorder
@@ -118,6 +119,23 @@ class ParquetFormat:
             with errors_at(file=sink.path):
                 schema = huggingface_schema(schema)
         return ParquetWriter(sink, schema, chosen)
+
+    def resync(
+        self,
+        source: ShardSource,
+        options: Mapping[str, Any],
+        *,
+        schema: pa.Schema | None = None,  # noqa: ARG002 - contract
+        error: LadingError | None = None,
+    ) -> Remains | None:
+        """The row groups, each where the footer says; see `lading.formats._parquet_resync`. Raises CorruptShard."""
+        if error is None:
+            return None
+        file = open_input(source, mmap=parse_options(self.name, ReadOptions, options).mmap)
+        try:
+            return resync_groups(file)
+        finally:
+            file.close()
 
     def shard_name(self, number: int) -> str:
         """`shard-000000`."""
@@ -241,6 +259,10 @@ class ParquetReader:
             return pa.table({"none": pa.nulls(len(wanted))}).select([])
         table = pa.Table.from_batches(parts, self._subschema(chosen))
         return table if bool((np.diff(place) == 1).all()) else reorder(table, place)
+
+    def unit_rows(self) -> NDArray[np.int64]:
+        """Rows of each row group: of one that is damaged none can be read."""
+        return self._footer.num_rows[np.array(self._groups, np.int64)]
 
     def close(self) -> None:
         """Close the file."""

@@ -12,7 +12,7 @@ references carries its files table (`lading.ref.with_files`).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, Protocol, Self, TypeAlias, TypeVar, runtime_checkable
 
@@ -20,9 +20,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.errors import UsageError
+from lading.errors import LadingError, UsageError
 from lading.pieces import Pieces, Runs
-from lading.store.protocol import FileInfo, Sink, Store
+from lading.store.protocol import FileInfo, MappedFile, Mapper, Sink, Store
 
 __all__ = [
     "CopiesAlike",
@@ -36,7 +36,12 @@ __all__ = [
     "PacksItems",
     "RangeWriter",
     "Ranges",
+    "ReadsUnits",
+    "Remains",
+    "Resyncs",
+    "ResyncsBeside",
     "RowReader",
+    "RowsStandAlone",
     "SampleEncoder",
     "SampleReader",
     "ShardFacts",
@@ -45,6 +50,7 @@ __all__ = [
     "ShardWriter",
     "Symptom",
     "TellsSymptoms",
+    "map_file",
     "parse_options",
     "single_pieces",
 ]
@@ -60,6 +66,10 @@ class ShardSource:
         info: its size and version, where they are known already.
         index: what `ShardReader.index()` gave for this very file before; a reader may use it instead of looking again.
         entry: what the dataset's own index says of the shard (`ListedShard.entry`); empty if there is none.
+        options: options of the format for this shard alone.
+        rows: the rows to be read, ascending, where the others cannot be; None for all. Views pass the others over
+            (`lading.layouts.open`), a format knows nothing of it.
+        stands_for: the file that this one was made of, and that relative paths in it go by; empty if it is its own.
     """
 
     store: Store
@@ -67,6 +77,14 @@ class ShardSource:
     info: FileInfo | None = None
     index: pa.Table | None = None
     entry: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    rows: NDArray[np.int64] | None = None
+    stands_for: str = ""
+
+    @property
+    def place(self) -> str:
+        """The path that relative paths in the file go by."""
+        return self.stands_for or self.path
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,6 +395,91 @@ class Format(Protocol):
         """Write the peer's own index files for a folder of finished shards, named below it; give the indexes' paths."""
 
 
+@dataclass(frozen=True, slots=True)
+class Remains:
+    """What is left of a damaged file, and how to lay it out so that the format's reader reads it.
+
+    Attributes:
+        offset: where each intact range begins in the damaged file.
+        target: where it comes in the file to be made, ascending.
+        length: bytes of it.
+        size_bytes: size of the file to be made; what nothing fills is zeros.
+        made: further bytes of that file, each with its place: heads and ends that are not in the damaged one.
+        lost_rows: rows of the file to be made that must not be read, since they lie in holes.
+        lost: what was lost, each with file and offset, and with row or sample where these are known.
+        lost_samples: how many samples are lost, as far as is known; those of `lost_rows` are not among them.
+        options: options of the format with which the file to be made is read.
+    """
+
+    offset: NDArray[np.int64]
+    target: NDArray[np.int64]
+    length: NDArray[np.int64]
+    size_bytes: int
+    made: Sequence[tuple[int, bytes]] = ()
+    lost_rows: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    lost: Sequence[LadingError] = ()
+    lost_samples: int = 0
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@runtime_checkable
+class Resyncs(Protocol):
+    """A format that finds again, behind a damage, where its units begin."""
+
+    def resync(
+        self,
+        source: ShardSource,
+        options: Mapping[str, Any],
+        *,
+        schema: pa.Schema | None = None,
+        error: LadingError | None = None,
+    ) -> Remains | None:
+        """What is left of a damaged file that is not compressed as a whole; None if the file is as good as it gets.
+
+        Args:
+            source: the file.
+            options: how it is read.
+            schema: of its rows as they are stored, where a manifest keeps it.
+            error: what reading it raised; None if it was read to its end, which may have come too early.
+
+        Raises:
+            DataError: nothing of it can be read.
+        """
+
+
+@runtime_checkable
+class ResyncsBeside(Protocol):
+    """A format whose files lead to others that may be damaged, too."""
+
+    def resync_beside(
+        self, source: ShardSource, options: Mapping[str, Any]
+    ) -> tuple[Mapping[str, tuple[str, Remains | None]], Callable[[str], Mapping[str, Any]]] | None:
+        """How to lay out files beside a shard that were cut; None if none was.
+
+        By the path that the shard gives them: where they lie, and what is left of them (None: all). And what gives the
+        options with which the shard is read when they lie in another folder, called with that.
+
+        Raises:
+            DataError: the shard itself cannot be read.
+        """
+
+
+@runtime_checkable
+class RowsStandAlone(Protocol):
+    """A format in whose files rows follow each other, and nothing tells where."""
+
+    def rows_stand_alone(self, path: str) -> bool:
+        """Whether a file of this name is still a shard when rows are cut out of it."""
+
+
+@runtime_checkable
+class ReadsUnits(Protocol):
+    """A shard reader that reads some rows at a time or none of them: a row group, a record batch."""
+
+    def unit_rows(self) -> NDArray[np.int64]:
+        """Rows of each such unit, in order."""
+
+
 @runtime_checkable
 class LosesTypes(Protocol):
     """A format whose files do not say which types their columns had: of what lading writes, the manifest does.
@@ -436,6 +539,17 @@ class CopiesAlike(Protocol):
 
     def alike(self, source: ShardSource) -> Mapping[str, Any]:
         """Options of writing under which the files of a copy are like this shard (its compression, say)."""
+
+
+def map_file(source: ShardSource) -> MappedFile:
+    """The bytes of a damaged file, which whoever asks for what is left of it has on a store that can map.
+
+    Raises:
+        UsageError: it lies elsewhere.
+    """
+    if not isinstance(source.store, Mapper):
+        raise UsageError("what is left of a file is found on this machine only", file=source.path)
+    return source.store.map(source.path)
 
 
 _Options = TypeVar("_Options")

@@ -16,9 +16,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.codecs import WRAPS, StreamEncoder, sniff_wrap, stream_encoder
-from lading.errors import CorruptShard, LimitExceeded, Unrepresentable, UsageError, errors_at
+from lading.errors import CorruptShard, LadingError, LimitExceeded, Unrepresentable, UsageError, errors_at
 from lading.extents import NO_ROWS
-from lading.formats.protocol import ShardSource
+from lading.formats.protocol import Remains, ShardSource
 from lading.interleaved import split_rows
 from lading.ref import FileEntry
 from lading.store.protocol import Buffer, Sink, extents_of
@@ -28,6 +28,7 @@ from lading.views import byte_lengths, row_bytes
 __all__ = [
     "BOM",
     "ENDINGS",
+    "MAX_TOLD",
     "Block",
     "TextFile",
     "TextSink",
@@ -35,6 +36,7 @@ __all__ = [
     "blocks_of",
     "body",
     "check_compression",
+    "laid_end_to_end",
     "open_text",
     "parse_delimiter",
     "parts_of",
@@ -48,6 +50,9 @@ BOM = b"\xef\xbb\xbf"
 
 ENDINGS = {"gzip": ".gz", "zstd": ".zst", "bz2": ".bz2", "xz": ".xz"}
 """What file names end with, by compression."""
+
+MAX_TOLD = 10_000
+"""Lines that are told one by one, where many of a damaged file are lost."""
 
 _READ_BYTES = 4 << 20
 _HEAD_BYTES = 16
@@ -195,6 +200,17 @@ def open_text(source: ShardSource) -> TextFile:
         raise CorruptShard("the compressed file is empty", file=source.path, expected="a compressed text")
     [head] = source.store.get_ranges(source.path, [(0, min(info.size_bytes, _HEAD_BYTES))])
     return TextFile(source, FileEntry(source.path, sniff_wrap(bytes(head)), info.size_bytes, info.version))
+
+
+def laid_end_to_end(
+    offset: NDArray[np.int64], length: NDArray[np.int64], lost: Sequence[LadingError], lost_samples: int,
+    head: bytes = b"",
+) -> Remains:  # fmt: skip
+    """Lines of a damaged file, one after another, behind a head that is made anew."""
+    target = len(head) + np.cumsum(length) - length
+    made = [(0, head)] if head else []
+    size = len(head) + int(length.sum())
+    return Remains(offset, target, length, size, made, lost=lost, lost_samples=lost_samples)
 
 
 def check_compression(compression: str | None) -> None:

@@ -31,9 +31,10 @@ from typing import Any
 import pyarrow as pa
 
 from lading.codecs import sniff_wrap, stream_decoder
-from lading.errors import CorruptShard
+from lading.errors import CorruptShard, LadingError
 from lading.formats._webdataset_lists import list_wids, write_wids
 from lading.formats._webdataset_read import Members, ReadOptions, WebdatasetReader, sparse_member
+from lading.formats._webdataset_resync import FoundMembers, find_members, laid_out, resync_samples
 from lading.formats._webdataset_rows import KEY, MAX_CELLS
 from lading.formats._webdataset_symptoms import find_symptoms
 from lading.formats._webdataset_values import (
@@ -47,7 +48,7 @@ from lading.formats._webdataset_values import (
 )
 from lading.formats._webdataset_walk import open_tar
 from lading.formats._webdataset_write import WebdatasetWriter, WriteOptions, check_schema
-from lading.formats.protocol import ListedShard, ShardFacts, ShardSource, Symptom, parse_options
+from lading.formats.protocol import ListedShard, Remains, ShardFacts, ShardSource, Symptom, map_file, parse_options
 from lading.store.protocol import Sink, Store
 from lading.tar import BLOCK, is_header
 
@@ -55,6 +56,7 @@ __all__ = [
     "FORMAT",
     "KEY",
     "MAX_CELLS",
+    "FoundMembers",
     "Members",
     "ReadOptions",
     "WebdatasetFormat",
@@ -63,7 +65,9 @@ __all__ = [
     "WriteOptions",
     "decode_column",
     "encoder_of",
+    "find_members",
     "is_payload",
+    "laid_out",
     "npy_head",
     "payload_of",
     "restored_schema",
@@ -126,9 +130,29 @@ class WebdatasetFormat:
         check_schema(schema, as_given=chosen.fields == "given")
         return WebdatasetWriter(sink, chosen)
 
+    def resync(
+        self,
+        source: ShardSource,
+        options: Mapping[str, Any],
+        *,
+        schema: pa.Schema | None = None,  # noqa: ARG002 - contract
+        error: LadingError | None = None,  # noqa: ARG002 - a tar may end too early without one
+    ) -> Remains | None:
+        """The samples that are whole, as a tar of their own; see `lading.formats._webdataset_resync`.
+
+        Raises:
+            DataError: names of members that cannot be samples.
+        """
+        chosen = parse_options(self.name, ReadOptions, options)
+        return resync_samples(map_file(source), source.path, lower_case=chosen.lower_case)
+
     def shard_name(self, number: int) -> str:
         """`shard-000000`."""
         return f"shard-{number:06d}"
+
+    def rows_stand_alone(self, path: str) -> bool:  # noqa: ARG002 - in every file
+        """Yes."""
+        return True
 
     def extension(self, options: Mapping[str, Any]) -> str:
         """`.tar`, and the ending of the compression."""

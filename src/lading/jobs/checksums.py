@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 
 from lading.dataset import Dataset
-from lading.errors import LadingError, SidecarMismatch
+from lading.errors import DataError, LadingError, SidecarMismatch, StoreError
 from lading.extents import NO_ROWS
 from lading.formats.webdataset import KEY
 from lading.jobs.damage import FileExtents, file_extents
 from lading.manifest import FOLDER
+from lading.manifest_files import KeptTables
 from lading.store.checksum import file_checksum
 from lading.store.open import Stores, resolve
 
@@ -26,32 +28,31 @@ def check_own_files(dataset: Dataset, stores: Stores) -> list[LadingError] | Non
     return list(_differing(files, folder, stores))
 
 
-def check_shard(dataset: Dataset, number: int, stores: Stores, most: int) -> list[LadingError] | None:
+def check_shard(kept: KeptTables, number: int, stores: Stores, most: int) -> list[LadingError] | None:
     """What is wrong with the files of a shard, with each sample of them; None if there are no checksums of them.
 
     Args:
-        dataset: with its manifest.
+        kept: what the manifest has of the shards.
         number: of the shard.
         stores: which store serves which URL.
         most: findings, at most, and one a file.
     """
-    kept, folder = dataset.kept_shards, dataset.listing.folder
-    row = {} if kept is None else kept.slice(number, 1).to_pylist()[0]
-    if row.get("xxh3") is None or folder is None:
+    row = kept.shards.slice(number, 1).to_pylist()[0]
+    if row["xxh3"] is None:
         return None
-    path = dataset.path(number)
+    path = kept.path(number)
     beside = {posixpath.join(posixpath.dirname(path), told["name"]): told["xxh3"] for told in row["beside_xxh3"] or ()}
-    files = {error.file: error for error in _differing({path: row["xxh3"], **beside}, folder, stores)}
+    files = {error.file: error for error in _differing({path: row["xxh3"], **beside}, kept.folder, stores)}
     found: list[LadingError] = []
-    for file in file_extents(dataset.kept, number, stores) if files and dataset.kept is not None else ():
-        damaged = [_damaged(dataset, number, file, one) for one in file.lost[: most - len(found)].tolist()]
+    for file in file_extents(kept, number, stores) if files else ():
+        damaged = [_damaged(kept, number, file, one) for one in file.lost[: most - len(found)].tolist()]
         found += damaged
         if damaged:
             files.pop(file.path, None)
     return [*found, *files.values()]
 
 
-def _damaged(dataset: Dataset, number: int, file: FileExtents, one: int) -> LadingError:
+def _damaged(kept: KeptTables, number: int, file: FileExtents, one: int) -> LadingError:
     """What is wrong with an extent."""
     told = file.extents.slice(one, 1).to_pylist()[0]
     first, last = told["first_row"], told["last_row"]
@@ -61,16 +62,18 @@ def _damaged(dataset: Dataset, number: int, file: FileExtents, one: int) -> Ladi
     begin, size = int(file.begin[one]), file.info.size_bytes if file.info is not None else 0
     return SidecarMismatch(
         f"{what} from the checksum", file=file.path, offset=begin, row=None if first == NO_ROWS else first,
-        sample=_key(dataset, number, first) if first == last != NO_ROWS else None,
+        sample=_key(kept, number, first) if first == last != NO_ROWS else None,
         expected=f"{told['size_bytes']} bytes with xxh3 {told['xxh3']:016x}",
         found=f"xxh3 {file.sums[one]:016x}" if begin + told["size_bytes"] <= size else f"a file of {size} bytes",
         advice="The file was changed or damaged since it was written; 'lading salvage' saves what is whole.",
     )  # fmt: skip
 
 
-def _key(dataset: Dataset, number: int, row: int) -> str | None:
+def _key(kept: KeptTables, number: int, row: int) -> str | None:
     """The key of a sample, where the index has it."""
-    index = dataset.kept.index(number) if dataset.kept is not None else None
+    index = None
+    with suppress(DataError, StoreError):  # that is told of the file of the index
+        index = kept.index(number)
     if index is None or KEY not in index.schema.names or row >= len(index):
         return None
     key: str | None = index[KEY][row].as_py()

@@ -26,7 +26,7 @@ from lading.formats.webdataset import KEY
 from lading.jobs.copying import changed_schema
 from lading.jobs.digest import dataset_digest
 from lading.jobs.filters import Drop, Filters, Hook
-from lading.jobs.plan import make_plan
+from lading.jobs.plan import as_members, make_plan, refuse_inside
 from lading.jobs.progress import OnProgress, Progress
 from lading.jobs.run import Hiring, Run, is_quick
 from lading.jobs.spec import Conversion
@@ -194,7 +194,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
             stores=stores,
         ) as dataset,
     ):
-        _refuse_inside(dataset, destination, stores)
+        refuse_inside(dataset, destination, stores)
         store, path = resolve(os.fspath(destination).rstrip("/"), stores)
         check_destination(store, path, overwrite=overwrite)
         told = held.enter_context(_kept_ledger(ledger, destination, stores, dry_run=dry_run))
@@ -207,7 +207,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
         sifted = map is not None or filters.active
         as_it_is = columns is None and dataset.target is None and schema_policy == "union" and not sifted
         copying = as_it_is and dataset.format == target.name and dataset.view == "samples"
-        options, members = _as_members(dataset, target, options) if copying else (options, None)
+        options, members = as_members(dataset, target, options) if copying else (options, None)
         tasks = plan_tasks(dataset.listing, shard_bytes, stores)
         # Which items a column of a function's own belongs to in tars is found on the way, by who writes all of it.
         alone = dry_run or limit is not None or (map is not None and not target.fixed_schema)
@@ -340,19 +340,6 @@ def _written(schema: pa.Schema | None, hidden: Sequence[str], change: Hook | Non
     return pa.schema([f for f in schema if f.name not in hidden], metadata=schema.metadata) if hidden else None
 
 
-def _as_members(
-    dataset: Dataset, target: Format, options: Mapping[str, Any] | None
-) -> tuple[Mapping[str, Any], pa.Schema | None]:
-    """Have a source read as what a copy keeps; give the options of its writing, and what members of tars stand for."""
-    reading, writing = target.copy_options
-    dataset.format_options = {**reading, **dataset.format_options}
-    options = {**writing, **(options or {})}
-    if target.fixed_schema:
-        return options, None
-    members, dataset.members = dataset.members, None
-    return options, members
-
-
 def _numbered(tasks: list[Task], dataset: Dataset, how: Conversion) -> list[Task]:
     """The tasks, with the numbers of their first rows where rows without keys are to be members of tars.
 
@@ -397,21 +384,6 @@ def _refuse_out_of_reach(dataset: Dataset, target: Format, store: Store, stores:
         isinstance(resolve(path)[0], MemoryStore) for path in dataset.listing.table.column("path").to_pylist()
     ):
         raise UsageError("what is in memory, no other process sees", found="memory://", advice=advice)
-
-
-def _refuse_inside(dataset: Dataset, destination: str | os.PathLike[str], stores: Stores) -> None:
-    """A destination that holds the source's files would replace them; one inside a source folder would join it."""
-    store, path = resolve(os.fspath(destination).rstrip("/"), stores)
-    if not is_local(store):
-        return
-    target = os.path.realpath(path)
-    named = os.path.realpath(dataset.listing.folder) if dataset.listing.folder is not None else None
-    if named is not None and f"{target}/".startswith(f"{named}/"):
-        raise UsageError("the destination lies inside the source", file=path, found=f"the source is {named}")
-    folders = {os.path.dirname(p) for p in dataset.listing.table.column("path").to_pylist() if "://" not in p}
-    for folder in folders:
-        if f"{os.path.realpath(folder or '.')}/".startswith(f"{target}/"):
-            raise UsageError("the destination holds files of the source", file=path, found=f"source files in {folder}")
 
 
 def _compare(digest: DatasetDigest, folder: str, stores: Stores, roots: Sequence[str]) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 
@@ -17,8 +19,9 @@ from lading.layouts.mint import MintView, column_name, field_name
 from lading.layouts.mint_items import refuse_modalities
 from lading.layouts.mint_write import find_roles
 from lading.layouts.protocol import LooseView
+from lading.store.open import Stores, is_local, resolve
 
-__all__ = ["Plan", "make_plan"]
+__all__ = ["Plan", "as_members", "make_plan", "refuse_inside"]
 
 _SCAN_ROWS = 65_536
 _SCAN_BYTES = 64 << 20
@@ -137,3 +140,31 @@ def _roles(dataset: Dataset, schema: pa.Schema, *, sifted: bool) -> dict[str, st
                 yield batch
 
     return find_roles(batches(), names)
+
+
+def as_members(
+    dataset: Dataset, target: Format, options: Mapping[str, Any] | None
+) -> tuple[Mapping[str, Any], pa.Schema | None]:
+    """Have a source read as what a copy keeps; give the options of its writing, and what members of tars stand for."""
+    reading, writing = target.copy_options
+    dataset.format_options = {**reading, **dataset.format_options}
+    options = {**writing, **(options or {})}
+    if target.fixed_schema:
+        return options, None
+    members, dataset.members = dataset.members, None
+    return options, members
+
+
+def refuse_inside(dataset: Dataset, destination: str | os.PathLike[str], stores: Stores) -> None:
+    """A destination that holds the source's files would replace them; one inside a source folder would join it."""
+    store, path = resolve(os.fspath(destination).rstrip("/"), stores)
+    if not is_local(store):
+        return
+    target = os.path.realpath(path)
+    named = os.path.realpath(dataset.listing.folder) if dataset.listing.folder is not None else None
+    if named is not None and f"{target}/".startswith(f"{named}/"):
+        raise UsageError("the destination lies inside the source", file=path, found=f"the source is {named}")
+    folders = {os.path.dirname(p) for p in dataset.listing.table.column("path").to_pylist() if "://" not in p}
+    for folder in folders:
+        if f"{os.path.realpath(folder or '.')}/".startswith(f"{target}/"):
+            raise UsageError("the destination holds files of the source", file=path, found=f"source files in {folder}")

@@ -109,7 +109,7 @@ def verify(
         chosen = spread(len(dataset.listing), part)
         for done, number in enumerate(chosen, 1):
             try:
-                known = check_shard(dataset, number, stores, max_findings) if deep else None
+                known = check_shard(dataset.kept, number, stores, max_findings) if deep and dataset.kept else None
                 findings += [error.to_dict() for error in known or ()]
                 checked.update([] if known is None else ["checksums"])
                 shard = dataset.source(number)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
-from lading.errors import Unrepresentable, UsageError
+from lading.errors import LadingError, Unrepresentable, UsageError
 from lading.fetch import Fetcher
 from lading.formats.media_archive import MediaArchiveFormat, MediaArchiveReader
 from lading.formats.protocol import (
@@ -16,6 +17,8 @@ from lading.formats.protocol import (
     ManyFiles,
     PacksItems,
     Ranges,
+    Remains,
+    Resyncs,
     ShardReader,
     ShardSource,
     ShardWriter,
@@ -36,15 +39,17 @@ from lading.layouts.items import ItemsView
 from lading.layouts.kept_types import KeptTypes
 from lading.layouts.members import TypedReader
 from lading.layouts.mint import MintView, looks_interleaved
+from lading.layouts.mint_remains import remains_of_documents
 from lading.layouts.mint_write import MintShardWriter, Roles
 from lading.layouts.options import AUTO, InterleavedOptions
 from lading.layouts.packed import PACKED_SCHEMA, PackedView, is_packed_schema
 from lading.layouts.packed_write import check_columns, pack
+from lading.layouts.picked import picked
 from lading.layouts.protocol import View
 from lading.layouts.samples import SamplesView
 from lading.store.protocol import Sink
 
-__all__ = ["create_view_shard", "detect_view", "open_view", "packer", "restored", "settle"]
+__all__ = ["create_view_shard", "detect_view", "open_view", "packer", "remains_of", "restored", "settle"]
 
 _MEMBERS = pa.schema([pa.field("__key__", pa.string())])
 
@@ -75,21 +80,24 @@ def open_view(  # noqa: PLR0913, PLR0917 - what a dataset knows of its shards
     """
     if members is not None and isinstance(fmt, WebdatasetFormat):
         format_options = {**format_options, "lower_case": False}
-    reader = fmt.open_shard(source, format_options)
+    reader, rows = fmt.open_shard(source, {**format_options, **source.options}), source.rows
+    if isinstance(reader, MediaArchiveReader) and rows is not None:
+        reader.change_documents(partial(picked, rows=rows))
+        rows = None
     if view == "samples":
         if members is not None:
-            return SamplesView(_restoring(reader, fetcher, members, source.path))
+            return SamplesView(picked(_restoring(reader, fetcher, members, source.path), rows))
         if schema is not None and isinstance(reader, MediaArchiveReader):
             reader.keep(schema.names)
-        return SamplesView(reader)
+        return SamplesView(picked(reader, rows))
     if isinstance(reader, WebdatasetReader):
         return MintView(reader, fetcher, source, interleaved)
     packed = _packed_rows(reader, fetcher)
     if packed is not None:
-        return PackedView(packed, source.path, interleaved, schema)
+        return PackedView(picked(packed, rows), source.path, interleaved, schema)
     if isinstance(reader, MediaArchiveReader):
         return DocumentsView(reader, interleaved, fetcher)
-    return ItemsView(reader, source.path, interleaved, follower, fetcher)
+    return ItemsView(picked(reader, rows), source.place, interleaved, follower, fetcher)
 
 
 def restored(fmt: Format, rows: pa.Schema) -> pa.Schema:
@@ -115,6 +123,39 @@ def _packed_rows(reader: ShardReader, fetcher: Fetcher) -> ShardReader | None:
 
 def _were_items(documents: pa.Schema | None) -> bool:
     return documents is not None and ITEMS_COLUMN in documents.names
+
+
+def remains_of(
+    fmt: Format,
+    source: ShardSource,
+    view: str,
+    *,
+    format_options: Mapping[str, Any],
+    interleaved: InterleavedOptions,
+    schema: pa.Schema | None,
+    error: LadingError | None,
+) -> Remains | None:
+    """What is left of a damaged file, taken as a view; None if the format knows no better than its reader.
+
+    Args:
+        fmt: its format.
+        source: the file, not compressed, on a store that can map.
+        view: how its rows are taken.
+        format_options: how it is read.
+        interleaved: names of fields and policies for interleaved data.
+        schema: of its rows, where their writer kept it.
+        error: what reading it raised; None if it was read to its end.
+
+    Raises:
+        DataError: nothing of it can be read.
+    """
+    if isinstance(fmt, WebdatasetFormat) and view == "interleaved":
+        return remains_of_documents(source, interleaved, error)
+    if not isinstance(fmt, Resyncs):
+        return None
+    # Packed items and documents are stored as rows of other columns.
+    kept = schema if view == "samples" and not isinstance(fmt, MediaArchiveFormat) else None
+    return fmt.resync(source, format_options, schema=kept, error=error)
 
 
 def settle(view: View, options: InterleavedOptions) -> InterleavedOptions:

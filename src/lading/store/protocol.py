@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from typing import Protocol, TypeGuard, runtime_checkable
+from typing import Protocol, TypeGuard, TypeVar, runtime_checkable
 
 import pyarrow as pa
 
@@ -295,8 +295,11 @@ def store_errors(path: str, *others: type[Exception]) -> Iterator[None]:
         raise failed from error
 
 
+_AnySink = TypeVar("_AnySink", bound=Sink)
+
+
 @contextmanager
-def aborting(sink: Sink) -> Iterator[Sink]:
+def aborting(sink: _AnySink) -> Iterator[_AnySink]:
     """Drop what a sink holds if the body fails."""
     with ExitStack() as failed:
         failed.callback(sink.abort)

@@ -1,0 +1,118 @@
+"""`lading salvage`: what is intact of a damaged dataset, as a new one."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lading.cli.options import Debug, Json, Reading, Sources, named_options, one_or_many, reads
+from lading.cli.output import Output, error_lines
+from lading.cli.progress import watching
+from lading.cli.text import count, facts, visible
+from lading.errors import LadingError, UsageError
+from lading.units import format_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from rich.console import RenderableType
+
+    from lading.jobs.salvage import SalvageResult
+
+__all__ = ["salvage"]
+
+_WRITE = "What is written"
+_SHOWN = 20
+
+
+@reads
+def salvage(  # noqa: PLR0913 - one parameter an option: the signature is the command line
+    *,
+    sources: Sources,
+    destination: Annotated[str, typer.Argument(metavar="DST", show_default=False, help="Folder of the new dataset.")],
+    to: Annotated[
+        str | None,
+        typer.Option("--to", metavar="FORMAT", help="Format to write; by default that of SRC.", rich_help_panel=_WRITE),
+    ] = None,
+    shard_size: Annotated[
+        str, typer.Option(metavar="SIZE", help="About the size of a shard.", rich_help_panel=_WRITE)
+    ] = "256MB",
+    to_option: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--to-option",
+            metavar="NAME=VALUE",
+            help="An option of the format written. Repeatable.",
+            rich_help_panel=_WRITE,
+        ),
+    ] = None,
+    overwrite: Annotated[
+        bool,
+        typer.Option(
+            "--overwrite", metavar="", help="Replace what is at DST, in one step at the end.", rich_help_panel=_WRITE
+        ),
+    ] = False,
+    as_json: Json = False,
+    debug: Debug = False,
+    reading: Reading,
+) -> None:
+    """Write what is intact of a damaged dataset, and list what was lost.
+
+    The exit status is 1 if anything was lost; DST is written all the same, with the whole list in _lading/lost.jsonl.
+
+    Example: lading salvage broken/ saved/
+    """
+    with Output(as_json=as_json, debug=debug, interrupted=f"nothing half-written is left at {destination}") as out:
+        from lading.jobs import salvage as job
+
+        told = reading()
+        if told["schema_overrides"]:
+            raise UsageError("a salvage keeps columns as they are", found="--type", advice="Convert what was saved.")
+        with watching(out.err, "salvaging") as tell:
+            saved = job.salvage(
+                one_or_many(sources), destination, format=to, source_format=told["format"], view=told["view"],
+                source_options=told["options"], interleaved=told["interleaved"], roots=told["roots"],
+                shard_size=shard_size, options=named_options(to_option), overwrite=overwrite, on_progress=tell,
+            )  # fmt: skip
+        out.status = 0 if saved.ok else 1
+        out.show({"ok": saved.ok, "destination": destination, **asdict(saved)}, _text(destination, saved))
+
+
+def _text(destination: str, saved: SalvageResult) -> Iterator[RenderableType]:
+    from rich.text import Text
+
+    for finding in saved.findings:
+        first, *rest = error_lines(_as_error(finding))
+        yield Text.assemble(("! ", "bold yellow"), first, overflow="fold")
+        yield from (Text(f"  {line}", "dim") for line in rest)
+    for entry in saved.lost[:_SHOWN]:
+        first, *rest = error_lines(_as_error(entry))
+        yield Text.assemble(("✗ ", "bold red"), first, overflow="fold")
+        yield from (Text(f"  {line}", "dim") for line in rest)
+    more = saved.lost_entries - len(saved.lost[:_SHOWN])
+    if more > 0:
+        yield Text(f"… and {more:,} more in {visible(destination)}/_lading/lost.jsonl", "dim")
+    samples = f": {count(saved.samples, 'sample')} in {count(saved.shards, 'shard')} of {saved.format}, "
+    rows = [
+        ("read", Text(f"{count(saved.source_shards, 'shard')} of {saved.source_format}, as {saved.view}")),
+        ("saved", Text.assemble((visible(destination), "bold"), samples + format_bytes(saved.size_bytes))),
+        ("lost", _lost(saved)),
+        ("took", Text(f"{saved.seconds:.1f} s")),
+    ]
+    yield facts(rows)
+
+
+def _lost(saved: SalvageResult) -> Any:
+    from rich.text import Text
+
+    if saved.ok:
+        return Text("nothing", "bold green")
+    samples = count(saved.lost_samples, "sample") if saved.lost_samples else "samples of an unknown number"
+    return Text(f"{samples}, as far as can be told", "bold red")
+
+
+def _as_error(told: Mapping[str, Any]) -> LadingError:
+    places = {name: value for name, value in told.items() if name not in ("error", "message")}
+    return LadingError(told["message"], **places)

@@ -1,0 +1,364 @@
+"""Salvage: write what is intact of a damaged dataset to a new one, and list what was lost."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+import orjson
+import pyarrow as pa
+
+from lading.align import align_table, as_text
+from lading.commit import check_destination
+from lading.dataset import Dataset, dataset_of
+from lading.dataset_writer import DatasetWriter
+from lading.errors import CorruptShard, DataError, LadingError, SidecarMismatch, StoreError
+from lading.fetch import earlier_errors
+from lading.formats.protocol import Remains, ShardSource
+from lading.formats.registry import get_format
+from lading.interleaved import sample_firsts
+from lading.jobs.checksums import check_shard
+from lading.jobs.damage import file_extents
+from lading.jobs.plan import as_members, make_plan, refuse_inside
+from lading.jobs.progress import OnProgress, Progress
+from lading.jobs.salvage_extents import known_remains
+from lading.jobs.salvage_files import Workshop
+from lading.jobs.salvage_shard import Kind, Left, find_left, find_view
+from lading.jobs.salvage_source import FoundShards, Source, find_shards
+from lading.layouts.options import InterleavedOptions
+from lading.manifest_files import KeptTables
+from lading.ref import is_ref
+from lading.store.open import Stores, resolve
+from lading.units import parse_bytes
+from lading.views import is_text, row_bytes
+
+__all__ = ["LOST_NAME", "SalvageResult", "salvage"]
+
+LOST_NAME = "lost.jsonl"
+"""The list of what was lost, beside the manifest of what was saved."""
+
+_MAX_ROWS = 16_384
+_MOST_TOLD = 100
+_MOST_DIFFERING = 100_000
+"""Entries of a shard; of more that are damaged, the number is told."""
+_LOOKED_AT = 16
+_PIECE_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class SalvageResult:
+    """What a salvage saved, and what not.
+
+    Attributes:
+        source_format: of the source.
+        format: of the destination.
+        view: how rows were taken.
+        source_shards: files of the source.
+        shards: files written.
+        samples: samples saved.
+        lost_samples: samples lost, as far as a list of shards or the shards themselves say how many there were.
+        size_bytes: bytes of the files written.
+        lost: the first entries of the list of what was lost, each as `LadingError.to_dict` gives it.
+        lost_entries: how many the list has; all of them stand in `_lading/lost.jsonl` of the destination.
+        findings: what else is wrong with the source: lists that cannot be read, shards that are not what they say.
+        seconds: wall-clock time.
+    """
+
+    source_format: str
+    format: str
+    view: str
+    source_shards: int
+    shards: int
+    samples: int
+    lost_samples: int
+    size_bytes: int
+    lost: Sequence[Mapping[str, Any]] = field(default_factory=list)
+    lost_entries: int = 0
+    findings: Sequence[Mapping[str, Any]] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing was lost."""
+        return not self.lost_entries
+
+
+def salvage(  # noqa: PLR0913 - one argument a decision of the user; all but two by keyword
+    source: Source,
+    destination: str | os.PathLike[str],
+    *,
+    format: str | None = None,  # noqa: A002 - the word users know
+    source_format: str | None = None,
+    view: str | None = None,
+    shard_size: int | str = "256MB",
+    max_batch_bytes: int | str = "128MB",
+    overwrite: bool = False,
+    source_options: Mapping[str, Any] | None = None,
+    options: Mapping[str, Any] | None = None,
+    interleaved: InterleavedOptions | None = None,
+    roots: Sequence[str | os.PathLike[str]] = (),
+    stores: Stores | None = None,
+    on_progress: OnProgress | None = None,
+) -> SalvageResult:
+    """Write the samples of a damaged dataset that are intact to a new one, and list what was lost.
+
+    The source is read twice: once to find what of each shard can be read, once to write it. Lists of shards that are
+    damaged are passed over. The destination appears in one step at the end.
+
+    Args:
+        source: as `lading.open` takes it.
+        destination: folder of the new dataset.
+        format: format to write; by default that of the source.
+        source_format: format of the source, where it is not recognised.
+        view: `samples` or `interleaved`; by default the data say it.
+        shard_size: about the size of a shard.
+        max_batch_bytes: payload held at once.
+        overwrite: replace what is at the destination.
+        source_options: options of the source's format.
+        options: options of the format written.
+        interleaved: names of fields and policies for interleaved data.
+        roots: folders that references in tables may point into, beside those of the source.
+        stores: which store serves which URL.
+        on_progress: called after every shard that was looked at, and every batch that was written.
+
+    Raises:
+        SourceNotFound: there is no shard.
+        DestinationExists: the destination holds something.
+        UsageError: the destination lies inside the source.
+        DataError: not one sample is left; rows that the format written cannot hold.
+    """
+    began = time.perf_counter()
+    stores = stores or Stores()
+    found = find_shards(source, stores, source_format)
+    store, path = resolve(os.fspath(destination).rstrip("/"), stores)
+    max_bytes, shard_bytes = parse_bytes(max_batch_bytes), parse_bytes(shard_size)
+    with (
+        dataset_of(
+            found.listing, found.format, found.manifest, view=view, options=source_options, interleaved=interleaved,
+            roots=roots, stores=stores,
+        ) as dataset
+    ):  # fmt: skip
+        refuse_inside(dataset, destination, stores)
+        check_destination(store, path, overwrite=overwrite)
+        with Workshop(store, path) as workshop, _Lost(workshop) as lost:
+            search = _Search(dataset, found, workshop, lost, stores, on_progress)
+            if view is None and found.manifest is None:
+                search.settle_view()
+            search.look()
+            saved = _saved(dataset, search.left, lost)
+            target = get_format(format) if format is not None else found.format
+            copying = target.name == found.format.name and dataset.view == "samples"
+            options, members = as_members(saved, target, options) if copying else (options, None)
+            plan = make_plan(saved, target)
+            writer = DatasetWriter(
+                destination, format=target.name, view=dataset.view, schema=plan.schema, shard_size=shard_bytes,
+                overwrite=overwrite, options=options, roles=plan.roles, members=members, stores=stores,
+            )  # fmt: skip
+            with writer:
+                _write(saved, plan.schema, writer, max_bytes, on_progress)
+                if lost.count:
+                    writer.add_file(LOST_NAME, lost.pieces())
+            summary = writer.close()
+            return SalvageResult(
+                found.format.name, target.name, dataset.view, len(found.listing), summary.num_shards,
+                summary.num_samples, lost.samples, summary.size_bytes, lost.first, lost.count,
+                [finding.to_dict() for finding in search.findings], time.perf_counter() - began,
+            )  # fmt: skip
+
+
+class _Lost:
+    """The list of what was lost: counted, the first entries at hand, all of them in a file until it has its place.
+
+    Attributes:
+        count: entries.
+        first: the first of them.
+        samples: samples lost, as far as that is known.
+    """
+
+    def __init__(self, workshop: Workshop) -> None:
+        self.count = self.samples = 0
+        self.first: list[dict[str, object]] = []
+        self._file = workshop.list_file()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def add(self, errors: Iterable[LadingError], samples: int) -> None:
+        """Append what a shard lost."""
+        self.samples += samples
+        for error in errors:
+            entry = error.to_dict()
+            self._file.write(orjson.dumps(entry) + b"\n")
+            self.count += 1
+            if len(self.first) < _MOST_TOLD:
+                self.first.append(entry)
+
+    def pieces(self) -> Iterator[bytes]:
+        """All entries, a line each."""
+        self._file.seek(0)
+        while piece := self._file.read(_PIECE_BYTES):
+            yield piece
+
+
+class _Search:
+    """Looks at every shard of a source, and notes what is left of each.
+
+    Attributes:
+        left: what is left, by the number of the shard.
+        findings: what is wrong beside.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        found: FoundShards,
+        workshop: Workshop,
+        lost: _Lost,
+        stores: Stores,
+        on_progress: OnProgress | None,
+    ) -> None:
+        self._dataset, self._found, self._workshop, self._lost = dataset, found, workshop, lost
+        self._stores, self._on_progress = stores, on_progress
+        self._kept: KeptTables | None = None
+        if found.kept_shards is not None and dataset.listing.folder is not None:
+            store, folder = resolve(dataset.listing.folder, stores)
+            self._kept = KeptTables(store, folder, found.kept_shards)
+        self.left: list[Left] = []
+        self.findings: list[LadingError] = list(found.findings)
+
+    def settle_view(self) -> None:
+        """Find out how rows are taken, as the first shards say that say anything."""
+        kind = self._kind()
+        for number in range(min(len(self._dataset.listing), _LOOKED_AT)):
+            with suppress(DataError, StoreError):
+                view = find_view(kind, self._dataset.source(number), self._workshop)
+                if view is not None:
+                    self._dataset.view = view
+                    return
+
+    def look(self) -> None:
+        """Look at all shards."""
+        samples = 0
+        total = len(self._dataset.listing)
+        for number in range(total):
+            left = self._look_at(number)
+            told = self._found.told["num_samples"][number].as_py()
+            lost = left.lost_samples if told is None else max(told - left.samples, 0)
+            self._lost.add(_with_count(left, lost, self._dataset.path(number)), lost)
+            if told is not None and left.samples > told:
+                self.findings.append(SidecarMismatch("a shard has more samples than its list says",
+                                                     file=self._dataset.path(number), expected=told,
+                                                     found=left.samples))  # fmt: skip
+            self.left.append(left)
+            samples += left.samples
+            if self._on_progress is not None:
+                self._on_progress(Progress(number + 1, total, samples, 0))
+
+    def _look_at(self, number: int) -> Left:
+        dataset = self._dataset
+        try:
+            source = dataset.source(number)
+            differing = self._differing(number)
+        except (DataError, StoreError) as error:
+            return Left(None, lost=[error.at(file=dataset.path(number))])
+        told = self._found.told["num_samples"][number].as_py()
+        if differing == [] and told is not None and dataset.holds_its_bytes:
+            return Left(source, told)  # what was written, byte for byte
+        known = self._known(number, source, differing) if differing else None
+        left = find_left(self._kind(), source, self._workshop, known)
+        self.findings += [error for error in differing or () if known is None or error not in known.lost]
+        if differing and not left.lost and known is None:
+            what = "bytes were changed; samples with other bytes than were written may be among those that are kept"
+            return replace(left, lost=[CorruptShard(what, file=dataset.path(number))])
+        return left
+
+    def _differing(self, number: int) -> list[LadingError] | None:
+        """What of a shard's files differs from its checksums; None if there are none."""
+        return None if self._kept is None else check_shard(self._kept, number, self._stores, _MOST_DIFFERING)
+
+    def _known(self, number: int, source: ShardSource, differing: Sequence[LadingError]) -> Remains | None:
+        """What is left of a damaged shard, by its checksums; None if they do not say."""
+        assert self._kept is not None, "it differs from what is kept"
+        try:
+            files = list(file_extents(self._kept, number, self._stores))
+        except (DataError, StoreError) as error:
+            self.findings.append(error)
+            return None
+        return known_remains(self._found.format, source, files, differing)
+
+    def _kind(self) -> Kind:
+        dataset = self._dataset
+        manifest = self._found.manifest
+        return Kind(
+            self._found.format, dataset.view, dataset.format_options, dataset.interleaved,
+            None if manifest is None else manifest.schema, dataset.members, dataset.fetcher, dataset.follower,
+        )  # fmt: skip
+
+
+def _with_count(left: Left, lost: int, path: str) -> list[LadingError]:
+    """What a shard lost; a line more where only its list knows that samples are missing."""
+    if left.lost or not lost:
+        return list(left.lost)
+    return [CorruptShard("samples are missing that the list of shards tells of", file=path, found=f"{lost} of them")]
+
+
+def _saved(dataset: Dataset, left: Sequence[Left], lost: _Lost) -> Dataset:
+    """The dataset with what is left of its shards in their place.
+
+    Raises:
+        DataError: nothing is left.
+    """
+    numbers = [number for number, each in enumerate(left) if each.source is not None and each.samples]
+    if not numbers:
+        first = str(lost.first[0].get("message", "")) if lost.first else "no samples"
+        raise DataError("not one sample is left", file=dataset.listing.folder or dataset.path(0), found=first,
+                        expected="a sample that can be read")  # fmt: skip
+    sources = {new: left[number].source for new, number in enumerate(numbers)}
+    dataset.listing = replace(dataset.listing, table=dataset.listing.table.take(pa.array(numbers)))
+    dataset.stand_ins = {new: source for new, source in sources.items() if source is not None}
+    dataset.forget_shards()
+    return dataset
+
+
+def _write(
+    dataset: Dataset,
+    schema: pa.Schema | None,
+    writer: DatasetWriter,
+    max_bytes: int,
+    on_progress: OnProgress | None,
+) -> None:
+    """Write all rows that are left."""
+    texts = {f.name for f in schema or () if is_text(f.type)}
+    columns = None if schema is None else schema.names
+    samples = payload = 0
+    total = len(dataset.listing)
+    for number in range(total):
+        for batch in dataset.shard_batches(number, _MAX_ROWS, max_bytes, columns, schema, views=True, drifting=True):
+            fitted = batch if schema is None else align_table(batch, schema)
+            if dataset.stand_ins[number].stands_for:
+                fitted = _without_source(fitted)
+            references = {f.name for f in fitted.schema if is_ref(f.type)}
+            if not references or references & texts or earlier_errors(fitted):
+                fitted = as_text(dataset.materialise(fitted, views=True, earlier=False), schema)
+            writer.write_batch(fitted, behind=True)
+            dataset.release(writer.held_bytes())
+            samples += len(sample_firsts(batch, dataset.view))
+            payload += int(row_bytes(batch).sum())
+            if on_progress is not None:
+                on_progress(Progress(number, total, samples, payload))
+
+
+def _without_source(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Items without the place that they came from, where that is a file that goes when the salvage ends."""
+    names = batch.schema.names
+    if "source_ref" not in names or "binary_content" not in names:
+        return batch
+    at = names.index("source_ref")
+    return batch.set_column(at, batch.schema.field(at), pa.nulls(batch.num_rows, batch.schema.field(at).type))

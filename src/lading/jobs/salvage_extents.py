@@ -1,0 +1,67 @@
+"""What is left of a damaged shard, by the checksums of its extents: exactly what they say is whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lading.errors import LadingError
+from lading.extents import NO_ROWS
+from lading.formats.protocol import Format, Remains, RowsStandAlone, ShardSource
+from lading.jobs.damage import FileExtents
+
+__all__ = ["known_remains"]
+
+
+def known_remains(
+    fmt: Format, source: ShardSource, files: Sequence[FileExtents], differing: Sequence[LadingError]
+) -> Remains | None:
+    """How to lay out a shard anew without what is damaged in any of its files; None if that is not known.
+
+    Where rows stand alone, those that are damaged are left out of the file; elsewhere they leave a hole, since other
+    bytes tell places. What holds no rows is put back.
+
+    Args:
+        fmt: of the shard.
+        source: the shard.
+        files: those of its files of which extents are kept.
+        differing: what is wrong with its files (`lading.jobs.checksums.check_shard`).
+    """
+    lost = [error for error in differing if error.row is not None]
+    own = next((file for file in files if file.path == source.path), None)
+    beside = [_lost_rows(file) for file in files if file is not own]
+    rows = np.unique(np.concatenate([np.zeros(0, np.int64), *beside]))
+    if own is None:
+        intact = not any(error.file == source.path for error in differing)
+        size = source.info.size_bytes if source.info is not None else 0
+        place, length = np.zeros(1, np.int64), np.array([size])
+        return Remains(place, place, length, size, lost_rows=rows, lost=lost) if intact and len(files) else None
+    size = own.extents["size_bytes"].to_numpy()
+    copies = own.extents["copy"]
+    there = own.found >= 0
+    put_back = np.flatnonzero(~there & (own.extents["first_row"].to_numpy() == NO_ROWS))
+    if any(not copies[number].is_valid for number in put_back.tolist()):
+        return None
+    own_rows = _lost_rows(own)
+    target, total = own.begin, int(size.sum())
+    if isinstance(fmt, RowsStandAlone) and fmt.rows_stand_alone(source.path):
+        kept = there.copy()
+        kept[put_back] = True
+        target = np.cumsum(size * kept) - size * kept
+        total = int((size * kept).sum())
+        rows = np.setdiff1d(rows, own_rows)
+        rows -= np.searchsorted(own_rows, rows)
+        gone = len(own_rows)
+    else:
+        rows, gone = np.union1d(rows, own_rows), 0
+    made = [(int(target[number]), copies[number].as_py()) for number in put_back.tolist()]
+    return Remains(own.found[there], target[there], size[there], total, made, rows, lost, gone)
+
+
+def _lost_rows(file: FileExtents) -> NDArray[np.int64]:
+    """The rows that a file's damaged extents hold, ascending."""
+    first, last = (file.extents[name].to_numpy()[file.lost] for name in ("first_row", "last_row"))
+    some = [np.arange(a, b + 1) for a, b in zip(first.tolist(), last.tolist(), strict=True) if a != NO_ROWS]
+    return np.unique(np.concatenate([np.zeros(0, np.int64), *some]))

@@ -1,0 +1,239 @@
+"""Files that a salvage makes on its way: what came out of a compressed file, and damaged files laid out anew.
+
+They lie in a hidden folder beside the destination, or in the system's folder for temporary files where the destination
+is no folder of this machine; it goes when the salvage ends, and what a killed one left goes with the next.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from typing import IO, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lading.codecs import sniff_wrap, stream_decoder
+from lading.errors import CorruptShard, DataError, LadingError, LimitExceeded, errors_at
+from lading.formats.protocol import Remains, ShardSource
+from lading.store.local import LocalStore
+from lading.store.open import is_local
+from lading.store.protocol import Buffer, Sink, Store, aborting, store_errors
+from lading.store.staging import StagedFolder, stage_folder, sweep_stale
+
+__all__ = ["Workshop"]
+
+_COPY_BYTES = 8 << 20
+_READ_BYTES = 1 << 20
+_SEARCH_BYTES = 1 << 20
+_BEGINNINGS = {"gzip": b"\x1f\x8b\x08", "zstd": b"\x28\xb5\x2f\xfd", "bz2": b"BZh", "xz": b"\xfd7zXZ\0"}
+_ENDINGS = (".gz", ".zst", ".zstd", ".bz2", ".xz", ".br", ".snappy", ".tgz")
+_MOST_TRIES = 10_000
+_MOST_TIMES, _MOST_MORE_BYTES = 200, 64 << 20
+"""How much larger than its file what comes out of it may be, times and bytes: more is meant to fill the disk."""
+
+
+class Workshop:
+    """A folder for files that are made on the way; with `with`, it is gone at the end.
+
+    Args:
+        store: where the destination is.
+        destination: the folder that is written.
+    """
+
+    def __init__(self, store: Store, destination: str) -> None:
+        place = destination if is_local(store) else os.path.join(tempfile.gettempdir(), "lading-salvage")
+        sweep_stale(place)
+        self._staged: StagedFolder = stage_folder(place)
+        self._store = LocalStore()
+        self._made = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._staged.release()
+
+    def list_file(self) -> IO[bytes]:
+        """A new file to be written and read again."""
+        self._made += 1
+        path = f"{self._staged.path}/{self._made}"
+        with store_errors(path):
+            return open(path, "w+b")
+
+    def _sink(self, name: str) -> Sink:
+        """A new file of this name, in a folder of its own: names tell formats apart."""
+        self._made += 1
+        return self._store.put_stream(f"{self._staged.path}/{self._made}/{posixpath.basename(name)}")
+
+    def _as_source(self, path: str, source: ShardSource) -> ShardSource:
+        info = self._store.head(path)
+        return ShardSource(self._store, path, info, entry=source.entry, options=source.options, stands_for=source.place)
+
+    def drop(self, source: ShardSource) -> None:
+        """Remove a file that was made here and is needed no more."""
+        if source.path.startswith(f"{self._staged.path}/"):
+            self._store.delete(posixpath.dirname(source.path))
+
+    def fetched(self, source: ShardSource) -> ShardSource:
+        """A copy of a file that lies on a store far away."""
+        size = source.store.head(source.path).size_bytes
+        with aborting(self._sink(source.path)) as sink:
+            for part in _read(source, 0, size):
+                sink.write([part])
+            sink.close()
+        return self._as_source(sink.path, source)
+
+    def laid_out(self, source: ShardSource, remains: Remains) -> ShardSource:
+        """What is left of a file, as a file of its own.
+
+        Raises:
+            LimitExceeded: it would be much larger than the file.
+        """
+        most = 2 * source.store.head(source.path).size_bytes + _MOST_MORE_BYTES
+        if remains.size_bytes > most:
+            raise LimitExceeded("what a damaged file says would make a much larger one", file=source.place,
+                                expected=f"at most {most} bytes", found=remains.size_bytes)  # fmt: skip
+        with aborting(self._sink(source.path)) as sink:
+            at = 0
+            for place, content in _pieces(source, remains):
+                _write_zeros(sink, place - at)
+                sink.write([content])
+                at = place + memoryview(content).nbytes
+            _write_zeros(sink, remains.size_bytes - at)
+            sink.close()
+        made = self._as_source(sink.path, source)
+        options = {**source.options, **remains.options}
+        return ShardSource(
+            made.store, made.path, made.info, entry=made.entry, options=options, stands_for=made.stands_for
+        )
+
+    def laid_out_beside(self, store: Store, files: Mapping[str, tuple[str, Remains | None]]) -> str:
+        """Files by their paths, laid out anew or as links to where they lie, in a folder of their own; gives that."""
+        self._made += 1
+        folder = f"{self._staged.path}/{self._made}"
+        for path, (lies, remains) in files.items():
+            place = posixpath.normpath(posixpath.join(folder, path))
+            if not place.startswith(f"{folder}/"):
+                continue
+            with store_errors(place):
+                os.makedirs(posixpath.dirname(place), exist_ok=True)
+                if remains is None:
+                    os.symlink(os.path.abspath(lies), place)
+                    continue
+            made = self.laid_out(ShardSource(store, lies), remains)
+            self._store.publish(made.path, place)
+        return folder
+
+    def unwrapped(self, source: ShardSource) -> tuple[ShardSource, list[LadingError]]:
+        """What comes out of a compressed file up to its damage, and behind it where a member or frame begins."""
+        size = source.store.head(source.path).size_bytes
+        [head] = source.store.get_ranges(source.path, [(0, min(size, _READ_BYTES))])
+        wrap = sniff_wrap(bytes(head)) or _wrap_by_name(source.path)
+        lost: list[LadingError] = []
+        name = source.path.removesuffix(".tgz") + ".tar" if source.path.endswith(".tgz") else source.path
+        stem, ending = posixpath.splitext(name)
+        with aborting(self._sink(stem if ending in _ENDINGS else name)) as sink:
+            at: int | None = 0
+            while at is not None and at < size:
+                error, whole = _unwrap(source, wrap, at, size, sink)
+                if error is None:
+                    break
+                lost.append(error.at(file=source.place, offset=at + whole))
+                at = _next_beginning(source, wrap, at + whole + 1, size)
+            sink.close()
+        return self._as_source(sink.path, source), lost
+
+
+def _wrap_by_name(path: str) -> str:
+    by_ending = {".gz": "gzip", ".tgz": "gzip", ".zst": "zstd", ".zstd": "zstd", ".bz2": "bz2", ".xz": "xz"}
+    return by_ending.get(posixpath.splitext(path)[1].lower(), "")
+
+
+def _unwrap(source: ShardSource, wrap: str, start: int, size: int, sink: Sink) -> tuple[LadingError | None, int]:
+    """Unpack what begins somewhere; the error where it ends too early, and the bytes of whole members before it.
+
+    Raises:
+        LimitExceeded: much more comes out than data pack to.
+    """
+    decoder, most = stream_decoder(wrap), _MOST_TIMES * size + _MOST_MORE_BYTES
+    try:
+        for part in _read(source, start, size - start, _READ_BYTES):
+            for piece in decoder.feed(bytes(part)):
+                if sink.tell() > most:
+                    raise LimitExceeded("a compressed file unpacks to more than is written for it", file=source.path,
+                                        expected=f"at most {most} bytes",
+                                        advice="Unpack it, and salvage that.")  # fmt: skip
+                sink.write([piece])
+        decoder.finish()
+    except CorruptShard as error:
+        found = f"{error.message} at {error.offset} of what comes out"
+        return CorruptShard("the compressed file is damaged", found=found), decoder.whole_bytes
+    return None, 0
+
+
+def _next_beginning(source: ShardSource, wrap: str, start: int, size: int) -> int | None:
+    """The next place where a member or frame begins that can be unpacked; None if there is none."""
+    mark, tries = _BEGINNINGS.get(wrap, b""), 0
+    at = start
+    while mark and at < size:
+        [data] = source.store.get_ranges(source.path, [(at, min(_SEARCH_BYTES + len(mark), size - at))])
+        text = bytes(data)
+        found = text.find(mark)
+        while found >= 0 and tries < _MOST_TRIES:
+            tries += 1
+            if _begins(text[found:], wrap):
+                return at + found
+            found = text.find(mark, found + 1)
+        at += _SEARCH_BYTES
+    return None
+
+
+def _begins(text: bytes, wrap: str) -> bool:
+    """Whether something comes out of a beginning."""
+    try:
+        return any(stream_decoder(wrap).feed(text))
+    except DataError:
+        return False
+
+
+def _pieces(source: ShardSource, remains: Remains) -> Iterator[tuple[int, Buffer]]:
+    """Bytes of the file to be made and their places, ascending."""
+    offset, target, length = _joined(remains)
+    made = sorted(remains.made)
+    at = 0
+    for start, place, size in zip(offset.tolist(), target.tolist(), length.tolist(), strict=True):
+        while at < len(made) and made[at][0] <= place:
+            yield made[at]
+            at += 1
+        done = 0
+        for part in _read(source, start, size):
+            yield place + done, part
+            done += memoryview(part).nbytes
+    yield from made[at:]
+
+
+def _joined(remains: Remains) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """The ranges, neighbours that stay neighbours as one, in the order of their targets."""
+    there = remains.length > 0
+    offset, target, length = remains.offset[there], remains.target[there], remains.length[there]
+    if not len(offset):
+        return offset, target, length
+    new = np.append(True, (offset[1:] != (offset + length)[:-1]) | (target[1:] != (target + length)[:-1]))
+    first = np.flatnonzero(new)
+    return offset[first], target[first], np.add.reduceat(length, first)
+
+
+def _read(source: ShardSource, start: int, size: int, most: int = _COPY_BYTES) -> Iterator[Buffer]:
+    with errors_at(file=source.path):
+        for at in range(start, start + size, most):
+            [data] = source.store.get_ranges(source.path, [(at, min(most, start + size - at))])
+            yield data
+
+
+def _write_zeros(sink: Sink, count: int) -> None:
+    zeros: Sequence[Buffer] = [bytes(min(count, _COPY_BYTES))]
+    for at in range(0, count, _COPY_BYTES):
+        sink.write([memoryview(zeros[0])[: min(_COPY_BYTES, count - at)]])

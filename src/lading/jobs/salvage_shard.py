@@ -1,0 +1,422 @@
+"""What is left of one shard: it is read, laid out anew as its format finds it, and searched for rows that can be read.
+
+`find_left` reads everything and writes nothing but files of its own. What it gives is a shard source that reads without
+an error, so that whoever copies rows need not know of damage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lading.codecs import sniff_wrap
+from lading.errors import CorruptShard, DataError, LadingError, StoreError
+from lading.fetch import Fetcher
+from lading.formats.protocol import Format, ReadsUnits, Remains, ResyncsBeside, ShardReader, ShardSource
+from lading.interleaved import sample_firsts, sample_starts
+from lading.jobs.salvage_files import Workshop
+from lading.layouts.follow import Follower
+from lading.layouts.items import ItemsView
+from lading.layouts.mint import MintView
+from lading.layouts.open import detect_view, open_view, remains_of
+from lading.layouts.options import InterleavedOptions
+from lading.layouts.protocol import View
+from lading.source import read_head
+from lading.store.open import is_local
+from lading.store.protocol import Mapper
+
+__all__ = ["Kind", "Left", "find_left", "find_view"]
+
+_MAX_ROWS, _MAX_BYTES = 16_384, 128 << 20
+_MOST_PROBES = 20_000
+"""Readings of parts of one shard: what is not told apart by then is lost together."""
+_PACKED = (".gz", ".zst", ".zstd", ".bz2", ".xz", ".tgz")
+_NO_ROWS = np.zeros(0, np.int64)
+
+Probe = Callable[[NDArray[np.int64]], LadingError | None]
+"""Reads some rows of a shard; gives what was wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How the shards of a source are read.
+
+    Attributes:
+        format: their format.
+        view: how rows are taken.
+        options: options of the format.
+        interleaved: names of fields and policies for interleaved data.
+        schema: of the rows, where a manifest keeps it.
+        members: of tars: what their members stand for, where that is known.
+        fetcher: what references are read with.
+        follower: what finds the files that `source_ref` texts name.
+    """
+
+    format: Format
+    view: str
+    options: Mapping[str, Any]
+    interleaved: InterleavedOptions
+    schema: pa.Schema | None
+    members: pa.Schema | None
+    fetcher: Fetcher
+    follower: Follower
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What is left of a shard.
+
+    Attributes:
+        source: a shard that reads without an error; None if nothing is left.
+        samples: how many it has.
+        lost: what was lost.
+        lost_samples: how many samples are lost, as far as the shard itself tells.
+    """
+
+    source: ShardSource | None
+    samples: int = 0
+    lost: Sequence[LadingError] = field(default_factory=list)
+    lost_samples: int = 0
+
+
+def find_left(kind: Kind, source: ShardSource, workshop: Workshop, known: Remains | None = None) -> Left:
+    """What is left of a shard; nothing is raised but what is no fault of its file.
+
+    Args:
+        kind: how it is read.
+        source: the shard.
+        workshop: where files are made on the way.
+        known: what is left of its file, where checksums tell.
+    """
+    try:
+        return _Search(kind, source, workshop).find(known)
+    except (DataError, StoreError) as error:
+        return Left(None, lost=[_told_of(error, source)])
+
+
+def find_view(kind: Kind, source: ShardSource, workshop: Workshop) -> str | None:
+    """The view that a shard's first samples ask for, damaged or not; None if it says nothing.
+
+    Raises:
+        DataError: nothing of it can be read.
+    """
+    error = None
+    try:
+        found = _view_of(kind, source)
+    except (DataError, StoreError) as problem:
+        found, error = None, problem
+    if found == "interleaved" or (error is None and kind.format.name != "webdataset"):
+        return found
+    # One JSON that is damaged among the first would say that they are no documents.
+    as_documents = replace(kind, view="interleaved")
+    search = _Search(as_documents, source, workshop)
+    body = workshop.unwrapped(source)[0] if _is_packed(source) else source
+    remains = search.remains(body, error)
+    if remains is None:
+        return found
+    made = workshop.laid_out(body, remains)
+    try:
+        return _view_of(kind, made) or found
+    finally:
+        workshop.drop(made)
+
+
+def _view_of(kind: Kind, source: ShardSource) -> str | None:
+    reader = kind.format.open_shard(source, {**kind.options, **source.options})
+    try:
+        return detect_view(reader, kind.fetcher, kind.interleaved)
+    finally:
+        reader.close()
+
+
+def _is_packed(source: ShardSource) -> bool:
+    """Whether a file is compressed as a whole, or was before it was damaged."""
+    return bool(sniff_wrap(read_head(source.store, source.path))) or source.path.lower().endswith(_PACKED)
+
+
+class _Search:
+    """Looks for what is left of one shard."""
+
+    def __init__(self, kind: Kind, source: ShardSource, workshop: Workshop) -> None:
+        self._kind, self._source, self._workshop = kind, source, workshop
+        self._lost: list[LadingError] = []
+        self._lost_samples = self._samples = 0
+
+    def find(self, known: Remains | None) -> Left:
+        """What is left; other than what is known only if that cannot be read."""
+        return (known and self._find_known(known)) or self._search()
+
+    def _find_known(self, known: Remains) -> Left | None:
+        made, error = self._laid_out(self._source, known)
+        if error is not None and isinstance(self._kind.format, ResyncsBeside):
+            made, error = self._with_beside(made, error)
+        if error is None and self._samples:
+            return Left(made, self._samples, self._lost, self._lost_samples)
+        self._workshop.drop(made)
+        self._lost_samples = self._samples = 0
+        return None
+
+    def _search(self) -> Left:
+        source = self._source
+        error = self._read(source)
+        if _is_packed(source):
+            if error is None:
+                return Left(source, self._samples)
+            source, lost = self._workshop.unwrapped(source)
+            self._lost += lost
+            error = self._read(source)
+        remains = self.remains(source, error)
+        if remains is None and error is None:
+            return Left(source, self._samples, self._lost, self._lost_samples)
+        if remains is not None:
+            source, error = self._laid_out(source, remains)
+        if error is not None and isinstance(self._kind.format, ResyncsBeside):
+            source, error = self._with_beside(source, error)
+        if error is not None:
+            source = self._with_good_rows(source, error)
+        if not self._samples:
+            self._workshop.drop(source)
+            return Left(None, lost=self._lost, lost_samples=self._lost_samples)
+        return Left(source, self._samples, self._lost, self._lost_samples)
+
+    def remains(self, source: ShardSource, error: LadingError | None) -> Remains | None:
+        """What the format finds, of a file on this machine; None too where it finds nothing that can be read."""
+        kind = self._kind
+        far = not isinstance(source.store, Mapper)
+        if far and error is None and kind.format.name != "webdataset":
+            return None
+        here = self._workshop.fetched(source) if far else source
+        try:
+            found = remains_of(
+                kind.format, here, kind.view, format_options=kind.options, interleaved=kind.interleaved,
+                schema=kind.schema, error=error,
+            )  # fmt: skip
+        except DataError as problem:
+            self._lost.append(_told_of(problem, self._source))
+            found = None
+        finally:
+            if far:
+                self._workshop.drop(here)
+        return found
+
+    def _laid_out(self, source: ShardSource, remains: Remains) -> tuple[ShardSource, LadingError | None]:
+        """The file laid out anew, and what is wrong with reading the rows of it that can be."""
+        made = self._workshop.laid_out(source, remains)
+        self._workshop.drop(source)
+        for error in remains.lost:
+            error.file = self._source.place if error.file in (None, source.path) else error.file
+            self._lost.append(error)
+        self._lost_samples += remains.lost_samples
+        if not len(remains.lost_rows):
+            return made, self._read(made)
+        count = self._count(made)
+        rows = np.setdiff1d(np.arange(count), remains.lost_rows)
+        self._lost_samples += count - len(rows)
+        made = replace(made, rows=rows)
+        return made, self._read(made)
+
+    def _with_beside(self, source: ShardSource, error: LadingError) -> tuple[ShardSource, LadingError | None]:
+        """The shard with files beside it laid out anew, and what is wrong with reading it then."""
+        kind = self._kind
+        assert isinstance(kind.format, ResyncsBeside), "the caller looked"
+        try:
+            found = kind.format.resync_beside(source, {**kind.options, **source.options})
+        except DataError:
+            return source, error
+        if found is None or not is_local(self._source.store):
+            return source, error
+        files, options_in = found
+        for lies, remains in files.values():
+            for problem in remains.lost if remains is not None else ():
+                problem.file = lies
+                self._lost.append(problem)
+        folder = self._workshop.laid_out_beside(self._source.store, files)
+        moved = replace(source, options={**source.options, **options_in(folder)})
+        return moved, self._read(moved)
+
+    def _read(self, source: ShardSource) -> LadingError | None:
+        """Read all rows with their bytes; give what was wrong. Counts samples."""
+        try:
+            view = self._open(source, self._kind.view)
+            try:
+                error, self._samples = _reading(self._kind, view)
+            finally:
+                view.close()
+        except (DataError, StoreError) as problem:
+            return problem
+        return error
+
+    def _open(self, source: ShardSource, view: str) -> View:
+        kind = self._kind
+        members = kind.members if view == kind.view else None
+        schema = kind.schema if view == kind.view else None
+        return open_view(
+            kind.format, source, view, kind.fetcher, kind.follower, kind.options, kind.interleaved, schema, members
+        )
+
+    def _count(self, source: ShardSource) -> int:
+        """Number of rows, as they are stored."""
+        return int(self._with_reader(source, lambda reader: reader.num_rows()))
+
+    def _with_reader(self, source: ShardSource, ask: Callable[[ShardReader], Any]) -> Any:
+        reader = self._kind.format.open_shard(source, {**self._kind.options, **source.options})
+        try:
+            return ask(reader)
+        finally:
+            reader.close()
+
+    def _with_good_rows(self, source: ShardSource, error: LadingError) -> ShardSource:
+        """The shard with those of its rows that can be read; none if nothing of it can."""
+        self._samples = 0
+        try:
+            count = self._count(source)
+            rows = np.arange(count) if source.rows is None else source.rows
+            bounds = self._with_reader(source, lambda reader: _bounds(reader, rows))
+            opened = self._open(source, self._kind.view)
+            opened.close()
+            items = isinstance(opened, ItemsView)
+            if isinstance(opened, MintView):  # what of it can be read, was laid out
+                self._lost.append(_told_of(error, self._source))
+                return source
+            index = self._with_reader(source, lambda reader: reader.index()) if not items else None
+        except (DataError, StoreError) as problem:
+            self._lost.append(_told_of(problem, self._source))
+            return source
+        source = replace(source, index=index)
+        first = "samples" if items else self._kind.view
+        good = self._good(source, rows, bounds, first, error)
+        if items:
+            good = self._whole_samples(source, good, np.setdiff1d(rows, good))
+            found = replace(source, rows=good)
+            again = self._read(found) if len(good) else None
+            if again is not None:
+                starts = np.append(sample_starts(self._ids(source, good)), len(good))
+                good = self._good(source, good, starts, self._kind.view, again)
+        if not len(good):
+            return source
+        found = replace(source, rows=good)
+        wrong = self._read(found)
+        if wrong is not None:
+            self._lost.append(_told_of(wrong, self._source))
+        return found
+
+    def _good(
+        self, source: ShardSource, rows: NDArray[np.int64], bounds: NDArray[np.int64], view: str, error: LadingError
+    ) -> NDArray[np.int64]:
+        """The rows that can be read, taken as a view; `bounds` says which are read together or not at all."""
+
+        def probe(some: NDArray[np.int64]) -> LadingError | None:
+            opened = self._open(replace(source, rows=some), view)
+            try:
+                return _reading(self._kind, opened)[0]
+            finally:
+                opened.close()
+
+        good, errors = _split(probe, rows, bounds, error)
+        for start, stop, problem in errors:
+            self._lost_samples += stop - start
+            told = _told_of(problem, self._source)
+            told.row = int(rows[start]) if self._is_original(source) else None
+            self._lost.append(told)
+        return good
+
+    def _is_original(self, source: ShardSource) -> bool:
+        """Whether rows are counted as in the shard itself."""
+        return source.path == self._source.path
+
+    def _ids(self, source: ShardSource, rows: NDArray[np.int64]) -> pa.Array:
+        table = self._with_reader(source, lambda reader: reader.read(rows, ["sample_id"]))
+        return table.column("sample_id").combine_chunks()
+
+    def _whole_samples(
+        self, source: ShardSource, good: NDArray[np.int64], gone: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """The rows of samples none of whose rows are lost; of the lost rows the ids are read, where they can be."""
+        if not len(good) or not len(gone):
+            return good
+        ids = self._ids(source, good)
+        starts = np.append(sample_starts(ids), len(good))
+        kept = np.ones(len(good), np.bool_)
+        begins = gone[np.append(True, np.diff(gone) > 1)]
+        ends = gone[np.append(np.diff(gone) > 1, True)]
+        for first, last in zip(begins.tolist(), ends.tolist(), strict=True):
+            at = int(np.searchsorted(good, first))
+            for row, beside in ((first, at - 1), (last, at)):
+                if 0 <= beside < len(good) and self._may_be(source, row, ids[beside].as_py()):
+                    sample = int(np.searchsorted(starts, beside, "right")) - 1
+                    kept[starts[sample] : starts[sample + 1]] = False
+        broken = len(np.unique(np.searchsorted(starts, np.flatnonzero(~kept), "right")))
+        if broken:
+            self._lost_samples += broken
+            self._lost.append(CorruptShard("samples lack items that are lost", file=self._source.place,
+                                           found=f"{broken} samples"))  # fmt: skip
+        return good[kept]
+
+    def _may_be(self, source: ShardSource, row: int, sample: str) -> bool:
+        """Whether a lost row may be of a sample: its id says so, or cannot be read."""
+        try:
+            return bool(self._ids(source, np.array([row]))[0].as_py() == sample)
+        except DataError:
+            return True
+
+
+def _bounds(reader: ShardReader, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where, among some rows, those begin that are read together or not at all; and the end."""
+    if not isinstance(reader, ReadsUnits):
+        return np.arange(len(rows) + 1)
+    ends = np.cumsum(reader.unit_rows())
+    found: NDArray[np.int64] = np.unique(np.concatenate([[0], np.searchsorted(rows, ends)]))
+    return found
+
+
+def _reading(kind: Kind, view: View) -> tuple[LadingError | None, int]:
+    """Read all of an open view; give what was wrong, and the number of samples if nothing was."""
+    samples = 0
+    try:
+        for batch in view.batches(max_rows=_MAX_ROWS, max_bytes=_MAX_BYTES, views=True):
+            kind.fetcher.materialise(batch, views=True, earlier=kind.format.name == "media_archive")
+            kind.fetcher.release()
+            samples += len(sample_firsts(batch, kind.view))
+    except (DataError, StoreError) as error:
+        return error, 0
+    return None, samples
+
+
+def _split(
+    probe: Probe, rows: NDArray[np.int64], bounds: NDArray[np.int64], error: LadingError
+) -> tuple[NDArray[np.int64], list[tuple[int, int, LadingError]]]:
+    """The rows that can be read, and the parts that cannot: what fails is halved until it is one unit."""
+    good: list[NDArray[np.int64]] = [_NO_ROWS]
+    bad: list[tuple[int, int, LadingError]] = []
+    parts = [(0, len(bounds) - 1, error)] if len(bounds) > 1 else []
+    probes = 0
+    while parts:
+        first, last, why = parts.pop()
+        if last - first == 1 or probes >= _MOST_PROBES:
+            bad.append((int(bounds[first]), int(bounds[last]), why))
+            continue
+        half = (first + last) // 2
+        halves = []
+        for a, b in ((first, half), (half, last)):
+            probes += 1
+            some = rows[bounds[a] : bounds[b]]
+            problem = probe(some)
+            if problem is None:
+                good.append(some)
+            else:
+                halves.append((a, b, problem))
+        parts += reversed(halves)
+    return np.sort(np.concatenate(good)), sorted(bad, key=lambda part: part[0])
+
+
+def _told_of(error: LadingError, source: ShardSource) -> LadingError:
+    """An error of a file that was made on the way, told of the file that it was made of."""
+    if error.file is not None and error.file != source.place:
+        error.offset = error.row = None
+    error.file = source.place
+    return error

@@ -1,0 +1,176 @@
+"""The shards of a damaged source: by its manifest or index, and where that is damaged too, by the files that are there.
+
+What was passed over is told as findings; what the lists say of shards (sizes, samples) is kept apart from the listing,
+so that a shard which is not what they say is read all the same.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from lading import manifest as mf
+from lading.errors import DataError, LadingError, SourceNotFound, StoreError, UnknownFormat, UsageError
+from lading.formats.protocol import Format
+from lading.formats.registry import all_formats, find_format, get_format
+from lading.manifest import Manifest
+from lading.manifest_files import load_manifest
+from lading.source import LISTING_SCHEMA, Listing, expand_braces, list_source, read_head
+from lading.store.open import Stores, resolve
+from lading.store.protocol import Store
+
+__all__ = ["FoundShards", "find_shards"]
+
+Source = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+_LOOKED_AT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class FoundShards:
+    """What there is of a source.
+
+    Attributes:
+        listing: the shards, with no more than their paths and entries.
+        told: the same shards with all that their list says of them.
+        format: their format.
+        manifest: what lading wrote beside them, if it can be read.
+        kept_shards: the shards as the manifest lists them, if that can be read.
+        findings: what cannot, and was passed over; files that are not there.
+    """
+
+    listing: Listing
+    told: pa.Table
+    format: Format
+    manifest: Manifest | None = None
+    kept_shards: pa.Table | None = None
+    findings: Sequence[LadingError] = field(default_factory=list)
+
+
+def find_shards(source: Source, stores: Stores, format_name: str | None) -> FoundShards:
+    """The shards of a source, whatever of its lists can be read.
+
+    Raises:
+        SourceNotFound: there is no shard.
+        UnknownFormat: nothing says of which format they are.
+    """
+    findings: list[LadingError] = []
+    names = (
+        os.fspath(source).split("::")
+        if isinstance(source, (str, os.PathLike))
+        else [os.fspath(name) for name in source]
+    )
+    manifest, kept, folder = None, None, ""
+    if len(names) == 1:
+        store, folder = resolve(names[0].rstrip("/"), stores)
+        manifest, kept = _manifest(store, folder, findings)
+    if kept is not None:
+        listing = Listing(_listed(kept, folder), folder=folder)
+    else:
+        named = format_name or (manifest.format if manifest is not None else "")
+        listing = _by_lists(source, stores, findings) or _by_files(names, stores, named, findings)
+    if not len(listing):
+        raise SourceNotFound("the source holds no shard", file=names[0] if names else None)
+    named = format_name or (manifest.format if manifest is not None else listing.format)
+    fmt = get_format(named) if named else _recognised(listing, stores)
+    nothing = pa.nulls(len(listing), pa.int64())
+    table = listing.table
+    bare = pa.table(
+        [table["path"], nothing, nothing, pa.nulls(len(listing), pa.string()), table["entry"]], schema=LISTING_SCHEMA
+    )
+    plain = Listing(bare, listing.index_file, listing.folder, listing.format)
+    return FoundShards(plain, table, fmt, manifest, kept, findings)
+
+
+def _manifest(store: Store, folder: str, findings: list[LadingError]) -> tuple[Manifest | None, pa.Table | None]:
+    """The manifest and the shards that it lists, or what of both can be read."""
+    try:
+        both = load_manifest(store, folder)
+    except (DataError, StoreError) as error:
+        findings.append(error.at(file=f"{folder}/{mf.FOLDER}"))
+    else:
+        return both or (None, None)
+    path = f"{folder}/{mf.FOLDER}/{mf.MANIFEST_NAME}"
+    with suppress(DataError, StoreError):
+        [data] = store.get_ranges(path, [(0, store.head(path).size_bytes)])
+        return mf.from_json(bytes(data), file=path), None
+    return None, None
+
+
+def _listed(shards: pa.Table, folder: str) -> pa.Table:
+    paths = pa.compute.binary_join_element_wise(f"{folder}/", shards["path"], "")
+    hashes = pa.nulls(len(shards), pa.string())
+    return pa.table(
+        [paths, shards["num_samples"], shards["size_bytes"], hashes, shards["entry"]], schema=LISTING_SCHEMA
+    )
+
+
+def _by_lists(source: Source, stores: Stores, findings: list[LadingError]) -> Listing | None:
+    """The shards as `lading.open` finds them; None where a list is damaged, or a file of it is not there."""
+    try:
+        return list_source(source, stores)
+    except UnknownFormat:
+        return None  # files of several formats, as an index whose name is a shard's would have it
+    except SourceNotFound as error:
+        findings.append(error)
+    except UsageError:
+        raise
+    except (DataError, StoreError) as error:
+        findings.append(error)
+    return None
+
+
+def _by_files(names: Sequence[str], stores: Stores, format_name: str, findings: list[LadingError]) -> Listing:
+    """The files that are there, without any list: of the format asked for, or of the one that most bytes are of."""
+    found: list[tuple[str, int]] = []
+    folders: list[str] = []
+    for name in (one for pattern in names for one in expand_braces(pattern)):
+        try:
+            listing = list_source(name, stores)
+        except (DataError, StoreError, SourceNotFound, UnknownFormat) as error:
+            store, path = resolve(name, stores)
+            folder = posixpath.dirname(path) if path.endswith(".json") else path.rstrip("/")
+            mine = list(_files(store, folder))
+            if not mine and not any(error.file == told.file for told in findings):
+                findings.append(error)
+            found += mine
+            folders.append(folder)
+        else:
+            sizes = listing.table["size_bytes"].to_pylist()
+            found += [(path, size or 0) for path, size in zip(listing.table["path"].to_pylist(), sizes, strict=True)]
+    formats = Counter[str]()
+    for path, size in found:
+        formats[_claimed_by(path)] += size + 1
+    chosen = format_name or next((name for name, _ in formats.most_common() if name), "")
+    paths = sorted({path for path, _ in found if not chosen or path.lower().endswith(get_format(chosen).extensions)})
+    rest = pa.nulls(len(paths), pa.int64()), pa.nulls(len(paths), pa.int64())
+    texts = pa.nulls(len(paths), pa.string()), pa.nulls(len(paths), pa.string())
+    table = pa.table([pa.array(paths, pa.string()), *rest, *texts], schema=LISTING_SCHEMA)
+    return Listing(table, folder=folders[0] if len(folders) == 1 == len(names) else None, format=chosen)
+
+
+def _files(store: Store, folder: str) -> Iterator[tuple[str, int]]:
+    """Files below a folder that a format claims, and their sizes; hidden ones and lading's own are left out."""
+    for info in store.walk(folder):
+        inside = info.path[len(folder) :].strip("/").split("/")
+        if not any(part.startswith((".", mf.FOLDER)) for part in inside) and _claimed_by(info.path):
+            yield info.path, max(info.size_bytes, 0)
+
+
+def _claimed_by(path: str) -> str:
+    return next((known.name for known in all_formats() if path.lower().endswith(known.extensions)), "")
+
+
+def _recognised(listing: Listing, stores: Stores) -> Format:
+    """The format of the first shard that is of one; by the first one's name if none can be read."""
+    paths = listing.table["path"].slice(0, _LOOKED_AT).to_pylist()
+    for path in paths:
+        store, own = resolve(path, stores)
+        with suppress(DataError, StoreError, UnknownFormat):
+            return find_format(own, read_head(store, own))
+    return find_format(paths[0], b"")

@@ -1,0 +1,137 @@
+"""What is left of a damaged tar of interleaved samples: the documents that are whole, with the images they name.
+
+A document is lost if its JSON is damaged. It is lost, too, if it names an image that is not there and one of its own
+members stands beside damaged bytes: elsewhere an image that is not there was not there before. An image is lost with
+the document that names it; one that no document names is left out, since its document is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lading import jsontext
+from lading.errors import CorruptShard, DataError, LadingError
+from lading.formats.protocol import Remains, ShardSource, map_file
+from lading.formats.webdataset import FoundMembers, find_members, laid_out
+from lading.hashing import NameTable
+from lading.layouts.mint_members import Members
+from lading.layouts.mint_rows import Window, make_rows
+from lading.layouts.options import InterleavedOptions
+from lading.store.protocol import MappedFile
+from lading.tar import REGULAR
+
+__all__ = ["remains_of_documents"]
+
+_WINDOW_DOCUMENTS = 256
+
+
+def remains_of_documents(
+    source: ShardSource, options: InterleavedOptions, error: LadingError | None = None
+) -> Remains | None:
+    """The documents that are whole, as a tar of their own; None if that is all there is, or reading it went well.
+
+    Raises:
+        DataError: a text that no column holds.
+    """
+    mapped, path = map_file(source), source.path
+    found = find_members(mapped, path)
+    members, start = _members(found, options)
+    beside = np.zeros(len(start), np.bool_)
+    beside[found.beside_gaps(start)] = bool(found.gaps)
+    kept = np.zeros(len(start), np.bool_)
+    lost: list[LadingError] = []
+    for rows, documents, errors in _windows(mapped, members, path):
+        lost += errors
+        for row, mine, missing in _named(members, rows, documents, options, path):
+            if missing and beside[mine].any():
+                lost.append(CorruptShard("a document beside damaged bytes lacks images that it names", file=path,
+                                         offset=int(start[row]), sample=members.names[row].as_py(),
+                                         found=f"{missing} not there"))  # fmt: skip
+            else:
+                kept[mine] = True
+    documents_lost = len(members.documents) - int(np.count_nonzero(kept[members.documents]))
+    if not found.gaps and not documents_lost and (error is None or kept.all()):
+        return None
+    stop = members.offset + members.length
+    return laid_out(start[kept], stop[kept], found.size_bytes, [*found.errors(path), *lost], documents_lost)
+
+
+def _members(found: FoundMembers, options: InterleavedOptions) -> tuple[Members, NDArray[np.int64]]:
+    """The regular members whose names are text, and where each begins."""
+    names: list[str] = []
+    start, offset, length = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for part in found.parts:
+        rows = np.flatnonzero(REGULAR[part.kind])
+        texts = [part.name(row) for row in rows.tolist()]
+        good = np.array([_is_text(text) for text in texts], np.bool_)
+        names += [text.decode() for text, is_text in zip(texts, good.tolist(), strict=True) if is_text]
+        start.append(part.start[rows][good])
+        offset.append(part.offset[rows][good])
+        length.append(part.length[rows][good])
+    column = pa.array(names, pa.string())
+    lower = pa.compute.utf8_lower(column)
+    documents = np.zeros(len(column), np.bool_)
+    for ending in options.json_extensions:
+        documents |= pa.compute.ends_with(lower, ending.lower()).to_numpy(zero_copy_only=False)
+    where = np.concatenate(offset), np.concatenate(length)
+    return Members(column, *where, np.flatnonzero(documents), NameTable(column)), np.concatenate(start)
+
+
+def _is_text(name: bytes) -> bool:
+    try:
+        name.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _windows(
+    mapped: MappedFile, members: Members, path: str
+) -> Iterator[tuple[NDArray[np.int64], list[dict[str, object]], list[LadingError]]]:
+    """Members that are documents, their contents, and what is wrong with the others, some at a time."""
+    for first in range(0, len(members.documents), _WINDOW_DOCUMENTS):
+        good: list[int] = []
+        documents: list[dict[str, object]] = []
+        errors: list[LadingError] = []
+        for row in members.documents[first : first + _WINDOW_DOCUMENTS].tolist():
+            offset = int(members.offset[row])
+            try:
+                documents.append(_document(mapped.read(offset, int(members.length[row])), offset))
+            except DataError as error:
+                errors.append(error.at(file=path, sample=members.names[row].as_py()))
+            else:
+                good.append(row)
+        yield np.array(good, np.int64), documents, errors
+
+
+def _document(text: bytes, offset: int) -> dict[str, object]:
+    document = jsontext.loads(text, base=offset)
+    if not isinstance(document, dict):
+        raise DataError("a sample's JSON is an object", offset=offset, found=type(document).__name__)
+    return document
+
+
+def _named(
+    members: Members,
+    rows: NDArray[np.int64],
+    documents: list[dict[str, object]],
+    options: InterleavedOptions,
+    path: str,
+) -> Iterator[tuple[int, NDArray[np.int64], int]]:
+    """Of each document its member, all members of it, and how many images it names that are not there."""
+    if not documents:
+        return
+    names = members.names.take(pa.array(rows)).to_pylist()
+    ids = [name.rpartition("/")[2].rpartition(".")[0] for name in names]
+    made = make_rows(Window(members, rows, names, documents, ids), options, path)
+    member = made.member[made.source]
+    missing = np.bincount(made.document[member < 0], minlength=len(rows))
+    order = np.argsort(made.document, kind="stable")
+    bounds = np.searchsorted(made.document[order], np.arange(len(rows) + 1))
+    for number, row in enumerate(rows.tolist()):
+        mine = member[order[bounds[number] : bounds[number + 1]]]
+        yield row, np.unique(mine[mine >= 0]), int(missing[number])

@@ -1,0 +1,191 @@
+"""A kilobyte damaged anywhere in any format: every sample that it does not touch is saved, byte for byte."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import lading
+from damage import Extent, damaged, extents, some_rows
+from golden_cases import Golden, case_names
+from hostile import judge_cases
+from lading.errors import LadingError
+from lading.jobs.salvage import salvage
+from tars import tar_of
+
+PLACES = int(os.environ.get("LADING_SALVAGE_PLACES", "12"))
+"""Places that are damaged in each way."""
+
+OWN = ["webdataset", "mds", "jsonl", "csv", "media_archive"]
+
+
+def own(fmt: str, out: Path) -> None:
+    options = {"compression": None} if fmt == "media_archive" else {}
+    with lading.writer(out, format=fmt, shard_size="120kb", options=options) as writer:
+        writer.write_batch(some_rows(fmt))
+
+
+def foreign(fmt: str, out: Path) -> None:
+    own(fmt, out)
+    shutil.rmtree(out / "_lading")
+
+
+def documents(out: Path) -> None:
+    out.mkdir()
+    sizes = np.random.default_rng(1)
+    for shard in range(2):
+        members: list[tuple[str, bytes]] = []
+        for number in range(30):
+            key, count = f"doc{shard}.{number:03d}", int(sizes.integers(1, 4))
+            names = [f"{key}.{2 * i + 1}.jpg" for i in range(count)]
+            texts = [text for i in range(count) for text in (f"text {number} {i} " * 10, None)]
+            story = {"texts": texts, "images": [image for name in names for image in (None, name)], "n": number}
+            members.append((f"{key}.json", json.dumps(story).encode()))
+            members += [(name, b"\xff\xd8" + sizes.bytes(int(sizes.integers(100, 3000)))) for name in names]
+        (out / f"{shard}.tar").write_bytes(tar_of(*members))
+
+
+def arrow(out: Path, *, stream: bool) -> None:
+    out.mkdir()
+    table = some_rows("arrow")
+    new = pa.ipc.new_stream if stream else pa.ipc.new_file
+    with new(str(out / "a.arrow"), table.schema) as writer:
+        for batch in table.to_batches(max_chunksize=10):
+            writer.write_batch(batch)
+
+
+def parquet(out: Path) -> None:
+    out.mkdir()
+    pq.write_table(some_rows("parquet"), out / "a.parquet", row_group_size=10, compression="zstd")
+
+
+CASES: dict[str, tuple[str, Any]] = {
+    **{fmt: (fmt, lambda out, fmt=fmt: own(fmt, out)) for fmt in OWN},
+    **{f"{fmt} of others": (fmt, lambda out, fmt=fmt: foreign(fmt, out)) for fmt in OWN[:-1]},
+    "documents": ("mint", documents),
+    "arrow file": ("arrow", lambda out: arrow(out, stream=False)),
+    "arrow stream": ("arrow", lambda out: arrow(out, stream=True)),
+    "parquet": ("parquet", parquet),
+}
+
+
+def contents(source: Path) -> list[str]:
+    with lading.open(source) as dataset:
+        return [repr(_plain(sample)) for sample in dataset]
+
+
+def _plain(sample: dict[str, Any]) -> dict[str, Any]:
+    """A sample without what says where it came from."""
+    items = [{k: v for k, v in item.items() if k != "source_ref"} for item in sample.get("items", [])]
+    return {**sample, "items": items} if items else sample
+
+
+def untold(case: str, path: Path, at: int, own_extents: list[Extent]) -> bool:
+    """Whether the damage hits what nothing else in the source says: a footer of Parquet, the schema of a stream."""
+    last = max(extent.stop for extent in own_extents if extent.file == path)
+    if case == "parquet":
+        return at + 1024 > last
+    return case == "arrow stream" and at < min(extent.start for extent in own_extents)
+
+
+@pytest.mark.parametrize("kind", ["flipped", "cut", "zeroed"])
+@pytest.mark.parametrize("case", CASES)
+def test_what_a_damage_does_not_touch_is_saved(case: str, kind: str, tmp_path: Path) -> None:
+    fmt, make = CASES[case]
+    source, out = tmp_path / "source", tmp_path / "out"
+    make(source)
+    before, places = contents(source), extents(source, fmt)
+    assert {extent.sample for extent in places} == {*range(len(before))}
+    files = sorted({extent.file for extent in places})
+    chance = random.Random(f"{case} {kind}")
+    for path in chance.choices(files, [file.stat().st_size for file in files], k=PLACES):
+        body = path.read_bytes()
+        at = chance.randrange(len(body))
+        if untold(case, path, at, places):
+            continue
+        path.write_bytes(damaged(body, at, kind))
+        result = salvage(source, out, overwrite=True)
+        after = contents(out)
+        touched = {extent.sample for extent in places if extent.touches(path, at)}
+        missing = [n for n, sample in enumerate(before) if n not in touched and sample not in {*after}]
+        assert missing == [], (path.name, at, result.lost)
+        assert result.samples == len(after)
+        assert lading.verify(out).ok
+        if case in OWN and {*before} != {*after}:
+            assert result.lost_entries  # what others wrote has no checksum, so that a changed value shows in nothing
+        if result.lost_entries:
+            told = [json.loads(line) for line in (out / "_lading" / "lost.jsonl").read_bytes().splitlines()]
+            assert len(told) == result.lost_entries
+            assert str(path) in {entry["file"] for entry in told} | {finding["file"] for finding in result.findings}
+        path.write_bytes(body)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["out", "source"]
+
+
+@pytest.mark.parametrize("case", OWN)
+def test_a_damage_to_any_list_of_shards_loses_nothing(case: str, tmp_path: Path) -> None:
+    source, out = tmp_path / "source", tmp_path / "out"
+    CASES[case][1](source)
+    before = {*contents(source)}
+    lists = [path for path in source.rglob("*") if path.parent.name == "_lading" or path.name == "index.json"]
+    for path in lists:
+        body = path.read_bytes()
+        path.write_bytes(damaged(body, len(body) // 3, "flipped"))
+        read_as = {"source_format": case} if case == "media_archive" else {}
+        result = salvage(source, out, overwrite=True, **read_as)
+        if case in ("mds", "jsonl"):  # others need the manifest to tell types
+            assert {*contents(out)} == before, (path.name, result.lost, result.findings)
+        assert result.samples == len(before)
+        path.write_bytes(body)
+
+
+FAMILIES = (
+    "hostile-wds",
+    "hostile-interleaved-tar",
+    "hostile-interleaved-parquet",
+    "hostile-hf-parquet",
+    "hostile-arrow-shards",
+    "hostile-hf-disk",
+)
+
+
+def read_case(folder: Path, spec: dict[str, Any]) -> Iterator[object]:
+    """A salvage of one case, which ends in a result that can be read, or in an error of lading's."""
+    opened = spec["open"]
+    source = opened.get("files") or opened.get("shards") or opened.get("index") or opened["path"]
+    try:
+        salvage(source, folder / "new")
+        with lading.open(folder / "new") as dataset:
+            for batch in dataset.batches(lazy=True):
+                yield batch.num_rows
+    except LadingError:
+        pass
+    finally:
+        shutil.rmtree(folder / "new", ignore_errors=True)
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def verdicts(
+    request: pytest.FixtureRequest, golden: Golden, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Any]:
+    cases = sorted(golden(request.param).iterdir())
+    return judge_cases(cases, Path(__file__), tmp_path_factory.mktemp("hostile"))
+
+
+def test_hostile_data_end_in_a_result_or_an_error_of_ladings(verdicts: dict[str, list[str]]) -> None:
+    wrong = [f"{case}: {problem}" for case, problems in verdicts.items() for problem in problems
+             if not problem.startswith(("no error", "the error names none"))]  # fmt: skip
+    assert not wrong, "\n".join(wrong)
+
+
+def test_every_hostile_family_is_tried() -> None:
+    assert all(case_names(family) for family in FAMILIES)

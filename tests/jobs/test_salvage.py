@@ -1,0 +1,289 @@
+"""Salvage: what is passed over, what is told, and where it is written."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import random
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+
+import lading
+from damage import damaged, some_rows
+from lading.errors import DataError, DestinationExists, SourceNotFound, UsageError
+from lading.jobs.salvage import salvage
+from tars import tar_of
+
+
+def samples(source: Path) -> list[str]:
+    with lading.open(source) as dataset:
+        return [repr(sample) for sample in dataset]
+
+
+def written(out: Path, fmt: str, checksums: str = "samples", **options: object) -> Path:
+    with lading.writer(out, format=fmt, shard_size="60kb", options=options, checksums=checksums) as writer:
+        writer.write_batch(some_rows(fmt))
+    return out
+
+
+def pairs(*keys: str) -> list[tuple[str, bytes]]:
+    """Members of samples of a text and some bytes, more than a kilobyte each."""
+    return [
+        member
+        for key in keys
+        for member in ((f"{key}.txt", os.urandom(300).hex().encode()), (f"{key}.bin", os.urandom(3000)))
+    ]
+
+
+def keys(source: Path) -> list[str]:
+    with lading.open(source) as dataset:
+        return [sample["__key__"] for sample in dataset]
+
+
+@pytest.mark.parametrize("fmt", ["webdataset", "parquet", "mds", "jsonl", "csv", "arrow", "media_archive"])
+def test_what_is_whole_is_written_as_it_is(fmt: str, tmp_path: Path) -> None:
+    source = written(tmp_path / "source", fmt)
+    result = salvage(source, tmp_path / "out")
+    assert (result.ok, result.lost, result.findings, result.samples) == (True, [], [], 120)
+    assert (result.format, result.source_format) == (fmt, fmt)
+    assert samples(tmp_path / "out") == samples(source)
+    assert not (tmp_path / "out" / "_lading" / "lost.jsonl").exists()
+    assert lading.verify(tmp_path / "out", deep=True).ok
+
+
+def test_another_format_may_be_written(tmp_path: Path) -> None:
+    (tmp_path / "a.tar").write_bytes(tar_of(*pairs("a", "b")))
+    result = salvage(tmp_path / "a.tar", tmp_path / "out", format="parquet")
+    assert (result.format, result.samples) == ("parquet", 2)
+    assert pq.read_table(min((tmp_path / "out").glob("*.parquet"))).column("__key__").to_pylist() == ["a", "b"]
+
+
+def test_a_shard_that_is_not_there_is_lost_and_the_others_are_saved(tmp_path: Path) -> None:
+    source = written(tmp_path / "source", "webdataset")
+    shards = sorted(source.glob("*.tar"))
+    with lading.open(source) as dataset:
+        missing = len(dataset.shards[1])
+    shards[1].unlink()
+    result = salvage(source, tmp_path / "out")
+    assert (result.samples, result.lost_samples) == (120 - missing, missing)
+    assert [entry["file"] for entry in result.lost] == [str(shards[1])]
+
+
+def test_a_name_that_is_not_there_is_a_finding(tmp_path: Path) -> None:
+    (tmp_path / "a.tar").write_bytes(tar_of(*pairs("a")))
+    result = salvage([tmp_path / "a.tar", tmp_path / "b.tar"], tmp_path / "out")
+    assert result.samples == 1
+    assert [finding["file"] for finding in result.findings] == [str(tmp_path / "b.tar")]
+
+
+def test_a_manifest_without_its_list_still_tells_the_types(tmp_path: Path) -> None:
+    source = written(tmp_path / "source", "csv")
+    expected = samples(source)
+    listed = source / "_lading" / "shards.arrow"
+    listed.write_bytes(damaged(listed.read_bytes(), 100, "flipped"))
+    result = salvage(source, tmp_path / "out")
+    assert [finding["file"] for finding in result.findings] == [str(listed)]
+    assert samples(tmp_path / "out") == expected
+
+
+@pytest.mark.parametrize("checksums", ["samples", "files"])
+def test_a_damage_that_no_format_notices_is_told_by_the_checksum(checksums: str, tmp_path: Path) -> None:
+    source = written(tmp_path / "source", "webdataset", checksums=checksums)
+    path = min(source.glob("*.tar"))
+    body = bytearray(path.read_bytes())
+    body[600] ^= 1
+    path.write_bytes(body)
+    result = salvage(source, tmp_path / "out")
+    assert [entry["file"] for entry in result.lost] == [str(path)]
+    if checksums == "samples":
+        assert (result.samples, result.lost_samples, result.ok, result.lost[0]["row"]) == (119, 1, False, 0)
+    else:
+        assert (result.samples, result.ok) == (120, False)
+        assert "differs from its checksum" in str(result.findings[0]["message"])
+
+
+def test_a_tar_inside_a_tar_is_a_member(tmp_path: Path) -> None:
+    inner = tar_of(*pairs("x", "y"))
+    members = [*pairs("a", "b"), ("c.txt", b"c"), ("c.bin", inner), *pairs("d", "e")]
+    for name, hurt in (("whole", b""), ("header", b"e.txt\0")):
+        body = tar_of(*members)
+        if hurt:
+            at = body.index(hurt)
+            body = body[:at] + b"?" * 100 + body[at + 100 :]
+        (tmp_path / "a.tar").write_bytes(body)
+        salvage(tmp_path / "a.tar", tmp_path / name)
+        assert keys(tmp_path / name) == (["a", "b", "c", "d"] if hurt else ["a", "b", "c", "d", "e"])
+
+
+def test_a_sample_beside_a_damage_that_lacks_a_member_is_lost_with_its_key(tmp_path: Path) -> None:
+    body = tar_of(*pairs("a", "b", "c", "d"))
+    at = body.index(b"b.bin\0")
+    (tmp_path / "a.tar").write_bytes(body[:at] + bytes(512) + body[at + 512 :])
+    result = salvage(tmp_path / "a.tar", tmp_path / "out")
+    assert keys(tmp_path / "out") == ["a", "c", "d"]
+    assert [entry.get("sample") for entry in result.lost] == [None, "b"]
+
+
+@pytest.mark.parametrize("removed", [1, 511, 513, 1000, 1536])
+def test_a_cut_of_any_length_is_stepped_over(removed: int, tmp_path: Path) -> None:
+    body = tar_of(*pairs("a", "b", "c", "d"))
+    at = body.index(b"b.bin\0") + 700
+    (tmp_path / "a.tar").write_bytes(body[:at] + body[at + removed :])
+    salvage(tmp_path / "a.tar", tmp_path / "out")
+    assert keys(tmp_path / "out") == ["a", "c", "d"]
+
+
+def test_a_document_whose_json_is_damaged_takes_its_images_along(tmp_path: Path) -> None:
+    members = []
+    for key in ("a", "b", "c"):
+        story = {"texts": ["one", None], "images": [None, f"{key}.1.jpg"]}
+        members += [(f"{key}.json", json.dumps(story).encode()), (f"{key}.1.jpg", b"\xff\xd8" + bytes(2000))]
+    body = tar_of(*members)
+    at = body.index(b'"b.1.jpg"')
+    (tmp_path / "a.tar").write_bytes(body[:at] + b"\xff" + body[at + 1 :])
+    result = salvage(tmp_path / "a.tar", tmp_path / "out")
+    assert result.view == "interleaved"
+    with lading.open(tmp_path / "out") as dataset:
+        assert [sample["sample_id"] for sample in dataset] == ["a", "c"]
+    assert [entry["sample"] for entry in result.lost] == ["b.json"]
+
+
+@pytest.mark.parametrize("ending, packed", [(".gz", gzip.compress), (".zst", zstandard.ZstdCompressor().compress)])
+def test_a_compressed_file_is_unpacked_behind_its_damage(ending: str, packed: object, tmp_path: Path) -> None:
+    assert callable(packed)
+    lines = [b"".join(b'{"n": %d, "t": "%s"}\n' % (n, os.urandom(40).hex().encode()) for n in range(a, a + 100))
+             for a in (0, 100, 200)]  # fmt: skip
+    parts = [packed(part) for part in lines]
+    middle = parts[1][:2000] + bytes(500) + parts[1][2500:]
+    (tmp_path / f"a.jsonl{ending}").write_bytes(parts[0] + middle + parts[2])
+    result = salvage(tmp_path / f"a.jsonl{ending}", tmp_path / "out")
+    with lading.open(tmp_path / "out") as dataset:
+        saved = [sample["n"] for sample in dataset]
+    assert {*range(100), *range(200, 300)} <= {*saved}
+    assert not result.ok
+
+
+@pytest.mark.parametrize("fmt", ["parquet", "arrow"])
+def test_items_of_a_sample_that_reaches_into_what_is_lost_go_along(fmt: str, tmp_path: Path) -> None:
+    rows = pa.table({
+        "sample_id": [f"s{n // 3}" for n in range(60)],
+        "position": pa.array([n % 3 - 1 for n in range(60)], pa.int32()),
+        "modality": [("metadata", "text", "text")[n % 3] for n in range(60)],
+        "text_content": [None if n % 3 == 0 else os.urandom(200).hex() for n in range(60)],
+        "binary_content": pa.nulls(60, pa.large_binary()),
+    })  # fmt: skip
+    path = tmp_path / f"a.{fmt}"
+    if fmt == "parquet":
+        pq.write_table(rows, path, row_group_size=10, compression="none", use_dictionary=False, write_statistics=False)
+    else:
+        with pa.ipc.new_stream(str(path), rows.schema) as writer:
+            for batch in rows.to_batches(max_chunksize=10):
+                writer.write_batch(batch)
+    body = path.read_bytes()
+    value = rows.column("text_content")[25].as_py().encode()
+    at = body.index(value)
+    path.write_bytes(body[:at] + b"\xff" * 100 + body[at + 100 :])
+    result = salvage(path, tmp_path / "out")
+    with lading.open(tmp_path / "out") as dataset:
+        saved = [sample["sample_id"] for sample in dataset]
+    assert saved == [f"s{n}" for n in range(20) if not {*range(3 * n, 3 * n + 3)} & {*range(20, 30)}]
+    assert result.view == "interleaved"
+
+
+def test_where_nothing_is_left_it_says_so_and_writes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "a.tar").write_bytes(os.urandom(5000))
+    with pytest.raises(DataError, match="not one sample is left"):
+        salvage(tmp_path / "a.tar", tmp_path / "out")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.tar"]
+
+
+def test_usual_rules_of_destinations_hold(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.tar").write_bytes(tar_of(*pairs("a")))
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine").write_bytes(b"")
+    with pytest.raises(DestinationExists):
+        salvage(tmp_path / "in", tmp_path / "out")
+    with pytest.raises(UsageError, match="inside the source"):
+        salvage(tmp_path / "in", tmp_path / "in" / "out")
+    with pytest.raises(SourceNotFound):
+        salvage(tmp_path / "none", tmp_path / "out", overwrite=True)
+    assert salvage(tmp_path / "in", tmp_path / "out", overwrite=True).samples == 1
+    assert keys(tmp_path / "out") == ["a"]
+
+
+def test_the_list_of_what_was_lost_is_whole_and_has_its_checksum(tmp_path: Path) -> None:
+    lines = [b'{"n": %d}' % n if n % 2 else b"{broken" for n in range(1000)]
+    (tmp_path / "a.jsonl").write_bytes(b"\n".join(lines) + b"\n")
+    result = salvage(tmp_path / "a.jsonl", tmp_path / "out")
+    assert (result.samples, result.lost_samples, result.lost_entries, len(result.lost)) == (500, 500, 500, 100)
+    listed = tmp_path / "out" / "_lading" / "lost.jsonl"
+    offsets = [json.loads(line)["offset"] for line in listed.read_bytes().splitlines()]
+    assert offsets == [1 + sum(len(line) + 1 for line in lines[:n]) for n in range(0, 1000, 2)]  # of the first bad byte
+    assert lading.verify(tmp_path / "out", deep=True).ok
+    listed.write_bytes(listed.read_bytes() + b"\n")
+    assert str(listed) in [finding["file"] for finding in lading.verify(tmp_path / "out", deep=True).findings]
+
+
+def test_a_record_of_csv_with_lines_in_it_survives_a_quote_that_is_gone(tmp_path: Path) -> None:
+    text = 'a,b\n1,"one\ntwo"\n2,"thr"ee\nfour"\n3,"five\nsix"\n4,seven\n'
+    (tmp_path / "a.csv").write_text(text)
+    salvage(tmp_path / "a.csv", tmp_path / "out")
+    with lading.open(tmp_path / "out") as dataset:
+        assert [sample["a"] for sample in dataset] == ["1", "3", "4"]
+
+
+def test_the_head_of_an_mds_shard_is_made_anew_from_the_index(tmp_path: Path) -> None:
+    source = written(tmp_path / "source", "mds")
+    expected = samples(source)
+    shutil.rmtree(source / "_lading")
+    for path in sorted(source.glob("*.mds")):
+        body = path.read_bytes()
+        path.write_bytes(body[:8] + bytes(64) + body[72:])
+    result = salvage(source, tmp_path / "out")
+    assert samples(tmp_path / "out") == expected
+    assert [entry["offset"] for entry in result.lost] == [0] * len(list(source.glob("*.mds")))
+
+
+def test_the_schema_of_an_arrow_file_is_taken_from_its_footer(tmp_path: Path) -> None:
+    table = some_rows("arrow")
+    with pa.ipc.new_file(str(tmp_path / "a.arrow"), table.schema) as writer:
+        writer.write_table(table, max_chunksize=10)
+    body = (tmp_path / "a.arrow").read_bytes()
+    (tmp_path / "a.arrow").write_bytes(body[:16] + bytes(64) + body[80:])
+    result = salvage(tmp_path / "a.arrow", tmp_path / "out")
+    assert result.samples == 120
+    assert [entry["offset"] for entry in result.lost] == [8]
+
+
+def test_random_damage_to_two_places_of_a_tar_leaves_the_samples_between(tmp_path: Path) -> None:
+    body = tar_of(*pairs(*(f"{n:03d}" for n in range(100))))
+    chance = random.Random(7)
+    for _ in range(10):
+        low, high = sorted(chance.sample(range(len(body) - 2048), 2))
+        (tmp_path / "a.tar").write_bytes(damaged(damaged(body, high, "cut"), low, "flipped"))
+        salvage(tmp_path / "a.tar", tmp_path / "out", overwrite=True)
+        size = len(body) // 100
+        whole = {f"{n:03d}" for n in range(100) if not any(n * size - 2 * size < at < n * size + 2 * size
+                                                           for at in (low, high))}  # fmt: skip
+        assert whole - {"099", "000"} <= {*keys(tmp_path / "out")}
+
+
+def test_rows_of_fixed_size_in_a_hole_are_lost(tmp_path: Path) -> None:
+    table = pa.table({"n": np.arange(1000), "txt": ["x" * (n % 50) for n in range(1000)]})
+    with lading.writer(tmp_path / "source", format="mds") as writer:
+        writer.write_batch(table)
+    path = min((tmp_path / "source").glob("*.mds"))
+    body = path.read_bytes()
+    at = len(body) // 2
+    path.write_bytes(damaged(body, at, "cut"))
+    salvage(tmp_path / "source", tmp_path / "out")
+    with lading.open(tmp_path / "out") as dataset:
+        assert all(sample["txt"] == "x" * (sample["n"] % 50) for sample in dataset)
