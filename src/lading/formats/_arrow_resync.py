@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from lading.errors import CorruptShard, DataError, LadingError
 from lading.formats._arrow_blocks import CONTINUED, MAGIC
-from lading.formats._arrow_flat import DICTIONARY, ROWS, SCHEMA, Message, parse_message
+from lading.formats._arrow_flat import DICTIONARY, ROWS, SCHEMA, Message, parse_footer, parse_message
 from lading.formats.protocol import Remains
 from lading.store.protocol import MappedFile
 
@@ -90,10 +90,16 @@ def resync_stream(mapped: MappedFile, path: str) -> Remains | None:
 
     Four bytes of zeros are an end to readers, as a damage may be. Streams from before Arrow 0.15 are left alone.
     """
-    if mapped.read(0, min(len(CONTINUED), mapped.size_bytes)) != CONTINUED:
+    begin = mapped.read(0, min(len(MAGIC), mapped.size_bytes))
+    if not begin.startswith((CONTINUED, MAGIC)):
         return None
     walker = _Walker(mapped)
     walker.walk()
+    if begin == MAGIC:  # a footer that was zeroed lists nothing
+        [length] = struct.unpack("<i", walker.data[-_TAIL_BYTES : -len(MAGIC)].tobytes())
+        listed = len(parse_footer(walker.data[-_TAIL_BYTES - length : -_TAIL_BYTES].tobytes()).batches)
+        found = sum(m.message.kind == ROWS for m in walker.messages)
+        return resync_messages(mapped, path, None) if found > listed else None
     return resync_messages(mapped, path, None) if walker.gaps else None
 
 
