@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from lading.codecs import sniff_wrap
 from lading.errors import CorruptShard, DataError, LadingError, StoreError
 from lading.fetch import Fetcher
-from lading.formats.protocol import Format, ReadsUnits, Remains, ResyncsBeside, ShardReader, ShardSource
+from lading.formats.protocol import Format, ReadsUnits, Remains, Resyncs, ResyncsBeside, ShardReader, ShardSource
 from lading.interleaved import sample_firsts, sample_starts
 from lading.jobs.salvage_files import Workshop
 from lading.layouts.follow import Follower
@@ -155,9 +155,16 @@ class _Search:
         made, error = self._laid_out(self._source, known)
         if error is not None and isinstance(self._kind.format, ResyncsBeside):
             made, error = self._with_beside(made, error)
-        if error is None and self._samples:
-            return Left(made, self._samples, self._lost, self._lost_samples)
+        lost, lost_samples = list(self._lost), self._lost_samples
+        if error is not None and isinstance(self._kind.format, Resyncs):
+            # Where the heads of units lie among them, a hole is no shard: what has them all is found in the others.
+            remains = self.remains(replace(made, rows=None), error)
+            if remains is not None:
+                made, error = self._laid_out(replace(made, rows=None), remains)
+        if error is None:
+            return Left(made if self._samples else None, self._samples, lost, lost_samples)
         self._workshop.drop(made)
+        self._lost.clear()
         self._lost_samples = self._samples = 0
         return None
 
@@ -214,7 +221,10 @@ class _Search:
         self._lost_samples += remains.lost_samples
         if not len(remains.lost_rows):
             return made, self._read(made)
-        count = self._count(made)
+        try:
+            count = self._count(made)
+        except (DataError, StoreError) as problem:
+            return made, problem
         rows = np.setdiff1d(np.arange(count), remains.lost_rows)
         self._lost_samples += count - len(rows)
         made = replace(made, rows=rows)
