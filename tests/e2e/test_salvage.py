@@ -86,7 +86,7 @@ CASES: dict[str, tuple[str, Any]] = {
 
 def contents(source: Path) -> list[str]:
     with lading.open(source) as dataset:
-        return [repr(_plain(sample)) for sample in dataset]
+        return [repr(_plain(sample)) for sample in dataset.samples(raw=dataset.view == "samples")]
 
 
 def _plain(sample: dict[str, Any]) -> dict[str, Any]:

@@ -63,6 +63,8 @@ def resync_messages(mapped: MappedFile, path: str, schema: pa.Schema | None) -> 
     walker.walk()
     found = walker.messages
     head = next((m for m in found if m.message.kind == SCHEMA), None)
+    if head is not None and _read_schema(walker.data[head.offset : head.stop].tobytes()) is None:
+        head = None
     made = b"" if head is not None else _schema_message(walker.data, path, schema)
     kept = [m for m in found if m.message.kind in (DICTIONARY, ROWS)]
     kept = _with_dictionaries(kept, walker.gaps, walker.data, made, head)
@@ -107,11 +109,8 @@ def _with_dictionaries(
     kept: list[_Found], gaps: list[tuple[int, int]], data: NDArray[np.uint8], made: bytes, head: _Found | None
 ) -> list[_Found]:
     """The messages but for the rows behind a gap that may have held a dictionary of theirs."""
-    text = made or (data[head.offset : head.stop].tobytes() if head is not None else b"")
-    try:
-        needed = any(pa.types.is_dictionary(field.type) for field in pa.ipc.read_schema(pa.py_buffer(text)))
-    except (pa.ArrowException, OSError):
-        needed = True
+    schema = _read_schema(made or (data[head.offset : head.stop].tobytes() if head is not None else b""))
+    needed = schema is None or any(pa.types.is_dictionary(field.type) for field in schema)
     if not gaps or not needed:
         return kept
     rows = [m.offset for m in kept if m.message.kind == ROWS]
@@ -119,6 +118,14 @@ def _with_dictionaries(
     if rows and dictionaries and max(dictionaries) < min(rows) < gaps[0][0]:
         return kept  # all dictionaries come first, as in files
     return [m for m in kept if m.offset < gaps[0][0]]
+
+
+def _read_schema(message: bytes) -> pa.Schema | None:
+    """The schema of a message; None if it is damaged."""
+    try:
+        return pa.ipc.read_schema(pa.py_buffer(message))
+    except (pa.ArrowException, OSError):
+        return None
 
 
 def _schema_message(data: NDArray[np.uint8], path: str, schema: pa.Schema | None) -> bytes:
