@@ -42,17 +42,24 @@ def remains_of_documents(
     members, start = _members(found, options)
     beside = np.zeros(len(start), np.bool_)
     beside[found.beside_gaps(start)] = bool(found.gaps)
-    kept = np.zeros(len(start), np.bool_)
+    kept, named = np.zeros(len(start), np.bool_), np.zeros(len(start), np.bool_)
+    named[members.documents] = True
     lost: list[LadingError] = []
     for rows, documents, errors in _windows(mapped, members, path):
         lost += errors
         for row, mine, missing in _named(members, rows, documents, options, path):
+            named[mine] = True
             if missing and beside[mine].any():
                 lost.append(CorruptShard("a document beside damaged bytes lacks images that it names", file=path,
                                          offset=int(start[row]), sample=members.names[row].as_py(),
                                          found=f"{missing} not there"))  # fmt: skip
             else:
                 kept[mine] = True
+    orphans = np.flatnonzero(~named)
+    if len(orphans) and not lost:  # else they are those of the documents that are
+        lost.append(CorruptShard("members that no document names: it may be lost", file=path,
+                                 offset=int(start[orphans[0]]), sample=members.names[orphans[0]].as_py(),
+                                 found=f"{len(orphans)} of them"))  # fmt: skip
     documents_lost = len(members.documents) - int(np.count_nonzero(kept[members.documents]))
     if not found.gaps and not documents_lost and (error is None or kept.all()):
         return None
