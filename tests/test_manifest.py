@@ -17,6 +17,7 @@ from lading.manifest import (
     VERSION,
     Manifest,
     from_json,
+    kept_manifest,
     lookup,
     merge,
     read_shards,
@@ -141,20 +142,33 @@ def test_shards_travel_as_an_arrow_file() -> None:
     shards = shards_table(
         ["a.tar", "b.tar"], [1, 2], [3, 4], [5, 6], xxh3=["0" * 16, None], index_file=["i", "i"], index_batch=[0, 1]
     )
-    found = read_shards(write_shards(shards), file="shards.arrow")
+    manifest = _part(0, [1, 2])[0]
+    found = read_shards(write_shards(shards, manifest), file="shards.arrow")
     assert found.equals(shards)
-    assert found.schema == SHARDS_SCHEMA
-    assert read_shards(write_shards(shards.slice(0, 0))).num_rows == 0
+    assert found.schema.equals(SHARDS_SCHEMA, check_metadata=True)
+    assert kept_manifest(write_shards(shards, manifest)) == manifest
+    assert read_shards(write_shards(shards.slice(0, 0), manifest)).num_rows == 0
+
+
+def test_a_list_without_a_copy_of_the_manifest() -> None:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, SHARDS_SCHEMA):
+        pass
+    for bad, says in ((sink.getvalue(), "no copy"), (pa.py_buffer(b"x" * 300), "not a list of shards")):
+        with pytest.raises(DataError, match=says) as caught:
+            kept_manifest(bad, file="f")
+        assert caught.value.file == "f"
 
 
 def test_lists_that_are_none() -> None:
     shards = shards_table(["a.tar"], [1], [1], [1])
-    good = write_shards(shards).to_pybytes()
+    manifest = _part(0, [1])[0]
+    good = write_shards(shards, manifest).to_pybytes()
     for bad in (b"", good[:100], b"x" * 300):
         with pytest.raises(DataError, match="not a list of shards"):
             read_shards(pa.py_buffer(bad), file="f")
     with pytest.raises(DataError, match="xxh3"):
-        read_shards(write_shards(shards.drop_columns(["xxh3"])))
+        read_shards(write_shards(shards.drop_columns(["xxh3"]), manifest))
     with pytest.raises(DataError, match="column 'size_bytes'"):
         shards_table(["a"], [1], [-1], [1])
     with pytest.raises(DataError, match="null"):

@@ -1,7 +1,8 @@
 """The manifest: what a dataset holds, and its shards. Values only; files are read and written elsewhere.
 
     _lading/manifest.json          one JSON object of a few KB: what all shards have in common, and their totals
-    _lading/shards.arrow           Arrow IPC file, a row a shard (`SHARDS_SCHEMA`), mapped when it is read
+    _lading/shards.arrow           Arrow IPC file, a row a shard (`SHARDS_SCHEMA`), mapped when it is read; its schema's
+                                   metadata is a copy of the manifest
     _lading/index-000000.arrow     Arrow IPC file of references, a batch a shard
     _lading/extents-000000.arrow   Arrow IPC file of the extents of files (`lading.extents`), a batch a shard
 
@@ -41,6 +42,7 @@ __all__ = [
     "VERSION",
     "Manifest",
     "from_json",
+    "kept_manifest",
     "lookup",
     "merge",
     "read_shards",
@@ -86,6 +88,7 @@ files are batch `extents_batch` of the file `extents_file`. Checksums and extent
 
 _TOTALS = ("num_samples", "size_bytes", "payload_bytes", "beside_bytes")
 _KEY = "__key__"
+_COPY_KEY = b"lading.manifest"
 
 
 def _created_by() -> str:
@@ -268,12 +271,31 @@ def shards_table(  # noqa: PLR0913 - one argument a column
     return _checked(pa.Table.from_arrays(columns, schema=SHARDS_SCHEMA), None)
 
 
-def write_shards(shards: pa.Table) -> pa.Buffer:
-    """The bytes of `shards.arrow`: an Arrow IPC file, uncompressed so that it can be mapped."""
+def write_shards(shards: pa.Table, manifest: Manifest) -> pa.Buffer:
+    """The bytes of `shards.arrow`: an Arrow IPC file, uncompressed so that it can be mapped.
+
+    A copy of the manifest goes along, for the day on which that is damaged (`kept_manifest`).
+    """
+    shards = shards.replace_schema_metadata({_COPY_KEY: to_json(manifest)})
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, shards.schema) as writer:
         writer.write_table(shards)
     return sink.getvalue()
+
+
+def kept_manifest(buffer: pa.Buffer, *, file: str | None = None) -> Manifest:
+    """The copy of the manifest in `shards.arrow`, but for the checksum of this.
+
+    Raises:
+        DataError: there is none; names the file.
+    """
+    try:
+        copy = (pa.ipc.open_file(buffer).schema.metadata or {}).get(_COPY_KEY)
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"not a list of shards ({error})", file=file) from None
+    if copy is None:
+        raise DataError("the list of shards has no copy of the manifest", file=file)
+    return from_json(copy, file=file)
 
 
 def read_shards(buffer: pa.Buffer, *, file: str | None = None) -> pa.Table:
@@ -292,7 +314,7 @@ def read_shards(buffer: pa.Buffer, *, file: str | None = None) -> pa.Table:
     if names != SHARDS_SCHEMA.names or not table.schema.equals(SHARDS_SCHEMA):
         expected, found = (", ".join(f"{f.name}: {f.type}" for f in s) for s in (SHARDS_SCHEMA, table.schema))
         raise DataError("not a list of shards", file=file, expected=expected, found=found)
-    return _checked(table, file)
+    return _checked(table.replace_schema_metadata(), file)
 
 
 # Absolute, with a scheme or drive, with a `.`, `..` or empty part, with a backslash or a control character.

@@ -32,7 +32,7 @@ def lading_folder(rank: int | None) -> str:
 
 def save_manifest(store: Store, folder: str, manifest: Manifest, shards: pa.Table) -> None:
     """Write manifest and list of shards below a dataset's folder; the manifest tells the checksum of the list."""
-    own, listed, total = lading_folder(manifest.rank), mf.write_shards(shards), Checksum()
+    own, listed, total = lading_folder(manifest.rank), mf.write_shards(shards, manifest), Checksum()
     total.update(listed)
     files = {**manifest.files, f"{own}/{mf.SHARDS_NAME}": total.hexdigest()}
     for name, body in ((mf.SHARDS_NAME, listed), (mf.MANIFEST_NAME, mf.to_json(replace(manifest, files=files)))):

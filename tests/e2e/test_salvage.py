@@ -149,8 +149,7 @@ def test_a_damage_to_any_list_of_shards_loses_nothing(case: str, tmp_path: Path)
         path.write_bytes(damaged(body, len(body) // 3, "flipped"))
         read_as = {"source_format": case} if case == "media_archive" else {}
         result = salvage(source, out, overwrite=True, **read_as)
-        if case in ("mds", "jsonl"):  # others need the manifest to tell types
-            assert {*contents(out)} == before, (path.name, result.lost, result.findings)
+        assert {*contents(out)} == before, (path.name, result.lost, result.findings)
         assert result.samples == len(before)
         path.write_bytes(body)
 

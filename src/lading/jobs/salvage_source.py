@@ -97,9 +97,17 @@ def _manifest(store: Store, folder: str, findings: list[LadingError]) -> tuple[M
         return both or (None, None)
     path = f"{folder}/{mf.FOLDER}/{mf.MANIFEST_NAME}"
     with suppress(DataError, StoreError):
-        [data] = store.get_ranges(path, [(0, store.head(path).size_bytes)])
-        return mf.from_json(bytes(data), file=path), None
+        return mf.from_json(_whole(store, path), file=path), None
+    path = f"{folder}/{mf.FOLDER}/{mf.SHARDS_NAME}"
+    with suppress(DataError, StoreError):
+        listed = pa.py_buffer(_whole(store, path))
+        return mf.kept_manifest(listed, file=path), mf.read_shards(listed, file=path)
     return None, None
+
+
+def _whole(store: Store, path: str) -> bytes:
+    [data] = store.get_ranges(path, [(0, store.head(path).size_bytes)])
+    return bytes(data)
 
 
 def _listed(shards: pa.Table, folder: str) -> pa.Table:
