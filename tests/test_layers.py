@@ -16,7 +16,7 @@ _ROOT = Path(lading.__file__).parent
 
 LAYERS = (
     (
-        "errors units jsontext encoding pieces mds_values ref views ranges hashing features rows json_columns "
+        "errors units limits jsontext encoding pieces mds_values ref views ranges hashing features rows json_columns "
         "huggingface interleaved align canonical digests manifest where"
     ),
     "image codecs tar tar_write",

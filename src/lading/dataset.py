@@ -46,6 +46,7 @@ from lading.layouts.open import detect_view, open_view, restored, settle
 from lading.layouts.options import AUTO, ROLES, InterleavedOptions
 from lading.layouts.protocol import LooseView, View
 from lading.layouts.samples import SamplesView
+from lading.limits import DEFAULT_LIMITS, Limits
 from lading.manifest import Manifest, lookup
 from lading.manifest_files import KeptIndexes, load_manifest
 from lading.ref import FileEntry, concat, files_of, is_ref, with_files
@@ -77,6 +78,7 @@ class Dataset:
         members: of tars that lading wrote of rows: the schema that these had.
         format_options: options with which shards are opened.
         interleaved: names of fields and policies for interleaved data.
+        limits: on what files may ask for.
         fetcher: what references are read with.
         follower: what finds the files that `source_ref` texts name.
         counts: what was noticed while reading, by a short phrase.
@@ -103,14 +105,15 @@ class Dataset:
         self.counts: Counter[str] = Counter()
         self._format, self.fetcher, self._stores = fmt, fetcher, stores
         self._named_roots = roots
-        self.follower = Follower(stores, self.roots, mmap=fetcher.mmap)
+        self.limits = fetcher.limits
+        self.follower = Follower(stores, self.roots, mmap=fetcher.mmap, limits=self.limits)
         self.interleaved = interleaved
         self.format_options = dict(format_options)
         self.cache = IndexCache()
         self._kept: KeptIndexes | None = None
         if kept_shards is not None and listing.folder is not None:
             store, folder = resolve(listing.folder, stores)
-            self._kept = KeptIndexes(store, folder, kept_shards)
+            self._kept = KeptIndexes(store, folder, kept_shards, self.limits)
         self._source: tuple[int, ShardSource] | None = None
         self._views: OrderedDict[int, View] = OrderedDict()
         self._one_of: dict[int, Callable[[int], dict[str, Any]]] = {}
@@ -179,7 +182,8 @@ class Dataset:
                 f"the size differs from what {self.listing.index_file or 'the listing'} says",
                 file=path, expected=f"{listed} bytes", found=f"{info.size_bytes} bytes",
             )  # fmt: skip
-        return ShardSource(store, path, info, entry=self.listing.table.column("entry")[shard].as_py() or "")
+        entry = self.listing.table.column("entry")[shard].as_py() or ""
+        return ShardSource(store, path, info, entry=entry, limits=self.limits)
 
     def open_shard(self, shard: int) -> View:
         """A shard as a view; the last few stay open."""
@@ -809,6 +813,7 @@ def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all bu
     schema_overrides: Mapping[str, pa.DataType] | pa.Schema | None = None,
     stores: Stores | None = None,
     mmap: bool = True,
+    limits: Limits = DEFAULT_LIMITS,
 ) -> Dataset:
     """Open shards wherever they lie, whatever their format.
 
@@ -823,6 +828,7 @@ def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all bu
         schema_overrides: the same, for items only: the reserved columns with these types, and these further columns.
         stores: which store serves which URL; by default a URL's scheme says it.
         mmap: False reads local files through `pread`, for data that somebody may truncate meanwhile.
+        limits: the most that files may ask for (sizes, counts, what they unpack to).
 
     Raises:
         SourceNotFound: nothing is there. UnknownFormat: no format recognises the first file.
@@ -831,9 +837,9 @@ def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all bu
     if view is not None and view not in VIEWS:
         raise UsageError("no such view", expected=" or ".join(VIEWS), found=repr(view))
     stores = stores or Stores()
-    folder, kept = _find_manifest(source, stores)
+    folder, kept = _find_manifest(source, stores, limits)
     manifest = kept[0] if kept else None
-    listing = Listing(_listed(kept[1], folder), folder=folder) if kept else list_source(source, stores)
+    listing = Listing(_listed(kept[1], folder), folder=folder) if kept else list_source(source, stores, limits)
     if not len(listing) and manifest is None and not listing.format:
         raise SourceNotFound("the source lists no shard", file=listing.index_file or str(source))
     named = format or (manifest.format if manifest else listing.format)
@@ -843,7 +849,7 @@ def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all bu
         listing,
         fmt,
         view or (manifest.view if manifest else "samples"),
-        fetcher=Fetcher(stores, mmap=mmap),
+        fetcher=Fetcher(stores, mmap=mmap, limits=limits),
         stores=stores,
         format_options={**({} if mmap or not _makes_maps(fmt) else {"mmap": False}), **(options or {})},
         interleaved=interleaved or _kept_settings(manifest),
@@ -865,11 +871,11 @@ def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all bu
     return dataset
 
 
-def _find_manifest(source: object, stores: Stores) -> tuple[str, tuple[Manifest, pa.Table] | None]:
+def _find_manifest(source: object, stores: Stores, limits: Limits) -> tuple[str, tuple[Manifest, pa.Table] | None]:
     if not isinstance(source, (str, os.PathLike)) or "::" in os.fspath(source):
         return "", None
     store, path = resolve(os.fspath(source).rstrip("/"), stores)
-    return path, load_manifest(store, path)
+    return path, load_manifest(store, path, limits=limits)
 
 
 def _listed(shards: pa.Table, folder: str) -> pa.Table:

@@ -26,6 +26,7 @@ from lading.formats._media_documents import BYTES, MEDIA, PLACE, PLAIN_ROWS, med
 from lading.formats._media_read import FAILED, MISSING, MediaArchiveReader, ReadOptions
 from lading.formats._media_write import MediaArchiveWriter, WriteOptions
 from lading.formats.protocol import ShardFacts, ShardSource, parse_options
+from lading.limits import DEFAULT_LIMITS, Limits
 from lading.store.protocol import Sink, Store
 
 __all__ = [
@@ -63,7 +64,7 @@ class MediaArchiveFormat:
         """Never: what else is in such files is as good."""
         return False
 
-    def list_shards(self, store: Store, path: str, head: bytes) -> None:
+    def list_shards(self, store: Store, path: str, head: bytes, limits: Limits = DEFAULT_LIMITS) -> None:
         """None: there is no index of a dataset."""
 
     def open_shard(self, source: ShardSource, options: Mapping[str, Any]) -> MediaArchiveReader:

@@ -21,6 +21,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.errors import UsageError
+from lading.limits import DEFAULT_LIMITS, Limits
 from lading.pieces import Pieces, Runs
 from lading.store.protocol import FileInfo, Sink, Store
 
@@ -57,6 +58,7 @@ class ShardSource:
         info: its size and version, where they are known already.
         index: what `ShardReader.index()` gave for this very file before; a reader may use it instead of looking again.
         entry: what the dataset's own index says of the shard (`ListedShard.entry`); empty if there is none.
+        limits: on what the file may ask for.
     """
 
     store: Store
@@ -64,6 +66,7 @@ class ShardSource:
     info: FileInfo | None = None
     index: pa.Table | None = None
     entry: str = ""
+    limits: Limits = DEFAULT_LIMITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,8 +337,14 @@ class Format(Protocol):
     def recognise(self, path: str, head: bytes) -> bool:
         """Whether a file with this name and these first bytes (up to 1,024) is a shard of this format."""
 
-    def list_shards(self, store: Store, path: str, head: bytes) -> list[ListedShard] | None:
-        """The shards that `path` lists, if it is this format's own index of a dataset (wids JSON, MDS); else None."""
+    def list_shards(
+        self, store: Store, path: str, head: bytes, limits: Limits = DEFAULT_LIMITS
+    ) -> list[ListedShard] | None:
+        """The shards that `path` lists, if it is this format's own index of a dataset (wids JSON, MDS); else None.
+
+        Raises:
+            LimitExceeded: the index is larger than `index_bytes`.
+        """
 
     def open_shard(self, source: ShardSource, options: Mapping[str, Any]) -> ShardReader:
         """Open one shard. Unknown options are a UsageError that lists the known ones."""
