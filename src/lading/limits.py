@@ -23,8 +23,8 @@ class Limits:
     """The most that files may ask for. Raise one for files that are trusted, lower it for those that are not.
 
     Attributes:
-        arrow_batch_bytes: what a compressed Arrow batch says it unpacks to, where that is over 100 times its size.
         arrow_bare_rows: rows of an Arrow batch beyond those that its bytes can hold: nulls and empty structs take none.
+        arrow_batch_bytes: what a compressed Arrow batch says it unpacks to, where that is over 100 times its size.
         footer_bytes: the footer of a Parquet or Arrow file.
         image_frames: frames of a TIFF file, one of which is asked for.
         image_strips: strips or tiles of a frame of a TIFF file.
@@ -55,8 +55,8 @@ class Limits:
         UsageError: a limit is no whole number, or negative.
     """
 
-    arrow_batch_bytes: int = 256 << 20
     arrow_bare_rows: int = 1 << 20
+    arrow_batch_bytes: int = 256 << 20
     footer_bytes: int = 256 << 20
     image_frames: int = 100_000
     image_strips: int = 1_000_000

@@ -490,3 +490,15 @@ def test_help_lists_the_commands(place: Path) -> None:
     shown = run("--help").stdout
     order = [shown.index(f"│ {name} ") for name in ("demo", "info", "head", "convert", "verify", "digest", "formats")]
     assert order == sorted(order)
+
+
+@pytest.mark.parametrize("verb", ["info", "head", "verify", "digest", "index", "diff", "convert"])
+def test_verbs_that_read_take_limits(place: Path, verb: str) -> None:
+    path = place / "d.jsonl"
+    path.write_text(json.dumps({"a": "x" * 1000}) + "\n")
+    more = {"diff": [str(path)], "convert": [str(place / "out"), "--to", "parquet"]}.get(verb, [])
+    refused = run(verb, str(path), *more, "--max", "line_bytes=999", status=1)
+    assert "raise the limit: --max line_bytes=" in " ".join(refused.stderr.replace("│", "").split())
+    run(verb, str(path), *more, "--max", "line_bytes=2KB")
+    wrong = run(verb, str(path), *more, "--max", "lines=1", status=2)
+    assert "line_bytes" in wrong.stderr
