@@ -54,6 +54,7 @@ from lading.layouts.open import detect_view, open_view, restored, settle
 from lading.layouts.options import AUTO, ROLES, InterleavedOptions
 from lading.layouts.protocol import LooseView, View
 from lading.layouts.samples import SamplesView
+from lading.limits import DEFAULT_LIMITS, Limits
 from lading.manifest import Manifest, lookup
 from lading.manifest_files import KeptTables, load_manifest
 from lading.ref import FileEntry, concat, files_of, is_ref, with_files
@@ -86,6 +87,7 @@ class Dataset:
         members: of tars that lading wrote of rows: the schema that these had.
         format_options: options with which shards are opened.
         interleaved: names of fields and policies for interleaved data.
+        limits: on what files may ask for.
         fetcher: what references are read with.
         follower: what finds the files that `source_ref` texts name.
         counts: what was noticed while reading, by a short phrase.
@@ -114,14 +116,15 @@ class Dataset:
         self.stand_ins: dict[int, ShardSource] = {}
         self._format, self.fetcher, self._stores = fmt, fetcher, stores
         self._named_roots = roots
-        self.follower = Follower(stores, self.roots, mmap=fetcher.mmap)
+        self.limits = fetcher.limits
+        self.follower = Follower(stores, self.roots, mmap=fetcher.mmap, limits=self.limits)
         self.interleaved = interleaved
         self.format_options = dict(format_options)
         self.cache = IndexCache()
         self.kept: KeptTables | None = None
         if kept_shards is not None and listing.folder is not None:
             store, folder = resolve(listing.folder, stores)
-            self.kept = KeptTables(store, folder, kept_shards)
+            self.kept = KeptTables(store, folder, kept_shards, self.limits)
         self._source: tuple[int, ShardSource] | None = None
         self._views: OrderedDict[int, View] = OrderedDict()
         self._one_of: dict[int, Callable[[int], dict[str, Any]]] = {}
@@ -192,7 +195,8 @@ class Dataset:
                 f"the size differs from what {self.listing.index_file or 'the listing'} says",
                 file=path, expected=f"{listed} bytes", found=f"{info.size_bytes} bytes",
             )  # fmt: skip
-        return ShardSource(store, path, info, entry=self.listing.table.column("entry")[shard].as_py() or "")
+        entry = self.listing.table.column("entry")[shard].as_py() or ""
+        return ShardSource(store, path, info, entry=entry, limits=self.limits)
 
     def open_shard(self, shard: int) -> View:
         """A shard as a view; the last few stay open."""
@@ -855,6 +859,7 @@ def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all bu
     schema_overrides: Mapping[str, pa.DataType] | pa.Schema | None = None,
     stores: Stores | None = None,
     mmap: bool = True,
+    limits: Limits = DEFAULT_LIMITS,
 ) -> Dataset:
     """Open shards wherever they lie, whatever their format.
 
@@ -869,6 +874,7 @@ def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all bu
         schema_overrides: the same, for items only: the reserved columns with these types, and these further columns.
         stores: which store serves which URL; by default a URL's scheme says it.
         mmap: False reads local files through `pread`, for data that somebody may truncate meanwhile.
+        limits: the most that files may ask for (sizes, counts, what they unpack to).
 
     Raises:
         SourceNotFound: nothing is there. UnknownFormat: no format recognises the first file.
@@ -877,9 +883,9 @@ def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all bu
     if view is not None and view not in VIEWS:
         raise UsageError("no such view", expected=" or ".join(VIEWS), found=repr(view))
     stores = stores or Stores()
-    folder, kept = _find_manifest(source, stores)
+    folder, kept = _find_manifest(source, stores, limits)
     manifest = kept[0] if kept else None
-    listing = Listing(_listed(kept[1], folder), folder=folder) if kept else list_source(source, stores)
+    listing = Listing(_listed(kept[1], folder), folder=folder) if kept else list_source(source, stores, limits)
     if not len(listing) and manifest is None and not listing.format:
         raise SourceNotFound("the source lists no shard", file=listing.index_file or str(source))
     if options and options.get("regroup"):  # an option only of formats whose samples may lie in pieces
@@ -889,7 +895,7 @@ def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all bu
         fmt = get_format(named) if named else _recognise(listing, stores)
     dataset = dataset_of(
         listing, fmt, manifest, kept[1] if kept else None, view=view, options=options, interleaved=interleaved,
-        roots=roots, target=resolve_schema(schema, schema_overrides), stores=stores, mmap=mmap,
+        roots=roots, target=resolve_schema(schema, schema_overrides), stores=stores, mmap=mmap, limits=limits,
     )  # fmt: skip
     if view is None and manifest is None:
         dataset.view = dataset.detect_view()
@@ -916,6 +922,7 @@ def dataset_of(  # noqa: PLR0913 - as `open_dataset`
     target: pa.Schema | None = None,
     stores: Stores,
     mmap: bool = True,
+    limits: Limits = DEFAULT_LIMITS,
 ) -> Dataset:
     """The dataset of these shards, as a manifest says; nothing is opened, and no view is looked for.
 
@@ -931,12 +938,13 @@ def dataset_of(  # noqa: PLR0913 - as `open_dataset`
         target: the schema that all rows are given, if the caller asked for one.
         stores: which store serves which URL.
         mmap: False reads local files through `pread`.
+        limits: on what files may ask for.
     """
     return Dataset(
         listing,
         fmt,
         view or (manifest.view if manifest else "samples"),
-        fetcher=Fetcher(stores, mmap=mmap),
+        fetcher=Fetcher(stores, mmap=mmap, limits=limits),
         stores=stores,
         format_options={**({} if mmap or not _makes_maps(fmt) else {"mmap": False}), **(options or {})},
         interleaved=interleaved or _kept_settings(manifest),
@@ -948,11 +956,11 @@ def dataset_of(  # noqa: PLR0913 - as `open_dataset`
     )
 
 
-def _find_manifest(source: object, stores: Stores) -> tuple[str, tuple[Manifest, pa.Table] | None]:
+def _find_manifest(source: object, stores: Stores, limits: Limits) -> tuple[str, tuple[Manifest, pa.Table] | None]:
     if not isinstance(source, (str, os.PathLike)) or "::" in os.fspath(source):
         return "", None
     store, path = resolve(os.fspath(source).rstrip("/"), stores)
-    return path, load_manifest(store, path)
+    return path, load_manifest(store, path, limits=limits)
 
 
 def _listed(shards: pa.Table, folder: str) -> pa.Table:

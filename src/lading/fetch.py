@@ -22,6 +22,7 @@ from lading.codecs import decode_range
 from lading.errors import BadReference, CorruptShard, LadingError, LimitExceeded, NotFound, UsageError
 from lading.image import extract_frame
 from lading.interleaved import MEANT_NULLS_KEY, WITHOUT_BYTES, lineage_of, sample_starts, samples_with
+from lading.limits import DEFAULT_LIMITS, Limits, raised_by
 from lading.pieces import Pieces
 from lading.ranges import FetchPlan, plan_ranges
 from lading.ref import CODECS, FileEntry, Refs, files_of, is_ref, unpack, with_files
@@ -58,7 +59,6 @@ _MIN_RANGE_BYTES = 8 << 10
 _GAPS_A_REQUEST = 16
 """Requests of a batch wait for each other little, so a gap is worth one only at a part of what a lone request costs."""
 _MAX_REQUEST_BYTES = 64 << 20
-_MAX_DECODED_BYTES = 4 << 30
 
 
 @dataclass(slots=True)
@@ -113,15 +113,20 @@ class Fetcher:
         mmap: False reads local files through `pread` into memory, so that a file truncated by somebody else cannot
             kill the process.
         max_open: mapped files kept at once.
-
-    Attributes:
-        max_decoded_bytes: most that a compressed range may unpack to.
+        limits: on what files may ask for.
     """
 
-    def __init__(self, stores: Stores | None = None, *, mmap: bool = True, max_open: int = 64) -> None:
+    def __init__(
+        self,
+        stores: Stores | None = None,
+        *,
+        mmap: bool = True,
+        max_open: int = 64,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
         self._stores = stores or Stores()
         self.mmap = mmap
-        self.max_decoded_bytes = _MAX_DECODED_BYTES
+        self.limits = limits
         self._max_open = max_open
         self._maps: OrderedDict[str, MappedFile] = OrderedDict()
         self._unwrapped: OrderedDict[str, UnwrappedFile] = OrderedDict()
@@ -312,7 +317,7 @@ class Fetcher:
         answers = together([ask for _, ask, _ in asked], far=any(far for *_, far in asked))
         for (rows, *_), answer in zip(asked, answers, strict=True):
             _take_answer(at, rows, answer)
-        _unpack_values(at, refs, files, self.max_decoded_bytes)
+        _unpack_values(at, refs, files, self.limits)
         return at
 
     def _view_map(self, at: _Located, rows: NDArray[np.int64], entry: FileEntry, store: Mapper, path: str) -> None:
@@ -329,7 +334,10 @@ class Fetcher:
         return _recent(self._maps, path, lambda: store.map(path), self._max_open)
 
     def _read_unwrapped(self, at: _Located, rows: NDArray[np.int64], entry: FileEntry, store: Store, path: str) -> None:
-        stream = _recent(self._unwrapped, path, lambda: UnwrappedFile(store, path, entry.wrap), _MAX_STREAMS)
+        def opened() -> UnwrappedFile:
+            return UnwrappedFile(store, path, entry.wrap, limits=self.limits)
+
+        stream = _recent(self._unwrapped, path, opened, _MAX_STREAMS)
         for row in rows[np.argsort(at.offset[rows], kind="stable")].tolist():
             try:
                 at.replace(row, stream.read(int(at.offset[row]), int(at.length[row])))
@@ -394,16 +402,17 @@ def _take_answer(at: _Located, rows: NDArray[np.int64], answer: _Answer) -> None
     at.buffers += buffers
 
 
-def _unpack_values(at: _Located, refs: Refs, files: Sequence[FileEntry], max_bytes: int) -> None:
+def _unpack_values(at: _Located, refs: Refs, files: Sequence[FileEntry], limits: Limits) -> None:
     """Decompress ranges that have a codec and pick frames: few values, one by one."""
     for row in np.flatnonzero(at.valid & ((refs.codec != 0) | (refs.frame >= 0))).tolist():
         body = memoryview(at.buffers[at.which[row]]).cast("B")
         data: bytes | memoryview = body[at.offset[row] : at.offset[row] + at.length[row]]
         try:
             if refs.codec[row]:
-                data = decode_range(_codec(int(refs.codec[row])), data, max_bytes)
+                with raised_by("range_bytes"):
+                    data = decode_range(_codec(int(refs.codec[row])), data, limits.range_bytes, limits)
             if refs.frame[row] >= 0:
-                data = extract_frame(data, int(refs.frame[row]))
+                data = extract_frame(data, int(refs.frame[row]), limits)
             at.replace(row, bytes(data))
         except (CorruptShard, BadReference, LimitExceeded) as error:
             at.fail([row], error.at(file=files[refs.file[row]].url, offset=int(refs.offset[row]), row=row))
@@ -513,7 +522,8 @@ def materialise(
     on_error: OnError = "error",
     *,
     stores: Stores | None = None,
+    limits: Limits = DEFAULT_LIMITS,
 ) -> pa.RecordBatch:
     """The batch with its reference columns as `large_binary`. See `Fetcher.materialise`; opens and closes files."""
-    with Fetcher(stores) as fetcher:
+    with Fetcher(stores, limits=limits) as fetcher:
         return fetcher.materialise(batch, columns, on_error)

@@ -17,15 +17,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lading.errors import BadReference
+from lading.errors import BadReference, LimitExceeded
+from lading.limits import DEFAULT_LIMITS, Limits
 
 __all__ = ["ImageInfo", "extract_frame", "image_info", "is_image", "usual_sizes"]
 
 _MOST_SEGMENTS = 4096
 """JPEG segments or ISO boxes that are walked; real files have a few dozen before what is looked for."""
 
-_MOST_FRAMES = 100_000
-_MOST_STRIPS = 1_000_000
 _SLACK_BYTES = 4096
 """What a frame may be larger than twice its file: header and padding of a tiny one."""
 
@@ -64,7 +63,7 @@ def image_info(data: bytes | bytearray | memoryview) -> ImageInfo | None:
         if view[at : at + len(magic)] == magic:
             try:
                 info = parse(view)
-            except (struct.error, IndexError, BadReference):
+            except (struct.error, IndexError, BadReference, LimitExceeded):
                 return None
             return info if info is not None and info.width > 0 and info.height > 0 else None
     return None
@@ -250,8 +249,8 @@ _LONG, _LONG8 = 4, 16
 class _Tiff:
     """A TIFF file's directories. Raises BadReference where they lead out of the file."""
 
-    def __init__(self, view: memoryview) -> None:
-        self.view = view
+    def __init__(self, view: memoryview, limits: Limits = DEFAULT_LIMITS) -> None:
+        self.view, self.limits = view, limits
         self.order = "<" if view[0] == ord("I") else ">"
         self.big = view[2] + view[3] == ord("+")
         word = "u8" if self.big else "u4"
@@ -277,8 +276,8 @@ class _Tiff:
                 found[at] = None
                 (entries,) = count.unpack_from(self.view, at)
                 (at,) = word.unpack_from(self.view, at + count.size + entries * self.entry.itemsize)
-                if len(found) > _MOST_FRAMES:
-                    raise BadReference("a TIFF file of too many frames", expected=f"at most {_MOST_FRAMES}")
+                if len(found) > self.limits.image_frames:
+                    raise self.limits.exceeded("image_frames", "a TIFF file of too many frames")
         except (struct.error, OverflowError):
             raise BadReference("a TIFF file that leads past its end", expected=f"{len(self.view)} bytes") from None
         if not found:
@@ -308,7 +307,7 @@ class _Tiff:
         return np.zeros(0, np.int64)
 
 
-def extract_frame(data: bytes | bytearray | memoryview, index: int) -> bytes:
+def extract_frame(data: bytes | bytearray | memoryview, index: int, limits: Limits = DEFAULT_LIMITS) -> bytes:
     """One frame of an image file, as a file of its own.
 
     A TIFF file with one frame is given as it is, and so is a file that is no TIFF, whatever the index. Of a TIFF with
@@ -316,11 +315,12 @@ def extract_frame(data: bytes | bytearray | memoryview, index: int) -> bytes:
 
     Raises:
         BadReference: there is no such frame, or the file is broken where the frame should be.
+        LimitExceeded: the file has too many frames, or the frame too many strips.
     """
     view = memoryview(data).cast("B")
     if bytes(view[:4]) not in _TIFFS:
         return bytes(view)
-    tiff = _Tiff(view)
+    tiff = _Tiff(view, limits)
     frames = tiff.frames()
     if not 0 <= index < len(frames):
         raise BadReference("no such frame in this TIFF file", expected=f"0 to {len(frames) - 1}", found=index)
@@ -385,7 +385,10 @@ class _Copy:
     def pictures(self, places: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
         """Copy strips or tiles; give their new places."""
         total = len(self.source.view)
-        fit = 0 < len(places) <= _MOST_STRIPS and len(lengths) == len(places)
+        limits = self.source.limits
+        if len(places) > limits.image_strips:
+            raise limits.exceeded("image_strips", "a TIFF frame of too many strips", found=len(places))
+        fit = len(places) > 0 and len(lengths) == len(places)
         if not fit or lengths.min() < 0 or lengths.sum() > total:
             raise BadReference("a TIFF frame whose strips cannot be", expected=f"at most {total} bytes in all")
         one = np.dtype("u1")

@@ -22,6 +22,7 @@ import orjson
 from lading.errors import BadReference, DataError, NotFound, SourceNotFound, UsageError
 from lading.formats.mds import Entry, MdsReader, ReadOptions, ShardFile, parse_entry, read_mds_index
 from lading.formats.protocol import ShardSource
+from lading.limits import DEFAULT_LIMITS, Limits
 from lading.store.local import LocalStore
 from lading.store.protocol import store_errors
 from lading.units import parse_bytes
@@ -45,6 +46,7 @@ class MDSShard(Sequence[dict[str, Any]]):
         zip_data: the compressed file, likewise; None if there is none.
         format: `mds`, `json`, `csv`, `tsv` or `xsv`.
         allow_pickle: values of `pkl` columns are read, which runs whatever code stands in them.
+        limits: the most that the files may ask for, as `lading.open` takes them.
         more: `column_names`, `column_encodings`, `column_sizes`, and of the split formats `columns`, `raw_meta`,
             `zip_meta`, `newline`, `separator`, as the index has them.
 
@@ -66,6 +68,7 @@ class MDSShard(Sequence[dict[str, Any]]):
         zip_data: object = None,
         format: str = "mds",  # noqa: A002 - the word of the index
         allow_pickle: bool = False,
+        limits: Limits = DEFAULT_LIMITS,
         **more: Any,
     ) -> None:
         self.dirname, self.split = os.fspath(dirname), split or ""
@@ -81,7 +84,8 @@ class MDSShard(Sequence[dict[str, Any]]):
         files = {"raw_data": raw_data, "zip_data": zip_data} | {k: more.pop(k, None) for k in ("raw_meta", "zip_meta")}
         told = {"version": 2, "format": format, "compression": compression, "samples": samples, **more}
         self._text = orjson.dumps({**told, **{name: _told_file(file) for name, file in files.items()}}).decode()
-        self._entry: Entry = parse_entry(self._text)
+        self._limits = limits
+        self._entry: Entry = parse_entry(self._text, limits)
         self._options = ReadOptions(allow_pickle=allow_pickle)
         self._reader: MdsReader | None = None
 
@@ -212,7 +216,7 @@ class MDSShard(Sequence[dict[str, Any]]):
             entry = self._entry
             path = self._place(entry.raw if raw or entry.packed is None else entry.packed)
             store = LocalStore()
-            source = ShardSource(store, path, store.head(path), entry=self._text)
+            source = ShardSource(store, path, store.head(path), entry=self._text, limits=self._limits)
             self._reader = MdsReader(source, self._options)
         return self._reader
 
@@ -239,6 +243,7 @@ class LocalCopy:
         dirname: the folder.
         split: folder of the split in it, if any.
         allow_pickle: as of `MDSShard`.
+        limits: as of `MDSShard`; also on the size of the index.
 
     Attributes:
         shards: the shards, in the order of the index.
@@ -249,18 +254,24 @@ class LocalCopy:
     """
 
     def __init__(
-        self, dirname: str | os.PathLike[str], split: str | None = None, *, allow_pickle: bool = False
+        self,
+        dirname: str | os.PathLike[str],
+        split: str | None = None,
+        *,
+        allow_pickle: bool = False,
+        limits: Limits = DEFAULT_LIMITS,
     ) -> None:
         self.dirname, self.split = os.fspath(dirname), split or ""
         path = os.path.join(self.dirname, self.split, _INDEX)
         store = LocalStore()
         try:
-            listed = read_mds_index(store, path)
+            listed = read_mds_index(store, path, limits)
         except NotFound as error:
             raise SourceNotFound("there is no index", file=path) from error
         if listed is None:
             raise SourceNotFound("the file is no index of MDS", file=path)
-        self.shards = [_shard(self.dirname, self.split, orjson.loads(one.entry), allow_pickle) for one in listed]
+        told = {"allow_pickle": allow_pickle, "limits": limits}
+        self.shards = [_shard(self.dirname, self.split, orjson.loads(one.entry), told) for one in listed]
         known: set[str] = set()
         for row, shard in enumerate(self.shards):
             for name in shard.file_names():
@@ -283,8 +294,8 @@ def _told_file(file: object) -> Mapping[str, Any] | None:
     return {name: getattr(file, name, None) for name in ("basename", "bytes", "hashes")}
 
 
-def _shard(dirname: str, split: str, entry: dict[str, Any], allow_pickle: bool) -> MDSShard:
+def _shard(dirname: str, split: str, entry: dict[str, Any], how: Mapping[str, Any]) -> MDSShard:
     told = {name: value for name, value in entry.items() if name != "version"}
     own = [told.pop(name, None) for name in ("compression", "hashes", "samples", "size_limit")]
     compression, hashes, samples, limit = own
-    return MDSShard(dirname, split, compression, hashes or [], samples, limit, allow_pickle=allow_pickle, **told)
+    return MDSShard(dirname, split, compression, hashes or [], samples, limit, **how, **told)

@@ -16,6 +16,7 @@ import pyarrow as pa
 from lading import manifest as mf
 from lading.errors import CorruptShard, LadingError, NotFound, SidecarMismatch
 from lading.extents import EXTENTS_SCHEMA, NO_ROWS
+from lading.limits import DEFAULT_LIMITS, Limits
 from lading.manifest import Manifest
 from lading.ref import files_of, is_ref
 from lading.store.checksum import Checksum
@@ -39,37 +40,40 @@ def save_manifest(store: Store, folder: str, manifest: Manifest, shards: pa.Tabl
         write_file(store, f"{folder}/{own}/{name}", [body])
 
 
-def load_manifest(store: Store, folder: str, *, own: str | None = None) -> tuple[Manifest, pa.Table] | None:
+def load_manifest(
+    store: Store, folder: str, *, own: str | None = None, limits: Limits = DEFAULT_LIMITS
+) -> tuple[Manifest, pa.Table] | None:
     """Manifest and shards of a dataset's folder; None if lading wrote none there.
 
     Args:
         store: where it lies.
         folder: of the dataset.
         own: folder below that of one writer's own files, for what this one wrote only.
+        limits: on the size of each file.
 
     Raises:
-        DataError: a manifest is broken, or of a newer version.
+        DataError: a manifest is broken, or of a newer version. LimitExceeded: it is larger than `manifest_bytes`.
     """
     if own is not None:
-        return _load_one(store, folder, own)
-    single = _load_one(store, folder, mf.FOLDER)
+        return _load_one(store, folder, own, limits)
+    single = _load_one(store, folder, mf.FOLDER, limits)
     if single is not None:
         return single
     found = [i.path[len(folder) + 1 :].removesuffix(f"/{mf.MANIFEST_NAME}") for i in store.walk(f"{folder}/{mf.FOLDER}")
              if i.path.endswith(f"/{mf.MANIFEST_NAME}")]  # fmt: skip
-    parts = [part for own in found if (part := _load_one(store, folder, own)) is not None]
+    parts = [part for own in found if (part := _load_one(store, folder, own, limits)) is not None]
     return mf.merge(parts) if parts else None
 
 
-def _load_one(store: Store, folder: str, own: str) -> tuple[Manifest, pa.Table] | None:
+def _load_one(store: Store, folder: str, own: str, limits: Limits) -> tuple[Manifest, pa.Table] | None:
     path = f"{folder}/{own}/{mf.MANIFEST_NAME}"
     try:
-        manifest = mf.from_json(bytes(_whole(store, path)), file=path)
+        manifest = mf.from_json(bytes(_whole(store, path, limits)), file=path)
     except NotFound:
         return None
     path = f"{folder}/{own}/{mf.SHARDS_NAME}"
     try:
-        listed = _mapped(store, path)
+        listed = _mapped(store, path, limits)
     except NotFound as error:
         raise SidecarMismatch("the manifest has no list of shards beside it", file=path) from error
     _check_list(listed, manifest.files.get(f"{own}/{mf.SHARDS_NAME}"), path)
@@ -95,15 +99,16 @@ class KeptTables:
         store: where the dataset lies.
         folder: of the dataset.
         shards: as the manifest lists them.
+        limits: on the size of each file.
 
     Attributes:
         folder: the same.
         shards: the same.
     """
 
-    def __init__(self, store: Store, folder: str, shards: pa.Table) -> None:
+    def __init__(self, store: Store, folder: str, shards: pa.Table, limits: Limits = DEFAULT_LIMITS) -> None:
         self.folder, self.shards = folder, shards
-        self._store = store
+        self._store, self._limits = store, limits
         self._files: dict[str, tuple[str, pa.ipc.RecordBatchFileReader]] = {}
 
     def path(self, shard: int) -> str:
@@ -134,7 +139,7 @@ class KeptTables:
         try:
             known, file = self._files.get(what, ("", None))
             if file is None or known != path:
-                file = pa.ipc.open_file(_mapped(self._store, path))
+                file = pa.ipc.open_file(_mapped(self._store, path, self._limits))
                 self._files[what] = (path, file)
             table = pa.Table.from_batches([file.get_batch(self.shards[f"{what}_batch"][shard].as_py())])
             table.validate(full=True)  # to read an array that is not valid would end the process
@@ -164,10 +169,21 @@ def _refuse_no_extents(extents: pa.Table) -> None:
         raise ValueError("a size or a row that cannot be")
 
 
-def _whole(store: Store, path: str) -> bytes:
-    [data] = store.get_ranges(path, [(0, store.head(path).size_bytes)])
+def _whole(store: Store, path: str, limits: Limits) -> bytes:
+    size = store.head(path).size_bytes
+    _refuse_large(path, size, limits)
+    [data] = store.get_ranges(path, [(0, size)])
     return bytes(data)
 
 
-def _mapped(store: Store, path: str) -> pa.Buffer:
-    return store.map(path).buffer if isinstance(store, Mapper) else pa.py_buffer(_whole(store, path))
+def _mapped(store: Store, path: str, limits: Limits) -> pa.Buffer:
+    if not isinstance(store, Mapper):
+        return pa.py_buffer(_whole(store, path, limits))
+    mapped = store.map(path)
+    _refuse_large(path, mapped.size_bytes, limits)
+    return mapped.buffer
+
+
+def _refuse_large(path: str, size: int, limits: Limits) -> None:
+    if size > limits.manifest_bytes:
+        raise limits.exceeded("manifest_bytes", "a file of lading's own is too large", file=path, found=size)

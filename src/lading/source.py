@@ -22,6 +22,7 @@ import pyarrow as pa
 from lading.errors import NotFound, SourceNotFound, StoreError, UnknownFormat, UsageError
 from lading.formats.protocol import Format, ListedShard
 from lading.formats.registry import all_formats, get_format
+from lading.limits import DEFAULT_LIMITS, Limits
 from lading.store.open import Stores, is_local, resolve
 from lading.store.protocol import FileInfo, Store, look_at
 
@@ -75,7 +76,9 @@ def read_head(store: Store, path: str, info: FileInfo | None = None) -> bytes:
     return bytes(data)
 
 
-def list_source(source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], stores: Stores) -> Listing:
+def list_source(
+    source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], stores: Stores, limits: Limits = DEFAULT_LIMITS
+) -> Listing:
     """The shards that a source stands for.
 
     Globs and folders give files in code-point order of their paths; lists and braces keep their own order. Local
@@ -84,13 +87,14 @@ def list_source(source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]
     Raises:
         SourceNotFound: a file is not there, or a pattern or folder gives no shard.
         UsageError: a `pipe:` command, an unset variable, a brace pattern of more than ten million names.
+        LimitExceeded: a dataset's own index is too large.
     """
     if isinstance(source, (str, os.PathLike)):
         source = os.fspath(source).split("::")
     names = [os.fspath(s) for s in source]
     if not names:
         raise SourceNotFound("the list of sources is empty")
-    found = [one for pattern in names for one in _list_pattern(_fill_variables(pattern), stores)]
+    found = [one for pattern in names for one in _list_pattern(_fill_variables(pattern), stores, limits)]
     if len(found) == 1 and isinstance(found[0], Listing):
         return found[0]
     # A table of one shard takes as long as one of a thousand.
@@ -144,7 +148,7 @@ def expand_braces(pattern: str) -> Iterator[str]:
         yield "".join(a + b for a, b in zip(literals, texts, strict=True)) + tail
 
 
-def _list_pattern(pattern: str, stores: Stores) -> Sequence[Listing | ListedShard]:
+def _list_pattern(pattern: str, stores: Stores, limits: Limits) -> Sequence[Listing | ListedShard]:
     """A file, folder or glob, or what a brace pattern names. Files of a remote store are looked at together."""
     names = list(expand_braces(pattern))
     places = [resolve(name, stores) for name in names]
@@ -154,10 +158,10 @@ def _list_pattern(pattern: str, stores: Stores) -> Sequence[Listing | ListedShar
         with suppress(StoreError):  # folders with a shard's ending, perhaps, or one is missing: told one by one
             infos = look_at(store, [path for _, path in places])
             return [ListedShard(info.path, size_bytes=info.size_bytes) for info in infos]
-    return [_list_one(name, stores) for name in names]
+    return [_list_one(name, stores, limits) for name in names]
 
 
-def _list_one(name: str, stores: Stores) -> Listing | ListedShard:
+def _list_one(name: str, stores: Stores, limits: Limits) -> Listing | ListedShard:
     store, path = resolve(name, stores)
     if _GLOB.search(path):
         infos = list(_match(store, path))
@@ -165,19 +169,19 @@ def _list_one(name: str, stores: Stores) -> Listing | ListedShard:
             raise SourceNotFound("no file matches the pattern", file=name)
         return Listing(_table(ListedShard(i.path, size_bytes=i.size_bytes) for i in infos))
     if _is_folder(store, path):
-        return _list_folder(store, path)
+        return _list_folder(store, path, limits)
     try:
         info = store.head(path)
     except StoreError as error:
         if not is_local(store) and _holds_files(store, path):  # a folder with a shard's ending
-            return _list_folder(store, path)
+            return _list_folder(store, path, limits)
         if not isinstance(error, NotFound):
             raise
         raise SourceNotFound("no such file or folder", file=name) from error
     if path.endswith(".json"):
         head = read_head(store, path, info)
         for candidate in all_formats():
-            listed = candidate.list_shards(store, path, head)
+            listed = candidate.list_shards(store, path, head, limits)
             if listed is not None:
                 return Listing(_table(listed), index_file=path, format=candidate.name)
     return ListedShard(path, size_bytes=info.size_bytes)
@@ -209,10 +213,10 @@ def _match(store: Store, pattern: str) -> Iterator[FileInfo]:
             yield info
 
 
-def _list_folder(store: Store, folder: str) -> Listing:
+def _list_folder(store: Store, folder: str, limits: Limits) -> Listing:
     """Shards below a folder: files with an ending that a format claims; hidden ones and `_lading` are left out."""
     root = folder.rstrip("/") or "/"
-    listed = _listed_by_index(store, root)
+    listed = _listed_by_index(store, root, limits)
     if listed is not None:
         return listed
     claims: dict[str, list[FileInfo]] = {}
@@ -235,7 +239,7 @@ def _list_folder(store: Store, folder: str) -> Listing:
     return Listing(_table(ListedShard(i.path, size_bytes=i.size_bytes) for i in infos), folder=root)
 
 
-def _listed_by_index(store: Store, root: str) -> Listing | None:
+def _listed_by_index(store: Store, root: str, limits: Limits) -> Listing | None:
     """What the index in a folder lists, if one that a format knows is there."""
     for name in sorted({name for known in all_formats() for name in known.indexes}):
         path = f"{root.rstrip('/')}/{name}"
@@ -244,7 +248,7 @@ def _listed_by_index(store: Store, root: str) -> Listing | None:
         except NotFound:
             continue
         for known in all_formats():
-            listed = known.list_shards(store, path, head) if name in known.indexes else None
+            listed = known.list_shards(store, path, head, limits) if name in known.indexes else None
             if listed is not None:
                 return Listing(_table(listed), index_file=path, format=known.name)
     return None

@@ -27,12 +27,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lading.errors import CorruptShard, LimitExceeded
+from lading.limits import DEFAULT_LIMITS, Limits
 
 __all__ = [
     "BLOCK",
     "EXTENSIONS",
-    "MAX_EXTENSIONS",
-    "MAX_EXTENSION_BYTES",
     "MAX_NAME_BYTES",
     "MAX_REACH",
     "NOTHING",
@@ -57,14 +56,8 @@ __all__ = [
 BLOCK = 512
 """Bytes of a tar block."""
 
-MAX_EXTENSION_BYTES = 1 << 20
-"""Longest payload of one extension record."""
-
 MAX_REACH = 2048
 """Headers looked at together: 1 MB of them, still in the cache when they are looked at again."""
-
-MAX_EXTENSIONS = 100
-"""Most extension records before one member."""
 
 MAX_NAME_BYTES = 4096
 """Longest member name (PATH_MAX of Linux)."""
@@ -77,7 +70,6 @@ _MAGIC = slice(257, 263)
 _USTAR = np.frombuffer(b"ustar\0", np.uint8)
 """The magic of POSIX; GNU's is `"ustar  "`. Only with the first does a header have a prefix."""
 _MORE_IN_HEADER, _MORE_IN_BLOCK = 482, 504
-_MAX_MAP_BLOCKS = 2048
 _MAX_SIZE = 1 << 60
 _SPARSE_KEYS = b"GNU.sparse."
 _NUMBER = re.compile(rb" *([0-7]*) *(?:\0.*)?", re.DOTALL)
@@ -195,6 +187,7 @@ class Cursor:
         dense: members are small: look at whole regions.
         reach: how many headers to try at once; small after something unusual, so that trouble does not add up.
         records: of global pax headers, what they say about names and sizes.
+        limits: on what headers may ask for.
     """
 
     at: int = 0
@@ -204,6 +197,7 @@ class Cursor:
     dense: bool = False
     reach: int = MAX_REACH
     records: Mapping[bytes, bytes] = field(default_factory=dict)
+    limits: Limits = DEFAULT_LIMITS
 
 
 def padded(size: int) -> int:
@@ -361,7 +355,7 @@ def _pax_records(body: bytes) -> dict[bytes, bytes]:
     return records
 
 
-def plain_name(kind: int, body: bytes, size: int) -> bytes | None:
+def plain_name(kind: int, body: bytes, size: int, max_name_bytes: int) -> bytes | None:
     """Name that an extension record gives to a member of this size; empty if none; None if the record says more."""
     if kind == ord("K"):
         return b""
@@ -375,7 +369,7 @@ def plain_name(kind: int, body: bytes, size: int) -> bytes | None:
         if records.get(b"size", b"%d" % size) != b"%d" % size or any(k.startswith(_SPARSE_KEYS) for k in records):
             return None
         name = records.get(b"path", b"").rstrip(b"/")
-    return name if len(name) <= MAX_NAME_BYTES and b"\0" not in name else None
+    return name if len(name) <= max_name_bytes and b"\0" not in name else None
 
 
 def read_member(window: Window, cursor: Cursor) -> tuple[Headers, Cursor]:
@@ -390,7 +384,7 @@ def read_member(window: Window, cursor: Cursor) -> tuple[Headers, Cursor]:
     """
     start = at = cursor.at
     records, own = dict(cursor.records), dict[bytes, bytes]()
-    for _ in range(MAX_EXTENSIONS + 1):
+    for _ in range(cursor.limits.tar_extensions + 1):
         block = window.get(at, BLOCK)
         if block is None:
             return NOTHING, replace(cursor, need=at + BLOCK)
@@ -400,7 +394,7 @@ def read_member(window: Window, cursor: Cursor) -> tuple[Headers, Cursor]:
         kind = block[TYPE]
         if not EXTENSIONS[kind]:
             return _finish(window, replace(cursor, records=records), start, at, {**records, **own})
-        body = _extension_body(window, at, size)
+        body = _extension_body(window, at, size, cursor.limits)
         if body is None:
             return NOTHING, replace(cursor, need=at + BLOCK + size)
         told = _told(kind, body, at)
@@ -410,9 +404,7 @@ def read_member(window: Window, cursor: Cursor) -> tuple[Headers, Cursor]:
             own = {**told, **own}  # as in tarfile, the outermost record wins
         start = at + BLOCK + padded(size) if start == at and kind == ord("g") else start
         at += BLOCK + padded(size)
-    raise LimitExceeded(
-        "too many extension records before a member", offset=start, expected=f"at most {MAX_EXTENSIONS}"
-    )
+    raise cursor.limits.exceeded("tar_extensions", "too many extension records before a member", offset=start)
 
 
 def _end(cursor: Cursor, start: int, at: int, block: bytes) -> tuple[Headers, Cursor]:
@@ -446,11 +438,9 @@ def _bad_size(at: int, found: bytes) -> CorruptShard:
     return CorruptShard("the size of a member is no number", offset=at, expected="0 or more", found=repr(found))
 
 
-def _extension_body(window: Window, at: int, size: int) -> bytes | None:
-    if size > MAX_EXTENSION_BYTES:
-        raise LimitExceeded(
-            "an extension record is too long", offset=at, expected=f"at most {MAX_EXTENSION_BYTES} bytes", found=size
-        )
+def _extension_body(window: Window, at: int, size: int, limits: Limits) -> bytes | None:
+    if size > limits.tar_extension_bytes:
+        raise limits.exceeded("tar_extension_bytes", "an extension record is too long", offset=at, found=size)
     body = window.get(at + BLOCK, size)
     if body is not None and len(body) < size:
         raise _cut(at, size, at + BLOCK + len(body))
@@ -496,9 +486,9 @@ def _finish(
         size = int(records[b"size"])
     holes = kind == ord("S") or any(key.startswith(_SPARSE_KEYS) for key in records)
     if kind == ord("S"):
-        skipped = _map_blocks(window, at, block)
+        skipped = _map_blocks(window, at, block, cursor.limits)
         if skipped is None:
-            return NOTHING, replace(cursor, at=start, need=offset + _MAX_MAP_BLOCKS * BLOCK)
+            return NOTHING, replace(cursor, at=start, need=offset + cursor.limits.tar_map_blocks * BLOCK)
         offset += skipped * BLOCK
     stop = offset + size
     if window.total is not None and stop > window.total:
@@ -508,7 +498,7 @@ def _finish(
     if window.whole and stop > window.stop:
         return NOTHING, replace(cursor, at=start, need=stop)
     found = Headers(
-        _one_name(block, records, at),
+        _one_name(block, records, at, cursor.limits),
         np.array([kind], np.uint8),
         np.array([start], np.int64),
         np.array([offset], np.int64),
@@ -518,27 +508,27 @@ def _finish(
     return found, replace(cursor, at=offset + padded(size), need=0, reach=16)
 
 
-def _one_name(block: bytes, records: Mapping[bytes, bytes], at: int) -> NDArray[np.uint8]:
+def _one_name(block: bytes, records: Mapping[bytes, bytes], at: int, limits: Limits) -> NDArray[np.uint8]:
     name = records.get(b"GNU.sparse.name", records.get(b"path"))
     if name is None:
         return names(np.frombuffer(block, np.uint8)[None])
-    if len(name) > MAX_NAME_BYTES:
-        raise LimitExceeded(
-            "a name is too long", offset=at, expected=f"at most {MAX_NAME_BYTES} bytes", found=len(name)
-        )
+    if len(name) > limits.tar_name_bytes:
+        raise limits.exceeded("tar_name_bytes", "a name is too long", offset=at, found=len(name))
     if b"\0" in name:
         raise CorruptShard("a name holds a NUL", offset=at, found=repr(name))
     return np.frombuffer(name + bytes(-len(name) % 8 or 8 * (not name)), np.uint8)[None]
 
 
-def _map_blocks(window: Window, at: int, block: bytes) -> int | None:
+def _map_blocks(window: Window, at: int, block: bytes, limits: Limits) -> int | None:
     """How many blocks with the map of its holes follow the header of a GNU sparse member."""
     count, more = 0, block[_MORE_IN_HEADER]
     while more:
         count += 1
-        if count > _MAX_MAP_BLOCKS:
-            limit = f"at most {_MAX_MAP_BLOCKS} blocks"
-            raise LimitExceeded("the map of a sparse member is too long", offset=at, expected=limit)
+        if count > limits.tar_map_blocks:
+            expected = f"at most {limits.tar_map_blocks} blocks"
+            raise limits.exceeded(
+                "tar_map_blocks", "the map of a sparse member is too long", offset=at, expected=expected
+            )
         following = window.get(at + count * BLOCK, BLOCK)
         if following is None:
             return None

@@ -7,6 +7,7 @@ import pytest
 from lading.cli.options import Reading, name_list, named_options, one_or_many, opening, reads
 from lading.errors import UsageError
 from lading.layouts.options import InterleavedOptions
+from lading.limits import Limits
 
 
 def test_values_that_are_json_are_taken_as_such() -> None:
@@ -44,6 +45,16 @@ def test_policies_have_options_of_their_own() -> None:
     told = opening(source_format="webdataset", unreferenced="drop", on_duplicate="keep_first", ignore_sidecar=True)
     assert told["interleaved"] == InterleavedOptions(unreferenced="drop")
     assert told["options"] == {"on_duplicate": "keep_first", "sidecar": "ignore"}
+
+
+def test_limits_are_named_as_errors_name_them() -> None:
+    assert opening()["limits"] == Limits()
+    assert opening(max_=["line_bytes=1GB", "tar_fields=20000"])["limits"] == Limits(
+        line_bytes=1 << 30, tar_fields=20_000
+    )
+    for wrong in (["lines=1"], ["line_bytes=much"], ["line_bytes=1", "line_bytes=2"], ["line_bytes"]):
+        with pytest.raises(UsageError):
+            opening(max_=wrong)
 
 
 def test_a_verb_that_reads_gets_the_shared_options_as_one_argument() -> None:

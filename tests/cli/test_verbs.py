@@ -540,3 +540,19 @@ def test_salvage_saves_what_is_whole_and_lists_the_rest(place: Path) -> None:
     assert run_json("verify", "saved")["ok"]
     assert run_json("salvage", "saved", "again", "--to", "parquet")["lost"] == []
     assert "columns as they are" in run("salvage", "saved", "more", "--type", "n=int64", status=2).output
+
+
+@pytest.mark.parametrize("verb", ["info", "head", "verify", "digest", "index", "diff", "convert", "salvage"])
+def test_verbs_that_read_take_limits(place: Path, verb: str) -> None:
+    path = place / "d.jsonl"
+    path.write_text(json.dumps({"a": "x" * 1000}) + "\n")
+    more = {
+        "diff": [str(path)],
+        "salvage": [str(place / "saved"), "--overwrite"],
+        "convert": [str(place / "out"), "--to", "parquet"],
+    }.get(verb, [])
+    refused = run(verb, str(path), *more, "--max", "line_bytes=999", status=1)
+    assert "raise the limit: --max line_bytes=" in " ".join(refused.stderr.replace("│", "").split())
+    run(verb, str(path), *more, "--max", "line_bytes=2KB")
+    wrong = run(verb, str(path), *more, "--max", "lines=1", status=2)
+    assert "line_bytes" in wrong.stderr

@@ -289,7 +289,6 @@ def test_options_that_are_refused(options: dict[str, Any], message: str) -> None
     [
         ({"mmap": "no"}, "neither true nor false"),
         ({"media": "pixels"}, "media are given as they are stored, or as bytes"),
-        ({"max_unpacked_bytes": "much"}, "not a size"),
     ],
 )
 def test_options_of_reading_that_are_refused(options: dict[str, Any], message: str) -> None:

@@ -16,6 +16,7 @@ import lading
 from lading.errors import CorruptShard, DuplicateField, LadingError, LimitExceeded, SidecarMismatch, UsageError
 from lading.formats.arrow import FORMAT, ArrowReader
 from lading.formats.protocol import ShardSource
+from lading.limits import DEFAULT_LIMITS, Limits
 from lading.store.local import LocalStore
 from lading.store.memory import MemoryStore
 from lading.store.wrap import CountingStore
@@ -37,9 +38,11 @@ def _table(rows: int = 100, size: int = 10_000) -> pa.Table:
     )
 
 
-def _open(data: bytes, *, mapped: bool = True, **options: Any) -> tuple[ArrowReader, CountingStore]:
+def _open(
+    data: bytes, *, mapped: bool = True, limits: Limits = DEFAULT_LIMITS, **options: Any
+) -> tuple[ArrowReader, CountingStore]:
     store = CountingStore(MemoryStore({"s.arrow": data}), mapped=mapped)
-    return FORMAT.open_shard(ShardSource(store, "s.arrow"), options), store
+    return FORMAT.open_shard(ShardSource(store, "s.arrow", limits=limits), options), store
 
 
 def _read(data: bytes, *, mapped: bool = True, **options: Any) -> list[dict[str, Any]]:
@@ -171,9 +174,9 @@ _ZEROS = pa.table({"b": pa.array([bytes(1 << 20)] * 300, pa.large_binary())})
 @pytest.mark.parametrize("compression", ["zstd", "lz4"])
 def test_a_batch_that_unpacks_to_far_more_is_refused(compression: str) -> None:
     data = _written(_ZEROS, max_rows=1000, compression=compression)
-    with pytest.raises(LimitExceeded, match=r"s.arrow @ \d+: a compressed batch.*max_unpacked_bytes"):
+    with pytest.raises(LimitExceeded, match=r"s.arrow @ \d+: a compressed batch.*arrow_batch_bytes"):
         _read(data)
-    reader, _ = _open(data, max_unpacked_bytes="1gb")
+    reader, _ = _open(data, limits=Limits(arrow_batch_bytes=1 << 30))
     assert sum(batch.num_rows for batch in reader.batches(max_rows=10, max_bytes=1 << 30)) == 300
     assert len(_read(_written(_ZEROS, max_rows=100, compression=compression))) == 300
 

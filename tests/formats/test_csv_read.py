@@ -17,6 +17,7 @@ from lading.errors import CorruptShard, DuplicateField, LadingError, LimitExceed
 from lading.formats import textfile
 from lading.formats.csv import FORMAT, CsvReader
 from lading.formats.protocol import ShardSource
+from lading.limits import DEFAULT_LIMITS, Limits
 from lading.store.memory import MemoryStore
 from lading.store.wrap import CountingStore
 
@@ -24,8 +25,8 @@ _ALL = 1 << 40
 _CELL = st.text(st.sampled_from('a,;"\n\té日🎉 0\ufeff'), max_size=8)
 
 
-def reader(data: bytes, path: str = "t.csv", **options: Any) -> CsvReader:
-    return FORMAT.open_shard(ShardSource(MemoryStore({path: data}), path), options)
+def reader(data: bytes, path: str = "t.csv", limits: Limits = DEFAULT_LIMITS, **options: Any) -> CsvReader:
+    return FORMAT.open_shard(ShardSource(MemoryStore({path: data}), path, limits=limits), options)
 
 
 def rows(data: bytes, path: str = "t.csv", **options: Any) -> list[list[Any]]:
@@ -204,9 +205,9 @@ def test_long_records_and_records_that_are_too_long() -> None:
         rows(data)
     [_, [found, three]] = rows(data[:-6])
     assert (len(found), three) == (9 << 20, "3")
-    for limit in ("1mb", "5mb", "9mb"):
-        with pytest.raises(LimitExceeded, match=r"line 3 is too long.*max_record_bytes"):
-            reader(data, max_record_bytes=limit).num_rows()
+    for limit in (1 << 20, 5 << 20, 9 << 20):
+        with pytest.raises(LimitExceeded, match=r"line 3 is too long.*line_bytes"):
+            reader(data, limits=Limits(line_bytes=limit)).num_rows()
     bomb = gzip.compress(b'a,b\n"' + b"x" * (100 << 20))
     with pytest.raises(LimitExceeded, match="line 2 is too long; expected at most 67108864 bytes"):
         reader(bomb, "t.csv.gz").num_rows()

@@ -28,6 +28,7 @@ from lading.features import Json, decode, feature_of
 from lading.formats import _jsonl_read
 from lading.formats.jsonl import FORMAT, JsonlReader
 from lading.formats.protocol import LooseReader, ShardSource
+from lading.limits import DEFAULT_LIMITS, Limits
 from lading.store.memory import MemoryStore
 from lading.store.wrap import CountingStore
 
@@ -47,8 +48,8 @@ _VALUES = st.recursive(
 _DOCUMENTS = st.lists(st.dictionaries(_NAMES, _VALUES, max_size=5), max_size=12)
 
 
-def reader(data: bytes, path: str = "d.jsonl", **options: Any) -> JsonlReader:
-    return FORMAT.open_shard(ShardSource(MemoryStore({path: data}), path), options)
+def reader(data: bytes, path: str = "d.jsonl", limits: Limits = DEFAULT_LIMITS, **options: Any) -> JsonlReader:
+    return FORMAT.open_shard(ShardSource(MemoryStore({path: data}), path, limits=limits), options)
 
 
 def decoded(table: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
@@ -233,11 +234,11 @@ def test_compressed_files_are_told_by_content(path: str) -> None:
 def test_lines_longer_than_a_read_and_lines_that_are_too_long() -> None:
     long = json.dumps({"a": "x" * (9 << 20)})
     assert [len(row["a"]) for row in everything(lines('{"a": ""}', long, '{"a": "y"}'))] == [0, 9 << 20, 1]
-    for limit in ("1mb", "5mb", 100):
-        with pytest.raises(LimitExceeded, match=r"line 2 is too long.*max_line_bytes"):
-            reader(lines('{"a": ""}', long), max_line_bytes=limit).schema()
+    for limit in (1 << 20, 5 << 20, 100):
+        with pytest.raises(LimitExceeded, match=r"line 2 is too long.*line_bytes"):
+            reader(lines('{"a": ""}', long), limits=Limits(line_bytes=limit)).schema()
     bomb = gzip.compress(b'{"a": "' + b"x" * (200 << 20))
-    with pytest.raises(LimitExceeded, match="line 1 is too long; expected at most 134217728 bytes"):
+    with pytest.raises(LimitExceeded, match="line 1 is too long; expected at most 67108864 bytes"):
         reader(bomb, "d.jsonl.gz").schema()
 
 

@@ -27,6 +27,7 @@ from lading.errors import (
     UsageError,
 )
 from lading.formats.media_archive import BYTES, FORMAT
+from lading.limits import DEFAULT_LIMITS, Limits
 from lading.ref import CODECS, is_ref, unpack
 from lading.store.memory import MemoryStore
 from media import frame, medium, pictures
@@ -54,8 +55,8 @@ def archived(folder: Path, *contents: bytes, name: str = "a.bin.zst", **options:
     return media
 
 
-def opened(path: Path, view: str | None = None, **options: Any) -> lading.Dataset:
-    return lading.open(path, format=NAME, view=view, options=options)
+def opened(path: Path, view: str | None = None, limits: Limits = DEFAULT_LIMITS, **options: Any) -> lading.Dataset:
+    return lading.open(path, format=NAME, view=view, options=options, limits=limits)
 
 
 def documents(path: Path, **options: Any) -> list[dict[str, Any]]:
@@ -159,9 +160,9 @@ def test_records_that_cannot_be_had(
 def test_a_record_that_unpacks_to_too_much(tmp_path: Path) -> None:
     path = lines(tmp_path, {"id": "a", "media": archived(tmp_path, bytes(100_000))})
     for view in ("samples", "interleaved"):
-        with opened(path, view, max_record_bytes=99_999) as dataset, pytest.raises(LimitExceeded):
+        with opened(path, view, Limits(range_bytes=99_999)) as dataset, pytest.raises(LimitExceeded):
             list(dataset)
-        with opened(path, view, max_record_bytes="98KB") as dataset:
+        with opened(path, view, Limits(range_bytes=100_000)) as dataset:
             assert len(list(dataset)) == 1
 
 

@@ -260,7 +260,7 @@ def test_no_more_headers_are_looked_at_than_there_may_be_pages(tmp_path: Path) -
             return super().read_at(offset, length)
 
     path = str(tmp_path / "s.parquet")
-    file = Watched(path, pa.OSFile(path), None, None)
+    file = Watched(ShardSource(LocalStore(), path), pa.OSFile(path), None, None)
     footer = read_footer(file)
     looked.clear()
     assert payload_pages(file, [footer.chunk(0, 1)]) is None

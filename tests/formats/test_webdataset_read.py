@@ -36,6 +36,7 @@ from lading.fetch import Fetcher
 from lading.formats._webdataset_rows import split_name, split_names
 from lading.formats.protocol import ShardSource
 from lading.formats.webdataset import FORMAT, WebdatasetReader
+from lading.limits import DEFAULT_LIMITS, Limits
 from lading.ref import is_ref
 from lading.store.local import LocalStore
 from lading.store.memory import MemoryStore
@@ -48,8 +49,10 @@ ALL = 1 << 40
 WAYS = ("batches", "ranges", "read", "one by one")
 
 
-def open_tar(path: str, store: Store | None = None, **options: Any) -> WebdatasetReader:
-    return FORMAT.open_shard(ShardSource(store or LocalStore(), path), options)
+def open_tar(
+    path: str, store: Store | None = None, limits: Limits = DEFAULT_LIMITS, **options: Any
+) -> WebdatasetReader:
+    return FORMAT.open_shard(ShardSource(store or LocalStore(), path, limits=limits), options)
 
 
 def in_memory(data: bytes, path: str = "t.tar", **options: Any) -> WebdatasetReader:
@@ -353,7 +356,7 @@ def test_what_follows_the_end_of_a_compressed_archive() -> None:
 
 def test_a_member_too_large_to_hold() -> None:
     data = compressed(tar_of(("a.x", b"1"), ("b.x", bytes(3 << 20))))
-    reader = in_memory(data, max_member_bytes=2 << 20)
+    reader = in_memory(data, limits=Limits(tar_member_bytes=2 << 20))
     assert reader.index().num_rows == 2
     with pytest.raises(LimitExceeded, match="too large") as caught:
         list(reader.batches(max_rows=1, max_bytes=ALL))
@@ -363,8 +366,9 @@ def test_a_member_too_large_to_hold() -> None:
 def test_a_sample_too_large_to_hold() -> None:
     """Else a bomb of one key would be held until its end."""
     data = compressed(tar_of(*(("a.x", bytes(1 << 20)) for _ in range(40))))
+    reader = in_memory(data, limits=Limits(tar_member_bytes=12 << 20), on_duplicate="keep_first")
     with pytest.raises(LimitExceeded, match="sample of a compressed tar"):
-        list(in_memory(data, max_member_bytes=12 << 20, on_duplicate="keep_first").batches(max_rows=1, max_bytes=ALL))
+        list(reader.batches(max_rows=1, max_bytes=ALL))
 
 
 def test_the_end_of_a_cut_stream_is_seen_by_its_index() -> None:

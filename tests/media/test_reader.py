@@ -24,6 +24,7 @@ from lading.errors import (
     StoreError,
     UsageError,
 )
+from lading.limits import Limits
 from lading.media import MediaReader, MediaWriter
 from lading.store.local import LocalStore
 from lading.store.memory import MemoryStore
@@ -86,12 +87,12 @@ def test_a_frame_of_version_1_may_be_longer_than_what_it_holds(tmp_path: Path) -
 
 def test_plain_records(tmp_path: Path) -> None:
     media = archive(tmp_path, *_CONTENTS)
-    reader = MediaReader(tmp_path, codec="none", max_record_bytes=3 << 17)
+    reader = MediaReader(tmp_path, codec="none", limits=Limits(range_bytes=3 << 17))
     assert [reader.read_media_record(one) for one in media] == _CONTENTS
     with pytest.raises(CorruptShard, match="needs a length"):
         reader.read_media_record({**media[0], "length": None})
-    with pytest.raises(LimitExceeded, match="max_record_bytes"):
-        MediaReader(tmp_path, codec="none", max_record_bytes=100).read_media_record(media[0])
+    with pytest.raises(LimitExceeded, match="range_bytes"):
+        MediaReader(tmp_path, codec="none", limits=Limits(range_bytes=100)).read_media_record(media[0])
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5])
@@ -188,9 +189,9 @@ def test_what_does_not_compress_is_checked_as_all_else(tmp_path: Path, size: int
         with pytest.raises(CorruptShard, match=f"{at}.zst @ 0"):
             MediaReader(tmp_path).read_media_record(media)
     [media] = archive(tmp_path, whole)
-    assert MediaReader(tmp_path, max_record_bytes=size).read_media_record(media) == content
+    assert MediaReader(tmp_path, limits=Limits(range_bytes=size)).read_media_record(media) == content
     with pytest.raises(LimitExceeded):
-        MediaReader(tmp_path, max_record_bytes=size - 1).read_media_record(media)
+        MediaReader(tmp_path, limits=Limits(range_bytes=size - 1)).read_media_record(media)
 
 
 def test_flipped_bits_are_found_or_change_no_length(tmp_path: Path) -> None:
@@ -220,14 +221,16 @@ def test_prefixes_that_lie(tmp_path: Path, told: int) -> None:
 def test_the_cap(tmp_path: Path) -> None:
     bomb = b"\x00\x58" + struct.pack("<I", (128 << 10) << 3 | 1 << 1) * 300 + struct.pack("<I", 1 << 3 | 3)
     media = archive(tmp_path, frame(bytes(1000)), frame(bytes(1001)), frame(bytes(1001), size=True), bomb)
-    reader = MediaReader(tmp_path, max_record_bytes=1000)
+    reader = MediaReader(tmp_path, limits=Limits(range_bytes=1000))
     assert reader.read_media_record(media[0]) == bytes(1000)
     for one in media[1:]:
-        with pytest.raises(LimitExceeded, match="raise max_record_bytes"):
+        with pytest.raises(LimitExceeded, match="--max range_bytes="):
             reader.read_media_record(one)
     with pytest.raises(LimitExceeded):
         reader.read_media_record({**media[0], "length": 5000})
-    assert MediaReader(tmp_path, max_record_bytes="38MB").read_media_record(media[3]) == bytes(300 * (128 << 10) + 1)
+    assert MediaReader(tmp_path, limits=Limits(range_bytes=38 << 20)).read_media_record(media[3]) == bytes(
+        300 * (128 << 10) + 1
+    )
 
 
 @pytest.mark.parametrize(
@@ -418,7 +421,6 @@ def test_a_file_that_becomes_shorter(tmp_path: Path) -> None:
         {"offset_byte_size": 0},
         {"codec": "lz4"},
         {"on_error": "drop_row"},
-        {"max_record_bytes": "lots"},
     ],
 )
 def test_options_that_are_none(tmp_path: Path, options: dict[str, Any]) -> None:

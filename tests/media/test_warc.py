@@ -12,6 +12,7 @@ import brotli
 import pytest
 
 from lading.errors import CorruptShard, DataError, LadingError, LimitExceeded, UsageError
+from lading.limits import Limits
 from lading.media import WarcReader
 from media import medium
 
@@ -145,14 +146,14 @@ def test_what_unpacks_to_too_much(tmp_path: Path, encoding: bytes) -> None:
     zeros = bytes(30 << 20)
     packed = {b"gzip": zipped, b"deflate": zlib.compress, b"br": lambda data: brotli.compress(data, quality=3)}
     body = record(_HTTP + b"Content-Encoding: " + encoding + b"\r\n\r\n" + packed[encoding](zeros))
-    assert read(tmp_path, body, max_record_bytes="30MB") == zeros
-    with pytest.raises(LimitExceeded, match="max_record_bytes"):
-        read(tmp_path, body, max_record_bytes="29MB")
+    assert read(tmp_path, body, limits=Limits(range_bytes=30 << 20)) == zeros
+    with pytest.raises(LimitExceeded, match="range_bytes"):
+        read(tmp_path, body, limits=Limits(range_bytes=29 << 20))
 
 
 def test_a_gzip_member_that_never_ends(tmp_path: Path) -> None:
     with pytest.raises(LimitExceeded):
-        read(tmp_path, zipped(record(bytes(30 << 20))), max_record_bytes="29MB")
+        read(tmp_path, zipped(record(bytes(30 << 20))), limits=Limits(range_bytes=29 << 20))
     with pytest.raises(CorruptShard, match="no WARC record"):
         read(tmp_path, zipped(bytes(30 << 20)))
 

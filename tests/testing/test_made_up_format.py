@@ -26,6 +26,7 @@ from lading import views
 from lading.errors import CorruptShard, Unrepresentable, UsageError
 from lading.formats import registry
 from lading.formats.protocol import Format, ListedShard, ShardFacts, ShardReader, ShardSource, ShardWriter
+from lading.limits import DEFAULT_LIMITS, Limits
 from lading.ref import FileEntry, make_refs, with_files
 from lading.store.memory import MemoryStore
 from lading.store.protocol import Sink, Store
@@ -48,7 +49,9 @@ class ToyFormat:
     def recognise(self, path: str, head: bytes) -> bool:
         return head.startswith(_MAGIC)
 
-    def list_shards(self, store: Store, path: str, head: bytes) -> list[ListedShard] | None:
+    def list_shards(
+        self, store: Store, path: str, head: bytes, limits: Limits = DEFAULT_LIMITS
+    ) -> list[ListedShard] | None:
         return None
 
     def open_shard(self, source: ShardSource, options: Mapping[str, Any]) -> ShardReader:

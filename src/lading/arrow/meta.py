@@ -16,15 +16,15 @@ from typing import Any
 
 from lading import jsontext
 from lading.arrow.layout import Features, fingerprint, from_description, to_description
-from lading.errors import CorruptShard, DataError, LimitExceeded, SidecarMismatch, errors_at
+from lading.errors import CorruptShard, DataError, SidecarMismatch, errors_at
 from lading.features import Feature
+from lading.limits import DEFAULT_LIMITS, Limits
 from lading.store.local import LocalStore
 
 __all__ = ["META_NAME", "CacheMeta", "meta_text", "read_cache_meta"]
 
 META_NAME = "_metadata.json"
 _VERSION = 1
-_MOST_BYTES = 64 << 20
 _OWN = "lading"
 
 
@@ -96,22 +96,20 @@ def meta_text(meta: CacheMeta) -> bytes:
     return json.dumps(told, indent=2).encode()
 
 
-def read_cache_meta(cache_dir: str | os.PathLike[str]) -> CacheMeta:
+def read_cache_meta(cache_dir: str | os.PathLike[str], *, limits: Limits = DEFAULT_LIMITS) -> CacheMeta:
     """What a cache says of itself. Nothing but `_metadata.json` is read.
 
     Raises:
         NotFound: the folder holds none.
-        CorruptShard: it is no JSON.
+        CorruptShard: it is no JSON. LimitExceeded: it is larger than `index_bytes`.
         SidecarMismatch: it is of another layout or version, or contradicts itself.
     """
     folder = os.fspath(cache_dir)
     path = os.path.join(folder, META_NAME)
     mapped = LocalStore().map(path)  # one file from here on, whatever has its name
     size = mapped.size_bytes
-    if size > _MOST_BYTES:
-        raise LimitExceeded(
-            "metadata of this size are not read", file=path, expected=f"at most {_MOST_BYTES}", found=size
-        )
+    if size > limits.index_bytes:
+        raise limits.exceeded("index_bytes", "metadata of this size are not read", file=path, found=size)
     with errors_at(file=path):
         try:
             told = jsontext.loads(mapped.read(0, size))

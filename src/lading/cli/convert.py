@@ -248,7 +248,7 @@ def convert(  # noqa: PLR0913 - one parameter an option: the signature is the co
                 one_or_many(sources), destination, format=to, source_format=told["format"], view=told["view"],
                 columns=name_list(names), where=where, min_aspect_ratio=min_aspect_ratio,
                 max_aspect_ratio=max_aspect_ratio, min_side=min_side, max_side=max_side, drop=drop.value,
-                on_error=on_error.value, ledger=ledger, lazy=lazy, roots=told["roots"],
+                on_error=on_error.value, ledger=ledger, lazy=lazy, roots=told["roots"], limits=told["limits"],
                 schema_overrides=told["schema_overrides"],
                 shard_size=shard_size, checksums=checksums.value, max_batch_bytes=max_batch_bytes, limit=limit,
                 schema_policy=schema.value, overwrite=overwrite, verify=verify, dry_run=dry_run,

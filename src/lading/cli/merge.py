@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from lading.cli.options import Debug, Json
+from lading.cli.options import Debug, Json, Max, parse_limits
 from lading.cli.output import Output
 from lading.cli.text import facts, visible
 
@@ -20,6 +20,7 @@ def merge(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", metavar="", help="Replace a manifest or index in FOLDER itself.")
     ] = False,
+    max_: Max = None,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -32,7 +33,7 @@ def merge(
     with Output(as_json=as_json, debug=debug) as out:
         from lading.jobs import merge as job
 
-        found = job.merge(folder, overwrite=overwrite)
+        found = job.merge(folder, overwrite=overwrite, limits=parse_limits(max_))
         rows = [
             ("parts", f"{found.parts:,}"),
             ("shards", f"{found.shards:,}"),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 
 from lading.errors import UsageError
+from lading.limits import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,12 +23,14 @@ __all__ = [
     "READ_PANEL",
     "Debug",
     "Json",
+    "Max",
     "Reading",
     "Sources",
     "name_list",
     "named_options",
     "one_or_many",
     "opening",
+    "parse_limits",
     "reads",
 ]
 
@@ -44,6 +47,17 @@ Sources = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", metavar="", help="Print JSON instead of text.")]
 Debug = Annotated[bool, typer.Option("--debug", metavar="", help="Print the traceback of an error.")]
+
+Max = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--max",
+        metavar="NAME=VALUE",
+        show_default=False,
+        help="The most that a file may ask for, such as page_bytes=4GB; errors name the limit. Repeatable.",
+        rich_help_panel=READ_PANEL,
+    ),
+]
 
 
 Reading: TypeAlias = Callable[[], dict[str, Any]]
@@ -80,6 +94,11 @@ def named_options(pairs: Sequence[str] | None) -> dict[str, Any]:
     return found
 
 
+def parse_limits(pairs: Sequence[str] | None) -> Limits:
+    """Limits on files, those that `NAME=VALUE` texts name changed. Raises UsageError."""
+    return Limits.of(named_options(pairs))
+
+
 def reads(verb: Callable[..., None]) -> Callable[..., None]:
     """Give a verb the options that say how a source is read, on top of its own.
 
@@ -99,7 +118,7 @@ def reads(verb: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def opening(
+def opening(  # noqa: PLR0913, PLR0917 - one argument an option of the command line
     source_format: Annotated[
         str | None,
         typer.Option(
@@ -170,6 +189,7 @@ def opening(
             rich_help_panel=READ_PANEL,
         ),
     ] = None,
+    max_: Max = None,
 ) -> dict[str, Any]:
     """What `open_dataset` takes beside the source; options of the format and of interleaved data are told apart.
 
@@ -192,6 +212,7 @@ def opening(
         "roots": tuple(root or ()),
         "schema_overrides": _types(type_),
         "options": given,
+        "limits": parse_limits(max_),
     }
 
 

@@ -74,6 +74,7 @@ def salvage(  # noqa: PLR0913 - one parameter an option: the signature is the co
             saved = job.salvage(
                 one_or_many(sources), destination, format=to, source_format=told["format"], view=told["view"],
                 source_options=told["options"], interleaved=told["interleaved"], roots=told["roots"],
+                limits=told["limits"],
                 shard_size=shard_size, options=named_options(to_option), overwrite=overwrite, on_progress=tell,
             )  # fmt: skip
         out.status = 0 if saved.ok else 1

@@ -10,8 +10,13 @@ from __future__ import annotations
 import bz2
 
 from lading.codecs.protocol import Codec, Packer
+from lading.limits import Limits
 
 __all__ = ["CODEC"]
+
+
+def _member(_limits: Limits) -> bz2.BZ2Decompressor:
+    return bz2.BZ2Decompressor()
 
 
 def _packer(level: int, _size_bytes: int | None) -> Packer:
@@ -19,4 +24,4 @@ def _packer(level: int, _size_bytes: int | None) -> Packer:
 
 
 # BZ2Decompressor says OSError for damaged data; it does no I/O.
-CODEC = Codec("bz2", bz2.BZ2Decompressor, (OSError,), padding=True, packer=_packer, levels=(1, 9, 9))
+CODEC = Codec("bz2", _member, (OSError,), padding=True, packer=_packer, levels=(1, 9, 9))

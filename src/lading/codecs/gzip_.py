@@ -8,6 +8,7 @@ from __future__ import annotations
 import zlib
 
 from lading.codecs.protocol import Codec, Packer
+from lading.limits import Limits
 
 __all__ = ["CODEC"]
 
@@ -19,7 +20,7 @@ class _Member:
 
     __slots__ = ("_inner", "_kept", "needs_input")
 
-    def __init__(self) -> None:
+    def __init__(self, _limits: Limits) -> None:
         self._inner = zlib.decompressobj(wbits=_GZIP_BITS)
         self._kept = b""
         self.needs_input = True

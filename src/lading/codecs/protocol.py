@@ -13,6 +13,7 @@ from typing import Protocol, TypeAlias
 import pyarrow as pa
 
 from lading.errors import CorruptShard, DataError, LimitExceeded
+from lading.limits import DEFAULT_LIMITS, Limits
 
 __all__ = ["PIECE_BYTES", "Codec", "Data", "Member", "Packer", "StreamDecoder", "StreamEncoder", "unpack"]
 
@@ -60,19 +61,21 @@ class Codec:
 
     Attributes:
         name: what files tables and options call it.
-        member: a new unpacker for the next member.
+        member: a new unpacker for the next member, within limits of the memory it takes.
         errors: what an unpacker raises for damaged input.
         padding: whether zero bytes may stand between and after members, as this codec's own tool has it.
         packer: a packer for a level and, where it is known, the size of the whole input.
         levels: lowest, usual and highest level.
+        limit: name of the limit of the memory that unpacking takes; empty if that is small in any case.
     """
 
     name: str
-    member: Callable[[], Member]
+    member: Callable[[Limits], Member]
     errors: tuple[type[Exception], ...]
     padding: bool
     packer: Callable[[int, int | None], Packer]
     levels: tuple[int, int, int]
+    limit: str = ""
 
 
 class StreamDecoder:
@@ -84,8 +87,8 @@ class StreamDecoder:
         whole_bytes: compressed bytes up to the end of the last member that was unpacked to its end.
     """
 
-    def __init__(self, codec: Codec) -> None:
-        self._codec = codec
+    def __init__(self, codec: Codec, limits: Limits = DEFAULT_LIMITS) -> None:
+        self._codec, self._limits = codec, limits
         self._member: Member | None = None
         self._taken = self._given = self._members = self.whole_bytes = 0
 
@@ -97,7 +100,7 @@ class StreamDecoder:
 
         Raises:
             CorruptShard: the stream is damaged.
-            LimitExceeded: unpacking it would take a window larger than 128 MiB (zstd) or 256 MiB (xz).
+            LimitExceeded: unpacking it would take too large a window (`zstd_window_bytes`, `xz_memory_bytes`).
         """
         view = memoryview(data)
         if view.nbytes:
@@ -128,7 +131,7 @@ class StreamDecoder:
                     data = data.lstrip(b"\0")
                     if not data:
                         return
-                self._member = self._codec.member()
+                self._member = self._codec.member(self._limits)
             try:
                 yield from self._unpack(self._member, data)
             except self._codec.errors as error:
@@ -152,11 +155,12 @@ class StreamDecoder:
 
     def _failed(self, error: Exception) -> DataError:
         found = f"{error}, in its first {self._taken} compressed bytes"
-        if "memory" in str(error).lower():
+        if self._codec.limit and "memory" in str(error).lower():
             # How liblzma and libzstd say that the stream asks for a larger window than they were allowed.
-            return LimitExceeded(
-                f"the {self._codec.name} stream needs too much memory", offset=self._given, found=found
-            )
+            return self._limits.exceeded(
+                self._codec.limit, f"the {self._codec.name} stream needs too much memory", offset=self._given,
+                found=found,
+            )  # fmt: skip
         return CorruptShard(f"the {self._codec.name} stream is damaged", offset=self._given, found=found)
 
 
@@ -175,9 +179,9 @@ class StreamEncoder:
         return self._packer.flush()
 
 
-def unpack(codec: Codec, data: Data, max_bytes: int) -> bytes:
+def unpack(codec: Codec, data: Data, max_bytes: int, limits: Limits = DEFAULT_LIMITS) -> bytes:
     """A whole stream, at most `max_bytes`. Raises CorruptShard, LimitExceeded."""
-    decoder = StreamDecoder(codec)
+    decoder = StreamDecoder(codec, limits)
     pieces, total = [], 0
     for piece in decoder.feed(data):
         total += len(piece)

@@ -9,6 +9,7 @@ from lading.codecs.brotli_ import unpack_brotli
 from lading.codecs.protocol import Codec, Data, StreamDecoder, StreamEncoder, unpack
 from lading.codecs.snappy_ import unpack_snappy
 from lading.errors import LimitExceeded, UsageError
+from lading.limits import DEFAULT_LIMITS, Limits
 
 __all__ = ["WRAPS", "decode_range", "sniff_wrap", "stream_decoder", "stream_encoder", "unpack_file"]
 
@@ -21,24 +22,24 @@ _GZIP_RANGE = replace(gzip_.CODEC, padding=False)  # padding belongs to files; a
 _BZ2_BLOCKS = (b"1AY&SY", b"\x17rE8P\x90")
 
 
-def stream_decoder(name: str) -> StreamDecoder:
+def stream_decoder(name: str, limits: Limits = DEFAULT_LIMITS) -> StreamDecoder:
     """A decoder for a stream that comes in parts. Raises UsageError for an unknown name."""
-    return StreamDecoder(_codec(name))
+    return StreamDecoder(_codec(name), limits)
 
 
-def unpack_file(name: str, data: Data, max_bytes: int) -> bytes:
+def unpack_file(name: str, data: Data, max_bytes: int, limits: Limits = DEFAULT_LIMITS) -> bytes:
     """What a whole compressed file unpacks to: one of `WRAPS`, `brotli` or `snappy`.
 
     Peak memory: what comes out, at most `max_bytes`, twice at the end.
 
     Raises:
         CorruptShard: it is damaged or cut.
-        LimitExceeded: more than `max_bytes` come out.
+        LimitExceeded: more than `max_bytes` come out, or too large a window is asked for.
         UsageError: an unknown name.
     """
     if name == "brotli":
         return unpack_brotli(data, max_bytes)
-    return unpack_snappy(data, max_bytes) if name == "snappy" else unpack(_codec(name), data, max_bytes)
+    return unpack_snappy(data, max_bytes) if name == "snappy" else unpack(_codec(name), data, max_bytes, limits)
 
 
 def stream_encoder(name: str, level: int | None = None, *, size_bytes: int | None = None) -> StreamEncoder:
@@ -73,7 +74,7 @@ def sniff_wrap(head: bytes) -> str:
     return ""
 
 
-def decode_range(codec: str, data: Data, max_bytes: int) -> bytes:
+def decode_range(codec: str, data: Data, max_bytes: int, limits: Limits = DEFAULT_LIMITS) -> bytes:
     """What the bytes of one range unpack to, by its codec (`lading.ref.CODECS`).
 
     The range must be used up exactly; one that should be a zstd frame without magic number may have it. Peak memory:
@@ -81,14 +82,15 @@ def decode_range(codec: str, data: Data, max_bytes: int) -> bytes:
 
     Raises:
         CorruptShard: the range is damaged, cut, or goes on after its end.
-        LimitExceeded: more than `max_bytes` come out.
+        LimitExceeded: more than `max_bytes` come out, or too large a window is asked for.
         UsageError: an unknown codec.
     """
     if codec == "gzip":
-        return unpack(_GZIP_RANGE, data, max_bytes)
+        return unpack(_GZIP_RANGE, data, max_bytes, limits)
     if codec in ("zstd", "zstd-magicless"):
         # No frame without magic number can begin as one that has it: its first byte has the reserved bit set.
-        return zstd_.decode_frame(data, max_bytes, magicless=codec == "zstd-magicless" and data[:4] != zstd_.MAGIC)
+        magicless = codec == "zstd-magicless" and data[:4] != zstd_.MAGIC
+        return zstd_.decode_frame(data, max_bytes, magicless=magicless, limits=limits)
     if codec:
         raise UsageError("no such codec of a range", expected="zstd, zstd-magicless, gzip or none", found=repr(codec))
     if memoryview(data).nbytes > max_bytes:

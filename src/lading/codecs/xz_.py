@@ -8,19 +8,17 @@ from __future__ import annotations
 import lzma
 
 from lading.codecs.protocol import Codec, Packer
+from lading.limits import Limits
 
 __all__ = ["CODEC"]
 
-_MAX_MEMORY_BYTES = 256 << 20
-"""What unpacking may take: `xz -9` needs 65 MiB, a hostile header may ask for 4 GiB."""
 
-
-def _member() -> lzma.LZMADecompressor:
-    return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_MAX_MEMORY_BYTES)
+def _member(limits: Limits) -> lzma.LZMADecompressor:
+    return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=limits.xz_memory_bytes)
 
 
 def _packer(level: int, _size_bytes: int | None) -> Packer:
     return lzma.LZMACompressor(lzma.FORMAT_XZ, preset=level)
 
 
-CODEC = Codec("xz", _member, (lzma.LZMAError,), padding=True, packer=_packer, levels=(0, 6, 9))
+CODEC = Codec("xz", _member, (lzma.LZMAError,), padding=True, packer=_packer, levels=(0, 6, 9), limit="xz_memory_bytes")

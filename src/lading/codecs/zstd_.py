@@ -21,6 +21,7 @@ import zstandard
 
 from lading.codecs.protocol import Codec, Data, Packer, StreamDecoder, unpack
 from lading.errors import CorruptShard, LimitExceeded
+from lading.limits import DEFAULT_LIMITS, Limits
 
 __all__ = ["CODEC", "MAGIC", "decode_frame", "decode_sized_frame", "frame_end", "is_skippable"]
 
@@ -39,6 +40,10 @@ _MOST_RAW_BLOCKS = 1 << 14
 """Of which it is remembered where they lie: a gigabyte of whole ones has half as many, a hostile frame millions."""
 _NOT_PLAIN_BITS = 0x0F
 """Of a descriptor: set if there is a checksum or a dictionary, or what no frame has."""
+
+_LIMIT = "zstd_window_bytes"
+_LEAST_WINDOW_BYTES, _LARGEST_WINDOW_BYTES = 1 << 10, 1 << 31
+"""The windows that libzstd can be told to allow."""
 
 _SHORT = 2  # bytes of a content size that counts from 256, since a smaller one fits into one byte
 
@@ -84,8 +89,9 @@ def _block(header: bytes | bytearray | memoryview) -> tuple[bool, int, int]:
 class _Member:
     """One frame, or one skippable frame, unpacked some blocks at a time."""
 
-    def __init__(self) -> None:
-        self._inner = zstandard.ZstdDecompressor().decompressobj()
+    def __init__(self, limits: Limits) -> None:
+        largest = min(max(limits.zstd_window_bytes, _LEAST_WINDOW_BYTES), _LARGEST_WINDOW_BYTES)
+        self._inner = zstandard.ZstdDecompressor(max_window_size=largest).decompressobj()
         self._waiting = bytearray()
         self._stage = "frame"
         self._checksum = self._skip = 0
@@ -235,7 +241,7 @@ def frame_end(data: Data) -> int | None:
     return end if end <= view.nbytes else None
 
 
-def decode_frame(data: Data, max_bytes: int, *, magicless: bool = False) -> bytes:
+def decode_frame(data: Data, max_bytes: int, *, magicless: bool = False, limits: Limits = DEFAULT_LIMITS) -> bytes:
     """What one range unpacks to: exactly one frame without its magic number, or any frames that have theirs.
 
     Sets aside no more than the blocks of the frame can give, whatever its header says; where that is more than
@@ -243,12 +249,12 @@ def decode_frame(data: Data, max_bytes: int, *, magicless: bool = False) -> byte
 
     Raises:
         CorruptShard: the range is damaged, or is not used up exactly.
-        LimitExceeded: more than `max_bytes` come out.
+        LimitExceeded: more than `max_bytes` come out, or too large a window is asked for.
     """
     view = memoryview(data)
     view = view.cast("B") if view.nbytes else view
     if not magicless and view[:4] != MAGIC:
-        return unpack(CODEC, view, max_bytes)
+        return unpack(CODEC, view, max_bytes, limits)
     frame = view if magicless else view[4:]
     try:
         survey = _survey_whole(frame)
@@ -262,8 +268,8 @@ def decode_frame(data: Data, max_bytes: int, *, magicless: bool = False) -> byte
     if magicless and end < len(frame):
         raise CorruptShard("bytes follow the zstd frame", expected=f"{end} bytes", found=f"{len(view)} bytes")
     whole = MAGIC + bytes(view) if magicless else view
-    _check_size(whole, max_bytes)
-    return unpack(CODEC, whole, max_bytes)
+    _check_size(whole, max_bytes, limits)
+    return unpack(CODEC, whole, max_bytes, limits)
 
 
 def decode_sized_frame(data: Data, size_bytes: int, *, magicless: bool = False) -> bytes:
@@ -289,10 +295,10 @@ def decode_sized_frame(data: Data, size_bytes: int, *, magicless: bool = False) 
     raise CorruptShard("the zstd frame is another", expected=f"{size_bytes} bytes", found=found)
 
 
-def _check_size(stream: Data, max_bytes: int) -> None:
+def _check_size(stream: Data, max_bytes: int, limits: Limits) -> None:
     """Raise LimitExceeded if more comes out of a stream, keeping none of it."""
     total = 0
-    for piece in StreamDecoder(CODEC).feed(stream):
+    for piece in StreamDecoder(CODEC, limits).feed(stream):
         total += len(piece)
         if total > max_bytes:
             raise LimitExceeded(
@@ -317,4 +323,4 @@ def _packer(level: int, size_bytes: int | None) -> Packer:
     return packer.compressobj(size=-1 if size_bytes is None else size_bytes)
 
 
-CODEC = Codec("zstd", _Member, (zstandard.ZstdError,), padding=False, packer=_packer, levels=(1, 3, 22))
+CODEC = Codec("zstd", _Member, (zstandard.ZstdError,), padding=False, packer=_packer, levels=(1, 3, 22), limit=_LIMIT)

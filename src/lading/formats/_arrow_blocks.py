@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.errors import CorruptShard, LimitExceeded, UsageError, errors_at
+from lading.errors import CorruptShard, UsageError, errors_at
 from lading.formats._arrow_flat import DICTIONARY, ROWS, SCHEMA, Message, parse_footer, parse_message
 from lading.formats.protocol import ShardSource
 from lading.ranges import plan_ranges
@@ -36,7 +36,6 @@ CONTINUED = b"\xff\xff\xff\xff"
 _START = 8
 _TAIL = len(MAGIC) + 4
 _AHEAD_BYTES = 64 << 10
-_MAX_FOOTER_BYTES = 256 << 20
 _MAX_REQUEST_BYTES = 64 << 20
 _TOUCHED_BYTES = 96 << 20
 
@@ -48,10 +47,11 @@ class Body:
         path: of the file.
         size_bytes: how many there are.
         mapped: the file, if it is mapped.
+        limits: on what the file may ask for.
     """
 
     def __init__(self, source: ShardSource, *, mmap: bool) -> None:
-        self.path, self._store = source.path, source.store
+        self.path, self._store, self.limits = source.path, source.store, source.limits
         self.mapped: MappedFile | None = None
         self._ahead: tuple[int, bytes] = (0, b"")
         self._closed = False
@@ -232,7 +232,7 @@ def find_blocks(body: Body, *, unended: bool) -> Blocks:
 
     Raises:
         CorruptShard: it is neither, is cut, or its footer is damaged.
-        LimitExceeded: the footer is larger than 256 MiB.
+        LimitExceeded: the footer is larger than `footer_bytes`.
     """
     is_file = body.size_bytes >= _START and body.peek(0, _START)[: len(MAGIC)] == MAGIC
     block, message = _next_message(body, _START if is_file else 0, unended=False)
@@ -256,8 +256,8 @@ def _of_file(body: Body, schema_block: Block) -> Blocks:
     start = end - length
     if length <= 0 or start < schema_block.offset + schema_block.size_bytes:
         raise CorruptShard("not the length of a footer in this file", file=path, offset=end, found=length)
-    if length > _MAX_FOOTER_BYTES:
-        raise LimitExceeded("the footer is too large", file=path, expected=f"at most {_MAX_FOOTER_BYTES}", found=length)
+    if length > body.limits.footer_bytes:
+        raise body.limits.exceeded("footer_bytes", "the footer is too large", file=path, found=length)
     with errors_at(file=path, offset=start):
         footer = parse_footer(bytes(body.read(start, length)))
         _check_places(np.concatenate([footer.dictionaries, footer.batches]), start)

@@ -24,7 +24,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lading.errors import CorruptShard, LadingError, LimitExceeded, errors_at
+from lading.errors import CorruptShard, LadingError, errors_at
 from lading.formats._arrow_blocks import Block, Blocks, message_bytes
 from lading.formats._arrow_flat import DICTIONARY, ROWS, Message
 from lading.views import is_text
@@ -33,8 +33,6 @@ __all__ = ["Decoder", "Loaded", "check_text", "damage"]
 
 _MAX_RATIO = 100
 """A batch that unpacks to so many times its bytes in the file is not refused, whatever its size."""
-_BARE_ROWS = 1 << 20
-"""Rows of a batch that need no bytes at all."""
 _KEPT_BYTES = 64 << 20
 _MAPPED_BATCH_BYTES = 4 << 10
 _SIZE = struct.Struct("<q")
@@ -110,12 +108,10 @@ class Decoder:
 
     Args:
         blocks: where they lie.
-        max_unpacked_bytes: most bytes that a compressed batch may declare, where it declares more than 100 times the
-            bytes that it has.
     """
 
-    def __init__(self, blocks: Blocks, max_unpacked_bytes: int) -> None:
-        self._blocks, self._body, self._max_unpacked_bytes = blocks, blocks.body, max_unpacked_bytes
+    def __init__(self, blocks: Blocks) -> None:
+        self._blocks, self._body, self._limits = blocks, blocks.body, blocks.body.limits
         [self._schema_message] = message_bytes(self._body, [blocks.schema_block])
         self._number = next(_NUMBERS)
         self._lock = Lock()
@@ -177,15 +173,16 @@ class Decoder:
             if message.codec:
                 # The body begins behind the head, however much of a block a file's footer grants the head.
                 unpacked = _unpacked_bytes(message, memoryview(data)[_head_end(data) :])
-            if unpacked > max(self._max_unpacked_bytes, _MAX_RATIO * message.body_bytes):
-                raise LimitExceeded(
-                    "a compressed batch says that it is much larger than it seems", found=f"{unpacked} bytes",
-                    expected=f"at most {max(self._max_unpacked_bytes, _MAX_RATIO * message.body_bytes)} of "
-                    f"{message.body_bytes} packed", advice="If you trust it, raise max_unpacked_bytes.",
+            most = max(self._limits.arrow_batch_bytes, _MAX_RATIO * message.body_bytes)
+            if unpacked > most:
+                raise self._limits.exceeded(
+                    "arrow_batch_bytes", "a compressed batch says that it is much larger than it seems",
+                    found=f"{unpacked} bytes", expected=f"at most {most} of {message.body_bytes} packed",
                 )  # fmt: skip
-            if message.rows > 8 * unpacked + _BARE_ROWS:
-                raise LimitExceeded("more rows than the bytes of a batch can hold",
-                                    expected=f"at most {8 * unpacked + _BARE_ROWS}", found=message.rows)  # fmt: skip
+            most = 8 * unpacked + self._limits.arrow_bare_rows
+            if message.rows > most:
+                raise self._limits.exceeded("arrow_bare_rows", "more rows than the bytes of a batch can hold",
+                                            expected=f"at most {most}", found=message.rows)  # fmt: skip
         return message
 
     def _streamed(self, data: pa.Buffer, needed: int, columns: Sequence[int]) -> pa.RecordBatch:

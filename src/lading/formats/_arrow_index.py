@@ -26,6 +26,7 @@ from lading.formats._arrow_schema import schema_hash
 from lading.formats.index_json import load_index
 from lading.formats.protocol import ListedShard, ShardFacts, ShardSource
 from lading.huggingface import HUGGINGFACE_KEY, huggingface_features
+from lading.limits import DEFAULT_LIMITS, Limits
 from lading.store.protocol import Store, write_file
 
 __all__ = ["CACHE_INDEX", "SPLITS_INDEX", "STATE_INDEX", "Entry", "list_arrow", "parse_entry", "write_indexes"]
@@ -56,7 +57,7 @@ def parse_entry(text: str) -> Entry:
     return Entry(**orjson.loads(text)) if text else Entry()
 
 
-def list_arrow(store: Store, path: str) -> list[ListedShard] | None:
+def list_arrow(store: Store, path: str, limits: Limits = DEFAULT_LIMITS) -> list[ListedShard] | None:
     """The shards that an index lists, in its order; None if the file is none of the three. The first one is looked at.
 
     Raises:
@@ -69,14 +70,14 @@ def list_arrow(store: Store, path: str) -> list[ListedShard] | None:
     )
     if reader is None:
         return None
-    index = load_index(store, path)
+    index = load_index(store, path, limits)
     if not isinstance(index, dict):
         return None
     with errors_at(file=path):
-        return reader(store, path, index)
+        return reader(store, path, index, limits)
 
 
-def _list_cache(store: Store, path: str, index: Mapping[str, Any]) -> list[ListedShard] | None:
+def _list_cache(store: Store, path: str, index: Mapping[str, Any], limits: Limits) -> list[ListedShard] | None:
     if "cache_format_version" not in index:
         return None
     for key, known in (("cache_format_version", _VERSION), ("format", _FORMAT), ("layout", _LAYOUT)):
@@ -93,10 +94,10 @@ def _list_cache(store: Store, path: str, index: Mapping[str, Any]) -> list[Liste
         if index.get(key) != expected:
             raise DataError("the counts of the cache do not add up", column=key, expected=expected,
                             found=repr(index.get(key))[:40])  # fmt: skip
-    return _listed(store, path, names, counts)
+    return _listed(store, path, names, counts, limits)
 
 
-def _list_saved(store: Store, path: str, index: Mapping[str, Any]) -> list[ListedShard] | None:
+def _list_saved(store: Store, path: str, index: Mapping[str, Any], limits: Limits) -> list[ListedShard] | None:
     files = index.get("_data_files")
     if not isinstance(files, list):
         return None
@@ -104,10 +105,10 @@ def _list_saved(store: Store, path: str, index: Mapping[str, Any]) -> list[Liste
         raise DataError("a dataset saved with a selection of its rows, as datasets before 2.0 did",
                         column="_indices_data_files", advice="Load it with datasets and save it again.")  # fmt: skip
     names = [file.get("filename") if isinstance(file, dict) else None for file in files]
-    return _listed(store, path, names, [None] * len(names))
+    return _listed(store, path, names, [None] * len(names), limits)
 
 
-def _list_splits(store: Store, path: str, index: Mapping[str, Any]) -> list[ListedShard] | None:
+def _list_splits(store: Store, path: str, index: Mapping[str, Any], limits: Limits) -> list[ListedShard] | None:
     splits = index.get("splits")
     if not isinstance(splits, list):
         return None
@@ -116,27 +117,29 @@ def _list_splits(store: Store, path: str, index: Mapping[str, Any]) -> list[List
         root = posixpath.dirname(path) or "."
         raise UsageError("the dataset has several splits", expected="one of them", found=", ".join(folders),
                          advice=f"Open one of their folders, such as {root}/{(folders or ['train'])[0]}.")  # fmt: skip
-    return list_arrow(store, posixpath.join(posixpath.dirname(path), folders[0], STATE_INDEX))
+    return list_arrow(store, posixpath.join(posixpath.dirname(path), folders[0], STATE_INDEX), limits)
 
 
-def _listed(store: Store, path: str, names: Sequence[Any], counts: Sequence[int | None]) -> list[ListedShard]:
+def _listed(
+    store: Store, path: str, names: Sequence[Any], counts: Sequence[int | None], limits: Limits
+) -> list[ListedShard]:
     folder = posixpath.dirname(path)
     paths = [posixpath.join(folder, _inside(name, "a shard")) for name in names]
     if len(set(paths)) < len(paths):
         twice = next(path for path in paths if paths.count(path) > 1)
         raise DataError("the index lists a shard twice", found=twice)
-    entry = orjson.dumps(_entry(store, folder, paths[0])).decode() if paths else ""
+    entry = orjson.dumps(_entry(store, folder, paths[0], limits)).decode() if paths else ""
     return [ListedShard(path, count, entry=entry) for path, count in zip(paths, counts, strict=True)]
 
 
-def _entry(store: Store, folder: str, first: str) -> dict[str, str]:
+def _entry(store: Store, folder: str, first: str, limits: Limits) -> dict[str, str]:
     """What holds for all shards: the columns of the first one, and features that stand beside them."""
-    body = Body(ShardSource(store, first), mmap=False)
-    schema = Decoder(find_blocks(body, unended=True), 0).schema
+    body = Body(ShardSource(store, first, limits=limits), mmap=False)
+    schema = Decoder(find_blocks(body, unended=True)).schema
     found = {"schema": schema_hash(schema)}
     if HUGGINGFACE_KEY not in (schema.metadata or {}):
         try:
-            info = load_index(store, posixpath.join(folder, _INFO))
+            info = load_index(store, posixpath.join(folder, _INFO), limits)
         except NotFound:
             return found
         features = info.get("features") if isinstance(info, dict) else None
@@ -161,7 +164,7 @@ def write_indexes(store: Store, folder: str, shards: Sequence[tuple[str, ShardFa
         body = Body(ShardSource(store, posixpath.join(folder, shards[0][0])), mmap=False)
         blocks = find_blocks(body, unended=True)
         if blocks.at >= 0:
-            return _write_saved(store, folder, shards, huggingface_features(Decoder(blocks, 0).schema))
+            return _write_saved(store, folder, shards, huggingface_features(Decoder(blocks).schema))
     index = {
         "cache_format_version": _VERSION,
         "format": _FORMAT,

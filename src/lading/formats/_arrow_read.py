@@ -27,7 +27,6 @@ from lading.formats._arrow_symptoms import find_symptoms
 from lading.formats.protocol import ShardSource, Symptom
 from lading.huggingface import HUGGINGFACE_KEY, is_media, unwrapped
 from lading.interleaved import split_rows
-from lading.units import parse_bytes
 
 __all__ = ["ArrowReader", "ReadOptions"]
 
@@ -58,15 +57,12 @@ class ReadOptions:
         media: `stored`, or `bytes` to have media that Hugging Face keeps as a struct of bytes and path as bytes alone.
         load_assets: fill the bytes of videos that stable-datasets keeps in files of their own (`_assets/video`).
         unended: take a stream that lacks its end mark for a whole one; it may as well have been cut.
-        max_unpacked_bytes: most that a compressed record batch may say it unpacks to, where that is more than 100 times
-            its bytes in the file.
     """
 
     mmap: bool = True
     media: str = "stored"
     load_assets: bool = False
     unended: bool = False
-    max_unpacked_bytes: int | str = "256MB"
 
     def __post_init__(self) -> None:
         """Refuse values that are not true or false: a text that says no would be taken for yes."""
@@ -91,7 +87,7 @@ class ArrowReader:
         self._path = source.path
         self._body = Body(source, mmap=options.mmap)
         self._blocks = find_blocks(self._body, unended=options.unended)
-        self._decoder = Decoder(self._blocks, parse_bytes(options.max_unpacked_bytes))
+        self._decoder = Decoder(self._blocks)
         stored = self._decoder.schema
         with errors_at(file=source.path), damage(source.path):
             entry = parse_entry(source.entry)

@@ -18,7 +18,6 @@ from lading.formats._csv_scan import Records, record_blocks, scan
 from lading.formats.protocol import Remains
 from lading.formats.textfile import BOM, Block, TextFile, parse_delimiter, too_long
 from lading.interleaved import split_rows
-from lading.units import parse_bytes
 
 __all__ = ["CsvReader", "ReadOptions"]
 
@@ -36,13 +35,11 @@ class ReadOptions:
         delimiter: what stands between values, or `tab`; None for a tab in files named `.tsv`, elsewhere a comma.
         types: Arrow types of columns by name, such as `int64`, `double`, `bool`, `date32`; None has all as text.
         unended: what a last line without an end is: an `error`, since the file may have been cut, or `read`.
-        max_record_bytes: longest record; it has to be held in memory, several times over.
     """
 
     delimiter: str | None = None
     types: Mapping[str, str] | None = None
     unended: Literal["error", "read"] = "error"
-    max_record_bytes: int | str = 64 << 20
 
     def __post_init__(self) -> None:
         """Refuse words that are not known."""
@@ -61,7 +58,6 @@ class CsvReader:
 
     def __init__(self, file: TextFile, options: ReadOptions, delimiter: str) -> None:
         self._file, self._options, self._delimiter = file, options, delimiter
-        self._max_record_bytes = parse_bytes(options.max_record_bytes)
         self._schema: pa.Schema | None = None
         given = file.source.index
         self._index: pa.Table | None = given if given is not None and given.schema.equals(_INDEX_SCHEMA) else None
@@ -164,12 +160,12 @@ class CsvReader:
             begin = int(np.argmax(data == ord("\n"))) + 1 if (data == ord("\n")).any() else len(data)
         return resync_records(
             data, self._file.path, delimiter=self._delimiter, names=len(own), head=head, begin=begin,
-            max_record_bytes=self._max_record_bytes, ended=self._options.unended == "error",
+            max_record_bytes=self._file.source.limits.line_bytes, ended=self._options.unended == "error",
         )  # fmt: skip
 
     def _header_end(self, data: NDArray[np.uint8]) -> int:
         """Where the first record ends; 0 if nothing says so."""
-        piece = data[: self._max_record_bytes]
+        piece = data[: self._file.source.limits.line_bytes]
         ends = np.flatnonzero(piece == ord("\n"))
         even = ends[~np.logical_xor.accumulate(piece == ord('"'))[ends]]
         return int(even[0]) + 1 if len(even) else 0
@@ -209,7 +205,7 @@ class CsvReader:
 
     def _blocks(self) -> Iterator[Block]:
         ended = self._options.unended == "error"
-        blocks = record_blocks(self._file.pieces(), self._file.path, self._max_record_bytes, ended=ended)
+        blocks = record_blocks(self._file.pieces(), self._file.path, self._file.source.limits, ended=ended)
         for block in blocks:
             if block.offset == 0 and block.data.startswith(BOM):
                 yield Block(block.data[len(BOM) :], len(BOM), block.line)
@@ -241,11 +237,11 @@ class CsvReader:
         """The records without blank lines. Raises CorruptShard for one that has too few or too many cells."""
         expected = len(self.schema())
         cells = np.diff(records.first)
-        too_large = np.flatnonzero(records.size > self._max_record_bytes)
+        limits = self._file.source.limits
+        too_large = np.flatnonzero(records.size > limits.line_bytes)
         if len(too_large):
             at = int(too_large[0])
-            raise too_long(self._file.path, int(records.offset[at]), int(records.line[at]), self._max_record_bytes,
-                           "max_record_bytes")  # fmt: skip
+            raise too_long(self._file.path, int(records.offset[at]), int(records.line[at]), limits)
         wrong = np.flatnonzero(cells != expected)
         if not len(wrong):
             return records

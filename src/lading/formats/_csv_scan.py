@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from lading.errors import CorruptShard
 from lading.formats.textfile import Block, blocks_of
+from lading.limits import Limits
 
 __all__ = ["Records", "record_blocks", "scan"]
 
@@ -56,13 +57,13 @@ class Records:
             yield self.cells.take(pa.array(self.first[start:stop] + column))
 
 
-def record_blocks(pieces: Iterable[bytes], path: str, max_record_bytes: int, *, ended: bool) -> Iterator[Block]:
+def record_blocks(pieces: Iterable[bytes], path: str, limits: Limits, *, ended: bool) -> Iterator[Block]:
     """Whole records, each with its line end but perhaps the last. Peak memory: two pieces and the longest record.
 
     Args:
         pieces: the text.
         path: its name in errors.
-        max_record_bytes: longest record that does not end in the piece where it begins.
+        limits: on a record that does not end in the piece where it begins.
         ended: whether the last line must have an end.
 
     Raises:
@@ -79,7 +80,7 @@ def record_blocks(pieces: Iterable[bytes], path: str, max_record_bytes: int, *, 
         inside = bool(within[-1]) if len(within) else inside
         return (int(ends[0]), int(ends[-1]) + 1) if len(ends) else (-1, 0)
 
-    for block in blocks_of(pieces, ends_of, path, max_record_bytes, "max_record_bytes"):
+    for block in blocks_of(pieces, ends_of, path, limits):
         if not block.whole and inside:
             raise CorruptShard(
                 f"line {block.line}: a quote in this record is never closed", file=path, offset=block.offset,

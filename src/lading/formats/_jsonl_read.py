@@ -19,7 +19,6 @@ from lading.errors import (
     DataError,
     DuplicateField,
     LadingError,
-    LimitExceeded,
     SchemaMismatch,
     UsageError,
     errors_at,
@@ -28,11 +27,9 @@ from lading.formats.protocol import Remains
 from lading.formats.textfile import BOM, MAX_TOLD, Block, TextFile, laid_end_to_end, too_long
 from lading.interleaved import is_unicode, split_rows
 from lading.json_columns import build_column, column_type, kinds_of
-from lading.units import parse_bytes
 
 __all__ = ["JsonlReader", "ReadOptions"]
 
-MAX_FIELDS = 4096
 """Most columns: documents with names of their own each would make a table of nulls without end."""
 
 _MAX_CELLS = 4 << 20
@@ -49,13 +46,7 @@ _SCHEMA_KEY = b"lading.jsonl.schema"
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """How JSON Lines are read.
-
-    Attributes:
-        max_line_bytes: longest line; it has to be held in memory, several times over.
-    """
-
-    max_line_bytes: int | str = 128 << 20
+    """How JSON Lines are read: there is nothing to choose."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,9 +139,8 @@ class JsonlReader:
         counts: what the last whole pass noticed, by a short phrase.
     """
 
-    def __init__(self, file: TextFile, options: ReadOptions) -> None:
+    def __init__(self, file: TextFile) -> None:
         self._file = file
-        self._max_line_bytes = parse_bytes(options.max_line_bytes)
         given = file.source.index
         known = given is not None and _SCHEMA_KEY in (given.schema.metadata or {})
         self._index: pa.Table | None = given if known else None
@@ -167,7 +157,7 @@ class JsonlReader:
 
     def first_schema(self) -> pa.Schema | None:
         """The schema of the first rows; None if there are none."""
-        for block in self._file.blocks(self._max_line_bytes):
+        for block in self._file.blocks():
             lines = self._lines(block)
             if lines.texts:
                 first = lines[np.arange(min(_FIRST_ROWS, len(lines.texts)))]
@@ -264,7 +254,7 @@ class JsonlReader:
         length: list[NDArray[np.int64]] = []
         lost: list[LadingError] = []
         lost_lines = 0
-        for block in self._file.blocks(self._max_line_bytes):
+        for block in self._file.blocks():
             lines = self._lines(block)
             errors = self._line_errors(lines)
             size = np.fromiter(map(len, lines.texts), np.int64, len(lines.texts))
@@ -334,7 +324,7 @@ class JsonlReader:
     def _blocks(self) -> Iterator[tuple[_Lines, _Rows]]:
         """All rows, a block at a time."""
         found: Counter[str] = Counter()
-        for block in self._file.blocks(self._max_line_bytes):
+        for block in self._file.blocks():
             lines = self._lines(block)
             blank = block.data.count(b"\n") + (not block.data.endswith(b"\n")) - len(lines.texts)
             if blank:
@@ -348,9 +338,9 @@ class JsonlReader:
         size = np.fromiter(map(len, texts), np.int64, len(texts))
         offset = block.offset + np.cumsum(size + 1) - size - 1
         longest = int(np.argmax(size))
-        if size[longest] > self._max_line_bytes:
-            raise too_long(self._file.path, int(offset[longest]), block.line + longest, self._max_line_bytes,
-                           "max_line_bytes")  # fmt: skip
+        limits = self._file.source.limits
+        if size[longest] > limits.line_bytes:
+            raise too_long(self._file.path, int(offset[longest]), block.line + longest, limits)
         if block.offset == 0 and texts[0].startswith(BOM):
             texts[0] = texts[0][len(BOM) :]
             offset[0], size[0] = offset[0] + len(BOM), size[0] - len(BOM)
@@ -380,9 +370,10 @@ class JsonlReader:
         return _Rows(values, np.fromiter(map(len, lines.texts), np.int64, len(lines.texts)), plain)
 
     def _refuse_many(self, fields: int, lines: _Lines) -> None:
-        if fields > MAX_FIELDS:
-            raise LimitExceeded("too many fields", file=self._file.path, offset=int(lines.offset[0]),
-                                expected=f"at most {MAX_FIELDS}", found=fields)  # fmt: skip
+        limits = self._file.source.limits
+        if fields > limits.json_fields:
+            raise limits.exceeded("json_fields", "too many fields", file=self._file.path, offset=int(lines.offset[0]),
+                                  found=fields)  # fmt: skip
 
     def _value(self, lines: _Lines, at: int) -> Any:
         try:

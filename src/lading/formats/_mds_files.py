@@ -24,6 +24,7 @@ from lading.errors import DataError, Unrepresentable, UsageError, errors_at
 from lading.formats._mds_index import INDEX_NAME, KINDS, SEPARATORS, Column, meta_name, parse_config, read_mds_index
 from lading.formats._mds_nulls import check_nulls
 from lading.formats.protocol import ShardFacts
+from lading.limits import DEFAULT_LIMITS, Limits
 from lading.pieces import Pieces
 from lading.store.protocol import Buffer, Sink, Store, extents_of, write_file, writes_behind
 from lading.units import parse_bytes
@@ -257,7 +258,7 @@ def named(entry: dict[str, Any], name: str) -> dict[str, Any]:
     return entry
 
 
-def merge_indexes(store: Store, folder: str, parts: Sequence[str]) -> tuple[int, int]:
+def merge_indexes(store: Store, folder: str, parts: Sequence[str], limits: Limits = DEFAULT_LIMITS) -> tuple[int, int]:
     """Write an `index.json` of those in folders below; give the number of shards and of samples.
 
     Raises:
@@ -266,7 +267,7 @@ def merge_indexes(store: Store, folder: str, parts: Sequence[str]) -> tuple[int,
     entries: list[dict[str, Any]] = []
     for part in parts:
         path = f"{folder}/{part}/{INDEX_NAME}"
-        listed = read_mds_index(store, path)
+        listed = read_mds_index(store, path, limits)
         if listed is None:
             raise DataError("the file is no index of MDS", file=path)
         for shard in listed:

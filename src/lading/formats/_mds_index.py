@@ -23,6 +23,7 @@ import orjson
 from lading.errors import BadReference, DataError, LimitExceeded, Unrepresentable, errors_at
 from lading.formats.index_json import load_index
 from lading.formats.protocol import ListedFile, ListedShard
+from lading.limits import DEFAULT_LIMITS, Limits
 from lading.mds_values import is_encoding, parse_array
 from lading.store.protocol import Store
 
@@ -64,7 +65,6 @@ SEPARATORS = {"csv": ",", "tsv": "\t"}
 
 _VERSION = 2
 _MAX_SHARD_BYTES = 1 << 32
-_MAX_COLUMNS = 65_536
 _VARIABLE = ("bytes", "str", "json", "png", "jpeg")
 _OF_TEXT = ("str", "int", "float")
 
@@ -138,25 +138,25 @@ def meta_name(name: str, ending: str) -> str:
     return f"{name.removesuffix(ending)}.meta{ending}"
 
 
-def list_mds(store: Store, path: str, head: bytes) -> list[ListedShard] | None:
+def list_mds(store: Store, path: str, head: bytes, limits: Limits = DEFAULT_LIMITS) -> list[ListedShard] | None:
     """As `read_mds_index`; a file whose first bytes have nothing of an index is not read."""
-    return read_mds_index(store, path) if b'"shards"' in head else None
+    return read_mds_index(store, path, limits) if b'"shards"' in head else None
 
 
-def read_mds_index(store: Store, path: str) -> list[ListedShard] | None:
+def read_mds_index(store: Store, path: str, limits: Limits = DEFAULT_LIMITS) -> list[ListedShard] | None:
     """The shards that an `index.json` lists, in its order; None if the file is no index of MDS.
 
     No shard is looked at. Where a shard is compressed, the folder is listed once: a raw file beside the compressed one
     is an unpacked copy, and is read instead.
 
     Raises:
-        DataError: it is an index, but broken, or lists a shard twice. LimitExceeded: it is larger than 256 MiB.
+        DataError: it is an index, but broken, or lists a shard twice. LimitExceeded: it is larger than `index_bytes`.
         BadReference: a shard outside the folder of the index.
     """
     try:
-        index = load_index(store, path)
-    except DataError:
-        if posixpath.basename(path) == INDEX_NAME:
+        index = load_index(store, path, limits)
+    except DataError as error:
+        if isinstance(error, LimitExceeded) or posixpath.basename(path) == INDEX_NAME:
             raise
         return None  # somebody else's file, which happens to have the word
     if (
@@ -259,7 +259,7 @@ def _file(entry: Mapping[str, Any], key: str) -> ShardFile:
     return ShardFile(plain, size, hashes)
 
 
-def parse_entry(text: str) -> Entry:
+def parse_entry(text: str, limits: Limits = DEFAULT_LIMITS) -> Entry:
     """An entry as `list_mds` gave it. Raises DataError, naming the column, for columns that make no sense."""
     try:
         entry = orjson.loads(text)
@@ -269,10 +269,10 @@ def parse_entry(text: str) -> Entry:
         raise DataError("the entry of a shard cannot be read", found=type(entry).__name__)
     raw, packed, meta, samples = _files_and_count(entry)
     packed_meta = _file(entry, "zip_meta") if packed and meta else None
-    return Entry(parse_config(entry), samples, _compression(entry), raw, packed, meta, packed_meta)
+    return Entry(parse_config(entry, limits=limits), samples, _compression(entry), raw, packed, meta, packed_meta)
 
 
-def parse_config(told: Mapping[str, Any], *, natural: bool = False) -> Config:
+def parse_config(told: Mapping[str, Any], *, natural: bool = False, limits: Limits = DEFAULT_LIMITS) -> Config:
     """The columns that an entry, or the header of a shard, names; with `natural`, sizes are those of the encodings.
 
     Raises:
@@ -293,8 +293,8 @@ def parse_config(told: Mapping[str, Any], *, natural: bool = False) -> Config:
         raise DataError("names, encodings and sizes of columns do not fit together",
                         found=f"{len(set(map(str, names)))} names, {len(encodings)} encodings, {len(sizes)} sizes",
                         )  # fmt: skip
-    if len(names) > _MAX_COLUMNS:
-        raise LimitExceeded("too many columns", expected=f"at most {_MAX_COLUMNS}", found=len(names))
+    if len(names) > limits.mds_columns:
+        raise limits.exceeded("mds_columns", "too many columns", found=len(names))
     columns = tuple(
         _column(str(kind), name, encoding, _natural_size(str(encoding)) if natural else size)
         for name, encoding, size in zip(names, encodings, sizes, strict=True)

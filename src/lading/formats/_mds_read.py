@@ -19,20 +19,20 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.codecs import new_hash, unpack_file
-from lading.errors import CorruptShard, LadingError, SidecarMismatch, UsageError, errors_at
+from lading.errors import CorruptShard, LadingError, LimitExceeded, SidecarMismatch, UsageError, errors_at
 from lading.formats._mds_index import COMPRESSIONS, Config, Entry, ShardFile, meta_name, parse_config, parse_entry
 from lading.formats._mds_lines import LineLayout
 from lading.formats._mds_nulls import marks_of
 from lading.formats._mds_samples import Part, SampleLayout
 from lading.formats.protocol import ShardSource
 from lading.interleaved import split_rows
+from lading.limits import Limits, raised_by
 from lading.ranges import plan_ranges
 from lading.ref import FileEntry, RefType, make_refs, with_files
 from lading.store.protocol import MappedFile, Mapper
 
 __all__ = ["MdsReader", "ReadOptions"]
 
-_MAX_UNPACKED_BYTES = 1 << 30
 _MAX_REQUEST_BYTES = 64 << 20
 _META = ".meta"
 
@@ -99,12 +99,24 @@ class _Body:
             _compare(path, told.raw, (data for part in parts for data in self.read([part])))
 
     def _unpacked(self, compression: str, told: _Told) -> pa.Buffer:
-        store, limit = self._source.store, told.raw.size_bytes if told.raw else _MAX_UNPACKED_BYTES
+        store, limits = self._source.store, self._source.limits
+        if told.raw is not None and told.raw.size_bytes > limits.shard_bytes:
+            raise limits.exceeded("shard_bytes", "a compressed shard is too large to be held", file=self.path,
+                                  found=told.raw.size_bytes)  # fmt: skip
         [packed] = store.get_ranges(self.path, [(0, store.head(self.path).size_bytes)])
         if told.options.verify and told.packed is not None:
             _compare(self.path, told.packed, [packed])
         with errors_at(file=self.path):
-            return pa.py_buffer(unpack_file(compression, packed, limit))
+            if told.raw is None:
+                with raised_by("shard_bytes"):
+                    return pa.py_buffer(unpack_file(compression, packed, limits.shard_bytes, limits))
+            try:
+                return pa.py_buffer(unpack_file(compression, packed, told.raw.size_bytes, limits))
+            except LimitExceeded as error:
+                if error.advice:  # of the memory that it takes
+                    raise
+                raise SidecarMismatch("the file unpacks to more than the index says", found=error.found,
+                                      expected=f"{told.raw.size_bytes} bytes") from error  # fmt: skip
 
     def read(self, ranges: Sequence[tuple[int, int]]) -> list[pa.Buffer]:
         """Bytes of each `(offset, length)`. Raises UsageError when it was closed."""
@@ -162,7 +174,7 @@ class MdsReader:
         self.counts: Counter[str] = Counter()
         self._source, self._path, self._options = source, source.path, options
         with errors_at(file=source.path):
-            entry = parse_entry(source.entry) if source.entry else None
+            entry = parse_entry(source.entry, source.limits) if source.entry else None
         compression = COMPRESSIONS.get(posixpath.splitext(source.path)[1][1:], "")
         if entry is not None and posixpath.basename(source.path) == posixpath.basename(entry.raw.name):
             compression = ""
@@ -186,15 +198,15 @@ class MdsReader:
         split = entry is not None and entry.raw_meta is not None
         head = self._meta(entry, compression) if split and entry is not None else self._body
         with errors_at(file=head.path):
-            offset, told = _read_head(head, self._body.size_bytes, split=split)
+            offset, told = _read_head(head, self._body.size_bytes, self._source.limits, split=split)
             if entry is None:
-                return offset, parse_config(told or {})
+                return offset, parse_config(told or {}, limits=self._source.limits)
         if len(offset) - 1 != entry.samples:
             raise SidecarMismatch("the number of samples differs from what the index says", file=head.path,
                                   expected=entry.samples, found=len(offset) - 1)  # fmt: skip
         if told is not None and {"column_names", "columns"} & told.keys():  # other writers may say less there
             with errors_at(file=head.path):
-                found = parse_config(told)
+                found = parse_config(told, limits=self._source.limits)
             if found != entry.config:
                 raise SidecarMismatch("the columns differ from what the index says", file=head.path,
                                       expected=_shown(entry.config), found=_shown(found))  # fmt: skip
@@ -331,11 +343,14 @@ def _is_mds(path: str) -> bool:
     return ".mds" in posixpath.basename(path).lower()
 
 
-def _read_head(head: _Body, size: int, *, split: bool) -> tuple[NDArray[np.int64], Mapping[str, object] | None]:
+def _read_head(
+    head: _Body, size: int, limits: Limits, *, split: bool
+) -> tuple[NDArray[np.int64], Mapping[str, object] | None]:
     """Where samples begin and end in `size` bytes, and the JSON behind; None if that is no JSON object.
 
     Raises:
         CorruptShard: places out of order, or beyond the file.
+        LimitExceeded: the JSON is larger than `index_bytes`.
     """
     if head.size_bytes < 4:  # noqa: PLR2004 - bytes of the count
         raise CorruptShard("the file is too short for a count of samples", found=f"{head.size_bytes} bytes")
@@ -359,6 +374,8 @@ def _read_head(head: _Body, size: int, *, split: bool) -> tuple[NDArray[np.int64
     if int(offset[-1]) != size:
         raise CorruptShard("the samples do not end where the file does", offset=4 * (count + 1), expected=size,
                            found=int(offset[-1]))  # fmt: skip
+    if stop - end > limits.index_bytes:
+        raise limits.exceeded("index_bytes", "what the shard says of itself is too large", offset=end, found=stop - end)
     [text] = head.read([(end, stop - end)])
     try:
         told = orjson.loads(memoryview(text))

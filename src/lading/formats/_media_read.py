@@ -23,11 +23,10 @@ from lading.formats._media_documents import (
 )
 from lading.formats.protocol import LooseReader, ShardReader, ShardSource
 from lading.formats.registry import get_format
-from lading.media.reader import MAX_RECORD_BYTES, MediaReader, RecordReader
+from lading.media.reader import MediaReader, RecordReader
 from lading.media.warc import WarcReader
 from lading.store.open import Stores
 from lading.store.roots import folder_of
-from lading.units import parse_bytes
 from lading.views import present, row_bytes
 
 __all__ = ["FAILED", "MISSING", "MediaArchiveReader", "ReadOptions"]
@@ -51,8 +50,6 @@ class ReadOptions:
         archives: `zstd`, `none` (records that are not compressed) or `warc`.
         workers: threads that read records.
         offset_byte_size: bytes of the length prefix of version 1.
-        max_record_bytes: most that a record may unpack to.
-        max_line_bytes: longest line of JSON; it has to be held in memory, several times over.
         on_error: for a media whose record cannot be had: `error`, or `warn` (no bytes, counted).
         roots: further folders that paths of media may lead to; absolute paths and URLs may lead there only.
     """
@@ -61,8 +58,6 @@ class ReadOptions:
     archives: Literal["zstd", "none", "warc"] = "zstd"
     workers: int = 1
     offset_byte_size: int = 4
-    max_record_bytes: int | str = MAX_RECORD_BYTES
-    max_line_bytes: int | str = 64 << 20
     on_error: Literal["error", "warn"] = "error"
     roots: Sequence[str] = ()
 
@@ -81,7 +76,6 @@ class MediaArchiveReader:
         media: what records are read with.
         options: how.
         codec: how records are compressed, as references name it.
-        max_record_bytes: most that a record may unpack to.
     """
 
     def __init__(self, source: ShardSource, options: ReadOptions) -> None:
@@ -90,10 +84,8 @@ class MediaArchiveReader:
         size = (source.info or source.store.head(source.path)).size_bytes
         [head] = source.store.get_ranges(source.path, [(0, min(size, len(_PARQUET_MAGIC)))])
         self._sparse = bytes(head) != _PARQUET_MAGIC
-        told = {"max_line_bytes": options.max_line_bytes} if self._sparse else {}
-        self._documents: ShardReader = get_format("jsonl" if self._sparse else "parquet").open_shard(source, told)
+        self._documents: ShardReader = get_format("jsonl" if self._sparse else "parquet").open_shard(source, {})
         self.media = _record_reader(source, options)
-        self.max_record_bytes = parse_bytes(options.max_record_bytes)
         self.codec = "" if options.archives == "none" else "zstd-magicless"
         self._schema: pa.Schema | None = None
         self._kept: Collection[str] | None = None
@@ -284,11 +276,11 @@ def _record_reader(source: ShardSource, options: ReadOptions) -> RecordReader:
     # What nobody says otherwise, the store of the documents has.
     stores = Stores({"": source.store}) if _scheme(folder) == _scheme(source.path) else None
     kept: dict[str, Any] = {"preserve_order": True, "on_error": options.on_error, "roots": list(options.roots),
-                            "stores": stores}  # fmt: skip
+                            "stores": stores, "limits": source.limits}  # fmt: skip
     if options.archives == "warc":
         return WarcReader(folder, options.workers, **kept)
     return MediaReader(folder, workers=options.workers, offset_byte_size=options.offset_byte_size,
-                       codec=options.archives, max_record_bytes=options.max_record_bytes, **kept)  # fmt: skip
+                       codec=options.archives, **kept)  # fmt: skip
 
 
 def _chosen(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:

@@ -68,7 +68,10 @@ class Decoder:
             Run((group,), int(footer.num_rows[group]), tuple(footer.chunk(group, leaf) for leaf in leaves))
             for group in groups
         )
-        return plan_runs(runs, safe_bytes=max(SAFE_BYTES, max_bytes // 2), step_bytes=STEP_BYTES)
+        # A limit on pages below the usual one has those of smaller row groups looked at too.
+        lowered = self._file.limits.page_bytes < SAFE_BYTES
+        safe_bytes = self._file.limits.page_bytes if lowered else max(SAFE_BYTES, max_bytes // 2)
+        return plan_runs(runs, safe_bytes=safe_bytes, step_bytes=STEP_BYTES)
 
     def payload(self, run: Run, leaves: Sequence[int]) -> dict[int, PayloadPages]:
         """Those of these columns whose values can be taken as views of their pages.

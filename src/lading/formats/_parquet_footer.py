@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from lading.errors import CorruptShard, LimitExceeded
+from lading.errors import CorruptShard
 from lading.formats._parquet_input import TAIL_BYTES, Input, damage
 from lading.formats._parquet_thrift import structs_of_list
 
@@ -25,7 +25,6 @@ MAGIC_ENCRYPTED = b"PARE"
 
 _ENDING_BYTES = 8
 _MIN_FILE_BYTES = 12
-_MAX_FOOTER_BYTES = 256 << 20
 _MIN_THRIFT_BYTES = 16 << 20
 
 # Fields of FileMetaData, RowGroup, ColumnChunk, ColumnMetaData.
@@ -148,7 +147,7 @@ def read_footer(file: Input, *, inside: bool = True) -> Footer:
 
     Raises:
         CorruptShard: it is damaged, or the file is no Parquet file or an encrypted one.
-        LimitExceeded: it is larger than 256 MiB.
+        LimitExceeded: it is larger than `footer_bytes`.
     """
     start, length = _place(file)
     file.expect([(min(start, max(file.size_bytes - TAIL_BYTES, 0)), file.size_bytes)])
@@ -234,8 +233,8 @@ def _place(file: Input) -> tuple[int, int]:
             expected=f"at most {size - _MIN_FILE_BYTES} bytes",
             found=length,
         )
-    if length > _MAX_FOOTER_BYTES:
-        raise LimitExceeded("the footer is too large", file=file.path, expected=_MAX_FOOTER_BYTES, found=length)
+    if length > file.limits.footer_bytes:
+        raise file.limits.exceeded("footer_bytes", "the footer is too large", file=file.path, found=length)
     return start, length
 
 

@@ -36,10 +36,13 @@ class Input:
         path: its name in errors.
         size_bytes: its size.
         handle: what pyarrow reads.
+        limits: on what the file may ask for.
     """
 
-    def __init__(self, path: str, handle: pa.NativeFile, remote: _Blocks | None, mapped: MappedFile | None) -> None:
-        self.path, self.handle = path, handle
+    def __init__(
+        self, source: ShardSource, handle: pa.NativeFile, remote: _Blocks | None, mapped: MappedFile | None
+    ) -> None:
+        self.path, self.limits, self.handle = source.path, source.limits, handle
         self.size_bytes: int = handle.size()
         self._remote, self._mapped = remote, mapped
 
@@ -90,12 +93,12 @@ def open_input(source: ShardSource, *, mmap: bool) -> Input:
     info = source.info if source.info is not None and not isinstance(store, LocalStore) else store.head(path)
     if mmap and isinstance(store, Mapper):
         mapped = store.map(path)
-        return Input(path, pa.BufferReader(mapped.buffer), None, mapped)
+        return Input(source, pa.BufferReader(mapped.buffer), None, mapped)
     if isinstance(store, LocalStore):
         with store_errors(path):
-            return Input(path, pa.OSFile(native_path(path)), None, None)
+            return Input(source, pa.OSFile(native_path(path)), None, None)
     remote = _Blocks(store, path, info.size_bytes)
-    return Input(path, pa.PythonFile(remote, mode="r"), remote, None)
+    return Input(source, pa.PythonFile(remote, mode="r"), remote, None)
 
 
 @contextmanager

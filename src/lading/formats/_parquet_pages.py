@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lading.errors import CorruptShard, LimitExceeded
+from lading.errors import CorruptShard
 from lading.formats._parquet_footer import Chunk
 from lading.formats._parquet_input import Input
 from lading.formats._parquet_thrift import parse_struct
@@ -40,7 +40,6 @@ SAFE_BYTES = 72 << 20
 _BOMB_RATIO = 1000
 _LEAST_ROW_BYTES = 1 / 8
 _HEADER_BYTES = 128
-_MAX_HEADER_BYTES = 16 << 20
 
 # Fields of PageHeader; of its inner headers, which are a field each, with the field that tells their encoding.
 _UNPACKED, _PACKED, _CHECKSUM, _NUM_VALUES, _LEVELS = 2, 3, 4, 1, 3
@@ -247,7 +246,8 @@ def read_pages(file: Input, chunk: Chunk) -> Iterator[Page]:
 
     Raises:
         CorruptShard: a header is damaged.
-        LimitExceeded: a page unpacks to a thousand times its size, and more than 72 MiB.
+        LimitExceeded: a page unpacks to a thousand times its size, and more than `page_bytes`; or its header is longer
+            than `page_header_bytes`.
     """
     at = chunk.start
     while at < chunk.stop:
@@ -255,8 +255,9 @@ def read_pages(file: Input, chunk: Chunk) -> Iterator[Page]:
         page = _page(header, at + length)
         if min(page.unpacked_bytes, page.packed_bytes, page.num_values) < 0:
             raise _bad(file, chunk, at, "a page header without sizes")
-        if page.unpacked_bytes > SAFE_BYTES and page.unpacked_bytes > _BOMB_RATIO * page.packed_bytes:
-            raise LimitExceeded(
+        if page.unpacked_bytes > file.limits.page_bytes and page.unpacked_bytes > _BOMB_RATIO * page.packed_bytes:
+            raise file.limits.exceeded(
+                "page_bytes",
                 f"row group {chunk.group}: a page unpacks to more than {_BOMB_RATIO} times its size",
                 file=file.path,
                 offset=at,
@@ -274,9 +275,14 @@ def _parsed_header(file: Input, chunk: Chunk, at: int) -> tuple[dict[int, Any], 
         try:
             return parse_struct(data, 0)
         except IndexError:
-            if len(data) < size or size >= _MAX_HEADER_BYTES:
+            if len(data) < size:
                 raise _bad(file, chunk, at, "a page header without an end") from None
-            size *= 16
+            if size >= file.limits.page_header_bytes:
+                raise file.limits.exceeded(
+                    "page_header_bytes", f"row group {chunk.group}: a page header is too long", file=file.path,
+                    offset=at, column=chunk.column,
+                ) from None  # fmt: skip
+            size = min(16 * size, max(file.limits.page_header_bytes, size + 1))
         except ValueError as error:
             raise _bad(file, chunk, at, f"no page header ({error})") from None
 

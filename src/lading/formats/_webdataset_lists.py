@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from lading.errors import BadReference, DataError, NotFound, SidecarMismatch
 from lading.formats.index_json import load_index
 from lading.formats.protocol import ListedShard, ShardFacts
+from lading.limits import DEFAULT_LIMITS, Limits
 from lading.store.protocol import Store, look_at, write_file
 from lading.tar import BLOCK
 
@@ -36,7 +37,7 @@ _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|/")
 _ADVICE = "Make the index again, or leave it aside with sidecar='ignore' (--ignore-sidecar)."
 
 
-def list_wids(store: Store, path: str, head: bytes) -> list[ListedShard] | None:
+def list_wids(store: Store, path: str, head: bytes, limits: Limits = DEFAULT_LIMITS) -> list[ListedShard] | None:
     """The shards that a wids index lists, in its order; None if the file is no wids index.
 
     Raises:
@@ -44,11 +45,11 @@ def list_wids(store: Store, path: str, head: bytes) -> list[ListedShard] | None:
         BadReference: a url leaves the folder of the index.
         SidecarMismatch: a shard has another size than the index says.
         NotFound: a shard is not there.
-        LimitExceeded: the index is larger than 256 MiB.
+        LimitExceeded: the index is larger than `index_bytes`.
     """
     if not path.endswith(".json") or not any(mark in head for mark in _MARKS):
         return None
-    index = load_index(store, path)
+    index = load_index(store, path, limits)
     if not isinstance(index, dict) or index.get("__kind__") != _KIND:
         return None
     entries = index.get("shardlist")

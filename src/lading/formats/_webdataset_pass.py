@@ -9,12 +9,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.errors import LimitExceeded, errors_at
+from lading.errors import errors_at
 from lading.formats._webdataset_lists import check_end, check_starts
 from lading.formats._webdataset_rows import ColumnMaker, Rows, Splitter, bounds_of, join_rows, to_batch
 from lading.formats._webdataset_scan import scan
 from lading.formats._webdataset_sparse import expand
 from lading.formats._webdataset_walk import Stream, TarFile, Walk
+from lading.limits import Limits
 from lading.ref import make_refs, with_files
 from lading.tar import BLOCK, Cursor, Headers, Sparse, Window, padded
 from lading.views import from_ranges, join
@@ -45,7 +46,7 @@ class Pass:
     def __init__(
         self, tar: TarFile, *, lower_case: bool, on_duplicate: str, entries: NDArray[np.int64] | None = None
     ) -> None:
-        self.splitter = Splitter(lower_case=lower_case)
+        self.splitter = Splitter(lower_case=lower_case, limits=tar.source.limits)
         self.samples = self.dropped = self.returning = 0
         self.closed = False
         self._tar, self._on_duplicate, self._entries = tar, on_duplicate, entries
@@ -118,8 +119,9 @@ class Pass:
         """References; the values themselves if one of them is a file with holes, which no range of the tar is."""
         if not sparse:
             return make_refs(offset, length, valid=valid)
+        limits = self._tar.source.limits
         values = [
-            expand(self._tar.read(sparse[i].start, sparse[i].stop - sparse[i].start), sparse[i].start)
+            expand(self._tar.read(sparse[i].start, sparse[i].stop - sparse[i].start), sparse[i].start, limits)
             if i in sparse
             else (self._tar.read(at, size) if there else None)
             for i, (at, size, there) in enumerate(zip(offset.tolist(), length.tolist(), valid.tolist(), strict=True))
@@ -129,36 +131,39 @@ class Pass:
     # Compressed tars
 
     def stream_batches(
-        self, *, max_rows: int, max_bytes: int, columns: Sequence[str] | None, max_member_bytes: int
+        self, *, max_rows: int, max_bytes: int, columns: Sequence[str] | None
     ) -> Iterator[pa.RecordBatch]:
         """All samples of a compressed tar, with their values."""
         with errors_at(file=self._tar.path):
             stream = Stream(self._tar)
-            cursor, waiting = Cursor(), list[Rows]()  # members whose samples have not been given yet
+            cursor, waiting = (
+                Cursor(limits=self._tar.source.limits),
+                list[Rows](),
+            )  # members whose samples have not been given yet
             while not cursor.done:
                 first = int(waiting[0].start[0]) if waiting else cursor.at
                 window = stream.window(first, max(cursor.need, cursor.at + _STREAM_BYTES), whole=True)
-                cursor = self._fill(window, cursor, waiting, max_member_bytes)
+                cursor = self._fill(window, cursor, waiting)
                 if not waiting:
                     continue
                 rows = join_rows(waiting)
                 bounds = bounds_of(rows, self.splitter.fields, max_rows, max_bytes, columns, ended=cursor.done)
                 for a, b in pairwise(bounds):
-                    yield self.batch(rows.samples(a, b), columns, _values_in(window))
+                    yield self.batch(rows.samples(a, b), columns, _values_in(window, cursor.limits))
                 waiting = [rows.samples(bounds[-1], len(rows.keys))] if bounds[-1] < len(rows.keys) else []
                 if waiting and len(waiting[0].keys) == 1:
                     start = int(waiting[0].start[0])
-                    _refuse_large("sample", start, cursor.at - start, max_member_bytes)
+                    _refuse_large("sample", start, cursor.at - start, cursor.limits)
             stream.drain(cursor.at)
             self._finish(cursor)
 
-    def _fill(self, window: Window, cursor: Cursor, waiting: list[Rows], max_member_bytes: int) -> Cursor:
+    def _fill(self, window: Window, cursor: Cursor, waiting: list[Rows]) -> Cursor:
         """Add the members that lie in the window; the cursor then says what is needed for more."""
         while not cursor.done:
             found, cursor = scan(window, cursor)
             largest = max(int(found.length.max(initial=0)), cursor.need - cursor.at - BLOCK)
             start = int(found.start[found.length.argmax()]) if len(found) else cursor.at
-            _refuse_large("member", start, largest, max_member_bytes)
+            _refuse_large("member", start, largest, cursor.limits)
             rows = self._take(found)
             if len(rows):
                 waiting.append(rows)
@@ -167,18 +172,18 @@ class Pass:
         return cursor
 
 
-def _refuse_large(what: str, start: int, size: int, limit: int) -> None:
-    if size > limit:
-        raise LimitExceeded(
+def _refuse_large(what: str, start: int, size: int, limits: Limits) -> None:
+    if size > limits.tar_member_bytes:
+        raise limits.exceeded(
+            "tar_member_bytes",
             f"a {what} of a compressed tar is too large to be held",
             offset=start,
-            expected=f"at most {limit} bytes",
             found=size,
-            advice="Unpack the tar, or raise max_member_bytes.",
+            advice="Unpack the tar.",
         )
 
 
-def _values_in(window: Window) -> ColumnMaker:
+def _values_in(window: Window, limits: Limits) -> ColumnMaker:
     """Makes columns of values that lie in a window, in memory of their own."""
     buffer = pa.py_buffer(window.data)
 
@@ -194,7 +199,7 @@ def _values_in(window: Window) -> ColumnMaker:
         values = plain.to_pylist()
         for i, place in sparse.items():
             stored = bytes(window.data.data[place.start - window.base : place.stop - window.base])
-            values[i] = expand(stored, place.start)
+            values[i] = expand(stored, place.start, limits)
         return pa.array(values, pa.large_binary())
 
     return column

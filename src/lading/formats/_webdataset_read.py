@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.errors import CorruptShard, LimitExceeded, Unrepresentable, UsageError, errors_at
+from lading.errors import CorruptShard, Unrepresentable, UsageError, errors_at
 from lading.features import tag_by_extension
 from lading.formats._webdataset_lists import read_idx, sidecar_mismatch
 from lading.formats._webdataset_pass import Pass
-from lading.formats._webdataset_rows import KEY, MAX_CELLS, Rows, cut, join_rows, regroup, texts
+from lading.formats._webdataset_rows import KEY, Rows, cut, join_rows, regroup, texts
 from lading.formats._webdataset_walk import TarFile, Walk
 from lading.ref import FileEntry, RefType, make_refs, with_files
 from lading.tar import BLOCK, REGULAR, Headers, is_header
@@ -40,7 +40,6 @@ class ReadOptions:
         mmap: map the file where the store can. False reads by range, so that a file cut by others meanwhile is an error
             and not the end of the process.
         lower_case: field names in lower case, as webdataset has them.
-        max_member_bytes: largest member, and sample, of a compressed tar: it must be held in memory.
     """
 
     on_duplicate: Literal["error", "keep_first", "keep_last"] = "error"
@@ -48,7 +47,6 @@ class ReadOptions:
     sidecar: Literal["use", "ignore"] = "use"
     mmap: bool = True
     lower_case: bool = True
-    max_member_bytes: int = 1 << 30
 
     def __post_init__(self) -> None:
         """Refuse words that are not known."""
@@ -187,12 +185,7 @@ class WebdatasetReader:
         """
         walk = self._pass()
         if self.holds_values:
-            yield from walk.stream_batches(
-                max_rows=max_rows,
-                max_bytes=max_bytes,
-                columns=columns,
-                max_member_bytes=self._options.max_member_bytes,
-            )
+            yield from walk.stream_batches(max_rows=max_rows, max_bytes=max_bytes, columns=columns)
         else:
             for rows in self._samples_of(walk.rows(), walk, max_rows, max_bytes, columns):
                 yield walk.batch(rows, columns)
@@ -252,10 +245,13 @@ class WebdatasetReader:
 
     def _refuse_sprawl(self, parts: Sequence[Rows], fields: int) -> None:
         members, samples = sum(map(len, parts)), sum(len(part.keys) for part in parts)
-        if samples * fields > MAX_CELLS + _CELLS_OF_A_MEMBER * members:
-            raise LimitExceeded(
+        limits = self._tar.source.limits
+        if samples * fields > limits.tar_cells + _CELLS_OF_A_MEMBER * members:
+            raise limits.exceeded(
+                "tar_cells",
                 "the samples' fields differ too much for one table",
                 file=self._tar.path,
+                expected=f"at most {limits.tar_cells} places without a value",
                 found=f"{samples} samples, {fields} fields, {members} values",
                 advice="Do keys hold dots? What follows the first dot is the field. Try --view interleaved.",
             )

@@ -23,8 +23,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.errors import CorruptShard, DuplicateField, LimitExceeded
+from lading.errors import CorruptShard, DuplicateField
 from lading.features import tag_by_extension
+from lading.limits import DEFAULT_LIMITS, Limits
 from lading.tar import REGULAR, Headers, Sparse
 
 __all__ = [
@@ -50,8 +51,6 @@ ColumnMaker: TypeAlias = Callable[
 KEY = "__key__"
 """Column of the samples' keys."""
 
-MAX_FIELDS = 10_000
-"""Most different fields of a shard."""
 
 MAX_CELLS = 1 << 22
 """Most values of a table, filled or not, that is made at once."""
@@ -185,6 +184,7 @@ class Splitter:
 
     Args:
         lower_case: field names in lower case.
+        limits: on how many fields there may be.
 
     Attributes:
         fields: names of all fields so far, in order of first appearance.
@@ -192,8 +192,9 @@ class Splitter:
         hashes: of the samples' keys, 64 bits each, window by window.
     """
 
-    def __init__(self, *, lower_case: bool = True) -> None:
+    def __init__(self, *, lower_case: bool = True, limits: Limits = DEFAULT_LIMITS) -> None:
         self.fields: list[str] = []
+        self._limits = limits
         self.skipped: Counter[str] = Counter()
         self.hashes: list[NDArray[np.uint64]] = []
         self._lower_case = lower_case
@@ -211,7 +212,7 @@ class Splitter:
         Raises:
             CorruptShard: a name is not UTF-8.
             DuplicateField: a field has the name of the key column.
-            LimitExceeded: more different fields than `MAX_FIELDS`.
+            LimitExceeded: more different fields than `tar_fields`.
         """
         dot = split_names(found.names)
         regular = REGULAR[found.kind]
@@ -287,11 +288,11 @@ class Splitter:
         number = self._numbers.setdefault(name, len(self.fields))
         if number == len(self.fields):
             self.fields.append(name)
-        if len(self.fields) > MAX_FIELDS:
-            raise LimitExceeded(
+        if len(self.fields) > self._limits.tar_fields:
+            raise self._limits.exceeded(
+                "tar_fields",
                 "the shard has too many different fields",
                 offset=int(found.start[row]),
-                expected=f"at most {MAX_FIELDS}",
                 advice="Do keys hold dots? What follows the first dot is the field.",
             )
         return number

@@ -18,11 +18,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from lading.limits import Limits
 from lading.tar import (
     BLOCK,
     EXTENSIONS,
-    MAX_EXTENSION_BYTES,
-    MAX_EXTENSIONS,
     MAX_REACH,
     NOTHING,
     TYPE,
@@ -181,7 +180,7 @@ def _take_run(
     count = len(good) if good.all() else int(good.argmin())
     renamed: dict[int, bytes] = {}
     if EXTENSIONS[kind[:count]].any():
-        renamed, count = _extensions(window, heads[:count], headers[:count], size[:count])
+        renamed, count = _extensions(window, heads[:count], headers[:count], size[:count], cursor.limits)
     rows = np.flatnonzero(~EXTENSIONS[kind[:count]])
     if not len(rows):
         return NOTHING, cursor
@@ -213,7 +212,7 @@ def _renamed(matrix: NDArray[np.uint8], renamed: Mapping[int, bytes]) -> NDArray
 
 
 def _extensions(
-    window: Window, heads: NDArray[np.int64], headers: NDArray[np.uint8], size: NDArray[np.int64]
+    window: Window, heads: NDArray[np.int64], headers: NDArray[np.uint8], size: NDArray[np.int64], limits: Limits
 ) -> tuple[dict[int, bytes], int]:
     """Names that extension records give, by the member's number, and how many rows of the run can be taken.
 
@@ -228,11 +227,11 @@ def _extensions(
     given: dict[int, bytes] = {}
     for row, number in zip(rows.tolist(), numbers.tolist(), strict=True):
         name = None
-        if number < len(members) and members[number] - row < MAX_EXTENSIONS and size[row] <= MAX_EXTENSION_BYTES:
+        few = number < len(members) and members[number] - row <= limits.tar_extensions
+        if few and size[row] <= limits.tar_extension_bytes:
             start = (int(heads[row]) + 1) * BLOCK
-            name = plain_name(
-                headers[row, TYPE], bytes(window.data[start : start + int(size[row])]), int(size[members[number]])
-            )
+            body = bytes(window.data[start : start + int(size[row])])
+            name = plain_name(headers[row, TYPE], body, int(size[members[number]]), limits.tar_name_bytes)
         if name is None:
             return {n: given[n] for n in given if n < number}, int(members[number - 1]) + 1 if number else 0
         if name:

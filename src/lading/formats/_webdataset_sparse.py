@@ -9,24 +9,23 @@ from __future__ import annotations
 import io
 import tarfile
 
-from lading.errors import CorruptShard, LimitExceeded
+from lading.errors import CorruptShard
+from lading.limits import DEFAULT_LIMITS, Limits
 
-__all__ = ["MAX_SPARSE_BYTES", "expand"]
-
-MAX_SPARSE_BYTES = 256 << 20
-"""Largest file with holes: a few bytes of a tar can state any size."""
+__all__ = ["expand"]
 
 
-def expand(stored: bytes, start: int) -> bytes:
+def expand(stored: bytes, start: int, limits: Limits = DEFAULT_LIMITS) -> bytes:
     """The file that a member holds.
 
     Args:
         stored: the member from its first header to the end of its data.
         start: where it begins in the tar, for errors.
+        limits: on its size: a few bytes of a tar can state any.
 
     Raises:
         CorruptShard: the map of holes breaks the rules.
-        LimitExceeded: the file is larger than `MAX_SPARSE_BYTES`.
+        LimitExceeded: the file is larger than `tar_sparse_bytes`.
     """
     try:
         with tarfile.open(fileobj=io.BytesIO(stored), mode="r:") as archive:
@@ -36,13 +35,8 @@ def expand(stored: bytes, start: int) -> bytes:
     parts: list[tuple[int, int]] | None = getattr(member, "sparse", None)
     if member is None or parts is None:
         raise _bad_map(start, "no map")
-    if member.size > MAX_SPARSE_BYTES:
-        raise LimitExceeded(
-            "a sparse member is too large",
-            offset=start,
-            expected=f"at most {MAX_SPARSE_BYTES} bytes",
-            found=member.size,
-        )
+    if member.size > limits.tar_sparse_bytes:
+        raise limits.exceeded("tar_sparse_bytes", "a sparse member is too large", offset=start, found=member.size)
     whole = bytearray(max(member.size, 0))
     at, end = member.offset_data, 0
     for offset, size in parts:

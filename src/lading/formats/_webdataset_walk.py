@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lading.codecs import sniff_wrap
-from lading.errors import CorruptShard, LimitExceeded, errors_at
+from lading.errors import CorruptShard, errors_at
 from lading.formats._webdataset_scan import scan
 from lading.formats.protocol import ShardSource
 from lading.ref import FileEntry
@@ -28,7 +28,6 @@ _RELEASE_BYTES = 32 << 20
 _FIRST_WINDOW = 64 << 10
 _SMALL_WINDOW = 16 << 10
 _LARGE_WINDOW = 8 << 20
-_DRAIN_BYTES = 64 << 20
 _HEAD_BYTES = 16
 
 
@@ -94,7 +93,7 @@ class Walk:
     def __init__(self, tar: TarFile, start: int = 0, stop: int | None = None, *, reach: int = MAX_REACH) -> None:
         self._tar = tar
         self._stop = stop
-        self.cursor = Cursor(start, reach=min(reach, MAX_REACH))
+        self.cursor = Cursor(start, reach=min(reach, MAX_REACH), limits=tar.source.limits)
 
     def __iter__(self) -> Iterator[Headers]:
         """Runs of members; never an empty one. Peak memory: 35 MB.
@@ -177,7 +176,8 @@ class Stream:
     """
 
     def __init__(self, tar: TarFile) -> None:
-        self._pieces = unwrapped(tar.source.store, tar.path, tar.entry.wrap, tar.entry.size_bytes)
+        self._limits = tar.source.limits
+        self._pieces = unwrapped(tar.source.store, tar.path, tar.entry.wrap, tar.entry.size_bytes, self._limits)
         self._buffer = np.empty(2 * _READ_BYTES, np.uint8)
         self._base = self._stop = 0
         self._ended = False
@@ -215,8 +215,9 @@ class Stream:
             LimitExceeded: there is much more behind the archive than a tar's padding.
         """
         while not self._ended:
-            if self._stop > end + _DRAIN_BYTES:
-                limit = f"at most {_DRAIN_BYTES} bytes"
-                raise LimitExceeded("the stream goes on behind the end of the archive", offset=end, expected=limit)
+            if self._stop > end + self._limits.tar_tail_bytes:
+                raise self._limits.exceeded(
+                    "tar_tail_bytes", "the stream goes on behind the end of the archive", offset=end
+                )
             self._base = self._stop
             self._take(next(self._pieces, None))

@@ -28,6 +28,7 @@ from lading.formats._arrow_resync import resync_messages, resync_stream
 from lading.formats._arrow_schema import check_schema
 from lading.formats._arrow_write import ArrowWriter, WriteOptions
 from lading.formats.protocol import ListedShard, Remains, ShardFacts, ShardSource, Symptom, map_file, parse_options
+from lading.limits import DEFAULT_LIMITS, Limits
 from lading.store.protocol import Sink, Store
 
 __all__ = ["FORMAT", "ArrowFormat", "ArrowReader", "ArrowWriter", "ReadOptions", "WriteOptions"]
@@ -56,9 +57,15 @@ class ArrowFormat:
         """By the first bytes; by the name too, so that a damaged file is called damaged, not unknown."""
         return head.startswith((MAGIC, CONTINUED)) or path.lower().endswith(self.extensions)
 
-    def list_shards(self, store: Store, path: str, head: bytes) -> list[ListedShard] | None:  # noqa: ARG002 - contract
+    def list_shards(
+        self,
+        store: Store,
+        path: str,
+        head: bytes,  # noqa: ARG002 - contract
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> list[ListedShard] | None:
         """The shards of a `_metadata.json`, `state.json` or `dataset_dict.json`; see `list_arrow`."""
-        return list_arrow(store, path)
+        return list_arrow(store, path, limits)
 
     def open_shard(self, source: ShardSource, options: Mapping[str, Any]) -> ArrowReader:
         """Open a file or stream (`ReadOptions`); reads the head of its schema, and a file's footer.

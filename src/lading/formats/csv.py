@@ -32,6 +32,7 @@ from lading.formats._csv_read import CsvReader, ReadOptions
 from lading.formats._csv_write import CsvWriter, WriteOptions
 from lading.formats.protocol import Remains, ShardFacts, ShardSource, map_file, parse_options
 from lading.formats.textfile import ENDINGS, open_text, parse_delimiter
+from lading.limits import DEFAULT_LIMITS, Limits
 from lading.store.protocol import Sink, Store
 
 __all__ = ["FORMAT", "CsvFormat", "CsvReader", "CsvWriter", "ReadOptions", "WriteOptions"]
@@ -56,7 +57,7 @@ class CsvFormat:
         """By the name alone."""
         return path.lower().endswith(self.extensions)
 
-    def list_shards(self, store: Store, path: str, head: bytes) -> None:
+    def list_shards(self, store: Store, path: str, head: bytes, limits: Limits = DEFAULT_LIMITS) -> None:
         """None: there is no index of a dataset."""
 
     def open_shard(self, source: ShardSource, options: Mapping[str, Any]) -> CsvReader:

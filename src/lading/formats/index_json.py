@@ -6,24 +6,23 @@ from typing import Any
 
 import orjson
 
-from lading.errors import DataError, LimitExceeded
+from lading.errors import DataError
+from lading.limits import DEFAULT_LIMITS, Limits
 from lading.store.protocol import Store
 
 __all__ = ["load_index"]
 
-_MAX_BYTES = 256 << 20
 
-
-def load_index(store: Store, path: str) -> Any:
+def load_index(store: Store, path: str, limits: Limits = DEFAULT_LIMITS) -> Any:
     """What stands in the file.
 
     Raises:
         DataError: it is no JSON.
-        LimitExceeded: it is larger than 256 MiB.
+        LimitExceeded: it is larger than `index_bytes`.
     """
     size = store.head(path).size_bytes
-    if size > _MAX_BYTES:
-        raise LimitExceeded("the index is too large", file=path, expected=f"at most {_MAX_BYTES}", found=size)
+    if size > limits.index_bytes:
+        raise limits.exceeded("index_bytes", "the index is too large", file=path, found=size)
     [data] = store.get_ranges(path, [(0, size)])
     try:
         return orjson.loads(memoryview(data))

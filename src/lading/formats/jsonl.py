@@ -33,6 +33,7 @@ from lading.formats._jsonl_read import JsonlReader, ReadOptions
 from lading.formats._jsonl_write import JsonlWriter, WriteOptions, check_schema
 from lading.formats.protocol import Remains, ShardFacts, ShardSource, parse_options
 from lading.formats.textfile import ENDINGS, open_text
+from lading.limits import DEFAULT_LIMITS, Limits
 from lading.store.protocol import Sink, Store
 
 __all__ = ["FORMAT", "JsonlFormat", "JsonlReader", "JsonlWriter", "ReadOptions", "WriteOptions"]
@@ -57,7 +58,7 @@ class JsonlFormat:
         """By the name alone."""
         return path.lower().endswith(self.extensions)
 
-    def list_shards(self, store: Store, path: str, head: bytes) -> None:
+    def list_shards(self, store: Store, path: str, head: bytes, limits: Limits = DEFAULT_LIMITS) -> None:
         """None: there is no index of a dataset."""
 
     def open_shard(self, source: ShardSource, options: Mapping[str, Any]) -> JsonlReader:
@@ -67,7 +68,8 @@ class JsonlFormat:
             UsageError: an option that is not known.
             NotFound, StoreError: no such file, or no regular file.
         """
-        return JsonlReader(open_text(source), parse_options(self.name, ReadOptions, options))
+        parse_options(self.name, ReadOptions, options)
+        return JsonlReader(open_text(source))
 
     def create_shard(self, sink: Sink, schema: pa.Schema, options: Mapping[str, Any]) -> JsonlWriter:
         """Begin a file (`WriteOptions`).

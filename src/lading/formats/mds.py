@@ -44,6 +44,7 @@ from lading.formats._mds_read import MdsReader, ReadOptions
 from lading.formats._mds_resync import resync_samples
 from lading.formats._mds_write import MdsWriter
 from lading.formats.protocol import ListedShard, Remains, ShardFacts, ShardSource, map_file, parse_options
+from lading.limits import DEFAULT_LIMITS, Limits
 from lading.store.protocol import Sink, Store
 
 __all__ = [
@@ -80,9 +81,11 @@ class MdsFormat:
         """By the name: the bytes have no mark."""
         return path.lower().endswith(self.extensions)
 
-    def list_shards(self, store: Store, path: str, head: bytes) -> list[ListedShard] | None:
+    def list_shards(
+        self, store: Store, path: str, head: bytes, limits: Limits = DEFAULT_LIMITS
+    ) -> list[ListedShard] | None:
         """The shards of an `index.json`; see `lading.formats._mds_index.list_mds`."""
-        return list_mds(store, path, head)
+        return list_mds(store, path, head, limits)
 
     def open_shard(self, source: ShardSource, options: Mapping[str, Any]) -> MdsReader:
         """Open a shard (`ReadOptions`); reads its head, and all of it if it is compressed.

@@ -28,6 +28,7 @@ from lading.formats._media_resync import resync_archives
 from lading.formats._media_write import MediaArchiveWriter, WriteOptions
 from lading.formats.protocol import Remains, Resyncs, ShardFacts, ShardSource, parse_options
 from lading.formats.registry import get_format
+from lading.limits import DEFAULT_LIMITS, Limits
 from lading.store.protocol import Sink, Store
 from lading.store.roots import folder_of
 
@@ -66,7 +67,7 @@ class MediaArchiveFormat:
         """Never: what else is in such files is as good."""
         return False
 
-    def list_shards(self, store: Store, path: str, head: bytes) -> None:
+    def list_shards(self, store: Store, path: str, head: bytes, limits: Limits = DEFAULT_LIMITS) -> None:
         """None: there is no index of a dataset."""
 
     def open_shard(self, source: ShardSource, options: Mapping[str, Any]) -> MediaArchiveReader:
@@ -107,12 +108,11 @@ class MediaArchiveFormat:
         error: LadingError | None = None,
     ) -> Remains | None:
         """The documents that are whole; archives are left alone. Raises as the documents' own format does."""
-        chosen = parse_options(self.name, ReadOptions, options)
+        parse_options(self.name, ReadOptions, options)
         [head] = source.store.get_ranges(source.path, [(0, min(source.store.head(source.path).size_bytes, 4))])
         documents = get_format("parquet" if bytes(head) == b"PAR1" else "jsonl")
-        told = {} if documents.name == "parquet" else {"max_line_bytes": chosen.max_line_bytes}
         assert isinstance(documents, Resyncs), "both do"
-        return documents.resync(source, told, error=error)
+        return documents.resync(source, {}, error=error)
 
     def resync_beside(
         self, source: ShardSource, options: Mapping[str, Any]

@@ -54,6 +54,7 @@ from lading.formats._parquet_symptoms import find_symptoms
 from lading.formats._parquet_write import ParquetWriter
 from lading.formats.protocol import ListedShard, Remains, ShardFacts, ShardSource, Symptom, parse_options
 from lading.huggingface import HUGGINGFACE_KEY, huggingface_schema, unwrapped, unwrapped_schema
+from lading.limits import DEFAULT_LIMITS, Limits
 from lading.store.protocol import Sink, Store
 from lading.views import is_bytes, join, reorder
 
@@ -86,7 +87,13 @@ class ParquetFormat:
         """By the magic; by the name too, so that a damaged file is called damaged, not unknown."""
         return head[:4] in (MAGIC, MAGIC_ENCRYPTED) or path.lower().endswith(self.extensions)
 
-    def list_shards(self, store: Store, path: str, head: bytes) -> list[ListedShard] | None:  # noqa: ARG002 - contract
+    def list_shards(
+        self,
+        store: Store,  # noqa: ARG002 - contract
+        path: str,  # noqa: ARG002 - contract
+        head: bytes,  # noqa: ARG002 - contract
+        limits: Limits = DEFAULT_LIMITS,  # noqa: ARG002 - contract
+    ) -> list[ListedShard] | None:
         """None."""
         return None
 
@@ -96,7 +103,7 @@ class ParquetFormat:
         Raises:
             UsageError: an option that is not known, a row group that is not there, a filter that does not fit.
             CorruptShard: the footer is damaged; the file is no Parquet file, or an encrypted one.
-            LimitExceeded: the footer is larger than 256 MiB.
+            LimitExceeded: the footer is larger than `footer_bytes`.
         """
         chosen = parse_options(self.name, ReadOptions, options)
         file = open_input(source, mmap=chosen.mmap)

@@ -21,6 +21,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.errors import LadingError, UsageError
+from lading.limits import DEFAULT_LIMITS, Limits
 from lading.pieces import Pieces, Runs
 from lading.store.protocol import FileInfo, MappedFile, Mapper, Sink, Store
 
@@ -70,6 +71,7 @@ class ShardSource:
         rows: the rows to be read, ascending, where the others cannot be; None for all. Views pass the others over
             (`lading.layouts.open`), a format knows nothing of it.
         stands_for: the file that this one was made of, and that relative paths in it go by; empty if it is its own.
+        limits: on what the file may ask for.
     """
 
     store: Store
@@ -80,6 +82,7 @@ class ShardSource:
     options: Mapping[str, Any] = field(default_factory=dict)
     rows: NDArray[np.int64] | None = None
     stands_for: str = ""
+    limits: Limits = DEFAULT_LIMITS
 
     @property
     def place(self) -> str:
@@ -376,8 +379,14 @@ class Format(Protocol):
     def recognise(self, path: str, head: bytes) -> bool:
         """Whether a file with this name and these first bytes (up to 1,024) is a shard of this format."""
 
-    def list_shards(self, store: Store, path: str, head: bytes) -> list[ListedShard] | None:
-        """The shards that `path` lists, if it is this format's own index of a dataset (wids JSON, MDS); else None."""
+    def list_shards(
+        self, store: Store, path: str, head: bytes, limits: Limits = DEFAULT_LIMITS
+    ) -> list[ListedShard] | None:
+        """The shards that `path` lists, if it is this format's own index of a dataset (wids JSON, MDS); else None.
+
+        Raises:
+            LimitExceeded: the index is larger than `index_bytes`.
+        """
 
     def open_shard(self, source: ShardSource, options: Mapping[str, Any]) -> ShardReader:
         """Open one shard. Unknown options are a UsageError that lists the known ones."""

@@ -20,6 +20,7 @@ from lading.errors import CorruptShard, LadingError, LimitExceeded, Unrepresenta
 from lading.extents import NO_ROWS
 from lading.formats.protocol import Remains, ShardSource
 from lading.interleaved import split_rows
+from lading.limits import Limits
 from lading.ref import FileEntry
 from lading.store.protocol import Buffer, Sink, extents_of
 from lading.store.unwrap import UnwrappedFile, unwrapped
@@ -105,20 +106,20 @@ class TextFile:
         """
         store, size = self.source.store, self.entry.size_bytes
         if self.entry.wrap:
-            yield from unwrapped(store, self.path, self.entry.wrap, size)
+            yield from unwrapped(store, self.path, self.entry.wrap, size, self.source.limits)
             return
         for at in range(0, size, _READ_BYTES):
             [data] = store.get_ranges(self.path, [(at, min(_READ_BYTES, size - at))])
             yield bytes(data)
 
-    def blocks(self, max_line_bytes: int) -> Iterator[Block]:
+    def blocks(self) -> Iterator[Block]:
         """All lines, some MiB at a time. Peak memory: two pieces and the longest line.
 
         Raises:
-            LimitExceeded: a line that does not end in the piece where it begins is longer than `max_line_bytes`.
+            LimitExceeded: a line that does not end in the piece where it begins is longer than `line_bytes`.
             CorruptShard: the compressed stream is damaged or cut.
         """
-        return blocks_of(self.pieces(), _line_ends, self.path, max_line_bytes, "max_line_bytes")
+        return blocks_of(self.pieces(), _line_ends, self.path, self.source.limits)
 
     def read_each(self, ranges: Sequence[tuple[int, int]]) -> Iterator[bytes]:
         """Bytes of each `(offset, length)`; ranges of a compressed file are best asked for by ascending offset.
@@ -127,7 +128,7 @@ class TextFile:
         """
         if self.entry.wrap:
             with errors_at(file=self.path):
-                stream = UnwrappedFile(self.source.store, self.path, self.entry.wrap)
+                stream = UnwrappedFile(self.source.store, self.path, self.entry.wrap, limits=self.source.limits)
                 yield from (stream.read(offset, length) for offset, length in ranges)
             return
         group: list[tuple[int, int]] = []
@@ -147,7 +148,7 @@ def _line_ends(piece: bytes) -> tuple[int, int]:
 
 
 def blocks_of(
-    pieces: Iterable[bytes], ends_of: Callable[[bytes], tuple[int, int]], path: str, most_bytes: int, option: str
+    pieces: Iterable[bytes], ends_of: Callable[[bytes], tuple[int, int]], path: str, limits: Limits
 ) -> Iterator[Block]:
     """Whole records, as many at a time as end in a piece; at the end what is left, which has no end.
 
@@ -156,8 +157,7 @@ def blocks_of(
         ends_of: called with each piece in order: where the first record in it ends, and the place behind the last end;
             the latter is 0 if none ends there.
         path: its name in errors.
-        most_bytes: longest record that does not end in the piece where it begins.
-        option: what sets that limit.
+        limits: on a record that does not end in the piece where it begins.
 
     Raises:
         LimitExceeded: a record is too long.
@@ -167,8 +167,8 @@ def blocks_of(
     size = 0
     for piece in pieces:
         first, last = ends_of(piece)
-        if begun and size + (first if last else len(piece)) > most_bytes:
-            raise too_long(path, offset, line, most_bytes, option)
+        if begun and size + (first if last else len(piece)) > limits.line_bytes:
+            raise too_long(path, offset, line, limits)
         if last:
             block = Block(b"".join([*begun, piece[:last]]), offset, line)
             yield block
@@ -180,12 +180,9 @@ def blocks_of(
         yield Block(b"".join(begun), offset, line, whole=False)
 
 
-def too_long(path: str, offset: int, line: int, limit: int, option: str) -> LimitExceeded:
-    """The error for a line, or a record, that begins here and is longer than the limit that an option sets."""
-    return LimitExceeded(
-        f"line {line} is too long", file=path, offset=offset, expected=f"at most {limit} bytes", found="more",
-        advice=f"If the file is what it should be, read it with a larger {option}.",
-    )  # fmt: skip
+def too_long(path: str, offset: int, line: int, limits: Limits) -> LimitExceeded:
+    """The error for a line, or a record, that begins here and is longer than `line_bytes`."""
+    return limits.exceeded("line_bytes", f"line {line} is too long", file=path, offset=offset)
 
 
 def open_text(source: ShardSource) -> TextFile:

@@ -31,7 +31,7 @@ from typing import Any
 import pyarrow as pa
 
 from lading.codecs import sniff_wrap, stream_decoder
-from lading.errors import CorruptShard, LadingError
+from lading.errors import CorruptShard, LadingError, LimitExceeded
 from lading.formats._webdataset_lists import list_wids, write_wids
 from lading.formats._webdataset_read import Members, ReadOptions, WebdatasetReader, sparse_member
 from lading.formats._webdataset_resync import FoundMembers, find_members, laid_out, resync_samples
@@ -49,6 +49,7 @@ from lading.formats._webdataset_values import (
 from lading.formats._webdataset_walk import open_tar
 from lading.formats._webdataset_write import WebdatasetWriter, WriteOptions, check_schema
 from lading.formats.protocol import ListedShard, Remains, ShardFacts, ShardSource, Symptom, map_file, parse_options
+from lading.limits import DEFAULT_LIMITS, Limits
 from lading.store.protocol import Sink, Store
 from lading.tar import BLOCK, is_header
 
@@ -98,7 +99,9 @@ class WebdatasetFormat:
             return True
         return bool(sniff_wrap(head)) and _begins_with_header(head)
 
-    def list_shards(self, store: Store, path: str, head: bytes) -> list[ListedShard] | None:
+    def list_shards(
+        self, store: Store, path: str, head: bytes, limits: Limits = DEFAULT_LIMITS
+    ) -> list[ListedShard] | None:
         """The shards of a wids index; their sizes are compared with what it says.
 
         Raises:
@@ -107,7 +110,7 @@ class WebdatasetFormat:
             SidecarMismatch: a shard of another size.
             NotFound: a shard that is not there.
         """
-        return list_wids(store, path, head)
+        return list_wids(store, path, head, limits)
 
     def open_shard(self, source: ShardSource, options: Mapping[str, Any]) -> WebdatasetReader:
         """Open a tar (`ReadOptions`); reads its first bytes.
@@ -177,7 +180,7 @@ def _begins_with_header(head: bytes) -> bool:
             found += piece
             if len(found) >= BLOCK:
                 break
-    except CorruptShard:
+    except (CorruptShard, LimitExceeded):
         return False
     return is_header(found[:BLOCK])
 

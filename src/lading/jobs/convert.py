@@ -34,6 +34,7 @@ from lading.jobs.tasks import Task, plan_tasks
 from lading.jobs.threads import threads_each, using_threads
 from lading.layouts.mint_write import Roles
 from lading.layouts.options import InterleavedOptions
+from lading.limits import DEFAULT_LIMITS, Limits
 from lading.part_writer import ShardKind
 from lading.store.memory import MemoryStore
 from lading.store.open import Stores, is_local, resolve
@@ -120,6 +121,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
     interleaved: InterleavedOptions | None = None,
     roots: Sequence[str | os.PathLike[str]] = (),
     stores: Stores | None = None,
+    limits: Limits = DEFAULT_LIMITS,
     on_progress: OnProgress | None = None,
 ) -> ConvertSummary:
     """Read every sample of a source and write it to a new dataset, losing nothing but what is filtered out.
@@ -167,6 +169,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
         interleaved: names of fields and policies for interleaved data.
         roots: folders that references in tables may point into, beside those of the source.
         stores: which store serves which URL.
+        limits: the most that files of the source may ask for, as `lading.open` takes them.
         on_progress: called after every batch, whichever process took it.
 
     Raises:
@@ -192,6 +195,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
             schema=schema,
             schema_overrides=schema_overrides,
             stores=stores,
+            limits=limits,
         ) as dataset,
     ):
         refuse_inside(dataset, destination, stores)
@@ -248,6 +252,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
             lazy=lazy,
             ledger=told is not None,
             checksums=checksums,
+            limits=limits,
         )
         tasks = tasks if dry_run else _numbered(tasks, dataset, how)
         run = Run(dataset, how, tasks, DatasetDigest() if how.digests else None, told, on_progress)
@@ -265,10 +270,11 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
                 if digest is not None:
                     # A copy is read again as others read it: names that were kept as they are show in a digest.
                     digest = run.digest or dataset_digest(
-                        source, limit=limit, view=how.view, format=source_format, options=source_options, stores=stores
-                    )
+                        source, limit=limit, view=how.view, format=source_format, options=source_options,
+                        stores=stores, limits=limits,
+                    )  # fmt: skip
                     writer.add_digest(digest)
-                    _compare(digest, writer.finish(), stores, how.roots if lazy else ())
+                    _compare(digest, writer.finish(), stores, how.roots if lazy else (), limits)
                 _end(writer, told)
             summary = writer.close()
         return ConvertSummary(
@@ -386,9 +392,9 @@ def _refuse_out_of_reach(dataset: Dataset, target: Format, store: Store, stores:
         raise UsageError("what is in memory, no other process sees", found="memory://", advice=advice)
 
 
-def _compare(digest: DatasetDigest, folder: str, stores: Stores, roots: Sequence[str]) -> None:
+def _compare(digest: DatasetDigest, folder: str, stores: Stores, roots: Sequence[str], limits: Limits) -> None:
     """Read back what was written, before anybody sees it."""
-    found = dataset_digest(folder, stores=stores, roots=roots)
+    found = dataset_digest(folder, stores=stores, roots=roots, limits=limits)
     if found.ordered != digest.ordered or found.count != digest.count:
         raise DataError(
             "the destination does not hold what the source does", file=folder,

@@ -43,7 +43,7 @@ class Indexes:
         for url, promised in _places(dataset).items():
             store, path = resolve(url, stores)
             try:
-                listed = get_format(dataset.format).list_shards(store, path, read_head(store, path))
+                listed = get_format(dataset.format).list_shards(store, path, read_head(store, path), dataset.limits)
             except NotFound:
                 findings += [_missing(dataset, path)] if promised else []
                 continue

@@ -15,6 +15,7 @@ from lading.errors import DestinationExists, SourceNotFound
 from lading.formats.mds import merge_indexes
 from lading.formats.protocol import ShardFacts
 from lading.formats.registry import get_format
+from lading.limits import DEFAULT_LIMITS, Limits
 from lading.manifest import Manifest
 from lading.manifest_files import load_manifest, save_manifest
 from lading.store.checksum import file_checksums
@@ -47,7 +48,13 @@ class MergeSummary:
     written: tuple[str, ...]
 
 
-def merge(folder: str | os.PathLike[str], *, overwrite: bool = False, stores: Stores | None = None) -> MergeSummary:
+def merge(
+    folder: str | os.PathLike[str],
+    *,
+    overwrite: bool = False,
+    stores: Stores | None = None,
+    limits: Limits = DEFAULT_LIMITS,
+) -> MergeSummary:
     """Make one dataset of what lies in a folder: the parts of many ranks, or datasets in folders below it.
 
     Parts are taken in the order of their ranks, or of their folders' names. Of datasets that lading wrote a manifest is
@@ -57,6 +64,7 @@ def merge(folder: str | os.PathLike[str], *, overwrite: bool = False, stores: St
         folder: the folder, a path or URL.
         overwrite: replace a manifest or index in the folder itself.
         stores: which store serves which URL.
+        limits: on the size of manifests and indexes, as `lading.open` takes them.
 
     Raises:
         SourceNotFound: nothing in the folder is a part of a dataset.
@@ -73,14 +81,14 @@ def merge(folder: str | os.PathLike[str], *, overwrite: bool = False, stores: St
     own, indexed = own - parts_of_parts, indexed - parts_of_parts
     _refuse_existing(path, below, overwrite=overwrite)
     if ranks:
-        parts = [_part(store, path, "", name.removesuffix(f"/{mf.MANIFEST_NAME}")) for name in ranks]
+        parts = [_part(store, path, "", name.removesuffix(f"/{mf.MANIFEST_NAME}"), limits) for name in ranks]
         return _merge_manifests(store, path, parts)
     if own and indexed <= own:
-        return _merge_manifests(store, path, [_part(store, path, f"{name}/", None) for name in sorted(own)])
+        return _merge_manifests(store, path, [_part(store, path, f"{name}/", None, limits) for name in sorted(own)])
     if not indexed:
         raise SourceNotFound("the folder holds no parts of a dataset", file=path,
                              expected="ranks, or datasets in folders of their own")  # fmt: skip
-    count, samples = merge_indexes(store, path, sorted(indexed))
+    count, samples = merge_indexes(store, path, sorted(indexed), limits)
     return MergeSummary(path, len(indexed), count, samples, (_INDEX,))
 
 
@@ -97,10 +105,10 @@ def _refuse_existing(path: str, below: Sequence[str], *, overwrite: bool) -> Non
                                 advice="Replace it with --overwrite.")  # fmt: skip
 
 
-def _part(store: Store, path: str, prefix: str, rank_folder: str | None) -> tuple[Manifest, pa.Table]:
+def _part(store: Store, path: str, prefix: str, rank_folder: str | None, limits: Limits) -> tuple[Manifest, pa.Table]:
     """A part's manifest, and its shards by their paths below the folder."""
     place = f"{path}/{prefix}".rstrip("/")
-    found = load_manifest(store, place, own=rank_folder)
+    found = load_manifest(store, place, own=rank_folder, limits=limits)
     assert found is not None, "it was listed just now"
     manifest, shards = found
     for column in ("path", "index_file", "extents_file"):

@@ -30,6 +30,7 @@ from lading.jobs.salvage_files import Workshop
 from lading.jobs.salvage_shard import Kind, Left, find_left, find_view
 from lading.jobs.salvage_source import FoundShards, Source, find_shards
 from lading.layouts.options import InterleavedOptions
+from lading.limits import DEFAULT_LIMITS, Limits
 from lading.manifest_files import KeptTables
 from lading.ref import is_ref
 from lading.store.open import Stores, resolve
@@ -102,6 +103,7 @@ def salvage(  # noqa: PLR0913 - one argument a decision of the user; all but two
     interleaved: InterleavedOptions | None = None,
     roots: Sequence[str | os.PathLike[str]] = (),
     stores: Stores | None = None,
+    limits: Limits = DEFAULT_LIMITS,
     on_progress: OnProgress | None = None,
 ) -> SalvageResult:
     """Write the samples of a damaged dataset that are intact to a new one, and list what was lost.
@@ -123,6 +125,7 @@ def salvage(  # noqa: PLR0913 - one argument a decision of the user; all but two
         interleaved: names of fields and policies for interleaved data.
         roots: folders that references in tables may point into, beside those of the source.
         stores: which store serves which URL.
+        limits: the most that files of the source may ask for, as `lading.open` takes them; what asks for more is lost.
         on_progress: called after every shard that was looked at, and every batch that was written.
 
     Raises:
@@ -133,13 +136,13 @@ def salvage(  # noqa: PLR0913 - one argument a decision of the user; all but two
     """
     began = time.perf_counter()
     stores = stores or Stores()
-    found = find_shards(source, stores, source_format)
+    found = find_shards(source, stores, source_format, limits)
     store, path = resolve(os.fspath(destination).rstrip("/"), stores)
     max_bytes, shard_bytes = parse_bytes(max_batch_bytes), parse_bytes(shard_size)
     with (
         dataset_of(
             found.listing, found.format, found.manifest, view=view, options=source_options, interleaved=interleaved,
-            roots=roots, stores=stores,
+            roots=roots, stores=stores, limits=limits,
         ) as dataset
     ):  # fmt: skip
         refuse_inside(dataset, destination, stores)
@@ -229,7 +232,7 @@ class _Search:
         self._kept: KeptTables | None = None
         if found.kept_shards is not None and dataset.listing.folder is not None:
             store, folder = resolve(dataset.listing.folder, stores)
-            self._kept = KeptTables(store, folder, found.kept_shards)
+            self._kept = KeptTables(store, folder, found.kept_shards, dataset.limits)
         self.left: list[Left] = []
         self.findings: list[LadingError] = list(found.findings)
 
@@ -317,9 +320,11 @@ def _saved(dataset: Dataset, left: Sequence[Left], lost: _Lost) -> Dataset:
     """
     numbers = [number for number, each in enumerate(left) if each.source is not None and each.samples]
     if not numbers:
-        first = str(lost.first[0].get("message", "")) if lost.first else "no samples"
-        raise DataError("not one sample is left", file=dataset.listing.folder or dataset.path(0), found=first,
-                        expected="a sample that can be read")  # fmt: skip
+        first = lost.first[0] if lost.first else {"message": "no samples"}
+        advice = first.get("advice")
+        raise DataError("not one sample is left", file=dataset.listing.folder or dataset.path(0),
+                        expected="a sample that can be read", found=first["message"],
+                        advice=None if advice is None else str(advice))  # fmt: skip
     sources = {new: left[number].source for new, number in enumerate(numbers)}
     dataset.listing = replace(dataset.listing, table=dataset.listing.table.take(pa.array(numbers)))
     dataset.stand_ins = {new: source for new, source in sources.items() if source is not None}

@@ -10,6 +10,7 @@ import os
 import posixpath
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import IO, Self
 
 import numpy as np
@@ -31,8 +32,10 @@ _SEARCH_BYTES = 1 << 20
 _BEGINNINGS = {"gzip": b"\x1f\x8b\x08", "zstd": b"\x28\xb5\x2f\xfd", "bz2": b"BZh", "xz": b"\xfd7zXZ\0"}
 _ENDINGS = (".gz", ".zst", ".zstd", ".bz2", ".xz", ".br", ".snappy", ".tgz")
 _MOST_TRIES = 10_000
-_MOST_TIMES, _MOST_MORE_BYTES = 200, 64 << 20
-"""How much larger than its file what comes out of it may be, times and bytes: more is meant to fill the disk."""
+_MOST_TIMES = 1000
+"""How much larger than its file what comes out of it may be, as everywhere (`lading.limits`)."""
+_MOST_MORE_BYTES = 64 << 20
+"""More than twice its size that a damaged file may be laid out to: holes that it tells of are zeros."""
 
 
 class Workshop:
@@ -70,7 +73,10 @@ class Workshop:
 
     def _as_source(self, path: str, source: ShardSource) -> ShardSource:
         info = self._store.head(path)
-        return ShardSource(self._store, path, info, entry=source.entry, options=source.options, stands_for=source.place)
+        return ShardSource(
+            self._store, path, info, entry=source.entry, limits=source.limits, options=source.options,
+            stands_for=source.place,
+        )  # fmt: skip
 
     def drop(self, source: ShardSource) -> None:
         """Remove a file that was made here and is needed no more."""
@@ -104,11 +110,7 @@ class Workshop:
                 at = place + memoryview(content).nbytes
             _write_zeros(sink, remains.size_bytes - at)
             sink.close()
-        made = self._as_source(sink.path, source)
-        options = {**source.options, **remains.options}
-        return ShardSource(
-            made.store, made.path, made.info, entry=made.entry, options=options, stands_for=made.stands_for
-        )
+        return replace(self._as_source(sink.path, source), options={**source.options, **remains.options})
 
     def laid_out_beside(self, store: Store, files: Mapping[str, tuple[str, Remains | None]]) -> str:
         """Files by their paths, laid out anew or as links to where they lie, in a folder of their own; gives that."""
@@ -158,14 +160,12 @@ def _unwrap(source: ShardSource, wrap: str, start: int, size: int, sink: Sink) -
     Raises:
         LimitExceeded: much more comes out than data pack to.
     """
-    decoder, most = stream_decoder(wrap), _MOST_TIMES * size + _MOST_MORE_BYTES
+    decoder, most = stream_decoder(wrap), max(source.limits.stream_bytes, _MOST_TIMES * size)
     try:
         for part in _read(source, start, size - start, _READ_BYTES):
             for piece in decoder.feed(bytes(part)):
                 if sink.tell() > most:
-                    raise LimitExceeded("a compressed file unpacks to more than is written for it", file=source.path,
-                                        expected=f"at most {most} bytes",
-                                        advice="Unpack it, and salvage that.")  # fmt: skip
+                    raise source.limits.exceeded("stream_bytes", "the file unpacks to too much", file=source.path)
                 sink.write([piece])
         decoder.finish()
     except CorruptShard as error:

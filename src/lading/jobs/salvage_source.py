@@ -19,6 +19,7 @@ from lading import manifest as mf
 from lading.errors import DataError, LadingError, SourceNotFound, StoreError, UnknownFormat, UsageError
 from lading.formats.protocol import Format
 from lading.formats.registry import all_formats, find_format, get_format
+from lading.limits import Limits
 from lading.manifest import Manifest
 from lading.manifest_files import load_manifest
 from lading.source import LISTING_SCHEMA, Listing, expand_braces, list_source, read_head
@@ -52,7 +53,7 @@ class FoundShards:
     findings: Sequence[LadingError] = field(default_factory=list)
 
 
-def find_shards(source: Source, stores: Stores, format_name: str | None) -> FoundShards:
+def find_shards(source: Source, stores: Stores, format_name: str | None, limits: Limits) -> FoundShards:
     """The shards of a source, whatever of its lists can be read.
 
     Raises:
@@ -68,12 +69,12 @@ def find_shards(source: Source, stores: Stores, format_name: str | None) -> Foun
     manifest, kept, folder = None, None, ""
     if len(names) == 1:
         store, folder = resolve(names[0].rstrip("/"), stores)
-        manifest, kept = _manifest(store, folder, findings)
+        manifest, kept = _manifest(store, folder, findings, limits)
     if kept is not None:
         listing = Listing(_listed(kept, folder), folder=folder)
     else:
         named = format_name or (manifest.format if manifest is not None else "")
-        listing = _by_lists(source, stores, findings) or _by_files(names, stores, named, findings)
+        listing = _by_lists(source, stores, findings, limits) or _by_files(names, stores, named, findings, limits)
     if not len(listing):
         raise SourceNotFound("the source holds no shard", file=names[0] if names else None)
     named = format_name or (manifest.format if manifest is not None else listing.format)
@@ -87,26 +88,31 @@ def find_shards(source: Source, stores: Stores, format_name: str | None) -> Foun
     return FoundShards(plain, table, fmt, manifest, kept, findings)
 
 
-def _manifest(store: Store, folder: str, findings: list[LadingError]) -> tuple[Manifest | None, pa.Table | None]:
+def _manifest(
+    store: Store, folder: str, findings: list[LadingError], limits: Limits
+) -> tuple[Manifest | None, pa.Table | None]:
     """The manifest and the shards that it lists, or what of both can be read."""
     try:
-        both = load_manifest(store, folder)
+        both = load_manifest(store, folder, limits=limits)
     except (DataError, StoreError) as error:
         findings.append(error.at(file=f"{folder}/{mf.FOLDER}"))
     else:
         return both or (None, None)
     path = f"{folder}/{mf.FOLDER}/{mf.MANIFEST_NAME}"
     with suppress(DataError, StoreError):
-        return mf.from_json(_whole(store, path), file=path), None
+        return mf.from_json(_whole(store, path, limits), file=path), None
     path = f"{folder}/{mf.FOLDER}/{mf.SHARDS_NAME}"
     with suppress(DataError, StoreError):
-        listed = pa.py_buffer(_whole(store, path))
+        listed = pa.py_buffer(_whole(store, path, limits))
         return mf.kept_manifest(listed, file=path), mf.read_shards(listed, file=path)
     return None, None
 
 
-def _whole(store: Store, path: str) -> bytes:
-    [data] = store.get_ranges(path, [(0, store.head(path).size_bytes)])
+def _whole(store: Store, path: str, limits: Limits) -> bytes:
+    size = store.head(path).size_bytes
+    if size > limits.manifest_bytes:
+        raise limits.exceeded("manifest_bytes", "the file is too large", file=path, found=size)
+    [data] = store.get_ranges(path, [(0, size)])
     return bytes(data)
 
 
@@ -118,10 +124,10 @@ def _listed(shards: pa.Table, folder: str) -> pa.Table:
     )
 
 
-def _by_lists(source: Source, stores: Stores, findings: list[LadingError]) -> Listing | None:
+def _by_lists(source: Source, stores: Stores, findings: list[LadingError], limits: Limits) -> Listing | None:
     """The shards as `lading.open` finds them; None where a list is damaged, or a file of it is not there."""
     try:
-        return list_source(source, stores)
+        return list_source(source, stores, limits)
     except UnknownFormat:
         return None  # files of several formats, as an index whose name is a shard's would have it
     except SourceNotFound as error:
@@ -133,13 +139,15 @@ def _by_lists(source: Source, stores: Stores, findings: list[LadingError]) -> Li
     return None
 
 
-def _by_files(names: Sequence[str], stores: Stores, format_name: str, findings: list[LadingError]) -> Listing:
+def _by_files(
+    names: Sequence[str], stores: Stores, format_name: str, findings: list[LadingError], limits: Limits
+) -> Listing:
     """The files that are there, without any list: of the format asked for, or of the one that most bytes are of."""
     found: list[tuple[str, int]] = []
     folders: list[str] = []
     for name in (one for pattern in names for one in expand_braces(pattern)):
         try:
-            listing = list_source(name, stores)
+            listing = list_source(name, stores, limits)
         except (DataError, StoreError, SourceNotFound, UnknownFormat) as error:
             store, path = resolve(name, stores)
             folder = posixpath.dirname(path) if path.endswith(".json") else path.rstrip("/")

@@ -16,6 +16,7 @@ from lading.errors import UsageError
 from lading.fetch import OnError
 from lading.jobs.filters import Filters, Hook
 from lading.layouts.options import InterleavedOptions
+from lading.limits import DEFAULT_LIMITS, Limits
 
 __all__ = ["Conversion", "decode_schema", "encode_schema"]
 
@@ -47,6 +48,7 @@ class Conversion:
         lazy: bytes stay where they are; references to them are written.
         ledger: whether a line is kept of every row that was not.
         checksums: of what checksums are kept.
+        limits: on what files of the source may ask for.
     """
 
     source_format: str
@@ -71,6 +73,7 @@ class Conversion:
     lazy: bool = False
     ledger: bool = False
     checksums: str = "samples"
+    limits: Limits = DEFAULT_LIMITS
 
     def to_json(self) -> dict[str, Any]:
         """The conversion as JSON-able values.
@@ -88,6 +91,7 @@ class Conversion:
         return {
             **told,
             "interleaved": asdict(self.interleaved),
+            "limits": asdict(self.limits),
             "members": encode_schema(self.members),
             "schema": encode_schema(self.schema),
             "written": encode_schema(self.written),
@@ -104,6 +108,7 @@ class Conversion:
             **{
                 **told,
                 "interleaved": InterleavedOptions(**documents),
+                "limits": Limits(**told["limits"]),
                 "columns": None if columns is None else tuple(columns),
                 "members": decode_schema(told["members"]),
                 "schema": decode_schema(told["schema"]),

@@ -126,7 +126,7 @@ def _do(
     stores = Stores()
     store, folder = resolve(task["folder"], stores)
     listing = Listing(pa.Table.from_pylist(task["shards"], LISTING_SCHEMA), index_file=how.index_file)
-    fetcher = Fetcher(stores)
+    fetcher = Fetcher(stores, limits=how.limits)
     dataset = Dataset(
         listing, get_format(how.source_format), how.view, fetcher=fetcher, stores=stores,
         format_options=how.source_options, interleaved=how.interleaved, roots=how.roots,

@@ -75,7 +75,6 @@ class DocumentsView:
         self._reader, self._options, self._fetcher = reader, options, fetcher
         self.counts: Counter[str] = Counter()
         self._missing = 0
-        fetcher.max_decoded_bytes = reader.max_record_bytes
 
     def declares_types(self) -> bool:
         """Whether the columns' types are the file's own, and not what its values happen to be."""
@@ -204,15 +203,13 @@ class FromDocuments(ABC):
 
     Args:
         reader: the open shard.
-        fetcher: what references will be read with.
         written: the columns of the documents, if they are known.
     """
 
-    def __init__(self, reader: MediaArchiveReader, fetcher: Fetcher, written: pa.Schema | None = None) -> None:
+    def __init__(self, reader: MediaArchiveReader, written: pa.Schema | None = None) -> None:
         self._reader, self._written = reader, written
         self.counts: Counter[str] = Counter()
         self._missing = 0
-        fetcher.max_decoded_bytes = reader.max_record_bytes
 
     @abstractmethod
     def schema(self) -> pa.Schema:

@@ -18,7 +18,6 @@ import pyarrow.compute as pc
 from lading.align import align_table
 from lading.errors import DataError, errors_at
 from lading.features import Audio, Bytes, Image, Video, feature_of
-from lading.fetch import Fetcher
 from lading.formats.media_archive import MEDIA, PLAIN_ROWS, MediaArchiveReader, media_lists, media_parts
 from lading.formats.webdataset import restored_type
 from lading.layouts.documents import FromDocuments, references
@@ -89,13 +88,12 @@ class RowsOfDocuments(FromDocuments):
 
     Args:
         reader: the open shard.
-        fetcher: what references will be read with.
         schema: of the rows.
     """
 
-    def __init__(self, reader: MediaArchiveReader, fetcher: Fetcher, schema: pa.Schema) -> None:
+    def __init__(self, reader: MediaArchiveReader, schema: pa.Schema) -> None:
         self._rows = rows_schema(schema)
-        super().__init__(reader, fetcher, documents_schema(self._rows))
+        super().__init__(reader, documents_schema(self._rows))
 
     def schema(self) -> pa.Schema:
         """The columns as they were, bytes as references."""

@@ -27,6 +27,7 @@ from lading.formats.protocol import ShardSource
 from lading.formats.webdataset import FORMAT as TAR
 from lading.hashing import NameTable
 from lading.interleaved import SourceRefs, format_source_ref, lineage_of, parse_source_ref
+from lading.limits import DEFAULT_LIMITS, Limits
 from lading.ref import FileEntry, files_of, is_ref, make_refs, unpack
 from lading.store.open import Stores, is_local, resolve
 from lading.store.protocol import FileInfo, Store, native_path
@@ -76,10 +77,18 @@ class Follower:
         stores: which store serves which URL.
         roots: called, when the first reference is followed, for the folders below which references may point.
         mmap: False reads local tars through `pread` when they are walked through.
+        limits: on what these tars may ask for.
     """
 
-    def __init__(self, stores: Stores, roots: Callable[[], Iterable[str]], *, mmap: bool = True) -> None:
-        self._stores, self._mmap, self._named_roots = stores, mmap, roots
+    def __init__(
+        self,
+        stores: Stores,
+        roots: Callable[[], Iterable[str]],
+        *,
+        mmap: bool = True,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
+        self._stores, self._mmap, self._named_roots, self._limits = stores, mmap, roots, limits
         self._file = lru_cache(_MAX_FILES)(self._find)
         self._tar = lru_cache(_MAX_TARS)(self._walk)
 
@@ -243,7 +252,7 @@ class Follower:
         """The members of a tar, or why there are none."""
         store, path = resolve(entry.url, self._stores)
         try:
-            source = ShardSource(store, path, FileInfo(path, entry.size_bytes, entry.version))
+            source = ShardSource(store, path, FileInfo(path, entry.size_bytes, entry.version), limits=self._limits)
             with closing(TAR.open_shard(source, {"sidecar": "ignore", "mmap": self._mmap})) as reader:
                 parts = list(reader.members())
         except DataError as error:

@@ -92,7 +92,7 @@ def open_view(  # noqa: PLR0913, PLR0917 - what a dataset knows of its shards
         return SamplesView(picked(reader, rows))
     if isinstance(reader, WebdatasetReader):
         return MintView(reader, fetcher, source, interleaved)
-    packed = _packed_rows(reader, fetcher)
+    packed = _packed_rows(reader)
     if packed is not None:
         return PackedView(picked(packed, rows), source.path, interleaved, schema)
     if isinstance(reader, MediaArchiveReader):
@@ -110,14 +110,14 @@ def _restoring(reader: ShardReader, fetcher: Fetcher, rows: pa.Schema, path: str
     if isinstance(reader, WebdatasetReader):
         return TypedReader(reader, fetcher, rows, path)
     if isinstance(reader, MediaArchiveReader):
-        return RowsOfDocuments(reader, fetcher, rows)
+        return RowsOfDocuments(reader, rows)
     return KeptTypes(reader, rows_schema(rows), path)
 
 
-def _packed_rows(reader: ShardReader, fetcher: Fetcher) -> ShardReader | None:
+def _packed_rows(reader: ShardReader) -> ShardReader | None:
     """The rows of a shard whose interleaved samples are a row each; None if they are not."""
     if isinstance(reader, MediaArchiveReader):
-        return PackedDocuments(reader, fetcher) if _were_items(reader.first_schema()) else None
+        return PackedDocuments(reader) if _were_items(reader.first_schema()) else None
     return reader if not isinstance(reader, LooseReader) and is_packed_schema(reader.schema()) else None
 
 

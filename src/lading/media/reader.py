@@ -13,17 +13,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, Self, SupportsIndex, TypeAlias, get_args
 
 from lading.errors import BadReference, DataError, UsageError
+from lading.limits import DEFAULT_LIMITS, Limits
 from lading.media.ahead import Pace, map_ahead
 from lading.media.archives import Archive, MediaFolder
 from lading.media.documents import MediaStats, Tally, get, media_of, place_of, put
 from lading.media.records import CODECS, RecordFormat, Unpacked
 from lading.store.open import Stores
-from lading.units import parse_bytes
 
-__all__ = ["MAX_RECORD_BYTES", "MediaReader", "OnError", "RecordReader"]
+__all__ = ["MediaReader", "OnError", "RecordReader"]
 
-MAX_RECORD_BYTES = 1 << 30
-"""Most that a record may unpack to, unless the caller says otherwise."""
 _GROUP_BYTES, _DOCUMENT_BYTES = 1 << 20, 16 << 10
 """Media that a thread takes at once, and what a document counts for without them: threads that take documents of 100 KB
 one by one wait for each other so long that two are slower than one."""
@@ -215,7 +213,7 @@ class MediaReader(RecordReader):
         offset_byte_size: bytes of the length prefix of version 1.
         preserve_order: give documents in their order, and not as they come.
         codec: `zstd`, or `none` for archives of plain bytes.
-        max_record_bytes: most that a record may unpack to, such as `"1GB"`.
+        limits: on what a record may unpack to (`range_bytes`).
         on_error: for a media whose record cannot be had: `error`, or `warn` (no bytes, counted).
         roots: further folders that paths may lead to; absolute paths and URLs may lead there only.
         stores: which store serves which URL.
@@ -235,7 +233,7 @@ class MediaReader(RecordReader):
         preserve_order: bool = False,
         *,
         codec: str = "zstd",
-        max_record_bytes: int | str = MAX_RECORD_BYTES,
+        limits: Limits = DEFAULT_LIMITS,
         on_error: OnError = "error",
         roots: Sequence[str] = (),
         stores: Stores | None = None,
@@ -253,7 +251,7 @@ class MediaReader(RecordReader):
             raise UsageError("no such codec of media archives", expected=" or ".join(CODECS), found=repr(codec))
         if offset_byte_size < 1:
             raise UsageError("a length prefix has bytes", expected="at least 1", found=offset_byte_size)
-        self._format = RecordFormat(codec, offset_byte_size, parse_bytes(max_record_bytes))
+        self._format = RecordFormat(codec, offset_byte_size, limits)
 
     def _read(self, archive: Archive, offset: int, length: int | None, ahead: int) -> Unpacked:
         return self._format.read(archive, offset, length, ahead)

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 
 from lading.codecs import decode_range
 from lading.codecs.zstd_ import MAGIC, decode_sized_frame, frame_end
-from lading.errors import CorruptShard, DataError, LimitExceeded
+from lading.errors import CorruptShard, DataError
+from lading.limits import Limits, raised_by
 from lading.media.archives import Archive
 from lading.store.protocol import Buffer
 
@@ -33,7 +34,6 @@ _SPARE_SHIFT = 6
 _FIRST_BYTES = 16 << 10
 """Read of a record whose length only its prefix tells; what is longer takes a second read."""
 _ADVICE = "The archive was cut or edited, or the document's offset and length are not this archive's."
-_RAISE = "If that is meant, raise max_record_bytes."
 
 Unpacked = tuple[bytes, int]
 """The bytes of a record, and how many it takes in the archive."""
@@ -46,12 +46,12 @@ class RecordFormat:
     Attributes:
         codec: one of `CODECS`.
         prefix_bytes: size of the length prefix of version 1.
-        max_bytes: most that a record may unpack to.
+        limits: on what a record may unpack to.
     """
 
     codec: str
     prefix_bytes: int
-    max_bytes: int
+    limits: Limits
 
     def read(self, archive: Archive, offset: int, length: int | None, ahead: int = 0) -> Unpacked:
         """A record's bytes; `ahead` as in `Archive.read`. Peak memory: the record, packed and unpacked.
@@ -59,28 +59,26 @@ class RecordFormat:
         Raises:
             BadReference: the record does not lie in the file.
             CorruptShard: it is damaged, cut, or not used up exactly.
-            LimitExceeded: it unpacks to more than `max_bytes`. Found before memory is taken for it.
+            LimitExceeded: it unpacks to more than `range_bytes`. Found before memory is taken for it.
         """
         try:
-            if length is None:
-                return self._read_prefixed(archive, offset)
-            self._check(length, length - _spare(length) if self.codec == "zstd" else length)
-            return self._unpack(archive.read(offset, length, ahead)), length
+            with raised_by("range_bytes"):
+                if length is None:
+                    return self._read_prefixed(archive, offset)
+                self._check(length, length - _spare(length) if self.codec == "zstd" else length)
+                return self._unpack(archive.read(offset, length, ahead)), length
         except DataError as error:
             error.offset = offset  # codecs count in what they unpack
-            error.advice = error.advice or (_RAISE if isinstance(error, LimitExceeded) else _ADVICE)
+            error.advice = error.advice or _ADVICE
             raise error.at(file=archive.name) from error.__cause__
 
     def _unpack(self, data: Buffer) -> bytes:
-        return decode_range("" if self.codec == "none" else "zstd-magicless", data, self.max_bytes)
+        codec = "" if self.codec == "none" else "zstd-magicless"
+        return decode_range(codec, data, self.limits.range_bytes, self.limits)
 
     def _check(self, told: int, least: int) -> None:
-        if least > self.max_bytes:
-            raise LimitExceeded(
-                "the record is too long",
-                expected=f"at most {self.max_bytes} bytes",
-                found=told,
-            )
+        if least > self.limits.range_bytes:
+            raise self.limits.exceeded("range_bytes", "the record is too long", found=told)
 
     def _read_prefixed(self, archive: Archive, offset: int) -> Unpacked:
         if self.codec == "none":

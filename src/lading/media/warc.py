@@ -21,18 +21,18 @@ from dataclasses import dataclass
 
 from lading.codecs import decode_range, unpack_file
 from lading.errors import CorruptShard, DataError, LimitExceeded, UsageError
+from lading.limits import DEFAULT_LIMITS, Limits, raised_by
 from lading.media.archives import Archive
-from lading.media.reader import MAX_RECORD_BYTES, OnError, RecordReader
+from lading.media.reader import OnError, RecordReader
 from lading.media.records import Unpacked
 from lading.store.open import Stores
-from lading.units import parse_bytes
 
 __all__ = ["WarcReader"]
 
 _GZIP = b"\x1f\x8b"
 _GZIP_BITS, _ZLIB_BITS, _RAW_BITS = 31, 15, -15
 _STEP_BYTES = 256 << 10
-_MAX_HEADER_BYTES = 1 << 20
+_BEGIN = b"WARC/"
 _END = b"\r\n\r\n"
 _HTTP_RECORDS = ("request", "response", "revisit")
 _HEX = frozenset(b"0123456789abcdefABCDEF")
@@ -48,7 +48,7 @@ class WarcReader(RecordReader):
         data_folder: folder below which the paths of media lie.
         workers: threads; with one, reading is done in the caller's thread.
         preserve_order: give documents in their order, and not as they come.
-        max_record_bytes: most that a record and its payload may unpack to, such as `"1GB"`.
+        limits: on what a record and its payload may unpack to (`range_bytes`), and its headers.
         on_error: for a media whose record cannot be had: `error`, or `warn` (no bytes, counted).
         roots: further folders that paths may lead to; absolute paths and URLs may lead there only.
         stores: which store serves which URL.
@@ -65,7 +65,7 @@ class WarcReader(RecordReader):
         workers: int = 1,
         preserve_order: bool = False,
         *,
-        max_record_bytes: int | str = MAX_RECORD_BYTES,
+        limits: Limits = DEFAULT_LIMITS,
         on_error: OnError = "error",
         roots: Sequence[str] = (),
         stores: Stores | None = None,
@@ -79,17 +79,16 @@ class WarcReader(RecordReader):
             roots=roots,
             stores=stores,
         )
-        self._max_bytes = parse_bytes(max_record_bytes)
+        self._limits = limits
 
     def _read(self, archive: Archive, offset: int, length: int | None, ahead: int) -> Unpacked:  # noqa: ARG002 - hints
         source = _Source(archive, offset)
         try:
-            record = _read_record(source, self._max_bytes)
-            return _payload(record, self._max_bytes), source.taken
+            with raised_by("range_bytes"):
+                record = _read_record(source, self._limits)
+                return _payload(record, self._limits), source.taken
         except DataError as error:
             error.offset = offset  # codecs count in what they unpack
-            if isinstance(error, LimitExceeded):
-                error.advice = "If that is meant, raise max_record_bytes."
             raise error.at(file=archive.name) from error.__cause__
 
 
@@ -118,15 +117,17 @@ class _Source:
         """Bytes of the archive that the record took, as far as it was read."""
         return self._at - self._start - (len(self._body) if self._member is None else len(self._waiting))
 
-    def until(self, mark: bytes, most: int) -> bytes:
-        """What comes before a mark, which is passed over."""
+    def headers(self, limits: Limits) -> bytes:
+        """What comes before an empty line, which is passed over."""
         searched = 0
-        while (found := self._body.find(mark, max(searched - len(mark), 0))) < 0:
+        while (found := self._body.find(_END, max(searched - len(_END), 0))) < 0:
             searched = len(self._body)
-            if searched > most:
+            if searched and not self._body.startswith(_BEGIN[:searched]):
                 raise CorruptShard("no WARC record begins here", expected="headers", found=bytes(self._body[:40]))
+            if searched > limits.warc_header_bytes:
+                raise limits.exceeded("warc_header_bytes", "the headers of the WARC record are too long")
             self._more()
-        return self.take(found + len(mark))[:found]
+        return self.take(found + len(_END))[:found]
 
     def take(self, count: int) -> bytes:
         """Exactly so many bytes."""
@@ -170,17 +171,17 @@ class _Source:
         return data
 
 
-def _read_record(source: _Source, max_bytes: int) -> _Record:
-    head = source.until(_END, _MAX_HEADER_BYTES)
+def _read_record(source: _Source, limits: Limits) -> _Record:
+    head = source.headers(limits)
     first, _, rest = head.partition(b"\r\n")
-    if not first.startswith(b"WARC/"):
+    if not first.startswith(_BEGIN):
         raise CorruptShard("no WARC record begins here", expected="WARC/", found=first[:40])
     headers = _headers(rest)
     told = headers.get(b"content-length", b"")
     if not told.isdigit() or len(told) > _MAX_DIGITS:
         raise CorruptShard("the WARC record does not say how long it is", expected="Content-Length", found=told[:40])
-    if int(told) > max_bytes:
-        raise _too_much(max_bytes, int(told))
+    if int(told) > limits.range_bytes:
+        raise _too_much(limits, int(told))
     block = source.take(int(told))
     if (end := source.take(len(_END))) != _END:
         raise CorruptShard("the WARC record does not end where it says", expected="two empty lines", found=end)
@@ -188,7 +189,7 @@ def _read_record(source: _Source, max_bytes: int) -> _Record:
     return _Record(headers, block)
 
 
-def _payload(record: _Record, max_bytes: int) -> bytes:
+def _payload(record: _Record, limits: Limits) -> bytes:
     """What the server sent, or the block of a record of another kind."""
     http = record.headers.get(b"warc-target-uri", b"").strip(b"<>").lower().startswith((b"http:", b"https:"))
     if not http or record.headers.get(b"warc-type", b"").decode("latin-1").lower() not in _HTTP_RECORDS:
@@ -200,7 +201,7 @@ def _payload(record: _Record, max_bytes: int) -> bytes:
     if headers.get(b"transfer-encoding", b"").lower() == b"chunked":
         body = _joined_chunks(body)
     for encoding in reversed(headers.get(b"content-encoding", b"").lower().split(b",")):
-        body = _decoded(encoding.strip().decode("latin-1"), body, max_bytes)
+        body = _decoded(encoding.strip().decode("latin-1"), body, limits)
     return body
 
 
@@ -239,37 +240,34 @@ def _chunk_size(body: bytes, at: int) -> int | None:
     return int(line, 16) if known else None
 
 
-def _decoded(encoding: str, body: bytes, max_bytes: int) -> bytes:
+def _decoded(encoding: str, body: bytes, limits: Limits) -> bytes:
     """A body without its encoding; as it is if it does not begin like that."""
     if encoding in {"", "identity"} or not body:
         return body
     if encoding in {"gzip", "x-gzip"}:
-        return decode_range("gzip", body, max_bytes) if body.startswith(_GZIP) else body
+        return decode_range("gzip", body, limits.range_bytes) if body.startswith(_GZIP) else body
     if encoding == "deflate":
         zlib_header = body[0] & 15 == 8 and int.from_bytes(body[:2], "big") % 31 == 0  # noqa: PLR2004 - RFC 1950
-        return _inflated(body, _ZLIB_BITS if zlib_header else _RAW_BITS, max_bytes)
+        return _inflated(body, _ZLIB_BITS if zlib_header else _RAW_BITS, limits)
     if encoding == "br":
-        return unpack_file("brotli", body, max_bytes)
+        return unpack_file("brotli", body, limits.range_bytes)
     raise UsageError("no such content encoding", expected="gzip, deflate or br", found=repr(encoding))
 
 
-def _inflated(body: bytes, bits: int, max_bytes: int) -> bytes:
+def _inflated(body: bytes, bits: int, limits: Limits) -> bytes:
     member = zlib.decompressobj(bits)
     try:
-        content = member.decompress(body, max_bytes + 1)
+        content = member.decompress(body, limits.range_bytes + 1)
     except zlib.error as error:
         raise CorruptShard("the response's encoding is damaged", found=str(error)) from error
-    if len(content) > max_bytes:
-        raise _too_much(max_bytes)
+    if len(content) > limits.range_bytes:
+        raise _too_much(limits)
     if not member.eof or member.unused_data:
         found = "bytes after its end" if member.eof else f"its end after {len(content)} bytes"
         raise CorruptShard("the response's encoding is damaged", found=found)
     return content
 
 
-def _too_much(max_bytes: int, found: int | None = None) -> LimitExceeded:
-    return LimitExceeded(
-        "the WARC record is too long",
-        expected=f"at most {max_bytes} bytes",
-        found="more" if found is None else f"{found} bytes",
-    )
+def _too_much(limits: Limits, found: int | None = None) -> LimitExceeded:
+    told = "more" if found is None else f"{found} bytes"
+    return limits.exceeded("range_bytes", "the WARC record is too long", found=told)

@@ -12,25 +12,35 @@ from collections.abc import Iterator
 
 from lading.codecs import stream_decoder
 from lading.errors import BadReference, errors_at
+from lading.limits import DEFAULT_LIMITS, Limits
 from lading.store.protocol import Store
 
 __all__ = ["UnwrappedFile", "unwrapped"]
 
 _READ_BYTES = 1 << 20
+_PLAUSIBLE_RATIO = 1000
 
 
-def unwrapped(store: Store, path: str, wrap: str, size_bytes: int) -> Iterator[bytes]:
+def unwrapped(store: Store, path: str, wrap: str, size_bytes: int, limits: Limits = DEFAULT_LIMITS) -> Iterator[bytes]:
     """What a compressed file of this size unpacks to, in pieces of at most 1 MiB; it is read by the MiB.
 
     Raises:
         CorruptShard: the compressed stream is damaged or cut.
-        LimitExceeded: unpacking it would take too large a window.
+        LimitExceeded: unpacking it would take too large a window, or gives much more than such a file should.
     """
-    decoder = stream_decoder(wrap)
+    decoder = stream_decoder(wrap, limits)
+    most, given = max(limits.stream_bytes, _PLAUSIBLE_RATIO * size_bytes), 0
     with errors_at(file=path):
         for at in range(0, size_bytes, _READ_BYTES):
             [data] = store.get_ranges(path, [(at, min(_READ_BYTES, size_bytes - at))])
-            yield from decoder.feed(data)
+            for piece in decoder.feed(data):
+                given += len(piece)
+                if given > most:
+                    raise limits.exceeded(
+                        "stream_bytes", "the compressed file unpacks to much more than its size", offset=given,
+                        expected=f"at most {most} bytes of {size_bytes}",
+                    )  # fmt: skip
+                yield piece
         decoder.finish()
 
 
@@ -41,8 +51,16 @@ class UnwrappedFile:
         restarts: how often a read went further back than what was kept.
     """
 
-    def __init__(self, store: Store, path: str, wrap: str, *, keep_bytes: int = 64 << 20) -> None:
-        self._store, self._path, self._wrap, self._keep = store, path, wrap, keep_bytes
+    def __init__(
+        self,
+        store: Store,
+        path: str,
+        wrap: str,
+        *,
+        keep_bytes: int = 64 << 20,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
+        self._store, self._path, self._wrap, self._keep, self._limits = store, path, wrap, keep_bytes, limits
         self._size = store.head(path).size_bytes
         self._pieces: deque[tuple[int, bytes]] = deque()
         self._kept = self._end = 0
@@ -51,7 +69,7 @@ class UnwrappedFile:
 
     def _from_start(self) -> Iterator[bytes]:
         # No generator of its own: one that holds its owner would keep what was read until a collection.
-        return unwrapped(self._store, self._path, self._wrap, self._size)
+        return unwrapped(self._store, self._path, self._wrap, self._size, self._limits)
 
     def read(self, offset: int, length: int) -> bytes:
         """Bytes of one range.

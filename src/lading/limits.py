@@ -1,0 +1,137 @@
+"""Limits on what a file may ask for: sizes and counts that stand in it, and what it unpacks to.
+
+Whoever opens a file says how far it is trusted (`limits=` of `lading.open` and of what takes a source, `--max` on the
+command line), and the value goes along with the file: there is no state that two sources would share. An error of a
+limit names its field. What a format or Arrow cannot hold at all is no limit of this kind (`docs/limits.md`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+from lading.errors import LimitExceeded, UsageError
+from lading.units import parse_bytes
+
+__all__ = ["DEFAULT_LIMITS", "Limits", "raised_by"]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The most that files may ask for. Raise one for files that are trusted, lower it for those that are not.
+
+    Attributes:
+        arrow_bare_rows: rows of an Arrow batch beyond those that its bytes can hold: nulls and empty structs take none.
+        arrow_batch_bytes: what a compressed Arrow batch says it unpacks to, where that is over 100 times its size.
+        footer_bytes: the footer of a Parquet or Arrow file.
+        image_frames: frames of a TIFF file, one of which is asked for.
+        image_strips: strips or tiles of a frame of a TIFF file.
+        index_bytes: a dataset's own index, or what else JSON beside or in a shard says of it.
+        json_fields: different fields among the lines of JSON that are read together.
+        line_bytes: a line of JSON or a record of CSV; it is held in memory, several times over.
+        manifest_bytes: each of lading's own files beside a dataset.
+        mds_columns: columns of a shard of MDS.
+        page_bytes: what a Parquet page unpacks to, where that is over 1,000 times its size.
+        page_header_bytes: the header of a Parquet page.
+        range_bytes: what a compressed range unpacks to, such as a record of a media archive or a frame of zstd.
+        shard_bytes: what a compressed shard of MDS unpacks to; it is held in memory.
+        stream_bytes: what a compressed file unpacks to, where that is over 1,000 times its size.
+        tar_cells: samples times fields of a tar, beyond 64 for each member.
+        tar_extension_bytes: an extension record of a tar, such as a long name.
+        tar_extensions: extension records before a member of a tar.
+        tar_fields: different fields of the samples of a tar.
+        tar_map_blocks: blocks with the map of the holes in a sparse member of a tar.
+        tar_member_bytes: a member, or a sample, of a compressed tar; it is held in memory.
+        tar_name_bytes: the name of a member of a tar.
+        tar_sparse_bytes: a sparse member of a tar with its holes filled.
+        tar_tail_bytes: what follows the end of a compressed tar.
+        warc_header_bytes: the headers of a WARC record.
+        xz_memory_bytes: the memory that unpacking xz takes; `xz -9` needs 65 MiB.
+        zstd_window_bytes: the window that unpacking zstd takes; `zstd --ultra -22` needs 128 MiB.
+
+    Raises:
+        UsageError: a limit is no whole number, or negative.
+    """
+
+    arrow_bare_rows: int = 1 << 20
+    arrow_batch_bytes: int = 256 << 20
+    footer_bytes: int = 256 << 20
+    image_frames: int = 100_000
+    image_strips: int = 1_000_000
+    index_bytes: int = 256 << 20
+    json_fields: int = 4096
+    line_bytes: int = 64 << 20
+    manifest_bytes: int = 1 << 30
+    mds_columns: int = 65_536
+    page_bytes: int = 72 << 20
+    page_header_bytes: int = 16 << 20
+    range_bytes: int = 1 << 30
+    shard_bytes: int = 1 << 30
+    stream_bytes: int = 16 << 30
+    tar_cells: int = 1 << 22
+    tar_extension_bytes: int = 1 << 20
+    tar_extensions: int = 100
+    tar_fields: int = 10_000
+    tar_map_blocks: int = 2048
+    tar_member_bytes: int = 1 << 30
+    tar_name_bytes: int = 4096
+    tar_sparse_bytes: int = 256 << 20
+    tar_tail_bytes: int = 64 << 20
+    warc_header_bytes: int = 1 << 20
+    xz_memory_bytes: int = 256 << 20
+    zstd_window_bytes: int = 128 << 20
+
+    def __post_init__(self) -> None:
+        """Refuse what is no limit."""
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if type(value) is not int or value < 0:
+                raise UsageError("not a limit", expected="a whole number, 0 or more", found=f"{field.name}={value!r}")
+
+    @classmethod
+    def of(cls, told: Mapping[str, Any]) -> Self:
+        """Limits by name, the others as usual; those in bytes may be given as text, such as `"4GB"`.
+
+        Raises:
+            UsageError: there is no limit of a name, or a value is none.
+        """
+        known = [field.name for field in fields(cls)]
+        for name in told:
+            if name not in known:
+                raise UsageError("no such limit", expected=", ".join(known), found=repr(name))
+        sizes = {n: parse_bytes(v) for n, v in told.items() if n.endswith("_bytes") and isinstance(v, str)}
+        return cls(**{**told, **sizes})
+
+    def exceeded(self, name: str, message: str, *, found: object = "more", **known: Any) -> LimitExceeded:
+        """The error that a file asks for more than a limit; it says how to raise it.
+
+        Args:
+            name: the limit.
+            message: what is too large, as all errors have it.
+            found: what the file asks for.
+            known: what else the error should tell: places; `expected` if not the limit alone; further `advice`.
+        """
+        unit = " bytes" if name.endswith("_bytes") else ""
+        advice = f"{known.pop('advice')} {_advice(name)}" if "advice" in known else _advice(name)
+        expected = known.pop("expected", f"at most {getattr(self, name)}{unit}")
+        return LimitExceeded(message, expected=expected, found=found, advice=advice, **known)
+
+
+DEFAULT_LIMITS = Limits()
+"""Those that hold where nobody says otherwise."""
+
+
+@contextmanager
+def raised_by(name: str) -> Iterator[None]:
+    """Errors of a limit in the body say that this one raises it, unless they name another."""
+    try:
+        yield
+    except LimitExceeded as error:
+        error.advice = error.advice or _advice(name)
+        raise
+
+
+def _advice(name: str) -> str:
+    return f"If you trust the file, raise the limit: --max {name}=…, or limits=Limits({name}=…)."
