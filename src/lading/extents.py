@@ -43,6 +43,7 @@ _ALONE_ROWS = 16_384
 _STEP_BYTES = 64 << 10
 """As of `lading.store.checksum`."""
 _MOST_COPIED_BYTES = 16 << 20
+_SUM_BYTES = 8
 
 
 class ExtentSums:
@@ -61,7 +62,7 @@ class ExtentSums:
         self._heads = np.zeros(0, np.bool_)
         self._at = self._fed_bytes = 0
         self._sum, self._copy = xxhash.xxh3_64(), bytearray()
-        self._sums: list[bytes] = []
+        self._sums = bytearray()
         self._copies: dict[int, bytes] = {}
 
     def mark(self, ends: NDArray[np.int64], rows: NDArray[np.int64]) -> None:
@@ -120,7 +121,7 @@ class ExtentSums:
         if cuts and not any(heads) and max((b - a for a, b in pairwise(cuts)), default=0) <= _STEP_BYTES:
             self._feed(data[: cuts[0]], head=False)
             self._end(head=False)
-            self._sums += [xxhash.xxh3_64_digest(data[a:b]) for a, b in pairwise(cuts)]
+            self._sums += b"".join([xxhash.xxh3_64_digest(data[a:b]) for a, b in pairwise(cuts)])
             done = cuts[-1]
         else:
             for cut, head in zip(cuts, heads, strict=True):
@@ -140,8 +141,8 @@ class ExtentSums:
 
     def _end(self, *, head: bool) -> None:
         if head and len(self._copy) == self._fed_bytes:
-            self._copies[len(self._sums)] = bytes(self._copy)
-        self._sums.append(self._sum.digest())
+            self._copies[len(self._sums) // _SUM_BYTES] = bytes(self._copy)
+        self._sums += self._sum.digest()
         self._sum, self._copy, self._fed_bytes = xxhash.xxh3_64(), bytearray(), 0
 
     def extents(self, file: int) -> pa.RecordBatch | None:
@@ -162,7 +163,7 @@ class ExtentSums:
         copied = np.full(len(end), -1)
         copied[[*self._copies]] = np.arange(len(self._copies))
         copies = pa.array(self._copies.values(), pa.large_binary()).take(pa.array(copied, mask=copied < 0))
-        sums = np.frombuffer(b"".join(self._sums), ">u8").astype(np.uint64)
+        sums = np.frombuffer(self._sums, ">u8").astype(np.uint64)
         columns = [
             np.full(len(end), file), np.diff(end, prepend=0), first, last, sums, copies,
         ]  # fmt: skip

@@ -593,7 +593,7 @@ class _TableFiles:
 
     def __init__(self, store: Store, folder: str, name: str, compression: str | None = None) -> None:
         self._store, self._folder, self._template = store, folder, name
-        self._options = pa.ipc.IpcWriteOptions(compression=compression)
+        self._options = pa.ipc.IpcWriteOptions(compression=compression, use_threads=False)
         self._sink: SummedSink | None = None
         self._writer: pa.ipc.RecordBatchFileWriter | None = None
         self._schema: pa.Schema | None = None
