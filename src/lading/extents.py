@@ -160,6 +160,7 @@ class ExtentSums:
         self.update(memoryview(b""))
         assert self._at == self._marked, "as many bytes came as were told"
         end, first, last = np.concatenate(self._known, axis=1)
+        self._known.clear()
         copied = np.full(len(end), -1)
         copied[[*self._copies]] = np.arange(len(self._copies))
         copies = pa.array(self._copies.values(), pa.large_binary()).take(pa.array(copied, mask=copied < 0))

@@ -510,7 +510,7 @@ class FinishedShards:
 
     def __init__(self, store: Store, folder: str, own: str) -> None:
         self._index = _TableFiles(store, folder, f"{own}/{INDEX_NAME}")
-        self._extents = _TableFiles(store, folder, f"{own}/{EXTENTS_NAME}", compression="zstd")
+        self._extents = _TableFiles(store, folder, f"{own}/{EXTENTS_NAME}", compression="lz4")
         self._facts: list[tuple[str, ShardFacts]] = []
         self._indexed: list[tuple[str, int] | None] = []
         self._measured: list[tuple[str, int] | None] = []
