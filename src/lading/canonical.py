@@ -42,8 +42,9 @@ from lading import jsontext
 from lading.errors import DataError, DuplicateField, Unrepresentable, UsageError, errors_at
 from lading.features import Array, Feature, Json, Place, feature_of
 from lading.features import Sequence as ListOf
+from lading.pieces import Pieces
 from lading.ref import is_ref
-from lading.views import byte_lengths, is_bytes, is_text, present, slices, take
+from lading.views import byte_lengths, is_bytes, is_text, places, present, slices, take
 
 __all__ = ["FORM", "column_forms", "field_forms", "hash_forms", "joined", "list_forms", "struct_forms"]
 
@@ -58,7 +59,11 @@ _hash: Callable[[Any], bytes] = xxhash.xxh3_128_digest
 
 def hash_forms(forms: pa.Array) -> NDArray[np.uint8]:
     """xxh3-128 of each form: shape (rows, 16), big-endian."""
-    return np.frombuffer(b"".join(map(_hash, forms.to_pylist())), np.uint8).reshape(-1, 16)
+    return _hashes(places(forms))
+
+
+def _hashes(pieces: Pieces) -> NDArray[np.uint8]:
+    return np.frombuffer(b"".join(pieces.results(_hash)), np.uint8).reshape(-1, 16)
 
 
 def field_forms(columns: Iterable[tuple[pa.Field, pa.Array | pa.ChunkedArray]]) -> dict[str, pa.Array]:
@@ -140,16 +145,10 @@ def _of_bytes(column: pa.Array) -> pa.Array:
         return _of_short(column, sizes)
     valid = present(column)
     short, long = np.flatnonzero(valid & (sizes <= _SHORT)), np.flatnonzero(sizes > _SHORT)
-    digests = np.frombuffer(b"".join(map(_hash, _only(column, long))), np.uint8).reshape(-1, 16)
-    forms = [(long, _fixed(b"h", digests))]
+    forms = [(long, _fixed(b"h", _hashes(places(column)[long])))]
     if len(short):
         forms.append((short, _of_short(_taken(column, short), sizes[short])))
     return _scattered(len(column), forms)
-
-
-def _only(column: pa.Array, rows: NDArray[np.int64]) -> list[memoryview | None]:
-    values = slices(column)
-    return [values[row] for row in rows.tolist()]
 
 
 def _taken(column: pa.Array, rows: NDArray[np.int64]) -> pa.Array:
