@@ -95,9 +95,13 @@ def column_forms(column: pa.Array | pa.ChunkedArray, feature: Feature) -> pa.Arr
 
 def struct_forms(forms: Mapping[str, pa.Array], count: int) -> pa.Array:
     """Forms of structs, one a row, of the forms of their fields, which stand in the order of names."""
-    named = [joined(pa.scalar(_bytes_form(name.encode()), FORM), form) for name, form in forms.items()]
-    if not named:
+    if not forms:
         return pa.array([b"{}"] * count, FORM)
+    named: list[Any] = []
+    for name, form in forms.items():
+        label = pa.scalar(_bytes_form(name.encode()), FORM)
+        # Put before a form only where it must go with it: otherwise the join below does it, and copies once less.
+        named += [joined(label, form)] if form.null_count else [label, form]
     return pc.binary_join_element_wise(
         pa.scalar(b"{", FORM), *named, pa.scalar(b"}", FORM), _EMPTY, null_handling="replace", null_replacement=b""
     )
