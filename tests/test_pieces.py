@@ -22,6 +22,9 @@ def test_buffers_of_every_kind_are_taken_joined_and_shown() -> None:
     assert [bytes(v or b"") for v in both[np.array([6, 0])].views()] == [b"234", b"abc"]
     assert [bytes(v or b"") for v in both[3:5].views()] == [b"f", b""]
     assert Pieces.joined([]).views() == []
+    assert both[both.there].results(bytes) == [value for value in expected if value is not None]
+    assert two[two.there].results(bytes) == [b"234", b"9"]
+    assert Pieces.joined([]).results(bytes) == []
 
 
 def test_files_and_memory_are_told_apart() -> None:

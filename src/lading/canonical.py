@@ -42,8 +42,9 @@ from lading import jsontext
 from lading.errors import DataError, DuplicateField, Unrepresentable, UsageError, errors_at
 from lading.features import Array, Feature, Json, Place, feature_of
 from lading.features import Sequence as ListOf
+from lading.pieces import Pieces
 from lading.ref import is_ref
-from lading.views import byte_lengths, is_bytes, is_text, present, slices, take
+from lading.views import byte_lengths, is_bytes, is_text, places, present, slices, take
 
 __all__ = ["FORM", "column_forms", "field_forms", "hash_forms", "joined", "list_forms", "struct_forms"]
 
@@ -52,13 +53,19 @@ FORM = pa.large_binary()
 
 _SHORT = 64
 _DEEP = 100
+_MANY_VALUES, _DEEP_COLUMNS, _MOSTLY_THERE = 64, 8, 4
+"""Values out of JSON are taken by the column from so many on, above this depth, and if one field in four is there."""
 _EMPTY = pa.scalar(b"", FORM)
 _hash: Callable[[Any], bytes] = xxhash.xxh3_128_digest
 
 
 def hash_forms(forms: pa.Array) -> NDArray[np.uint8]:
     """xxh3-128 of each form: shape (rows, 16), big-endian."""
-    return np.frombuffer(b"".join(map(_hash, forms.to_pylist())), np.uint8).reshape(-1, 16)
+    return _hashes(places(forms))
+
+
+def _hashes(pieces: Pieces) -> NDArray[np.uint8]:
+    return np.frombuffer(b"".join(pieces.results(_hash)), np.uint8).reshape(-1, 16)
 
 
 def field_forms(columns: Iterable[tuple[pa.Field, pa.Array | pa.ChunkedArray]]) -> dict[str, pa.Array]:
@@ -88,9 +95,13 @@ def column_forms(column: pa.Array | pa.ChunkedArray, feature: Feature) -> pa.Arr
 
 def struct_forms(forms: Mapping[str, pa.Array], count: int) -> pa.Array:
     """Forms of structs, one a row, of the forms of their fields, which stand in the order of names."""
-    named = [joined(pa.scalar(_bytes_form(name.encode()), FORM), form) for name, form in forms.items()]
-    if not named:
+    if not forms:
         return pa.array([b"{}"] * count, FORM)
+    named: list[Any] = []
+    for name, form in forms.items():
+        label = pa.scalar(_bytes_form(name.encode()), FORM)
+        # Put before a form only where it must go with it: otherwise the join below does it, and copies once less.
+        named += [joined(label, form)] if form.null_count else [label, form]
     return pc.binary_join_element_wise(
         pa.scalar(b"{", FORM), *named, pa.scalar(b"}", FORM), _EMPTY, null_handling="replace", null_replacement=b""
     )
@@ -140,16 +151,10 @@ def _of_bytes(column: pa.Array) -> pa.Array:
         return _of_short(column, sizes)
     valid = present(column)
     short, long = np.flatnonzero(valid & (sizes <= _SHORT)), np.flatnonzero(sizes > _SHORT)
-    digests = np.frombuffer(b"".join(map(_hash, _only(column, long))), np.uint8).reshape(-1, 16)
-    forms = [(long, _fixed(b"h", digests))]
+    forms = [(long, _fixed(b"h", _hashes(places(column)[long])))]
     if len(short):
         forms.append((short, _of_short(_taken(column, short), sizes[short])))
     return _scattered(len(column), forms)
-
-
-def _only(column: pa.Array, rows: NDArray[np.int64]) -> list[memoryview | None]:
-    values = slices(column)
-    return [values[row] for row in rows.tolist()]
 
 
 def _taken(column: pa.Array, rows: NDArray[np.int64]) -> pa.Array:
@@ -316,15 +321,61 @@ def list_forms(items: pa.Array, bounds: NDArray[np.int64], like: pa.Array | None
 
 
 def _of_json(column: pa.Array) -> pa.Array:
-    return pa.array([None if text is None else _json_form(text) for text in slices(column)], FORM)
+    texts = slices(column)
+    there = [bytes(text) for text in texts if text is not None]
+    found = iter(jsontext.loads_plain(there) or map(_loaded, there))
+    return _value_forms([None if text is None else next(found) for text in texts])
 
 
-def _json_form(text: memoryview) -> bytes | None:
+def _loaded(text: bytes) -> Any:
+    """The value of a JSON text; of what is no JSON the bytes themselves."""
     try:
-        value = jsontext.loads(text)
+        return jsontext.loads(text)
     except DataError:
-        return _bytes_form(text)
-    return None if value is None else _scalar_form(value)
+        return text
+
+
+def _value_forms(values: list[Any], depth: int = 0) -> pa.Array:
+    """Forms of values out of JSON: by the column where many are of one type, else one by one; null for None."""
+    kinds = {*map(type, values)} - {type(None)}
+    if len(values) >= _MANY_VALUES and len(kinds) == 1 and depth < _DEEP_COLUMNS:
+        found = _column_of(kinds.pop(), values, depth)
+        if found is not None:
+            return found
+    return pa.array([None if value is None else _scalar_form(value, depth) for value in values], FORM)
+
+
+def _column_of(kind: type, values: list[Any], depth: int) -> pa.Array | None:
+    """Forms of values of one type or None; None where no column holds them."""
+    try:
+        if kind is dict:
+            return _of_objects(values, depth)
+        if kind is list:
+            items = [item for value in values if value is not None for item in value]
+            bounds = np.cumsum([0, *(0 if value is None else len(value) for value in values)])
+            return list_forms(_value_forms(items, depth + 1), bounds, _nulls_of(values))
+        if kind is str:
+            return _of_bytes(pa.array(values, pa.large_string()))
+        return _of_scalar(pa.array(values, _JSON_TYPES[kind])) if kind in _JSON_TYPES else None
+    except (UnicodeEncodeError, OverflowError):  # a lone surrogate, or an integer beyond int64
+        return None
+
+
+def _of_objects(values: list[dict[str, Any] | None], depth: int) -> pa.Array | None:
+    """Forms of objects, a field at a time; None where most of them lack most of the fields."""
+    there: list[dict[str, Any]] = [{} if value is None else value for value in values]
+    names = dict.fromkeys(name for value in there for name in value)
+    if len(names) * len(there) > _MOSTLY_THERE * sum(map(len, there)):
+        return None
+    ordered = sorted(names, key=str.encode)
+    forms = {name: _value_forms([value.get(name) for value in there], depth + 1) for name in ordered}
+    made = struct_forms(forms, len(there))
+    return pc.if_else(_nulls_of(values).is_valid(), made, pa.scalar(None, FORM)) if None in values else made
+
+
+def _nulls_of(values: list[Any]) -> pa.Array:
+    """A column that is null where the values are None."""
+    return pa.array([None if value is None else True for value in values], pa.bool_())
 
 
 def _scalar_form(value: Any, depth: int = 0) -> bytes:
@@ -364,4 +415,6 @@ _JSON_FORMS: dict[type, Callable[[Any, int], bytes]] = {
     float: _float_form,
     list: _list_form,
     dict: _object_form,
+    bytes: lambda value, _: _bytes_form(value),
 }
+_JSON_TYPES = {bool: pa.bool_(), int: pa.int64(), float: pa.float64()}

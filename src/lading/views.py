@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from lading.pieces import Pieces
+from lading.pieces import Pieces, as_view
 from lading.ref import RefType
 
 if TYPE_CHECKING:
@@ -319,21 +319,35 @@ def take_values(column: pa.Array, rows: NDArray[np.int64]) -> pa.Array:
     """Values in the order asked for, of any type: pyarrow 26 has no kernel for run ends, nor for views inside lists."""
     if pa.types.is_binary_view(column.type) or pa.types.is_string_view(column.type):
         return take(column, rows)
-    data = column.buffers()[2] if is_bytes(column.type) else None
-    if data is not None and len(column) and data.size >= _LARGE_BYTES * len(column):
-        source = memoryview(data).cast("B")
-
-        def copy(target: memoryview, offset: int) -> None:
-            target[:] = source[offset : offset + len(target)]
-
-        return picked(column, rows, copy)
+    if _is_large([column]):
+        return _copied(column, rows)
     try:
         return column.take(pa.array(rows))
     except pa.ArrowNotImplementedError:
         return pa.concat_arrays([column.slice(row, 1) for row in rows.tolist()] or [column.slice(0, 0)])
 
 
-def picked(column: pa.Array, rows: NDArray[np.int64], copy: Callable[[memoryview, int], None]) -> pa.Array:
+def _is_large(chunks: Sequence[pa.Array]) -> bool:
+    """Whether they are of bytes, large in the mean: of all that lies in their buffers."""
+    if not chunks or not is_bytes(chunks[0].type) or pa.types.is_binary_view(chunks[0].type):
+        return False
+    size = sum(data.size for chunk in chunks if (data := chunk.buffers()[2]) is not None)
+    return bool(size >= _LARGE_BYTES * max(sum(map(len, chunks)), 1))
+
+
+def _copied(column: pa.Array | pa.ChunkedArray, rows: NDArray[np.int64]) -> pa.Array:
+    """As `take_values`, of large values: chunks need not be joined."""
+    sources = [as_view(source) for source in places(column).sources]
+
+    def copy(target: memoryview, source: int, offset: int) -> None:
+        target[:] = sources[source][offset : offset + len(target)]
+
+    return picked(column, rows, copy)
+
+
+def picked(
+    column: pa.Array | pa.ChunkedArray, rows: NDArray[np.int64], copy: Callable[[memoryview, int, int], None]
+) -> pa.Array:
     """Rows of a binary or large_binary column, in the order asked for, in memory of just their size.
 
     pyarrow's `take` grows its memory as it goes, up to twice what is needed. Where the type cannot hold so much, it is
@@ -342,7 +356,7 @@ def picked(column: pa.Array, rows: NDArray[np.int64], copy: Callable[[memoryview
     Args:
         column: the column.
         rows: which.
-        copy: fills a target with what lies from an offset on in the column's bytes.
+        copy: fills a target with what lies in the bytes of a chunk, by its number, from an offset on.
     """
     found = places(column)[rows]
     ends = np.zeros(len(rows) + 1, np.int64)
@@ -352,10 +366,10 @@ def picked(column: pa.Array, rows: NDArray[np.int64], copy: Callable[[memoryview
         return column.take(pa.array(rows))
     data = pa.allocate_buffer(int(ends[-1]))
     target = memoryview(data).cast("B")
-    bounds = zip(found.offset.tolist(), ends[:-1].tolist(), ends[1:].tolist(), strict=True)
-    for offset, begin, end in bounds:
+    bounds = zip(found.source.tolist(), found.offset.tolist(), ends[:-1].tolist(), ends[1:].tolist(), strict=True)
+    for source, offset, begin, end in bounds:
         if begin < end:
-            copy(target[begin:end], offset)
+            copy(target[begin:end], source, offset)
     offsets = pa.py_buffer(ends.astype(np.int32) if small else ends)
     return pa.Array.from_buffers(column.type, len(rows), [_bitmap(found.source >= 0), offsets, data])
 
@@ -363,7 +377,7 @@ def picked(column: pa.Array, rows: NDArray[np.int64], copy: Callable[[memoryview
 def reorder(table: pa.Table, rows: NDArray[np.int64]) -> pa.Table:
     """Rows by number, in the order asked for; text and bytes that would not fit 32-bit offsets become large.
 
-    Chunks of payload are joined first, so that no more memory is taken than what is asked for needs.
+    Chunks of large values are not joined for it, so that no more memory is taken than what is asked for needs.
     """
     fields, columns, index = [], [], pa.array(rows)
     for field, column in zip(table.schema, table.columns, strict=True):
@@ -372,7 +386,12 @@ def reorder(table: pa.Table, rows: NDArray[np.int64]) -> pa.Table:
             field, column = field.with_type(wide), column.cast(wide)  # noqa: PLW2901 - a wider twin of itself
         fields.append(field)
         plain = pa.types.is_primitive(field.type) or (is_text(field.type) and not pa.types.is_string_view(field.type))
-        columns.append(column.take(index) if plain else take_values(column.combine_chunks(), rows))
+        if plain:
+            columns.append(column.take(index))
+        elif _is_large(column.chunks):
+            columns.append(_copied(column, rows))
+        else:
+            columns.append(take_values(column.combine_chunks(), rows))
     return pa.table(columns, schema=pa.schema(fields, metadata=table.schema.metadata))
 
 

@@ -115,3 +115,30 @@ def test_many_tiny_documents_keep_to_the_limit(tiny: Path, tmp_path: Path) -> No
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         assert float(done.stdout.split()[1]) <= LIMIT_MB
         source = out
+
+
+PICK = """
+import sys, lading
+def resident():
+    with open("/proc/self/statm") as told:
+        return int(told.read().split()[1]) * 4096 / 1e6
+dataset = lading.open(sys.argv[1], format="arrow")
+before = resident()
+print(len(dataset), resident() - before)
+count = len(dataset)
+assert all(dataset[i * 7919 % count]["x"] == str(i * 7919 % count).zfill(400) for i in range(6000))
+print(resident() - before)
+"""
+
+
+def test_rows_picked_of_a_large_mapped_stream_leave_little_of_it_in_memory(tmp_path: Path) -> None:
+    path, batch = tmp_path / "large.arrow", 600
+    with pa.ipc.new_stream(path, pa.schema([("x", pa.string())])) as writer:
+        for at in range(0, 1_200_000, batch):
+            texts = pa.array([str(i).zfill(400) for i in range(at, at + batch)])
+            writer.write_batch(pa.record_batch([texts], ["x"]))
+    done = subprocess.run([sys.executable, "-c", PICK, path], capture_output=True, text=True, check=True)
+    count, walked, picked = map(float, done.stdout.split())
+    assert count == 1_200_000
+    assert walked < 60  # 2,000 batches, of which a map brings 64 KiB each into memory
+    assert picked < 150

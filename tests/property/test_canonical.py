@@ -178,6 +178,33 @@ def test_json_is_the_value_it_means(values: list[Any], indent: int | None, ascii
     assert [d.tobytes() for d in sample_digests(table)] == [digest({"j": value}) for value in values]
 
 
+_alike = st.sampled_from(
+    [
+        st.booleans(),
+        st.integers(-(1 << 63), (1 << 63) - 1),
+        st.integers(-(1 << 80), 1 << 80),
+        st.floats(),
+        _texts,
+        _texts | st.just("\ud800"),
+        st.lists(st.none() | st.integers(-9, 9), max_size=3),
+        st.lists(st.lists(_texts, max_size=2), max_size=3),
+        st.fixed_dictionaries({}, optional={"a": st.floats() | st.none(), "é": _texts, "b": st.just({})}),
+        st.dictionaries(_names | st.just("\ud800"), st.integers(-9, 9), max_size=3),
+        st.fixed_dictionaries({"in": st.lists(st.fixed_dictionaries({"x": _json}), max_size=2), "z": st.none()}),
+        _json,
+    ]
+).flatmap(lambda values: st.lists(st.none() | values, min_size=1, max_size=5))
+
+
+@given(_alike, st.integers(64, 70))
+def test_many_json_values_are_the_values_they_mean(few: list[Any], count: int) -> None:
+    values = (few * count)[:count]
+    column = pa.array([json.dumps(v).encode() for v in values], pa.large_binary())
+    table = pa.table([column], schema=pa.schema([with_feature(pa.field("j", pa.large_binary()), Json())]))
+    expected = {id(value): digest({"j": value}) for value in few}
+    assert [d.tobytes() for d in sample_digests(table)] == [expected[id(value)] for value in values]
+
+
 @given(tables(), tables())
 def test_other_content_has_another_digest(
     one: tuple[pa.Table, list[dict[str, Any]]], two: tuple[pa.Table, list[dict[str, Any]]]

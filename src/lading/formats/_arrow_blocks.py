@@ -14,9 +14,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from mmap import PAGESIZE
 from threading import Lock
 from typing import NamedTuple
-from weakref import WeakKeyDictionary
+from weakref import WeakSet
 
 import numpy as np
 import pyarrow as pa
@@ -37,7 +38,7 @@ _START = 8
 _TAIL = len(MAGIC) + 4
 _AHEAD_BYTES = 64 << 10
 _MAX_REQUEST_BYTES = 64 << 20
-_TOUCHED_BYTES = 96 << 20
+_TOUCHED_BYTES, _ASK_BYTES = 96 << 20, 4 << 20
 
 
 class Body:
@@ -72,9 +73,13 @@ class Body:
         return pa.py_buffer(data)
 
     def peek(self, offset: int, length: int) -> bytes:
-        """Bytes of a small range; of a file that is not mapped more are fetched, as the next will be near."""
+        """Bytes of a small range. Of a map they are read, not touched: a page fault costs more, and brings 64 KiB.
+
+        Of a file that is not mapped more are fetched, as the next will be near.
+        """
         if self.mapped is not None:
-            return bytes(self.read(offset, length))
+            self.mapped.check()
+            return self.mapped.read(offset, length)
         begin, data = self._ahead
         if not begin <= offset <= offset + length <= begin + len(data):
             ahead = min(max(length, _AHEAD_BYTES), self.size_bytes - offset)
@@ -85,8 +90,7 @@ class Body:
         """Bytes of many small ranges, neighbours together."""
         if self.mapped is not None:
             self.mapped.check()
-            data = memoryview(self.mapped.buffer)
-            return [bytes(data[at : at + size]) for at, size in zip(offset.tolist(), length.tolist(), strict=True)]
+            return list(self.mapped.read_each(offset.tolist(), length.tolist()))
         gap = self._store.request_bytes
         plan = plan_ranges(offset, length, max_gap_bytes=gap, max_request_bytes=_MAX_REQUEST_BYTES)
         answers = self._store.get_ranges(self.path, plan.requests)
@@ -119,19 +123,46 @@ class Body:
 
 
 class _Touched:
-    """The maps of all open shards that were touched out of order, and about how much of them."""
+    """The maps of all open shards that were touched out of order, and at most how much of them is in memory.
+
+    What is added up is a guess, and counts pages once more that are there already. Where it says that it is much, the
+    system is asked: to give back what is little makes every later touch a page fault.
+    """
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._sizes: WeakKeyDictionary[Body, int] = WeakKeyDictionary()
+        self._bodies: WeakSet[Body] = WeakSet()
+        self._guessed = self._before = 0
 
     def add(self, body: Body, size: int) -> None:
         with self._lock:
-            self._sizes[body] = min(self._sizes.get(body, 0) + size, body.size_bytes)
-            if sum(self._sizes.values()) >= _TOUCHED_BYTES:
-                for each in list(self._sizes):
-                    each.give_back()
-                self._sizes.clear()
+            if not self._guessed:
+                self._before = _resident_bytes() or 0
+            self._bodies.add(body)
+            self._guessed += size
+            if self._guessed < _TOUCHED_BYTES:
+                return
+            now = _resident_bytes()
+            held = _TOUCHED_BYTES if now is None else now - self._before
+            if held < _TOUCHED_BYTES:
+                self._guessed = min(max(held, 1), _TOUCHED_BYTES - _ASK_BYTES)
+                return
+            for each in list(self._bodies):
+                each.give_back()
+            self._bodies.clear()
+            self._guessed = 0
+
+
+def _resident_bytes() -> int | None:
+    """All that this process has in memory; None where the system does not say.
+
+    Not the part that is files': some file systems have their mapped pages counted as the process's own.
+    """
+    try:
+        with open("/proc/self/statm", "rb", buffering=0) as told:
+            return int(told.read(100).split()[1]) * PAGESIZE
+    except OSError:
+        return None
 
 
 _TOUCHED = _Touched()

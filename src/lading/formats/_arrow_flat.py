@@ -19,7 +19,17 @@ from numpy.typing import NDArray
 
 from lading.errors import CorruptShard
 
-__all__ = ["DICTIONARY", "ROWS", "SCHEMA", "Footer", "Message", "parse_footer", "parse_message"]
+__all__ = [
+    "DICTIONARY",
+    "ROWS",
+    "SCHEMA",
+    "Footer",
+    "Message",
+    "RowsHeads",
+    "parse_footer",
+    "parse_message",
+    "rows_heads",
+]
 
 SCHEMA, DICTIONARY, ROWS = 1, 2, 3
 """Kinds of messages: the schema, values of a dictionary, a record batch."""
@@ -58,6 +68,23 @@ class Footer:
     batches: NDArray[np.void]
 
 
+@dataclass(frozen=True, slots=True)
+class RowsHeads:
+    """What the heads of record batches say, batch by batch. Nothing is compressed.
+
+    Attributes:
+        rows: of each.
+        body_bytes: behind each head.
+        nodes: rows and nulls of each array: (batches, arrays, 2).
+        buffers: offset and length of each buffer in the body: (batches, buffers, 2).
+    """
+
+    rows: NDArray[np.int64]
+    body_bytes: NDArray[np.int64]
+    nodes: NDArray[np.int64]
+    buffers: NDArray[np.int64]
+
+
 class _Table:
     """A flatbuffers table in some bytes."""
 
@@ -80,14 +107,23 @@ class _Table:
 
     def vector(self, field: int, item: np.dtype[np.void]) -> NDArray[np.void]:
         """Items of a vector; none if it is not there."""
+        at, size = self.span(field, item.itemsize)
+        return np.frombuffer(self._data, item, size // item.itemsize, at)
+
+    def span(self, field: int, item_bytes: int) -> tuple[int, int]:
+        """Where the items of a vector begin, and all their bytes."""
         at = self._at(field)
         if at < 0:
-            return np.zeros(0, item)
+            return 0, 0
         at += _number(self._data, _UINT32, at)
         count = _number(self._data, _UINT32, at)
-        if at + 4 + count * item.itemsize > len(self._data):
+        if at + 4 + count * item_bytes > len(self._data):
             raise CorruptShard("a list in the head of a message runs past its end", found=f"{count} items")
-        return np.frombuffer(self._data, item, count, at + 4)
+        return at + 4, count * item_bytes
+
+    def place(self, field: int) -> int:
+        """Where a number stands; −1 if the table does not hold it."""
+        return self._at(field)
 
     def _at(self, field: int) -> int:
         entry = 4 + 2 * field
@@ -138,6 +174,34 @@ def parse_message(data: bytes, *, buffers: bool = True) -> Message:
     if not buffers:
         return Message(kind, body_bytes, rows)
     return Message(kind, body_bytes, rows, _buffers(head, body_bytes), _codec(head))
+
+
+def rows_heads(heads: NDArray[np.uint8]) -> RowsHeads | None:
+    """The heads of many record batches at once, without the prefix: (batches, bytes).
+
+    None unless they differ in numbers alone, as those of one writer do, and nothing is compressed. The first one is
+    parsed, so it is for who gets None to say what is wrong with any of them.
+    """
+    first = heads[0].tobytes()
+    try:
+        root = _root(first)
+        head = root.table(2)
+        if root.number(1, _UINT8) != ROWS or head is None or head.table(3) is not None:
+            return None
+        nodes, buffers = head.span(1, _BUFFER.itemsize), head.span(2, _BUFFER.itemsize)
+        spans = [(head.place(0), 8), (root.place(3), 8), nodes, buffers]
+    except CorruptShard:
+        return None
+    if min(at for at, _ in spans) <= 0:
+        return None
+    fixed = np.ones(heads.shape[1], np.bool_)
+    for at, size in spans:
+        fixed[at : at + size] = False
+    if (heads[:, fixed] != heads[0, fixed]).any():
+        return None
+    numbers = [np.ascontiguousarray(heads[:, at : at + size]).view("<i8") for at, size in spans]
+    rows, body_bytes = numbers[0][:, 0], numbers[1][:, 0]
+    return RowsHeads(rows, body_bytes, *(part.reshape(len(heads), -1, 2) for part in numbers[2:]))
 
 
 def _buffers(head: _Table, body_bytes: int) -> NDArray[np.void]:

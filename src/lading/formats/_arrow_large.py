@@ -42,7 +42,7 @@ def read_large(column: pa.Array, rows: NDArray[np.int64], body: Body) -> pa.Arra
     assert mapped is not None
     read_into = mapped.read_into
 
-    def copy(target: memoryview, offset: int) -> None:
+    def copy(target: memoryview, _source: int, offset: int) -> None:
         read_into([target], place + offset)
 
     try:

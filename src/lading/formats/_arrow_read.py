@@ -14,11 +14,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading import views as binary_views
-from lading.errors import LadingError, LimitExceeded, SidecarMismatch, UsageError, errors_at
+from lading.errors import CorruptShard, LadingError, LimitExceeded, SidecarMismatch, UsageError, errors_at
 from lading.features import feature_of
 from lading.formats._arrow_assets import Assets, has_assets
 from lading.formats._arrow_blocks import Body, find_blocks
 from lading.formats._arrow_decode import Decoder, Loaded, check_text, damage
+from lading.formats._arrow_gather import gather_rows
 from lading.formats._arrow_index import parse_entry
 from lading.formats._arrow_large import is_large, read_large, touched_bytes
 from lading.formats._arrow_rows import Row, row_reader
@@ -162,14 +163,7 @@ class ArrowReader:
         number = np.searchsorted(ends, wanted, "right")
         order = None if bool((np.diff(number) >= 0).all()) else np.argsort(number, kind="stable")
         sorted_number, sorted_rows = (number, wanted) if order is None else (number[order], wanted[order])
-        touched, begins = np.unique(sorted_number, return_index=True)
-        bounds = np.append(begins, len(wanted)).tolist()
-        parts = []
-        for at, (begin, stop) in zip(touched.tolist(), pairwise(bounds), strict=True):
-            batch = self._decoder.load(at, chosen).batch
-            mine = sorted_rows[begin:stop] - (int(ends[at]) - batch.num_rows)
-            parts.append(self._given(_take(batch, mine, self._body), schema, at))
-            self._body.touched(min(touched_bytes(batch, self._body), len(mine) * _TOUCH_BYTES))
+        parts = self._gathered(sorted_number, sorted_rows, chosen) or self._by_batch(sorted_number, sorted_rows, chosen)
         if not chosen:
             return pa.table({"none": pa.nulls(len(wanted))}).select([])
         table = pa.Table.from_batches(parts, schema)
@@ -178,6 +172,31 @@ class ArrowReader:
         place = np.empty(len(order), np.int64)
         place[order] = np.arange(len(order))
         return binary_views.reorder(table, place)
+
+    def _gathered(
+        self, number: NDArray[np.int64], rows: NDArray[np.int64], chosen: tuple[int, ...]
+    ) -> list[pa.RecordBatch] | None:
+        """Rows of many record batches at once; None if they are to be taken one by one."""
+        inside = rows - np.append(0, np.array(self._row_ends(), np.int64))[number]
+        found = gather_rows(self._body, self._blocks.batches, self._decoder.schema, chosen, number, inside)
+        try:
+            return found and [self._given(part, self._subschema(chosen), int(number[0])) for part in found]
+        except CorruptShard:
+            return None
+
+    def _by_batch(
+        self, number: NDArray[np.int64], rows: NDArray[np.int64], chosen: tuple[int, ...]
+    ) -> list[pa.RecordBatch]:
+        schema, ends = self._subschema(chosen), self._row_ends()
+        touched, begins = np.unique(number, return_index=True)
+        bounds = np.append(begins, len(number)).tolist()
+        parts = []
+        for at, (begin, stop) in zip(touched.tolist(), pairwise(bounds), strict=True):
+            batch = self._decoder.load(at, chosen).batch
+            mine = rows[begin:stop] - (ends[at] - batch.num_rows)
+            parts.append(self._given(_take(batch, mine, self._body), schema, at))
+            self._body.touched(min(touched_bytes(batch, self._body), len(mine) * _TOUCH_BYTES))
+        return parts
 
     def batches(
         self, *, max_rows: int, max_bytes: int, columns: Sequence[str] | None = None, views: bool = False

@@ -14,7 +14,6 @@ import pyarrow as pa
 from lading.errors import DataError, LadingError
 from lading.features import Audio, Bytes, ClassLabel, Feature, Image, Text, Value, Video, decode
 from lading.formats._arrow_blocks import Body
-from lading.formats._arrow_large import is_large
 from lading.huggingface import is_media
 from lading.views import is_bytes, is_text, present
 
@@ -130,11 +129,13 @@ def _plain_cell(column: pa.Array, body: Body) -> Callable[[int], Any] | None:
     wide = pa.types.is_large_binary(kind) or pa.types.is_large_string(kind)
     width = 8 if wide else 4
     ends = memoryview(buffers[1]).cast("B")[first * width : (first + count + 1) * width].cast("q" if wide else "i")
-    data = memoryview(buffers[2]).cast("B")
-    if is_text(kind):
-        return lambda row: str(data[ends[row] : ends[row + 1]], "utf-8")
-    mapped, place = body.mapped, body.place(buffers[2])
-    if mapped is None or not is_large(column, body):
+    data, mapped, place = memoryview(buffers[2]).cast("B"), body.mapped, body.place(buffers[2])
+    if mapped is None or place < 0:
+        if is_text(kind):
+            return lambda row: str(data[ends[row] : ends[row + 1]], "utf-8")
         return lambda row: bytes(data[ends[row] : ends[row + 1]])
+    # Read, not touched: a page fault takes several times as long, and brings 64 KiB and more into memory.
     read = mapped.read
+    if is_text(kind):
+        return lambda row: str(read(place + ends[row], ends[row + 1] - ends[row]), "utf-8")
     return lambda row: read(place + ends[row], ends[row + 1] - ends[row])

@@ -32,7 +32,8 @@ def batch_digests(batch: pa.RecordBatch, view: str) -> NDArray[np.uint8]:
 
 def shard_content(dataset: Dataset, shard: int) -> Iterator[pa.RecordBatch]:
     """All of a shard with its bytes as views, in batches that are good until the next is asked for."""
-    for batch in dataset.shard_batches(shard, _MAX_ROWS, _MAX_BYTES, views=True):
+    # Types may differ from batch to batch: to settle them, all JSON would be read once before.
+    for batch in dataset.shard_batches(shard, _MAX_ROWS, _MAX_BYTES, views=True, drifting=True):
         # An error that an earlier job wrote down is no content, and no failure of this reading.
         yield dataset.materialise(batch, views=True, earlier=False)
         dataset.release()
