@@ -232,6 +232,23 @@ def test_a_value_that_no_reader_could_hold() -> None:
         writer.write(pa.record_batch([column], names=["b"]))
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_times_that_milliseconds_do_not_hold_are_refused(sign: int) -> None:
+    """pyarrow 26 wraps them without a word."""
+    times = pa.array([5, None, sign * 2_147_484], pa.int32()).view(pa.time32("s"))
+    for column, said in (
+        (times, "row 2 column 't': .*found -?2147484"),
+        (pa.StructArray.from_arrays([times], ["a"]), "column 't'"),
+        (pa.ListArray.from_arrays([0, 1, 3, 3], times), "column 't'"),
+    ):
+        writer = FORMAT.create_shard(MemoryStore().put_stream("s"), pa.schema([pa.field("t", column.type)]), {})
+        with pytest.raises(Unrepresentable, match=said):
+            writer.write(pa.record_batch([column], names=["t"]))
+    fits = pa.array([2_147_483, -2_147_483], pa.int32()).view(pa.time32("s"))
+    found = _all(_write(pa.table({"t": fits}))[0])
+    assert found["t"].chunk(0).view(pa.int32()).to_pylist() == [2_147_483, -2_147_483]
+
+
 def test_payload_far_into_a_large_map() -> None:
     mapped = mmap.mmap(-1, 3 << 30)
     mapped[(5 << 29) : (5 << 29) + 20] = b"0123456789abcdefghij"

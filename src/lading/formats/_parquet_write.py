@@ -27,6 +27,7 @@ __all__ = ["ParquetWriter"]
 _MAX_ROW_GROUP_BYTES = 1 << 30
 """A page is at most 2 GiB, and never more than its row group."""
 _MAX_VALUE_BYTES = 1 << 31
+_MOST_SECONDS = ((1 << 31) - 1) // 1000
 _SAMPLE_ROWS = 4096
 _MAGIC = b"PAR1"
 _FOOTER_BYTES_PER_CHUNK = 130
@@ -137,6 +138,8 @@ class ParquetWriter:
         columns = []
         for field in self._schema:
             try:
+                if "time32[s]" in str(field.type):
+                    _refuse_long_times(batch.column(field.name))
                 columns.append(_fit(batch.column(field.name), field))
             except LadingError as error:
                 if error.row is not None:
@@ -239,6 +242,25 @@ def _fit(column: pa.Array, field: pa.Field) -> pa.Array:
             "a value too large for Parquet", row=row, expected="less than 2 GiB", found=int(sizes[row])
         )
     return views.share(column)
+
+
+def _refuse_long_times(column: pa.Array) -> None:
+    """Raise Unrepresentable for seconds that pyarrow would make other milliseconds without a word."""
+    if pa.types.is_nested(column.type):
+        children = column.flatten() if pa.types.is_struct(column.type) else [column.flatten()]
+        for child in children:
+            try:
+                _refuse_long_times(child)
+            except Unrepresentable as error:
+                error.row = None  # that of the child
+                raise
+    elif column.type == pa.time32("s"):
+        seconds = column.view(pa.int32()).fill_null(0).to_numpy(zero_copy_only=False)
+        wrong = np.flatnonzero(np.abs(seconds.astype(np.int64)) > _MOST_SECONDS)
+        if len(wrong):
+            row = int(wrong[0])
+            raise Unrepresentable("a time too long for Parquet, which counts milliseconds", row=row,
+                                  expected=f"at most {_MOST_SECONDS} seconds", found=int(seconds[row]))  # fmt: skip
 
 
 def _open_sink(sink: Sink) -> pa.NativeFile:
