@@ -99,6 +99,7 @@ def verify(
     stores = stores or Stores()
     digest, findings, size_bytes, trusted_samples = DatasetDigest(), [], 0, 0
     checked: set[str] = set()
+    broken = False
     with open_dataset(source, stores=stores, **opening) as dataset:
         indexes = Indexes.of(dataset, stores)
         findings += [error.to_dict() for error in indexes.findings]
@@ -127,13 +128,14 @@ def verify(
                             findings += [e.to_dict() for e in broken_headers(batch, dataset.path(number), first)]
                         first += len(batch)
             except LadingError as error:
+                broken = True
                 found = error.at(file=dataset.path(number)).to_dict()
                 findings += [found] if not any(_same(found, other) for other in findings) else []
             if on_progress is not None:
                 on_progress(Progress(done, len(chosen), digest.count + trusted_samples, size_bytes))
             if len(findings) >= max_findings:
                 break
-        whole = not trusted_samples and len(chosen) == len(dataset.listing)
+        whole = not trusted_samples and not broken and len(chosen) == len(dataset.listing)
         findings += _check_digest(dataset, digest, checked) if whole and not findings else []
         all_shards = len(dataset.listing)
     return VerifyResult(
