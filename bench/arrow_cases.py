@@ -199,10 +199,9 @@ def _limit_write(place: Place) -> Callable[[], Done]:
 _PEER, _LIMIT = "datasets", "slices of a map"
 
 
-def _case(name: str, corpus: str, ways: dict[str, Any], *, picked: bool) -> Case:
-    return Case(
-        name, f"{corpus}-arrow/*.arrow", peer=_PEER, limit=_LIMIT, ways={**ways, _LIMIT: _limit(corpus, picked=picked)}
-    )
+def _case(name: str, corpus: str, ways: dict[str, Any], *, picked: bool, holds: bool = False) -> Case:
+    ways = {**ways, _LIMIT: _limit(corpus, picked=picked)}
+    return Case(name, f"{corpus}-arrow/*.arrow", peer=_PEER, limit=_LIMIT, ways=ways, writes=holds)
 
 
 CASES = (
@@ -221,6 +220,7 @@ CASES = (
             corpus,
             {_PEER: _take_by_datasets(corpus), "lading": _take_by_lading(corpus)},
             picked=True,
+            holds=True,
         )
         for corpus in ("images", "texts")
     ),

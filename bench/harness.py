@@ -70,7 +70,7 @@ class Case:
         inputs: pattern of the files that are read, below the data.
         peer, limit: names of the ways that the others are compared with.
         ways: by name.
-        writes: whether as much is written as is read.
+        writes: whether as much is written as is read, or held in memory at once.
     """
 
     name: str

@@ -62,7 +62,7 @@ from lading.source import LISTING_SCHEMA, Listing, list_source, read_head
 from lading.store.open import Stores, resolve
 from lading.store.roots import folder_of
 from lading.units import parse_bytes
-from lading.views import reorder
+from lading.views import as_small, reorder
 
 __all__ = ["Dataset", "Shard", "dataset_of", "open_dataset"]
 
@@ -393,8 +393,9 @@ class Dataset:
     ) -> pa.Table:
         """Rows of samples by ordinal, in the order asked for, repeats allowed; payload as `large_binary`.
 
-        Reads nothing but their ranges: identical ones once, neighbours together. With `views` payload is `binary_view`,
-        over mapped files where it lies in such: bytes move when a value is looked at, and nothing holds all of them.
+        Reads nothing but their ranges; of a remote store identical ones once, neighbours together. With `views` payload
+        is `binary_view`, over mapped files where it lies in such: bytes move when a value is looked at, and nothing
+        holds all of them.
 
         Raises:
             IndexError: an ordinal is outside the dataset.
@@ -406,27 +407,37 @@ class Dataset:
         wanted = np.asarray(indices) if len(indices) else np.zeros(0, np.int64)
         if wanted.dtype.kind not in "iu":
             raise UsageError("samples are taken by whole numbers", found=str(wanted.dtype))
-        found = self._materialised(self._take_lazy(wanted.astype(np.int64), columns, target), views=views)
+        lazy, small = self._take_lazy(wanted.astype(np.int64), columns, target)
+        found = self._materialised(lazy, views=views)
         if target is None:
-            return found
+            return found if views else as_small(found, small)
         return align_table(found, pa.schema([field for field in target if field.name not in hidden]))
 
     def _take_lazy(
         self, wanted: NDArray[np.int64], columns: Sequence[str] | None, target: pa.Schema | None = None
-    ) -> pa.Table:
+    ) -> tuple[pa.Table, set[str]]:
+        """The rows, perhaps with references for bytes, and the columns that are `binary` in the shards all the same."""
         asked, place = np.unique(wanted, return_inverse=True)
         shard, ordinal = lookup(self.sample_ends(), asked)
         parts, firsts, rows, loose = [], [], 0, False
+        small: set[str] = set()
         for number in np.unique(shard).tolist() or range(len(self.listing))[:1]:
             view = self._counted(number)
             loose = isinstance(view, LooseView) and not view.declares_types()
             mine = ordinal[shard == number]
-            part = view.read(mine, columns)
+            part = view.read_references(mine, columns) if isinstance(view, SamplesView) and target is None else None
+            if part is None:
+                part = view.read(mine, columns)
+            else:
+                small |= {f.name for f in view.schema() if pa.types.is_binary(f.type)}
             firsts.append(self._firsts(number, part, len(mine)) + rows)
             parts.append(part)
             rows += part.num_rows
         if not parts:
-            return self.schema.empty_table()
+            return self.schema.empty_table(), small
+        if len({tuple(map(is_ref, part.schema.types)) for part in parts}) > 1 and not loose:
+            # Some have references where others have bytes.
+            parts = [as_small(self._materialised(part), small) for part in parts]
         # Shards may differ in types: to the first one's, values would be cut.
         if target is None and loose:
             schema = union_json_schemas(part.schema for part in parts)
@@ -435,8 +446,8 @@ class Dataset:
             schema = target or union_schema((self.path(i), part.schema) for i, part in enumerate(parts))[0]
         table = concat([align_table(part, schema) for part in parts])
         if np.array_equal(asked, wanted):
-            return table
-        return reorder(table, sample_rows(np.append(np.concatenate(firsts), rows), place))
+            return table, small
+        return reorder(table, sample_rows(np.append(np.concatenate(firsts), rows), place)), small
 
     def _firsts(self, shard: int, part: pa.Table, count: int) -> NDArray[np.int64]:
         firsts = sample_firsts(part, self.view)
@@ -477,6 +488,8 @@ class Dataset:
             return table  # joining its chunks would copy all of it once more
         whole = table.combine_chunks()
         batches = whole.to_batches() or [pa.record_batch([c.combine_chunks() for c in whole.columns], whole.schema)]
+        if not views:
+            batches = [self.fetcher.read_large(batch) for batch in batches]
         return pa.Table.from_batches([self.fetcher.materialise(batch, views=views, earlier=False) for batch in batches])
 
     # Iteration

@@ -23,7 +23,7 @@ from lading.errors import BadReference, CorruptShard, LadingError, LimitExceeded
 from lading.image import extract_frame
 from lading.interleaved import MEANT_NULLS_KEY, WITHOUT_BYTES, lineage_of, sample_starts, samples_with
 from lading.limits import DEFAULT_LIMITS, Limits, raised_by
-from lading.pieces import Pieces
+from lading.pieces import Pieces, in_memory
 from lading.ranges import FetchPlan, plan_ranges
 from lading.ref import CODECS, FileEntry, Refs, files_of, is_ref, unpack, with_files
 from lading.store.open import Stores, resolve
@@ -262,6 +262,12 @@ class Fetcher:
                 source[rows] = number
             found[name] = Pieces([mapped for mapped, _ in plain.files], source, refs.offset, plain.length)
         return found
+
+    def read_large(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The batch with columns of large values read, where `file_ranges` says where they lie; no map is touched."""
+        for name, pieces in self.file_ranges(batch).items():
+            batch = _with_column(batch, name, in_memory(pieces))
+        return batch
 
     def _plain_ranges(self, refs: Refs, files: Sequence[FileEntry]) -> _PlainRanges | None:
         """The references by file, if all are ranges of few files that can be mapped, and lie inside them."""

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-__all__ = ["Buffer", "Pieces", "ReadsInto", "Runs", "Source", "as_file", "as_view", "in_memory"]
+__all__ = ["Buffer", "Pieces", "ReadsInto", "Runs", "Source", "as_file", "as_view", "in_memory", "room_for"]
 
 Buffer: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
 """Bytes in memory, by whatever name."""
@@ -32,6 +32,7 @@ class ReadsInto(Protocol):
 Source: TypeAlias = Buffer | ReadsInto
 """What pieces lie in."""
 
+_MUCH_BYTES = 512 << 20
 _Result = TypeVar("_Result")
 _MEMORY = (bytes, bytearray, memoryview, pa.Buffer)
 
@@ -163,13 +164,23 @@ def as_view(source: Source) -> memoryview:
     return view.cast("B") if view.nbytes else memoryview(b"")
 
 
+def room_for(size: int) -> pa.Buffer:
+    """Memory to be filled: of pyarrow's pool, which it may have had before, as fresh pages cost more than to read.
+
+    So much that it was never there before comes from the system: the pool asks for huge pages, and where the host of a
+    virtual machine must find them first, they take two to five times as long as small ones.
+    """
+    return pa.allocate_buffer(size, memory_pool=pa.system_memory_pool() if size >= _MUCH_BYTES else None)
+
+
 def in_memory(pieces: Pieces) -> pa.LargeBinaryArray:
     """The bytes of pieces that lie in files, read; null where one is not there."""
     ends = np.append(0, np.cumsum(pieces.length))
-    body = memoryview(bytearray(int(ends[-1])))
+    data = room_for(int(ends[-1]))
+    body = as_view(data)
     places = zip(pieces.source.tolist(), pieces.offset.tolist(), ends.tolist(), ends[1:].tolist(), strict=False)
     for source, offset, start, stop in places:
         if start < stop:
             as_file(pieces.sources[source]).read_into([body[start:stop]], offset)
     there = None if pieces.there.all() else pa.py_buffer(np.packbits(pieces.there, bitorder="little"))
-    return pa.Array.from_buffers(pa.large_binary(), len(pieces), [there, pa.py_buffer(ends), pa.py_buffer(body)])
+    return pa.Array.from_buffers(pa.large_binary(), len(pieces), [there, pa.py_buffer(ends), data])

@@ -14,16 +14,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from lading.pieces import Pieces, as_view
+from lading.pieces import Pieces, as_view, room_for
 from lading.ref import RefType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from numpy.typing import NDArray
 
 __all__ = [
     "SEGMENT_BYTES",
+    "as_small",
     "byte_lengths",
     "compacted",
     "cut_out",
@@ -364,8 +365,8 @@ def picked(
     small = pa.types.is_binary(column.type)
     if small and int(ends[-1]) > _MAX_OFFSET:
         return column.take(pa.array(rows))
-    data = pa.allocate_buffer(int(ends[-1]))
-    target = memoryview(data).cast("B")
+    data = room_for(int(ends[-1]))
+    target = as_view(data)
     bounds = zip(found.source.tolist(), found.offset.tolist(), ends[:-1].tolist(), ends[1:].tolist(), strict=True)
     for source, offset, begin, end in bounds:
         if begin < end:
@@ -393,6 +394,16 @@ def reorder(table: pa.Table, rows: NDArray[np.int64]) -> pa.Table:
         else:
             columns.append(take_values(column.combine_chunks(), rows))
     return pa.table(columns, schema=pa.schema(fields, metadata=table.schema.metadata))
+
+
+def as_small(table: pa.Table, names: Collection[str]) -> pa.Table:
+    """The rows with these columns, where they are `large_binary` and fit, as `binary`. Copies no values."""
+    for i, field in enumerate(table.schema):
+        column = table.column(i)
+        large = field.name in names and pa.types.is_large_binary(field.type)
+        if large and int(byte_lengths(column).sum()) <= _MAX_OFFSET:
+            table = table.set_column(i, field.with_type(pa.binary()), column.cast(pa.binary()))
+    return table
 
 
 def take_rows(batch: pa.RecordBatch, rows: NDArray[np.int64]) -> pa.RecordBatch:

@@ -458,3 +458,43 @@ def _forget_peak() -> None:
 
 def _peak_mb() -> int:
     return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) // 1024
+
+
+def _folder(path: Path, sizes: list[int], kind: pa.DataType) -> pa.Table:
+    """A file for each size of values, in batches of four rows."""
+    tables = []
+    for number, size in enumerate(sizes):
+        values = [bytes([number, i]) * (size // 2) if i % 5 else None for i in range(20)]
+        table = pa.table({"jpg": pa.array(values, kind), "n": [20 * number + i for i in range(20)]})
+        (path / f"{number}.arrow").write_bytes(_written(table, pa.ipc.new_stream, 4))
+        tables.append(table)
+    return pa.concat_tables(tables)
+
+
+@pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary()], ids=str)
+@pytest.mark.parametrize("sizes", [[20_000, 30_000], [20_000, 100], [100, 20_000]], ids=str)
+def test_rows_of_several_files_in_any_order(sizes: list[int], kind: pa.DataType, tmp_path: Path) -> None:
+    table = _folder(tmp_path, sizes, kind)
+    rows = np.random.default_rng(5).integers(0, 40, 60)
+    with lading.open(tmp_path) as dataset:
+        found = dataset.take(rows)
+        assert found.equals(table.take(pa.array(rows)))
+        assert dataset.take(rows, ["jpg"]).equals(table.select(["jpg"]).take(pa.array(rows)))
+        assert dataset.take(np.arange(40)).equals(table)
+        shown = dataset.take(rows, views=True).column("jpg")
+        assert shown.to_pylist() == found.column("jpg").to_pylist()
+
+
+def test_values_are_read_once_to_where_they_belong(tmp_path: Path) -> None:
+    """Of 100 MB in two files, in an order of its own, no more memory is taken than they need."""
+    for number in range(2):
+        values = pa.array([bytes([number]) * 100_000] * 500, pa.binary())
+        (tmp_path / f"{number}.arrow").write_bytes(_written(pa.table({"jpg": values}), pa.ipc.new_stream, 50))
+    rows = np.random.default_rng(5).permutation(1000)
+    with lading.open(tmp_path) as dataset:
+        len(dataset)
+        _forget_peak()
+        before = _peak_mb()
+        found = dataset.take(rows)
+        assert _peak_mb() - before < 100 + 60
+    assert [value[0].as_py()[0] for value in found.to_batches()[0].columns] == [int(rows[0]) // 500]

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from lading.errors import CorruptShard, ShortRead
 from lading.formats._arrow_blocks import Body
-from lading.views import is_bytes, picked
+from lading.ref import make_refs
+from lading.views import is_bytes, picked, places
 
-__all__ = ["LARGE_BYTES", "is_large", "read_large", "touched_bytes"]
+__all__ = ["LARGE_BYTES", "is_large", "read_large", "references", "touched_bytes"]
 
 LARGE_BYTES = 8 << 10
 """Values of at least so many bytes are read."""
@@ -49,6 +50,14 @@ def read_large(column: pa.Array, rows: NDArray[np.int64], body: Body) -> pa.Arra
         return picked(column, rows, copy)
     except ShortRead as error:
         raise CorruptShard("the file became shorter while it was open", file=body.path) from error
+
+
+def references(column: pa.Array, rows: NDArray[np.int64], body: Body) -> pa.Array | None:
+    """Rows of a column of bytes as references into the mapped file; None where its bytes are elsewhere."""
+    data = _data(column)
+    place = -1 if data is None else body.place(data)
+    found = places(column)[rows]
+    return None if place < 0 else make_refs(place + found.offset, found.length, valid=found.there)
 
 
 def _data(column: pa.Array) -> pa.Buffer | None:

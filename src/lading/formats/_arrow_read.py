@@ -21,13 +21,14 @@ from lading.formats._arrow_blocks import Body, find_blocks
 from lading.formats._arrow_decode import Decoder, Loaded, check_text, damage
 from lading.formats._arrow_gather import gather_rows
 from lading.formats._arrow_index import parse_entry
-from lading.formats._arrow_large import is_large, read_large, touched_bytes
+from lading.formats._arrow_large import is_large, read_large, references, touched_bytes
 from lading.formats._arrow_rows import Row, row_reader
 from lading.formats._arrow_schema import given_schema, refuse_twins, schema_hash
 from lading.formats._arrow_symptoms import find_symptoms
 from lading.formats.protocol import ShardSource, Symptom
 from lading.huggingface import HUGGINGFACE_KEY, is_media, unwrapped
 from lading.interleaved import split_rows
+from lading.ref import FileEntry, RefType, with_files
 
 __all__ = ["ArrowReader", "ReadOptions"]
 
@@ -184,19 +185,53 @@ class ArrowReader:
         except CorruptShard:
             return None
 
+    def read_references(self, rows: NDArray[np.int64], columns: Sequence[str] | None = None) -> pa.Table | None:
+        """As `read`, of rising ordinals, with columns of large values as references; None where there are none.
+
+        So rows of several shards are put in order first, and their values are read once, to where they belong.
+        """
+        chosen, ends = self._chosen(columns), np.array(self._row_ends(), np.int64)
+        self._refuse_outside(rows)
+        if self._body.mapped is None or self._assets is not None or not len(rows) or not chosen:
+            return None
+        number = np.searchsorted(ends, rows, "right")
+        first = self._decoder.load(int(number[0]), chosen).batch
+        large = {i for i, column in enumerate(first.columns) if is_large(column, self._body)}
+        if not large:
+            return None
+        kinds = [field.with_type(RefType()) if i in large else field for i, field in enumerate(self._subschema(chosen))]
+        schema = pa.schema(kinds, metadata=self._subschema(chosen).metadata)
+        parts = []
+        for at, batch, mine in self._touched_batches(number, rows, chosen):
+            arrays = [
+                references(c, mine, self._body) if i in large else binary_views.take_values(c, mine)
+                for i, c in enumerate(batch.columns)
+            ]
+            if any(array is None for array in arrays):
+                return None
+            parts.append(self._given(pa.RecordBatch.from_arrays(arrays, names=schema.names), schema, at))
+        return pa.Table.from_batches(parts, with_files(schema, [FileEntry(self._path, "", self._body.size_bytes, "")]))
+
     def _by_batch(
         self, number: NDArray[np.int64], rows: NDArray[np.int64], chosen: tuple[int, ...]
     ) -> list[pa.RecordBatch]:
-        schema, ends = self._subschema(chosen), self._row_ends()
+        schema = self._subschema(chosen)
+        return [
+            self._given(_take(batch, mine, self._body), schema, at)
+            for at, batch, mine in self._touched_batches(number, rows, chosen)
+        ]
+
+    def _touched_batches(
+        self, number: NDArray[np.int64], rows: NDArray[np.int64], chosen: tuple[int, ...]
+    ) -> Iterator[tuple[int, pa.RecordBatch, NDArray[np.int64]]]:
+        """Number of each record batch that rows lie in, the batch, and their numbers in it."""
+        ends = self._row_ends()
         touched, begins = np.unique(number, return_index=True)
         bounds = np.append(begins, len(number)).tolist()
-        parts = []
         for at, (begin, stop) in zip(touched.tolist(), pairwise(bounds), strict=True):
             batch = self._decoder.load(at, chosen).batch
-            mine = rows[begin:stop] - (ends[at] - batch.num_rows)
-            parts.append(self._given(_take(batch, mine, self._body), schema, at))
-            self._body.touched(min(touched_bytes(batch, self._body), len(mine) * _TOUCH_BYTES))
-        return parts
+            yield at, batch, rows[begin:stop] - (ends[at] - batch.num_rows)
+            self._body.touched(min(touched_bytes(batch, self._body), (stop - begin) * _TOUCH_BYTES))
 
     def batches(
         self, *, max_rows: int, max_bytes: int, columns: Sequence[str] | None = None, views: bool = False

@@ -38,6 +38,7 @@ __all__ = [
     "RangeWriter",
     "Ranges",
     "ReadsUnits",
+    "ReferenceReader",
     "Remains",
     "Resyncs",
     "ResyncsBeside",
@@ -224,6 +225,14 @@ class RowReader(Protocol):
 
     def get_sample(self, row: int) -> dict[str, Any]:
         """The row as `ds[i]` gives it: decoded, nulls left out. Raises IndexError."""
+
+
+@runtime_checkable
+class ReferenceReader(Protocol):
+    """A shard reader of values in memory that can say where in the file large ones lie, instead of reading them."""
+
+    def read_references(self, rows: NDArray[np.int64], columns: Sequence[str] | None = None) -> pa.Table | None:
+        """As `read`, of rising ordinals, with columns of large values as references; None where there are none."""
 
 
 @runtime_checkable

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.formats.protocol import LooseReader, RowReader, SampleReader, ShardReader
+from lading.formats.protocol import LooseReader, ReferenceReader, RowReader, SampleReader, ShardReader
 from lading.layouts.gather import gathered
 
 __all__ = ["SamplesView"]
@@ -72,6 +72,11 @@ class SamplesView:
     def read(self, samples: NDArray[np.int64], columns: Sequence[str] | None = None) -> pa.Table:
         """Rows by ordinal, in the order asked for."""
         return self._reader.read(samples, columns)
+
+    def read_references(self, samples: NDArray[np.int64], columns: Sequence[str] | None = None) -> pa.Table | None:
+        """Rows by rising ordinals, columns of large values as references; None where the reader has none."""
+        reader = self._reader
+        return reader.read_references(samples, columns) if isinstance(reader, ReferenceReader) else None
 
     def declares_types(self) -> bool:
         """Whether the columns' types are the file's own, and not what its values happen to be."""
