@@ -27,12 +27,12 @@ from lading.cli.text import ESCAPED, plain, visible
 from lading.errors import LadingError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator, Mapping
     from types import TracebackType
 
     from rich.console import Console, RenderableType
 
-__all__ = ["Output", "error_lines", "json_text", "prepare_streams"]
+__all__ = ["Output", "error_lines", "finding_text", "json_text", "prepare_streams"]
 
 FAILED = 3
 INTERRUPTED = 130
@@ -164,6 +164,16 @@ def error_lines(error: LadingError) -> list[str]:
     if not error.advice:
         return [visible(text)]
     return [visible(text.removesuffix(f". {error.advice}")), visible(error.advice)]
+
+
+def finding_text(told: Mapping[str, Any], mark: str, style: str) -> Iterator[RenderableType]:
+    """What is wrong, as `LadingError.to_dict` tells it, behind a mark."""
+    from rich.text import Text
+
+    places = {name: value for name, value in told.items() if name not in ("error", "message")}
+    first, *rest = error_lines(LadingError(told["message"], **places))
+    yield Text.assemble((f"{mark} ", style), first, overflow="fold")
+    yield from (Text(f"  {line}", "dim") for line in rest)
 
 
 def json_text(value: object, *, indent: int | None = 2) -> str:

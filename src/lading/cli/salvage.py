@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lading.cli.options import Debug, Json, Reading, Sources, named_options, one_or_many, reads
-from lading.cli.output import Output, error_lines
+from lading.cli.output import Output, finding_text
 from lading.cli.progress import watching
 from lading.cli.text import count, facts, visible
-from lading.errors import LadingError, UsageError
+from lading.errors import UsageError
 from lading.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from rich.console import RenderableType
 
@@ -85,13 +85,9 @@ def _text(destination: str, saved: SalvageResult) -> Iterator[RenderableType]:
     from rich.text import Text
 
     for finding in saved.findings:
-        first, *rest = error_lines(_as_error(finding))
-        yield Text.assemble(("! ", "bold yellow"), first, overflow="fold")
-        yield from (Text(f"  {line}", "dim") for line in rest)
+        yield from finding_text(finding, "!", "bold yellow")
     for entry in saved.lost[:_SHOWN]:
-        first, *rest = error_lines(_as_error(entry))
-        yield Text.assemble(("✗ ", "bold red"), first, overflow="fold")
-        yield from (Text(f"  {line}", "dim") for line in rest)
+        yield from finding_text(entry, "✗", "bold red")
     more = saved.lost_entries - len(saved.lost[:_SHOWN])
     if more > 0:
         yield Text(f"… and {more:,} more in {visible(destination)}/_lading/lost.jsonl", "dim")
@@ -112,8 +108,3 @@ def _lost(saved: SalvageResult) -> Any:
         return Text("nothing", "bold green")
     samples = count(saved.lost_samples, "sample") if saved.lost_samples else "samples of an unknown number"
     return Text(f"{samples}, as far as can be told", "bold red")
-
-
-def _as_error(told: Mapping[str, Any]) -> LadingError:
-    places = {name: value for name, value in told.items() if name not in ("error", "message")}
-    return LadingError(told["message"], **places)

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lading.cli.options import Debug, Json, Reading, Sources, one_or_many, reads
-from lading.cli.output import Output, error_lines
+from lading.cli.output import Output, finding_text
 from lading.cli.progress import watching
 from lading.cli.text import count, facts
-from lading.errors import LadingError
 from lading.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from rich.console import RenderableType
 
@@ -72,9 +71,7 @@ def _text(found: VerifyResult) -> Iterator[RenderableType]:
     from rich.text import Text
 
     for finding in found.findings:
-        first, *rest = error_lines(_as_error(finding))
-        yield Text.assemble(("✗ ", "bold red"), first, overflow="fold")
-        yield from (Text(f"  {line}", "dim") for line in rest)
+        yield from finding_text(finding, "✗", "bold red")
     label = ("all is well", "bold green") if found.ok else (count(len(found.findings), "finding"), "bold red")
     of_all = f" of {found.all_shards}" if found.shards < found.all_shards else ""
     yield Text.assemble(label, f" in {count(found.shards, 'shard')}{of_all}")
@@ -85,8 +82,3 @@ def _text(found: VerifyResult) -> Iterator[RenderableType]:
             ("digest", found.digest or "not taken: not all samples were read"),
         ]
     )
-
-
-def _as_error(finding: Mapping[str, Any]) -> LadingError:
-    places = {name: value for name, value in finding.items() if name not in ("error", "message")}
-    return LadingError(finding["message"], **places)
