@@ -150,6 +150,12 @@ def test_shards_travel_as_an_arrow_file() -> None:
     assert read_shards(write_shards(shards.slice(0, 0), manifest)).num_rows == 0
 
 
+def test_a_list_from_before_there_were_extents() -> None:
+    shards = shards_table(["a.tar"], [1], [2], [3])
+    older = shards.drop_columns(["extents_file", "extents_batch"])
+    assert read_shards(write_shards(older, _part(0, [1])[0])).equals(shards)
+
+
 def test_a_list_without_a_copy_of_the_manifest() -> None:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, SHARDS_SCHEMA):

@@ -308,6 +308,9 @@ def read_shards(buffer: pa.Buffer, *, file: str | None = None) -> pa.Table:
     try:
         table = pa.ipc.open_file(buffer).read_all()
         table.validate(full=True)
+        later = [field for field in SHARDS_SCHEMA if field.name not in table.schema.names and field.nullable]
+        for field in later if table.schema.names == SHARDS_SCHEMA.names[: table.num_columns] else ():
+            table = table.append_column(field, pa.nulls(len(table), field.type))  # it is older than this column
         names = table.schema.names
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DataError(f"not a list of shards ({error})", file=file) from None
