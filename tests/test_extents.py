@@ -64,14 +64,14 @@ def test_pieces_do_not_matter(sizes: list[int], told: list[int], size: int, head
     assert told == [(row, row, size) for row, size in zip(rows.tolist(), lengths.tolist(), strict=True) if size]
 
 
-def test_many_small_rows_share_an_extent_of_half_a_kilobyte() -> None:
-    count = 18_384
+def test_many_small_rows_share_an_extent_of_eight_kilobytes() -> None:
+    count = 6_096
     found = _taken(np.full(count, 100), np.arange(count), [], 10_000)
     _check(found, 100 * count)
     size, last = found["size_bytes"].to_pylist(), found["last_row"].to_pylist()
-    assert (size[:16_384], last[:16_384]) == ([100] * 16_384, [*range(16_384)])
-    assert len(size) - 16_384 == pytest.approx(2000 * 100 / 512, abs=2)
-    assert max(size) <= 512 + 100
+    assert (size[:4096], last[:4096]) == ([100] * 4096, [*range(4096)])
+    assert len(size) - 4096 == pytest.approx(2000 * 100 / 8192, abs=2)
+    assert max(size) <= 8192 + 100
     assert _taken(np.full(count, 100), np.arange(count), [7000, 7000, 3000, 1, 2], 999).equals(found)
 
 
