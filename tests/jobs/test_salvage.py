@@ -109,6 +109,20 @@ def test_a_damage_that_no_format_notices_is_told_by_the_checksum(checksums: str,
         assert "differs from its checksum" in str(result.findings[0]["message"])
 
 
+def test_where_the_extents_are_damaged_too_the_format_itself_says_what_is_left(tmp_path: Path) -> None:
+    source = written(tmp_path / "source", "jsonl")
+    whole = len(samples(source))
+    path = min(source.glob("*.jsonl"))
+    body = path.read_bytes()
+    path.write_bytes(body[:200] + b"\xff" + body[201:])
+    extents = source / "_lading" / "extents-000000.arrow"
+    extents.write_bytes(damaged(extents.read_bytes(), 300, "zeroed"))
+    result = salvage(source, tmp_path / "out")
+    assert result.samples == whole - 1
+    assert {str(path), str(extents)} <= {finding["file"] for finding in result.findings}
+    assert str(extents) in {finding["file"] for finding in lading.verify(source, deep=True).findings}
+
+
 def test_a_tar_inside_a_tar_is_a_member(tmp_path: Path) -> None:
     inner = tar_of(*pairs("x", "y"))
     members = [*pairs("a", "b"), ("c.txt", b"c"), ("c.bin", inner), *pairs("d", "e")]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 from lading.dataset import Dataset
 from lading.errors import DataError, LadingError, SidecarMismatch, StoreError
@@ -16,7 +17,7 @@ from lading.manifest_files import KeptTables
 from lading.store.checksum import file_checksum
 from lading.store.open import Stores, resolve
 
-__all__ = ["check_own_files", "check_shard"]
+__all__ = ["CheckedShard", "check_own_files", "check_shard"]
 
 
 def check_own_files(dataset: Dataset, stores: Stores) -> list[LadingError] | None:
@@ -28,14 +29,27 @@ def check_own_files(dataset: Dataset, stores: Stores) -> list[LadingError] | Non
     return list(_differing(files, folder, stores))
 
 
-def check_shard(kept: KeptTables, number: int, stores: Stores, most: int) -> list[LadingError] | None:
-    """What is wrong with the files of a shard, with each sample of them; None if there are no checksums of them.
+@dataclass(frozen=True, slots=True)
+class CheckedShard:
+    """A shard whose files were held against their checksums.
+
+    Attributes:
+        errors: what is wrong with its files, with each sample of them.
+        files: those of which extents are kept, if any file differs; none if they cannot be read.
+    """
+
+    errors: Sequence[LadingError]
+    files: Sequence[FileExtents] = ()
+
+
+def check_shard(kept: KeptTables, number: int, stores: Stores, most: int) -> CheckedShard | None:
+    """Hold the files of a shard against their checksums; None if there are none.
 
     Args:
         kept: what the manifest has of the shards.
         number: of the shard.
         stores: which store serves which URL.
-        most: findings, at most, and one a file.
+        most: errors, at most, and one a file.
     """
     row = kept.shards.slice(number, 1).to_pylist()[0]
     if row["xxh3"] is None:
@@ -43,13 +57,19 @@ def check_shard(kept: KeptTables, number: int, stores: Stores, most: int) -> lis
     path = kept.path(number)
     beside = {posixpath.join(posixpath.dirname(path), told["name"]): told["xxh3"] for told in row["beside_xxh3"] or ()}
     files = {error.file: error for error in _differing({path: row["xxh3"], **beside}, kept.folder, stores)}
+    if not files:
+        return CheckedShard([])
+    try:
+        extents = list(file_extents(kept, number, stores))
+    except LadingError as error:
+        return CheckedShard([*files.values(), error])
     found: list[LadingError] = []
-    for file in file_extents(kept, number, stores) if files else ():
+    for file in extents:
         damaged = [_damaged(kept, number, file, one) for one in file.lost[: most - len(found)].tolist()]
         found += damaged
         if damaged:
             files.pop(file.path, None)
-    return [*found, *files.values()]
+    return CheckedShard([*found, *files.values()], extents)
 
 
 def _damaged(kept: KeptTables, number: int, file: FileExtents, one: int) -> LadingError:

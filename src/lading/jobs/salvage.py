@@ -18,11 +18,9 @@ from lading.dataset import Dataset, dataset_of
 from lading.dataset_writer import DatasetWriter
 from lading.errors import CorruptShard, DataError, LadingError, SidecarMismatch, StoreError
 from lading.fetch import earlier_errors
-from lading.formats.protocol import Remains, ShardSource
 from lading.formats.registry import get_format
 from lading.interleaved import sample_firsts
 from lading.jobs.checksums import check_shard
-from lading.jobs.damage import file_extents
 from lading.jobs.plan import as_members, make_plan, refuse_inside
 from lading.jobs.progress import OnProgress, Progress
 from lading.jobs.salvage_extents import known_remains
@@ -268,33 +266,20 @@ class _Search:
         dataset = self._dataset
         try:
             source = dataset.source(number)
-            differing = self._differing(number)
+            checked = None if self._kept is None else check_shard(self._kept, number, self._stores, _MOST_DIFFERING)
         except (DataError, StoreError) as error:
             return Left(None, lost=[error.at(file=dataset.path(number))])
         told = self._found.told["num_samples"][number].as_py()
-        if differing == [] and told is not None and dataset.holds_its_bytes:
+        differing = checked.errors if checked is not None else ()
+        if checked is not None and not differing and told is not None and dataset.holds_its_bytes:
             return Left(source, told)  # what was written, byte for byte
-        known = self._known(number, source, differing) if differing else None
+        known = known_remains(self._found.format, source, checked.files, differing) if checked and differing else None
         left = find_left(self._kind(), source, self._workshop, known)
-        self.findings += [error for error in differing or () if known is None or error not in known.lost]
+        self.findings += [error for error in differing if known is None or error not in known.lost]
         if differing and not left.lost and known is None:
             what = "bytes were changed; samples with other bytes than were written may be among those that are kept"
             return replace(left, lost=[CorruptShard(what, file=dataset.path(number))])
         return left
-
-    def _differing(self, number: int) -> list[LadingError] | None:
-        """What of a shard's files differs from its checksums; None if there are none."""
-        return None if self._kept is None else check_shard(self._kept, number, self._stores, _MOST_DIFFERING)
-
-    def _known(self, number: int, source: ShardSource, differing: Sequence[LadingError]) -> Remains | None:
-        """What is left of a damaged shard, by its checksums; None if they do not say."""
-        assert self._kept is not None, "it differs from what is kept"
-        try:
-            files = list(file_extents(self._kept, number, self._stores))
-        except (DataError, StoreError) as error:
-            self.findings.append(error)
-            return None
-        return known_remains(self._found.format, source, files, differing)
 
     def _kind(self) -> Kind:
         dataset = self._dataset

@@ -111,13 +111,13 @@ def verify(
         for done, number in enumerate(chosen, 1):
             try:
                 known = check_shard(dataset.kept, number, stores, max_findings) if deep and dataset.kept else None
-                findings += [error.to_dict() for error in known or ()]
+                findings += [error.to_dict() for error in known.errors] if known is not None else []
                 checked.update([] if known is None else ["checksums"])
                 shard = dataset.source(number)
                 size_bytes += shard.info.size_bytes if shard.info else 0
                 checked.update(_check_files(dataset, number, indexes, stores))
                 checked.update(_known(dataset, number))
-                if known == [] and dataset.holds_its_bytes:
+                if known is not None and not known.errors and dataset.holds_its_bytes:
                     trusted_samples += dataset.counted_samples(number)
                 else:
                     first = 0
