@@ -13,9 +13,12 @@ import lading
 from lading.dataset_writer import DatasetWriter
 from lading.errors import DestinationExists, SchemaMismatch, StoreError, Unrepresentable, UsageError
 from lading.fetch import Fetcher
+from lading.formats.protocol import ShardFacts
 from lading.formats.registry import get_format
 from lading.layouts.mint_write import Roles
-from lading.part_writer import FinishedShards, Part, PartWriter, ShardKind
+from lading.limits import DEFAULT_LIMITS
+from lading.manifest_files import KeptTables
+from lading.part_writer import FinishedShard, FinishedShards, Part, PartWriter, ShardKind, ShardSums
 from lading.ref import FileEntry, files_of, make_refs, unpack, with_files
 from lading.store.background import Background
 from lading.store.local import LocalStore
@@ -308,3 +311,19 @@ def test_parts_of_other_processes_make_the_same_dataset(fmt: str, kept: str, tmp
     found = all_bytes(store, f"{root}/adopted")
     assert found == all_bytes(store, f"{root}/whole")
     assert len([name for name in found if name.startswith("/shard-")]) >= 2
+
+
+def test_indexes_of_many_rows_go_to_several_files_that_readers_take() -> None:
+    """256 shards of 256 MB of 2 KB texts would otherwise have one of 1.4 GB, which no reader takes."""
+    store, rows = MemoryStore(), 2_000_000
+    shards = FinishedShards(store, "box://out", "_lading")
+    for first in range(0, 12 * rows, rows):
+        index = pa.table({"offset": np.arange(first, first + rows), "length": np.arange(rows)})
+        shards.add(FinishedShard(f"{first:09}", ShardFacts(rows, 1, 1), index, {}, sums=[ShardSums([], None)]))
+    listed = shards.close()
+    sizes = [info.size_bytes for info in store.walk("box://out")]
+    assert len(sizes) > 1
+    assert max(sizes) < DEFAULT_LIMITS.manifest_bytes // 8
+    kept = KeptTables(store, "box://out", listed)
+    firsts = [table["offset"][0].as_py() for row in range(12) if (table := kept.index(row)) is not None]
+    assert firsts == list(range(0, 12 * rows, rows))

@@ -51,7 +51,8 @@ from lading.views import is_bytes, is_text, row_bytes
 __all__ = ["CHECKSUMS", "FinishedShard", "FinishedShards", "Part", "PartWriter", "ShardKind", "ShardSums"]
 
 _FIRST_ROWS = 1024
-_INDEX_SHARDS = 256
+_FILE_SHARDS, _FILE_BYTES = 256, 64 << 20
+"""A file of indexes or of extents takes shards until it has so many, or so many bytes: readers refuse large files."""
 _KEY_DIGITS = 9
 
 CHECKSUMS = ("samples", "files", "none")
@@ -597,24 +598,26 @@ class _TableFiles:
         self._sink: SummedSink | None = None
         self._writer: pa.ipc.RecordBatchFileWriter | None = None
         self._schema: pa.Schema | None = None
-        self._files = self._batches = 0
+        self._files = self._batches = self._bytes = 0
         self.checksums: dict[str, str] = {}
 
     def add(self, table: pa.Table) -> tuple[str, int]:
         """Keep what there is of one shard; give file and batch where it is."""
         [batch] = table.combine_chunks().to_batches()
-        if self._writer is None or batch.schema != self._schema or self._batches >= _INDEX_SHARDS:
+        full = self._batches >= _FILE_SHARDS or self._bytes >= _FILE_BYTES
+        if self._writer is None or batch.schema != self._schema or full:
             self._next(batch.schema)
         assert self._writer is not None, "made just above"
         self._writer.write_batch(batch)
         self._batches += 1
+        self._bytes += batch.nbytes
         return self._name(), self._batches - 1
 
     def _next(self, schema: pa.Schema) -> None:
         self.close()
         self._sink = with_checksum(self._store.put_stream(f"{self._folder}/{self._name()}"))
         self._writer = pa.ipc.new_file(SinkFile(self._sink), schema, options=self._options)
-        self._schema, self._batches = schema, 0
+        self._schema, self._batches, self._bytes = schema, 0, 0
 
     def _name(self) -> str:
         return self._template.format(self._files)
