@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import xxhash
 import zstandard
 
 import lading
@@ -320,6 +321,38 @@ def test_what_is_built_on_indexes_takes_limits(tmp_path: Path) -> None:
     with pytest.raises(LimitExceeded, match="--max manifest_bytes="):
         merge(tmp_path, limits=Limits(manifest_bytes=10))
     assert merge(tmp_path).parts == 1
+
+
+def _packed_list(out: Path) -> None:
+    """Make the list of shards a bomb, and the manifest agree."""
+    listed, told = out / "_lading" / "shards.arrow", out / "_lading" / "manifest.json"
+    table = pa.ipc.open_file(listed).read_all()
+    many = table.set_column(0, "path", pa.array(["a" * (8 << 20)]))
+    with pa.ipc.new_file(str(listed), many.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        writer.write_table(many)
+    changed = json.loads(told.read_bytes())
+    changed["files"]["_lading/shards.arrow"] = xxhash.xxh3_64(listed.read_bytes()).hexdigest()
+    told.write_text(json.dumps(changed))
+
+
+def test_what_files_below_lading_unpack_to_is_looked_at_before_it_is_unpacked(tmp_path: Path) -> None:
+    for name in ("list", "extents"):
+        with lading.writer(tmp_path / name, format="jsonl") as out:
+            out.write({"a": 1})
+    _packed_list(tmp_path / "list")
+    assert (tmp_path / "list" / "_lading" / "shards.arrow").stat().st_size < 1 << 20
+    with pytest.raises(LimitExceeded, match="--max manifest_bytes=") as caught:
+        lading.open(tmp_path / "list", limits=Limits(manifest_bytes=1 << 20))
+    assert str(caught.value.file).endswith("shards.arrow")
+    extents = tmp_path / "extents" / "_lading" / "extents-000000.arrow"
+    table = pa.ipc.open_file(extents).read_all()
+    bomb = pa.concat_tables([table] * 200_000).combine_chunks()
+    with pa.ipc.new_file(str(extents), bomb.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        writer.write_table(bomb)
+    [shard] = (tmp_path / "extents").glob("*.jsonl")
+    shard.write_bytes(b'{"a": 2}\n')
+    found = lading.verify(tmp_path / "extents", deep=True, limits=Limits(manifest_bytes=1 << 20)).findings
+    assert [(f["error"], f["file"]) for f in found if "manifest_bytes" in str(f)] == [("LimitExceeded", str(extents))]
 
 
 def test_workers_hold_to_the_limits_of_the_conversion(tmp_path: Path) -> None:

@@ -14,8 +14,9 @@ import numpy as np
 import pyarrow as pa
 
 from lading import manifest as mf
-from lading.errors import CorruptShard, LadingError, NotFound, SidecarMismatch
+from lading.errors import CorruptShard, LadingError, NotFound, SidecarMismatch, errors_at
 from lading.extents import EXTENTS_SCHEMA, NO_ROWS
+from lading.formats.arrow import unpacked_bytes
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.manifest import Manifest
 from lading.ref import files_of, is_ref
@@ -77,6 +78,8 @@ def _load_one(store: Store, folder: str, own: str, limits: Limits) -> tuple[Mani
     except NotFound as error:
         raise SidecarMismatch("the manifest has no list of shards beside it", file=path) from error
     _check_list(listed, manifest.files.get(f"{own}/{mf.SHARDS_NAME}"), path)
+    with errors_at(file=path):
+        _refuse_large(path, unpacked_bytes(listed), limits)
     shards = mf.read_shards(listed, file=path)
     mf.validate(manifest, shards, file=path)
     return manifest, shards
@@ -139,7 +142,7 @@ class KeptTables:
         try:
             known, file = self._files.get(what, ("", None))
             if file is None or known != path:
-                file = pa.ipc.open_file(_mapped(self._store, path, self._limits))
+                file = _tables(_mapped(self._store, path, self._limits), path, self._limits)
                 self._files[what] = (path, file)
             table = pa.Table.from_batches([file.get_batch(self.shards[f"{what}_batch"][shard].as_py())])
             table.validate(full=True)  # to read an array that is not valid would end the process
@@ -150,6 +153,17 @@ class KeptTables:
             raise CorruptShard(f"the {what} cannot be read ({error})", file=path,
                                advice="Remove the folder _lading and run 'lading index' again.") from error  # fmt: skip
         return table
+
+
+def _tables(file: pa.Buffer, path: str, limits: Limits) -> pa.ipc.RecordBatchFileReader:
+    """The tables of one of lading's own files, which others may have made: pyarrow takes the memory it is told of.
+
+    Raises:
+        CorruptShard: it is no such file. LimitExceeded: its tables unpack to more than `manifest_bytes`.
+    """
+    _refuse_large(path, unpacked_bytes(file), limits)
+    # Without threads: no process that forks may have those.
+    return pa.ipc.open_file(file, options=pa.ipc.IpcReadOptions(use_threads=False))
 
 
 def _refuse_no_index(index: pa.Table) -> None:

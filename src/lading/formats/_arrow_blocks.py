@@ -24,12 +24,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.errors import CorruptShard, UsageError, errors_at
-from lading.formats._arrow_flat import DICTIONARY, ROWS, SCHEMA, Message, parse_footer, parse_message
+from lading.formats._arrow_flat import DICTIONARY, ROWS, SCHEMA, Footer, Message, parse_footer, parse_message
 from lading.formats.protocol import ShardSource
 from lading.ranges import plan_ranges
 from lading.store.protocol import MappedFile, Mapper
 
-__all__ = ["CONTINUED", "MAGIC", "Block", "Blocks", "Body", "find_blocks"]
+__all__ = ["CONTINUED", "MAGIC", "Block", "Blocks", "Body", "find_blocks", "footer_of"]
 
 MAGIC = b"ARROW1"
 CONTINUED = b"\xff\xff\xff\xff"
@@ -295,6 +295,21 @@ def _of_file(body: Body, schema_block: Block) -> Blocks:
     dictionaries, batches = ([Block(at, meta, size) for at, meta, _, size in listed.tolist()]
                              for listed in (footer.dictionaries, footer.batches))  # fmt: skip
     return Blocks(body, schema_block, dictionaries, batches, [len(dictionaries)] * len(batches))
+
+
+def footer_of(file: memoryview) -> Footer:
+    """The footer of an Arrow file in memory, whose blocks lie inside the file.
+
+    Raises:
+        CorruptShard: it has none, or a damaged one.
+    """
+    end = len(file) - _TAIL
+    [length] = struct.unpack("<i", file[end : end + 4]) if end >= _START and file[end + 4 :] == MAGIC else [0]
+    if not 0 < length <= end - _START:
+        raise CorruptShard("the file does not end as an Arrow file does", offset=max(end, 0))
+    footer = parse_footer(bytes(file[end - length : end]))
+    _check_places(np.concatenate([footer.dictionaries, footer.batches]), end - length)
+    return footer
 
 
 def _check_places(listed: NDArray[np.void], end: int) -> None:

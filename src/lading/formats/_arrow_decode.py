@@ -25,11 +25,11 @@ from typing import Any
 import pyarrow as pa
 
 from lading.errors import CorruptShard, LadingError, errors_at
-from lading.formats._arrow_blocks import Block, Blocks, message_bytes
-from lading.formats._arrow_flat import DICTIONARY, ROWS, Message
+from lading.formats._arrow_blocks import CONTINUED, Block, Blocks, footer_of, message_bytes
+from lading.formats._arrow_flat import DICTIONARY, ROWS, Message, parse_message
 from lading.views import is_text
 
-__all__ = ["Decoder", "Loaded", "check_text", "damage"]
+__all__ = ["Decoder", "Loaded", "check_text", "damage", "unpacked_bytes"]
 
 _MAX_RATIO = 100
 """A batch that unpacks to so many times its bytes in the file is not refused, whatever its size."""
@@ -289,6 +289,29 @@ def _unpacked_bytes(message: Message, body: memoryview) -> int:
         if size < -1:
             raise CorruptShard("a compressed buffer of a negative size", found=size)
         total += length if size < 0 else size
+    return total
+
+
+def unpacked_bytes(file: pa.Buffer) -> int:
+    """Bytes that the record batches of an Arrow file in memory say they unpack to. Nothing is unpacked.
+
+    Raises:
+        CorruptShard: it is none, or a head of a batch is damaged; or it has dictionaries, which nobody asked for.
+    """
+    view = memoryview(file)
+    footer = footer_of(view)
+    if len(footer.dictionaries):
+        raise CorruptShard("the file has dictionaries", found=f"{len(footer.dictionaries)} of them")
+    total = 0
+    for offset, meta, _, size in footer.batches.tolist():
+        block = file.slice(offset, meta + size)
+        begin = _head_end(block)
+        if bytes(block.slice(0, 4)) != CONTINUED:
+            raise CorruptShard("no message begins here", offset=offset, expected=CONTINUED.hex(" "))
+        message = parse_message(bytes(block.slice(0, meta))[8:begin])
+        if message.body_bytes > len(block) - begin:
+            raise CorruptShard("a record batch goes past its block", offset=offset)
+        total += _unpacked_bytes(message, memoryview(block)[begin:]) if message.codec else message.body_bytes
     return total
 
 

@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from lading.errors import LadingError
 from lading.formats._arrow_blocks import CONTINUED, MAGIC
+from lading.formats._arrow_decode import unpacked_bytes
 from lading.formats._arrow_index import CACHE_INDEX, SPLITS_INDEX, STATE_INDEX, list_arrow, write_indexes
 from lading.formats._arrow_read import ArrowReader, ReadOptions
 from lading.formats._arrow_resync import resync_messages, resync_stream
@@ -31,7 +32,7 @@ from lading.formats.protocol import ListedShard, Remains, ShardFacts, ShardSourc
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.store.protocol import Sink, Store
 
-__all__ = ["FORMAT", "ArrowFormat", "ArrowReader", "ArrowWriter", "ReadOptions", "WriteOptions"]
+__all__ = ["FORMAT", "ArrowFormat", "ArrowReader", "ArrowWriter", "ReadOptions", "WriteOptions", "unpacked_bytes"]
 
 
 @dataclass(frozen=True, slots=True)
