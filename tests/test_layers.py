@@ -53,6 +53,7 @@ SHARED = {
         "plan",
         "pool",
         "progress",
+        "reading",
         "run",
         "salvage_files",
         "salvage_shard",

@@ -18,7 +18,7 @@ import pytest
 import lading
 from lading.errors import CorruptShard, StoreError, UsageError
 from lading.formats import registry
-from lading.jobs import run
+from lading.jobs import progress, run
 from lading.jobs.progress import Progress
 from lading.store.local import LocalStore
 from lading.store.open import Stores
@@ -111,7 +111,7 @@ def test_workers_for_little_are_begun_only_when_the_first_task_shows_their_worth
     target: str, worth_s: float, most: int, many: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run, "_QUICK_BYTES", 1 << 40)
-    monkeypatch.setattr(run, "_WORTH_S", worth_s)
+    monkeypatch.setattr(progress, "_WORTH_S", worth_s)
     ledger = {n: tmp_path / f"ledger{n}" for n in (1, 2)}
     told: list[Progress] = []
     options: dict[str, Any] = {"format": target, "shard_size": "300kb", "max_side": 900}
@@ -253,7 +253,7 @@ def test_a_worker_that_is_killed_is_named_with_its_shards(tmp_path: Path) -> Non
 
 CONVERT = """
 import sys, lading
-from lading.jobs import run
+from lading.jobs import progress, run
 run._QUICK_BYTES = 0  # workers at once, as `workers_for_little` has it for this process
 lading.convert(sys.argv[1], sys.argv[2], format="webdataset", workers=2, overwrite=True, max_batch_bytes="16mb")
 """

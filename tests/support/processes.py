@@ -7,7 +7,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["busy_workers", "children", "gone", "open_files", "wait_until_gone"]
+__all__ = ["busy_workers", "children", "gone", "open_files", "reading_workers", "wait_until_gone"]
 
 
 def children(pid: int) -> list[int]:
@@ -33,6 +33,16 @@ def open_files(pid: int) -> list[str]:
 def busy_workers(pid: int) -> list[int]:
     """Those of a process's children that are writing a shard of a task."""
     return [child for child in children(pid) if any("/task-" in path for path in open_files(child))]
+
+
+def reading_workers(pid: int, name: str) -> list[int]:
+    """Those of a process's children that have a file with this in its path mapped."""
+    found = []
+    for child in children(pid):
+        with suppress(OSError):
+            if name in Path(f"/proc/{child}/maps").read_text():
+                found.append(child)
+    return found
 
 
 def gone(pid: int) -> bool:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from lading.cli.options import Debug, Json, Reading, Sources, one_or_many, reads
+from lading.cli.options import Debug, Json, Reading, Sources, Workers, one_or_many, reads
 from lading.cli.output import Output
 from lading.cli.progress import watching
 from lading.cli.text import facts
@@ -21,6 +21,7 @@ def digest(
     *,
     sources: Sources,
     limit: Limit = None,
+    workers: Workers = None,
     as_json: Json = False,
     debug: Debug = False,
     reading: Reading,
@@ -36,6 +37,8 @@ def digest(
         from lading.jobs import digest as job
 
         with watching(out.err, "reading") as tell:
-            found = job.dataset_digest(one_or_many(sources), limit=limit, **reading(), on_progress=tell)
+            found = job.dataset_digest(
+                one_or_many(sources), limit=limit, workers=workers, **reading(), on_progress=tell
+            )
         rows = [("ordered", str(found.ordered)), ("unordered", found.unordered), ("samples", f"{found.count:,}")]
         out.show(found.to_json(), [facts(rows)])

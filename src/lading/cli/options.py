@@ -26,6 +26,7 @@ __all__ = [
     "Max",
     "Reading",
     "Sources",
+    "Workers",
     "name_list",
     "named_options",
     "one_or_many",
@@ -59,6 +60,18 @@ Max = Annotated[
     ),
 ]
 
+
+Workers = Annotated[
+    int | None,
+    typer.Option(
+        "--workers",
+        min=1,
+        metavar="N",
+        help="Processes that share the shards, at most; by default one a core, up to eight, where it takes longer than "
+        "a few seconds.",
+        show_default=False,
+    ),
+]
 
 Reading: TypeAlias = Callable[[], dict[str, Any]]
 """Called for what `open_dataset` takes beside the source; see `reads`."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lading.cli.options import Debug, Json, Reading, Sources, one_or_many, reads
+from lading.cli.options import Debug, Json, Reading, Sources, Workers, one_or_many, reads
 from lading.cli.output import Output, finding_text
 from lading.cli.progress import watching
 from lading.cli.text import count, facts
@@ -40,6 +40,7 @@ def verify(
     max_findings: Annotated[
         int, typer.Option("--max-findings", min=1, metavar="N", help="Stop after so many findings.")
     ] = 100,
+    workers: Workers = None,
     as_json: Json = False,
     debug: Debug = False,
     reading: Reading,
@@ -60,6 +61,7 @@ def verify(
                 deep=deep,
                 sample=sample,
                 max_findings=max_findings,
+                workers=workers,
                 **reading(),
                 on_progress=tell,
             )

@@ -21,13 +21,14 @@ from lading.digests import DatasetDigest
 from lading.errors import DataError, DestinationExists, UsageError
 from lading.fetch import OnError
 from lading.formats.protocol import Format, ManyFiles, PacksItems
-from lading.formats.registry import get_format, is_built_in
+from lading.formats.registry import get_format
 from lading.formats.webdataset import KEY
 from lading.jobs.copying import changed_schema
 from lading.jobs.digest import dataset_digest
 from lading.jobs.filters import Drop, Filters, Hook
 from lading.jobs.plan import as_members, make_plan, refuse_inside
 from lading.jobs.progress import OnProgress, Progress
+from lading.jobs.reading import refuse_out_of_reach
 from lading.jobs.run import Hiring, Run, is_quick
 from lading.jobs.spec import Conversion
 from lading.jobs.tasks import Task, plan_tasks
@@ -36,9 +37,8 @@ from lading.layouts.mint_write import Roles
 from lading.layouts.options import InterleavedOptions
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.part_writer import ShardKind
-from lading.store.memory import MemoryStore
 from lading.store.open import Stores, is_local, resolve
-from lading.store.protocol import Sink, Store, aborting
+from lading.store.protocol import Sink, aborting
 from lading.units import parse_bytes
 
 __all__ = ["ConvertSummary", "Progress", "convert"]
@@ -207,7 +207,8 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
         if lazy:
             _refuse_lazy(dataset, target, path if overwrite and is_local(store) else None)
         if workers > 1:
-            _refuse_out_of_reach(dataset, target, store, own_stores)
+            paths = [*dataset.listing.table["path"].to_pylist(), os.fspath(destination)]
+            refuse_out_of_reach([dataset.format, target.name], paths, own_stores)
         sifted = map is not None or filters.active
         as_it_is = columns is None and dataset.target is None and schema_policy == "union" and not sifted
         copying = as_it_is and dataset.format == target.name and dataset.view == "samples"
@@ -271,10 +272,10 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
                     # A copy is read again as others read it: names that were kept as they are show in a digest.
                     digest = run.digest or dataset_digest(
                         source, limit=limit, view=how.view, format=source_format, options=source_options,
-                        stores=stores, limits=limits,
+                        stores=stores, limits=limits, workers=workers,
                     )  # fmt: skip
                     writer.add_digest(digest)
-                    _compare(digest, writer.finish(), stores, how.roots if lazy else (), limits)
+                    _compare(digest, writer.finish(), stores, how.roots if lazy else (), limits, workers)
                 _end(writer, told)
             summary = writer.close()
         return ConvertSummary(
@@ -375,26 +376,11 @@ def _bounded(fmt: Format, options: Mapping[str, Any], max_bytes: int) -> dict[st
     return {**options, "row_group_bytes": min(parse_bytes(usual), max_bytes // 4)}
 
 
-def _refuse_out_of_reach(dataset: Dataset, target: Format, store: Store, stores: Stores | None) -> None:
-    """What lives in this process alone, another one cannot open."""
-    advice = "Convert with workers=1."
-    for name in (dataset.format, target.name):
-        if not is_built_in(name):
-            raise UsageError("workers know lading's own formats only", found=repr(name), advice=advice)
-    if stores is not None and stores.by_prefix:
-        raise UsageError(
-            "workers open data by URL, and stores of your own are objects of this process",
-            found=", ".join(repr(prefix) for prefix in stores.by_prefix), advice=advice,
-        )  # fmt: skip
-    if isinstance(store, MemoryStore) or any(
-        isinstance(resolve(path)[0], MemoryStore) for path in dataset.listing.table.column("path").to_pylist()
-    ):
-        raise UsageError("what is in memory, no other process sees", found="memory://", advice=advice)
-
-
-def _compare(digest: DatasetDigest, folder: str, stores: Stores, roots: Sequence[str], limits: Limits) -> None:
+def _compare(
+    digest: DatasetDigest, folder: str, stores: Stores, roots: Sequence[str], limits: Limits, workers: int
+) -> None:
     """Read back what was written, before anybody sees it."""
-    found = dataset_digest(folder, stores=stores, roots=roots, limits=limits)
+    found = dataset_digest(folder, stores=stores, roots=roots, limits=limits, workers=workers)
     if found.ordered != digest.ordered or found.count != digest.count:
         raise DataError(
             "the destination does not hold what the source does", file=folder,

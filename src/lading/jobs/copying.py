@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,45 +18,18 @@ from lading.interleaved import METADATA_POSITION, sample_firsts, sample_starts, 
 from lading.jobs.digest import batch_digests
 from lading.jobs.filters import Hook, Sieve
 from lading.jobs.ledger import ALONG, DROPPED, DROPPED_ALONG, KEPT, Loss, Losses
+from lading.jobs.progress import Tally
 from lading.jobs.spec import Conversion
 from lading.layouts.gather import across_shards
 from lading.ref import files_of, is_ref
 from lading.views import compacted, is_bytes, is_text, row_bytes, shown_bytes, without_views
 
-__all__ = ["Copier", "Tally", "changed_schema"]
+__all__ = ["Copier", "changed_schema"]
 
 _TOGETHER_BYTES, _TOGETHER_SHARDS = 64 << 20, 64
 """Payload and shards of a batch of what is left of several small ones; so many files are mapped at once."""
 _MAX_ROWS = 16_384
 """Rows of a batch: tiny ones cost some kB each on their way into a tar, and larger batches are hardly faster."""
-
-
-@dataclass(slots=True)
-class Tally:
-    """What went by so far.
-
-    Attributes:
-        shards: source shards that are done.
-        samples: samples.
-        rows: rows; items, for interleaved data.
-        payload_bytes: bytes of values.
-    """
-
-    shards: int = 0
-    samples: int = 0
-    rows: int = 0
-    payload_bytes: int = 0
-
-    def as_list(self) -> list[int]:
-        """The numbers, as the constructor takes them."""
-        return [self.shards, self.samples, self.rows, self.payload_bytes]
-
-    def add(self, other: Tally) -> None:
-        """Add what another process counted."""
-        self.shards += other.shards
-        self.samples += other.samples
-        self.rows += other.rows
-        self.payload_bytes += other.payload_bytes
 
 
 class _Writer(Protocol):

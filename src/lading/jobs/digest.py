@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,14 +14,14 @@ from lading.dataset import Dataset, open_dataset
 from lading.digests import DatasetDigest, interleaved_digests, sample_digests
 from lading.interleaved import sample_firsts
 from lading.jobs.progress import OnProgress, Progress
+from lading.jobs.reading import Look, OnRead, Reading, Source, look_at_shards
+from lading.store.open import Stores
 from lading.views import row_bytes
 
-__all__ = ["DiffResult", "batch_digests", "dataset_digest", "diff", "shard_content"]
+__all__ = ["DiffResult", "batch_digests", "begin_digest", "dataset_digest", "diff", "shard_content"]
 
 _MAX_ROWS = 16_384
 _MAX_BYTES = 128 << 20
-
-Source = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
 def batch_digests(batch: pa.RecordBatch, view: str) -> NDArray[np.uint8]:
@@ -39,24 +38,52 @@ def shard_content(dataset: Dataset, shard: int) -> Iterator[pa.RecordBatch]:
         dataset.release()
 
 
+def begin_digest(dataset: Dataset, _: Stores | None = None) -> Look:
+    """What `dataset_digest` does with each shard."""
+
+    def look(number: int, on_read: OnRead) -> dict[str, Any]:
+        for batch in shard_content(dataset, number):
+            on_read(batch_digests(batch, dataset.view), int(row_bytes(batch).sum()))
+        return {}
+
+    return look
+
+
 def dataset_digest(
-    source: Source, *, limit: int | None = None, on_progress: OnProgress | None = None, **opening: Any
+    source: Source,
+    *,
+    limit: int | None = None,
+    workers: int | None = None,
+    on_progress: OnProgress | None = None,
+    **opening: Any,
 ) -> DatasetDigest:
     """Content digest of a dataset, whatever its format; the same content gives the same digest.
 
-    Reads everything once; peak memory as `Dataset.batches`.
+    Reads everything once; peak memory of each process as `Dataset.batches`.
 
     Args:
         source: as `lading.open` takes it.
-        limit: samples to look at, at most.
+        limit: samples to look at, at most; one process does it.
+        workers: processes that share the shards, at most: one for each core, up to eight, if not given. More than this
+            process are started, as programs of their own, when what is left takes longer than a few seconds.
         on_progress: called after every batch and shard.
         opening: the other arguments of `lading.open`.
+
+    Raises:
+        UsageError: workers are asked for that could not reach the data.
+        StoreError: among others, a worker died; names the source shards it had.
     """
     total = DatasetDigest()
     with open_dataset(source, **opening) as dataset:
+        if limit is None:
+            reading = Reading("lading.jobs.digest:begin_digest", source, opening, workers=workers)
+            look, shards = begin_digest(dataset), range(len(dataset.listing))
+            for _ in look_at_shards(dataset, look, reading, shards, on_digests=total.update, on_progress=on_progress):
+                pass
+            return total
         for part in _digests(dataset, on_progress):
-            total.update(part.digests if limit is None else part.digests[: limit - total.count])
-            if limit is not None and total.count >= limit:
+            total.update(part.digests[: limit - total.count])
+            if total.count >= limit:
                 break
     return total
 

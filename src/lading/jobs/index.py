@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lading.dataset import open_dataset
-from lading.jobs.digest import Source
+from lading.jobs.reading import Source
 
 __all__ = ["IndexSummary", "index"]
 

@@ -12,8 +12,8 @@ import pyarrow as pa
 from lading.dataset import Dataset, open_dataset
 from lading.features import feature_of
 from lading.interleaved import sample_firsts
-from lading.jobs.digest import Source
 from lading.jobs.progress import OnProgress, Progress
+from lading.jobs.reading import Source
 
 __all__ = ["Info", "info"]
 

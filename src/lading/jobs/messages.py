@@ -23,15 +23,20 @@ from lading.manifest import SHARDS_SCHEMA
 from lading.part_writer import Part
 
 __all__ = [
+    "DIGESTS_NAME",
     "decode_error",
     "decode_part",
     "encode_error",
     "encode_part",
     "encode_warning",
+    "plain_value",
     "read_message",
     "repeat_warning",
     "write_message",
 ]
+
+DIGESTS_NAME = "digests"
+"""File, in the folder of a task, with the content digests of its samples, 16 bytes each."""
 
 _MAX_INT = 1 << 63
 
@@ -84,6 +89,15 @@ def _plain(value: object) -> int | str:
     if isinstance(value, int) and abs(value) < _MAX_INT:
         return value
     return str(value).encode(errors="backslashreplace").decode()
+
+
+def plain_value(value: Any) -> Any:
+    """A value with lists and dicts of texts and numbers, as JSON holds it: what is not Unicode is spelled in ASCII."""
+    if isinstance(value, Mapping):
+        return {name: plain_value(one) for name, one in value.items()}
+    if isinstance(value, (list, tuple, set)):
+        return [plain_value(one) for one in value]
+    return value if value is None or isinstance(value, (bool, float)) else _plain(value)
 
 
 def _kind(error: BaseException) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,9 +13,11 @@ from lading.codecs import sniff_wrap
 from lading.dataset import Dataset
 from lading.dataset_writer import DatasetWriter
 from lading.digests import DatasetDigest
-from lading.jobs.copying import Copier, Tally
-from lading.jobs.pool import Workers
-from lading.jobs.progress import OnProgress, Progress
+from lading.jobs.copying import Copier
+from lading.jobs.ledger import LEDGER_NAME
+from lading.jobs.messages import DIGESTS_NAME, decode_part
+from lading.jobs.pool import Order, Workers
+from lading.jobs.progress import OnProgress, Pace, Progress, Tally
 from lading.jobs.spec import Conversion
 from lading.jobs.tasks import Task
 from lading.source import read_head
@@ -27,8 +29,6 @@ __all__ = ["Hiring", "Run", "is_quick"]
 _QUICK_BYTES = 2 << 30
 """Source bytes for each worker, below which one process has moved them all before several have begun: on the machine
 measured, two workers and one are even at 4 GB."""
-_WORTH_S = 3.0
-"""Time left from which on workers are worth the half second that they take to begin."""
 
 
 def is_quick(dataset: Dataset, store: Store, options: Mapping[str, Any], tasks: Sequence[Task], workers: int) -> bool:
@@ -95,18 +95,16 @@ class Run:
 
         They are begun when the tasks left would take so long, as the first ones went, that it is worth the wait.
         """
-        began, done_bytes = time.perf_counter(), 0
-        left_bytes = sum(task.source_bytes for task in self._tasks)
+        pace = Pace(sum(task.source_bytes for task in self._tasks))
         for number, task in enumerate(self._tasks):
-            left_s = (time.perf_counter() - began) * left_bytes / done_bytes if done_bytes else 0
-            if hiring is not None and hiring.workers is None and left_s > _WORTH_S:
+            if hiring is not None and hiring.workers is None and pace.is_worth_workers():
                 hiring.begin()
             if hiring is not None and hiring.workers is not None:
                 self._by(hiring.workers, self._tasks[number:], writer, store)
                 return
             writer.end_part(task.shard_bytes, task.first_row)
             self._copier.copy(range(task.first, task.stop), writer, limit)
-            done_bytes, left_bytes = done_bytes + task.source_bytes, left_bytes - task.source_bytes
+            pace.add(task.source_bytes)
 
     def _by(self, crew: Workers, tasks: Sequence[Task], writer: DatasetWriter, store: Store) -> None:
         """Have tasks done by workers; these are gone at the end, and before anything is dropped."""
@@ -118,19 +116,39 @@ class Run:
             self._tell()
 
         with crew:
-            for done in crew.run(self._how, tasks, self._dataset, writer.building, tell):
+            orders = partial(self._order, writer.building)
+            for told in crew.run({"conversion": self._how.to_json()}, tasks, orders, tell):
+                folder = _folder(writer.building, told["done"])
                 if self.digest is not None:
-                    self.digest.update(np.frombuffer(_stored(store, done.digests), np.uint8).reshape(-1, 16))
+                    digests = _stored(store, f"{folder}/{DIGESTS_NAME}")
+                    self.digest.update(np.frombuffer(digests, np.uint8).reshape(-1, 16))
                 if self._ledger is not None:
-                    self._ledger.write([_stored(store, done.ledger)])
-                writer.adopt(done.part, done.folder)
-                self._dataset.counts.update(done.noticed)
-                self.losses.tell_first(done.lost)
+                    self._ledger.write([_stored(store, f"{folder}/{LEDGER_NAME}")])
+                writer.adopt(decode_part(told["part"]), folder)
+                self._dataset.counts.update(told["noticed"])
+                self.losses.tell_first(told["lost"])
+
+    def _order(self, building: str, task: Task) -> Order:
+        """A task as a worker is told it: it builds in a folder of its own."""
+        shards = range(task.first, task.stop)
+        told = {
+            "number": task.number,
+            "folder": _folder(building, task.number),
+            "shard_bytes": task.shard_bytes,
+            "first_row": task.first_row,
+            "shards": self._dataset.listing.table.slice(task.first, len(shards)).to_pylist(),
+        }
+        files = self._dataset.path(task.first), self._dataset.path(task.stop - 1)
+        return Order(told, [self._dataset.held_index(number) for number in shards], files)
 
     def _tell(self) -> None:
         if self._on_progress is not None:
             done, total = self.tally, len(self._dataset.listing)
             self._on_progress(Progress(done.shards, total, done.samples, done.payload_bytes))
+
+
+def _folder(building: str, number: int) -> str:
+    return f"{building}/task-{number:06d}"
 
 
 def _stored(store: Store, path: str) -> Buffer:

@@ -18,7 +18,7 @@ from lading.jobs.filters import Filters, Hook
 from lading.layouts.options import InterleavedOptions
 from lading.limits import DEFAULT_LIMITS, Limits
 
-__all__ = ["Conversion", "decode_schema", "encode_schema"]
+__all__ = ["Conversion", "decode_interleaved", "decode_schema", "encode_schema", "refuse_objects"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class Conversion:
         """
         told: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
         for options in (self.source_options, self.options):
-            _refuse_objects(options)
+            refuse_objects(options)
         if self.filters.where is not None and not isinstance(self.filters.where, str):
             raise UsageError("an expression cannot be handed to worker processes", found=str(self.filters.where),
                              advice="Write the condition as text, or convert with workers=1.")  # fmt: skip
@@ -102,12 +102,11 @@ class Conversion:
     @classmethod
     def from_json(cls, told: Mapping[str, Any]) -> Conversion:
         """The conversion that `to_json` gave."""
-        documents: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in told["interleaved"].items()}
         columns, filters = told["columns"], told["filters"]
         return cls(
             **{
                 **told,
-                "interleaved": InterleavedOptions(**documents),
+                "interleaved": decode_interleaved(told["interleaved"]),
                 "limits": Limits(**told["limits"]),
                 "columns": None if columns is None else tuple(columns),
                 "members": decode_schema(told["members"]),
@@ -118,6 +117,12 @@ class Conversion:
                 "change": _named(told["change"]),
             }
         )
+
+
+def decode_interleaved(told: Mapping[str, Any]) -> InterleavedOptions:
+    """The options of which these are the fields, after JSON made lists of tuples."""
+    fields_of: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in told.items()}
+    return InterleavedOptions(**fields_of)
 
 
 def encode_schema(schema: pa.Schema | None) -> str | None:
@@ -143,7 +148,7 @@ def _name_of(function: Hook | None) -> str | None:
         return f"{module}:{name}"
     raise UsageError(
         "worker processes cannot find this function", found=repr(function),
-        expected="a function that stands in a module, by its own name", advice="Convert with workers=1.",
+        expected="a function that stands in a module, by its own name", advice="Work with workers=1.",
     )  # fmt: skip
 
 
@@ -155,7 +160,8 @@ def _named(name: str | None) -> Hook | None:
     return function
 
 
-def _refuse_objects(options: Mapping[str, Any]) -> None:
+def refuse_objects(options: Mapping[str, Any]) -> None:
+    """Raise UsageError for an option whose value JSON does not hold."""
     for name, value in options.items():
         plain = list(value) if isinstance(value, tuple) else value
         try:
@@ -165,5 +171,5 @@ def _refuse_objects(options: Mapping[str, Any]) -> None:
         if not same:
             raise UsageError(
                 "this option cannot be handed to worker processes", found=f"{name}={value!r}"[:200],
-                expected="text, numbers and lists of them", advice="Convert with workers=1.",
+                expected="text, numbers and lists of them", advice="Work with workers=1.",
             )  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,14 +17,16 @@ from lading.errors import BadReference, LadingError, SidecarMismatch
 from lading.fetch import ERROR_COLUMN, earlier_errors
 from lading.formats.protocol import ListedFile
 from lading.jobs.checksums import check_own_files, check_shard
-from lading.jobs.digest import Source, batch_digests, shard_content
+from lading.jobs.digest import batch_digests, shard_content
 from lading.jobs.headers import broken_headers
 from lading.jobs.indexes import Indexes, check_file
-from lading.jobs.progress import OnProgress, Progress
+from lading.jobs.progress import OnProgress
+from lading.jobs.reading import Look, OnRead, Reading, Source, look_at_shards
 from lading.store.open import Stores
 from lading.units import parse_part, spread
+from lading.views import row_bytes
 
-__all__ = ["VerifyResult", "verify"]
+__all__ = ["VerifyResult", "begin_verify", "verify"]
 
 _MAX_BYTES = 64 << 20
 
@@ -64,6 +67,7 @@ def verify(
     deep: bool = False,
     sample: float | str = 1.0,
     max_findings: int = 100,
+    workers: int | None = None,
     stores: Stores | None = None,
     on_progress: OnProgress | None = None,
     **opening: Any,
@@ -87,8 +91,9 @@ def verify(
         deep: hold files against checksums.
         sample: part of the shards to look at (`"1%"`, `0.01`): at least one, evenly spread, always the same ones.
         max_findings: stop after so many.
+        workers: as `lading.digest` takes it.
         stores: which store serves which URL.
-        on_progress: called after every shard.
+        on_progress: called after every batch and shard.
         opening: the other arguments of `lading.open`.
 
     Raises:
@@ -96,8 +101,10 @@ def verify(
     """
     part = parse_part(sample)
     began = time.perf_counter()
+    settings = {"deep": deep, "max_findings": max_findings}
+    reading = Reading("lading.jobs.verify:begin_verify", source, {**opening, "stores": stores}, settings, workers)
     stores = stores or Stores()
-    digest, findings, size_bytes, trusted_samples = DatasetDigest(), [], 0, 0
+    digest, findings, size_bytes, trusted_samples = DatasetDigest(), list[Mapping[str, Any]](), 0, 0
     checked: set[str] = set()
     broken = False
     with open_dataset(source, stores=stores, **opening) as dataset:
@@ -108,33 +115,17 @@ def verify(
         findings += [error.to_dict() for error in found_files or ()]
         checked.update([] if found_files is None else ["checksums"])
         chosen = spread(len(dataset.listing), part)
-        for done, number in enumerate(chosen, 1):
-            try:
-                known = check_shard(dataset.kept, number, stores, max_findings) if deep and dataset.kept else None
-                findings += [error.to_dict() for error in known.errors] if known is not None else []
-                checked.update([] if known is None else ["checksums"])
-                shard = dataset.source(number)
-                size_bytes += shard.info.size_bytes if shard.info else 0
-                checked.update(_check_files(dataset, number, indexes, stores))
-                checked.update(_known(dataset, number))
-                if known is not None and not known.errors and dataset.holds_its_bytes:
-                    trusted_samples += dataset.counted_samples(number)
-                else:
-                    first = 0
-                    for batch in shard_content(dataset, number):
-                        digest.update(batch_digests(batch, dataset.view))
-                        if deep:
-                            findings += _unreachable(dataset, number, batch, first)
-                            findings += [e.to_dict() for e in broken_headers(batch, dataset.path(number), first)]
-                        first += len(batch)
-            except LadingError as error:
-                broken = True
-                found = error.at(file=dataset.path(number)).to_dict()
-                findings += [found] if not any(_same(found, other) for other in findings) else []
-            if on_progress is not None:
-                on_progress(Progress(done, len(chosen), digest.count + trusted_samples, size_bytes))
-            if len(findings) >= max_findings:
-                break
+        look = _look(dataset, stores, indexes, deep, max_findings)
+        found = look_at_shards(dataset, look, reading, chosen, on_digests=digest.update, on_progress=on_progress)
+        with closing(found) as looked:
+            for shard in looked:
+                findings += [one for one in shard["findings"] if not any(_same(one, other) for other in findings)]
+                checked.update(shard["checked"])
+                size_bytes += shard["size_bytes"]
+                trusted_samples += shard["trusted_samples"]
+                broken = broken or shard["broken"]
+                if len(findings) >= max_findings:
+                    break
         whole = not trusted_samples and not broken and len(chosen) == len(dataset.listing)
         findings += _check_digest(dataset, digest, checked) if whole and not findings else []
         all_shards = len(dataset.listing)
@@ -142,6 +133,44 @@ def verify(
         len(chosen), digest.count + trusted_samples, size_bytes, digest.ordered if whole else None, sorted(checked),
         findings, time.perf_counter() - began, all_shards,
     )  # fmt: skip
+
+
+def begin_verify(dataset: Dataset, stores: Stores, *, deep: bool, max_findings: int) -> Look:
+    """What `verify` does with each shard: gives findings, what was checked, sizes, and whether it could be read."""
+    return _look(dataset, stores, Indexes.of(dataset, stores), deep, max_findings)
+
+
+def _look(dataset: Dataset, stores: Stores, indexes: Indexes, deep: bool, max_findings: int) -> Look:
+    def look(number: int, on_read: OnRead) -> dict[str, Any]:
+        findings: list[Mapping[str, Any]] = []
+        checked: set[str] = set()
+        size_bytes = trusted_samples = 0
+        broken = False
+        try:
+            known = check_shard(dataset.kept, number, stores, max_findings) if deep and dataset.kept else None
+            findings += [error.to_dict() for error in known.errors] if known is not None else []
+            checked.update([] if known is None else ["checksums"])
+            shard = dataset.source(number)
+            size_bytes = shard.info.size_bytes if shard.info else 0
+            checked.update(_check_files(dataset, number, indexes, stores))
+            checked.update(_known(dataset, number))
+            if known is not None and not known.errors and dataset.holds_its_bytes:
+                trusted_samples = dataset.counted_samples(number)
+            else:
+                first = 0
+                for batch in shard_content(dataset, number):
+                    on_read(batch_digests(batch, dataset.view), int(row_bytes(batch).sum()))
+                    if deep:
+                        findings += _unreachable(dataset, number, batch, first)
+                        findings += [e.to_dict() for e in broken_headers(batch, dataset.path(number), first)]
+                    first += len(batch)
+        except LadingError as error:
+            broken = True
+            findings.append(error.at(file=dataset.path(number)).to_dict())
+        told = {"findings": findings, "checked": sorted(checked), "size_bytes": size_bytes}
+        return {**told, "trusted_samples": trusted_samples, "broken": broken}
+
+    return look
 
 
 def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:

@@ -1,8 +1,9 @@
 """A process that does tasks for another one: `python -m lading.jobs.worker`, started by `lading.jobs.pool`.
 
 Messages (`lading.jobs.messages`) come on standard input and go to standard output; what else is printed goes to
-standard error. First comes the conversion, then one task after each time this process says that it is ready. Shards
-are written where the conversion is built, out of sight; only the other process gives them names.
+standard error. First comes the job, a `conversion` or a `reading` (`lading.jobs.reading`), then one task after each
+time this process says that it is ready. Shards of a conversion are written where that is built, out of sight; only the
+other process gives them names.
 
 When standard input ends, whoever gave the work is done or dead: this process ends at once, in the middle of whatever
 it does.
@@ -14,8 +15,9 @@ import os
 import signal
 import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, Self, TextIO
@@ -29,7 +31,8 @@ from lading.fetch import Fetcher
 from lading.formats.registry import all_formats, get_format
 from lading.jobs.copying import Copier
 from lading.jobs.ledger import LEDGER_NAME
-from lading.jobs.messages import encode_error, encode_part, encode_warning, read_message, write_message
+from lading.jobs.messages import DIGESTS_NAME, encode_error, encode_part, encode_warning, read_message, write_message
+from lading.jobs.reading import Taken
 from lading.jobs.spec import Conversion
 from lading.jobs.threads import using_threads
 from lading.layouts.mint_write import Roles
@@ -43,6 +46,7 @@ from lading.store.protocol import write_file
 __all__ = ["main"]
 
 _Message = tuple[dict[str, Any], list[pa.Table | None]]
+_Do = Callable[[Mapping[str, Any], Sequence[pa.Table | None]], None]
 
 
 class _Parent:
@@ -103,24 +107,32 @@ def main() -> None:
         warnings.simplefilter("always")  # whether it is shown, the other process says
         warnings.showwarning = show
         opening, _ = parent.hear()
-        how, closing = Conversion.from_json(opening["conversion"]), Background("lading-close")
+        closing = Background("lading-close")
         with using_threads(opening["threads"]):
+            do = _job(opening, closing, parent.tell)
             parent.tell(ready=True)
-            task, indexes = parent.hear()
+            task, tables = parent.hear()
             while task:
-                _do(task, indexes, how, closing, parent.tell)
+                do(task, tables)
                 parent.tell(ready=True)
-                task, indexes = parent.hear()
+                task, tables = parent.hear()
             closing.wait()
             parent.hear()  # nothing more comes: the end of standard input ends this process
 
 
-def _do(
-    task: dict[str, Any],
-    indexes: Sequence[pa.Table | None],
+def _job(opening: dict[str, Any], closing: Background, tell: Callable[..., None]) -> _Do:
+    """What is to be done with tasks: they are pieces of a conversion, or of a reading."""
+    if "reading" in opening:
+        return Taken(opening["reading"], tell).do
+    return partial(_convert, Conversion.from_json(opening["conversion"]), closing, tell)
+
+
+def _convert(
     how: Conversion,
     closing: Background,
     tell: Callable[..., None],
+    task: Mapping[str, Any],
+    indexes: Sequence[pa.Table | None],
 ) -> None:
     """Write the rows of a task's source shards as finished shards, and say so when they are on disk."""
     stores = Stores()
@@ -154,7 +166,7 @@ def _do(
 
     def report() -> None:
         if how.digests:
-            write_file(store, f"{folder}/digests", [np.ascontiguousarray(part).data for part in digests])
+            write_file(store, f"{folder}/{DIGESTS_NAME}", [np.ascontiguousarray(part).data for part in digests])
         columns = pa.schema(list(writer.columns.values()))
         part = Part(shards.close(), writer.schema, columns, shards.counts)
         noticed, lost = dict(dataset.counts + copier.losses.counts), copier.losses.first

@@ -1,0 +1,301 @@
+"""Jobs that only read a dataset: each shard is looked at by itself, by this process or by workers that share them."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import asdict, dataclass, field
+from importlib import import_module
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import xxhash
+from numpy.typing import NDArray
+
+from lading.dataset import Dataset, open_dataset
+from lading.errors import StoreError, UsageError
+from lading.formats.registry import is_built_in
+from lading.jobs.messages import plain_value
+from lading.jobs.pool import Order, Workers
+from lading.jobs.progress import OnProgress, Pace, Progress, Tally
+from lading.jobs.spec import decode_interleaved, decode_schema, encode_schema, refuse_objects
+from lading.jobs.tasks import shard_sizes
+from lading.jobs.threads import threads_each
+from lading.limits import Limits
+from lading.store.memory import MemoryStore
+from lading.store.open import Stores, resolve
+from lading.store.protocol import store_errors
+
+__all__ = ["Look", "OnRead", "Reading", "Source", "Taken", "look_at_shards", "refuse_out_of_reach"]
+
+Source: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+_TASK_BYTES = 64 << 20
+_MOST_WORKERS = 8
+_READ_BYTES = 1 << 20
+_DIGEST_BYTES = 16
+
+OnRead: TypeAlias = Callable[[NDArray[np.uint8], int], None]
+"""What takes digests of samples, `(samples, 16)`, and the bytes that were read for them."""
+
+Look: TypeAlias = Callable[[int, OnRead], dict[str, Any]]
+"""What is done with a shard, by its number: gives JSON-able values, and hands digests over as they come."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What is looked at, and how, for other processes to begin.
+
+    Attributes:
+        begin: `module:function`, called with the dataset, its stores and the settings; gives a `Look`.
+        source: as `lading.open` takes it.
+        opening: the other arguments of `lading.open`.
+        settings: of the job, JSON-able.
+        workers: processes, at most; None takes one a core, up to eight, where they can read the data too.
+    """
+
+    begin: str
+    source: Source
+    opening: Mapping[str, Any]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    workers: int | None = None
+
+    def told(self, dataset: Dataset) -> dict[str, Any]:
+        """The same as JSON-able values, for a worker that opens the dataset again.
+
+        Raises:
+            UsageError: an option has a value that JSON cannot hold; names it.
+        """
+        refuse_objects(self.opening.get("options") or {})
+        source = self.source
+        opening = {
+            **self.opening,
+            "format": dataset.format,
+            "view": dataset.view,
+            "interleaved": asdict(dataset.interleaved),
+            "roots": [os.fspath(root) for root in self.opening.get("roots", ())],
+            "schema": encode_schema(dataset.target),
+            "limits": asdict(dataset.limits),
+        }
+        return {
+            "begin": self.begin,
+            "source": os.fspath(source)
+            if isinstance(source, (str, os.PathLike))
+            else [os.fspath(path) for path in source],
+            "opening": {name: value for name, value in opening.items() if name not in ("stores", "schema_overrides")},
+            "settings": dict(self.settings),
+            "listing": _listing_checksum(dataset),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """Shards that one process looks at."""
+
+    number: int
+    shards: Sequence[int]
+    source_bytes: int
+
+
+def look_at_shards(
+    dataset: Dataset,
+    look: Look,
+    reading: Reading,
+    shards: Sequence[int],
+    *,
+    on_digests: Callable[[NDArray[np.uint8]], None],
+    on_progress: OnProgress | None,
+) -> Generator[dict[str, Any]]:
+    """What was found of each shard, in order; digests of its samples are handed over before.
+
+    Workers are begun when what is left would take so long, as the first shards went, that it is worth the wait. Peak
+    memory of each process as `Dataset.batches`.
+
+    Args:
+        dataset: the source, open.
+        look: what is done with its shards here.
+        reading: how workers begin the same.
+        shards: numbers of those that are looked at.
+        on_digests: called with digests of samples, `(samples, 16)`, in order.
+        on_progress: called after every batch and shard.
+
+    Raises:
+        LadingError: whatever a look raised, in whichever process.
+        UsageError: workers are asked for, and cannot read these data.
+    """
+    crew = _crew(dataset, reading)
+    tally = Tally()
+
+    def tell(total: Tally) -> None:
+        if on_progress is not None:
+            on_progress(Progress(total.shards, len(shards), total.samples, total.payload_bytes))
+
+    def on_read(digests: NDArray[np.uint8], size_bytes: int) -> None:
+        on_digests(digests)
+        tally.add(Tally(0, len(digests), 0, size_bytes))
+        tell(tally)
+
+    tasks = _tasks(dataset, shards) if crew > 1 else [_Task(0, shards, 0)]
+    pace = Pace(sum(task.source_bytes for task in tasks))
+    for at, task in enumerate(tasks):
+        if len(tasks) - at > 1 and pace.is_worth_workers():
+            with closing(_by_workers(crew, dataset, reading, tasks[at:], tally, on_digests, tell)) as rest:
+                yield from rest
+            return
+        for number in task.shards:
+            found = look(number, on_read)
+            tally.shards += 1
+            tell(tally)
+            yield found
+        pace.add(task.source_bytes)
+
+
+def _by_workers(
+    count: int,
+    dataset: Dataset,
+    reading: Reading,
+    tasks: Sequence[_Task],
+    before: Tally,
+    on_digests: Callable[[NDArray[np.uint8]], None],
+    tell: Callable[[Tally], None],
+) -> Generator[dict[str, Any]]:
+    """The same by workers, which leave digests in files: of tiny samples they are too many for memory."""
+
+    def order(task: _Task) -> Order:
+        told = {"number": task.number, "shards": list(task.shards), "digests": f"{folder}/{task.number}"}
+        return Order(told, files=(dataset.path(task.shards[0]), dataset.path(task.shards[-1])))
+
+    def tell_all(tally: Tally) -> None:
+        total = Tally(*before.as_list())
+        total.add(tally)
+        tell(total)
+
+    with ExitStack() as held:
+        with store_errors(tempfile.gettempdir()):
+            folder = held.enter_context(tempfile.TemporaryDirectory(prefix="lading-"))
+        count = min(count, len(tasks))
+        workers = held.enter_context(Workers(count, lock=None, threads=threads_each(count)))
+        for told in workers.run({"reading": reading.told(dataset)}, tasks, order, tell_all):
+            for digests in _taken_out(f"{folder}/{told['done']}"):
+                on_digests(digests)
+            yield from told["found"]
+
+
+def _append(path: str, digests: NDArray[np.uint8]) -> None:
+    with store_errors(path), open(path, "ab") as file:
+        file.write(np.ascontiguousarray(digests).data)
+
+
+def _taken_out(path: str) -> Iterator[NDArray[np.uint8]]:
+    """The digests of a file, which is gone at the end."""
+    with store_errors(path), open(path, "rb") as file:
+        while data := file.read(_READ_BYTES):
+            yield np.frombuffer(data, np.uint8).reshape(-1, _DIGEST_BYTES)
+    os.unlink(path)
+
+
+def _tasks(dataset: Dataset, shards: Sequence[int]) -> list[_Task]:
+    """Consecutive shards go together up to 64 MB: whoever ends first takes the next."""
+    sizes = list(shard_sizes(dataset.listing, Stores()))
+    tasks: list[_Task] = []
+    mine: list[int] = []
+    for number in shards:
+        if mine and sum(sizes[n] for n in mine) + sizes[number] > _TASK_BYTES:
+            tasks.append(_Task(len(tasks), mine, sum(sizes[n] for n in mine)))
+            mine = []
+        mine.append(number)
+    return [*tasks, _Task(len(tasks), mine, sum(sizes[n] for n in mine))] if mine else tasks
+
+
+def _crew(dataset: Dataset, reading: Reading) -> int:
+    """How many processes there may be.
+
+    Raises:
+        UsageError: more than one are asked for, and they could not read the data.
+    """
+    if reading.workers is not None and reading.workers < 1:
+        raise UsageError("a job has one process at least", found=f"workers={reading.workers}")
+    if reading.workers == 1:
+        return 1
+    try:
+        refuse_out_of_reach([dataset.format], dataset.listing.table["path"].to_pylist(), reading.opening.get("stores"))
+        refuse_objects(reading.opening.get("options") or {})
+    except UsageError:
+        if reading.workers is not None:
+            raise
+        return 1
+    return reading.workers or min(threads_each(1), _MOST_WORKERS)
+
+
+def refuse_out_of_reach(formats: Sequence[str], paths: Sequence[str], stores: Stores | None) -> None:
+    """What lives in this process alone, another one cannot open.
+
+    Raises:
+        UsageError: a format, a store or a path is such.
+    """
+    advice = "Work with workers=1."
+    for name in formats:
+        if not is_built_in(name):
+            raise UsageError("workers know lading's own formats only", found=repr(name), advice=advice)
+    if stores is not None and stores.by_prefix:
+        raise UsageError(
+            "workers open data by URL, and stores of your own are objects of this process",
+            found=", ".join(repr(prefix) for prefix in stores.by_prefix), advice=advice,
+        )  # fmt: skip
+    if any(isinstance(resolve(path)[0], MemoryStore) for path in paths):
+        raise UsageError("what is in memory, no other process sees", found="memory://", advice=advice)
+
+
+class Taken:
+    """A reading as a worker does it: the dataset is opened once, for all tasks.
+
+    Args:
+        told: as `Reading.told` gives it.
+        tell: says something to the other process.
+
+    Raises:
+        StoreError: the dataset has other shards than the other process found.
+    """
+
+    def __init__(self, told: Mapping[str, Any], tell: Callable[..., None]) -> None:
+        opening = dict(told["opening"])
+        opening["interleaved"] = decode_interleaved(opening["interleaved"])
+        opening["schema"], opening["limits"] = decode_schema(opening["schema"]), Limits(**opening["limits"])
+        self._dataset = open_dataset(told["source"], **opening)
+        if _listing_checksum(self._dataset) != told["listing"]:
+            raise StoreError("the source changed while it was read", file=self._dataset.listing.folder or None,
+                             advice="Read it when nobody writes it.")  # fmt: skip
+        self._look = _named(told["begin"])(self._dataset, Stores(), **told["settings"])
+        self._tell = tell
+
+    def do(self, task: Mapping[str, Any], _: Sequence[pa.Table | None]) -> None:
+        """Look at the shards of a task, and say what was found."""
+        tally, found = Tally(), list[Any]()
+
+        def on_read(digests: NDArray[np.uint8], size_bytes: int) -> None:
+            _append(task["digests"], digests)
+            tally.add(Tally(0, len(digests), 0, size_bytes))
+            self._tell(progress=task["number"], tally=tally.as_list())
+
+        _append(task["digests"], np.zeros((0, _DIGEST_BYTES), np.uint8))
+        for number in task["shards"]:
+            found.append(plain_value(self._look(number, on_read)))
+            tally.shards += 1
+        self._tell(done=task["number"], found=found, tally=tally.as_list())
+
+
+def _listing_checksum(dataset: Dataset) -> str:
+    total = xxhash.xxh3_64()
+    for chunk in dataset.listing.table["path"].chunks:
+        for path in chunk.to_pylist():
+            total.update(os.fsencode(path) + b"\n")
+    return total.hexdigest()
+
+
+def _named(name: str) -> Callable[..., Look]:
+    module, _, own = name.partition(":")
+    function: Callable[..., Look] = getattr(import_module(module), own)
+    return function
