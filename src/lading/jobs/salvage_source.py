@@ -22,7 +22,7 @@ from lading.formats.registry import all_formats, find_format, get_format
 from lading.limits import Limits
 from lading.manifest import Manifest
 from lading.manifest_files import load_manifest
-from lading.source import LISTING_SCHEMA, Listing, expand_braces, list_source, read_head
+from lading.source import LISTING_SCHEMA, Listing, expand_braces, list_kept, list_source, read_head
 from lading.store.open import Stores, resolve
 from lading.store.protocol import Store
 
@@ -71,7 +71,7 @@ def find_shards(source: Source, stores: Stores, format_name: str | None, limits:
         store, folder = resolve(names[0].rstrip("/"), stores)
         manifest, kept = _manifest(store, folder, findings, limits)
     if kept is not None:
-        listing = Listing(_listed(kept, folder), folder=folder)
+        listing = list_kept(kept, folder)
     else:
         named = format_name or (manifest.format if manifest is not None else "")
         listing = _by_lists(source, stores, findings, limits) or _by_files(names, stores, named, findings, limits)
@@ -114,14 +114,6 @@ def _whole(store: Store, path: str, limits: Limits) -> bytes:
         raise limits.exceeded("manifest_bytes", "the file is too large", file=path, found=size)
     [data] = store.get_ranges(path, [(0, size)])
     return bytes(data)
-
-
-def _listed(shards: pa.Table, folder: str) -> pa.Table:
-    paths = pa.compute.binary_join_element_wise(f"{folder}/", shards["path"], "")
-    hashes = pa.nulls(len(shards), pa.string())
-    return pa.table(
-        [paths, shards["num_samples"], shards["size_bytes"], hashes, shards["entry"]], schema=LISTING_SCHEMA
-    )
 
 
 def _by_lists(source: Source, stores: Stores, findings: list[LadingError], limits: Limits) -> Listing | None:
