@@ -151,10 +151,7 @@ class Dataset:
 
     def close(self) -> None:
         """Give up open shards, maps and streams."""
-        for view in self._views.values():
-            view.close()
-        self._views.clear()
-        self._one_of.clear()
+        self._close_views()
         self.fetcher.close()
 
     def __enter__(self) -> Self:
@@ -308,14 +305,17 @@ class Dataset:
 
     def forget_shards(self) -> None:
         """Close all shards, and forget what was found in them: the listing, or `stand_ins`, is another one."""
-        for view in self._views.values():
-            view.close()
-        self._views.clear()
-        self._one_of.clear()
+        self._close_views()
         self._held.clear()
         self._read_samples.clear()
         self._source = self._ends = self._schema = None
         self._last = []
+
+    def _close_views(self) -> None:
+        for view in self._views.values():
+            view.close()
+        self._views.clear()
+        self._one_of.clear()
 
     # Random access
 
