@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 
-from harness import Case, Done, Place
+from harness import Case, Done, Place, hash_files
 
-_CHUNK_BYTES = 1 << 20
 _KINDS = {"tar": "{}/*.tar", "arrow": "{}-arrow/*.arrow", "mds": "{}-mds/*.mds", "parquet": "{}/*.parquet"}
 
 
@@ -30,20 +29,13 @@ def _by_lading(pattern: str) -> Callable[[Place], Callable[[], Done]]:
 
 
 def _by_xxh3(corpus: str, pattern: str) -> Callable[[Place], Callable[[], Done]]:
-    """One after another, a MiB at a time."""
-
     def way(place: Place) -> Callable[[], Done]:
         import xxhash
 
-        paths, buffer = place.files(pattern), memoryview(bytearray(_CHUNK_BYTES))
+        paths = place.files(pattern)
 
         def work() -> Done:
-            for path in paths:
-                total = xxhash.xxh3_128()
-                with open(path, "rb", buffering=0) as file:
-                    while count := file.readinto(buffer):
-                        total.update(buffer[:count])
-                total.digest()
+            hash_files(paths, xxhash.xxh3_128)
             return Done(place.facts(corpus)["samples"], _size(paths))
 
         return work

@@ -138,6 +138,17 @@ def test_a_range_outside_its_file_is_an_error_of_its_row(mmap: bool, places: tup
         assert caught.value.column == "image"
 
 
+@pytest.mark.parametrize("mmap", [True, False])
+@pytest.mark.parametrize("entry", [FileEntry("gone.bin"), FileEntry("gone.gz", "gzip"), FileEntry("box://gone")])
+def test_a_reference_to_a_file_that_is_not_there(
+    entry: FileEntry, mmap: bool, places: tuple[list[FileEntry], Stores]
+) -> None:
+    files, stores = places
+    with Fetcher(stores, mmap=mmap) as fetcher, pytest.raises(BadReference, match=r"gone.*names no file") as caught:
+        fetcher.materialise(batch([(0, 0, 1), (3, 0, 1)], [*files, entry]))
+    assert caught.value.column == "image"
+
+
 @pytest.mark.parametrize("policy, left", [("warn", 4), ("drop_row", 3), ("drop_sample", 2)])
 def test_policies(policy: OnError, left: int, places: tuple[list[FileEntry], Stores]) -> None:
     files, stores = places

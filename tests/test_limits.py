@@ -31,6 +31,7 @@ from lading.arrow import read_cache_meta
 from lading.errors import LimitExceeded, SidecarMismatch, UsageError
 from lading.fetch import Fetcher
 from lading.jobs.merge import merge
+from lading.jobs.salvage import salvage
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.local_copy import LocalCopy
 from lading.media import WarcReader
@@ -353,6 +354,18 @@ def test_what_files_below_lading_unpack_to_is_looked_at_before_it_is_unpacked(tm
     shard.write_bytes(b'{"a": 2}\n')
     found = lading.verify(tmp_path / "extents", deep=True, limits=Limits(manifest_bytes=1 << 20)).findings
     assert [(f["error"], f["file"]) for f in found if "manifest_bytes" in str(f)] == [("LimitExceeded", str(extents))]
+
+
+def test_a_salvage_passes_over_a_list_that_unpacks_to_too_much(tmp_path: Path) -> None:
+    with lading.writer(tmp_path / "source", format="jsonl") as out:
+        out.write({"a": 1})
+    _packed_list(tmp_path / "source")
+    own = tmp_path / "source" / "_lading"
+    (own / "manifest.json").write_text("{")  # or the list would not be looked at
+    result = salvage(tmp_path / "source", tmp_path / "out", limits=Limits(manifest_bytes=1 << 20))
+    assert [found["file"] for found in result.findings] == [str(own / "manifest.json"), str(own / "shards.arrow")]
+    assert "--max manifest_bytes=" in str(result.findings[1])
+    assert opened(tmp_path / "out", DEFAULT_LIMITS) == [{"a": 1}]
 
 
 def test_workers_hold_to_the_limits_of_the_conversion(tmp_path: Path) -> None:

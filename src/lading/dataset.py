@@ -58,7 +58,7 @@ from lading.limits import DEFAULT_LIMITS, Limits
 from lading.manifest import Manifest, lookup
 from lading.manifest_files import KeptTables, load_manifest
 from lading.ref import FileEntry, concat, files_of, is_ref, with_files
-from lading.source import LISTING_SCHEMA, Listing, list_source, read_head
+from lading.source import Listing, list_kept, list_source, read_head
 from lading.store.open import Stores, resolve
 from lading.store.roots import folder_of
 from lading.units import parse_bytes
@@ -151,10 +151,7 @@ class Dataset:
 
     def close(self) -> None:
         """Give up open shards, maps and streams."""
-        for view in self._views.values():
-            view.close()
-        self._views.clear()
-        self._one_of.clear()
+        self._close_views()
         self.fetcher.close()
 
     def __enter__(self) -> Self:
@@ -308,14 +305,17 @@ class Dataset:
 
     def forget_shards(self) -> None:
         """Close all shards, and forget what was found in them: the listing, or `stand_ins`, is another one."""
-        for view in self._views.values():
-            view.close()
-        self._views.clear()
-        self._one_of.clear()
+        self._close_views()
         self._held.clear()
         self._read_samples.clear()
         self._source = self._ends = self._schema = None
         self._last = []
+
+    def _close_views(self) -> None:
+        for view in self._views.values():
+            view.close()
+        self._views.clear()
+        self._one_of.clear()
 
     # Random access
 
@@ -898,7 +898,7 @@ def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all bu
     stores = stores or Stores()
     folder, kept = _find_manifest(source, stores, limits)
     manifest = kept[0] if kept else None
-    listing = Listing(_listed(kept[1], folder), folder=folder) if kept else list_source(source, stores, limits)
+    listing = list_kept(kept[1], folder) if kept else list_source(source, stores, limits)
     if not len(listing) and manifest is None and not listing.format:
         raise SourceNotFound("the source lists no shard", file=listing.index_file or str(source))
     if options and options.get("regroup"):  # an option only of formats whose samples may lie in pieces
@@ -974,14 +974,6 @@ def _find_manifest(source: object, stores: Stores, limits: Limits) -> tuple[str,
         return "", None
     store, path = resolve(os.fspath(source).rstrip("/"), stores)
     return path, load_manifest(store, path, limits=limits)
-
-
-def _listed(shards: pa.Table, folder: str) -> pa.Table:
-    """The shards of a manifest as a listing."""
-    paths = pa.compute.binary_join_element_wise(f"{folder}/", shards["path"], "")
-    hashes = pa.nulls(len(shards), pa.string())
-    columns = [paths, shards["num_samples"], shards["size_bytes"], hashes, shards["entry"]]
-    return pa.table(columns, schema=LISTING_SCHEMA)
 
 
 def _uncounted(listed: pa.Table) -> pa.Table:

@@ -73,7 +73,9 @@ class _Located:
     errors: dict[int, LadingError] = field(default_factory=dict)
 
     def fail(self, rows: Iterable[int], error: LadingError) -> None:
-        """Tie an error to rows that have none yet."""
+        """Tie an error to rows that have none yet; a file that is not there is the fault of what names it."""
+        if isinstance(error, NotFound):
+            error = BadReference("the reference names no file", file=error.file, found=error.message)
         for row in rows:
             self.errors.setdefault(row, error)
             self.valid[row] = False

@@ -8,13 +8,14 @@ without its list of shards, or the other way round, is no dataset.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 
 from lading import manifest as mf
-from lading.errors import CorruptShard, LadingError, NotFound, SidecarMismatch, errors_at
+from lading.errors import CorruptShard, DataError, LadingError, NotFound, SidecarMismatch, StoreError, errors_at
 from lading.extents import EXTENTS_SCHEMA, NO_ROWS
 from lading.formats.arrow import unpacked_bytes
 from lading.limits import DEFAULT_LIMITS, Limits
@@ -24,7 +25,7 @@ from lading.store.checksum import Checksum
 from lading.store.protocol import Mapper, Store, write_file
 from lading.views import is_text
 
-__all__ = ["KeptTables", "lading_folder", "load_manifest", "save_manifest"]
+__all__ = ["KeptTables", "lading_folder", "load_manifest", "load_readable", "save_manifest"]
 
 
 def lading_folder(rank: int | None) -> str:
@@ -78,11 +79,47 @@ def _load_one(store: Store, folder: str, own: str, limits: Limits) -> tuple[Mani
     except NotFound as error:
         raise SidecarMismatch("the manifest has no list of shards beside it", file=path) from error
     _check_list(listed, manifest.files.get(f"{own}/{mf.SHARDS_NAME}"), path)
-    with errors_at(file=path):
-        _refuse_large(path, unpacked_bytes(listed), limits)
-    shards = mf.read_shards(listed, file=path)
+    shards = _read_list(listed, path, limits)
     mf.validate(manifest, shards, file=path)
     return manifest, shards
+
+
+def load_readable(
+    store: Store, folder: str, limits: Limits = DEFAULT_LIMITS
+) -> tuple[Manifest | None, pa.Table | None, list[LadingError]]:
+    """Manifest and shards of a dataset's folder as `load_manifest` gives them, or what of both can be read.
+
+    Returns:
+        The two, None for what is not there or cannot be read; and the errors of what cannot.
+    """
+    try:
+        manifest, shards = load_manifest(store, folder, limits=limits) or (None, None)
+    except (DataError, StoreError) as error:
+        errors: list[LadingError] = [error.at(file=f"{folder}/{mf.FOLDER}")]
+    else:
+        return manifest, shards, []
+    path = f"{folder}/{mf.FOLDER}/{mf.MANIFEST_NAME}"
+    with suppress(DataError, StoreError):  # not there, or told already
+        return mf.from_json(_whole(store, path, limits), file=path), None, errors
+    path = f"{folder}/{mf.FOLDER}/{mf.SHARDS_NAME}"
+    try:
+        listed = pa.py_buffer(_whole(store, path, limits))
+        return mf.kept_manifest(listed, file=path), _read_list(listed, path, limits), errors
+    except NotFound:
+        return None, None, errors
+    except (DataError, StoreError) as error:
+        return None, None, [*errors, error]
+
+
+def _read_list(listed: pa.Buffer, path: str, limits: Limits) -> pa.Table:
+    """The list of shards, once it is known that pyarrow may unpack it.
+
+    Raises:
+        DataError: it is none. LimitExceeded: it unpacks to more than `manifest_bytes`.
+    """
+    with errors_at(file=path):
+        _refuse_large(path, unpacked_bytes(listed), limits)
+    return mf.read_shards(listed, file=path)
 
 
 def _check_list(listed: pa.Buffer, expected: str | None, path: str) -> None:

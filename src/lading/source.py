@@ -18,6 +18,7 @@ from itertools import groupby, product
 
 import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lading.errors import NotFound, SourceNotFound, StoreError, UnknownFormat, UsageError
 from lading.formats.protocol import Format, ListedShard
@@ -26,7 +27,7 @@ from lading.limits import DEFAULT_LIMITS, Limits
 from lading.store.open import Stores, is_local, resolve
 from lading.store.protocol import FileInfo, Store, look_at
 
-__all__ = ["HEAD_BYTES", "LISTING_SCHEMA", "Listing", "expand_braces", "list_source", "read_head"]
+__all__ = ["HEAD_BYTES", "LISTING_SCHEMA", "Listing", "expand_braces", "list_kept", "list_source", "read_head"]
 
 HEAD_BYTES = 1024
 """First bytes of a file that formats recognise it by."""
@@ -74,6 +75,14 @@ def read_head(store: Store, path: str, info: FileInfo | None = None) -> bytes:
     size = (info or store.head(path)).size_bytes
     [data] = store.get_ranges(path, [(0, min(size, HEAD_BYTES))])
     return bytes(data)
+
+
+def list_kept(shards: pa.Table, folder: str) -> Listing:
+    """The shards that a manifest lists, in the dataset's folder."""
+    paths = pc.binary_join_element_wise(f"{folder}/", shards["path"], "")
+    hashes = pa.nulls(len(shards), pa.string())
+    columns = [paths, shards["num_samples"], shards["size_bytes"], hashes, shards["entry"]]
+    return Listing(pa.table(columns, schema=LISTING_SCHEMA), folder=folder)
 
 
 def list_source(

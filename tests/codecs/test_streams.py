@@ -16,7 +16,7 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lading.codecs import WRAPS, sniff_wrap, stream_decoder, stream_encoder
+from lading.codecs import ENDINGS, WRAPS, sniff_wrap, stream_decoder, stream_encoder, unpacked_name
 from lading.codecs.protocol import PIECE_BYTES
 from lading.errors import CorruptShard, LimitExceeded, UsageError
 
@@ -252,3 +252,24 @@ def test_gzip_of_other_writers() -> None:
     head = b"\x1f\x8b\x08\x1e" + struct.pack("<IBB", 123, 0, 3) + struct.pack("<H", 4) + b"extr" + b"name\0" + b"note\0"
     head += struct.pack("<H", zlib.crc32(head) & 0xFFFF)
     assert unpacked("gzip", head + deflated + struct.pack("<II", zlib.crc32(b"data"), 4)) == b"data"
+
+
+def test_every_codec_has_an_ending_that_tells_it() -> None:
+    assert tuple(ENDINGS) == WRAPS
+    assert {wrap: unpacked_name(f"a/b.x{ending}") for wrap, ending in ENDINGS.items()} == {
+        wrap: ("a/b.x", wrap) for wrap in WRAPS
+    }
+
+
+@pytest.mark.parametrize(
+    "path, told",
+    [
+        ("a.mds.zstd", ("a.mds", "zstd")),
+        ("a.tgz", ("a.tar", "gzip")),
+        ("A.TAR.GZ", ("A.TAR", "gzip")),
+        ("a.tar", ("a.tar", "")),
+        ("b.gz/a", ("b.gz/a", "")),
+    ],
+)
+def test_what_names_of_compressed_files_tell(path: str, told: tuple[str, str]) -> None:
+    assert unpacked_name(path) == told

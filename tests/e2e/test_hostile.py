@@ -7,25 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 import lading
-from golden_cases import Golden, case_names
-from hostile import judge_cases
-
-FAMILIES = (
-    "hostile-wds",
-    "hostile-interleaved-tar",
-    "hostile-interleaved-parquet",
-    "hostile-hf-parquet",
-    "hostile-arrow-shards",
-    "hostile-hf-disk",
-)
-
-
-def _sources(opened: dict[str, Any]) -> str | list[str]:
-    found: str | list[str] = opened.get("files") or opened.get("shards") or opened.get("index") or opened["path"]
-    return found
+from golden_cases import case_names
+from hostile import FAMILIES, source_of
 
 
 def read_case(folder: Path, spec: dict[str, Any]) -> Iterator[object]:
@@ -33,7 +17,7 @@ def read_case(folder: Path, spec: dict[str, Any]) -> Iterator[object]:
 
     A case that must fail has to fail at the first of them; the others must only end well or in an error of lading's.
     """
-    source, tar = _sources(spec["open"]), spec["format"] in {"wds", "interleaved-tar"}
+    source, tar = source_of(spec["open"]), spec["format"] in {"wds", "interleaved-tar"}
     yield from _streamed(source, "interleaved" if spec["format"].startswith("interleaved") else "samples")
     if spec["open"].get("verify"):
         result = lading.verify(source)
@@ -50,14 +34,6 @@ def _streamed(source: str | list[str], view: str) -> Iterator[object]:
     with lading.open(source, view=view) as dataset:
         for batch in dataset.batches():
             yield from batch.to_pylist()
-
-
-@pytest.fixture(scope="module", params=FAMILIES)
-def verdicts(
-    request: pytest.FixtureRequest, golden: Golden, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, Any]:
-    cases = sorted(golden(request.param).iterdir())
-    return judge_cases(cases, Path(__file__), tmp_path_factory.mktemp("hostile"))
 
 
 def test_hostile(verdicts: dict[str, list[str]]) -> None:

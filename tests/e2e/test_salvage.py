@@ -17,8 +17,7 @@ import pytest
 
 import lading
 from damage import Extent, damaged, extents, some_rows
-from golden_cases import Golden, case_names
-from hostile import judge_cases
+from hostile import source_of
 from lading.errors import LadingError
 from lading.jobs.salvage import salvage
 from tars import tar_of
@@ -154,22 +153,10 @@ def test_a_damage_to_any_list_of_shards_loses_nothing(case: str, tmp_path: Path)
         path.write_bytes(body)
 
 
-FAMILIES = (
-    "hostile-wds",
-    "hostile-interleaved-tar",
-    "hostile-interleaved-parquet",
-    "hostile-hf-parquet",
-    "hostile-arrow-shards",
-    "hostile-hf-disk",
-)
-
-
 def read_case(folder: Path, spec: dict[str, Any]) -> Iterator[object]:
     """A salvage of one case, which ends in a result that can be read, or in an error of lading's."""
-    opened = spec["open"]
-    source = opened.get("files") or opened.get("shards") or opened.get("index") or opened["path"]
     try:
-        salvage(source, folder / "new")
+        salvage(source_of(spec["open"]), folder / "new")
         with lading.open(folder / "new") as dataset:
             for batch in dataset.batches(lazy=True):
                 yield batch.num_rows
@@ -179,19 +166,7 @@ def read_case(folder: Path, spec: dict[str, Any]) -> Iterator[object]:
         shutil.rmtree(folder / "new", ignore_errors=True)
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
-def verdicts(
-    request: pytest.FixtureRequest, golden: Golden, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, Any]:
-    cases = sorted(golden(request.param).iterdir())
-    return judge_cases(cases, Path(__file__), tmp_path_factory.mktemp("hostile"))
-
-
 def test_hostile_data_end_in_a_result_or_an_error_of_ladings(verdicts: dict[str, list[str]]) -> None:
     wrong = [f"{case}: {problem}" for case, problems in verdicts.items() for problem in problems
              if not problem.startswith(("no error", "the error names none"))]  # fmt: skip
     assert not wrong, "\n".join(wrong)
-
-
-def test_every_hostile_family_is_tried() -> None:
-    assert all(case_names(family) for family in FAMILIES)

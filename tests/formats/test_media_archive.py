@@ -20,7 +20,6 @@ from lading.errors import (
     BadReference,
     CorruptShard,
     DataError,
-    LadingError,
     LimitExceeded,
     SchemaMismatch,
     Unrepresentable,
@@ -144,17 +143,59 @@ def test_records_that_cannot_be_had(
     with pytest.raises(error, match=said) as caught, opened(path) as dataset:
         list(dataset)
     assert caught.value.sample == "b"
-    with opened(path, "interleaved") as dataset, pytest.raises(LadingError, match=of_item):
+    with opened(path, "interleaved") as dataset, pytest.raises(error, match=of_item):
         list(dataset)
     with opened(path, "interleaved") as dataset, pytest.warns(UserWarning, match=of_item):
         found = pa.Table.from_batches(dataset.batches(on_error="warn"))
     assert found.column("binary_content").to_pylist() == [None, contents[0], None, None, contents[0]]
     assert of_item in found.column("materialize_error")[3].as_py()
-    with opened(path, on_error="warn") as dataset:
+    for view, media, own in (("samples", "media", BYTES), ("interleaved", "items", "binary_content")):
+        with opened(path, view, on_error="warn") as dataset:
+            with pytest.warns(UserWarning, match="could not be read"):
+                read = [[one.get(own) for one in document[media]] for document in dataset]
+            assert dataset.counts == {"media that could not be read": 1}
+        assert read == [contents[:1], [None, contents[0]]]
+
+
+@pytest.mark.parametrize("damage", ["gone", "zeroed"])
+@pytest.mark.parametrize("view", ["samples", "interleaved"])
+def test_archives_of_what_lading_wrote_that_cannot_be_read(tmp_path: Path, view: str, damage: str) -> None:
+    contents, out = pictures(3), tmp_path / "out"
+    if view == "samples":
+        with lading.writer(out, format=NAME, shard_size=1) as writer:
+            for key, content in enumerate(contents):
+                writer.write({"__key__": f"{key}", "jpg": content})
+    else:
+        media = archived(tmp_path, *contents)
+        path = lines(tmp_path, *({"id": f"{key}", "media": [one]} for key, one in enumerate(media)))
+        lading.convert(path, out, format=NAME, source_format=NAME, view=view, shard_size=1)
+    archive = sorted(out.glob("*.zst"))[1]
+    archive.unlink() if damage == "gone" else archive.write_bytes(bytes(archive.stat().st_size))
+
+    def payload(sample: dict[str, Any]) -> Any:
+        return sample.get("jpg") if view == "samples" else sample["items"][0].get("binary_content")
+
+    with lading.open(out) as dataset, pytest.raises(BadReference if damage == "gone" else CorruptShard):
+        list(dataset)
+    with lading.open(out, options={"on_error": "warn"}) as dataset:
+        assert dataset.view == view
         with pytest.warns(UserWarning, match="could not be read"):
-            read = [[one[BYTES] for one in document["media"]] for document in dataset]
+            assert [payload(sample) for sample in dataset] == [contents[0], None, contents[2]]
         assert dataset.counts == {"media that could not be read": 1}
-    assert read == [contents[:1], [None, contents[0]]]
+        with pytest.warns(UserWarning, match="could not be read"):
+            assert [payload(dataset[number]) for number in range(3)] == [contents[0], None, contents[2]]
+    with pytest.warns(UserWarning, match="could not be read"):
+        lading.convert(out, tmp_path / "new", format="parquet", source_options={"on_error": "warn"})
+    with lading.open(tmp_path / "new") as dataset:
+        assert [payload(sample) for sample in dataset] == [contents[0], None, contents[2]]
+
+
+def test_documents_whose_media_are_read_keep_the_limit(tmp_path: Path) -> None:
+    with lading.writer(tmp_path / "out", format=NAME) as writer:
+        for key in range(20):
+            writer.write({"__key__": f"{key}", "bin": bytes(40_000)})
+    with lading.open(tmp_path / "out", options={"on_error": "warn"}) as dataset:
+        assert [len(batch) for batch in dataset.batches(max_bytes=100_000)] == [2] * 10
 
 
 def test_a_record_that_unpacks_to_too_much(tmp_path: Path) -> None:

@@ -30,7 +30,23 @@ import pytest
 
 from golden_cases import load_spec
 
+FAMILIES = (
+    "hostile-wds",
+    "hostile-interleaved-tar",
+    "hostile-interleaved-parquet",
+    "hostile-hf-parquet",
+    "hostile-arrow-shards",
+    "hostile-hf-disk",
+)
+"""Families of damaged and malicious datasets, as `lading.open` takes them."""
+
 _CHILD = Path(__file__).with_name("hostile_child.py")
+
+
+def source_of(opened: dict[str, Any]) -> str | list[str]:
+    """What of a case is to be opened."""
+    found: str | list[str] = opened.get("files") or opened.get("shards") or opened.get("index") or opened["path"]
+    return found
 
 
 def judge_cases(

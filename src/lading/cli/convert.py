@@ -10,10 +10,14 @@ import typer
 
 from lading.cli.options import (
     READ_PANEL,
+    WRITE_PANEL,
     Debug,
     Json,
+    Overwrite,
     Reading,
+    ShardSize,
     Sources,
+    ToOption,
     name_list,
     named_options,
     one_or_many,
@@ -34,7 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = ["convert"]
 
-_FILTERS, _WRITE, _WORK, _DOCUMENTS = "What is left out", "What is written", "Who does it", "Interleaved documents"
+_FILTERS, _WORK, _DOCUMENTS = "What is left out", "Who does it", "Interleaved documents"
 
 
 class SchemaChoice(StrEnum):
@@ -78,7 +82,10 @@ def convert(  # noqa: PLR0913 - one parameter an option: the signature is the co
     sources: Sources,
     destination: Annotated[str, typer.Argument(metavar="DST", show_default=False, help="Folder of the new dataset.")],
     to: Annotated[
-        str, typer.Option("--to", metavar="FORMAT", help="Format to write.", rich_help_panel=_WRITE, show_default=False)
+        str,
+        typer.Option(
+            "--to", metavar="FORMAT", help="Format to write.", rich_help_panel=WRITE_PANEL, show_default=False
+        ),
     ],
     names: Annotated[
         Names,
@@ -162,47 +169,34 @@ def convert(  # noqa: PLR0913 - one parameter an option: the signature is the co
             rich_help_panel=_WORK,
         ),
     ] = None,
-    shard_size: Annotated[
-        str, typer.Option(metavar="SIZE", help="About the size of a shard.", rich_help_panel=_WRITE)
-    ] = "256MB",
+    shard_size: ShardSize = "256MB",
     checksums: Annotated[
         ChecksumChoice,
         typer.Option(
             metavar="WHICH",
             help="Checksums to keep: of samples, by which verify and salvage name damaged ones, of files, or none.",
-            rich_help_panel=_WRITE,
+            rich_help_panel=WRITE_PANEL,
         ),
     ] = ChecksumChoice.SAMPLES,
-    to_option: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--to-option",
-            metavar="NAME=VALUE",
-            help="An option of the format written. Repeatable.",
-            rich_help_panel=_WRITE,
-        ),
-    ] = None,
+    to_option: ToOption = None,
     lazy: Annotated[
         bool,
         typer.Option(
             "--lazy/--materialise",
             metavar="",
             help="Leave the bytes of items where they are, and write references to them; or write all bytes.",
-            rich_help_panel=_WRITE,
+            rich_help_panel=WRITE_PANEL,
         ),
     ] = False,
-    overwrite: Annotated[
-        bool,
-        typer.Option(
-            "--overwrite", metavar="", help="Replace what is at DST, in one step at the end.", rich_help_panel=_WRITE
-        ),
-    ] = False,
+    overwrite: Overwrite = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", metavar="", help="Read and plan, write nothing.", rich_help_panel=_WRITE)
+        bool, typer.Option("--dry-run", metavar="", help="Read and plan, write nothing.", rich_help_panel=WRITE_PANEL)
     ] = False,
     verify: Annotated[
         bool,
-        typer.Option("--verify", metavar="", help="Read DST back and compare content digests.", rich_help_panel=_WRITE),
+        typer.Option(
+            "--verify", metavar="", help="Read DST back and compare content digests.", rich_help_panel=WRITE_PANEL
+        ),
     ] = False,
     kept_fields: Annotated[
         Names,

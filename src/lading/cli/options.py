@@ -21,11 +21,15 @@ if TYPE_CHECKING:
 
 __all__ = [
     "READ_PANEL",
+    "WRITE_PANEL",
     "Debug",
     "Json",
     "Max",
+    "Overwrite",
     "Reading",
+    "ShardSize",
     "Sources",
+    "ToOption",
     "Workers",
     "name_list",
     "named_options",
@@ -37,6 +41,9 @@ __all__ = [
 
 READ_PANEL = "What is read"
 """Heading of the options that say how the source is read, in help."""
+
+WRITE_PANEL = "What is written"
+"""Heading of the options that say how the destination is written."""
 
 Sources = Annotated[
     list[str],
@@ -60,7 +67,24 @@ Max = Annotated[
     ),
 ]
 
-
+ShardSize = Annotated[
+    str, typer.Option("--shard-size", metavar="SIZE", help="About the size of a shard.", rich_help_panel=WRITE_PANEL)
+]
+ToOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--to-option",
+        metavar="NAME=VALUE",
+        help="An option of the format written. Repeatable.",
+        rich_help_panel=WRITE_PANEL,
+    ),
+]
+Overwrite = Annotated[
+    bool,
+    typer.Option(
+        "--overwrite", metavar="", help="Replace what is at DST, in one step at the end.", rich_help_panel=WRITE_PANEL
+    ),
+]
 Workers = Annotated[
     int | None,
     typer.Option(

@@ -7,7 +7,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lading.cli.options import Debug, Json, Reading, Sources, named_options, one_or_many, reads
+from lading.cli.options import (
+    WRITE_PANEL,
+    Debug,
+    Json,
+    Overwrite,
+    Reading,
+    ShardSize,
+    Sources,
+    ToOption,
+    named_options,
+    one_or_many,
+    reads,
+)
 from lading.cli.output import Output, finding_text
 from lading.cli.progress import watching
 from lading.cli.text import count, facts, visible
@@ -23,7 +35,6 @@ if TYPE_CHECKING:
 
 __all__ = ["salvage"]
 
-_WRITE = "What is written"
 _SHOWN = 20
 
 
@@ -34,26 +45,13 @@ def salvage(  # noqa: PLR0913 - one parameter an option: the signature is the co
     destination: Annotated[str, typer.Argument(metavar="DST", show_default=False, help="Folder of the new dataset.")],
     to: Annotated[
         str | None,
-        typer.Option("--to", metavar="FORMAT", help="Format to write; by default that of SRC.", rich_help_panel=_WRITE),
-    ] = None,
-    shard_size: Annotated[
-        str, typer.Option(metavar="SIZE", help="About the size of a shard.", rich_help_panel=_WRITE)
-    ] = "256MB",
-    to_option: Annotated[
-        list[str] | None,
         typer.Option(
-            "--to-option",
-            metavar="NAME=VALUE",
-            help="An option of the format written. Repeatable.",
-            rich_help_panel=_WRITE,
+            "--to", metavar="FORMAT", help="Format to write; by default that of SRC.", rich_help_panel=WRITE_PANEL
         ),
     ] = None,
-    overwrite: Annotated[
-        bool,
-        typer.Option(
-            "--overwrite", metavar="", help="Replace what is at DST, in one step at the end.", rich_help_panel=_WRITE
-        ),
-    ] = False,
+    shard_size: ShardSize = "256MB",
+    to_option: ToOption = None,
+    overwrite: Overwrite = False,
     as_json: Json = False,
     debug: Debug = False,
     reading: Reading,

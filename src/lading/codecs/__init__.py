@@ -2,10 +2,20 @@
 
 from lading.codecs.hashes import Hash, new_hash
 from lading.codecs.protocol import StreamEncoder
-from lading.codecs.registry import WRAPS, decode_range, sniff_wrap, stream_decoder, stream_encoder, unpack_file
+from lading.codecs.registry import (
+    ENDINGS,
+    WRAPS,
+    decode_range,
+    sniff_wrap,
+    stream_decoder,
+    stream_encoder,
+    unpack_file,
+    unpacked_name,
+)
 from lading.codecs.snappy_ import pack_snappy
 
 __all__ = [
+    "ENDINGS",
     "WRAPS",
     "Hash",
     "StreamEncoder",
@@ -16,4 +26,5 @@ __all__ = [
     "stream_decoder",
     "stream_encoder",
     "unpack_file",
+    "unpacked_name",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from dataclasses import replace
 
 from lading.codecs import bz2_, gzip_, xz_, zstd_
@@ -11,12 +12,26 @@ from lading.codecs.snappy_ import unpack_snappy
 from lading.errors import LimitExceeded, UsageError
 from lading.limits import DEFAULT_LIMITS, Limits
 
-__all__ = ["WRAPS", "decode_range", "sniff_wrap", "stream_decoder", "stream_encoder", "unpack_file"]
+__all__ = [
+    "ENDINGS",
+    "WRAPS",
+    "decode_range",
+    "sniff_wrap",
+    "stream_decoder",
+    "stream_encoder",
+    "unpack_file",
+    "unpacked_name",
+]
 
 _CODECS = {codec.name: codec for codec in (gzip_.CODEC, zstd_.CODEC, bz2_.CODEC, xz_.CODEC)}
 
 WRAPS = tuple(_CODECS)
 """Names of the compressions of whole files."""
+
+ENDINGS = {"gzip": ".gz", "zstd": ".zst", "bz2": ".bz2", "xz": ".xz"}
+"""What file names end with, by compression."""
+
+_WRAP_OF = {ending: wrap for wrap, ending in ENDINGS.items()} | {".tgz": "gzip", ".zstd": "zstd"}
 
 _GZIP_RANGE = replace(gzip_.CODEC, padding=False)  # padding belongs to files; a range ends where its bytes end
 _BZ2_BLOCKS = (b"1AY&SY", b"\x17rE8P\x90")
@@ -72,6 +87,15 @@ def sniff_wrap(head: bytes) -> str:
     if head.startswith(b"BZh") and head[3:4] in b"123456789" and head[4:10] in _BZ2_BLOCKS:
         return "bz2"
     return ""
+
+
+def unpacked_name(path: str) -> tuple[str, str]:
+    """What a file would be called if it were not compressed, and how its name says it is: `""`, or one of `WRAPS`."""
+    stem, ending = posixpath.splitext(path)
+    wrap = _WRAP_OF.get(ending.lower(), "")
+    if ending.lower() == ".tgz":
+        stem += ".tar"
+    return (stem, wrap) if wrap else (path, "")
 
 
 def decode_range(codec: str, data: Data, max_bytes: int, limits: Limits = DEFAULT_LIMITS) -> bytes:

@@ -208,8 +208,11 @@ class MediaArchiveReader:
         return self._shaped(found[0], schema, 0) if found else pa.record_batch(schema.empty_table().columns, schema)
 
     def is_ranges(self, documents: pa.RecordBatch) -> bool:
-        """Whether the bytes of all media lie as ranges of archives, so that nothing must be read to find them."""
-        if self.options.archives == "warc" or "media" not in documents.schema.names:
+        """Whether the bytes of all media lie as ranges of archives, so that nothing must be read to find them.
+
+        With `on_error="warn"` they are read all the same: only who reads a record knows whether it can be had.
+        """
+        if self.options.archives == "warc" or self.options.on_error == "warn" or "media" not in documents.schema.names:
             return False
         items, _ = media_parts(documents.column("media"))
         path, offset, length = (present(items.field(name)) for name in PLACE)

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from lading import jsontext
+from lading.codecs import ENDINGS
 from lading.errors import Unrepresentable, UsageError
 from lading.features import decode, feature_of
 from lading.formats._media_documents import (
@@ -26,7 +27,7 @@ from lading.formats._media_documents import (
 )
 from lading.formats.protocol import ShardFacts, ShardWriter
 from lading.formats.registry import get_format
-from lading.formats.textfile import ENDINGS, check_compression
+from lading.formats.textfile import check_compression
 from lading.media.ahead import Pace, map_ahead
 from lading.media.writer import Packer
 from lading.store.protocol import Sink, extents_of

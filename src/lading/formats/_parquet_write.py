@@ -51,6 +51,7 @@ class ParquetWriter:
         self._given_schema, self._told = schema, told_metadata(schema)
         self._schema = pa.schema([field.with_type(_written_type(field.type)) for field in schema])
         check_codecs(options, self._schema)
+        self._in_seconds = {field.name for field in self._schema if "time32[s]" in str(field.type)}
         self._trial_rate: float | None = None
         self._handle: pa.NativeFile | None = None
         self._writer: pq.ParquetWriter | None = None
@@ -138,7 +139,7 @@ class ParquetWriter:
         columns = []
         for field in self._schema:
             try:
-                if "time32[s]" in str(field.type):
+                if field.name in self._in_seconds:
                     _refuse_long_times(batch.column(field.name))
                 columns.append(_fit(batch.column(field.name), field))
             except LadingError as error:

@@ -27,11 +27,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from lading.codecs import ENDINGS
 from lading.errors import LadingError
 from lading.formats._csv_read import CsvReader, ReadOptions
 from lading.formats._csv_write import CsvWriter, WriteOptions
 from lading.formats.protocol import Remains, ShardFacts, ShardSource, map_file, parse_options
-from lading.formats.textfile import ENDINGS, open_text, parse_delimiter
+from lading.formats.textfile import open_text, parse_delimiter
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.store.protocol import Sink, Store
 

@@ -28,11 +28,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from lading.codecs import ENDINGS
 from lading.errors import LadingError
 from lading.formats._jsonl_read import JsonlReader, ReadOptions
 from lading.formats._jsonl_write import JsonlWriter, WriteOptions, check_schema
 from lading.formats.protocol import Remains, ShardFacts, ShardSource, parse_options
-from lading.formats.textfile import ENDINGS, open_text
+from lading.formats.textfile import open_text
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.store.protocol import Sink, Store
 

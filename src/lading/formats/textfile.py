@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.codecs import WRAPS, StreamEncoder, sniff_wrap, stream_encoder
+from lading.codecs import ENDINGS, WRAPS, StreamEncoder, sniff_wrap, stream_encoder
 from lading.errors import CorruptShard, LadingError, LimitExceeded, Unrepresentable, UsageError, errors_at
 from lading.extents import NO_ROWS
 from lading.formats.protocol import Remains, ShardSource
@@ -28,7 +28,6 @@ from lading.views import byte_lengths, row_bytes
 
 __all__ = [
     "BOM",
-    "ENDINGS",
     "MAX_TOLD",
     "Block",
     "TextFile",
@@ -48,9 +47,6 @@ __all__ = [
 
 BOM = b"\xef\xbb\xbf"
 """The byte order mark of UTF-8, which some programs put before a text."""
-
-ENDINGS = {"gzip": ".gz", "zstd": ".zst", "bz2": ".bz2", "xz": ".xz"}
-"""What file names end with, by compression."""
 
 MAX_TOLD = 10_000
 """Lines that are told one by one, where many of a damaged file are lost."""

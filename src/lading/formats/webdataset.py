@@ -30,7 +30,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lading.codecs import sniff_wrap, stream_decoder
+from lading.codecs import ENDINGS, sniff_wrap, stream_decoder
 from lading.errors import CorruptShard, LadingError, LimitExceeded
 from lading.formats._webdataset_lists import list_wids, write_wids
 from lading.formats._webdataset_read import Members, ReadOptions, WebdatasetReader, sparse_member
@@ -76,7 +76,7 @@ __all__ = [
     "sparse_member",
 ]
 
-_ENDINGS = {"gzip": ".tar.gz", "zstd": ".tar.zst", "bz2": ".tar.bz2", "xz": ".tar.xz"}
+_ENDINGS = {wrap: f".tar{ending}" for wrap, ending in ENDINGS.items()}
 
 
 @dataclass(frozen=True, slots=True)

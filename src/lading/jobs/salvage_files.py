@@ -16,13 +16,14 @@ from typing import IO, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from lading.codecs import sniff_wrap, stream_decoder
+from lading.codecs import sniff_wrap, stream_decoder, unpacked_name
 from lading.errors import CorruptShard, DataError, LadingError, LimitExceeded, errors_at
 from lading.formats.protocol import Remains, ShardSource
 from lading.store.local import LocalStore
 from lading.store.open import is_local
 from lading.store.protocol import Buffer, Sink, Store, aborting, store_errors
 from lading.store.staging import StagedFolder, stage_folder, sweep_stale
+from lading.store.unwrap import plausible_bytes
 
 __all__ = ["Workshop"]
 
@@ -30,10 +31,7 @@ _COPY_BYTES = 8 << 20
 _READ_BYTES = 1 << 20
 _SEARCH_BYTES = 1 << 20
 _BEGINNINGS = {"gzip": b"\x1f\x8b\x08", "zstd": b"\x28\xb5\x2f\xfd", "bz2": b"BZh", "xz": b"\xfd7zXZ\0"}
-_ENDINGS = (".gz", ".zst", ".zstd", ".bz2", ".xz", ".br", ".snappy", ".tgz")
 _MOST_TRIES = 10_000
-_MOST_TIMES = 1000
-"""How much larger than its file what comes out of it may be, as everywhere (`lading.limits`)."""
 _MOST_MORE_BYTES = 64 << 20
 """More than twice its size that a damaged file may be laid out to: holes that it tells of are zeros."""
 
@@ -133,11 +131,10 @@ class Workshop:
         """What comes out of a compressed file up to its damage, and behind it where a member or frame begins."""
         size = source.store.head(source.path).size_bytes
         [head] = source.store.get_ranges(source.path, [(0, min(size, _READ_BYTES))])
-        wrap = sniff_wrap(bytes(head)) or _wrap_by_name(source.path)
+        name, told = unpacked_name(source.path)
+        wrap = sniff_wrap(bytes(head)) or told
         lost: list[LadingError] = []
-        name = source.path.removesuffix(".tgz") + ".tar" if source.path.endswith(".tgz") else source.path
-        stem, ending = posixpath.splitext(name)
-        with aborting(self._sink(stem if ending in _ENDINGS else name)) as sink:
+        with aborting(self._sink(name)) as sink:
             at: int | None = 0
             while at is not None and at < size:
                 error, whole = _unwrap(source, wrap, at, size, sink)
@@ -149,18 +146,13 @@ class Workshop:
         return self._as_source(sink.path, source), lost
 
 
-def _wrap_by_name(path: str) -> str:
-    by_ending = {".gz": "gzip", ".tgz": "gzip", ".zst": "zstd", ".zstd": "zstd", ".bz2": "bz2", ".xz": "xz"}
-    return by_ending.get(posixpath.splitext(path)[1].lower(), "")
-
-
 def _unwrap(source: ShardSource, wrap: str, start: int, size: int, sink: Sink) -> tuple[LadingError | None, int]:
     """Unpack what begins somewhere; the error where it ends too early, and the bytes of whole members before it.
 
     Raises:
         LimitExceeded: much more comes out than data pack to.
     """
-    decoder, most = stream_decoder(wrap), max(source.limits.stream_bytes, _MOST_TIMES * size)
+    decoder, most = stream_decoder(wrap), plausible_bytes(size, source.limits)
     try:
         for part in _read(source, start, size - start, _READ_BYTES):
             for piece in decoder.feed(bytes(part)):

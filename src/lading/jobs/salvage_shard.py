@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.codecs import sniff_wrap
+from lading.codecs import sniff_wrap, unpacked_name
 from lading.errors import CorruptShard, DataError, LadingError, StoreError
 from lading.fetch import Fetcher
 from lading.formats.protocol import Format, ReadsUnits, Remains, Resyncs, ResyncsBeside, ShardReader, ShardSource
@@ -35,7 +35,6 @@ __all__ = ["Kind", "Left", "find_left", "find_view"]
 _MAX_ROWS, _MAX_BYTES = 16_384, 128 << 20
 _MOST_PROBES = 20_000
 """Readings of parts of one shard: what is not told apart by then is lost together."""
-_PACKED = (".gz", ".zst", ".zstd", ".bz2", ".xz", ".tgz")
 _NO_ROWS = np.zeros(0, np.int64)
 
 Probe = Callable[[NDArray[np.int64]], LadingError | None]
@@ -136,7 +135,7 @@ def _view_of(kind: Kind, source: ShardSource) -> str | None:
 
 def _is_packed(source: ShardSource) -> bool:
     """Whether a file is compressed as a whole, or was before it was damaged."""
-    return bool(sniff_wrap(read_head(source.store, source.path))) or source.path.lower().endswith(_PACKED)
+    return bool(sniff_wrap(read_head(source.store, source.path)) or unpacked_name(source.path)[1])
 
 
 class _Search:

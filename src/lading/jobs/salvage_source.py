@@ -21,8 +21,8 @@ from lading.formats.protocol import Format
 from lading.formats.registry import all_formats, find_format, get_format
 from lading.limits import Limits
 from lading.manifest import Manifest
-from lading.manifest_files import load_manifest
-from lading.source import LISTING_SCHEMA, Listing, expand_braces, list_source, read_head
+from lading.manifest_files import load_readable
+from lading.source import LISTING_SCHEMA, Listing, expand_braces, list_kept, list_source, read_head
 from lading.store.open import Stores, resolve
 from lading.store.protocol import Store
 
@@ -69,9 +69,9 @@ def find_shards(source: Source, stores: Stores, format_name: str | None, limits:
     manifest, kept, folder = None, None, ""
     if len(names) == 1:
         store, folder = resolve(names[0].rstrip("/"), stores)
-        manifest, kept = _manifest(store, folder, findings, limits)
+        manifest, kept, findings = load_readable(store, folder, limits)
     if kept is not None:
-        listing = Listing(_listed(kept, folder), folder=folder)
+        listing = list_kept(kept, folder)
     else:
         named = format_name or (manifest.format if manifest is not None else "")
         listing = _by_lists(source, stores, findings, limits) or _by_files(names, stores, named, findings, limits)
@@ -86,42 +86,6 @@ def find_shards(source: Source, stores: Stores, format_name: str | None, limits:
     )
     plain = Listing(bare, listing.index_file, listing.folder, listing.format)
     return FoundShards(plain, table, fmt, manifest, kept, findings)
-
-
-def _manifest(
-    store: Store, folder: str, findings: list[LadingError], limits: Limits
-) -> tuple[Manifest | None, pa.Table | None]:
-    """The manifest and the shards that it lists, or what of both can be read."""
-    try:
-        both = load_manifest(store, folder, limits=limits)
-    except (DataError, StoreError) as error:
-        findings.append(error.at(file=f"{folder}/{mf.FOLDER}"))
-    else:
-        return both or (None, None)
-    path = f"{folder}/{mf.FOLDER}/{mf.MANIFEST_NAME}"
-    with suppress(DataError, StoreError):
-        return mf.from_json(_whole(store, path, limits), file=path), None
-    path = f"{folder}/{mf.FOLDER}/{mf.SHARDS_NAME}"
-    with suppress(DataError, StoreError):
-        listed = pa.py_buffer(_whole(store, path, limits))
-        return mf.kept_manifest(listed, file=path), mf.read_shards(listed, file=path)
-    return None, None
-
-
-def _whole(store: Store, path: str, limits: Limits) -> bytes:
-    size = store.head(path).size_bytes
-    if size > limits.manifest_bytes:
-        raise limits.exceeded("manifest_bytes", "the file is too large", file=path, found=size)
-    [data] = store.get_ranges(path, [(0, size)])
-    return bytes(data)
-
-
-def _listed(shards: pa.Table, folder: str) -> pa.Table:
-    paths = pa.compute.binary_join_element_wise(f"{folder}/", shards["path"], "")
-    hashes = pa.nulls(len(shards), pa.string())
-    return pa.table(
-        [paths, shards["num_samples"], shards["size_bytes"], hashes, shards["entry"]], schema=LISTING_SCHEMA
-    )
 
 
 def _by_lists(source: Source, stores: Stores, findings: list[LadingError], limits: Limits) -> Listing | None:

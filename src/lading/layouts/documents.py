@@ -216,8 +216,14 @@ class FromDocuments(ABC):
         """The columns that are given back, bytes as references."""
 
     @abstractmethod
-    def _made(self, documents: pa.RecordBatch, columns: Sequence[str] | None) -> pa.RecordBatch:
-        """The rows that documents were."""
+    def _has_media(self, columns: Sequence[str] | None) -> bool:
+        """Whether the bytes of media go into these columns."""
+
+    @abstractmethod
+    def _made(
+        self, documents: pa.RecordBatch, columns: Sequence[str] | None, *, with_references: bool
+    ) -> pa.RecordBatch:
+        """The rows that documents were: the bytes of media as references, or as they stand in the documents."""
 
     def num_rows(self) -> int:
         """Number of documents."""
@@ -230,7 +236,7 @@ class FromDocuments(ABC):
     def read(self, rows: NDArray[np.int64] | None = None, columns: Sequence[str] | None = None) -> pa.Table:
         """Rows by ordinal, in the order asked for."""
         wanted = np.arange(self.num_rows()) if rows is None else rows
-        return pa.Table.from_batches([self._made(self._reader.read_located(wanted, self._written), columns)])
+        return pa.Table.from_batches(self._parts(self._reader.read_located(wanted, self._written), columns, None))
 
     def batches(
         self,
@@ -248,9 +254,19 @@ class FromDocuments(ABC):
         """
         before, self._missing = self._reader.media.stats, 0
         for documents in self._reader.located(max_rows=max_rows, max_bytes=max_bytes, schema=self._written):
-            yield self._made(documents, columns)
+            yield from self._parts(documents, columns, max_bytes)
         self.counts = Counter(self._reader.counts)
         _tell(self.counts, self._missing, before, self._reader.media.stats)
+
+    def _parts(
+        self, documents: pa.RecordBatch, columns: Sequence[str] | None, max_bytes: int | None
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows that documents were: their bytes as references, or, if they cannot be, read."""
+        if not self._has_media(columns) or self._reader.is_ranges(documents):
+            yield self._made(documents, columns, with_references=True)
+            return
+        for filled in self._reader.filled(documents, max_bytes):
+            yield self._made(filled, columns, with_references=False)
 
     def close(self) -> None:
         """Close the reader."""
@@ -265,22 +281,25 @@ class PackedDocuments(FromDocuments):
         content = pa.field(CONTENT, pa.list_(RefType()), nullable=False)
         return PACKED_SCHEMA.set(PACKED_SCHEMA.get_field_index(CONTENT), content)
 
-    def _made(self, documents: pa.RecordBatch, columns: Sequence[str] | None) -> pa.RecordBatch:
+    def _has_media(self, columns: Sequence[str] | None) -> bool:
+        return columns is None or CONTENT in columns
+
+    def _made(
+        self, documents: pa.RecordBatch, columns: Sequence[str] | None, *, with_references: bool
+    ) -> pa.RecordBatch:
         with errors_at(file=self._reader.path):
             found = {"sample_id": _column_of_texts(documents, "id"), ITEMS: documents.column(ITEMS_COLUMN)}
             if found["sample_id"].null_count:
                 raise DataError("a document that was items has an id", column="id", found="null",
                                 advice="Take the documents as samples.")  # fmt: skip
         files: list[FileEntry] = []
-        if columns is None or CONTENT in columns:
-            if self._reader.is_ranges(documents):
-                media, bounds = media_parts(documents.column("media"))
+        if self._has_media(columns):
+            media, bounds = media_parts(documents.column("media"))
+            if with_references:
                 content, files, errors = references(self._reader, media)
                 if errors:
                     raise errors[min(errors)]
             else:
-                [documents] = self._reader.filled(documents, None)
-                media, bounds = media_parts(documents.column("media"))
                 content = media.field(BYTES).cast(pa.large_binary())
             self._missing += _count_missing(media, content)
             found[CONTENT] = pa.ListArray.from_arrays(pa.array(bounds.astype(np.int32)), content)

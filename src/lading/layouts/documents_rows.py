@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from lading.align import align_table
 from lading.errors import DataError, errors_at
 from lading.features import Audio, Bytes, Image, Video, feature_of
-from lading.formats.media_archive import MEDIA, PLAIN_ROWS, MediaArchiveReader, media_lists, media_parts
+from lading.formats.media_archive import BYTES, MEDIA, PLAIN_ROWS, MediaArchiveReader, media_lists, media_parts
 from lading.formats.webdataset import restored_type
 from lading.layouts.documents import FromDocuments, references
 from lading.ref import FileEntry, RefType, with_files
@@ -100,23 +100,36 @@ class RowsOfDocuments(FromDocuments):
         fields = [field.with_type(RefType()) if is_payload_field(field) else field for field in self._rows]
         return pa.schema(fields, metadata=self._rows.metadata)
 
-    def _made(self, documents: pa.RecordBatch, columns: Sequence[str] | None) -> pa.RecordBatch:
-        target = pa.schema([field for field in self.schema() if columns is None or field.name in columns])
+    def _has_media(self, columns: Sequence[str] | None) -> bool:
+        return any(is_payload_field(field) for field in self._rows if columns is None or field.name in columns)
+
+    def _made(
+        self, documents: pa.RecordBatch, columns: Sequence[str] | None, *, with_references: bool
+    ) -> pa.RecordBatch:
+        own = self.schema() if with_references else self._rows
+        target = pa.schema([field for field in own if columns is None or field.name in columns])
         with errors_at(file=self._reader.path):
             found = {name: documents.column(name) for name in documents.schema.names if name != "media"}
-            payload, files = self._payload(documents, [f.name for f in target if isinstance(f.type, RefType)])
+            names = [field.name for field in target if is_payload_field(field)]
+            payload, files = self._payload(documents, names, with_references=with_references)
             batch = pa.record_batch({**found, **payload})
             batch = align_table(batch, target)
         return batch.replace_schema_metadata(with_files(target.with_metadata(self._rows.metadata), files).metadata)
 
-    def _payload(self, documents: pa.RecordBatch, names: Sequence[str]) -> tuple[dict[str, pa.Array], list[FileEntry]]:
-        """The columns of these names as references, and the files that these name."""
+    def _payload(
+        self, documents: pa.RecordBatch, names: Sequence[str], *, with_references: bool
+    ) -> tuple[dict[str, pa.Array], list[FileEntry]]:
+        """The columns of these names as references, and the files that these name; or as bytes."""
         if not names:
             return {}, []
         media, bounds = media_parts(documents.column("media"))
-        content, files, errors = references(self._reader, media)
-        if errors:
-            raise errors[min(errors)]
+        files: list[FileEntry] = []
+        if with_references:
+            content, files, errors = references(self._reader, media)
+            if errors:
+                raise errors[min(errors)]
+        else:
+            content = media.field(BYTES).cast(pa.large_binary())
         row = np.repeat(np.arange(len(documents)), np.diff(bounds))
         columns = {}
         for name in names:

@@ -15,10 +15,15 @@ from lading.errors import BadReference, errors_at
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.store.protocol import Store
 
-__all__ = ["UnwrappedFile", "unwrapped"]
+__all__ = ["UnwrappedFile", "plausible_bytes", "unwrapped"]
 
 _READ_BYTES = 1 << 20
 _PLAUSIBLE_RATIO = 1000
+
+
+def plausible_bytes(size_bytes: int, limits: Limits) -> int:
+    """The most that a compressed file of this size may unpack to."""
+    return max(limits.stream_bytes, _PLAUSIBLE_RATIO * size_bytes)
 
 
 def unwrapped(store: Store, path: str, wrap: str, size_bytes: int, limits: Limits = DEFAULT_LIMITS) -> Iterator[bytes]:
@@ -29,7 +34,7 @@ def unwrapped(store: Store, path: str, wrap: str, size_bytes: int, limits: Limit
         LimitExceeded: unpacking it would take too large a window, or gives much more than such a file should.
     """
     decoder = stream_decoder(wrap, limits)
-    most, given = max(limits.stream_bytes, _PLAUSIBLE_RATIO * size_bytes), 0
+    most, given = plausible_bytes(size_bytes, limits), 0
     with errors_at(file=path):
         for at in range(0, size_bytes, _READ_BYTES):
             [data] = store.get_ranges(path, [(at, min(_READ_BYTES, size_bytes - at))])

@@ -1,0 +1,17 @@
+"""Fixtures of the tests from end to end."""
+
+from __future__ import annotations
+
+import pytest
+
+from golden_cases import Golden
+from hostile import FAMILIES, judge_cases
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def verdicts(
+    request: pytest.FixtureRequest, golden: Golden, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, list[str]]:
+    """What is wrong with how the module's `read_case` took each case of a family, for all families in turn."""
+    cases = sorted(golden(request.param).iterdir())
+    return judge_cases(cases, request.path, tmp_path_factory.mktemp("hostile"))
