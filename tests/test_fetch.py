@@ -85,7 +85,8 @@ def test_other_references_are_no_ranges(
 ) -> None:
     files, stores = places
     with Fetcher(stores, mmap=mmap) as fetcher:
-        assert fetcher.file_ranges(batch(rows, [*files, FileEntry(f"{files[0].url}.gone")])) == {}
+        other = batch(rows, [*files, FileEntry(f"{files[0].url}.gone")])
+        assert fetcher.file_ranges(other) == fetcher.results(other, {"image": bytes}) == {}
 
 
 @pytest.mark.parametrize("most", [3, None])

@@ -46,10 +46,38 @@ from lading.pieces import Pieces
 from lading.ref import is_ref
 from lading.views import byte_lengths, is_bytes, is_text, places, present, slices, take
 
-__all__ = ["FORM", "column_forms", "field_forms", "hash_forms", "joined", "list_forms", "struct_forms"]
+__all__ = [
+    "FORM",
+    "FORMS",
+    "column_forms",
+    "field_forms",
+    "hash_forms",
+    "joined",
+    "list_forms",
+    "struct_forms",
+    "value_form",
+]
 
 FORM = pa.large_binary()
 """Arrow type of a column of forms; null where the value is null."""
+
+
+class _FormType(pa.ExtensionType):  # type: ignore[misc] # pyarrow has no type information
+    """Forms in the place of values. It is not registered: no file has columns of it."""
+
+    def __init__(self) -> None:
+        super().__init__(FORM, "lading.form")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return b""
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, storage_type: pa.DataType, serialized: bytes) -> _FormType:
+        return cls()
+
+
+FORMS = _FormType()
+"""Arrow type of a column that holds forms in the place of values, for who took them while the values went by."""
 
 _SHORT = 64
 _DEEP = 100
@@ -90,7 +118,8 @@ def field_forms(columns: Iterable[tuple[pa.Field, pa.Array | pa.ChunkedArray]]) 
 def column_forms(column: pa.Array | pa.ChunkedArray, feature: Feature) -> pa.Array:
     """Forms of a column's values, one array. Raises as `field_forms`."""
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-    return pa.concat_arrays([_forms(chunk, feature) for chunk in chunks] or [pa.array([], FORM)])
+    made = [chunk.storage if chunk.type == FORMS else _forms(chunk, feature) for chunk in chunks]
+    return pa.concat_arrays(made or [pa.array([], FORM)])
 
 
 def struct_forms(forms: Mapping[str, pa.Array], count: int) -> pa.Array:
@@ -110,6 +139,11 @@ def struct_forms(forms: Mapping[str, pa.Array], count: int) -> pa.Array:
 def joined(*parts: Any) -> pa.Array:
     """Forms put together row by row; null where one of them is."""
     return pc.binary_join_element_wise(*parts, _EMPTY)
+
+
+def value_form(feature: Feature) -> Callable[[memoryview], bytes] | None:
+    """What makes the form of each of a column's values out of its bytes alone; None where that takes the column."""
+    return None if isinstance(feature, (Json, Array, ListOf)) else _bytes_form
 
 
 def _bytes_form(value: bytes | memoryview) -> bytes:

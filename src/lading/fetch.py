@@ -30,6 +30,7 @@ from lading.store.open import Stores, resolve
 from lading.store.protocol import MappedFile, Mapper, Store
 from lading.store.together import is_far, together
 from lading.store.unwrap import UnwrappedFile
+from lading.store.windows import Work, results_in_windows
 from lading.views import gather, join, present, slices, take_rows
 
 __all__ = ["ERROR_COLUMN", "Fetcher", "OnError", "OnFailure", "earlier_errors", "materialise", "write_errors"]
@@ -93,6 +94,13 @@ class _PlainRanges:
 
     length: NDArray[np.int64]
     files: list[tuple[MappedFile, NDArray[np.int64]]]
+
+    def pieces(self, refs: Refs) -> Pieces:
+        """The same as pieces of files."""
+        source = np.full(len(refs.valid), -1)
+        for number, (_, rows) in enumerate(self.files):
+            source[rows] = number
+        return Pieces([mapped for mapped, _ in self.files], source, refs.offset, self.length)
 
     def read_each(self, refs: Refs, most_bytes: int = _ALL_BYTES) -> Iterator[bytes | None]:
         """The first bytes of each value, all by default, each read when it is asked for; None where null."""
@@ -259,11 +267,23 @@ class Fetcher:
             plain = self._plain_ranges(refs, files)
             if plain is None or int(plain.length.sum()) < _MIN_RANGE_BYTES * np.count_nonzero(refs.valid):
                 continue
-            source = np.full(len(refs.valid), -1)
-            for number, (_, rows) in enumerate(plain.files):
-                source[rows] = number
-            found[name] = Pieces([mapped for mapped, _ in plain.files], source, refs.offset, plain.length)
+            found[name] = plain.pieces(refs)
         return found
+
+    def results(self, batch: pa.RecordBatch, works: Mapping[str, Work]) -> dict[str, pa.Array]:
+        """What functions make of the values of reference columns, by column, as `large_binary`; null where null.
+
+        For who looks at all bytes once: files are read in their order (`lading.store.windows`). Columns that do not lie
+        in files of this machine as they are, are left out; and all, where values are so small that a call for each
+        costs more.
+        """
+        files = files_of(batch.schema)
+        told = {name: unpack(batch.column(name)) for name in works}
+        plain = {name: found for name, refs in told.items() if (found := self._plain_ranges(refs, files)) is not None}
+        count = sum(int(np.count_nonzero(told[name].valid)) for name in plain)
+        if sum(int(ranges.length.sum()) for ranges in plain.values()) < _MIN_RANGE_BYTES * count:
+            return {}
+        return results_in_windows({name: ranges.pieces(told[name]) for name, ranges in plain.items()}, works)
 
     def read_large(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch with columns of large values read, where `file_ranges` says where they lie; no map is touched."""

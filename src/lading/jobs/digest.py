@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,15 +10,18 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from lading.canonical import FORMS, value_form
 from lading.dataset import Dataset, open_dataset
 from lading.digests import DatasetDigest, interleaved_digests, sample_digests
+from lading.features import feature_of
 from lading.interleaved import sample_firsts
 from lading.jobs.progress import OnProgress, Progress
 from lading.jobs.reading import Look, OnRead, Reading, Source, look_at_shards
+from lading.ref import is_ref
 from lading.store.open import Stores
 from lading.views import row_bytes
 
-__all__ = ["DiffResult", "batch_digests", "begin_digest", "dataset_digest", "diff", "shard_content"]
+__all__ = ["DiffResult", "batch_digests", "begin_digest", "dataset_digest", "diff", "shard_content", "shard_digests"]
 
 _MAX_ROWS = 16_384
 _MAX_BYTES = 128 << 20
@@ -31,19 +34,42 @@ def batch_digests(batch: pa.RecordBatch, view: str) -> NDArray[np.uint8]:
 
 def shard_content(dataset: Dataset, shard: int) -> Iterator[pa.RecordBatch]:
     """All of a shard with its bytes as views, in batches that are good until the next is asked for."""
-    # Types may differ from batch to batch: to settle them, all JSON would be read once before.
-    for batch in dataset.shard_batches(shard, _MAX_ROWS, _MAX_BYTES, views=True, drifting=True):
+    for batch in _shard_batches(dataset, shard):
         # An error that an earlier job wrote down is no content, and no failure of this reading.
         yield dataset.materialise(batch, views=True, earlier=False)
         dataset.release()
+
+
+def shard_digests(dataset: Dataset, shard: int) -> Iterator[tuple[pa.RecordBatch, NDArray[np.uint8]]]:
+    """All of a shard as it is before its bytes are fetched, and the digests of its samples."""
+    for batch in _shard_batches(dataset, shard):
+        forms = dataset.materialise(_with_forms(dataset, batch), views=True, earlier=False)
+        yield batch, batch_digests(forms, dataset.view)
+        dataset.release()
+
+
+def _shard_batches(dataset: Dataset, shard: int) -> Iterator[pa.RecordBatch]:
+    # Types may differ from batch to batch: to settle them, all JSON would be read once before.
+    return dataset.shard_batches(shard, _MAX_ROWS, _MAX_BYTES, views=True, drifting=True)
+
+
+def _with_forms(dataset: Dataset, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch with forms in the place of references, or bytes where forms are made by the column."""
+    references = {field.name: value_form(feature_of(field)) for field in batch.schema if is_ref(field.type)}
+    works: dict[str, Callable[[memoryview], bytes]] = {name: work or bytes for name, work in references.items()}
+    for name, values in dataset.fetcher.results(batch, works).items():
+        made = values if references[name] is None else pa.ExtensionArray.from_storage(FORMS, values)
+        at = batch.schema.get_field_index(name)
+        batch = batch.set_column(at, batch.schema.field(at).with_type(made.type), made)
+    return batch
 
 
 def begin_digest(dataset: Dataset, _: Stores | None = None) -> Look:
     """What `dataset_digest` does with each shard."""
 
     def look(number: int, on_read: OnRead) -> dict[str, Any]:
-        for batch in shard_content(dataset, number):
-            on_read(batch_digests(batch, dataset.view), int(row_bytes(batch).sum()))
+        for batch, digests in shard_digests(dataset, number):
+            on_read(digests, int(row_bytes(batch).sum()))
         return {}
 
     return look
@@ -109,19 +135,19 @@ class _Part:
 def _digests(dataset: Dataset, on_progress: OnProgress | None = None) -> Iterator[_Part]:
     """Digests and keys of samples, a batch at a time."""
     key = "sample_id" if dataset.view == "interleaved" else "__key__"
-    for batch in _batches(dataset, on_progress):
+    for batch, digests in _batches(dataset, on_progress):
         starts = sample_firsts(batch, dataset.view)
         keyed = key in batch.schema.names
         keys = batch.column(key).take(pa.array(starts)).to_pylist() if keyed else [None] * len(starts)
-        yield _Part(batch_digests(batch, dataset.view), keys)
+        yield _Part(digests, keys)
 
 
-def _batches(dataset: Dataset, on_progress: OnProgress | None) -> Iterator[pa.RecordBatch]:
-    """All batches with their bytes, good until the next is asked for."""
+def _batches(dataset: Dataset, on_progress: OnProgress | None) -> Iterator[tuple[pa.RecordBatch, NDArray[np.uint8]]]:
+    """All batches as they are before their bytes are fetched, and the digests of their samples."""
     total, samples, size_bytes = len(dataset.listing), 0, 0
     for number in range(total):
-        for batch in shard_content(dataset, number):
-            yield batch
+        for batch, digests in shard_digests(dataset, number):
+            yield batch, digests
             if on_progress is not None:
                 samples += len(sample_firsts(batch, dataset.view))
                 size_bytes += int(row_bytes(batch).sum())

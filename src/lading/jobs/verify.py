@@ -17,7 +17,7 @@ from lading.errors import BadReference, LadingError, SidecarMismatch
 from lading.fetch import ERROR_COLUMN, earlier_errors
 from lading.formats.protocol import ListedFile
 from lading.jobs.checksums import check_own_files, check_shard
-from lading.jobs.digest import batch_digests, shard_content
+from lading.jobs.digest import batch_digests, shard_content, shard_digests
 from lading.jobs.headers import broken_headers
 from lading.jobs.indexes import Indexes, check_file
 from lading.jobs.progress import OnProgress
@@ -158,12 +158,13 @@ def _look(dataset: Dataset, stores: Stores, indexes: Indexes, deep: bool, max_fi
                 trusted_samples = dataset.counted_samples(number)
             else:
                 first = 0
-                for batch in shard_content(dataset, number):
+                for batch in shard_content(dataset, number) if deep else ():
                     on_read(batch_digests(batch, dataset.view), int(row_bytes(batch).sum()))
-                    if deep:
-                        findings += _unreachable(dataset, number, batch, first)
-                        findings += [e.to_dict() for e in broken_headers(batch, dataset.path(number), first)]
+                    findings += _unreachable(dataset, number, batch, first)
+                    findings += [e.to_dict() for e in broken_headers(batch, dataset.path(number), first)]
                     first += len(batch)
+                for batch, digests in shard_digests(dataset, number) if not deep else ():
+                    on_read(digests, int(row_bytes(batch).sum()))
         except LadingError as error:
             broken = True
             findings.append(error.at(file=dataset.path(number)).to_dict())
