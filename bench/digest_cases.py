@@ -14,29 +14,29 @@ def _size(paths: Sequence[str]) -> int:
     return sum(os.path.getsize(path) for path in paths)
 
 
-def _by_lading(pattern: str) -> Callable[[Place], Callable[[], Done]]:
+def _by_lading(pattern: str, times: int, workers: int | None) -> Callable[[Place], Callable[[], Done]]:
     def way(place: Place) -> Callable[[], Done]:
         import lading
 
-        paths = place.files(pattern)
+        paths = place.files(pattern) * times
 
         def work() -> Done:
-            return Done(lading.digest(paths).count, _size(paths))
+            return Done(lading.digest(paths, workers=workers).count, _size(paths))
 
         return work
 
     return way
 
 
-def _by_xxh3(corpus: str, pattern: str) -> Callable[[Place], Callable[[], Done]]:
+def _by_xxh3(corpus: str, pattern: str, times: int) -> Callable[[Place], Callable[[], Done]]:
     def way(place: Place) -> Callable[[], Done]:
         import xxhash
 
-        paths = place.files(pattern)
+        paths = place.files(pattern) * times
 
         def work() -> Done:
             hash_files(paths, xxhash.xxh3_128)
-            return Done(place.facts(corpus)["samples"], _size(paths))
+            return Done(place.facts(corpus)["samples"] * times, _size(paths))
 
         return work
 
@@ -46,18 +46,24 @@ def _by_xxh3(corpus: str, pattern: str) -> Callable[[Place], Callable[[], Done]]
 _LIMIT = "xxh3 of the files"
 
 
-def _case(corpus: str, kind: str) -> Case:
+def _case(corpus: str, kind: str, times: int = 1) -> Case:
     pattern = _KINDS[kind].format(corpus)
-    ways = {"lading": _by_lading(pattern), _LIMIT: _by_xxh3(corpus, pattern)}
-    return Case(f"digest {corpus} {kind}", pattern, peer=_LIMIT, limit=_LIMIT, ways=ways)
+    ways = {
+        "lading": _by_lading(pattern, times, None),
+        "lading, one process": _by_lading(pattern, times, 1),
+        _LIMIT: _by_xxh3(corpus, pattern, times),
+    }
+    name = f"digest {corpus} {kind}" + (f", {times} times" if times > 1 else "")
+    return Case(name, pattern, peer=_LIMIT, limit=_LIMIT, ways=ways)
 
 
 CASES = tuple(
-    _case(corpus, kind)
+    _case(corpus, kind, times)
     for corpus, kinds in {
         "images": ("tar", "arrow", "mds"),
         "texts": ("tar", "arrow", "mds"),
         "documents": ("tar", "parquet"),
     }.items()
     for kind in kinds
+    for times in (1, 10)  # of what takes longer than a few seconds, processes share the shards
 )
