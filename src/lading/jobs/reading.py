@@ -33,7 +33,7 @@ __all__ = ["Look", "OnRead", "Reading", "Source", "Taken", "look_at_shards", "re
 
 Source: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
-_TASK_BYTES = 64 << 20
+_TASK_BYTES, _TASK_SHARDS = 64 << 20, 64
 _MOST_WORKERS = 8
 _READ_BYTES = 1 << 20
 _DIGEST_BYTES = 16
@@ -198,16 +198,18 @@ def _taken_out(path: str) -> Iterator[NDArray[np.uint8]]:
 
 
 def _tasks(dataset: Dataset, shards: Sequence[int]) -> list[_Task]:
-    """Consecutive shards go together up to 64 MB: whoever ends first takes the next."""
+    """Consecutive shards go together, up to 64 of them or 64 MB: whoever ends first takes the next."""
     sizes = list(shard_sizes(dataset.listing, Stores()))
     tasks: list[_Task] = []
     mine: list[int] = []
+    size = 0
     for number in shards:
-        if mine and sum(sizes[n] for n in mine) + sizes[number] > _TASK_BYTES:
-            tasks.append(_Task(len(tasks), mine, sum(sizes[n] for n in mine)))
-            mine = []
+        if mine and (size + sizes[number] > _TASK_BYTES or len(mine) == _TASK_SHARDS):
+            tasks.append(_Task(len(tasks), mine, size))
+            mine, size = [], 0
         mine.append(number)
-    return [*tasks, _Task(len(tasks), mine, sum(sizes[n] for n in mine))] if mine else tasks
+        size += sizes[number]
+    return [*tasks, _Task(len(tasks), mine, size)] if mine else tasks
 
 
 def _crew(dataset: Dataset, reading: Reading) -> int:
