@@ -16,6 +16,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
+from lading.arrow_values import arrow_type
 from lading.encoding import VIDEO_FIELDS
 from lading.errors import DataError, UsageError
 from lading.features import (
@@ -83,7 +84,7 @@ def _type(feature: Feature) -> pa.DataType:
     kind = _TYPES.get(type(feature))
     match feature:
         case Value(dtype):
-            kind = _value_type(dtype)
+            kind = arrow_type(dtype)
         case Sequence(inner):
             kind = pa.list_(_type(inner))
         case Struct(fields):
@@ -95,13 +96,6 @@ def _type(feature: Feature) -> pa.DataType:
     if kind is None:
         raise UsageError("no cache stores this feature", found=str(feature))
     return kind
-
-
-def _value_type(dtype: str) -> pa.DataType:
-    try:
-        return pa.type_for_alias(dtype)
-    except (ValueError, TypeError):
-        raise UsageError("no type of a value", expected="a name of Arrow's, such as int64", found=repr(dtype)) from None
 
 
 def _check_array(dtype: str | None, shape: tuple[int | None, ...] | None) -> None:
@@ -123,7 +117,7 @@ def _normal(feature: Feature) -> Feature:
     """The feature in the one spelling that its field gives back: `Value("string")` is `Text`."""
     match feature:
         case Value(dtype):
-            return feature_of(pa.field("", _value_type(dtype)))
+            return feature_of(pa.field("", arrow_type(dtype)))
         case Sequence(inner):
             return Sequence(_normal(inner))
         case Struct(fields):
