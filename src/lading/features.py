@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import math
+import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -113,12 +114,23 @@ class Array:
     dtype: str | None = None
     shape: tuple[int | None, ...] | None = None
 
+    def __post_init__(self) -> None:
+        dtype: Any = self.dtype
+        if dtype is not None and not isinstance(dtype, str):  # numpy's own, such as np.float32
+            object.__setattr__(self, "dtype", np.dtype(dtype).name)
+        if self.shape is not None:
+            shape = tuple(extent if extent is None else operator.index(extent) for extent in self.shape)
+            object.__setattr__(self, "shape", shape)
+
 
 @dataclass(frozen=True, slots=True)
 class ClassLabel:
     """A whole number that stands for a name, counted from 0; any other number is kept."""
 
     names: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "names", tuple(self.names))
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +172,9 @@ class Struct:
     """
 
     fields: tuple[tuple[str, Feature], ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "fields", tuple((name, feature) for name, feature in self.fields))
 
 
 Feature: TypeAlias = (

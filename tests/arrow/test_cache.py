@@ -388,6 +388,13 @@ def test_a_table_with_a_column_twice_is_refused(tmp_path: Path) -> None:
         ({"n": Array("object", (1,))}, {}),
         ({"n": Array("float32", (None, None))}, {}),
         ({"n": Video("frames")}, {}),
+        ([("n", Text())], {}),
+        ({1: Text()}, {}),
+        ({"\ud800": Text()}, {}),
+        ({"n": ClassLabel(("\ud800",))}, {}),
+        ({"n": Sequence(Struct((("a", Text()), ("a", Text()))))}, {}),
+        (NUMBERS, {"lineage": {"a": object()}}),
+        (NUMBERS, {"lineage": ["a"]}),
         (NUMBERS, {"compression": "brotli"}),
         (NUMBERS, {"batch_size": 0}),
         (NUMBERS, {"workers": 0}),
@@ -402,6 +409,35 @@ def test_a_wrong_call_is_refused_before_anything_is_made(
     with pytest.raises(UsageError):
         write_cache(numbers(1), features, tmp_path / "out", **options)
     assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("place", ["", "s3://bucket/cache", "memory://cache", b"cache"])
+def test_a_cache_is_a_folder_of_this_machine(place: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="this machine"):
+        write_cache(numbers(1), NUMBERS, place)
+    assert names(tmp_path) == []
+
+
+def test_the_folder_one_works_in_may_be_a_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    write_cache(numbers(3), NUMBERS, ".")
+    assert validate_cache(tmp_path / "here", NUMBERS).num_rows == 3
+    assert names(tmp_path) == ["here", "here.lock"]
+
+
+def test_features_told_with_lists_and_types_of_numpy_are_the_same(tmp_path: Path) -> None:
+    told: Any = {
+        "l": ClassLabel(["a", "b"]), "x": Array(np.float32, [np.int64(2)]), "s": Struct([["n", Value("int8")]]),
+    }  # fmt: skip
+    row = {"l": "b", "x": [1, 2], "s": {"n": 1}}
+    meta = write_cache([row], told, tmp_path / "out")
+    plain = {"l": ClassLabel(("a", "b")), "x": Array("float32", (2,)), "s": Struct((("n", Value("int8")),))}
+    for features in (told, plain):
+        assert validate_cache(tmp_path / "out", features) == meta
+    assert meta.features == plain
+    assert hash(told["l"]) == hash(plain["l"])
 
 
 def test_only_a_cache_is_replaced(tmp_path: Path) -> None:
