@@ -8,6 +8,7 @@ import json
 import math
 import os
 import random
+import signal
 import subprocess
 import sys
 import threading
@@ -16,7 +17,7 @@ from contextlib import suppress
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
-from time import sleep
+from time import monotonic, sleep
 from typing import Any
 
 import numpy as np
@@ -809,6 +810,33 @@ def test_killed_at_any_moment_the_old_cache_or_the_new_is_there(tmp_path: Path) 
     assert int(done.stdout) > 1
     write_cache(numbers(10), NUMBERS, folder)
     assert names(tmp_path) == ["out", "out.lock"]
+
+
+_ORPHAN = """
+import os, signal, sys, time
+from lading.arrow import write_cache
+from lading.features import Value
+
+def rows():
+    yield {"n": 1}
+    if not os.fork():
+        time.sleep(60)
+        os._exit(0)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+write_cache(rows(), {"n": Value("int64")}, sys.argv[1])
+"""
+
+
+def test_children_of_a_builder_that_died_do_not_hold_its_lock(tmp_path: Path) -> None:
+    """Such as the workers of a pool in which its generator works."""
+    with subprocess.Popen([sys.executable, "-c", _ORPHAN, str(tmp_path / "out")], start_new_session=True) as builder:
+        builder.wait()
+        begun = monotonic()
+        write_cache(numbers(3), NUMBERS, tmp_path / "out")
+        waited = monotonic() - begun
+        os.killpg(builder.pid, signal.SIGKILL)
+    assert waited < 30
 
 
 def test_a_full_disk_leaves_the_old_cache(tmp_path: Path) -> None:

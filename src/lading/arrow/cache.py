@@ -209,13 +209,29 @@ def _locked(place: str) -> Iterator[None]:
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
+        _held.add(fd)
         with suppress(OSError):
             fcntl.flock(fd, fcntl.LOCK_EX)
         yield
     finally:
-        with suppress(OSError):
-            fcntl.flock(fd, fcntl.LOCK_UN)
-        os.close(fd)
+        if fd in _held:  # not in a process forked meanwhile, which let go of it
+            _held.remove(fd)
+            with suppress(OSError):
+                fcntl.flock(fd, fcntl.LOCK_UN)
+            os.close(fd)
+
+
+_held: set[int] = set()
+"""Descriptors of the locks of this process."""
+
+
+def _let_go() -> None:
+    """In a forked process: a lock goes with its last holder, and the children of a builder may live on when it died."""
+    while _held:
+        os.close(_held.pop())
+
+
+os.register_at_fork(after_in_child=_let_go)
 
 
 class _Shards:
