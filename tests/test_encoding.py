@@ -244,3 +244,12 @@ def test_assets_that_cannot_be_written_are_a_store_error(tmp_path: Path) -> None
     (tmp_path / "assets").write_bytes(b"a file")
     with pytest.raises(StoreError):
         video_cell(b"x", str(tmp_path / "assets"))
+
+
+def test_an_array_with_values_left_out_is_refused() -> None:
+    """numpy alone would store what lies under the mask."""
+    masked = np.ma.MaskedArray([1, 2, 3], [False, True, False])
+    for made in (lambda: array_bytes(masked, "int64", (3,)), lambda: npy_bytes(masked)):
+        with pytest.raises(Unrepresentable, match="left out"):
+            made()
+    assert array_bytes(np.ma.MaskedArray([1, 2, 3]), "int8", (3,)) == b"\1\2\3"

@@ -131,3 +131,11 @@ def test_what_is_not_there(folder: Path) -> None:
     (folder / "p.parquet").write_bytes(b"PAR1")
     with pytest.raises(UnknownFormat, match="several formats"):
         paths(folder)
+
+
+def test_a_name_that_is_no_utf8_is_told(tmp_path: Path) -> None:
+    name = tmp_path / "b\udcff.jsonl"
+    name.write_text("{}")
+    for source in (tmp_path, name, f"{tmp_path}/*.jsonl"):
+        with pytest.raises(StoreError, match=r"b\\udcff.jsonl.*no UTF-8"):
+            paths(source)

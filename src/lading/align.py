@@ -19,13 +19,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lading.errors import DuplicateField, SchemaMismatch, UsageError
+from lading.errors import DuplicateField, SchemaMismatch, Unrepresentable, UsageError
 from lading.features import FEATURE_KEY
 from lading.interleaved import INTERLEAVED_SCHEMA, RESERVED, without_source
 from lading.ref import is_ref
 from lading.views import is_bytes, is_text, join
 
-__all__ = ["SchemaPolicy", "align_table", "as_text", "reconcile_schema", "resolve_schema", "union_schema"]
+__all__ = [
+    "SchemaPolicy",
+    "align_table",
+    "as_text",
+    "reconcile_schema",
+    "refuse_bare",
+    "resolve_schema",
+    "union_schema",
+]
 
 SchemaPolicy: TypeAlias = Literal["union", "strict", "intersect"]
 """What to do where files differ: take every column, refuse, or take the columns that all have."""
@@ -87,7 +95,9 @@ def align_table(table: _Rows, target: pa.Schema) -> _Rows:
         SchemaMismatch: a value does not fit the type of its column, or a column that may not be null is missing or
             holds a null; names column, first bad row, types.
         DuplicateField: a column stands twice.
+        Unrepresentable: rows would be left without a column.
     """
+    refuse_bare(table.num_rows, len(target))
     _refuse_twins(table.schema)
     _refuse_twins(target)
     fields, columns = [], []
@@ -100,6 +110,13 @@ def align_table(table: _Rows, target: pa.Schema) -> _Rows:
         columns.append(column)
     metadata = {**(target.metadata or {}), **(table.schema.metadata or {})}
     return type(table).from_arrays(columns, schema=pa.schema(fields, metadata=metadata))
+
+
+def refuse_bare(rows: int, columns: int) -> None:
+    """Raise Unrepresentable for rows without a column: Arrow's tables forget how many of them there are."""
+    if rows and not columns:
+        raise Unrepresentable("samples without a field cannot be kept or compared", expected="one column at least",
+                              found=f"{rows} samples", advice="Give them a column, such as __key__.")  # fmt: skip
 
 
 def as_text(batch: pa.RecordBatch, target: pa.Schema | None) -> pa.RecordBatch:

@@ -668,7 +668,7 @@ class Dataset:
             self.fetcher.values(column, files) if is_ref(column.type) else _python(name, column)
             for name, column in zip(names, batch.columns, strict=True)
         ]
-        rows = zip(*columns, strict=True)
+        rows = zip(*columns, strict=True) if columns else repeat((), batch.num_rows)
         if raw and not any(column.null_count for column in batch.columns):
             yield from map(dict, map(zip, repeat(names), rows))  # no step of Python a sample
             return
@@ -688,6 +688,8 @@ class Dataset:
         return found[:count]
 
     def _samples(self, table: pa.Table) -> list[dict[str, Any]]:
+        if not table.num_columns:  # its batches would not tell how many rows there are
+            return [{} for _ in range(table.num_rows)]
         rows = [row for batch in table.to_batches() for row in self._each(batch, raw=False)]
         if self.view == "samples":
             return rows

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 import xxhash
 from numpy.typing import NDArray
 
+from lading.align import refuse_bare
 from lading.canonical import column_forms, field_forms, hash_forms, joined, list_forms, struct_forms
 from lading.errors import DataError, UsageError
 from lading.features import Text
@@ -38,8 +39,9 @@ def sample_digests(rows: pa.Table | pa.RecordBatch) -> NDArray[np.uint8]:
 
     Raises:
         UsageError: a column holds references.
-        Unrepresentable: a column's type has no canonical form; names it.
+        Unrepresentable: a column's type has no canonical form; names it. Or there is no column.
     """
+    refuse_bare(rows.num_rows, rows.num_columns)
     table = _table(rows)
     parts = [np.zeros((0, 16), np.uint8)]
     for at in range(0, table.num_rows, _SLICE_ROWS):

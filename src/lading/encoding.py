@@ -231,6 +231,8 @@ def _as_array(value: Any) -> NDArray[Any]:
         raise _misfit("no array", "what numpy makes an array of", value) from error
     if array.dtype.hasobject:
         raise _misfit("an array of Python objects cannot be stored", "numbers", value)
+    if np.ma.is_masked(value):
+        raise _misfit("an array with values left out cannot be stored", "an array without a mask", value)
     return array
 
 

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import ast
 import math
+import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -21,6 +23,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from lading import jsontext
+from lading.arrow_values import arrow_type, exact_value
 from lading.encoding import array_bytes, as_bytes, image_bytes, media_bytes, npy_bytes, plain_item, video_cell
 from lading.errors import DataError, Unrepresentable, UsageError
 from lading.mds_values import decode_mds
@@ -111,12 +114,23 @@ class Array:
     dtype: str | None = None
     shape: tuple[int | None, ...] | None = None
 
+    def __post_init__(self) -> None:
+        dtype: Any = self.dtype
+        if dtype is not None and not isinstance(dtype, str):  # numpy's own, such as np.float32
+            object.__setattr__(self, "dtype", np.dtype(dtype).name)
+        if self.shape is not None:
+            shape = tuple(extent if extent is None else operator.index(extent) for extent in self.shape)
+            object.__setattr__(self, "shape", shape)
+
 
 @dataclass(frozen=True, slots=True)
 class ClassLabel:
     """A whole number that stands for a name, counted from 0; any other number is kept."""
 
     names: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "names", tuple(self.names))
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +172,9 @@ class Struct:
     """
 
     fields: tuple[tuple[str, Feature], ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "fields", tuple((name, feature) for name, feature in self.fields))
 
 
 Feature: TypeAlias = (
@@ -434,22 +451,26 @@ def _stored_json(_feature: Json, value: Any, _assets: str | None) -> str:
     return str(_text(Text(), bytes(value)))
 
 
+@lru_cache(256)
 def python_types(dtype: str) -> tuple[type, ...]:
-    """Types of Python whose values a `Value` of this dtype holds; none where Arrow itself must say (times, decimals).
+    """Types of Python whose values a `Value` of this dtype holds; none for times, decimals (`lading.arrow_values`).
 
     Whole floats are whole numbers too, and numbers of numpy are Python's; nothing is cut or made into another kind.
+
+    Raises:
+        UsageError: there is no such type.
     """
-    if dtype.removeprefix("u") in ("int8", "int16", "int32", "int64"):
-        return (int,)
-    return _PYTHON_TYPES.get(dtype, ())
+    return _PYTHON_TYPES.get(arrow_type(dtype), ())
 
 
-_PYTHON_TYPES: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(("float", "double", "float32", "float64"), (float, int)),
-    **dict.fromkeys(("halffloat", "float16"), (float,)),
-    "bool": (bool,),
-    **dict.fromkeys(("string", "large_string"), (str,)),
-    **dict.fromkeys(("binary", "large_binary"), (bytes,)),
+_PYTHON_TYPES: dict[pa.DataType, tuple[type, ...]] = {
+    **dict.fromkeys((pa.int8(), pa.int16(), pa.int32(), pa.int64()), (int,)),
+    **dict.fromkeys((pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()), (int,)),
+    **dict.fromkeys((pa.float32(), pa.float64()), (float, int)),
+    pa.float16(): (float,),
+    pa.bool_(): (bool,),
+    **dict.fromkeys((pa.string(), pa.large_string(), pa.string_view()), (str,)),
+    **dict.fromkeys((pa.binary(), pa.large_binary(), pa.binary_view()), (bytes,)),
 }
 
 
@@ -457,11 +478,13 @@ def _stored_value(feature: Value, value: Any, _assets: str | None) -> Any:
     value, types = plain_item(value), python_types(feature.dtype)
     if isinstance(value, (bytearray, memoryview)):
         value = bytes(value)
-    if type(value) in types or not types:
+    if type(value) in types:
         return value
+    if not types:
+        return exact_value(arrow_type(feature.dtype), value)
     for kind in types:
         if isinstance(value, kind) and not isinstance(value, bool):  # a subclass, as an enumeration of numbers is
-            return kind(value)
+            return str.__str__(value) if kind is str else kind(value)  # of a named text, str() may give its name
         if kind in (int, float) and type(value) in (int, float) and math.isfinite(value) and kind(value) == value:
             return kind(value)
     raise Unrepresentable(
@@ -498,8 +521,9 @@ def _stored_array(feature: Array, value: Any, _assets: str | None) -> bytes:
 def _stored_items(feature: Sequence, value: Any, assets: str | None) -> list[Any]:
     if isinstance(value, np.ndarray) and value.ndim and value.dtype.kind in "biufcU":
         value = value.tolist()
-    # Texts, bytes and dicts would give their parts.
-    if isinstance(value, (str, bytes, bytearray, memoryview, Mapping)) or not hasattr(value, "__iter__"):
+    # Texts, bytes and dicts would give their parts; an array of no dimension has none.
+    parts = hasattr(value, "__iter__") and getattr(value, "ndim", True)
+    if isinstance(value, (str, bytes, bytearray, memoryview, Mapping)) or not parts:
         raise Unrepresentable(
             "this column holds lists", expected="a list", found=f"{type(value).__name__} {value!r:.80}"
         )

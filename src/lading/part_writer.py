@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from lading.align import align_table, union_schema
+from lading.align import align_table, refuse_bare, union_schema
 from lading.errors import SchemaMismatch
 from lading.fetch import Fetcher
 from lading.formats.media_archive import MediaArchiveFormat
@@ -219,6 +219,7 @@ class PartWriter:
         Interleaved samples must be whole within the call. With `behind` the sink may still be writing them afterwards,
         so that whatever they lie in must stay as it is until the shards are finished.
         """
+        refuse_bare(rows.num_rows, rows.num_columns)
         batches = rows.to_batches() if isinstance(rows, pa.Table) else [rows]
         if self._kind.view == "interleaved" and len(batches) > 1:
             batches = rows.combine_chunks().to_batches()

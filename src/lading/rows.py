@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from lading import jsontext
+from lading.align import refuse_bare
 from lading.errors import UsageError
 from lading.features import FEATURE_KEY, Array, Json, tag_by_extension, with_feature
 from lading.views import over
@@ -54,8 +55,10 @@ def rows_to_batch(rows: Sequence[Mapping[str, Any]], originals: Sequence[Mapping
 
     Raises:
         UsageError: the values of one field are of several kinds.
+        Unrepresentable: no row has a field.
     """
     names = list(dict.fromkeys(name for row in rows for name in row))
+    refuse_bare(len(rows), len(names))
     arrays, fields = [], []
     for name in names:
         values = [row.get(name) for row in rows]

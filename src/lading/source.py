@@ -280,11 +280,19 @@ def _claimed_by(path: str) -> Format | None:
     return next((known for known in all_formats() if path.lower().endswith(known.extensions)), None)
 
 
+def _paths(paths: list[str]) -> pa.Array:
+    """Raises StoreError for one that is no text."""
+    try:
+        return pa.array(paths, pa.string())
+    except UnicodeEncodeError as error:
+        raise StoreError("the name of a file is no UTF-8", file=ascii(error.object), advice="Rename it.") from None
+
+
 def _table(shards: Sequence[ListedShard] | Iterator[ListedShard]) -> pa.Table:
     rows = list(shards)
     return pa.table(
         [
-            pa.array([s.path for s in rows], pa.string()),
+            _paths([s.path for s in rows]),
             pa.array([s.num_samples for s in rows], pa.int64()),
             pa.array([s.size_bytes for s in rows], pa.int64()),
             pa.array([orjson.dumps(dict(s.hashes)).decode() if s.hashes else None for s in rows], pa.string()),

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import enum
 import io
 import json
+import math
 import os
 import random
+import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any
 
 import numpy as np
@@ -34,7 +37,35 @@ from lading.errors import (
     Unrepresentable,
     UsageError,
 )
-from lading.features import Array, Bytes, ClassLabel, Feature, Image, Json, Sequence, Text, Value, Video
+from lading.features import (
+    Array,
+    Bytes,
+    ClassLabel,
+    Feature,
+    Image,
+    Json,
+    Sequence,
+    Struct,
+    Text,
+    Value,
+    Video,
+    feature_of,
+)
+
+
+class Suit(str, enum.Enum):  # noqa: UP042 - of which str() gives the name, not the text
+    HEARTS = "hearts"
+
+
+class Finer(datetime):
+    """A time of nanoseconds, as pandas' are."""
+
+    nanosecond = 5
+
+
+class FinerSpan(timedelta):
+    nanoseconds = 5
+
 
 NOON = datetime.fromisoformat("2020-01-01T12:00:00")
 NUMBERS: dict[str, Feature] = {"n": Value("int64")}
@@ -213,11 +244,75 @@ def test_values_that_fit_are_kept(dtype: str, values: list[Any], tmp_path: Path)
     assert [row["s"] for row in found] == [[value, None] for value in values]
 
 
-@pytest.mark.parametrize("value", ["abc", {"a": 1}, 3, np.eye(2), [["a"], "b"], [1.5], np.array([1.5])])
+@pytest.mark.parametrize("value", ["abc", {"a": 1}, 3, np.array(3), np.eye(2), [["a"], "b"], [1.5], np.array([1.5])])
 def test_what_is_no_list_of_the_column_is_refused(value: Any, tmp_path: Path) -> None:
     for inner in (Text(), Sequence(Text()), ClassLabel(("a",))):
         with pytest.raises(Unrepresentable, match=r"row 1 column 's'"):
             write_cache([{"s": []}, {"s": value}], {"s": Sequence(inner)}, tmp_path / "out")
+
+
+ZONED = NOON.replace(tzinfo=timezone(timedelta(hours=5)))
+
+
+@pytest.mark.parametrize(
+    "dtype, fits, value",
+    [
+        ("timestamp[us]", NOON, ZONED), ("timestamp[us]", NOON, 5), ("timestamp[us]", NOON, 1.5),
+        ("timestamp[us]", NOON, np.datetime64(1, "ns")), ("timestamp[us]", NOON, Finer(2020, 1, 1)),
+        ("timestamp[us, tz=UTC]", ZONED, NOON), ("timestamp[us]", NOON, date(2020, 1, 1)),
+        ("date32", date(2020, 1, 1), NOON), ("date32", date(2020, 1, 1), 5),
+        ("duration[us]", timedelta(1), 5), ("duration[us]", timedelta(1), FinerSpan(1)),
+        ("time64[us]", NOON.time(), ZONED.timetz()), ("time32[s]", NOON.time(), time(1, 2, 3, 4)),
+        ("decimal128(4, 1)", Decimal("1.5"), Decimal("1.25")), ("decimal128(4, 1)", Decimal("1.5"), 1.5),
+        ("float32", 1.0, 1e300), ("float16", 1.0, 1e6), ("uint64", 1, -1), ("i8", 1, 1.5), ("utf8", "a", 1),
+    ],
+)  # fmt: skip
+def test_no_value_is_cut_whatever_stands_before_it_or_around_it(
+    dtype: str, fits: Any, value: Any, tmp_path: Path
+) -> None:
+    """pyarrow goes by the first value, and inside a struct by none: 12:00 at +05:00 would be 7:00 among plain times."""
+    inner = Struct((("a", Value(dtype)),))
+    wraps: list[tuple[Feature, Callable[[Any], Any]]] = [
+        (Value(dtype), lambda v: v), (Sequence(Value(dtype)), lambda v: [v]), (inner, lambda v: {"a": v}),
+        (Sequence(inner), lambda v: [{"a": None}, {"a": v}]),
+    ]  # fmt: skip
+    for feature, wrap in wraps:
+        with pytest.raises(Unrepresentable, match=r"row 1 column 'x'"):
+            write_cache([{"x": wrap(fits)}, {"x": wrap(value)}], {"x": feature}, tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    "dtype, values, stored",
+    [
+        ("timestamp[ns]", [NOON, np.datetime64(1, "ns"), np.datetime64(1, "us"), np.datetime64("NaT")],
+         [1577880000 * 10**9, 1, 1000, None]),
+        ("timestamp[us, tz=Europe/Berlin]", [ZONED], [(1577880000 - 5 * 3600) * 10**6]),
+        ("duration[ns]", [timedelta(1), np.timedelta64(7, "ns")], [86400 * 10**9, 7]),
+        ("date64", [date(1, 1, 1), np.datetime64("2020-01-01")], [date(1, 1, 1), date(2020, 1, 1)]),
+        ("decimal128(4, 1)", [Decimal("1.5"), 2, Decimal("1.50")], [Decimal("1.5"), Decimal("2.0"), Decimal("1.5")]),
+        ("string", [Suit.HEARTS, "x"], ["hearts", "x"]),
+        ("string_view", ["a"], ["a"]),
+        ("float32", [math.inf, 0.5], [math.inf, 0.5]),
+    ],
+)  # fmt: skip
+def test_values_of_one_column_may_be_of_several_types(
+    dtype: str, values: list[Any], stored: list[Any], tmp_path: Path
+) -> None:
+    features: dict[str, Feature] = {"x": Value(dtype), "s": Struct((("a", Value(dtype)),))}
+    meta = write_cache(({"x": v, "s": {"a": v}} for v in values), features, tmp_path / "out")
+    found = read_shard(meta.shard_paths[0])
+    expected = pa.array(stored, found["x"].type)
+    assert found["x"].combine_chunks().equals(expected)
+    assert found["s"].combine_chunks().field("a").equals(expected)
+    assert validate_cache(tmp_path / "out", features).num_rows == len(values)
+
+
+def test_what_an_open_dataset_says_of_its_columns_makes_a_cache(tmp_path: Path) -> None:
+    """The names that Arrow prints are names of types: zones and decimals too."""
+    table = pa.table({"t": pa.array([ZONED], pa.timestamp("ms", "+05:00")), "d": pa.array([Decimal("1.5")])})
+    features = {field.name: feature_of(field) for field in table.schema}
+    assert rows_of(write_cache(table.to_pylist(), features, tmp_path / "out")) == table.to_pylist()
+    assert read_shard(tmp_path / "out" / "shard-00000.arrow").schema.types == table.schema.types
 
 
 def test_batches_and_tables_are_fitted_and_cut(tmp_path: Path) -> None:
@@ -246,6 +341,7 @@ def test_batches_and_tables_are_fitted_and_cut(tmp_path: Path) -> None:
         (pa.array([1, 2**20]), Value("int16"), "column 'x'"),
         (pa.array([1.0, 1e300]), Value("float32"), "column 'x'"),
         (pa.array([[1.0, 1e300]]), Sequence(Value("float16")), "column 'x'"),
+        (pa.array([{"a": 1e300}]), Struct((("a", Value("float32")),)), "column 'x'"),
         (pa.array([NOON]), Value("date32[day]"), "another type"),
         (pa.array(["x"]), Image(), "another type"),
         (pa.array(["1"]), Value("int64"), "another type.*int64.*string"),
@@ -293,6 +389,13 @@ def test_a_table_with_a_column_twice_is_refused(tmp_path: Path) -> None:
         ({"n": Array("object", (1,))}, {}),
         ({"n": Array("float32", (None, None))}, {}),
         ({"n": Video("frames")}, {}),
+        ([("n", Text())], {}),
+        ({1: Text()}, {}),
+        ({"\ud800": Text()}, {}),
+        ({"n": ClassLabel(("\ud800",))}, {}),
+        ({"n": Sequence(Struct((("a", Text()), ("a", Text()))))}, {}),
+        (NUMBERS, {"lineage": {"a": object()}}),
+        (NUMBERS, {"lineage": ["a"]}),
         (NUMBERS, {"compression": "brotli"}),
         (NUMBERS, {"batch_size": 0}),
         (NUMBERS, {"workers": 0}),
@@ -307,6 +410,35 @@ def test_a_wrong_call_is_refused_before_anything_is_made(
     with pytest.raises(UsageError):
         write_cache(numbers(1), features, tmp_path / "out", **options)
     assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("place", ["", "s3://bucket/cache", "memory://cache", b"cache"])
+def test_a_cache_is_a_folder_of_this_machine(place: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="this machine"):
+        write_cache(numbers(1), NUMBERS, place)
+    assert names(tmp_path) == []
+
+
+def test_the_folder_one_works_in_may_be_a_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    write_cache(numbers(3), NUMBERS, ".")
+    assert validate_cache(tmp_path / "here", NUMBERS).num_rows == 3
+    assert names(tmp_path) == ["here", "here.lock"]
+
+
+def test_features_told_with_lists_and_types_of_numpy_are_the_same(tmp_path: Path) -> None:
+    told: Any = {
+        "l": ClassLabel(["a", "b"]), "x": Array(np.float32, [np.int64(2)]), "s": Struct([["n", Value("int8")]]),
+    }  # fmt: skip
+    row = {"l": "b", "x": [1, 2], "s": {"n": 1}}
+    meta = write_cache([row], told, tmp_path / "out")
+    plain = {"l": ClassLabel(("a", "b")), "x": Array("float32", (2,)), "s": Struct((("n", Value("int8")),))}
+    for features in (told, plain):
+        assert validate_cache(tmp_path / "out", features) == meta
+    assert meta.features == plain
+    assert hash(told["l"]) == hash(plain["l"])
 
 
 def test_only_a_cache_is_replaced(tmp_path: Path) -> None:
@@ -594,7 +726,7 @@ def test_whoever_waited_for_other_features_builds_its_own(tmp_path: Path) -> Non
     begun.wait()
     second = threading.Thread(target=write_cache, args=(iter([{"t": "x"}]), {"t": Text()}, tmp_path / "out"))
     second.start()
-    time.sleep(0.2)
+    sleep(0.2)
     go.set()
     first.join()
     second.join()
@@ -678,6 +810,33 @@ def test_killed_at_any_moment_the_old_cache_or_the_new_is_there(tmp_path: Path) 
     assert int(done.stdout) > 1
     write_cache(numbers(10), NUMBERS, folder)
     assert names(tmp_path) == ["out", "out.lock"]
+
+
+_ORPHAN = """
+import os, signal, sys, time
+from lading.arrow import write_cache
+from lading.features import Value
+
+def rows():
+    yield {"n": 1}
+    if not os.fork():
+        time.sleep(60)
+        os._exit(0)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+write_cache(rows(), {"n": Value("int64")}, sys.argv[1])
+"""
+
+
+def test_children_of_a_builder_that_died_do_not_hold_its_lock(tmp_path: Path) -> None:
+    """Such as the workers of a pool in which its generator works."""
+    with subprocess.Popen([sys.executable, "-c", _ORPHAN, str(tmp_path / "out")], start_new_session=True) as builder:
+        builder.wait()
+        begun = monotonic()
+        write_cache(numbers(3), NUMBERS, tmp_path / "out")
+        waited = monotonic() - begun
+        os.killpg(builder.pid, signal.SIGKILL)
+    assert waited < 30
 
 
 def test_a_full_disk_leaves_the_old_cache(tmp_path: Path) -> None:

@@ -233,20 +233,30 @@ def test_a_value_that_no_reader_could_hold() -> None:
 
 
 @pytest.mark.parametrize("sign", [1, -1])
-def test_times_that_milliseconds_do_not_hold_are_refused(sign: int) -> None:
-    """pyarrow 26 wraps them without a word."""
-    times = pa.array([5, None, sign * 2_147_484], pa.int32()).view(pa.time32("s"))
+@pytest.mark.parametrize(
+    "kind, width, most",
+    [
+        (pa.time32("s"), pa.int32(), 2_147_483),
+        (pa.timestamp("s"), pa.int64(), 9_223_372_036_854_775),
+        (pa.timestamp("s", "UTC"), pa.int64(), 9_223_372_036_854_775),
+    ],
+)
+def test_times_that_milliseconds_do_not_hold_are_refused(
+    kind: pa.DataType, width: pa.DataType, most: int, sign: int
+) -> None:
+    """pyarrow 26 wraps the first without a word, and does not name the column of the others."""
+    times = pa.array([5, None, sign * (most + 1)], width).view(kind)
     for column, said in (
-        (times, "row 2 column 't': .*found -?2147484"),
+        (times, f"row 2 column 't': .*found -?{most + 1}"),
         (pa.StructArray.from_arrays([times], ["a"]), "column 't'"),
         (pa.ListArray.from_arrays([0, 1, 3, 3], times), "column 't'"),
     ):
         writer = FORMAT.create_shard(MemoryStore().put_stream("s"), pa.schema([pa.field("t", column.type)]), {})
         with pytest.raises(Unrepresentable, match=said):
             writer.write(pa.record_batch([column], names=["t"]))
-    fits = pa.array([2_147_483, -2_147_483], pa.int32()).view(pa.time32("s"))
+    fits = pa.array([most, -most], width).view(kind)
     found = _all(_write(pa.table({"t": fits}))[0])
-    assert found["t"].chunk(0).view(pa.int32()).to_pylist() == [2_147_483, -2_147_483]
+    assert found["t"].chunk(0).view(width).to_pylist() == [most, -most]
 
 
 def test_payload_far_into_a_large_map() -> None:

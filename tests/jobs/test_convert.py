@@ -330,3 +330,31 @@ def test_verify_finds_what_was_changed(docs: Path, tmp_path: Path) -> None:
     assert "digest" in str(broken.findings[0])
     shutil.copy(tmp_path / "out" / "_lading" / "manifest.json", shard)
     assert not lading.verify(tmp_path / "out").ok
+
+
+@pytest.mark.parametrize("fmt", ["arrow", "csv", "jsonl", "mds", "media_archive", "parquet", "webdataset"])
+def test_samples_without_a_field_are_refused_and_not_lost(fmt: str, tmp_path: Path) -> None:
+    """Arrow's tables of no columns forget how many rows they have."""
+    (tmp_path / "bare").mkdir()
+    (tmp_path / "bare" / "a.jsonl").write_text("{}\n{}\n")
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "a.jsonl").write_text('{"a": 1}\n{"a": 2}\n')
+    with pytest.raises(Unrepresentable, match=r"without a field.*2 samples"):
+        lading.convert(tmp_path / "bare", tmp_path / "out", format=fmt)
+    with pytest.raises(Unrepresentable, match=r"without a field.*2 samples"):
+        lading.convert(tmp_path / "a", tmp_path / "out", format=fmt, columns=[])
+    with (
+        pytest.raises(Unrepresentable, match=r"without a field.*1 samples"),
+        lading.writer(tmp_path / "out", format=fmt) as writer,
+    ):
+        writer.write({})
+    assert not (tmp_path / "out").exists()
+
+
+def test_samples_without_a_field_are_read_and_counted_and_have_no_digest(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text("{}\n{}\n")
+    with lading.open(tmp_path) as ds:
+        assert (len(ds), ds[1], list(ds)) == (2, {}, [{}, {}])
+    with pytest.raises(Unrepresentable, match="without a field"):
+        lading.digest(tmp_path)
+    assert not lading.verify(tmp_path).ok

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import json
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -31,6 +33,7 @@ from lading.units import parse_bytes
 
 __all__ = ["cache_fingerprint", "write_cache"]
 
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _COMPRESSIONS = (None, "zstd", "lz4")
 
 
@@ -83,7 +86,7 @@ def write_cache(  # noqa: PLR0913 - one argument a decision of the user; all but
         reuse: take a finished cache of these features, if there is one, whoever built it and when.
         on_missing: `error`, or `null` for columns that a row does not have.
         on_unknown: `error`, or `drop` keys that are no column.
-        lineage: kept in the metadata.
+        lineage: JSON-able, kept in the metadata.
 
     Raises:
         SchemaMismatch: a row lacks a column or has a key that is none.
@@ -97,7 +100,8 @@ def write_cache(  # noqa: PLR0913 - one argument a decision of the user; all but
     if compression not in _COMPRESSIONS:
         raise UsageError("no compression of Arrow's", expected="zstd, lz4 or None", found=repr(compression))
     schema = schema_of(features)
-    place = final_place(os.fspath(cache_dir))
+    told = None if lineage is None else _plain_lineage(lineage)
+    place = _place(os.fspath(cache_dir))
     _check_place(place)
     before = None if reuse else identity(place)
     found = _finished(place, features, before)
@@ -118,7 +122,7 @@ def write_cache(  # noqa: PLR0913 - one argument a decision of the user; all but
             except BaseException:
                 shards.abort()
                 raise
-            meta = new_meta(os.fspath(cache_dir), counts, features, target, compression, lineage)
+            meta = new_meta(os.fspath(cache_dir), counts, features, target, compression, told)
             store = LocalStore()
             write_file(store, f"{staged.path}/{META_NAME}", [meta_text(meta)])
             store.publish(staged.path, place)
@@ -136,6 +140,24 @@ def _rules(batch_size: int, batch_bytes: int | str, workers: int, on_missing: st
         batch_size, max(parse_bytes(batch_bytes), 1), workers,
         drop_unknown=on_unknown == "drop", fill_missing=on_missing == "null",
     )  # fmt: skip
+
+
+def _plain_lineage(lineage: Mapping[str, Any]) -> dict[str, Any]:
+    """The lineage as it is read again."""
+    try:
+        if isinstance(lineage, Mapping):
+            return dict(json.loads(json.dumps(dict(lineage))))
+    except (TypeError, ValueError) as error:
+        raise UsageError("a lineage that JSON cannot hold", found=str(error)) from None
+    raise UsageError("no lineage", expected="a dict", found=type(lineage).__name__)
+
+
+def _place(folder: str | bytes) -> str:
+    """Where the cache is to lie: an absolute path if its last part is no name."""
+    if not isinstance(folder, str) or not folder or _SCHEME.match(folder.removeprefix("file://")):
+        raise UsageError("a cache is a folder of this machine", expected="a path", found=repr(folder))
+    place = final_place(folder)
+    return os.path.realpath(place) if os.path.basename(place) in ("", ".", "..") else place
 
 
 def _check_place(place: str) -> None:
@@ -187,13 +209,29 @@ def _locked(place: str) -> Iterator[None]:
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
+        _held.add(fd)
         with suppress(OSError):
             fcntl.flock(fd, fcntl.LOCK_EX)
         yield
     finally:
-        with suppress(OSError):
-            fcntl.flock(fd, fcntl.LOCK_UN)
-        os.close(fd)
+        if fd in _held:  # not in a process forked meanwhile, which let go of it
+            _held.remove(fd)
+            with suppress(OSError):
+                fcntl.flock(fd, fcntl.LOCK_UN)
+            os.close(fd)
+
+
+_held: set[int] = set()
+"""Descriptors of the locks of this process."""
+
+
+def _let_go() -> None:
+    """In a forked process: a lock goes with its last holder, and the children of a builder may live on when it died."""
+    while _held:
+        os.close(_held.pop())
+
+
+os.register_at_fork(after_in_child=_let_go)
 
 
 class _Shards:

@@ -1,7 +1,8 @@
 """One column of a cache: how its values are encoded, weighed and become an array.
 
 Told a type, pyarrow takes some values for others without a word (1.5 for 1, a time for a day, a text for a list of
-letters). So values go to it only if they are of the types that the column holds, and the others are encoded first.
+letters). So values go to it only if they are of the types that the column holds, and the others are encoded first:
+times, days and decimals always, one by one.
 """
 
 from __future__ import annotations
@@ -109,11 +110,11 @@ class Column:
             Unrepresentable: a value does not fit; with its place.
         """
         try:
-            return _array(self._feature, values, kind)
+            return _array(values, kind)
         except _REFUSED as error:
             for at, value in enumerate(values):
                 try:
-                    _array(self._feature, [value], kind)
+                    _array([value], kind)
                 except _REFUSED as refused:
                     place = place_of(first_row + at, keys[at])
                     raise Unrepresentable(f"a value that {kind} cannot hold", column=self.name, **place,
@@ -140,11 +141,8 @@ def _is_ready(feature: Feature, values: Values) -> bool:
     return types <= _READY.get(type(feature), frozenset())
 
 
-def _array(feature: Feature, values: Values, kind: pa.DataType) -> pa.Array:
+def _array(values: Values, kind: pa.DataType) -> pa.Array:
     """The values as an array of this type. Raises one of `_REFUSED`."""
-    if _needs_arrow(feature):
-        # Told the type, pyarrow cuts times and decimals to it without a word; a cast does not.
-        return cast_column(pa.array(values), kind, feature)
     if kind == pa.large_binary() and None not in values:
         return _joined(values)
     array = pa.array(values, kind)
@@ -163,20 +161,18 @@ def _joined(values: list[bytes]) -> pa.Array:
 
 
 def _infinities(array: pa.Array | pa.ChunkedArray) -> int:
-    """How many there are, in lists too: a float that is too large for its type becomes one without a word."""
+    """How many there are, inside too: a float that is too large for its type becomes one without a word."""
     while isinstance(array.type, _LIST_TYPES):
         array = pc.list_flatten(array)
+    if pa.types.is_struct(array.type):
+        return sum(map(_infinities, array.flatten()))
     return int(pc.sum(pc.is_inf(array)).as_py() or 0) if pa.types.is_floating(array.type) else 0
 
 
-def _infinities_of(values: Any) -> int:
-    return sum(_infinities_of(v) if isinstance(v, (list, tuple)) else v in (math.inf, -math.inf) for v in values)
-
-
-def _needs_arrow(feature: Feature) -> bool:
-    if isinstance(feature, Sequence):
-        return _needs_arrow(feature.feature)
-    return isinstance(feature, Value) and not python_types(feature.dtype)
+def _infinities_of(value: Any) -> int:
+    if isinstance(value, dict):
+        value = list(value.values())
+    return sum(map(_infinities_of, value)) if isinstance(value, (list, tuple)) else value in (math.inf, -math.inf)
 
 
 def _is_costly(feature: Feature) -> bool:

@@ -9,13 +9,14 @@ Source: stable-datasets at f38ac71 (schema.py, cache.py).
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
 import orjson
 import pyarrow as pa
 
+from lading.arrow_values import arrow_type
 from lading.encoding import VIDEO_FIELDS
 from lading.errors import DataError, UsageError
 from lading.features import (
@@ -63,14 +64,16 @@ def schema_of(features: Features) -> pa.Schema:
     Raises:
         UsageError: no columns, or a feature that no cache stores; names the column.
     """
-    if not features:
-        raise UsageError("a cache needs a column", expected="features")
+    if not features or not isinstance(features, Mapping):
+        raise UsageError("a cache needs a column", expected="features: a dict of names and what they hold",
+                         found=type(features).__name__)  # fmt: skip
     fields = []
     for name, feature in features.items():
         try:
+            _check_texts([name], "name of a column")
             kind = _type(feature)
         except UsageError as error:
-            raise error.at(column=str(name)) from None
+            raise error.at(column=ascii(name)[1:-1] if isinstance(name, str) else repr(name)) from None
         metadata = {PEER_KEY: _peer_name(feature)}
         if isinstance(feature, Video):
             metadata[_PEER_STORAGE_KEY] = feature.storage
@@ -83,11 +86,14 @@ def _type(feature: Feature) -> pa.DataType:
     kind = _TYPES.get(type(feature))
     match feature:
         case Value(dtype):
-            kind = _value_type(dtype)
+            kind = arrow_type(dtype)
         case Sequence(inner):
             kind = pa.list_(_type(inner))
         case Struct(fields):
+            _check_texts([name for name, _ in fields], "name of a field")
             kind = pa.struct([(name, _type(inner)) for name, inner in fields])
+        case ClassLabel(names):
+            _check_texts(names, "name of a label", twice=True)
         case Array(dtype, shape):
             _check_array(dtype, shape)
         case Video(storage) if storage not in ("bytes", "path"):
@@ -97,11 +103,16 @@ def _type(feature: Feature) -> pa.DataType:
     return kind
 
 
-def _value_type(dtype: str) -> pa.DataType:
-    try:
-        return pa.type_for_alias(dtype)
-    except (ValueError, TypeError):
-        raise UsageError("no type of a value", expected="a name of Arrow's, such as int64", found=repr(dtype)) from None
+def _check_texts(names: Collection[Any], what: str, *, twice: bool = False) -> None:
+    for name in names:
+        try:
+            told = isinstance(name, str) and name.encode()
+        except UnicodeEncodeError:
+            told = False
+        if told is False:
+            raise UsageError(f"no {what}", expected="a text", found=ascii(name))
+    if not twice and len(set(names)) < len(names):
+        raise UsageError(f"a {what} stands twice", found=repr(names))
 
 
 def _check_array(dtype: str | None, shape: tuple[int | None, ...] | None) -> None:
@@ -123,13 +134,11 @@ def _normal(feature: Feature) -> Feature:
     """The feature in the one spelling that its field gives back: `Value("string")` is `Text`."""
     match feature:
         case Value(dtype):
-            return feature_of(pa.field("", _value_type(dtype)))
+            return feature_of(pa.field("", arrow_type(dtype)))
         case Sequence(inner):
             return Sequence(_normal(inner))
         case Struct(fields):
             return Struct(tuple((name, _normal(inner)) for name, inner in fields))
-        case Array(dtype, shape):
-            return Array(dtype, None if shape is None else tuple(shape))
     return feature
 
 

@@ -27,7 +27,8 @@ __all__ = ["ParquetWriter"]
 _MAX_ROW_GROUP_BYTES = 1 << 30
 """A page is at most 2 GiB, and never more than its row group."""
 _MAX_VALUE_BYTES = 1 << 31
-_MOST_SECONDS = ((1 << 31) - 1) // 1000
+_MOST_SECONDS = {"time32[s]": ((1 << 31) - 1) // 1000, "timestamp[s": ((1 << 63) - 1) // 1000}
+"""Of types that Parquet does not have, by the beginnings of their names: they become milliseconds."""
 _SAMPLE_ROWS = 4096
 _MAGIC = b"PAR1"
 _FOOTER_BYTES_PER_CHUNK = 130
@@ -51,7 +52,7 @@ class ParquetWriter:
         self._given_schema, self._told = schema, told_metadata(schema)
         self._schema = pa.schema([field.with_type(_written_type(field.type)) for field in schema])
         check_codecs(options, self._schema)
-        self._in_seconds = {field.name for field in self._schema if "time32[s]" in str(field.type)}
+        self._in_seconds = {field.name for field in self._schema if any(k in str(field.type) for k in _MOST_SECONDS)}
         self._trial_rate: float | None = None
         self._handle: pa.NativeFile | None = None
         self._writer: pq.ParquetWriter | None = None
@@ -246,7 +247,7 @@ def _fit(column: pa.Array, field: pa.Field) -> pa.Array:
 
 
 def _refuse_long_times(column: pa.Array) -> None:
-    """Raise Unrepresentable for seconds that pyarrow would make other milliseconds without a word."""
+    """Raise Unrepresentable, with the row, for seconds that have no milliseconds; pyarrow would wrap some of them."""
     if pa.types.is_nested(column.type):
         children = column.flatten() if pa.types.is_struct(column.type) else [column.flatten()]
         for child in children:
@@ -255,13 +256,14 @@ def _refuse_long_times(column: pa.Array) -> None:
             except Unrepresentable as error:
                 error.row = None  # that of the child
                 raise
-    elif column.type == pa.time32("s"):
-        seconds = column.view(pa.int32()).fill_null(0).to_numpy(zero_copy_only=False)
-        wrong = np.flatnonzero(np.abs(seconds.astype(np.int64)) > _MOST_SECONDS)
+    elif limits := [most for name, most in _MOST_SECONDS.items() if str(column.type).startswith(name)]:
+        width = pa.int32() if column.type == pa.time32("s") else pa.int64()
+        seconds = column.view(width).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+        wrong = np.flatnonzero((seconds > limits[0]) | (seconds < -limits[0]))
         if len(wrong):
             row = int(wrong[0])
             raise Unrepresentable("a time too long for Parquet, which counts milliseconds", row=row,
-                                  expected=f"at most {_MOST_SECONDS} seconds", found=int(seconds[row]))  # fmt: skip
+                                  expected=f"at most {limits[0]} seconds", found=int(seconds[row]))  # fmt: skip
 
 
 def _open_sink(sink: Sink) -> pa.NativeFile:

@@ -1,0 +1,114 @@
+"""Arrow types by their names, and values of Python that one of them holds exactly.
+
+Told a type, pyarrow takes a number, a day or a time of another zone for a time without a word, and leaves out what is
+finer than its unit; left to find a type, it goes by the first of many values. So times, days and decimals are checked
+one by one before it sees them.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from lading.errors import Unrepresentable, UsageError
+
+__all__ = ["arrow_type", "exact_value"]
+
+_ZONED = re.compile(r"timestamp\[(s|ms|us|ns), tz=(.+)\]")
+_DECIMAL = re.compile(r"(decimal(?:32|64|128|256))\((\d+), (-?\d+)\)")
+_NANOSECONDS = {"D": 86_400 * 10**9, "h": 3_600 * 10**9, "m": 60 * 10**9, "s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
+
+
+@lru_cache(256)
+def arrow_type(name: str) -> pa.DataType:
+    """The type that has this name, or prints as it: `int64`, `timestamp[us, tz=UTC]`, `decimal128(10, 2)`.
+
+    Raises:
+        UsageError: there is none, or no such zone.
+    """
+    try:
+        if zoned := _ZONED.fullmatch(name):
+            pa.lib.string_to_tzinfo(zoned[2])
+            return pa.timestamp(zoned[1], zoned[2])
+        if decimal := _DECIMAL.fullmatch(name):
+            return getattr(pa, decimal[1])(int(decimal[2]), int(decimal[3]))
+        return pa.type_for_alias(name)
+    except (ValueError, TypeError, AttributeError):
+        raise UsageError("no type of a value", expected="a name of Arrow's, such as int64", found=repr(name)) from None
+
+
+def exact_value(kind: pa.DataType, value: Any) -> Any:
+    """A value that is none of text, bytes, numbers and bools, as pyarrow stores it in this type without a loss.
+
+    A time that is none (NaT) is null.
+
+    Raises:
+        Unrepresentable: it is of another kind, of no zone or of one where the type says otherwise, or finer than the
+            type's unit.
+    """
+    if isinstance(value, (np.datetime64, np.timedelta64)):
+        return _of_numpy(kind, value)
+    if type(value).__name__ == "NaTType":
+        return None
+    if not _belongs(kind, value):
+        raise _misfit(kind, value)
+    if pa.types.is_decimal(kind):
+        return Decimal(value)
+    if hasattr(kind, "unit") and _fraction(value) % _NANOSECONDS[kind.unit]:
+        raise _misfit(kind, value)
+    return value
+
+
+def _belongs(kind: pa.DataType, value: Any) -> bool:
+    """Whether a value is of the kind that a type holds, however fine it is."""
+    types = pa.types
+    if types.is_timestamp(kind):
+        # pyarrow leaves out what a zone is finer than seconds.
+        zone = value.utcoffset() if isinstance(value, datetime) else None
+        zoned = zone is not None and not zone.microseconds
+        return isinstance(value, datetime) and (zone is None if kind.tz is None else zoned)
+    if types.is_date(kind):
+        return isinstance(value, date) and not isinstance(value, datetime)
+    if types.is_time(kind):
+        return isinstance(value, time) and value.tzinfo is None
+    if types.is_duration(kind):
+        return isinstance(value, timedelta)
+    if types.is_decimal(kind):
+        return isinstance(value, (Decimal, int)) and not isinstance(value, bool)
+    return types.is_interval(kind) and isinstance(value, pa.MonthDayNano)
+
+
+def _fraction(value: Any) -> int:
+    """Nanoseconds beyond the last second; of pandas' times too, which have more than microseconds."""
+    if isinstance(value, timedelta):
+        return value.microseconds * 1000 + int(getattr(value, "nanoseconds", 0))
+    return int(getattr(value, "microsecond", 0)) * 1000 + int(getattr(value, "nanosecond", 0))
+
+
+def _of_numpy(kind: pa.DataType, value: np.datetime64 | np.timedelta64) -> Any:
+    if np.isnat(value):
+        return None
+    unit, count = np.datetime_data(value.dtype)
+    if pa.types.is_date(kind) and isinstance(value, np.datetime64) and unit == "D" and isinstance(value.item(), date):
+        return value.item()
+    times = pa.types.is_timestamp(kind) and kind.tz is None and isinstance(value, np.datetime64)
+    if not (times or (pa.types.is_duration(kind) and isinstance(value, np.timedelta64))) or unit not in _NANOSECONDS:
+        raise _misfit(kind, value)
+    whole, rest = divmod(int(value.astype(np.int64)) * count * _NANOSECONDS[unit], _NANOSECONDS[kind.unit])
+    if rest or abs(whole) >= 1 << 63:
+        raise _misfit(kind, value)
+    return type(value)(whole, kind.unit)
+
+
+def _misfit(kind: pa.DataType, value: Any) -> Unrepresentable:
+    return Unrepresentable(
+        f"a value that {kind} cannot hold",
+        expected="one of its kind, no finer than its unit, with a zone if it has one",
+        found=f"{type(value).__name__} {value!r:.80}",
+    )

@@ -1,0 +1,77 @@
+"""Arrow types by name, and which values of Python they hold exactly."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from lading.arrow_values import arrow_type, exact_value
+from lading.errors import Unrepresentable, UsageError
+
+NOON = datetime.fromisoformat("2020-01-01T12:00:00")
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.int64(), pa.float16(), pa.string_view(), pa.timestamp("ns"), pa.timestamp("us", "UTC"),
+        pa.timestamp("s", "+05:30"), pa.timestamp("ms", "Europe/Berlin"), pa.decimal128(10, 2), pa.decimal256(70, -3),
+        pa.decimal32(5, 1), pa.time64("ns"), pa.duration("ms"), pa.date64(), pa.month_day_nano_interval(),
+    ],
+)  # fmt: skip
+def test_a_type_is_found_by_what_it_prints(kind: pa.DataType) -> None:
+    assert arrow_type(str(kind)) == kind
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", "int65", "timestamp[us, tz=Nowhere/X]", "timestamp[us, tz=]", "decimal128(99, 2)", "decimal512(3, 2)", "list"],
+)
+def test_what_names_no_type_is_refused(name: str) -> None:
+    with pytest.raises(UsageError, match="no type of a value"):
+        arrow_type(name)
+
+
+@pytest.mark.parametrize(
+    "name, value, kept",
+    [
+        ("timestamp[s]", NOON, NOON),
+        ("timestamp[us, tz=UTC]", NOON.replace(tzinfo=UTC), NOON.replace(tzinfo=UTC)),
+        ("timestamp[ns]", np.datetime64(3, "us"), np.datetime64(3000, "ns")),
+        ("timestamp[s]", np.datetime64(3000, "ms"), np.datetime64(3, "s")),
+        ("timestamp[us]", np.datetime64("2020-01-01"), np.datetime64("2020-01-01", "us")),
+        ("timestamp[s]", np.datetime64("NaT"), None),
+        ("date32", np.datetime64("2020-01-01"), date(2020, 1, 1)),
+        ("duration[ms]", timedelta(milliseconds=3), timedelta(milliseconds=3)),
+        ("duration[ms]", np.timedelta64(-3, "s"), np.timedelta64(-3000, "ms")),
+        ("time64[us]", time(1, 2, 3, 4), time(1, 2, 3, 4)),
+        ("decimal128(3, 1)", 5, Decimal(5)),
+        ("month_day_nano_interval", pa.MonthDayNano([1, 2, 3]), pa.MonthDayNano([1, 2, 3])),
+    ],
+)
+def test_values_that_are_held(name: str, value: Any, kept: Any) -> None:
+    assert exact_value(arrow_type(name), value) == kept
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        ("timestamp[ms]", NOON.replace(microsecond=5)), ("timestamp[us]", NOON.replace(tzinfo=UTC)),
+        ("timestamp[us, tz=UTC]", NOON), ("timestamp[us, tz=UTC]", np.datetime64(3, "us")),
+        ("timestamp[us, tz=UTC]", NOON.replace(tzinfo=timezone(timedelta(microseconds=7)))),
+        ("timestamp[us]", np.datetime64(3, "ns")), ("timestamp[us]", np.timedelta64(3, "us")),
+        ("timestamp[ns]", np.datetime64(2**62, "s")), ("timestamp[us]", np.datetime64("2020")),
+        ("timestamp[us]", 3), ("timestamp[us]", date(2020, 1, 1)), ("date32", NOON), ("date32", np.datetime64(3, "us")),
+        ("date32", np.datetime64(10**9, "D")), ("time32[s]", time(1, 2, 3, 4)), ("time64[us]", time(1, tzinfo=UTC)),
+        ("duration[s]", timedelta(microseconds=1)), ("duration[s]", np.timedelta64(3, "ms")), ("duration[s]", 3),
+        ("decimal128(3, 1)", 1.5), ("decimal128(3, 1)", True), ("month_day_nano_interval", (1, 2, 3)), ("null", 0),
+    ],
+)  # fmt: skip
+def test_values_that_would_be_cut_or_taken_for_others_are_refused(name: str, value: Any) -> None:
+    with pytest.raises(Unrepresentable, match="cannot hold"):
+        exact_value(arrow_type(name), value)
