@@ -298,6 +298,18 @@ def test_what_a_checksum_says_is_damaged_is_not_kept_where_what_is_beside_it_can
         assert {*samples(out)} <= before, at
 
 
+def test_it_is_told_of_a_compressed_shard_that_what_is_kept_may_differ_though_some_is_lost(tmp_path: Path) -> None:
+    source = written(tmp_path / "source", "mds", compression="zstd")
+    first = json.loads((source / "index.json").read_bytes())["shards"][0]
+    path = source / first["zip_data"]["basename"]
+    body = path.read_bytes()
+    for at in range(100, len(body), len(body) // 20):
+        path.write_bytes(damaged(body, at, "zeroed"))
+        result = salvage(source, tmp_path / "out", overwrite=True)
+        told = [entry for entry in result.lost if "may be among those that are kept" in str(entry["message"])]
+        assert [entry["file"] for entry in told] == [str(path)] * (result.lost_samples < first["samples"])
+
+
 def test_where_nothing_is_left_it_says_so_and_writes_nothing(tmp_path: Path) -> None:
     (tmp_path / "a.tar").write_bytes(os.urandom(5000))
     with pytest.raises(DataError, match="not one sample is left"):

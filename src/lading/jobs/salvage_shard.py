@@ -75,12 +75,14 @@ class Left:
         samples: how many it has.
         lost: what was lost.
         lost_samples: how many samples are lost, as far as the shard itself tells.
+        by_sums: whether checksums say that what is left is what was written.
     """
 
     source: ShardSource | None
     samples: int = 0
     lost: Sequence[LadingError] = field(default_factory=list)
     lost_samples: int = 0
+    by_sums: bool = False
 
 
 def find_left(kind: Kind, source: ShardSource, workshop: Workshop, known: Remains | None = None) -> Left:
@@ -168,7 +170,7 @@ class _Search:
             error = None if self._samples else error
         if error is None:
             made = self._without_torn(made)
-            return Left(made if self._samples else None, self._samples, self._lost, self._lost_samples)
+            return Left(made if self._samples else None, self._samples, self._lost, self._lost_samples, by_sums=True)
         self._workshop.drop(made)
         self._lost = []
         self._lost_samples = self._samples = 0
