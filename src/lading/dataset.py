@@ -22,7 +22,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.align import align_table, as_text, resolve_schema, union_schema
-from lading.errors import DataError, LadingError, SidecarMismatch, SourceNotFound, UsageError, errors_at
+from lading.errors import DataError, LadingError, SidecarMismatch, SourceNotFound, StoreError, UsageError, errors_at
 from lading.features import Feature, decode, feature_of
 from lading.fetch import ERROR_COLUMN, Fetcher, OnError, OnFailure
 from lading.formats.protocol import (
@@ -277,16 +277,26 @@ class Dataset:
         return index is not None and self.cache.store(source, self._index_kind(), index)
 
     def detect_view(self) -> str:
-        """The view that the first samples of the first non-empty shard ask for."""
+        """The view that the first samples of the first non-empty shard ask for that can be read."""
+        broken: LadingError | None = None
         for number in range(min(len(self.listing), _DETECT_SHARDS)):
-            reader = self._format.open_shard(self.source(number), self.format_options)
             try:
-                found = detect_view(reader, self.fetcher, self.interleaved)
-            finally:
-                reader.close()
+                found = self._view_of(number)
+            except (DataError, StoreError) as error:
+                broken = broken or error
+                continue
             if found is not None:
                 return found
+        if broken is not None:
+            raise broken
         return "samples"
+
+    def _view_of(self, number: int) -> str | None:
+        reader = self._format.open_shard(self.source(number), self.format_options)
+        try:
+            return detect_view(reader, self.fetcher, self.interleaved)
+        finally:
+            reader.close()
 
     @property
     def schema(self) -> pa.Schema:

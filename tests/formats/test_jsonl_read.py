@@ -264,6 +264,20 @@ def test_random_access_reads_what_lies_around_the_rows() -> None:
         again.read(np.array([3, 20_000]))
 
 
+def test_rows_of_a_compressed_file_that_are_read_in_order_unpack_it_once() -> None:
+    chance = np.random.default_rng(0)
+    data = gzip.compress(lines(*(json.dumps({"n": i, "text": chance.bytes(600).hex()}) for i in range(20_000))), 1)
+    store = CountingStore(MemoryStore({"d.jsonl.gz": data}), mapped=False)
+    opened = FORMAT.open_shard(ShardSource(store, "d.jsonl.gz"), {})
+    assert opened.num_rows() == 20_000
+    before = store.bytes_read
+    for first in range(0, 20_000, 1000):
+        found = opened.read(np.arange(first, first + 1000, 2), ["n"])
+        assert found.column("n").to_pylist() == [*range(first, first + 1000, 2)]
+    assert store.bytes_read - before < 1.1 * len(data)
+    assert opened.read(np.array([7]), ["n"]).column("n").to_pylist() == [7]
+
+
 def test_an_index_of_other_lines_is_an_error() -> None:
     index = reader(lines('{"a": 1}', '{"a": 2}')).index()
     store = MemoryStore({"d.jsonl": b'{"a": 1}\n        \n'})

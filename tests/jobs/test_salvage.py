@@ -186,13 +186,7 @@ def test_a_compressed_file_is_unpacked_behind_its_damage(ending: str, packed: ob
 
 @pytest.mark.parametrize("fmt", ["parquet", "arrow"])
 def test_items_of_a_sample_that_reaches_into_what_is_lost_go_along(fmt: str, tmp_path: Path) -> None:
-    rows = pa.table({
-        "sample_id": [f"s{n // 3}" for n in range(60)],
-        "position": pa.array([n % 3 - 1 for n in range(60)], pa.int32()),
-        "modality": [("metadata", "text", "text")[n % 3] for n in range(60)],
-        "text_content": [None if n % 3 == 0 else os.urandom(200).hex() for n in range(60)],
-        "binary_content": pa.nulls(60, pa.large_binary()),
-    })  # fmt: skip
+    rows = items()
     path = tmp_path / f"a.{fmt}"
     if fmt == "parquet":
         pq.write_table(rows, path, row_group_size=10, compression="none", use_dictionary=False, write_statistics=False)
@@ -209,6 +203,111 @@ def test_items_of_a_sample_that_reaches_into_what_is_lost_go_along(fmt: str, tmp
         saved = [sample["sample_id"] for sample in dataset]
     assert saved == [f"s{n}" for n in range(20) if not {*range(3 * n, 3 * n + 3)} & {*range(20, 30)}]
     assert result.view == "interleaved"
+
+
+def items() -> pa.Table:
+    """Rows of 20 samples, each of a metadata row and two texts."""
+    return pa.table({
+        "sample_id": [f"s{n // 3}" for n in range(60)],
+        "position": pa.array([n % 3 - 1 for n in range(60)], pa.int32()),
+        "modality": [("metadata", "text", "text")[n % 3] for n in range(60)],
+        "text_content": [None if n % 3 == 0 else os.urandom(200).hex() for n in range(60)],
+        "binary_content": pa.nulls(60, pa.large_binary()),
+    })  # fmt: skip
+
+
+def texts_of(source: Path) -> dict[str, list[str]]:
+    with lading.open(source, view="interleaved") as dataset:
+        return {sample["sample_id"]: [item["text_content"] for item in sample["items"]] for sample in dataset}
+
+
+@pytest.mark.parametrize("kind", ["flipped", "cut"])
+@pytest.mark.parametrize("fmt, options", [("parquet", {"row_group_bytes": 3000}), ("arrow", {"batch_rows": 10})])
+def test_no_sample_is_kept_without_the_items_that_checksums_say_are_lost(
+    fmt: str, options: dict[str, int], kind: str, tmp_path: Path
+) -> None:
+    source, out = tmp_path / "source", tmp_path / "out"
+    with lading.writer(source, format=fmt, view="interleaved", options=options) as writer:
+        writer.write_batch(items())
+    before = texts_of(source)
+    path = min(source.glob(f"*.{fmt}"))
+    body = path.read_bytes()
+    for at in range(0, len(body), len(body) // 10):
+        path.write_bytes(damaged(body, at, kind))
+        result = salvage(source, out, overwrite=True)
+        after = texts_of(out)
+        assert all(after[key] == before[key] for key in after), at
+        assert len(after) >= len(before) - 10, at
+        assert result.lost_samples == len(before) - len(after)
+
+
+def test_no_sample_is_kept_without_the_items_of_a_record_batch_that_is_not_found(tmp_path: Path) -> None:
+    table, path = items(), tmp_path / "a.arrow"
+    with pa.ipc.new_stream(str(path), table.schema) as writer:
+        for batch in table.to_batches(max_chunksize=10):
+            writer.write_batch(batch)
+    before = texts_of(path)
+    body = path.read_bytes()
+    starts = [at for at in range(len(body)) if body[at : at + 4] == b"\xff" * 4 and body[at + 4 : at + 8] != bytes(4)]
+    for at in starts[1:]:
+        path.write_bytes(body[:at] + bytes(8) + body[at + 8 :])
+        result = salvage(path, tmp_path / "out", overwrite=True)
+        after = texts_of(tmp_path / "out")
+        assert all(after[key] == before[key] for key in after), at
+        assert not result.ok
+
+
+def test_a_sample_that_begins_behind_what_is_lost_is_whole(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    with lading.writer(source, format="arrow", view="interleaved", options={"batch_rows": 6}) as writer:
+        writer.write_batch(items())
+    path = min(source.glob("*.arrow"))
+    body = path.read_bytes()
+    at = body.index(items_value := texts_of(source)["s4"][1].encode())
+    path.write_bytes(body[:at] + bytes(len(items_value)) + body[at + len(items_value) :])
+    salvage(source, tmp_path / "out")
+    assert [*texts_of(tmp_path / "out")] == [f"s{n}" for n in range(20) if n not in (3, 4, 5)]
+
+
+@pytest.mark.parametrize("ending, packed, least", [
+    (".gz", gzip.compress, 650), (".zst", zstandard.ZstdCompressor().compress, 500),
+])  # fmt: skip
+def test_a_compressed_file_is_unpacked_up_to_its_damage(
+    ending: str, packed: object, least: int, tmp_path: Path
+) -> None:
+    assert callable(packed)
+    lines = b"".join(b'{"n": %d, "t": "%s"}\n' % (n, 10 * os.urandom(20).hex().encode()) for n in range(1000))
+    body = packed(lines)
+    path = tmp_path / f"a.jsonl{ending}"
+    at = len(body) * 3 // 4
+    path.write_bytes(body[:at] + b"\xff" * 1000 + body[at + 1000 :])
+    salvage(path, tmp_path / "out")
+    with lading.open(tmp_path / "out") as dataset:
+        saved = [sample["n"] for sample in dataset]
+    assert saved[:least] == [*range(least)]
+
+
+def test_what_a_checksum_says_is_damaged_is_not_kept_where_what_is_beside_it_cannot_be_read(tmp_path: Path) -> None:
+    source, out = written(tmp_path / "source", "media_archive"), tmp_path / "out"
+    before = {*samples(source)}
+    path = min(source.glob("*.bin.zst"))
+    body = path.read_bytes()
+    for at in range(1000, len(body), len(body) // 10):
+        path.write_bytes(body[:at] + os.urandom(1024) + body[at:])
+        salvage(source, out, overwrite=True)
+        assert {*samples(out)} <= before, at
+
+
+def test_it_is_told_of_a_compressed_shard_that_what_is_kept_may_differ_though_some_is_lost(tmp_path: Path) -> None:
+    source = written(tmp_path / "source", "mds", compression="zstd")
+    first = json.loads((source / "index.json").read_bytes())["shards"][0]
+    path = source / first["zip_data"]["basename"]
+    body = path.read_bytes()
+    for at in range(100, len(body), len(body) // 20):
+        path.write_bytes(damaged(body, at, "zeroed"))
+        result = salvage(source, tmp_path / "out", overwrite=True)
+        told = [entry for entry in result.lost if "may be among those that are kept" in str(entry["message"])]
+        assert [entry["file"] for entry in told] == [str(path)] * (result.lost_samples < first["samples"])
 
 
 def test_where_nothing_is_left_it_says_so_and_writes_nothing(tmp_path: Path) -> None:

@@ -168,3 +168,17 @@ def test_a_list_of_indexes_has_its_hashes_checked(tmp_path: Path) -> None:
     _changed(tmp_path / "b", lambda shards: shards[0]["raw_data"]["hashes"].update(sha1="1" * 40))
     [finding] = lading.verify(indexes).findings
     assert (finding["file"], finding["expected"]) == (str(tmp_path / "b" / "shard.00000.mds"), "1" * 40)
+
+
+@pytest.mark.parametrize("fmt", ["webdataset", "mds", "jsonl", "csv", "parquet"])
+def test_the_shards_behind_a_first_one_that_is_broken_are_looked_at(fmt: str, tmp_path: Path) -> None:
+    table = pa.table({"txt": [hashlib.shake_128(bytes([n])).hexdigest(400) for n in range(250)], "n": [*range(250)]})
+    with lading.writer(tmp_path / "out", format=fmt, shard_size="20kb") as writer:
+        writer.write_batch(table if fmt != "webdataset" else table.select(["txt"]))
+    shutil.rmtree(tmp_path / "out" / "_lading")
+    paths = sorted(path for path in (tmp_path / "out").iterdir() if path.name != "index.json")
+    for path in (paths[0], paths[-1]):
+        path.write_bytes(b"\xff" * 600 + path.read_bytes()[600:])
+    found = lading.verify(tmp_path / "out", format=fmt)
+    assert {finding["file"] for finding in found.findings} == {str(paths[0]), str(paths[-1])}
+    assert found.samples > 0

@@ -84,7 +84,19 @@ def resync_messages(mapped: MappedFile, path: str, schema: pa.Schema | None) -> 
             CorruptShard("a dictionary may be lost that record batches need", file=path, found=f"{gone} of them")
         )
     pieces = [(0, made)] if made else []
-    return Remains(offset, target, length, end + len(_END_MARK), [*pieces, (end, _END_MARK)], lost=lost)
+    return Remains(offset, target, length, end + len(_END_MARK), [*pieces, (end, _END_MARK)], lost=lost,
+                   breaks=_breaks(kept, walker))  # fmt: skip
+
+
+def _breaks(kept: list[_Found], walker: _Walker) -> NDArray[np.int64]:
+    """Rows among those of the messages kept right before which others may be missing; their number for the end."""
+    batches = [m for m in kept if m.message.kind == ROWS]
+    first = np.cumsum([0, *(m.message.rows for m in batches)])
+    starts = np.array([m.offset for m in batches], np.int64)
+    dropped = {m.offset for m in walker.messages if m.message.kind == ROWS} - {m.offset for m in batches}
+    gone = [*(start for start, _ in walker.gaps), *dropped]
+    found: NDArray[np.int64] = np.unique(first[np.searchsorted(starts, np.array(gone, np.int64))])
+    return found
 
 
 def resync_stream(mapped: MappedFile, path: str) -> Remains | None:

@@ -1,7 +1,8 @@
-"""What is left of media archives that were cut: each record where the documents say.
+"""What is left of media archives that were cut, or that bytes came into: each record where the documents say.
 
 The documents say where records lie, and so where their archive should end. If it ends earlier, so many bytes are
-missing, and the records behind the cut lie so much earlier: the first that unpacks there says where.
+missing, and the records behind the cut lie so much earlier: the first that unpacks there says where. So it is with
+bytes too many, and later.
 """
 
 from __future__ import annotations
@@ -69,8 +70,8 @@ def _laid_out(
     shift: int,
     size_bytes: int,
 ) -> Remains | None:
-    """The archive with the records behind the cut at their places; None if none of these is to be found."""
-    if shift <= 0 or reader.options.archives != "zstd":
+    """The archive with the records that have moved at their places; None if none has."""
+    if not shift or reader.options.archives != "zstd":
         return None
 
     def moved(row: int) -> bool:
@@ -84,10 +85,13 @@ def _laid_out(
     first = bisect_left(range(len(offset)), x=True, key=moved)
     if first == len(offset):
         return None
-    cut = int(offset[first]) - shift
+    place = int(offset[first])
+    now = place - shift
+    what = "are missing from" if shift > 0 else "came into"
     lost = [
-        CorruptShard("bytes of the archive are missing before this one", file=path, offset=cut, found=f"{shift} bytes")
+        CorruptShard(f"bytes {what} the archive before this one", file=path, offset=now, found=f"{abs(shift)} bytes")
     ]
     return Remains(
-        np.array([0, cut]), np.array([0, cut + shift]), np.array([cut, size_bytes - cut]), size_bytes + shift, lost=lost
-    )
+        np.array([0, now]), np.array([0, place]), np.array([min(now, place), size_bytes - now]), size_bytes + shift,
+        lost=lost,
+    )  # fmt: skip

@@ -427,6 +427,7 @@ class Remains:
         lost: what was lost, each with file and offset, and with row or sample where these are known.
         lost_samples: how many samples are lost, as far as is known; those of `lost_rows` are not among them.
         options: options of the format with which the file to be made is read.
+        breaks: rows of the file to be made right before which others may be missing, its number of rows for the end.
     """
 
     offset: NDArray[np.int64]
@@ -438,6 +439,7 @@ class Remains:
     lost: Sequence[LadingError] = ()
     lost_samples: int = 0
     options: Mapping[str, Any] = field(default_factory=dict)
+    breaks: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
 
 
 @runtime_checkable

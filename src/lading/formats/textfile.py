@@ -6,7 +6,7 @@ Offsets count in the unwrapped stream. What the formats of lines share; it knows
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 from typing import Protocol
@@ -88,6 +88,7 @@ class TextFile:
 
     source: ShardSource
     entry: FileEntry
+    _unwrapped: list[UnwrappedFile] = field(default_factory=list, repr=False, compare=False)
 
     @property
     def path(self) -> str:
@@ -120,12 +121,24 @@ class TextFile:
     def read_each(self, ranges: Sequence[tuple[int, int]]) -> Iterator[bytes]:
         """Bytes of each `(offset, length)`; ranges of a compressed file are best asked for by ascending offset.
 
-        Peak memory: 16 MiB or one range; of a compressed file what was unpacked last, too.
+        That holds from call to call, too: unpacking goes on where it stopped. Peak memory: 16 MiB or one range; of a
+        compressed file 16 MiB of what was unpacked last, too, as long as the file is.
         """
         if self.entry.wrap:
             with errors_at(file=self.path):
-                stream = UnwrappedFile(self.source.store, self.path, self.entry.wrap, limits=self.source.limits)
+                stream = (
+                    self._unwrapped.pop()
+                    if self._unwrapped
+                    else UnwrappedFile(
+                        self.source.store,
+                        self.path,
+                        self.entry.wrap,
+                        keep_bytes=_GROUP_BYTES,
+                        limits=self.source.limits,
+                    )
+                )
                 yield from (stream.read(offset, length) for offset, length in ranges)
+                self._unwrapped[:] = [stream]
             return
         group: list[tuple[int, int]] = []
         size = 0

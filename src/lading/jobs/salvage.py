@@ -276,9 +276,9 @@ class _Search:
         known = known_remains(self._found.format, source, checked.files, differing) if checked and differing else None
         left = find_left(self._kind(), source, self._workshop, known)
         self.findings += [error for error in differing if known is None or error not in known.lost]
-        if differing and not left.lost and known is None:
+        if differing and left.samples and not left.by_sums:
             what = "bytes were changed; samples with other bytes than were written may be among those that are kept"
-            return replace(left, lost=[CorruptShard(what, file=dataset.path(number))])
+            return replace(left, lost=[CorruptShard(what, file=dataset.path(number)), *left.lost])
         return left
 
     def _kind(self) -> Kind:

@@ -11,6 +11,7 @@ import posixpath
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import IO, Self
 
 import numpy as np
@@ -30,6 +31,8 @@ __all__ = ["Workshop"]
 _COPY_BYTES = 8 << 20
 _READ_BYTES = 1 << 20
 _SEARCH_BYTES = 1 << 20
+_FED_BYTES = 1 << 10
+"""Unpacked at once: where that fails, nothing comes out of all of it."""
 _BEGINNINGS = {"gzip": b"\x1f\x8b\x08", "zstd": b"\x28\xb5\x2f\xfd", "bz2": b"BZh", "xz": b"\xfd7zXZ\0"}
 _MOST_TRIES = 10_000
 _MOST_MORE_BYTES = 64 << 20
@@ -155,7 +158,9 @@ def _unwrap(source: ShardSource, wrap: str, start: int, size: int, sink: Sink) -
     decoder, most = stream_decoder(wrap), plausible_bytes(size, source.limits)
     try:
         for part in _read(source, start, size - start, _READ_BYTES):
-            for piece in decoder.feed(bytes(part)):
+            view = memoryview(part)
+            fed = (view[at : at + _FED_BYTES] for at in range(0, view.nbytes, _FED_BYTES))
+            for piece in chain.from_iterable(map(decoder.feed, fed)):
                 if sink.tell() > most:
                     raise source.limits.exceeded("stream_bytes", "the file unpacks to too much", file=source.path)
                 sink.write([piece])

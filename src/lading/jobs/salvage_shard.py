@@ -18,7 +18,7 @@ from lading.codecs import sniff_wrap, unpacked_name
 from lading.errors import CorruptShard, DataError, LadingError, StoreError
 from lading.fetch import Fetcher
 from lading.formats.protocol import Format, ReadsUnits, Remains, Resyncs, ResyncsBeside, ShardReader, ShardSource
-from lading.interleaved import sample_firsts, sample_starts
+from lading.interleaved import METADATA_POSITION, sample_firsts, sample_starts, samples_with
 from lading.jobs.salvage_files import Workshop
 from lading.layouts.follow import Follower
 from lading.layouts.items import ItemsView
@@ -75,12 +75,14 @@ class Left:
         samples: how many it has.
         lost: what was lost.
         lost_samples: how many samples are lost, as far as the shard itself tells.
+        by_sums: whether checksums say that what is left is what was written.
     """
 
     source: ShardSource | None
     samples: int = 0
     lost: Sequence[LadingError] = field(default_factory=list)
     lost_samples: int = 0
+    by_sums: bool = False
 
 
 def find_left(kind: Kind, source: ShardSource, workshop: Workshop, known: Remains | None = None) -> Left:
@@ -145,6 +147,7 @@ class _Search:
         self._kind, self._source, self._workshop = kind, source, workshop
         self._lost: list[LadingError] = []
         self._lost_samples = self._samples = 0
+        self._torn = _NO_ROWS
 
     def find(self, known: Remains | None) -> Left:
         """What is left; other than what is known only if that cannot be read."""
@@ -160,10 +163,16 @@ class _Search:
             remains = self.remains(replace(made, rows=None), error)
             if remains is not None:
                 made, error = self._laid_out(replace(made, rows=None), remains)
+            self._lost, self._lost_samples = lost, lost_samples  # the checksums say more than what was found now
+        if error is not None and made.rows is not None:
+            # No others than the checksums say are whole: a format takes a changed value for one that was written.
+            made = self._with_good_rows(made, error)
+            error = None if self._samples else error
         if error is None:
-            return Left(made if self._samples else None, self._samples, lost, lost_samples)
+            made = self._without_torn(made)
+            return Left(made if self._samples else None, self._samples, self._lost, self._lost_samples, by_sums=True)
         self._workshop.drop(made)
-        self._lost.clear()
+        self._lost = []
         self._lost_samples = self._samples = 0
         return None
 
@@ -185,6 +194,8 @@ class _Search:
             source, error = self._with_beside(source, error)
         if error is not None:
             source = self._with_good_rows(source, error)
+        if self._samples:
+            source = self._without_torn(source)
         if not self._samples:
             self._workshop.drop(source)
             return Left(None, lost=self._lost, lost_samples=self._lost_samples)
@@ -218,6 +229,7 @@ class _Search:
             error.file = self._source.place if error.file in (None, source.path) else error.file
             self._lost.append(error)
         self._lost_samples += remains.lost_samples
+        self._torn = np.union1d(remains.lost_rows, remains.breaks)
         if not len(remains.lost_rows):
             return made, self._read(made)
         try:
@@ -342,6 +354,38 @@ class _Search:
         table = self._with_reader(source, lambda reader: reader.read(rows, ["sample_id"]))
         return table.column("sample_id").combine_chunks()
 
+    def _without_torn(self, source: ShardSource) -> ShardSource:
+        """The shard without samples some of whose items may be lost: in a hole, or where rows are missing.
+
+        What lies there cannot be read, so that the sample before it may go on in it; the one behind it is whole if it
+        begins there.
+        """
+        if not len(self._torn) or self._kind.view != "interleaved":
+            return source
+        opened = self._open(source, self._kind.view)
+        opened.close()
+        if not isinstance(opened, ItemsView):
+            return source
+        rows = np.arange(self._count(source)) if source.rows is None else source.rows
+        behind = np.unique(np.searchsorted(rows, self._torn))
+        before, behind = behind[behind > 0] - 1, behind[behind < len(rows)]
+        told = self._with_reader(source, lambda reader: reader.read(rows[behind], ["position"]))
+        begun = told.column("position").to_numpy() == METADATA_POSITION
+        hurt = np.isin(np.arange(len(rows)), np.append(before, behind[~begun]))
+        if not hurt.any():
+            return source
+        torn = samples_with(hurt, sample_starts(self._ids(source, rows)))
+        self._tell_torn(len(sample_starts(self._ids(source, rows[torn]))))
+        source = replace(source, rows=rows[~torn])
+        self._read(source)
+        return source
+
+    def _tell_torn(self, samples: int) -> None:
+        """Samples some of whose items are lost."""
+        self._lost_samples += samples
+        self._lost.append(CorruptShard("samples lack items that are lost", file=self._source.place,
+                                       found=f"{samples} samples"))  # fmt: skip
+
     def _whole_samples(
         self, source: ShardSource, good: NDArray[np.int64], gone: NDArray[np.int64]
     ) -> NDArray[np.int64]:
@@ -361,9 +405,7 @@ class _Search:
                     kept[starts[sample] : starts[sample + 1]] = False
         broken = len(np.unique(np.searchsorted(starts, np.flatnonzero(~kept), "right")))
         if broken:
-            self._lost_samples += broken
-            self._lost.append(CorruptShard("samples lack items that are lost", file=self._source.place,
-                                           found=f"{broken} samples"))  # fmt: skip
+            self._tell_torn(broken)
         return good[kept]
 
     def _may_be(self, source: ShardSource, row: int, sample: str) -> bool:
