@@ -14,7 +14,7 @@ import pytest
 import lading
 
 BATCH_BYTES = 16 << 20
-LIMIT_MB = 260 + 2 * BATCH_BYTES / 1e6
+LIMIT_MB = 250 + 2 * BATCH_BYTES / 1e6
 COUNT, SIZE = 6000, 100_000
 
 CONVERT = """

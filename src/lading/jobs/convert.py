@@ -128,7 +128,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
 
     The schema of all shards is found first; the destination appears in one step at the end. The source is cut into
     tasks of about one output shard, and the output is the same bytes with any number of workers. Peak memory of each
-    process: 260 MB and twice `max_batch_bytes`.
+    process: 250 MB and twice `max_batch_bytes`.
 
     Args:
         source: as `lading.open` takes it.
