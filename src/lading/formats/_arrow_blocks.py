@@ -11,7 +11,6 @@ Source: https://arrow.apache.org/docs/format/Columnar.html#serialization-and-int
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from mmap import PAGESIZE
@@ -278,20 +277,13 @@ def find_blocks(body: Body, *, unended: bool) -> Blocks:
 
 def _of_file(body: Body, schema_block: Block) -> Blocks:
     path, end = body.path, body.size_bytes - _TAIL
-    tail = body.peek(max(end, 0), min(_TAIL, body.size_bytes))
-    if tail[4:] != MAGIC:
-        raise CorruptShard("the file does not end as an Arrow file does", file=path, offset=end + 4,
-                           expected=repr(MAGIC), found=repr(tail[4:]),
-                           advice="It was cut, or never finished.")  # fmt: skip
-    [length] = struct.unpack("<i", tail[:4])
-    start = end - length
-    if length <= 0 or start < schema_block.offset + schema_block.size_bytes:
-        raise CorruptShard("not the length of a footer in this file", file=path, offset=end, found=length)
+    with errors_at(file=path):
+        tail = body.peek(max(end, 0), min(_TAIL, body.size_bytes))
+        length = _footer_bytes(tail, end, schema_block.offset + schema_block.size_bytes)
     if length > body.limits.footer_bytes:
         raise body.limits.exceeded("footer_bytes", "the footer is too large", file=path, found=length)
-    with errors_at(file=path, offset=start):
-        footer = parse_footer(bytes(body.read(start, length)))
-        _check_places(np.concatenate([footer.dictionaries, footer.batches]), start)
+    with errors_at(file=path, offset=end - length):
+        footer = _footer(bytes(body.read(end - length, length)), end - length)
     dictionaries, batches = ([Block(at, meta, size) for at, meta, _, size in listed.tolist()]
                              for listed in (footer.dictionaries, footer.batches))  # fmt: skip
     return Blocks(body, schema_block, dictionaries, batches, [len(dictionaries)] * len(batches))
@@ -304,11 +296,25 @@ def footer_of(file: memoryview) -> Footer:
         CorruptShard: it has none, or a damaged one.
     """
     end = len(file) - _TAIL
-    [length] = struct.unpack("<i", file[end : end + 4]) if end >= _START and file[end + 4 :] == MAGIC else [0]
-    if not 0 < length <= end - _START:
-        raise CorruptShard("the file does not end as an Arrow file does", offset=max(end, 0))
-    footer = parse_footer(bytes(file[end - length : end]))
-    _check_places(np.concatenate([footer.dictionaries, footer.batches]), end - length)
+    length = _footer_bytes(bytes(file[max(end, 0) :]), end, _START)
+    return _footer(bytes(file[end - length : end]), end - length)
+
+
+def _footer_bytes(tail: bytes, end: int, start: int) -> int:
+    """Length of the footer that ends before the tail of a file, at `end`, and begins behind `start`."""
+    if tail[4:] != MAGIC:
+        raise CorruptShard("the file does not end as an Arrow file does", offset=max(end + 4, 0), expected=repr(MAGIC),
+                           found=repr(tail[4:]), advice="It was cut, or never finished.")  # fmt: skip
+    length = int.from_bytes(tail[:4], "little", signed=True)
+    if not 0 < length <= end - start:
+        raise CorruptShard("not the length of a footer in this file", offset=end, found=length)
+    return length
+
+
+def _footer(data: bytes, start: int) -> Footer:
+    """The footer that begins at `start`; its blocks lie before it."""
+    footer = parse_footer(data)
+    _check_places(np.concatenate([footer.dictionaries, footer.batches]), start)
     return footer
 
 

@@ -97,12 +97,12 @@ class _Table:
 
     def number(self, field: int, form: struct.Struct) -> int:
         """A number; 0 if the table does not hold it."""
-        at = self._at(field)
+        at = self.place(field)
         return 0 if at < 0 else _number(self._data, form, at)
 
     def table(self, field: int) -> _Table | None:
         """A table; None if it is not there."""
-        at = self._at(field)
+        at = self.place(field)
         return None if at < 0 else _Table(self._data, at + _number(self._data, _UINT32, at))
 
     def vector(self, field: int, item: np.dtype[np.void]) -> NDArray[np.void]:
@@ -112,7 +112,7 @@ class _Table:
 
     def span(self, field: int, item_bytes: int) -> tuple[int, int]:
         """Where the items of a vector begin, and all their bytes."""
-        at = self._at(field)
+        at = self.place(field)
         if at < 0:
             return 0, 0
         at += _number(self._data, _UINT32, at)
@@ -122,10 +122,7 @@ class _Table:
         return at + 4, count * item_bytes
 
     def place(self, field: int) -> int:
-        """Where a number stands; −1 if the table does not hold it."""
-        return self._at(field)
-
-    def _at(self, field: int) -> int:
+        """Where a field stands; −1 if the table does not hold it."""
         entry = 4 + 2 * field
         offset = _number(self._data, _UINT16, self._vtable + entry) if entry + 2 <= self._size else 0
         return self._place + offset if offset else -1
