@@ -27,8 +27,6 @@ __all__ = ["ParquetWriter"]
 _MAX_ROW_GROUP_BYTES = 1 << 30
 """A page is at most 2 GiB, and never more than its row group."""
 _MAX_VALUE_BYTES = 1 << 31
-_MOST_SECONDS = {"time32[s]": ((1 << 31) - 1) // 1000, "timestamp[s": ((1 << 63) - 1) // 1000}
-"""Of types that Parquet does not have, by the beginnings of their names: they become milliseconds."""
 _SAMPLE_ROWS = 4096
 _MAGIC = b"PAR1"
 _FOOTER_BYTES_PER_CHUNK = 130
@@ -52,7 +50,7 @@ class ParquetWriter:
         self._given_schema, self._told = schema, told_metadata(schema)
         self._schema = pa.schema([field.with_type(_written_type(field.type)) for field in schema])
         check_codecs(options, self._schema)
-        self._in_seconds = {field.name for field in self._schema if any(k in str(field.type) for k in _MOST_SECONDS)}
+        self._in_seconds = {field.name for field in self._schema if _holds_seconds(field.type)}
         self._trial_rate: float | None = None
         self._handle: pa.NativeFile | None = None
         self._writer: pq.ParquetWriter | None = None
@@ -246,6 +244,15 @@ def _fit(column: pa.Array, field: pa.Field) -> pa.Array:
     return views.share(column)
 
 
+def _counts_seconds(kind: pa.DataType) -> bool:
+    """Whether it is one of the types that Parquet does not have: they become milliseconds."""
+    return bool(kind == pa.time32("s") or (pa.types.is_timestamp(kind) and kind.unit == "s"))
+
+
+def _holds_seconds(kind: pa.DataType) -> bool:
+    return _counts_seconds(kind) or any(_holds_seconds(kind.field(i).type) for i in range(kind.num_fields))
+
+
 def _refuse_long_times(column: pa.Array) -> None:
     """Raise Unrepresentable, with the row, for seconds that have no milliseconds; pyarrow would wrap some of them."""
     if pa.types.is_nested(column.type):
@@ -256,14 +263,15 @@ def _refuse_long_times(column: pa.Array) -> None:
             except Unrepresentable as error:
                 error.row = None  # that of the child
                 raise
-    elif limits := [most for name, most in _MOST_SECONDS.items() if str(column.type).startswith(name)]:
+    elif _counts_seconds(column.type):
         width = pa.int32() if column.type == pa.time32("s") else pa.int64()
+        most = np.iinfo(width.to_pandas_dtype()).max // 1000
         seconds = column.view(width).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
-        wrong = np.flatnonzero((seconds > limits[0]) | (seconds < -limits[0]))
+        wrong = np.flatnonzero((seconds > most) | (seconds < -most))
         if len(wrong):
             row = int(wrong[0])
             raise Unrepresentable("a time too long for Parquet, which counts milliseconds", row=row,
-                                  expected=f"at most {limits[0]} seconds", found=int(seconds[row]))  # fmt: skip
+                                  expected=f"at most {most} seconds", found=int(seconds[row]))  # fmt: skip
 
 
 def _open_sink(sink: Sink) -> pa.NativeFile:

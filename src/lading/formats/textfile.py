@@ -6,7 +6,7 @@ Offsets count in the unwrapped stream. What the formats of lines share; it knows
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import Protocol
@@ -77,7 +77,6 @@ class Block:
     whole: bool = True
 
 
-@dataclass(frozen=True, slots=True)
 class TextFile:
     """A text file to be read.
 
@@ -86,9 +85,9 @@ class TextFile:
         entry: the file as references name it, its wrap included.
     """
 
-    source: ShardSource
-    entry: FileEntry
-    _unwrapped: list[UnwrappedFile] = field(default_factory=list, repr=False, compare=False)
+    def __init__(self, source: ShardSource, entry: FileEntry) -> None:
+        self.source, self.entry = source, entry
+        self._stream: UnwrappedFile | None = None
 
     @property
     def path(self) -> str:
@@ -126,19 +125,10 @@ class TextFile:
         """
         if self.entry.wrap:
             with errors_at(file=self.path):
-                stream = (
-                    self._unwrapped.pop()
-                    if self._unwrapped
-                    else UnwrappedFile(
-                        self.source.store,
-                        self.path,
-                        self.entry.wrap,
-                        keep_bytes=_GROUP_BYTES,
-                        limits=self.source.limits,
-                    )
-                )
+                # Taken, so that a reading that begins meanwhile has one of its own.
+                stream, self._stream = self._stream or self._unwrapped(), None
                 yield from (stream.read(offset, length) for offset, length in ranges)
-                self._unwrapped[:] = [stream]
+                self._stream = stream
             return
         group: list[tuple[int, int]] = []
         size = 0
@@ -150,6 +140,10 @@ class TextFile:
             size += wanted[1]
         if group:
             yield from map(bytes, self.source.store.get_ranges(self.path, group))
+
+    def _unwrapped(self) -> UnwrappedFile:
+        source, wrap = self.source, self.entry.wrap
+        return UnwrappedFile(source.store, self.path, wrap, keep_bytes=_GROUP_BYTES, limits=source.limits)
 
 
 def _line_ends(piece: bytes) -> tuple[int, int]:

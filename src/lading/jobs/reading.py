@@ -7,7 +7,6 @@ import tempfile
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field
-from importlib import import_module
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -21,7 +20,7 @@ from lading.formats.registry import is_built_in
 from lading.jobs.messages import plain_value
 from lading.jobs.pool import Order, Workers
 from lading.jobs.progress import OnProgress, Pace, Progress, Tally
-from lading.jobs.spec import decode_interleaved, decode_schema, encode_schema, refuse_objects
+from lading.jobs.spec import decode_interleaved, decode_schema, encode_schema, named_function, refuse_objects
 from lading.jobs.tasks import shard_sizes
 from lading.jobs.threads import threads_each
 from lading.limits import Limits
@@ -64,12 +63,7 @@ class Reading:
     workers: int | None = None
 
     def told(self, dataset: Dataset) -> dict[str, Any]:
-        """The same as JSON-able values, for a worker that opens the dataset again.
-
-        Raises:
-            UsageError: an option has a value that JSON cannot hold; names it.
-        """
-        refuse_objects(self.opening.get("options") or {})
+        """The same as JSON-able values, for a worker that opens the dataset again."""
         source = self.source
         opening = {
             **self.opening,
@@ -270,7 +264,8 @@ class Taken:
         if _listing_checksum(self._dataset) != told["listing"]:
             raise StoreError("the source changed while it was read", file=self._dataset.listing.folder or None,
                              advice="Read it when nobody writes it.")  # fmt: skip
-        self._look = _named(told["begin"])(self._dataset, Stores(), **told["settings"])
+        begin: Callable[..., Look] = named_function(told["begin"])
+        self._look = begin(self._dataset, Stores(), **told["settings"])
         self._tell = tell
 
     def do(self, task: Mapping[str, Any], _: Sequence[pa.Table | None]) -> None:
@@ -295,9 +290,3 @@ def _listing_checksum(dataset: Dataset) -> str:
         for path in chunk.to_pylist():
             total.update(os.fsencode(path) + b"\n")
     return total.hexdigest()
-
-
-def _named(name: str) -> Callable[..., Look]:
-    module, _, own = name.partition(":")
-    function: Callable[..., Look] = getattr(import_module(module), own)
-    return function

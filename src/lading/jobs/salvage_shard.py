@@ -374,8 +374,9 @@ class _Search:
         hurt = np.isin(np.arange(len(rows)), np.append(before, behind[~begun]))
         if not hurt.any():
             return source
-        torn = samples_with(hurt, sample_starts(self._ids(source, rows)))
-        self._tell_torn(len(sample_starts(self._ids(source, rows[torn]))))
+        starts = sample_starts(self._ids(source, rows))
+        torn = samples_with(hurt, starts)
+        self._tell_torn(int(np.count_nonzero(torn[starts])))
         source = replace(source, rows=rows[~torn])
         self._read(source)
         return source

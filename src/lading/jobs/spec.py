@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from importlib import import_module
 from typing import Any
@@ -18,7 +18,7 @@ from lading.jobs.filters import Filters, Hook
 from lading.layouts.options import InterleavedOptions
 from lading.limits import DEFAULT_LIMITS, Limits
 
-__all__ = ["Conversion", "decode_interleaved", "decode_schema", "encode_schema", "refuse_objects"]
+__all__ = ["Conversion", "decode_interleaved", "decode_schema", "encode_schema", "named_function", "refuse_objects"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +113,8 @@ class Conversion:
                 "schema": decode_schema(told["schema"]),
                 "written": decode_schema(told["written"]),
                 "roots": tuple(told["roots"]),
-                "filters": Filters(**{**filters, "keep": _named(filters["keep"])}),
-                "change": _named(told["change"]),
+                "filters": Filters(**{**filters, "keep": filters["keep"] and named_function(filters["keep"])}),
+                "change": told["change"] and named_function(told["change"]),
             }
         )
 
@@ -152,11 +152,10 @@ def _name_of(function: Hook | None) -> str | None:
     )  # fmt: skip
 
 
-def _named(name: str | None) -> Hook | None:
-    if name is None:
-        return None
+def named_function(name: str) -> Callable[..., Any]:
+    """The function that has this name, `module:name`."""
     module, _, own = name.partition(":")
-    function: Hook = getattr(import_module(module), own)
+    function: Callable[..., Any] = getattr(import_module(module), own)
     return function
 
 

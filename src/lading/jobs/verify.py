@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
@@ -157,14 +157,7 @@ def _look(dataset: Dataset, stores: Stores, indexes: Indexes, deep: bool, max_fi
             if known is not None and not known.errors and dataset.holds_its_bytes:
                 trusted_samples = dataset.counted_samples(number)
             else:
-                first = 0
-                for batch in shard_content(dataset, number) if deep else ():
-                    on_read(batch_digests(batch, dataset.view), int(row_bytes(batch).sum()))
-                    findings += _unreachable(dataset, number, batch, first)
-                    findings += [e.to_dict() for e in broken_headers(batch, dataset.path(number), first)]
-                    first += len(batch)
-                for batch, digests in shard_digests(dataset, number) if not deep else ():
-                    on_read(digests, int(row_bytes(batch).sum()))
+                findings.extend(_read(dataset, number, on_read, deep=deep))  # those before an error stay
         except LadingError as error:
             broken = True
             findings.append(error.at(file=dataset.path(number)).to_dict())
@@ -172,6 +165,20 @@ def _look(dataset: Dataset, stores: Stores, indexes: Indexes, deep: bool, max_fi
         return {**told, "trusted_samples": trusted_samples, "broken": broken}
 
     return look
+
+
+def _read(dataset: Dataset, number: int, on_read: OnRead, *, deep: bool) -> Iterator[dict[str, object]]:
+    """Read all of a shard and hand its digests over; give what is wrong with its bytes, if that is looked for."""
+    if not deep:
+        for batch, digests in shard_digests(dataset, number):
+            on_read(digests, int(row_bytes(batch).sum()))
+        return
+    first = 0
+    for batch in shard_content(dataset, number):
+        on_read(batch_digests(batch, dataset.view), int(row_bytes(batch).sum()))
+        yield from _unreachable(dataset, number, batch, first)
+        yield from (error.to_dict() for error in broken_headers(batch, dataset.path(number), first))
+        first += len(batch)
 
 
 def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:

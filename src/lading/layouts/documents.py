@@ -46,7 +46,13 @@ from lading.media.documents import MediaStats
 from lading.ref import CODECS, FileEntry, RefType, make_refs, with_files
 from lading.views import byte_lengths, present, row_bytes
 
-__all__ = ["ITEMS_COLUMN", "MODALITIES", "DocumentsView", "FromDocuments", "PackedDocuments", "references"]
+__all__ = [
+    "ITEMS_COLUMN",
+    "MODALITIES",
+    "DocumentsView",
+    "FromDocuments",
+    "PackedDocuments",
+]
 
 MODALITIES = ("image", "video", "audio", "document")
 """Modalities of media, by the number of their type."""
@@ -168,7 +174,7 @@ class DocumentsView:
         files: list[FileEntry] = []
         errors: dict[int, DataError] = {}
         if with_references:
-            content, files, errors = references(self._reader, places.media)
+            content, files, errors = _references(self._reader, places.media)
         else:
             content = places.media.field(BYTES)
         self._missing += _count_missing(places.media, content)
@@ -268,6 +274,15 @@ class FromDocuments(ABC):
         for filled in self._reader.filled(documents, max_bytes):
             yield self._made(filled, columns, with_references=False)
 
+    def _content(self, media: pa.StructArray, *, with_references: bool) -> tuple[pa.Array, list[FileEntry]]:
+        """The bytes of media as references, and the files that these name; or as they stand in the documents."""
+        if not with_references:
+            return media.field(BYTES).cast(pa.large_binary()), []
+        content, files, errors = _references(self._reader, media)
+        if errors:
+            raise errors[min(errors)]
+        return content, files
+
     def close(self) -> None:
         """Close the reader."""
         self._reader.close()
@@ -295,12 +310,7 @@ class PackedDocuments(FromDocuments):
         files: list[FileEntry] = []
         if self._has_media(columns):
             media, bounds = media_parts(documents.column("media"))
-            if with_references:
-                content, files, errors = references(self._reader, media)
-                if errors:
-                    raise errors[min(errors)]
-            else:
-                content = media.field(BYTES).cast(pa.large_binary())
+            content, files = self._content(media, with_references=with_references)
             self._missing += _count_missing(media, content)
             found[CONTENT] = pa.ListArray.from_arrays(pa.array(bounds.astype(np.int32)), content)
         batch = pa.record_batch(found)
@@ -350,7 +360,7 @@ def _no_media(count: int) -> pa.ListArray:
     return pa.array([[]] * count, pa.list_(MEDIA))
 
 
-def references(
+def _references(
     reader: MediaArchiveReader, media: pa.StructArray
 ) -> tuple[pa.Array, list[FileEntry], dict[int, DataError]]:
     """References to the records of media, null where there is none; the files; and why some have none, by media.

@@ -18,9 +18,9 @@ import pyarrow.compute as pc
 from lading.align import align_table
 from lading.errors import DataError, errors_at
 from lading.features import Audio, Bytes, Image, Video, feature_of
-from lading.formats.media_archive import BYTES, MEDIA, PLAIN_ROWS, MediaArchiveReader, media_lists, media_parts
+from lading.formats.media_archive import MEDIA, PLAIN_ROWS, MediaArchiveReader, media_lists, media_parts
 from lading.formats.webdataset import restored_type
-from lading.layouts.documents import FromDocuments, references
+from lading.layouts.documents import FromDocuments
 from lading.ref import FileEntry, RefType, with_files
 from lading.views import is_bytes, join, present
 
@@ -123,13 +123,7 @@ class RowsOfDocuments(FromDocuments):
         if not names:
             return {}, []
         media, bounds = media_parts(documents.column("media"))
-        files: list[FileEntry] = []
-        if with_references:
-            content, files, errors = references(self._reader, media)
-            if errors:
-                raise errors[min(errors)]
-        else:
-            content = media.field(BYTES).cast(pa.large_binary())
+        content, files = self._content(media, with_references=with_references)
         row = np.repeat(np.arange(len(documents)), np.diff(bounds))
         columns = {}
         for name in names:
