@@ -6,10 +6,10 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import cache, partial
 from typing import Any
 
 import orjson
-import pyarrow as pa
 
 from lading.dataset import Dataset, open_dataset
 from lading.digests import DatasetDigest
@@ -168,15 +168,20 @@ def _look(dataset: Dataset, stores: Stores, indexes: Indexes, deep: bool, max_fi
 
 
 def _read(dataset: Dataset, number: int, on_read: OnRead, *, deep: bool) -> Iterator[dict[str, object]]:
-    """Read all of a shard and hand its digests over; give what is wrong with its bytes, if that is looked for."""
+    """Read all of a shard and hand its digests over; give what is wrong with its bytes, if that is looked for.
+
+    Bytes in other files that cannot be had are wrong, unless an earlier job wrote that down.
+    """
     if not deep:
         for batch, digests in shard_digests(dataset, number):
             on_read(digests, int(row_bytes(batch).sum()))
         return
-    first = 0
+    first, told = 0, cache(partial(_told_errors, dataset, number))
     for batch in shard_content(dataset, number):
         on_read(batch_digests(batch, dataset.view), int(row_bytes(batch).sum()))
-        yield from _unreachable(dataset, number, batch, first)
+        errors = {first + row: text for row, text in earlier_errors(batch).items()}
+        lost = [(row, text) for row, text in errors.items() if row not in told()]
+        yield from (BadReference(text, file=dataset.path(number), row=row).to_dict() for row, text in lost)
         yield from (error.to_dict() for error in broken_headers(batch, dataset.path(number), first))
         first += len(batch)
 
@@ -206,17 +211,13 @@ def _check_files(dataset: Dataset, number: int, indexes: Indexes, stores: Stores
     return check_file(file, "what its index says", stores)
 
 
-def _unreachable(dataset: Dataset, number: int, batch: pa.RecordBatch, first: int) -> list[dict[str, object]]:
-    """Rows whose bytes lie in other files and cannot be had, but for those whose error an earlier job wrote down."""
-    errors = {first + row: text for row, text in earlier_errors(batch).items()}
-    if not errors:
-        return []
+def _told_errors(dataset: Dataset, number: int) -> set[int]:
+    """Rows of a shard whose error an earlier job wrote down."""
     stored, at = set(), 0
     for told in dataset.open_shard(number).batches(max_rows=65_536, max_bytes=_MAX_BYTES, columns=[ERROR_COLUMN]):
         stored |= {at + row for row in earlier_errors(told)}
         at += len(told)
-    lost = {row: text for row, text in errors.items() if row not in stored}
-    return [BadReference(text, file=dataset.path(number), row=row).to_dict() for row, text in lost.items()]
+    return stored
 
 
 def _check_digest(dataset: Dataset, digest: DatasetDigest, checked: set[str]) -> list[dict[str, object]]:
