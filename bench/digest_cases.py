@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from harness import Case, Done, Place, hash_files
 
 _KINDS = {"tar": "{}/*.tar", "arrow": "{}-arrow/*.arrow", "mds": "{}-mds/*.mds", "parquet": "{}/*.parquet"}
 
 
-def _size(paths: Sequence[str]) -> int:
-    return sum(os.path.getsize(path) for path in paths)
-
-
-def _by_lading(pattern: str, times: int, workers: int | None) -> Callable[[Place], Callable[[], Done]]:
+def _by_lading(corpus: str, pattern: str, times: int, workers: int | None) -> Callable[[Place], Callable[[], Done]]:
     def way(place: Place) -> Callable[[], Done]:
         import lading
 
         paths = place.files(pattern) * times
 
         def work() -> Done:
-            return Done(lading.digest(paths, workers=workers).count, _size(paths))
+            return Done(lading.digest(paths, workers=workers).count, place.facts(corpus)["payload_bytes"] * times)
 
         return work
 
@@ -32,11 +27,12 @@ def _by_xxh3(corpus: str, pattern: str, times: int) -> Callable[[Place], Callabl
     def way(place: Place) -> Callable[[], Done]:
         import xxhash
 
+        facts = place.facts(corpus)
         paths = place.files(pattern) * times
 
         def work() -> Done:
             hash_files(paths, xxhash.xxh3_128)
-            return Done(place.facts(corpus)["samples"] * times, _size(paths))
+            return Done(facts["samples"] * times, facts["payload_bytes"] * times)
 
         return work
 
@@ -49,8 +45,8 @@ _LIMIT = "xxh3 of the files"
 def _case(corpus: str, kind: str, times: int = 1) -> Case:
     pattern = _KINDS[kind].format(corpus)
     ways = {
-        "lading": _by_lading(pattern, times, None),
-        "lading, one process": _by_lading(pattern, times, 1),
+        "lading": _by_lading(corpus, pattern, times, None),
+        "lading, one process": _by_lading(corpus, pattern, times, 1),
         _LIMIT: _by_xxh3(corpus, pattern, times),
     }
     name = f"digest {corpus} {kind}" + (f", {times} times" if times > 1 else "")

@@ -55,7 +55,10 @@ def test_what_names_no_type_is_refused(name: str) -> None:
     ],
 )
 def test_values_that_are_held(name: str, value: Any, kept: Any) -> None:
-    assert exact_value(arrow_type(name), value) == kept
+    found = exact_value(arrow_type(name), value)
+    assert found == kept
+    # 5 equals Decimal(5), and a time equals itself in another unit.
+    assert (type(found), getattr(found, "dtype", None)) == (type(kept), getattr(kept, "dtype", None))
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,10 @@ def test_ranges_of_files_of_this_machine(tmp_path: Path) -> None:
     (tmp_path / "b.bin").write_bytes(body[::-1])
     files = [FileEntry(str(tmp_path / name)) for name in ("a.bin", "b.bin")]
     with Fetcher() as fetcher:
-        found = fetcher.file_ranges(batch([(1, 5, 20_000), None, (0, 3, -1), (0, 0, 0)], files))["image"]
+        some = batch([(1, 5, 20_000), None, (0, 3, -1), (0, 0, 0)], files)
+        made = fetcher.results(some, {"image": bytes})["image"]
+        assert made.to_pylist() == [body[::-1][5:20_005], None, body[3:], b""]
+        found = fetcher.file_ranges(some)["image"]
         assert found.there.tolist() == found.in_file.tolist() == [True, False, True, True]
         there = found[found.there]
         assert [*zip(there.offset.tolist(), there.length.tolist(), strict=True)] == [

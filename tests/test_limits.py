@@ -27,6 +27,7 @@ import xxhash
 import zstandard
 
 import lading
+from arrow_files import arrow_bytes
 from lading.arrow import read_cache_meta
 from lading.errors import LimitExceeded, SidecarMismatch, UsageError
 from lading.fetch import Fetcher
@@ -37,7 +38,7 @@ from lading.local_copy import LocalCopy
 from lading.media import WarcReader
 from lading.ref import FileEntry, make_refs, with_files
 from media import frame, medium
-from tars import tar_of
+from tars import tar_of, write_long_named_tars
 from watched import forget_peak, peak_mb
 
 _PAGE = Path(lading.__file__).parents[2] / "docs/limits.md"
@@ -329,8 +330,7 @@ def _packed_list(out: Path) -> None:
     listed, told = out / "_lading" / "shards.arrow", out / "_lading" / "manifest.json"
     table = pa.ipc.open_file(listed).read_all()
     many = table.set_column(0, "path", pa.array(["a" * (8 << 20)]))
-    with pa.ipc.new_file(str(listed), many.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
-        writer.write_table(many)
+    listed.write_bytes(arrow_bytes(many, max_rows=None, compression="zstd"))
     changed = json.loads(told.read_bytes())
     changed["files"]["_lading/shards.arrow"] = xxhash.xxh3_64(listed.read_bytes()).hexdigest()
     told.write_text(json.dumps(changed))
@@ -348,8 +348,7 @@ def test_what_files_below_lading_unpack_to_is_looked_at_before_it_is_unpacked(tm
     extents = tmp_path / "extents" / "_lading" / "extents-000000.arrow"
     table = pa.ipc.open_file(extents).read_all()
     bomb = pa.concat_tables([table] * 200_000).combine_chunks()
-    with pa.ipc.new_file(str(extents), bomb.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
-        writer.write_table(bomb)
+    extents.write_bytes(arrow_bytes(bomb, max_rows=None, compression="zstd"))
     [shard] = (tmp_path / "extents").glob("*.jsonl")
     shard.write_bytes(b'{"a": 2}\n')
     found = lading.verify(tmp_path / "extents", deep=True, limits=Limits(manifest_bytes=1 << 20)).findings
@@ -371,10 +370,7 @@ def test_a_salvage_passes_over_a_list_that_unpacks_to_too_much(tmp_path: Path) -
 def test_workers_hold_to_the_limits_of_the_conversion(tmp_path: Path) -> None:
     """The names are longer than is usual: a worker that did not know would refuse them."""
     limits = Limits(tar_name_bytes=10_000)
-    for number in range(2):
-        name = "n" * 5000 + f"{number}.x"
-        (tmp_path / f"{number}.tar").write_bytes(tar_of((name, b"1"), form=tarfile.PAX_FORMAT))
-    source = [tmp_path / "0.tar", tmp_path / "1.tar"]
+    source = write_long_named_tars(tmp_path)
     done = lading.convert(
         source, tmp_path / "out", format="parquet", workers=2, shard_size=1, verify=True, limits=limits
     )

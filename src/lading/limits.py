@@ -31,7 +31,7 @@ class Limits:
         index_bytes: a dataset's own index, or what else JSON beside or in a shard says of it.
         json_fields: different fields among the lines of JSON that are read together.
         line_bytes: a line of JSON or a record of CSV; it is held in memory, several times over.
-        manifest_bytes: each of lading's own files beside a dataset.
+        manifest_bytes: each of lading's own files beside a dataset, and what it unpacks to.
         mds_columns: columns of a shard of MDS.
         page_bytes: what a Parquet page unpacks to, where that is over 1,000 times its size.
         page_header_bytes: the header of a Parquet page.

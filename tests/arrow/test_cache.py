@@ -833,9 +833,11 @@ def test_children_of_a_builder_that_died_do_not_hold_its_lock(tmp_path: Path) ->
     with subprocess.Popen([sys.executable, "-c", _ORPHAN, str(tmp_path / "out")], start_new_session=True) as builder:
         builder.wait()
         begun = monotonic()
-        write_cache(numbers(3), NUMBERS, tmp_path / "out")
-        waited = monotonic() - begun
-        os.killpg(builder.pid, signal.SIGKILL)
+        try:
+            write_cache(numbers(3), NUMBERS, tmp_path / "out")
+            waited = monotonic() - begun
+        finally:
+            os.killpg(builder.pid, signal.SIGKILL)
     assert waited < 30
 
 

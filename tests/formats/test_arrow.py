@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from arrow_files import arrow_bytes
 from lading.errors import SchemaMismatch, Unrepresentable, UsageError
 from lading.features import ClassLabel, Image, with_feature
 from lading.formats.arrow import FORMAT, ArrowReader
@@ -117,13 +118,6 @@ def write(table: pa.Table, **options: Any) -> tuple[bytes, ShardFacts]:
     return bytes(data), facts
 
 
-def by_pyarrow(table: pa.Table, make: Any = pa.ipc.new_file, max_rows: int = 2, **options: Any) -> bytes:
-    sink = pa.BufferOutputStream()
-    with make(sink, table.schema, options=pa.ipc.IpcWriteOptions(**options)) as writer:
-        writer.write_table(table, max_chunksize=max_rows)
-    return bytes(sink.getvalue().to_pybytes())
-
-
 def read_by_pyarrow(data: bytes) -> pa.Table:
     make = pa.ipc.open_file if data.startswith(b"ARROW1") else pa.ipc.open_stream
     return make(data).read_all()
@@ -159,7 +153,7 @@ def test_files_of_pyarrow_are_read(name: str, mapped: bool) -> None:
     expected = table.to_pylist()
     for make in (pa.ipc.new_file, pa.ipc.new_stream):
         for options in ({}, {"compression": "zstd"}, {"use_legacy_format": True}):
-            data = by_pyarrow(table, make, **options)
+            data = arrow_bytes(table, make, 2, **options)
             assert rows_of(data, mapped=mapped) == expected
             reader = opened(data, mapped=mapped)
             assert reader.read(np.array([2, 0, 2, 1])).to_pylist() == [expected[i] for i in (2, 0, 2, 1)]
@@ -171,7 +165,7 @@ def test_files_of_pyarrow_are_read(name: str, mapped: bool) -> None:
 @pytest.mark.parametrize("name", VALUES)
 def test_one_row_is_as_the_table_has_it(name: str) -> None:
     table = pa.table({"column": VALUES[name], "n": [1, 2, 3]})
-    reader = opened(by_pyarrow(table))
+    reader = opened(arrow_bytes(table, max_rows=2))
     for row, expected in enumerate(table.to_pylist()):
         found = reader.get_sample(row)
         if name == "tensor":
@@ -327,13 +321,13 @@ def test_media_of_datasets_as_bytes_where_that_is_asked_for() -> None:
     features = json.dumps({"info": {"features": {"image": {"_type": "Image"}, "other": {}}}})
     schema = pa.schema([("image", kind), ("other", kind)], metadata={"huggingface": features})
     value = {"bytes": b"x", "path": "a.png"}
-    data = by_pyarrow(pa.Table.from_pylist([{"image": value, "other": value}], schema=schema))
+    data = arrow_bytes(pa.Table.from_pylist([{"image": value, "other": value}], schema=schema))
     assert rows_of(data) == [{"image": value, "other": value}]
     assert rows_of(data, media="bytes") == [{"image": b"x", "other": value}]
     assert opened(data).get_sample(0) == opened(data, media="bytes").get_sample(0) == {"image": b"x", "other": value}
     elsewhere = pa.Table.from_pylist([{"image": None}, {"image": {"bytes": None, "path": "a.png"}}], schema=schema)
     with pytest.raises(Exception, match=r"s.arrow column 'image': the bytes are not here.*found a.png"):
-        rows_of(by_pyarrow(elsewhere), media="bytes")
+        rows_of(arrow_bytes(elsewhere), media="bytes")
 
 
 def test_indexes_tell_of_what_was_written() -> None:

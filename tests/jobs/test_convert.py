@@ -357,4 +357,5 @@ def test_samples_without_a_field_are_read_and_counted_and_have_no_digest(tmp_pat
         assert (len(ds), ds[1], list(ds)) == (2, {}, [{}, {}])
     with pytest.raises(Unrepresentable, match="without a field"):
         lading.digest(tmp_path)
-    assert not lading.verify(tmp_path).ok
+    [finding] = lading.verify(tmp_path).findings
+    assert "without a field" in str(finding["message"])

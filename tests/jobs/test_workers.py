@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import lading
+from damage import break_header
 from lading.errors import CorruptShard, StoreError, UsageError
 from lading.formats import registry
 from lading.jobs import progress, run
@@ -23,7 +23,7 @@ from lading.jobs.progress import Progress
 from lading.store.local import LocalStore
 from lading.store.open import Stores
 from lading.store.staging import sweep_stale
-from processes import busy_workers, children, gone, open_files, wait_until_gone
+from processes import Watch, busy_workers, children, gone, open_files, wait_until_gone
 from tars import write_hollow_tar
 
 
@@ -91,20 +91,6 @@ def test_progress_is_the_sum_of_all_workers(many: dict[str, Path], tmp_path: Pat
     assert sorted(told, key=lambda p: p.samples) == told
 
 
-def hired(told: list[Progress]) -> Callable[[Progress], None]:
-    """Keeps what is told, and how many other processes there were then."""
-
-    def tell(progress: Progress) -> None:
-        told.append(progress)
-        HIRED.append(len(children(os.getpid())))
-
-    HIRED.clear()
-    return tell
-
-
-HIRED: list[int] = []
-
-
 @pytest.mark.parametrize("target", ["webdataset", "parquet"])
 @pytest.mark.parametrize("worth_s, most", [(1e9, 0), (0, 2)])
 def test_workers_for_little_are_begun_only_when_the_first_task_shows_their_worth(
@@ -113,16 +99,16 @@ def test_workers_for_little_are_begun_only_when_the_first_task_shows_their_worth
     monkeypatch.setattr(run, "_QUICK_BYTES", 1 << 40)
     monkeypatch.setattr(progress, "_WORTH_S", worth_s)
     ledger = {n: tmp_path / f"ledger{n}" for n in (1, 2)}
-    told: list[Progress] = []
+    watch = Watch()
     options: dict[str, Any] = {"format": target, "shard_size": "300kb", "max_side": 900}
     lading.convert(many["webdataset"], tmp_path / "out1", ledger=ledger[1], **options)
-    done = lading.convert(many["webdataset"], tmp_path / "out2", ledger=ledger[2], workers=2, on_progress=hired(told),
+    done = lading.convert(many["webdataset"], tmp_path / "out2", ledger=ledger[2], workers=2, on_progress=watch,
                           **options)  # fmt: skip
     assert contents(tmp_path / "out1") == contents(tmp_path / "out2")
     assert ledger[1].read_bytes() == ledger[2].read_bytes() != b""
-    assert told[-1] == Progress(done.source_shards, done.source_shards, done.samples, done.payload_bytes)
-    assert sorted(told, key=lambda p: p.samples) == told
-    assert (HIRED[0], max(HIRED)) == (0, most)
+    assert watch.told[-1] == Progress(done.source_shards, done.source_shards, done.samples, done.payload_bytes)
+    assert sorted(watch.told, key=lambda p: p.samples) == watch.told
+    assert (watch.counts[0], max(watch.counts)) == (0, most)
 
 
 @pytest.mark.parametrize("heavy", ["where", "verify", "compression", "compressed"])
@@ -139,9 +125,10 @@ def test_workers_for_what_takes_long_are_begun_at_once(
         source = tmp_path / "gz"
         lading.convert(many["webdataset"], source, format="webdataset", shard_size="150kb",
                        options={"compression": "gzip"})  # fmt: skip
+    watch = Watch()
     lading.convert(source, tmp_path / "out", format="webdataset", shard_size="300kb", workers=2,
-                   on_progress=hired([]), **options)  # fmt: skip
-    assert HIRED[0] == 2
+                   on_progress=watch, **options)  # fmt: skip
+    assert watch.counts[0] == 2
 
 
 def test_a_limit_takes_the_first_samples(many: dict[str, Path], tmp_path: Path) -> None:
@@ -210,10 +197,7 @@ def test_what_workers_could_not_reach_is_refused(
 
 def test_a_bad_shard_is_the_same_error_and_the_old_dataset_stays(many: dict[str, Path], tmp_path: Path) -> None:
     bad = sorted(many["webdataset"].glob("*.tar"))[4]
-    body = bytearray(bad.read_bytes())
-    at = body.index(b"ustar", 5000)
-    body[at - 150] ^= 0xFF  # in the header's sizes: its checksum is wrong
-    bad.write_bytes(body)
+    break_header(bad)
     lading.convert(many["parquet"], tmp_path / "out", format="parquet")
     before = contents(tmp_path / "out")
     told = []
@@ -253,7 +237,7 @@ def test_a_worker_that_is_killed_is_named_with_its_shards(tmp_path: Path) -> Non
 
 CONVERT = """
 import sys, lading
-from lading.jobs import progress, run
+from lading.jobs import run
 run._QUICK_BYTES = 0  # workers at once, as `workers_for_little` has it for this process
 lading.convert(sys.argv[1], sys.argv[2], format="webdataset", workers=2, overwrite=True, max_batch_bytes="16mb")
 """

@@ -26,6 +26,13 @@ def damaged(body: bytes, at: int, kind: str) -> bytes:
     return body[:at] + (b"" if kind == "cut" else bytes(len(some))) + body[at + SIZE :]
 
 
+def break_header(path: Path) -> None:
+    """Flip bits in the sizes of a tar's header behind the first ones: its checksum is wrong."""
+    body = bytearray(path.read_bytes())
+    body[body.index(b"ustar", 5000) - 150] ^= 0xFF
+    path.write_bytes(body)
+
+
 @dataclass(frozen=True)
 class Extent:
     """Bytes of a file that are of one sample, by the sample's ordinal in the dataset."""

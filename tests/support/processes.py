@@ -7,7 +7,21 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["busy_workers", "children", "gone", "open_files", "reading_workers", "wait_until_gone"]
+from lading.jobs.progress import Progress
+
+__all__ = ["Watch", "busy_workers", "children", "gone", "open_files", "reading_workers", "wait_until_gone"]
+
+
+class Watch:
+    """Called as `on_progress`: keeps what is told of a job, and how many processes this one had started then."""
+
+    def __init__(self) -> None:
+        self.told: list[Progress] = []
+        self.counts: list[int] = []
+
+    def __call__(self, told: Progress) -> None:
+        self.told.append(told)
+        self.counts.append(len(children(os.getpid())))
 
 
 def children(pid: int) -> list[int]:

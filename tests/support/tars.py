@@ -6,7 +6,7 @@ import io
 import tarfile
 from pathlib import Path
 
-__all__ = ["tar_of", "write_hollow_tar"]
+__all__ = ["tar_of", "write_hollow_tar", "write_long_named_tars"]
 
 
 def tar_of(*members: tuple[str, bytes], form: int = tarfile.USTAR_FORMAT) -> bytes:
@@ -18,6 +18,14 @@ def tar_of(*members: tuple[str, bytes], form: int = tarfile.USTAR_FORMAT) -> byt
             info.size = len(data)
             tar.addfile(info, io.BytesIO(data))
     return body.getvalue()
+
+
+def write_long_named_tars(folder: Path) -> list[Path]:
+    """Two tars of a sample each, whose names are longer than `tar_name_bytes` allows."""
+    paths = [folder / "0.tar", folder / "1.tar"]
+    for path in paths:
+        path.write_bytes(tar_of(("n" * 5000 + f"{path.stem}.x", b"1"), form=tarfile.PAX_FORMAT))
+    return paths
 
 
 def write_hollow_tar(path: Path, count: int, size_bytes: int) -> None:
