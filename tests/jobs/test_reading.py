@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -14,9 +15,12 @@ import pytest
 
 import lading
 from damage import break_header
+from lading.arrow import write_cache
 from lading.errors import CorruptShard, StoreError, UsageError
-from lading.jobs import progress, reading
+from lading.features import Value
+from lading.jobs import pool, progress, reading
 from lading.jobs.progress import Progress
+from lading.jobs.threads import using_threads
 from lading.limits import Limits
 from lading.store.memory import MemoryStore
 from lading.store.open import Stores
@@ -152,3 +156,64 @@ def test_no_place_for_what_workers_leave_is_an_error_that_names_it(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
     with pytest.raises(StoreError, match="gone"):
         lading.digest(sorted(map(str, docs.glob("*.tar"))), workers=2)
+
+
+@pytest.mark.parametrize("workers", [None, 1, 2])
+def test_a_shard_of_a_list_without_sizes_that_is_not_there_is_a_finding(workers: int | None, tmp_path: Path) -> None:
+    out = tmp_path / "cache"
+    write_cache(({"n": n} for n in range(30)), {"n": Value("int64")}, out, batch_size=5, shard_size=1)
+    shards = sorted(out.glob("*.arrow"))
+    assert len(shards) > 3
+    shards[1].unlink()
+    found = lading.verify(out, workers=workers)
+    assert [Path(str(finding["file"])).name for finding in found.findings] == [shards[1].name]
+    assert found.samples == 25
+
+
+def test_where_python_has_no_name_nobody_has_to_say_that_one_process_does_it(
+    docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", "")
+    source = sorted(map(str, docs.glob("*.tar")))
+    watch = Watch()
+    found = lading.digest(source, on_progress=watch)
+    assert max(watch.counts) == 0
+    assert found == lading.digest(source, workers=1)
+    with pytest.raises(UsageError, match="names no program"):
+        lading.digest(source, workers=2)
+
+
+def test_no_folder_for_temporary_files_is_an_error(docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none() -> str:
+        raise FileNotFoundError("No usable temporary directory found in ['/tmp']")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(tempfile, "gettempdir", none)
+        with pytest.raises(StoreError, match=r"no folder for temporary files.*TMPDIR"):
+            lading.digest(sorted(map(str, docs.glob("*.tar"))), workers=2)
+
+
+def test_workers_take_no_more_threads_than_the_process_may(docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    class Noting(pool.Workers):
+        """Workers, and how many threads each was told to use."""
+
+        def __init__(self, count: int, *, lock: int | None, threads: int) -> None:
+            asked.append(threads)
+            super().__init__(count, lock=lock, threads=threads)
+
+    monkeypatch.setattr(reading, "Workers", Noting)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    with using_threads(1):
+        lading.digest(sorted(map(str, docs.glob("*.tar"))), workers=2)
+    assert asked == [1]
+
+
+def test_progress_counts_shards_that_have_their_checksum(docs: Path, tmp_path: Path) -> None:
+    done = lading.convert(docs, tmp_path / "out", format="webdataset", shard_size="150kb")
+    for workers in (1, 2):
+        watch = Watch()
+        assert lading.verify(tmp_path / "out", deep=True, workers=workers, on_progress=watch).ok
+        last = watch.told[-1]
+        assert (last.shards_done, last.samples, last.payload_bytes) == (done.shards, done.samples, done.size_bytes)

@@ -18,13 +18,14 @@ from lading.interleaved import sample_firsts
 from lading.jobs.progress import OnProgress, Progress
 from lading.jobs.reading import Look, OnRead, Reading, Source, look_at_shards
 from lading.ref import is_ref
-from lading.store.open import Stores
 from lading.views import row_bytes
 
 __all__ = ["DiffResult", "batch_digests", "begin_digest", "dataset_digest", "diff", "shard_content", "shard_digests"]
 
 _MAX_ROWS = 16_384
 _MAX_BYTES = 128 << 20
+_COPIED_BYTES = 16 << 20
+"""Of columns whose forms are made by the column, so much of a batch is copied at most; more is taken as views."""
 
 
 def batch_digests(batch: pa.RecordBatch, view: str) -> NDArray[np.uint8]:
@@ -56,7 +57,11 @@ def _shard_batches(dataset: Dataset, shard: int) -> Iterator[pa.RecordBatch]:
 def _with_forms(dataset: Dataset, batch: pa.RecordBatch) -> pa.RecordBatch:
     """The batch with forms in the place of references, or bytes where forms are made by the column."""
     references = {field.name: value_form(feature_of(field)) for field in batch.schema if is_ref(field.type)}
-    works: dict[str, Callable[[memoryview], bytes]] = {name: work or bytes for name, work in references.items()}
+    works: dict[str, Callable[[memoryview], bytes]] = {
+        name: work or bytes
+        for name, work in references.items()
+        if work is not None or int(row_bytes(batch.select([name])).sum()) <= _COPIED_BYTES
+    }
     for name, values in dataset.fetcher.results(batch, works).items():
         made = values if references[name] is None else pa.ExtensionArray.from_storage(FORMS, values)
         at = batch.schema.get_field_index(name)
@@ -64,12 +69,12 @@ def _with_forms(dataset: Dataset, batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch
 
 
-def begin_digest(dataset: Dataset, _: Stores | None = None) -> Look:
+def begin_digest(dataset: Dataset) -> Look:
     """What `dataset_digest` does with each shard."""
 
     def look(number: int, on_read: OnRead) -> dict[str, Any]:
         for batch, digests in shard_digests(dataset, number):
-            on_read(digests, int(row_bytes(batch).sum()))
+            on_read(digests, len(digests), int(row_bytes(batch).sum()))
         return {}
 
     return look
@@ -149,7 +154,7 @@ def _batches(dataset: Dataset, on_progress: OnProgress | None) -> Iterator[tuple
         for batch, digests in shard_digests(dataset, number):
             yield batch, digests
             if on_progress is not None:
-                samples += len(sample_firsts(batch, dataset.view))
+                samples += len(digests)
                 size_bytes += int(row_bytes(batch).sum())
                 on_progress(Progress(number, total, samples, size_bytes))
         if on_progress is not None:

@@ -95,7 +95,7 @@ def plain_value(value: Any) -> Any:
     """A value with lists and dicts of texts and numbers, as JSON holds it: what is not Unicode is spelled in ASCII."""
     if isinstance(value, Mapping):
         return {name: plain_value(one) for name, one in value.items()}
-    if isinstance(value, (list, tuple, set)):
+    if isinstance(value, (list, tuple)):
         return [plain_value(one) for one in value]
     return value if value is None or isinstance(value, (bool, float)) else _plain(value)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-__all__ = ["OnProgress", "Pace", "Progress", "Tally"]
+__all__ = ["OnProgress", "Progress", "Speed", "Tally"]
 
 _WORTH_S = 3.0
 """Time left from which on workers are worth the half second that they take to begin."""
@@ -62,7 +62,7 @@ OnProgress: TypeAlias = Callable[[Progress], None]
 """What a job calls after every batch and every shard."""
 
 
-class Pace:
+class Speed:
     """How fast this process gets on with a job.
 
     Args:

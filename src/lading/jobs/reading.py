@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -19,7 +20,7 @@ from lading.errors import StoreError, UsageError
 from lading.formats.registry import is_built_in
 from lading.jobs.messages import plain_value
 from lading.jobs.pool import Order, Workers
-from lading.jobs.progress import OnProgress, Pace, Progress, Tally
+from lading.jobs.progress import OnProgress, Progress, Speed, Tally
 from lading.jobs.spec import decode_interleaved, decode_schema, encode_schema, named_function, refuse_objects
 from lading.jobs.tasks import shard_sizes
 from lading.jobs.threads import threads_each
@@ -28,7 +29,7 @@ from lading.store.memory import MemoryStore
 from lading.store.open import Stores, resolve
 from lading.store.protocol import store_errors
 
-__all__ = ["Look", "OnRead", "Reading", "Source", "Taken", "look_at_shards", "refuse_out_of_reach"]
+__all__ = ["NO_DIGESTS", "Look", "OnRead", "Reading", "Source", "Taken", "look_at_shards", "refuse_out_of_reach"]
 
 Source: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -37,8 +38,11 @@ _MOST_WORKERS = 8
 _READ_BYTES = 1 << 20
 _DIGEST_BYTES = 16
 
-OnRead: TypeAlias = Callable[[NDArray[np.uint8], int], None]
-"""What takes digests of samples, `(samples, 16)`, and the bytes that were read for them."""
+OnRead: TypeAlias = Callable[[NDArray[np.uint8], int, int], None]
+"""What takes digests, `(samples, 16)`, of samples or of none of them, how many samples these are, and their bytes."""
+
+NO_DIGESTS = np.zeros((0, 16), np.uint8)
+"""Digests of no sample."""
 
 Look: TypeAlias = Callable[[int, OnRead], dict[str, Any]]
 """What is done with a shard, by its number: gives JSON-able values, and hands digests over as they come."""
@@ -49,7 +53,7 @@ class Reading:
     """What is looked at, and how, for other processes to begin.
 
     Attributes:
-        begin: `module:function`, called with the dataset, its stores and the settings; gives a `Look`.
+        begin: `module:function`, called with the dataset and the settings; gives a `Look`.
         source: as `lading.open` takes it.
         opening: the other arguments of `lading.open`.
         settings: of the job, JSON-able.
@@ -127,15 +131,15 @@ def look_at_shards(
         if on_progress is not None:
             on_progress(Progress(total.shards, len(shards), total.samples, total.payload_bytes))
 
-    def on_read(digests: NDArray[np.uint8], size_bytes: int) -> None:
+    def on_read(digests: NDArray[np.uint8], samples: int, size_bytes: int) -> None:
         on_digests(digests)
-        tally.add(Tally(0, len(digests), 0, size_bytes))
+        tally.add(Tally(0, samples, 0, size_bytes))
         tell(tally)
 
     tasks = _tasks(dataset, shards) if crew > 1 else [_Task(0, shards, 0)]
-    pace = Pace(sum(task.source_bytes for task in tasks))
+    speed = Speed(sum(task.source_bytes for task in tasks))
     for at, task in enumerate(tasks):
-        if len(tasks) - at > 1 and pace.is_worth_workers():
+        if len(tasks) - at > 1 and speed.is_worth_workers():
             with closing(_by_workers(crew, dataset, reading, tasks[at:], tally, on_digests, tell)) as rest:
                 yield from rest
             return
@@ -144,7 +148,7 @@ def look_at_shards(
             tally.shards += 1
             tell(tally)
             yield found
-        pace.add(task.source_bytes)
+        speed.add(task.source_bytes)
 
 
 def _by_workers(
@@ -168,14 +172,22 @@ def _by_workers(
         tell(total)
 
     with ExitStack() as held:
-        with store_errors(tempfile.gettempdir()):
+        with store_errors(_temporary_place()):
             folder = held.enter_context(tempfile.TemporaryDirectory(prefix="lading-"))
         count = min(count, len(tasks))
-        workers = held.enter_context(Workers(count, lock=None, threads=threads_each(count)))
+        threads = min(threads_each(count), pa.cpu_count())  # who set fewer for this process meant all of the job
+        workers = held.enter_context(Workers(count, lock=None, threads=threads))
         for told in workers.run({"reading": reading.told(dataset)}, tasks, order, tell_all):
             for digests in _taken_out(f"{folder}/{told['done']}"):
                 on_digests(digests)
             yield from told["found"]
+
+
+def _temporary_place() -> str:
+    try:
+        return tempfile.gettempdir()
+    except OSError as error:
+        raise StoreError("no folder for temporary files can be written", advice="Set TMPDIR to one.") from error
 
 
 def _append(path: str, digests: NDArray[np.uint8]) -> None:
@@ -193,7 +205,7 @@ def _taken_out(path: str) -> Iterator[NDArray[np.uint8]]:
 
 def _tasks(dataset: Dataset, shards: Sequence[int]) -> list[_Task]:
     """Consecutive shards go together, up to 64 of them or 64 MB: whoever ends first takes the next."""
-    sizes = list(shard_sizes(dataset.listing, Stores()))
+    sizes = _sizes(dataset, shards)
     tasks: list[_Task] = []
     mine: list[int] = []
     size = 0
@@ -206,6 +218,15 @@ def _tasks(dataset: Dataset, shards: Sequence[int]) -> list[_Task]:
     return [*tasks, _Task(len(tasks), mine, size)] if mine else tasks
 
 
+def _sizes(dataset: Dataset, shards: Sequence[int]) -> dict[int, int]:
+    """Sizes of shards by number; 0 for all where one cannot be looked at: to say so is for who reads it."""
+    listing = replace(dataset.listing, table=dataset.listing.table.take(pa.array(shards, pa.int64())))
+    try:
+        return dict(zip(shards, shard_sizes(listing, Stores()), strict=True))
+    except StoreError:
+        return dict.fromkeys(shards, 0)
+
+
 def _crew(dataset: Dataset, reading: Reading) -> int:
     """How many processes there may be.
 
@@ -214,7 +235,7 @@ def _crew(dataset: Dataset, reading: Reading) -> int:
     """
     if reading.workers is not None and reading.workers < 1:
         raise UsageError("a job has one process at least", found=f"workers={reading.workers}")
-    if reading.workers == 1:
+    if reading.workers == 1 or (reading.workers is None and not sys.executable):
         return 1
     try:
         refuse_out_of_reach([dataset.format], dataset.listing.table["path"].to_pylist(), reading.opening.get("stores"))
@@ -265,19 +286,19 @@ class Taken:
             raise StoreError("the source changed while it was read", file=self._dataset.listing.folder or None,
                              advice="Read it when nobody writes it.")  # fmt: skip
         begin: Callable[..., Look] = named_function(told["begin"])
-        self._look = begin(self._dataset, Stores(), **told["settings"])
+        self._look = begin(self._dataset, **told["settings"])
         self._tell = tell
 
     def do(self, task: Mapping[str, Any], _: Sequence[pa.Table | None]) -> None:
         """Look at the shards of a task, and say what was found."""
         tally, found = Tally(), list[Any]()
 
-        def on_read(digests: NDArray[np.uint8], size_bytes: int) -> None:
+        def on_read(digests: NDArray[np.uint8], samples: int, size_bytes: int) -> None:
             _append(task["digests"], digests)
-            tally.add(Tally(0, len(digests), 0, size_bytes))
+            tally.add(Tally(0, samples, 0, size_bytes))
             self._tell(progress=task["number"], tally=tally.as_list())
 
-        _append(task["digests"], np.zeros((0, _DIGEST_BYTES), np.uint8))
+        _append(task["digests"], NO_DIGESTS)
         for number in task["shards"]:
             found.append(plain_value(self._look(number, on_read)))
             tally.shards += 1

@@ -17,7 +17,7 @@ from lading.jobs.copying import Copier
 from lading.jobs.ledger import LEDGER_NAME
 from lading.jobs.messages import DIGESTS_NAME, decode_part
 from lading.jobs.pool import Order, Workers
-from lading.jobs.progress import OnProgress, Pace, Progress, Tally
+from lading.jobs.progress import OnProgress, Progress, Speed, Tally
 from lading.jobs.spec import Conversion
 from lading.jobs.tasks import Task
 from lading.source import read_head
@@ -95,16 +95,16 @@ class Run:
 
         They are begun when the tasks left would take so long, as the first ones went, that it is worth the wait.
         """
-        pace = Pace(sum(task.source_bytes for task in self._tasks))
+        speed = Speed(sum(task.source_bytes for task in self._tasks))
         for number, task in enumerate(self._tasks):
-            if hiring is not None and hiring.workers is None and pace.is_worth_workers():
+            if hiring is not None and hiring.workers is None and speed.is_worth_workers():
                 hiring.begin()
             if hiring is not None and hiring.workers is not None:
                 self._by(hiring.workers, self._tasks[number:], writer, store)
                 return
             writer.end_part(task.shard_bytes, task.first_row)
             self._copier.copy(range(task.first, task.stop), writer, limit)
-            pace.add(task.source_bytes)
+            speed.add(task.source_bytes)
 
     def _by(self, crew: Workers, tasks: Sequence[Task], writer: DatasetWriter, store: Store) -> None:
         """Have tasks done by workers; these are gone at the end, and before anything is dropped."""

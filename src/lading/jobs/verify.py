@@ -21,7 +21,7 @@ from lading.jobs.digest import batch_digests, shard_content, shard_digests
 from lading.jobs.headers import broken_headers
 from lading.jobs.indexes import Indexes, check_file
 from lading.jobs.progress import OnProgress
-from lading.jobs.reading import Look, OnRead, Reading, Source, look_at_shards
+from lading.jobs.reading import NO_DIGESTS, Look, OnRead, Reading, Source, look_at_shards
 from lading.store.open import Stores
 from lading.units import parse_part, spread
 from lading.views import row_bytes
@@ -119,7 +119,8 @@ def verify(
         found = look_at_shards(dataset, look, reading, chosen, on_digests=digest.update, on_progress=on_progress)
         with closing(found) as looked:
             for shard in looked:
-                findings += [one for one in shard["findings"] if not any(_same(one, other) for other in findings)]
+                for one in shard["findings"]:
+                    findings += [one] if not any(_same(one, other) for other in findings) else []
                 checked.update(shard["checked"])
                 size_bytes += shard["size_bytes"]
                 trusted_samples += shard["trusted_samples"]
@@ -135,8 +136,9 @@ def verify(
     )  # fmt: skip
 
 
-def begin_verify(dataset: Dataset, stores: Stores, *, deep: bool, max_findings: int) -> Look:
+def begin_verify(dataset: Dataset, *, deep: bool, max_findings: int) -> Look:
     """What `verify` does with each shard: gives findings, what was checked, sizes, and whether it could be read."""
+    stores = Stores()
     return _look(dataset, stores, Indexes.of(dataset, stores), deep, max_findings)
 
 
@@ -156,6 +158,7 @@ def _look(dataset: Dataset, stores: Stores, indexes: Indexes, deep: bool, max_fi
             checked.update(_known(dataset, number))
             if known is not None and not known.errors and dataset.holds_its_bytes:
                 trusted_samples = dataset.counted_samples(number)
+                on_read(NO_DIGESTS, trusted_samples, size_bytes)
             else:
                 findings.extend(_read(dataset, number, on_read, deep=deep))  # those before an error stay
         except LadingError as error:
@@ -174,11 +177,12 @@ def _read(dataset: Dataset, number: int, on_read: OnRead, *, deep: bool) -> Iter
     """
     if not deep:
         for batch, digests in shard_digests(dataset, number):
-            on_read(digests, int(row_bytes(batch).sum()))
+            on_read(digests, len(digests), int(row_bytes(batch).sum()))
         return
     first, told = 0, cache(partial(_told_errors, dataset, number))
     for batch in shard_content(dataset, number):
-        on_read(batch_digests(batch, dataset.view), int(row_bytes(batch).sum()))
+        digests = batch_digests(batch, dataset.view)
+        on_read(digests, len(digests), int(row_bytes(batch).sum()))
         errors = {first + row: text for row, text in earlier_errors(batch).items()}
         lost = [(row, text) for row, text in errors.items() if row not in told()]
         yield from (BadReference(text, file=dataset.path(number), row=row).to_dict() for row, text in lost)
