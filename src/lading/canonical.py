@@ -30,6 +30,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -80,6 +81,8 @@ FORMS = _FormType()
 """Arrow type of a column that holds forms in the place of values, for who took them while the values went by."""
 
 _SHORT = 64
+_JSON_BYTES = 8 << 20
+"""JSON texts whose values are in memory at once."""
 _DEEP = 100
 _MANY_VALUES, _DEEP_COLUMNS, _MOSTLY_THERE = 64, 8, 4
 """Values out of JSON are taken by the column from so many on, above this depth, and if one field in four is there."""
@@ -143,7 +146,17 @@ def joined(*parts: Any) -> pa.Array:
 
 def value_form(feature: Feature) -> Callable[[memoryview], bytes] | None:
     """What makes the form of each of a column's values out of its bytes alone; None where that takes the column."""
-    return None if isinstance(feature, (Json, Array, ListOf)) else _bytes_form
+    if isinstance(feature, Json):
+        return None
+    head = _head_of(feature)
+    return (lambda value: head + _bytes_form(value)) if head else _bytes_form
+
+
+def _head_of(feature: Feature) -> bytes:
+    """What stands before the forms of bytes: dtype and shape, where all values of a column of arrays have the same."""
+    if isinstance(feature, Array) and feature.dtype is not None and feature.shape and None not in feature.shape:
+        return _array_head(feature.dtype, feature.shape)
+    return b""
 
 
 def _bytes_form(value: bytes | memoryview) -> bytes:
@@ -172,9 +185,8 @@ def _of_text(column: pa.Array, feature: Feature) -> pa.Array:
     """Text and bytes, by what they mean."""
     if isinstance(feature, Json):
         return _of_json(column)
-    if isinstance(feature, Array) and feature.dtype is not None and feature.shape and None not in feature.shape:
-        return joined(pa.scalar(_array_head(feature.dtype, feature.shape), FORM), _of_bytes(column))
-    return _of_bytes(column)
+    head = _head_of(feature)
+    return joined(pa.scalar(head, FORM), _of_bytes(column)) if head else _of_bytes(column)
 
 
 def _of_bytes(column: pa.Array) -> pa.Array:
@@ -356,6 +368,11 @@ def list_forms(items: pa.Array, bounds: NDArray[np.int64], like: pa.Array | None
 
 def _of_json(column: pa.Array) -> pa.Array:
     texts = slices(column)
+    cut = np.flatnonzero(np.diff(np.cumsum(byte_lengths(column)) // _JSON_BYTES, prepend=0)).tolist()
+    return pa.concat_arrays([_of_texts(texts[first:last]) for first, last in pairwise([0, *cut, len(texts)])])
+
+
+def _of_texts(texts: list[memoryview | None]) -> pa.Array:
     there = [bytes(text) for text in texts if text is not None]
     found = iter(jsontext.loads_plain(there) or map(_loaded, there))
     return _value_forms([None if text is None else next(found) for text in texts])

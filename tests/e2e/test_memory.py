@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
+import io
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import lading
+from tars import tar_of
 
 BATCH_BYTES = 16 << 20
 LIMIT_MB = 250 + 2 * BATCH_BYTES / 1e6
@@ -142,3 +146,45 @@ def test_rows_picked_of_a_large_mapped_stream_leave_little_of_it_in_memory(tmp_p
     assert count == 1_200_000
     assert walked < 60  # 2,000 batches, of which a map brings 64 KiB each into memory
     assert picked < 150
+
+
+DIGEST = """
+import sys, lading
+print(lading.digest(sys.argv[1], workers=1).count)
+[peak] = [line for line in open("/proc/self/status") if line.startswith("VmHWM")]
+print(int(peak.split()[1]) * 1024 / 1e6)
+"""
+
+
+@pytest.mark.parametrize("name", ["npy", "json"])
+def test_a_digest_of_what_is_taken_by_the_column_keeps_to_the_limit(name: str, tmp_path: Path) -> None:
+    """400 MB of arrays, and of JSON, in batches of 128 MiB."""
+    if name == "npy":
+        out = io.BytesIO()
+        np.save(out, np.arange(62_500, dtype=np.float64))
+        value, count = out.getvalue(), 800
+    else:
+        value, count = json.dumps({"text": "word " * 20_000}).encode(), 4000
+    (tmp_path / "a.tar").write_bytes(tar_of(*((f"{i:06d}.{name}", value) for i in range(count))))
+    done = subprocess.run([sys.executable, "-c", DIGEST, tmp_path], capture_output=True, text=True, check=True)
+    digested, peak_mb = map(float, done.stdout.split())
+    assert digested == count
+    assert peak_mb <= 250 + 2 * (128 << 20) / 1e6
+
+
+TAKE = """
+import sys, lading
+with lading.open(sys.argv[1]) as dataset:
+    len(dataset)
+    before = int(open("/proc/self/status").read().split("VmRSS:")[1].split()[0])
+    assert all(dataset[1000 * i + 999]["t"] for i in range(40))
+    print((int(open("/proc/self/status").read().split("VmRSS:")[1].split()[0]) - before) * 1024 / 1e6)
+"""
+
+
+def test_compressed_texts_that_are_open_do_not_all_keep_what_was_unpacked(tmp_path: Path) -> None:
+    lines = b"".join(b'{"t": "%s"}\n' % (b"x" * 20_000) for _ in range(1000))
+    for number in range(40):
+        (tmp_path / f"{number:02d}.jsonl.gz").write_bytes(gzip.compress(lines, 1))
+    done = subprocess.run([sys.executable, "-c", TAKE, tmp_path], capture_output=True, text=True, check=True)
+    assert float(done.stdout) < 200  # two of them 16 MiB each; all of them 670

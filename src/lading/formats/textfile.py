@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import Protocol
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pyarrow as pa
@@ -87,7 +88,6 @@ class TextFile:
 
     def __init__(self, source: ShardSource, entry: FileEntry) -> None:
         self.source, self.entry = source, entry
-        self._stream: UnwrappedFile | None = None
 
     @property
     def path(self) -> str:
@@ -121,14 +121,16 @@ class TextFile:
         """Bytes of each `(offset, length)`; ranges of a compressed file are best asked for by ascending offset.
 
         That holds from call to call, too: unpacking goes on where it stopped. Peak memory: 16 MiB or one range; of a
-        compressed file 16 MiB of what was unpacked last, too, as long as the file is.
+        compressed file 16 MiB of what was unpacked last, too, of the two that were asked last in this process.
         """
         if self.entry.wrap:
             with errors_at(file=self.path):
                 # Taken, so that a reading that begins meanwhile has one of its own.
-                stream, self._stream = self._stream or self._unwrapped(), None
+                stream = _STREAMS.pop(self, None) or self._unwrapped()
                 yield from (stream.read(offset, length) for offset, length in ranges)
-                self._stream = stream
+                _STREAMS[self] = stream
+                for oldest in list(_STREAMS)[:-_MOST_STREAMS]:
+                    _STREAMS.pop(oldest, None)
             return
         group: list[tuple[int, int]] = []
         size = 0
@@ -144,6 +146,11 @@ class TextFile:
     def _unwrapped(self) -> UnwrappedFile:
         source, wrap = self.source, self.entry.wrap
         return UnwrappedFile(source.store, self.path, wrap, keep_bytes=_GROUP_BYTES, limits=source.limits)
+
+
+_MOST_STREAMS = 2
+_STREAMS: WeakKeyDictionary[TextFile, UnwrappedFile] = WeakKeyDictionary()
+"""How far those that were unpacked last have come; each holds 16 MiB, and the window of its compression."""
 
 
 def _line_ends(piece: bytes) -> tuple[int, int]:
