@@ -426,11 +426,11 @@ class Dataset:
     def _take_lazy(
         self, wanted: NDArray[np.int64], columns: Sequence[str] | None, target: pa.Schema | None = None
     ) -> tuple[pa.Table, set[str]]:
-        """The rows, perhaps with references for bytes, and the columns that are `binary` in the shards all the same."""
+        """The rows, perhaps with references for bytes, and the columns that are `binary` in all their shards."""
         asked, place = np.unique(wanted, return_inverse=True)
         shard, ordinal = lookup(self.sample_ends(), asked)
         parts, firsts, rows, loose = [], [], 0, False
-        small: set[str] = set()
+        small, wide = set[str](), set[str]()
         for number in np.unique(shard).tolist() or range(len(self.listing))[:1]:
             view = self._counted(number)
             loose = isinstance(view, LooseView) and not view.declares_types()
@@ -440,12 +440,16 @@ class Dataset:
                 part = view.read(mine, columns)
             else:
                 small |= {f.name for f in view.schema() if pa.types.is_binary(f.type)}
+                wide |= {f.name for f in view.schema() if pa.types.is_large_binary(f.type)}
+            wide |= {f.name for f in part.schema if pa.types.is_large_binary(f.type)}
             firsts.append(self._firsts(number, part, len(mine)) + rows)
             parts.append(part)
             rows += part.num_rows
         if not parts:
             return self.schema.empty_table(), small
-        if len({tuple(map(is_ref, part.schema.types)) for part in parts}) > 1 and not loose:
+        small -= wide
+        told = {(field.name, is_ref(field.type)) for part in parts for field in part.schema}
+        if len(told) > len({name for name, _ in told}) and not loose:
             # Some have references where others have bytes.
             parts = [as_small(self._materialised(part), small) for part in parts]
         # Shards may differ in types: to the first one's, values would be cut.
@@ -891,7 +895,7 @@ def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all bu
     Args:
         source: a file, folder, glob, brace pattern, `::`-joined list, list of these, or a dataset's own index file.
         format: name of the format; by default the first file's name and first bytes say it.
-        view: `samples` or `interleaved`; by default the first non-empty shard's first samples say it.
+        view: `samples` or `interleaved`; by default the first samples that can be read say it.
         options: options of the format (`lading formats` lists them).
         interleaved: names of fields and policies for interleaved data.
         roots: folders that `source_ref` texts in tables may point into, beside those of the files opened.
@@ -903,7 +907,7 @@ def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all bu
 
     Raises:
         SourceNotFound: nothing is there. UnknownFormat: no format recognises the first file.
-        DataError: the first shard is broken.
+        DataError: none of the first shards can be read.
     """
     if view is not None and view not in VIEWS:
         raise UsageError("no such view", expected=" or ".join(VIEWS), found=repr(view))

@@ -487,3 +487,26 @@ def test_values_are_read_once_to_where_they_belong(tmp_path: Path) -> None:
         found = dataset.take(rows)
         assert peak_mb() - before < 100 + 60
     assert [value.as_py()[0] for value in found["jpg"]] == (rows // 500).tolist()
+
+
+@pytest.mark.parametrize("second", [{"x": 3, "y": 20_000}, {"y": 20_000, "x": 3}, {"y": 3, "x": 20_000}], ids=str)
+def test_large_values_of_other_columns_in_other_files(second: dict[str, int], tmp_path: Path) -> None:
+    """References in the place of one column here, of another there, wherever they stand."""
+    tables = [
+        pa.table({name: pa.array([bytes([number]) * size] * 4, pa.binary()) for name, size in told.items()})
+        for number, told in enumerate([{"x": 20_000, "y": 3}, second])
+    ]
+    for number, table in enumerate(tables):
+        (tmp_path / f"{number}.arrow").write_bytes(arrow_bytes(table))
+    expected = pa.concat_tables([table.select(["x", "y"]) for table in tables])
+    with lading.open(tmp_path) as dataset:
+        assert dataset.take(np.arange(8)).equals(expected)
+
+
+def test_bytes_that_are_large_in_one_file_are_large_in_what_is_taken(tmp_path: Path) -> None:
+    for number, kind in enumerate((pa.binary(), pa.large_binary())):
+        table = pa.table({"x": pa.array([b"v" * 20_000] * 4, kind)})
+        (tmp_path / f"{number}.arrow").write_bytes(arrow_bytes(table))
+    with lading.open(tmp_path) as dataset:
+        assert dataset.take([0, 7]).schema.field("x").type == pa.large_binary()
+        assert dataset.take([0, 1]).schema.field("x").type == pa.binary()
