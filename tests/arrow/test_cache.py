@@ -127,6 +127,13 @@ def test_batches_end_by_rows_or_bytes(tmp_path: Path) -> None:
     assert batch_rows(meta.shard_paths[0]) == [4, 1, 2, 2, 1]
 
 
+@pytest.mark.parametrize("dtype", ["string", "utf8", "str", "large_utf8", "string_view", "binary", "large_binary"])
+def test_texts_and_bytes_weigh_what_they_are_however_their_type_is_spelt(dtype: str, tmp_path: Path) -> None:
+    value = b"x" * 60 if "binary" in dtype else "x" * 60
+    meta = write_cache(({"t": value} for _ in range(6)), {"t": Value(dtype)}, tmp_path / "out", batch_bytes=100)
+    assert batch_rows(meta.shard_paths[0]) == [2, 2, 2]
+
+
 @pytest.mark.parametrize("compression", ["zstd", "lz4"])
 def test_compression(compression: str, tmp_path: Path) -> None:
     plain = write_cache(numbers(5000), NUMBERS, tmp_path / "plain")

@@ -193,7 +193,7 @@ def _weigher(feature: Feature) -> Callable[[Any], int] | None:
         case ClassLabel():
             return None
         case Value(dtype):
-            return len if dtype in ("string", "large_string", "binary", "large_binary") else None
+            return len if python_types(dtype) in ((str,), (bytes,)) else None
         case Sequence(inner):
             weigh = _weigher(inner)
             return _weigh_numbers if weigh is None else partial(_weigh_list, weigh)
