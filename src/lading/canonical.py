@@ -43,7 +43,7 @@ from lading import jsontext
 from lading.errors import DataError, DuplicateField, Unrepresentable, UsageError, errors_at
 from lading.features import Array, Feature, Json, Place, feature_of
 from lading.features import Sequence as ListOf
-from lading.pieces import Pieces
+from lading.pieces import Pieces, bitmap
 from lading.ref import is_ref
 from lading.views import byte_lengths, is_bytes, is_text, places, present, slices, take
 
@@ -236,10 +236,8 @@ def _fixed(tag: bytes, values: NDArray[Any], like: pa.Array | None = None) -> pa
 
 def _over(data: Any, ends: NDArray[np.int64], like: pa.Array | None) -> pa.Array:
     """A large_binary column over bytes that are there already."""
-    valid = None
-    if like is not None and like.null_count:
-        valid = pa.py_buffer(np.packbits(present(like), bitorder="little"))
-    return pa.Array.from_buffers(FORM, len(ends) - 1, [valid, pa.py_buffer(ends), pa.py_buffer(data)])
+    valid = present(like) if like is not None and like.null_count else None
+    return pa.Array.from_buffers(FORM, len(ends) - 1, [bitmap(valid), pa.py_buffer(ends), pa.py_buffer(data)])
 
 
 def _of_scalar(column: pa.Array) -> pa.Array:

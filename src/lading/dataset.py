@@ -58,7 +58,7 @@ from lading.limits import DEFAULT_LIMITS, Limits
 from lading.manifest import Manifest, lookup
 from lading.manifest_files import KeptTables, load_manifest
 from lading.ref import FileEntry, concat, files_of, is_ref, with_files
-from lading.source import Listing, list_kept, list_source, read_head
+from lading.source import Listing, Source, list_kept, list_source, read_head
 from lading.store.open import Stores, resolve
 from lading.store.roots import folder_of
 from lading.units import parse_bytes
@@ -877,7 +877,7 @@ def _pad(seen: pa.Schema, batch: pa.RecordBatch) -> tuple[pa.Schema, pa.RecordBa
 
 
 def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all but one by keyword
-    source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    source: Source,
     *,
     format: str | None = None,  # noqa: A002 - the word users know
     view: str | None = None,

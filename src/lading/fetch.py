@@ -97,22 +97,24 @@ class _PlainRanges:
 
     def pieces(self, refs: Refs) -> Pieces:
         """The same as pieces of files."""
-        source = np.full(len(refs.valid), -1)
-        for number, (_, rows) in enumerate(self.files):
-            source[rows] = number
-        return Pieces([mapped for mapped, _ in self.files], source, refs.offset, self.length)
+        return Pieces([mapped for mapped, _ in self.files], self._file_of(refs), refs.offset, self.length)
 
     def read_each(self, refs: Refs, most_bytes: int = _ALL_BYTES) -> Iterator[bytes | None]:
         """The first bytes of each value, all by default, each read when it is asked for; None where null."""
-        which = np.full(len(refs.valid), -1)
         readings: list[Iterator[bytes]] = []
         for mapped, rows in self.files:
-            which[rows] = len(readings)
             length = np.minimum(self.length[rows], most_bytes)
             readings.append(mapped.read_each(refs.offset[rows].tolist(), length.tolist()))
         if len(readings) == 1 and bool(refs.valid.all()):
             return readings[0]
-        return (None if number < 0 else next(readings[number]) for number in which.tolist())
+        return (None if number < 0 else next(readings[number]) for number in self._file_of(refs).tolist())
+
+    def _file_of(self, refs: Refs) -> NDArray[np.int64]:
+        """Number of the file of each row, -1 where null."""
+        which = np.full(len(refs.valid), -1)
+        for number, (_, rows) in enumerate(self.files):
+            which[rows] = number
+        return which
 
 
 class Fetcher:

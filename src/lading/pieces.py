@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-__all__ = ["Buffer", "Pieces", "ReadsInto", "Runs", "Source", "as_file", "as_view", "in_memory", "room_for"]
+__all__ = ["Buffer", "Pieces", "ReadsInto", "Runs", "Source", "as_file", "as_view", "bitmap", "in_memory", "room_for"]
 
 Buffer: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
 """Bytes in memory, by whatever name."""
@@ -164,6 +164,13 @@ def as_view(source: Source) -> memoryview:
     return view.cast("B") if view.nbytes else memoryview(b"")
 
 
+def bitmap(valid: NDArray[np.bool_] | None) -> pa.Buffer | None:
+    """Which values are there, as Arrow's arrays hold it; None where all are."""
+    if valid is None or bool(valid.all()):
+        return None
+    return pa.py_buffer(np.packbits(valid, bitorder="little"))
+
+
 def room_for(size: int) -> pa.Buffer:
     """Memory to be filled: of pyarrow's pool, which it may have had before, as fresh pages cost more than to read.
 
@@ -182,5 +189,4 @@ def in_memory(pieces: Pieces) -> pa.LargeBinaryArray:
     for source, offset, start, stop in places:
         if start < stop:
             as_file(pieces.sources[source]).read_into([body[start:stop]], offset)
-    there = None if pieces.there.all() else pa.py_buffer(np.packbits(pieces.there, bitorder="little"))
-    return pa.Array.from_buffers(pa.large_binary(), len(pieces), [there, pa.py_buffer(ends), data])
+    return pa.Array.from_buffers(pa.large_binary(), len(pieces), [bitmap(pieces.there), pa.py_buffer(ends), data])

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby, product
+from typing import TypeAlias
 
 import orjson
 import pyarrow as pa
@@ -27,7 +28,19 @@ from lading.limits import DEFAULT_LIMITS, Limits
 from lading.store.open import Stores, is_local, resolve
 from lading.store.protocol import FileInfo, Store, look_at
 
-__all__ = ["HEAD_BYTES", "LISTING_SCHEMA", "Listing", "expand_braces", "list_kept", "list_source", "read_head"]
+__all__ = [
+    "HEAD_BYTES",
+    "LISTING_SCHEMA",
+    "Listing",
+    "Source",
+    "expand_braces",
+    "list_kept",
+    "list_source",
+    "read_head",
+]
+
+Source: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+"""What users name shards by: a file, folder, glob, brace pattern, `::`-joined list, list of these, or an index file."""
 
 HEAD_BYTES = 1024
 """First bytes of a file that formats recognise it by."""
@@ -85,9 +98,7 @@ def list_kept(shards: pa.Table, folder: str) -> Listing:
     return Listing(pa.table(columns, schema=LISTING_SCHEMA), folder=folder)
 
 
-def list_source(
-    source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], stores: Stores, limits: Limits = DEFAULT_LIMITS
-) -> Listing:
+def list_source(source: Source, stores: Stores, limits: Limits = DEFAULT_LIMITS) -> Listing:
     """The shards that a source stands for.
 
     Globs and folders give files in code-point order of their paths; lists and braces keep their own order. Local

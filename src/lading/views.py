@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from lading.pieces import Pieces, as_view, room_for
+from lading.pieces import Pieces, as_view, bitmap, room_for
 from lading.ref import RefType
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def gather(
         # Too long for a shared segment: it has one to itself.
         view[i, 2:] = len(segments), 0
         segments.append(buffers[which[i]].slice(int(offset[i]), int(length[i])))
-    return pa.Array.from_buffers(pa.binary_view(), count, [_bitmap(valid), pa.py_buffer(view), *segments])
+    return pa.Array.from_buffers(pa.binary_view(), count, [bitmap(valid), pa.py_buffer(view), *segments])
 
 
 def over(values: Sequence[bytes | None]) -> pa.Array:
@@ -176,7 +176,7 @@ def over(values: Sequence[bytes | None]) -> pa.Array:
     view[long, 2], view[long, 3] = np.arange(np.count_nonzero(long)), 0
     own = [pa.py_buffer(value) for value in values if value is not None and len(value) > _INLINE_BYTES]
     valid = np.array([value is not None for value in values], np.bool_)
-    return pa.Array.from_buffers(pa.binary_view(), len(values), [_bitmap(valid), pa.py_buffer(view), *own])
+    return pa.Array.from_buffers(pa.binary_view(), len(values), [bitmap(valid), pa.py_buffer(view), *own])
 
 
 def _segments(buffer: pa.Buffer) -> list[pa.Buffer]:
@@ -217,13 +217,7 @@ def _joined(
     sources = [np.frombuffer(buffer, np.uint8) for buffer in buffers]
     for i in range(len(offset)):
         target[ends[i] : ends[i + 1]] = sources[which[i]][offset[i] : offset[i] + length[i]]
-    return pa.Array.from_buffers(pa.large_binary(), len(offset), [_bitmap(valid), pa.py_buffer(ends), body])
-
-
-def _bitmap(valid: NDArray[np.bool_] | None) -> pa.Buffer | None:
-    if valid is None or bool(valid.all()):
-        return None
-    return pa.py_buffer(np.packbits(valid, bitorder="little"))
+    return pa.Array.from_buffers(pa.large_binary(), len(offset), [bitmap(valid), pa.py_buffer(ends), body])
 
 
 def byte_lengths(column: pa.Array | pa.ChunkedArray) -> NDArray[np.int64]:
@@ -313,7 +307,7 @@ def take(column: pa.Array, indices: NDArray[np.int64]) -> pa.Array:
     if column.null_count:
         valid = present(column)[indices]
     taken = pa.py_buffer(np.ascontiguousarray(view[indices]))
-    return pa.Array.from_buffers(column.type, len(indices), [_bitmap(valid), taken, *buffers[2:]])
+    return pa.Array.from_buffers(column.type, len(indices), [bitmap(valid), taken, *buffers[2:]])
 
 
 def take_values(column: pa.Array, rows: NDArray[np.int64]) -> pa.Array:
@@ -338,16 +332,20 @@ def _is_large(chunks: Sequence[pa.Array]) -> bool:
 
 def _copied(column: pa.Array | pa.ChunkedArray, rows: NDArray[np.int64]) -> pa.Array:
     """As `take_values`, of large values: chunks need not be joined."""
-    sources = [as_view(source) for source in places(column).sources]
+    found = places(column)
+    sources = [as_view(source) for source in found.sources]
 
     def copy(target: memoryview, source: int, offset: int) -> None:
         target[:] = sources[source][offset : offset + len(target)]
 
-    return picked(column, rows, copy)
+    return picked(column, found[rows], rows, copy)
 
 
 def picked(
-    column: pa.Array | pa.ChunkedArray, rows: NDArray[np.int64], copy: Callable[[memoryview, int, int], None]
+    column: pa.Array | pa.ChunkedArray,
+    found: Pieces,
+    rows: NDArray[np.int64],
+    copy: Callable[[memoryview, int, int], None],
 ) -> pa.Array:
     """Rows of a binary or large_binary column, in the order asked for, in memory of just their size.
 
@@ -356,10 +354,10 @@ def picked(
 
     Args:
         column: the column.
+        found: where the values of these rows lie.
         rows: which.
         copy: fills a target with what lies in the bytes of a chunk, by its number, from an offset on.
     """
-    found = places(column)[rows]
     ends = np.zeros(len(rows) + 1, np.int64)
     np.cumsum(found.length, out=ends[1:])
     small = pa.types.is_binary(column.type)
@@ -372,7 +370,7 @@ def picked(
         if begin < end:
             copy(target[begin:end], source, offset)
     offsets = pa.py_buffer(ends.astype(np.int32) if small else ends)
-    return pa.Array.from_buffers(column.type, len(rows), [_bitmap(found.source >= 0), offsets, data])
+    return pa.Array.from_buffers(column.type, len(rows), [bitmap(found.source >= 0), offsets, data])
 
 
 def reorder(table: pa.Table, rows: NDArray[np.int64]) -> pa.Table:
@@ -452,7 +450,7 @@ def filled(column: pa.Array, other: pa.Array) -> pa.Array:
     view = np.where(here[:, None], *parts)
     view[~here & (view[:, 0] > _INLINE_BYTES), 2] += len(own) - 2
     payload = [*own[2:], *more[2:]]
-    return pa.Array.from_buffers(pa.binary_view(), len(view), [_bitmap(here | there), pa.py_buffer(view), *payload])
+    return pa.Array.from_buffers(pa.binary_view(), len(view), [bitmap(here | there), pa.py_buffer(view), *payload])
 
 
 def masked(column: pa.Array, keep: NDArray[np.bool_]) -> pa.Array:
@@ -461,7 +459,7 @@ def masked(column: pa.Array, keep: NDArray[np.bool_]) -> pa.Array:
         return pa.compute.if_else(pa.array(keep), column, None)
     buffers = column.buffers()
     view = buffers[1].slice(16 * column.offset, 16 * len(column))
-    return pa.Array.from_buffers(column.type, len(column), [_bitmap(keep & present(column)), view, *buffers[2:]])
+    return pa.Array.from_buffers(column.type, len(column), [bitmap(keep & present(column)), view, *buffers[2:]])
 
 
 def share(column: pa.Array) -> pa.Array:
@@ -488,7 +486,7 @@ def cut_out(column: pa.Array) -> pa.Array:
     ends = _items(buffers[1], kind, column.offset, count + 1) if count else np.zeros(1, kind)
     data = None if buffers[2] is None else buffers[2].slice(int(ends[0]), int(ends[-1] - ends[0]))
     offsets = pa.py_buffer(ends - ends[0])
-    return pa.Array.from_buffers(column.type, count, [_bitmap(present(column)), offsets, data])
+    return pa.Array.from_buffers(column.type, count, [bitmap(present(column)), offsets, data])
 
 
 def join(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:

@@ -427,6 +427,13 @@ def test_a_cache_is_a_folder_of_this_machine(place: Any, tmp_path: Path, monkeyp
     assert names(tmp_path) == []
 
 
+@pytest.mark.parametrize("scheme", ["file://", "FILE://"])
+def test_a_cache_may_be_named_as_a_url_of_a_file(scheme: str, tmp_path: Path) -> None:
+    write_cache(numbers(3), NUMBERS, f"{scheme}{tmp_path}/out")
+    assert validate_cache(tmp_path / "out", NUMBERS).num_rows == 3
+    assert names(tmp_path) == ["out", "out.lock"]
+
+
 def test_the_folder_one_works_in_may_be_a_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -211,6 +213,13 @@ def test_long_records_and_records_that_are_too_long() -> None:
     bomb = gzip.compress(b'a,b\n"' + b"x" * (100 << 20))
     with pytest.raises(LimitExceeded, match="line 2 is too long; expected at most 67108864 bytes"):
         reader(bomb, "t.csv.gz").num_rows()
+
+
+def test_times_with_a_zone_and_decimals_are_read_as_what_they_are() -> None:
+    types = {"when": "timestamp[us, tz=UTC]", "price": "decimal128(10, 2)"}
+    table = reader(b"when,price\n2020-01-02 03:04:05Z,1.25\n", types=types).read()
+    assert table.schema.types == [pa.timestamp("us", "UTC"), pa.decimal128(10, 2)]
+    assert table.to_pylist() == [{"when": datetime(2020, 1, 2, 3, 4, 5, tzinfo=UTC), "price": Decimal("1.25")}]
 
 
 def test_random_access_reads_what_lies_around_the_rows() -> None:

@@ -12,7 +12,6 @@ import fcntl
 import hashlib
 import json
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -27,13 +26,13 @@ from lading.arrow.shard import ASSETS, identity, validate_cache
 from lading.arrow.tables import Rules
 from lading.errors import DestinationExists, LadingError, StoreError, UsageError
 from lading.store.local import LocalSink, LocalStore
+from lading.store.open import is_local, resolve
 from lading.store.protocol import final_place, store_errors, write_file
 from lading.store.staging import stage_folder, sweep_stale
 from lading.units import parse_bytes
 
 __all__ = ["cache_fingerprint", "write_cache"]
 
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _COMPRESSIONS = (None, "zstd", "lz4")
 
 
@@ -154,7 +153,7 @@ def _plain_lineage(lineage: Mapping[str, Any]) -> dict[str, Any]:
 
 def _place(folder: str | bytes) -> str:
     """Where the cache is to lie: an absolute path if its last part is no name."""
-    if not isinstance(folder, str) or not folder or _SCHEME.match(folder.removeprefix("file://")):
+    if not isinstance(folder, str) or not folder or not is_local(resolve(folder)[0]):
         raise UsageError("a cache is a folder of this machine", expected="a path", found=repr(folder))
     place = final_place(folder)
     return os.path.realpath(place) if os.path.basename(place) in ("", ".", "..") else place

@@ -255,13 +255,13 @@ def opening(  # noqa: PLR0913, PLR0917 - one argument an option of the command l
 
 def _types(pairs: Sequence[str] | None) -> dict[str, Any] | None:
     """`NAME=TYPE` texts as Arrow types by name; None if there are none."""
-    import pyarrow as pa
+    from lading.arrow_values import arrow_type
 
     found = {}
     for name, text in named_options(pairs).items():
         try:
-            found[name] = pa.type_for_alias(str(text))
-        except ValueError:
+            found[name] = arrow_type(str(text))
+        except UsageError:
             raise UsageError("no such type", expected="int64, float32, string, large_string, timestamp[us] …",
                              found=f"--type {name}={text}") from None  # fmt: skip
     return found or None

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from lading.formats._arrow_blocks import CONTINUED, Block, Body
 from lading.formats._arrow_flat import RowsHeads, rows_heads
 from lading.formats._arrow_large import LARGE_BYTES
+from lading.pieces import bitmap
 from lading.views import is_bytes, is_text
 
 __all__ = ["gather_rows"]
@@ -97,8 +98,7 @@ class _Picker:
         if is_text_or_bytes:
             return self._texts(kind, buffer, which, row, valid)
         values = self._picked(buffer + 1, kind.bit_width // 8, which, row)
-        bits = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
-        column = pa.Array.from_buffers(kind, len(row), [bits, pa.py_buffer(values)])
+        column = pa.Array.from_buffers(kind, len(row), [bitmap(valid), pa.py_buffer(values)])
         column.validate(full=True)
         return column
 
@@ -127,8 +127,7 @@ class _Picker:
         at = self._start[which] + self._heads.buffers[which, buffer + 2, 0] + start
         data = b"".join(self._body.peek_each(at, size))
         ends = np.append(0, np.cumsum(size)).astype(np.int64 if wide else np.int32)
-        bits = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
-        return pa.Array.from_buffers(kind, len(row), [bits, pa.py_buffer(ends), pa.py_buffer(data)])
+        return pa.Array.from_buffers(kind, len(row), [bitmap(valid), pa.py_buffer(ends), pa.py_buffer(data)])
 
     def _picked(self, buffer: int, width: int, which: NDArray[np.int64], row: NDArray[np.int64]) -> NDArray[np.uint]:
         """Numbers of so many bytes, each at its row's place in a buffer of its batch."""

@@ -47,7 +47,7 @@ def read_large(column: pa.Array, rows: NDArray[np.int64], body: Body) -> pa.Arra
         read_into([target], place + offset)
 
     try:
-        return picked(column, rows, copy)
+        return picked(column, places(column)[rows], rows, copy)
     except ShortRead as error:
         raise CorruptShard("the file became shorter while it was open", file=body.path) from error
 

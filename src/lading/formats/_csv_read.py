@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from lading.arrow_values import arrow_type
 from lading.errors import CorruptShard, DataError, DuplicateField, SchemaMismatch, UsageError
 from lading.formats._csv_resync import resync_records
 from lading.formats._csv_scan import Records, record_blocks, scan
@@ -304,9 +305,9 @@ def _casts(column: pa.Array, kind: pa.DataType) -> bool:
 def _type(name: str) -> pa.DataType:
     """The Arrow type of this name. Raises UsageError for one that text is not cast to."""
     try:
-        kind = pa.type_for_alias(name)
+        kind = arrow_type(name)
         pa.array([], pa.string()).cast(kind)
-    except (ValueError, pa.ArrowNotImplementedError):
+    except (UsageError, pa.ArrowNotImplementedError):
         raise UsageError("no type that a text can be read as", expected="int64, double, bool, date32 …",
                          found=repr(name)) from None  # fmt: skip
     return kind

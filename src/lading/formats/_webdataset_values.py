@@ -33,6 +33,7 @@ from lading import jsontext
 from lading.errors import DataError, Unrepresentable
 from lading.features import FEATURE_KEY, Array, Json, decode, feature_of, tag_by_extension
 from lading.json_columns import is_nested_json
+from lading.pieces import bitmap
 from lading.ref import Refs, is_ref, make_refs, unpack
 from lading.views import byte_lengths, from_ranges, is_bytes, is_text, join, places, present, slices
 
@@ -252,7 +253,7 @@ def _npy_encoder(field: pa.Field) -> Encoder:
             values = np.frombuffer(items.buffers()[1], np.uint8, len(items) * itemsize, items.offset * itemsize)
             files[:, len(head) :] = values.reshape(len(column), size)
         ends = np.arange(len(column) + 1, dtype=np.int64) * files.shape[1]
-        return pa.Array.from_buffers(_BYTES, len(column), [_bitmap(there), pa.py_buffer(ends), pa.py_buffer(files)])
+        return pa.Array.from_buffers(_BYTES, len(column), [bitmap(there), pa.py_buffer(ends), pa.py_buffer(files)])
 
     return encode
 
@@ -269,10 +270,6 @@ def _head_of(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
     buffer = io.BytesIO()
     np.lib.format.write_array_header_1_0(buffer, told)
     return buffer.getvalue()
-
-
-def _bitmap(there: NDArray[np.bool_]) -> pa.Buffer | None:
-    return None if there.all() else pa.py_buffer(np.packbits(there, bitorder="little"))
 
 
 _ENCODERS: tuple[tuple[Callable[[pa.DataType], bool], Encoder], ...] = (
@@ -463,7 +460,7 @@ def _tensors(kind: pa.FixedShapeTensorType, members: pa.Array) -> pa.Array:
     values = np.zeros((len(members), size), np.uint8)
     values[there] = found
     items = pa.Array.from_buffers(kind.value_type, values.size // dtype.itemsize, [None, pa.py_buffer(values)])
-    return kind.wrap_array(pa.Array.from_buffers(kind.storage_type, len(members), [_bitmap(there)], children=[items]))
+    return kind.wrap_array(pa.Array.from_buffers(kind.storage_type, len(members), [bitmap(there)], children=[items]))
 
 
 def _plain_files(files: pa.Array, head: bytes, size: int) -> NDArray[np.uint8] | None:

@@ -37,6 +37,7 @@ from lading.layouts.mint_write import Roles
 from lading.layouts.options import InterleavedOptions
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.part_writer import ShardKind
+from lading.source import Source
 from lading.store.open import Stores, is_local, resolve
 from lading.store.protocol import Sink, aborting
 from lading.units import parse_bytes
@@ -86,7 +87,7 @@ class ConvertSummary:
 
 
 def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two by keyword
-    source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    source: Source,
     destination: str | os.PathLike[str],
     *,
     format: str,  # noqa: A002 - the word users know

@@ -16,8 +16,9 @@ from lading.digests import DatasetDigest, interleaved_digests, sample_digests
 from lading.features import feature_of
 from lading.interleaved import sample_firsts
 from lading.jobs.progress import OnProgress, Progress
-from lading.jobs.reading import Look, OnRead, Reading, Source, look_at_shards
+from lading.jobs.reading import Look, OnRead, Reading, look_at_shards
 from lading.ref import is_ref
+from lading.source import Source
 from lading.views import row_bytes
 
 __all__ = ["DiffResult", "batch_digests", "begin_digest", "dataset_digest", "diff", "shard_content", "shard_digests"]

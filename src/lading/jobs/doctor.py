@@ -16,8 +16,8 @@ from lading.errors import errors_at
 from lading.formats.protocol import Symptom
 from lading.jobs.doctor_command import copy_command, index_command
 from lading.jobs.progress import OnProgress, Progress
-from lading.jobs.reading import Source
 from lading.jobs.tasks import shard_sizes
+from lading.source import Source
 from lading.store.open import Stores
 from lading.units import format_bytes, parse_part, spread
 

@@ -15,8 +15,8 @@ import pyarrow as pa
 from lading.commit import check_destination
 from lading.dataset import Dataset
 from lading.errors import DestinationExists, UsageError
-from lading.jobs.reading import Source
 from lading.layouts.options import InterleavedOptions
+from lading.source import Source
 from lading.store.open import Stores, is_local, resolve
 from lading.store.roots import folder_of
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lading.dataset import open_dataset
-from lading.jobs.reading import Source
+from lading.source import Source
 
 __all__ = ["IndexSummary", "index"]
 

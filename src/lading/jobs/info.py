@@ -13,7 +13,7 @@ from lading.dataset import Dataset, open_dataset
 from lading.features import feature_of
 from lading.interleaved import sample_firsts
 from lading.jobs.progress import OnProgress, Progress
-from lading.jobs.reading import Source
+from lading.source import Source
 
 __all__ = ["Info", "info"]
 

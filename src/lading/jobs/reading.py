@@ -25,13 +25,12 @@ from lading.jobs.spec import decode_interleaved, decode_schema, encode_schema, n
 from lading.jobs.tasks import shard_sizes
 from lading.jobs.threads import threads_each
 from lading.limits import Limits
+from lading.source import Source
 from lading.store.memory import MemoryStore
 from lading.store.open import Stores, resolve
 from lading.store.protocol import store_errors
 
-__all__ = ["NO_DIGESTS", "Look", "OnRead", "Reading", "Source", "Taken", "look_at_shards", "refuse_out_of_reach"]
-
-Source: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+__all__ = ["NO_DIGESTS", "Look", "OnRead", "Reading", "Taken", "look_at_shards", "refuse_out_of_reach"]
 
 _TASK_BYTES, _TASK_SHARDS = 64 << 20, 64
 _MOST_WORKERS = 8

@@ -26,11 +26,12 @@ from lading.jobs.progress import OnProgress, Progress
 from lading.jobs.salvage_extents import known_remains
 from lading.jobs.salvage_files import Workshop
 from lading.jobs.salvage_shard import Kind, Left, find_left, find_view
-from lading.jobs.salvage_source import FoundShards, Source, find_shards
+from lading.jobs.salvage_source import FoundShards, find_shards
 from lading.layouts.options import InterleavedOptions
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.manifest_files import KeptTables
 from lading.ref import is_ref
+from lading.source import Source
 from lading.store.open import Stores, resolve
 from lading.units import parse_bytes
 from lading.views import is_text, row_bytes

@@ -22,13 +22,12 @@ from lading.formats.registry import all_formats, find_format, get_format
 from lading.limits import Limits
 from lading.manifest import Manifest
 from lading.manifest_files import load_readable
-from lading.source import LISTING_SCHEMA, Listing, expand_braces, list_kept, list_source, read_head
+from lading.source import LISTING_SCHEMA, Listing, Source, expand_braces, list_kept, list_source, read_head
 from lading.store.open import Stores, resolve
 from lading.store.protocol import Store
 
 __all__ = ["FoundShards", "find_shards"]
 
-Source = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 _LOOKED_AT = 64
 
 

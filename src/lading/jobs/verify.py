@@ -21,7 +21,8 @@ from lading.jobs.digest import batch_digests, shard_content, shard_digests
 from lading.jobs.headers import broken_headers
 from lading.jobs.indexes import Indexes, check_file
 from lading.jobs.progress import OnProgress
-from lading.jobs.reading import NO_DIGESTS, Look, OnRead, Reading, Source, look_at_shards
+from lading.jobs.reading import NO_DIGESTS, Look, OnRead, Reading, look_at_shards
+from lading.source import Source
 from lading.store.open import Stores
 from lading.units import parse_part, spread
 from lading.views import row_bytes
