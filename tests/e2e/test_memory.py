@@ -67,9 +67,20 @@ def large_pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def one_arrow(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("big") / "one.arrow"
+    with pa.ipc.new_file(path, rows(0, 1).schema) as writer:
+        for at in range(0, COUNT, 500):
+            writer.write_table(rows(at, 500))
+    return path
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("source, page_mb", [("one_tar", 0), ("one_row_group", 1), ("large_pages", 1024 * SIZE / 1e6)])
-@pytest.mark.parametrize("fmt", ["webdataset", "parquet"])
+@pytest.mark.parametrize(
+    "source, page_mb", [("one_tar", 0), ("one_row_group", 1), ("large_pages", 1024 * SIZE / 1e6), ("one_arrow", 0)]
+)
+@pytest.mark.parametrize("fmt", ["webdataset", "parquet", "mds", "arrow"])
 def test_converting_600_mb_keeps_to_the_limit(
     source: str, page_mb: float, fmt: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:

@@ -18,6 +18,7 @@ from lading.errors import CorruptShard, DuplicateField, LadingError, LimitExceed
 from lading.formats.arrow import FORMAT, ArrowReader
 from lading.formats.protocol import ShardSource
 from lading.limits import DEFAULT_LIMITS, Limits
+from lading.ref import is_ref
 from lading.store.local import LocalStore
 from lading.store.memory import MemoryStore
 from lading.store.wrap import CountingStore
@@ -510,3 +511,23 @@ def test_bytes_that_are_large_in_one_file_are_large_in_what_is_taken(tmp_path: P
     with lading.open(tmp_path) as dataset:
         assert dataset.take([0, 7]).schema.field("x").type == pa.large_binary()
         assert dataset.take([0, 1]).schema.field("x").type == pa.binary()
+
+
+@pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary()], ids=str)
+def test_large_values_of_a_mapped_file_are_told_by_their_places(kind: pa.DataType, tmp_path: Path) -> None:
+    """Only these, and only to who asks for views: then no page of them is touched."""
+    values = [_NOISE[row : row + 20_000] if row % 7 else None for row in range(100)]
+    table = pa.table({"b": pa.array(values, kind), "small": pa.array([b"x"] * 100, kind), "n": range(100)})
+    path = tmp_path / "a.arrow"
+    for number, options in enumerate(({}, {"compression": "zstd"})):
+        path.write_bytes(arrow_bytes(table, **options))
+        with lading.open(path) as dataset:
+            for views in (False, True):
+                batches = list(dataset.shard_batches(0, 30, 1 << 30, views=views))
+                assert all(is_ref(batch.schema.field("b").type) == (views and not number) for batch in batches)
+                assert not any(is_ref(batch.schema.field("small").type) for batch in batches)
+                found = [dataset.materialise(batch) for batch in batches]
+                assert [value for batch in found for value in batch.column("b").to_pylist()] == values
+                assert max(len(batch) for batch in batches) == (30 if views else 10)
+    with lading.open(path, mmap=False) as dataset:
+        assert not any(is_ref(b.schema.field("b").type) for b in dataset.shard_batches(0, 30, 1 << 30, views=True))

@@ -10,6 +10,7 @@ import pytest
 
 import lading
 from lading.layouts.gather import gathered
+from lading.ref import FileEntry, files_of, is_ref, make_refs, unpack, with_files
 from lading.views import row_bytes
 
 
@@ -57,3 +58,25 @@ def test_references_keep_to_the_bytes_they_stand_for(tmp_path: Path) -> None:
         sizes = [int(row_bytes(b).sum()) for b in dataset.shard_batches(0, 65_536, 2_000_000, views=True)]
     assert len(sizes) >= 15
     assert max(sizes) <= 2_001_000  # keys are text of their own
+
+
+def test_references_are_joined_with_those_of_the_same_files_and_rows_keep_their_order() -> None:
+    """Also where a column is of references in some batches, and of bytes in others."""
+
+    def refs(url: str, *offsets: int) -> pa.RecordBatch:
+        column = make_refs(np.array(offsets), np.ones(len(offsets), np.int64))
+        schema = with_files(pa.schema([pa.field("bin", column.type)]), [FileEntry(url)])
+        return pa.record_batch([column], schema=schema)
+
+    def values(*some: bytes) -> pa.RecordBatch:
+        return pa.record_batch({"bin": pa.array(some, pa.large_binary())})
+
+    given = [values(b"a"), refs("x", 1, 2), refs("x", 3), refs("y", 4), values(b"b"), values(b"c"), refs("y", 5)]
+    got = list(gathered(given, 100, 1000))
+    told = [
+        (files_of(batch.schema)[0].url, unpack(batch.column("bin")).offset.tolist())
+        if is_ref(batch.schema.field("bin").type)
+        else batch.column("bin").to_pylist()
+        for batch in got
+    ]
+    assert told == [[b"a"], ("x", [1, 2, 3]), ("y", [4]), [b"b", b"c"], ("y", [5])]

@@ -210,7 +210,7 @@ class ArrowReader:
             if any(array is None for array in arrays):
                 return None
             parts.append(self._given(pa.RecordBatch.from_arrays(arrays, names=schema.names), schema, at))
-        return pa.Table.from_batches(parts, with_files(schema, [FileEntry(self._path, "", self._body.size_bytes, "")]))
+        return pa.Table.from_batches(parts, self._named(schema))
 
     def _by_batch(
         self, number: NDArray[np.int64], rows: NDArray[np.int64], chosen: tuple[int, ...]
@@ -238,8 +238,9 @@ class ArrowReader:
     ) -> Iterator[pa.RecordBatch]:
         """All rows in order, by the record batch, cut where one is above the limits; columns it lacks are left out.
 
-        With `views` payload comes as `binary_view` of the same bytes. Peak memory: nothing where the file is mapped and
-        not compressed, else one record batch: it is the least that can be fetched or unpacked.
+        With `views` large values of a mapped file come as references, other payload as `binary_view` of the same bytes.
+        Peak memory: nothing where the file is mapped and not compressed, else one record batch: it is the least that
+        can be fetched or unpacked.
 
         Raises:
             CorruptShard: a message is damaged. LimitExceeded: it declares more than it can have.
@@ -254,7 +255,7 @@ class ArrowReader:
                 given = self._given(part, schema, number)
                 if self._left_alone is not None:
                     self.counts[_LEFT] += self._left_alone.count(given)
-                yield _as_views(given) if views else given
+                yield self._lightened(given) if views else given
                 if block.size_bytes >= _RELEASE_BYTES:
                     self._release(block.offset, block.size_bytes)
             self._release(block.offset, block.size_bytes)
@@ -348,6 +349,21 @@ class ArrowReader:
         given = pa.RecordBatch.from_arrays(columns, schema=schema)
         return given if self._assets is None else self._assets.filled(given)
 
+    def _lightened(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows with large values of a mapped file as references, other payload as views of the same bytes."""
+        for i, field in enumerate(batch.schema):
+            column = batch.column(i)
+            if is_large(column, self._body):
+                column = references(column, np.arange(len(column)), self._body)
+            elif binary_views.is_bytes(field.type):
+                column = binary_views.share(column)
+            batch = batch.set_column(i, field.with_type(column.type), column)
+        return batch.replace_schema_metadata(self._named(batch.schema).metadata)
+
+    def _named(self, schema: pa.Schema) -> pa.Schema:
+        """A schema that names this file, for references."""
+        return with_files(schema, [FileEntry(self._path, "", self._body.size_bytes, "")])
+
     def _release(self, offset: int, length: int) -> None:
         if self._body.mapped is not None:
             self._body.mapped.release(offset, offset + length)
@@ -367,12 +383,3 @@ def _take(batch: pa.RecordBatch, rows: NDArray[np.int64], body: Body) -> pa.Reco
         read_large(c, rows, body) if is_large(c, body) else binary_views.take_values(c, rows) for c in batch.columns
     ]
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
-
-
-def _as_views(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows with payload as views of the same bytes."""
-    for i, field in enumerate(batch.schema):
-        if binary_views.is_bytes(field.type):
-            column = binary_views.share(batch.column(i))
-            batch = batch.set_column(i, field.with_type(column.type), column)
-    return batch

@@ -188,7 +188,8 @@ class ShardReader(Protocol):
         """All rows in order, at most `max_rows` and (but for a single larger row) `max_bytes` of payload a batch.
 
         With `views` a payload column may also be `binary_view`, where that saves a copy: for a sink or a consumer that
-        lets go of it, since a view may keep a page of many values in memory.
+        lets go of it, since a view may keep a page of many values in memory. Or it may be references into the file, in
+        some batches and not in others: to touch large values of a map brings all of it into memory.
 
         Streams: neither the shard nor an index of it is held. A batch has the columns that its rows have, so it may
         lack fields that others hold; `lading.align` pads.

@@ -22,17 +22,16 @@ _ENOUGH_BYTES, _LARGE_BYTES = 32 << 20, 4 << 20
 
 
 def gathered(batches: Iterable[pa.RecordBatch], max_rows: int, max_bytes: int) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches of some 32 MiB, payload as views; never more than `max_rows` or `max_bytes` together.
+    """The same rows in batches of some 32 MiB, payload in memory as views; those of references as large as they may be.
 
-    A batch with references passes as it is. Other columns are copied; readers give a few MiB at a time, and the work
-    of a batch (some 100 calls of 10 µs) then costs as much as to move its bytes.
+    Never more than `max_rows` or `max_bytes` together.
+
+    Other columns are copied; readers give a few MiB at a time, and the work of a batch (some 100 calls of 10 µs) then
+    costs as much as to move its bytes.
     """
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
-        if any(is_ref(field.type) for field in batch.schema):
-            yield batch  # its payload is not in memory, and the reader has kept to the limits already
-            continue
         more = int(row_bytes(batch).sum())
         if more >= _LARGE_BYTES and any(pa.types.is_nested(field.type) for field in batch.schema):
             # What stands in lists can be no view: it would be copied.
@@ -42,8 +41,11 @@ def gathered(batches: Iterable[pa.RecordBatch], max_rows: int, max_bytes: int) -
             yield batch
             continue
         shared = _shared(batch)
-        full = rows + batch.num_rows > max_rows or size + more > min(max_bytes, _ENOUGH_BYTES)
-        if waiting and (full or shared.schema != waiting[0].schema):
+        # References hold nothing in memory, and mean something with the files of their own batch only.
+        refers = any(is_ref(kind) for kind in shared.schema.types)
+        enough = max_bytes if refers else min(max_bytes, _ENOUGH_BYTES)
+        full = rows + batch.num_rows > max_rows or size + more > enough
+        if waiting and (full or not shared.schema.equals(waiting[0].schema, check_metadata=refers)):
             yield joined(waiting)
             waiting, rows, size = [], 0, 0
         waiting.append(shared)
