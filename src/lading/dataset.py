@@ -573,8 +573,8 @@ class Dataset:
     ) -> Iterator[pa.RecordBatch]:
         """Batches of one shard, references as they are; the shard is closed at the end.
 
-        With `views`, payload that lies in memory comes as `binary_view`, large values of a mapped file as references, in
-        batches as large as the limits allow. With `drifting`, batches may differ in columns and types.
+        With `views`, payload that lies in memory comes as `binary_view`, large values of a mapped file as references,
+        in batches as large as the limits allow. With `drifting`, batches may differ in columns and types.
         """
         source = self.source(shard)
         self._one_of.pop(shard, None)
