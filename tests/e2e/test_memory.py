@@ -76,6 +76,22 @@ def one_arrow(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def own_parquet(one_tar: Path) -> Path:
+    """Compressed: as pages are unpacked, pyarrow's pool would keep their memory."""
+    folder = one_tar.parent / "parquet"
+    lading.convert(one_tar, folder, format="parquet", shard_size="1gb")
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fmt", ["webdataset", "parquet", "arrow"])
+def test_converting_compressed_parquet_keeps_to_the_limit(fmt: str, own_parquet: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", CONVERT, str(own_parquet), str(tmp_path / "out"), fmt]
+    done = subprocess.run([*command, str(BATCH_BYTES), "1"], capture_output=True, text=True, check=True)
+    assert float(done.stdout.split()[1]) <= LIMIT_MB + 1
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "source, page_mb", [("one_tar", 0), ("one_row_group", 1), ("large_pages", 1024 * SIZE / 1e6), ("one_arrow", 0)]
