@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import tracemalloc
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from threading import Barrier
 
@@ -15,7 +15,7 @@ import pytest
 from lading.errors import BadReference, CorruptShard
 from lading.fetch import Fetcher, OnError, materialise
 from lading.pieces import as_file
-from lading.ref import FileEntry, make_refs, with_files
+from lading.ref import CODECS, FileEntry, make_refs, unpack, with_files
 from lading.store.local import LocalStore
 from lading.store.memory import MemoryStore
 from lading.store.open import Stores
@@ -35,6 +35,56 @@ def batch(rows: list[tuple[int, int, int] | None], files: list[FileEntry]) -> pa
     columns = {"sample_id": pa.array(ids), "image": refs, "materialize_error": pa.nulls(len(rows), pa.string())}
     return pa.record_batch(list(columns.values()), schema=with_files(pa.schema(
         [pa.field(n, c.type) for n, c in columns.items()]), files))  # fmt: skip
+
+
+def packed_batch(bodies: list[bytes | None], path: Path) -> pa.RecordBatch:
+    """References to each of these as a gzip member of its own, in one file; two a sample."""
+    members = [b"" if body is None else gzip.compress(body) for body in bodies]
+    path.write_bytes(b"".join(members))
+    lengths = np.array([len(member) for member in members])
+    valid = np.array([body is not None for body in bodies])
+    refs = make_refs(np.cumsum(lengths) - lengths, lengths, codec=CODECS.index("gzip"), valid=valid)
+    plain = batch([None] * len(bodies), [FileEntry(str(path))])
+    return plain.set_column(1, "image", refs)
+
+
+@pytest.mark.parametrize("views", [False, True])
+def test_what_ranges_unpack_to_is_given_in_parts_of_whole_samples(views: bool, tmp_path: Path) -> None:
+    sizes = [100, 50_000, 10, 10, 30_000, 30_000, None, None, 200_000, 5, 7, None]
+    bodies = [None if size is None else bytes([row]) * size for row, size in enumerate(sizes)]
+    whole = packed_batch(bodies, tmp_path / "packed")
+    with Fetcher() as fetcher:
+        parts = list(fetcher.materialise_parts(whole, np.arange(0, 12, 2), 50_000, views=views))
+        assert [len(part) for part in parts] == [2, 6, 2, 2]  # 50,100; 20, 60,000 and nulls; 200,005; the rest
+        assert [value for part in parts for value in part.column("image").to_pylist()] == bodies
+        assert pa.concat_batches([part.select(["sample_id"]) for part in parts]).equals(whole.select(["sample_id"]))
+        assert [len(part) for part in fetcher.materialise_parts(whole, None, 1)] == [12]
+
+
+def test_policies_hold_in_each_part(tmp_path: Path) -> None:
+    """Rows are told by their number in the part that they are of."""
+    bodies: list[bytes | None] = [bytes([row]) * 50_000 for row in range(8)]
+    whole = packed_batch(bodies, tmp_path / "packed")
+    body = bytearray((tmp_path / "packed").read_bytes())
+    at = int(unpack(whole["image"]).offset[5])
+    body[at : at + 2] = b"no"
+    (tmp_path / "packed").write_bytes(body)
+    told: list[tuple[list[str], list[int]]] = []
+
+    def note(part: pa.RecordBatch, errors: Mapping[int, str]) -> None:
+        told.append((part.column("sample_id").to_pylist(), list(errors)))
+
+    def kept(on_error: OnError) -> list[bytes | None]:
+        with Fetcher() as fetcher:
+            parts = fetcher.materialise_parts(whole, np.arange(0, 8, 2), 80_000, None, on_error, on_failure=note)
+            return [value for part in parts for value in part.column("image").to_pylist()]
+
+    assert kept("warn") == [*bodies[:5], None, *bodies[6:]]
+    assert kept("drop_row") == [*bodies[:5], *bodies[6:]]
+    assert kept("drop_sample") == [*bodies[:4], *bodies[6:]]
+    assert told == [(["s2", "s2", "s3", "s3"], [1])] * 3
+    with pytest.raises(CorruptShard):
+        kept("error")
 
 
 @pytest.fixture

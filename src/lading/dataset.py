@@ -554,11 +554,14 @@ class Dataset:
             if lazy:
                 yield padded.drop_columns(hidden)
                 continue
-            done = as_text(self.fetcher.materialise(padded, on_error=on_error, views=views), self.target)
-            if done.num_rows < padded.num_rows:
-                self.counts["rows without bytes, dropped"] += padded.num_rows - done.num_rows
-            yield done.drop_columns(hidden)
-            self.fetcher.release()
+            dropped = padded.num_rows
+            for part in self.materialise_parts(padded, most_bytes, on_error=on_error, views=views):
+                done = as_text(part, self.target)
+                dropped -= done.num_rows
+                yield done.drop_columns(hidden)
+                self.fetcher.release()
+            if dropped:
+                self.counts["rows without bytes, dropped"] += dropped
 
     def shard_batches(
         self,
@@ -641,6 +644,23 @@ class Dataset:
         """A lazy batch of this dataset with its bytes; see `Fetcher.materialise`."""
         return self.fetcher.materialise(
             batch, columns, on_error=on_error, views=views, earlier=earlier, on_failure=on_failure
+        )
+
+    def materialise_parts(
+        self,
+        batch: pa.RecordBatch,
+        max_bytes: int,
+        *,
+        columns: Sequence[str] | None = None,
+        views: bool = False,
+        on_error: OnError = "error",
+        earlier: bool = True,
+        on_failure: OnFailure | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """As `materialise`, in parts of whole samples of about `max_bytes`; see `Fetcher.materialise_parts`."""
+        starts = sample_firsts(batch, self.view)
+        return self.fetcher.materialise_parts(
+            batch, starts, max_bytes, columns, on_error, views=views, earlier=earlier, on_failure=on_failure
         )
 
     def roots(self) -> list[str]:

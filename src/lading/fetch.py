@@ -87,6 +87,14 @@ class _Located:
         self.buffers.append(pa.py_buffer(data))
         self.offset[row], self.length[row] = 0, len(data)
 
+    def part(self, first: int, stop: int) -> _Located:
+        """That of some rows, with the buffers of these alone."""
+        rows = slice(first, stop)
+        errors = {row - first: error for row, error in self.errors.items() if first <= row < stop}
+        used, which = np.unique(self.which[rows], return_inverse=True)
+        buffers = [self.buffers[number] for number in used.tolist()] if self.buffers else []
+        return _Located(buffers, which.astype(np.int32), self.offset[rows], self.length[rows], self.valid[rows], errors)
+
 
 @dataclass(frozen=True, slots=True)
 class _PlainRanges:
@@ -192,22 +200,59 @@ class Fetcher:
             BadReference: under `on_error="error"`, for the first row whose bytes cannot be had.
             StoreError: the store failed; no policy covers that.
         """
+        [whole] = self.materialise_parts(
+            batch, None, 0, columns, on_error, views=views, earlier=earlier, on_failure=on_failure
+        )
+        return whole
+
+    def materialise_parts(
+        self,
+        batch: pa.RecordBatch,
+        starts: NDArray[np.int64] | None,
+        max_bytes: int,
+        columns: Sequence[str] | None = None,
+        on_error: OnError = "error",
+        *,
+        views: bool = False,
+        earlier: bool = True,
+        on_failure: OnFailure | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """As `materialise`, in parts: what ranges with a codec unpack to is not known before.
+
+        A part ends with the sample that brings what was unpacked for it to `max_bytes`; samples with nothing to unpack
+        go along. Raises as `materialise`.
+
+        Args:
+            batch: the rows.
+            starts: first row of each sample; None gives one part.
+            max_bytes: of unpacked values, after which a part ends.
+            columns: as of `materialise`, and so all that follow.
+            on_error: see there.
+            views: see there.
+            earlier: see there.
+            on_failure: see there.
+        """
         wanted = [n for n in (batch.schema.names if columns is None else columns) if is_ref(batch.schema.field(n).type)]
         files, before = files_of(batch.schema), len(self._touched)
-        located = {name: self._locate(unpack(batch.column(name)), files) for name in wanted}
+        refs = {name: unpack(batch.column(name)) for name in wanted}
+        located = {name: self._locate(refs[name], files) for name in wanted}
         came = earlier_errors(batch) if earlier else {}
-        batch, keep = _apply_policy(batch, located, came, on_error, on_failure)
         copied = True
-        for name in wanted:
-            at = located[name]
-            part = at if keep is None else _kept(at, keep)
-            shown = views and int(part.length.sum()) >= _MIN_VIEW_BYTES * int(part.valid.sum())
-            copied = copied and not shown
-            batch = _with_column(batch, name, _build(part, views=shown))
+        for first, stop in _unpacked(located, refs, files, self.limits, len(batch), starts, max_bytes):
+            one = first == 0 and stop == len(batch)
+            rows = batch if one else batch.slice(first, stop - first)
+            mine = located if one else {name: at.part(first, stop) for name, at in located.items()}
+            told = {row - first: text for row, text in came.items() if first <= row < stop}
+            part, keep = _apply_policy(rows, mine, told, on_error, on_failure)
+            for name in wanted:
+                at = mine[name] if keep is None else _kept(mine[name], keep)
+                shown = views and int(at.length.sum()) >= _MIN_VIEW_BYTES * int(at.valid.sum())
+                copied = copied and not shown
+                part = _with_column(part, name, _build(at, views=shown))
+            yield part
         while copied and len(self._touched) > before:
             mapped, start, stop, _ = self._touched.pop()
             mapped.release(start, stop)
-        return batch
 
     def heads(
         self, column: pa.Array, files: Sequence[FileEntry], most_bytes: int | None
@@ -227,7 +272,7 @@ class Fetcher:
         if most_bytes is not None:
             plain = (refs.codec == 0) & (refs.frame < 0) & (refs.length > most_bytes)
             refs = replace(refs, length=np.where(plain, most_bytes, refs.length))
-        return iter(slices(_build(self._locate(refs, files), views=True)))
+        return iter(slices(_build(self._found(refs, files), views=True)))
 
     def fetch(self, column: pa.Array, files: Sequence[FileEntry]) -> tuple[pa.Array, dict[int, LadingError]]:
         """The values of a reference column as views, null where they cannot be had, and why, by row.
@@ -235,7 +280,7 @@ class Fetcher:
         Raises:
             StoreError: the store failed.
         """
-        at = self._locate(unpack(column), files)
+        at = self._found(unpack(column), files)
         return _build(at, views=True), at.errors
 
     def values(self, column: pa.Array, files: Sequence[FileEntry]) -> Iterator[bytes | None]:
@@ -320,7 +365,15 @@ class Fetcher:
             found.files.append((mapped, mine))
         return found
 
+    def _found(self, refs: Refs, files: Sequence[FileEntry]) -> _Located:
+        """Where the values are in memory, those with a codec unpacked."""
+        at = self._locate(refs, files)
+        for _ in _unpacked({"": at}, {"": refs}, files, self.limits, len(refs.valid), None, 0):
+            pass
+        return at
+
     def _locate(self, refs: Refs, files: Sequence[FileEntry]) -> _Located:
+        """Where the ranges are in memory."""
         count = len(refs.offset)
         at = _Located(
             [], np.zeros(count, np.int32), refs.offset.copy(), np.where(refs.valid, refs.length, 0), refs.valid.copy()
@@ -347,7 +400,6 @@ class Fetcher:
         answers = together([ask for _, ask, _ in asked], far=any(far for *_, far in asked))
         for (rows, *_), answer in zip(asked, answers, strict=True):
             _take_answer(at, rows, answer)
-        _unpack_values(at, refs, files, self.limits)
         return at
 
     def _view_map(self, at: _Located, rows: NDArray[np.int64], entry: FileEntry, store: Mapper, path: str) -> None:
@@ -432,20 +484,60 @@ def _take_answer(at: _Located, rows: NDArray[np.int64], answer: _Answer) -> None
     at.buffers += buffers
 
 
-def _unpack_values(at: _Located, refs: Refs, files: Sequence[FileEntry], limits: Limits) -> None:
-    """Decompress ranges that have a codec and pick frames: few values, one by one."""
-    for row in np.flatnonzero(at.valid & ((refs.codec != 0) | (refs.frame >= 0))).tolist():
-        body = memoryview(at.buffers[at.which[row]]).cast("B")
-        data: bytes | memoryview = body[at.offset[row] : at.offset[row] + at.length[row]]
-        try:
-            if refs.codec[row]:
-                with raised_by("range_bytes"):
-                    data = decode_range(_codec(int(refs.codec[row])), data, limits.range_bytes, limits)
-            if refs.frame[row] >= 0:
-                data = extract_frame(data, int(refs.frame[row]), limits)
-            at.replace(row, bytes(data))
-        except (CorruptShard, BadReference, LimitExceeded) as error:
-            at.fail([row], error.at(file=files[refs.file[row]].url, offset=int(refs.offset[row]), row=row))
+def _unpacked(
+    located: Mapping[str, _Located],
+    refs: Mapping[str, Refs],
+    files: Sequence[FileEntry],
+    limits: Limits,
+    count: int,
+    starts: NDArray[np.int64] | None,
+    max_bytes: int,
+) -> Iterator[tuple[int, int]]:
+    """Decompress ranges that have a codec and pick frames, one by one; give the bounds of rows of which all is there.
+
+    With `starts` so many samples at once as bring what was unpacked to `max_bytes`; the bytes of the ones before go.
+    """
+    names = list(located)
+    packed = [np.flatnonzero(at.valid & ((refs[n].codec != 0) | (refs[n].frame >= 0))) for n, at in located.items()]
+    row = np.concatenate([np.zeros(0, np.int64), *packed])
+    column = np.repeat(np.arange(len(names)), [len(rows) for rows in packed])
+    order = np.lexsort((column, row))
+    sample = np.zeros(len(row), np.int64) if starts is None else np.searchsorted(starts, row, "right") - 1
+    begun: list[tuple[_Located, int]] = []
+    first = size = last = 0
+    places = zip(row[order].tolist(), column[order].tolist(), sample[order].tolist(), strict=True)
+    for at_row, at_column, mine in places:
+        if starts is not None and mine != last and size >= max_bytes:
+            stop = int(starts[mine])
+            yield first, stop
+            for at, buffer in begun:
+                at.buffers[buffer] = _GONE
+            begun, first, size = [], stop, 0
+        at, last = located[names[at_column]], mine
+        if _unpack_value(at, refs[names[at_column]], files, limits, at_row):
+            begun.append((at, len(at.buffers) - 1))
+            size += int(at.length[at_row])
+    yield first, count
+
+
+_GONE = pa.py_buffer(b"")
+
+
+def _unpack_value(at: _Located, refs: Refs, files: Sequence[FileEntry], limits: Limits, row: int) -> bool:
+    """Whether it could be."""
+    body = memoryview(at.buffers[at.which[row]]).cast("B")
+    data: bytes | memoryview = body[at.offset[row] : at.offset[row] + at.length[row]]
+    try:
+        if refs.codec[row]:
+            with raised_by("range_bytes"):
+                data = decode_range(_codec(int(refs.codec[row])), data, limits.range_bytes, limits)
+        if refs.frame[row] >= 0:
+            data = extract_frame(data, int(refs.frame[row]), limits)
+        at.replace(row, bytes(data))
+    except (CorruptShard, BadReference, LimitExceeded) as error:
+        at.fail([row], error.at(file=files[refs.file[row]].url, offset=int(refs.offset[row]), row=row))
+        return False
+    return True
 
 
 def _codec(number: int) -> str:

@@ -35,6 +35,7 @@ __all__ = [
     "Refs",
     "concat",
     "files_of",
+    "has_codec",
     "is_ref",
     "make_refs",
     "unpack",
@@ -112,6 +113,11 @@ class Refs:
 def is_ref(data_type: pa.DataType) -> bool:
     """Whether a column of this type holds references."""
     return isinstance(data_type, RefType)
+
+
+def has_codec(batch: pa.RecordBatch) -> bool:
+    """Whether some references are to ranges that must be unpacked, to how much nobody knows."""
+    return any(bool(unpack(column).codec.any()) for column in batch.columns if is_ref(column.type))
 
 
 def make_refs(

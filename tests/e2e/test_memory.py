@@ -148,6 +148,31 @@ def test_many_tiny_documents_keep_to_the_limit(tiny: Path, tmp_path: Path) -> No
         source = out
 
 
+@pytest.fixture(scope="module")
+def packed_media(one_tar: Path) -> Path:
+    """600 MB of values that take 25 bytes each as records of an archive."""
+    folder = one_tar.parent / "media"
+    lading.convert(one_tar, folder, format="media_archive", shard_size="1gb")
+    assert sum(path.stat().st_size for path in folder.glob("*.zst")) < COUNT * 100
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fmt", ["webdataset", "parquet", "arrow", "media_archive"])
+def test_converting_what_unpacks_to_much_keeps_to_the_limit(fmt: str, packed_media: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", CONVERT, str(packed_media), str(tmp_path / "out"), fmt]
+    done = subprocess.run([*command, str(BATCH_BYTES), "1"], capture_output=True, text=True, check=True)
+    assert float(done.stdout.split()[1]) <= LIMIT_MB
+
+
+@pytest.mark.slow
+def test_a_digest_of_what_unpacks_to_much_keeps_to_the_limit(packed_media: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", DIGEST, packed_media], capture_output=True, text=True, check=True)
+    digested, peak_mb = map(float, done.stdout.split())
+    assert digested == COUNT
+    assert peak_mb <= 250 + 2 * (128 << 20) / 1e6
+
+
 PICK = """
 import sys, lading
 def resident():

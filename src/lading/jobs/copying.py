@@ -21,7 +21,7 @@ from lading.jobs.ledger import ALONG, DROPPED, DROPPED_ALONG, KEPT, Loss, Losses
 from lading.jobs.progress import Tally
 from lading.jobs.spec import Conversion
 from lading.layouts.gather import across_shards
-from lading.ref import files_of, is_ref
+from lading.ref import files_of, has_codec, is_ref
 from lading.views import compacted, is_bytes, is_text, row_bytes, shown_bytes, without_views
 
 __all__ = ["Copier", "changed_schema"]
@@ -143,13 +143,14 @@ class Copier:
         rows = across_shards(self.rows(shards, limit), _MAX_ROWS, together, _TOGETHER_SHARDS, self._may_share)
         since = since_bytes = 0
         for batch in rows:
-            done = batch if self._is_fetched_by_writer(batch) else self._fetched(batch)
-            if self._on_digests is not None:
-                whole = self._dataset.materialise(done, views=True, earlier=False) if how.lazy else done
-                self._on_digests(batch_digests(whole, how.view))
-            done = self._dataset.follower.lighten(done) if how.lazy else done
-            writer.write_batch(done if how.written is None else align_table(done, how.written), behind=True)
-            self._dataset.release(writer.held_bytes())
+            for done in [batch] if self._is_fetched_by_writer(batch) else self._fetched(batch):
+                if self._on_digests is not None:
+                    whole = self._contents(done) if how.lazy else [done]
+                    for part in whole:
+                        self._on_digests(batch_digests(part, how.view))
+                kept = self._dataset.follower.lighten(done) if how.lazy else done
+                writer.write_batch(kept if how.written is None else align_table(kept, how.written), behind=True)
+                self._dataset.release(writer.held_bytes())
             since += batch.num_rows
             since_bytes += int(row_bytes(batch).sum())
             if since >= _MAX_ROWS or since_bytes >= how.max_batch_bytes:
@@ -172,20 +173,31 @@ class Copier:
         how = self._how
         plain = how.on_error == "error" and not how.lazy and self._on_digests is None
         references = {f.name for f in batch.schema if is_ref(f.type)}
+        # What ranges with a codec unpack to may be more than is to be held.
+        plain = plain and not has_codec(batch)
         return plain and bool(references) and not references & self._texts and not earlier_errors(batch)
 
-    def _fetched(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _contents(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        return self._dataset.materialise_parts(batch, self._how.max_batch_bytes, views=True, earlier=False)
+
+    def _fetched(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """The rows whose bytes can be had, with these; in parts, where they unpack to more than is to be held."""
         how, tally = self._how, self.tally
         # What is left where it is, is not fetched: only rows with an error already fail.
         columns: list[str] | None = [] if how.lazy else None
-        done = self._dataset.materialise(
-            batch, columns=columns, views=True, on_error=how.on_error, on_failure=self._failed
+        rows, samples, size = batch.num_rows, len(sample_firsts(batch, how.view)), int(row_bytes(batch).sum())
+        parts = self._dataset.materialise_parts(
+            batch, how.max_batch_bytes, columns=columns, views=True, on_error=how.on_error, on_failure=self._failed
         )
-        if done.num_rows < batch.num_rows:
-            tally.rows -= batch.num_rows - done.num_rows
-            tally.samples -= len(sample_firsts(batch, how.view)) - len(sample_firsts(done, how.view))
-            tally.payload_bytes -= int(row_bytes(batch).sum() - row_bytes(done).sum())
-        return as_text(done, how.schema)
+        for done in parts:
+            rows -= done.num_rows
+            samples -= len(sample_firsts(done, how.view))
+            size -= int(row_bytes(done).sum())
+            yield as_text(done, how.schema)
+        if rows:
+            tally.rows -= rows
+            tally.samples -= samples
+            tally.payload_bytes -= size
 
     def _failed(self, batch: pa.RecordBatch, errors: Mapping[int, str]) -> None:
         fate = {"warn": KEPT, "drop_row": DROPPED, "drop_sample": DROPPED_ALONG}[self._how.on_error]

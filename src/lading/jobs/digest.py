@@ -38,16 +38,19 @@ def shard_content(dataset: Dataset, shard: int) -> Iterator[pa.RecordBatch]:
     """All of a shard with its bytes as views, in batches that are good until the next is asked for."""
     for batch in _shard_batches(dataset, shard):
         # An error that an earlier job wrote down is no content, and no failure of this reading.
-        yield dataset.materialise(batch, views=True, earlier=False)
-        dataset.release()
+        for part in dataset.materialise_parts(batch, _MAX_BYTES, views=True, earlier=False):
+            yield part
+            dataset.release()
 
 
 def shard_digests(dataset: Dataset, shard: int) -> Iterator[tuple[pa.RecordBatch, NDArray[np.uint8]]]:
     """All of a shard as it is before its bytes are fetched, and the digests of its samples."""
     for batch in _shard_batches(dataset, shard):
-        forms = dataset.materialise(_with_forms(dataset, batch), views=True, earlier=False)
-        yield batch, batch_digests(forms, dataset.view)
-        dataset.release()
+        found = []
+        for part in dataset.materialise_parts(_with_forms(dataset, batch), _MAX_BYTES, views=True, earlier=False):
+            found.append(batch_digests(part, dataset.view))
+            dataset.release()
+        yield batch, np.concatenate(found)
 
 
 def _shard_batches(dataset: Dataset, shard: int) -> Iterator[pa.RecordBatch]:

@@ -30,7 +30,7 @@ from lading.jobs.salvage_source import FoundShards, find_shards
 from lading.layouts.options import InterleavedOptions
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.manifest_files import KeptTables
-from lading.ref import is_ref
+from lading.ref import has_codec, is_ref
 from lading.source import Source
 from lading.store.open import Stores, resolve
 from lading.units import parse_bytes
@@ -336,10 +336,13 @@ def _write(
             if dataset.stand_ins[number].stands_for:
                 fitted = _without_source(fitted)
             references = {f.name for f in fitted.schema if is_ref(f.type)}
-            if not references or references & texts or earlier_errors(fitted):
-                fitted = as_text(dataset.materialise(fitted, views=True, earlier=False), schema)
-            writer.write_batch(fitted, behind=True)
-            dataset.release(writer.held_bytes())
+            parts: Iterable[pa.RecordBatch] = [fitted]
+            if not references or references & texts or earlier_errors(fitted) or has_codec(fitted):
+                found = dataset.materialise_parts(fitted, max_bytes, views=True, earlier=False)
+                parts = (as_text(part, schema) for part in found)
+            for part in parts:
+                writer.write_batch(part, behind=True)
+                dataset.release(writer.held_bytes())
             samples += len(sample_firsts(batch, dataset.view))
             payload += int(row_bytes(batch).sum())
             if on_progress is not None:

@@ -431,9 +431,10 @@ def _reading(kind: Kind, view: View) -> tuple[LadingError | None, int]:
     samples = 0
     try:
         for batch in view.batches(max_rows=_MAX_ROWS, max_bytes=_MAX_BYTES, views=True):
-            kind.fetcher.materialise(batch, views=True, earlier=kind.format.name == "media_archive")
-            kind.fetcher.release()
-            samples += len(sample_firsts(batch, kind.view))
+            starts, earlier = sample_firsts(batch, kind.view), kind.format.name == "media_archive"
+            for _ in kind.fetcher.materialise_parts(batch, starts, _MAX_BYTES, views=True, earlier=earlier):
+                kind.fetcher.release()
+            samples += len(starts)
     except (DataError, StoreError) as error:
         return error, 0
     return None, samples
