@@ -9,8 +9,13 @@ member.
 
 What a tar does not say is told by these rules:
 
+* A header that the walk comes to in step is none if one with the magic begins inside it: moved by a byte, a header may
+  still hold its own checksum. One that begins in a payload's padding shows that bytes are missing before it.
 * The member before a damage is lost if the next header lies where its payload or padding should be, if the zeros that
-  pad it are not zeros, or, where zeros stand in place of the next header, if it ends in 16 zeros itself.
+  pad it are not zeros, or if the next header is out of step and less than a header away or behind no padding. If it
+  ends in 16 zeros itself, it is lost too where the next header is out of step or zeros stand in its place.
+* The last member is lost if the file ends in the middle of a block and the member in a zero, or the zeros that pad it
+  are not zeros.
 * The member behind is lost if its name may have stood in an extension record that is gone: half of the members or
   more have one and this one has none, a broken one stands before it, or its name fills its field.
 * A sample beside a damage is whole if it has the fields that another sample has, away from any damage, and no such
@@ -177,15 +182,17 @@ class _Walker:
         while at < self.size:
             known = len(self.parts)
             stop, ended = self._run(at, self.parts)
-            swallowed = self._first_swallowed(known)
-            if swallowed is not None:
-                self.gaps.append(_Gap(self._cut_off(swallowed[0]), swallowed[1]))
-                at = swallowed[1]
+            passed = self._first_passed(known)
+            if passed is not None:
+                stop, at = passed
+                self._forget(stop)
+                self._judge(self._last(), stop, at)
                 continue
             before = self._last()
             if ended and self._next_byte(stop) == self.size:
                 at = self._swallowed(before)
                 if at == self.size:
+                    self._judge_end(before, stop)
                     break
             else:
                 at = self._find_next(stop, before)
@@ -218,29 +225,29 @@ class _Walker:
         last = self.parts[-1]
         return int(last.start[-1]), int(last.offset[-1]), int(last.offset[-1] + last.length[-1])
 
-    def _first_swallowed(self, known: int) -> tuple[int, int] | None:
-        """The first of the members found last that holds the header of another one: where its payload begins, and that.
+    def _first_passed(self, known: int) -> tuple[int, int] | None:
+        """The first header that the members found last lie over: where the walk was wrong, and that header.
 
-        The walk met none of it: bytes are missing, as many as the other one takes up.
+        In the payload or padding of a member, it shows that bytes are missing there, and the next member that the walk
+        met is none. In the header of a member, it shows that this one is none: its checksum is right by chance.
         """
         if known == len(self.parts):
             return None
         offset = np.concatenate([part.offset for part in self.parts[known:]])
-        end = offset + np.concatenate([part.length for part in self.parts[known:]])
-        inside = self._all_heads()
-        member = np.searchsorted(offset, inside, "right") - 1
-        there = (member >= 0) & (inside < end[member])
+        length = np.concatenate([part.length for part in self.parts[known:]])
+        start = np.concatenate([part.start for part in self.parts[known:]])
+        stop = offset + (length + BLOCK - 1) // BLOCK * BLOCK
+        heads = self._all_heads()
+        member = np.searchsorted(offset - BLOCK, heads, "left") - 1
+        there = (member >= 0) & (heads < stop[member])
         own: set[int] = set()
         last = -1
-        for at, number in zip(inside[there].tolist(), member[there].tolist(), strict=True):
+        for at, number in zip(heads[there].tolist(), member[there].tolist(), strict=True):
             if number != last:
                 last, own = number, self._reached(int(offset[number]))
-            if (
-                at not in own
-                and is_header(bytes(self._data[at : at + BLOCK]))
-                and self._run(at, [])[0] > end[number] + BLOCK
-            ):
-                return int(offset[number]), at
+            end = int(offset[number] + length[number])
+            if at not in own and is_header(bytes(self._data[at : at + BLOCK])) and self._run(at, [])[0] > end + BLOCK:
+                return int(start[number] if at < offset[number] else stop[number]), at
         return None
 
     def _all_heads(self) -> NDArray[np.int64]:
@@ -265,16 +272,12 @@ class _Walker:
         self._run(at, found)
         return {int(place) for part in found for place in np.concatenate([part.start, part.offset - BLOCK]).tolist()}
 
-    def _cut_off(self, offset: int) -> int:
-        """Forget the member whose payload begins here, and all behind it; where it began."""
-        while self.parts[-1].offset[0] > offset:
+    def _forget(self, start: int) -> None:
+        """Forget the members that begin here or later."""
+        while self.parts and self.parts[-1].start[0] >= start:
             self.parts.pop()
-        last = self.parts[-1]
-        row = int(np.searchsorted(last.offset, offset))
-        self.parts[-1] = _only(last, np.arange(len(last)) < row)
-        if not row:
-            self.parts.pop()
-        return int(last.start[row])
+        if self.parts:
+            self.parts[-1] = _only(self.parts[-1], self.parts[-1].start < start)
 
     def _swallowed(self, before: tuple[int, int, int] | None) -> int:
         """Where a member begins inside the last one, which runs into the zeros at the end; the end if none does.
@@ -289,26 +292,39 @@ class _Walker:
     def _judge(self, before: tuple[int, int, int] | None, stop: int, at: int) -> None:
         """Note the gap between a member and the next one, and which of the two are damaged."""
         start = stop
-        if before is not None and before[0] not in self._dropped and (at < stop or self._is_hurt(before[2], stop)):
+        if before is not None and before[0] not in self._dropped and self._is_hurt(before, stop, at):
             self._dropped.append(before[0])
             start = before[0]
         self.gaps.append(_Gap(min(start, at), at))
         if at < self.size and self._lacks_record(stop, at):
             self._dropped.append(at)
 
-    def _is_hurt(self, end: int, stop: int) -> bool:
-        """Whether a member whose payload ends here is damaged, the next header being missing at `stop`."""
-        if end < min(stop, self.size) and self._data[end] != 0:
+    def _judge_end(self, before: tuple[int, int, int] | None, stop: int) -> None:
+        """Note the last member as damaged if bytes are missing in it, or were put in: zeros alone come behind it."""
+        if before is None or before[0] in self._dropped or (self.size - stop) % BLOCK == 0:
+            return
+        start, offset, end = before
+        if self._data[end:stop].any() or (offset < end and self._data[end - 1] == 0):
+            self._dropped.append(start)
+            self.gaps.append(_Gap(start, self.size))
+
+    def _is_hurt(self, before: tuple[int, int, int], stop: int, at: int) -> bool:
+        """Whether a member is damaged, the next header being missing at `stop` and the next one found at `at`."""
+        _, offset, end = before
+        if at < stop or self._data[end:stop].any():
             return True
-        tail = self._data[max(end - _TAIL_BYTES, 0) : end]
-        return len(tail) > 0 and not self._data[stop : stop + BLOCK].any() and not tail.any()
+        moved = at < self.size and (at - stop) % BLOCK > 0
+        if moved and (at - stop < BLOCK or end == stop):
+            return True
+        ends_in_zeros = offset < end and not self._data[max(end - _TAIL_BYTES, offset) : end].any()
+        return ends_in_zeros and (moved or not self._data[stop : stop + BLOCK].any())
 
     def _lacks_record(self, stop: int, at: int) -> bool:
         """Whether the member that begins here may have had an extension record before it."""
         header = bytes(self._data[at : at + BLOCK])
         if EXTENSIONS[header[TYPE]]:
             return False
-        broken = bytes(self._data[stop : stop + BLOCK])
+        broken = bytes(self._data[stop : min(stop + BLOCK, at)])
         if is_header(broken) and bool(EXTENSIONS[broken[TYPE]]):
             return True
         if 0 not in header[:_NAME_BYTES] and header[_PREFIX_AT] == 0:
