@@ -53,6 +53,13 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     return said
 
 
+@pytest.fixture(params=["all touched", "far between"])
+def dense(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Texts are copied from the map, or read: as where so many bytes a row make a large file."""
+    monkeypatch.setattr(_arrow_gather, "_FAULT_BYTES", 1 << 16 if request.param == "all touched" else 0)
+
+
+@pytest.mark.usefixtures("dense")
 @pytest.mark.parametrize("file", [True, False])
 def test_the_rows_are_those_that_pyarrow_takes(tmp_path: Path, file: bool, taken: list[bool]) -> None:
     table = _table(1)
@@ -111,6 +118,7 @@ def _texts_file(path: Path) -> bytearray:
     return bytearray(path.read_bytes())
 
 
+@pytest.mark.usefixtures("dense")
 @pytest.mark.parametrize("offset", [-1, 1 << 30, -(1 << 31), 5])
 def test_offsets_that_lead_elsewhere_are_an_error(tmp_path: Path, offset: int, taken: list[bool]) -> None:
     path = tmp_path / "rows.arrow"
@@ -124,6 +132,7 @@ def test_offsets_that_lead_elsewhere_are_an_error(tmp_path: Path, offset: int, t
     assert taken == [False]
 
 
+@pytest.mark.usefixtures("dense")
 def test_bytes_that_are_no_text_are_an_error(tmp_path: Path) -> None:
     path = tmp_path / "rows.arrow"
     data = _texts_file(path)

@@ -2,7 +2,8 @@
 
 To open a batch takes 50 µs, and few rows are wanted of each: 20,000 of 500,000 lie in all of 500 batches. The heads of
 one writer's batches differ in numbers only, so they are read as one array; numbers and offsets are then picked of the
-whole map. Text and bytes are read: that takes as long as a page fault, and leaves nothing in memory.
+whole map. Text and bytes are copied from it too where so many rows are wanted that all of it is touched anyway; where
+they are far between, they are read: that takes as long as a page fault, and leaves nothing in memory.
 
 Only plain columns of small values go this way: numbers, times, text and bytes. Anything that is not as it should be
 makes it give up, and who reads batch by batch says what is wrong.
@@ -20,7 +21,7 @@ from lading.formats._arrow_blocks import CONTINUED, Block, Body
 from lading.formats._arrow_flat import RowsHeads, rows_heads
 from lading.formats._arrow_large import LARGE_BYTES
 from lading.pieces import bitmap
-from lading.views import is_bytes, is_text
+from lading.views import from_ranges, is_bytes, is_text
 
 __all__ = ["gather_rows"]
 
@@ -57,7 +58,7 @@ def gather_rows(
     if body.mapped is None or not columns or len(touched) < _FEW_BATCHES or 2 * len(row) > whole:
         return None
     try:
-        picker = _Picker(body, touched, schema)
+        picker = _Picker(body, touched, schema, dense=len(row) * _FAULT_BYTES >= body.size_bytes)
         which = np.repeat(np.arange(len(touched)), np.diff(first, append=len(batch)))
         return list(picker.parts(which, row, columns))
     except (_Misfit, pa.ArrowException):
@@ -67,8 +68,9 @@ def gather_rows(
 class _Picker:
     """The record batches that rows are picked of."""
 
-    def __init__(self, body: Body, blocks: Sequence[Block], schema: pa.Schema) -> None:
+    def __init__(self, body: Body, blocks: Sequence[Block], schema: pa.Schema, *, dense: bool) -> None:
         assert body.mapped is not None
+        self._dense = dense
         self._body, self._buffer, self._schema = body, body.mapped.buffer, schema
         self._places = _places(schema)
         self._heads, self._start = _heads(body, blocks)
@@ -125,6 +127,9 @@ class _Picker:
         total = int(size.sum())
         _require(total < LARGE_BYTES * len(row) and (wide or total <= _MAX_SMALL))
         at = self._start[which] + self._heads.buffers[which, buffer + 2, 0] + start
+        if self._dense:
+            copied = from_ranges(self._buffer, at, size, valid).cast(pa.large_binary() if wide else pa.binary())
+            return pa.Array.from_buffers(kind, len(row), copied.buffers())
         data = b"".join(self._body.peek_each(at, size))
         ends = np.append(0, np.cumsum(size)).astype(np.int64 if wide else np.int32)
         return pa.Array.from_buffers(kind, len(row), [bitmap(valid), pa.py_buffer(ends), pa.py_buffer(data)])
