@@ -855,23 +855,42 @@ def test_children_of_a_builder_that_died_do_not_hold_its_lock(tmp_path: Path) ->
     assert waited < 30
 
 
-def test_a_full_disk_leaves_the_old_cache(tmp_path: Path) -> None:
+def test_batches_may_lie_in_memory_that_is_used_again(tmp_path: Path) -> None:
+    """Batches that are large enough to be written in a thread, over one array."""
+    numbers = np.zeros(400_000, np.int64)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for i in range(8):
+            numbers[:] = i
+            yield pa.record_batch(
+                [pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])], ["n"]
+            )
+
+    meta = write_cache(batches(), NUMBERS, tmp_path / "out", batch_size=200_000)
+    found = read_shard(meta.shard_paths[0])
+    assert found.column("n").num_chunks == 16
+    assert (found.column("n").to_numpy() == np.repeat(np.arange(8), len(numbers))).all()
+
+
+@pytest.mark.parametrize("size", [8, 3 << 20], ids=["at once", "in a thread"])
+def test_a_full_disk_leaves_the_old_cache(size: int, tmp_path: Path) -> None:
     folder = tmp_path / "out"
     write_cache(numbers(10), NUMBERS, folder)
     code = f"""
 import resource, signal
 from lading.arrow import write_cache
 from lading.errors import StoreError
-from lading.features import Value
+from lading.features import Bytes
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 try:
-    write_cache(({{"n": i}} for i in range(50_000)), {{"n": Value("int64")}}, {str(folder)!r})
+    write_cache(({{"n": bytes({size})}} for i in range(50_000)), {{"n": Bytes()}}, {str(folder)!r})
 except StoreError as error:
     print(error)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "shard-00000.arrow" in done.stdout
+    assert done.stderr == ""
     assert validate_cache(folder, NUMBERS).num_rows == 10
     assert names(tmp_path) == ["out", "out.lock"]
 

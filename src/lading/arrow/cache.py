@@ -15,6 +15,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -34,6 +35,8 @@ from lading.units import parse_bytes
 __all__ = ["cache_fingerprint", "write_cache"]
 
 _COMPRESSIONS = (None, "zstd", "lz4")
+_BEHIND_BYTES = 1 << 20
+"""Of a batch that a thread writes. Of less it would wait longer for its turn with the interpreter than it writes."""
 
 
 def cache_fingerprint(cls_name: str, version: str, config_name: str, split: str, storage: str | None = "arrow") -> str:
@@ -69,7 +72,7 @@ def write_cache(  # noqa: PLR0913 - one argument a decision of the user; all but
     """Build a cache out of a generator, and put it in the place of what was there, in one step.
 
     Whoever reads sees the old cache until the new one is whole. Of several callers at once one builds, and the others,
-    who wait for it, get its cache, if it is of the same features; their generators are not touched. Memory: about two
+    who wait for it, get its cache, if it is of the same features; their generators are not touched. Memory: about three
     batches, and `workers` more.
 
     Args:
@@ -115,7 +118,8 @@ def write_cache(  # noqa: PLR0913 - one argument a decision of the user; all but
             _check_exchange(staged.path, place)
             shards = _Shards(staged.path, schema, target, compression)
             try:
-                for batch in batches_of(generator, features, replace(rules, assets=f"{staged.path}/{ASSETS}")):
+                rules = replace(rules, assets=f"{staged.path}/{ASSETS}")
+                for batch in batches_of(generator, features, rules, settle=shards.settle):
                     shards.write(batch)
                 counts = shards.close()
             except BaseException:
@@ -244,19 +248,30 @@ class _Shards:
         self._bytes = self._rows = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Add a batch."""
+        """Add a batch; what it lies in stays as it is until `settle`."""
         if self._sink is None:
             name = f"shard-{len(self._counts):05d}.arrow"
             self._sink = LocalStore().put_stream(f"{self._folder}/{name}")
             self._file = pa.OSFile(self._sink.native_path, "wb")
             self._writer = pa.ipc.new_file(self._file, self._schema, options=self._options)
             self._bytes = self._rows = 0
+        size = batch.nbytes
         with store_errors(self._sink.path, pa.ArrowException):
-            self._writer.write_batch(batch)
-        self._bytes += batch.nbytes
+            if size >= _BEHIND_BYTES:
+                self._sink.later(partial(self._writer.write_batch, batch))
+            else:
+                self._sink.settle()
+                self._writer.write_batch(batch)
+        self._bytes += size
         self._rows += len(batch)
         if self._target is not None and self._bytes >= self._target:
             self._finish()
+
+    def settle(self) -> None:
+        """Wait until all batches are in the file."""
+        if self._sink is not None:
+            with store_errors(self._sink.path, pa.ArrowException):
+                self._sink.settle()
 
     def close(self) -> dict[str, int]:
         """Names and rows of all shards."""
@@ -266,6 +281,7 @@ class _Shards:
 
     def _finish(self) -> None:
         assert self._sink is not None
+        self.settle()
         with store_errors(self._sink.path, pa.ArrowException):
             self._writer.close()
             self._file.close()

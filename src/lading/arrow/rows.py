@@ -8,7 +8,7 @@ them.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import accumulate, chain, islice, repeat
@@ -45,8 +45,13 @@ def encode_example(example: Mapping[str, Any], features: Features, *, assets: st
     return encoded
 
 
-def batches_of(generator: Iterable[Any], features: Features, rules: Rules) -> Iterator[pa.RecordBatch]:
+def batches_of(
+    generator: Iterable[Any], features: Features, rules: Rules, *, settle: Callable[[], None]
+) -> Iterator[pa.RecordBatch]:
     """Batches of the cache's schema, out of rows, pairs of a key and a row, or batches and tables.
+
+    Before the generator is asked for more, `settle` is called if what it gave was given on: it may lie in memory that
+    the generator uses again.
 
     Raises:
         SchemaMismatch, Unrepresentable: a row does not fit; with its number, key and column.
@@ -56,7 +61,7 @@ def batches_of(generator: Iterable[Any], features: Features, rules: Rules) -> It
     first = list(islice(items, 1))
     everything = chain(first, items)
     if first and isinstance(first[0], (pa.RecordBatch, pa.Table)):
-        yield from cut_tables(everything, features, rules)
+        yield from cut_tables(everything, features, rules, settle)
         return
     pending = _Pending(features, rules)
     for chunk in _encoded(everything, features, rules):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,8 +51,12 @@ def check_keys(row: Mapping[str, Any], features: Features) -> None:
                              advice='Name it in the features, or on_unknown="drop".')  # fmt: skip
 
 
-def cut_tables(items: Iterable[Any], features: Features, rules: Rules) -> Iterator[pa.RecordBatch]:
+def cut_tables(
+    items: Iterable[Any], features: Features, rules: Rules, settle: Callable[[], None]
+) -> Iterator[pa.RecordBatch]:
     """Batches with the columns of the cache, in its types and order; slices of those given where nothing must change.
+
+    Between two of the items `settle` is called.
 
     Raises:
         SchemaMismatch: columns are missing or too many. Unrepresentable: values do not fit. Both name the row.
@@ -74,6 +78,7 @@ def cut_tables(items: Iterable[Any], features: Features, rules: Rules) -> Iterat
             for start in range(0, len(batch), step):
                 yield batch.slice(start, step)
         row += len(item)
+        settle()
 
 
 def _fitted(
