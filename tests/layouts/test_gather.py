@@ -25,7 +25,7 @@ def batches(count: int, rows: int, size: int) -> list[pa.RecordBatch]:
 @pytest.mark.parametrize("max_rows, max_bytes", [(1 << 20, 1 << 30), (25, 1 << 30), (1 << 20, 30_000), (1, 1)])
 def test_rows_are_the_same_and_limits_are_kept(max_rows: int, max_bytes: int) -> None:
     given = batches(20, 10, 1000)
-    got = list(gathered(given, max_rows, max_bytes))
+    got = list(gathered(given, max_rows, max_bytes, max_bytes))
     assert pa.Table.from_batches(got).to_pylist() == pa.Table.from_batches(given).to_pylist()
     for batch in got:
         assert batch.num_rows <= max(max_rows, 10)
@@ -35,7 +35,7 @@ def test_rows_are_the_same_and_limits_are_kept(max_rows: int, max_bytes: int) ->
 
 def test_payload_is_shared() -> None:
     given = batches(3, 5, 10_000)
-    [got] = gathered(given, 1 << 20, 1 << 30)
+    [got] = gathered(given, 1 << 20, 1 << 30, 1 << 30)
     places = {buffer.address for batch in given for buffer in batch.column("bin").buffers()[2:]}
     assert {buffer.address for buffer in got.column("bin").buffers()[2:]} == places
 
@@ -43,7 +43,7 @@ def test_payload_is_shared() -> None:
 def test_other_schemas_stand_alone() -> None:
     one, two = batches(2, 3, 10)
     two = two.append_column("more", pa.array(np.arange(3)))
-    assert [b.schema.names for b in gathered([one, two, one], 100, 1000)] == [
+    assert [b.schema.names for b in gathered([one, two, one], 100, 1000, 1000)] == [
         ["__key__", "bin"],
         ["__key__", "bin", "more"],
         ["__key__", "bin"],
@@ -60,6 +60,20 @@ def test_references_keep_to_the_bytes_they_stand_for(tmp_path: Path) -> None:
     assert max(sizes) <= 2_001_000  # keys are text of their own
 
 
+@pytest.mark.parametrize("size, most", [(1 << 15, 1 << 20), ((1 << 15) - 1, 1 << 18)])
+def test_references_to_large_values_may_be_more(size: int, most: int) -> None:
+    def refs(first: int) -> pa.RecordBatch:
+        column = make_refs(np.arange(first, first + 4) * size, np.full(4, size))
+        schema = with_files(pa.schema([pa.field("bin", column.type)]), [FileEntry("x")])
+        return pa.record_batch([column], schema=schema)
+
+    got = list(gathered([refs(first) for first in range(0, 64, 4)], 1000, 1 << 18, 1 << 20))
+    assert max(int(row_bytes(batch).sum()) for batch in got) <= most
+    assert len(got) == 64 * size // most + (64 * size % most > 0)
+    offsets = np.concatenate([unpack(batch.column("bin")).offset for batch in got])
+    assert offsets.tolist() == (np.arange(64) * size).tolist()
+
+
 def test_references_are_joined_with_those_of_the_same_files_and_rows_keep_their_order() -> None:
     """Also where a column is of references in some batches, and of bytes in others."""
 
@@ -72,7 +86,7 @@ def test_references_are_joined_with_those_of_the_same_files_and_rows_keep_their_
         return pa.record_batch({"bin": pa.array(some, pa.large_binary())})
 
     given = [values(b"a"), refs("x", 1, 2), refs("x", 3), refs("y", 4), values(b"b"), values(b"c"), refs("y", 5)]
-    got = list(gathered(given, 100, 1000))
+    got = list(gathered(given, 100, 1000, 1000))
     told = [
         (files_of(batch.schema)[0].url, unpack(batch.column("bin")).offset.tolist())
         if is_ref(batch.schema.field("bin").type)

@@ -33,7 +33,9 @@ from lading.ref import FileEntry, RefType, with_files
 __all__ = ["ArrowReader", "ReadOptions"]
 
 _MAX_ROWS = 1 << 40
-_RELEASE_BYTES = 16 << 20
+_RELEASE_BYTES, _LATE_BYTES = 16 << 20, 64 << 20
+"""Pages are given back behind each record batch, and once in so many bytes those of so many before again: who gathers
+batches touches the last ones late."""
 _TOUCH_BYTES = 2 << 20
 """Of a map that one touch may bring into memory."""
 _REPORTED_BYTES = 1 << 20
@@ -247,7 +249,7 @@ class ArrowReader:
         """
         chosen = self._chosen(columns)
         schema = self._subschema(chosen)
-        number = 0
+        number = released = 0
         while self._blocks.find(number):
             block = self._blocks.batches[number]
             batch = self._decoder.load(number, chosen, keep=False).batch
@@ -259,6 +261,11 @@ class ArrowReader:
                 if block.size_bytes >= _RELEASE_BYTES:
                     self._release(block.offset, block.size_bytes)
             self._release(block.offset, block.size_bytes)
+            end = block.offset + block.size_bytes
+            if end - released >= _RELEASE_BYTES:
+                first = max(released - _LATE_BYTES, 0)
+                self._release(first, end - first)
+                released = end
             number += 1
 
     def get_sample(self, row: int) -> dict[str, Any]:

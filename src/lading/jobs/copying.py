@@ -20,7 +20,7 @@ from lading.jobs.filters import Hook, Sieve
 from lading.jobs.ledger import ALONG, DROPPED, DROPPED_ALONG, KEPT, Loss, Losses
 from lading.jobs.progress import Tally
 from lading.jobs.spec import Conversion
-from lading.layouts.gather import across_shards
+from lading.layouts.gather import HELD_BATCHES, across_shards, split_samples
 from lading.ref import files_of, has_codec, is_ref
 from lading.views import compacted, is_bytes, is_text, row_bytes, shown_bytes, without_views
 
@@ -185,9 +185,15 @@ class Copier:
         how, tally = self._how, self.tally
         # What is left where it is, is not fetched: only rows with an error already fail.
         columns: list[str] | None = [] if how.lazy else None
-        rows, samples, size = batch.num_rows, len(sample_firsts(batch, how.view)), int(row_bytes(batch).sum())
-        parts = self._dataset.materialise_parts(
-            batch, how.max_batch_bytes, columns=columns, views=True, on_error=how.on_error, on_failure=self._failed
+        firsts = sample_firsts(batch, how.view)
+        rows, samples, size = batch.num_rows, len(firsts), int(row_bytes(batch).sum())
+        held = how.max_batch_bytes // HELD_BATCHES
+        parts = (
+            part
+            for some in split_samples(batch, firsts, batch.num_rows, held)
+            for part in self._dataset.materialise_parts(
+                some, held, columns=columns, views=True, on_error=how.on_error, on_failure=self._failed
+            )
         )
         for done in parts:
             rows -= done.num_rows

@@ -16,15 +16,21 @@ from lading.interleaved import LINEAGE_KEY, lineage_of, split_rows
 from lading.ref import concat, is_ref
 from lading.views import row_bytes, share
 
-__all__ = ["across_shards", "gathered", "joined", "split_samples"]
+__all__ = ["HELD_BATCHES", "across_shards", "gathered", "joined", "split_samples"]
 
+HELD_BATCHES = 4
+"""Batches that may be in memory at once on their way: one read, one waiting for it, one written, and what is split."""
+_SMALL_ROW_BYTES = 32 << 10
 _ENOUGH_BYTES, _LARGE_BYTES = 32 << 20, 4 << 20
 
 
-def gathered(batches: Iterable[pa.RecordBatch], max_rows: int, max_bytes: int) -> Iterator[pa.RecordBatch]:
+def gathered(
+    batches: Iterable[pa.RecordBatch], max_rows: int, max_bytes: int, most_referred: int
+) -> Iterator[pa.RecordBatch]:
     """The same rows in batches of some 32 MiB, payload in memory as views; those of references as large as they may be.
 
-    Never more than `max_rows` or `max_bytes` together.
+    Never more than `max_rows` together, or `max_bytes`; of references to large values `most_referred`. What goes with
+    small ones (headers, names, copies, since views would hold what lies between) takes as much memory as they do.
 
     Other columns are copied; readers give a few MiB at a time, and the work of a batch (some 100 calls of 10 µs) then
     costs as much as to move its bytes.
@@ -43,7 +49,8 @@ def gathered(batches: Iterable[pa.RecordBatch], max_rows: int, max_bytes: int) -
         shared = _shared(batch)
         # References hold nothing in memory, and mean something with the files of their own batch only.
         refers = any(is_ref(kind) for kind in shared.schema.types)
-        enough = max_bytes if refers else min(max_bytes, _ENOUGH_BYTES)
+        small = more < _SMALL_ROW_BYTES * batch.num_rows
+        enough = min(max_bytes, _ENOUGH_BYTES) if not refers else max_bytes if small else most_referred
         full = rows + batch.num_rows > max_rows or size + more > enough
         if waiting and (full or not shared.schema.equals(waiting[0].schema, check_metadata=refers)):
             yield joined(waiting)

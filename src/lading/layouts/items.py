@@ -23,7 +23,7 @@ from lading.formats.protocol import ShardReader
 from lading.hashing import hash_strings
 from lading.interleaved import INTERLEAVED_SCHEMA, RESERVED, WITHOUT_BYTES, sample_rows, sample_starts, split_rows
 from lading.layouts.follow import Followed, Follower
-from lading.layouts.gather import gathered, joined, split_samples
+from lading.layouts.gather import HELD_BATCHES, gathered, joined, split_samples
 from lading.layouts.options import InterleavedOptions, tell_absent
 from lading.ref import with_files
 from lading.views import filled, join, present, row_bytes
@@ -36,8 +36,6 @@ __all__ = ["ItemsView"]
 _ID_ROWS = 65_536
 _ID_BYTES = 64 << 20
 _MOST_BYTES = 1 << 62
-_HELD_BATCHES = 4
-"""Batches that may be in memory at once on their way: one read, one waiting for it, one written, and what is split."""
 _PAYLOAD = "binary_content"
 _OF_SOURCES = ("modality", "source_ref", ERROR_COLUMN)
 """Columns that say which items have their bytes elsewhere, and where."""
@@ -140,7 +138,8 @@ class ItemsView:
         asked, target = self._needed(schema or self.schema(), columns)
         limits = {"max_rows": max_rows, "max_bytes": max_bytes}
         rows = self._reader.batches(**limits, columns=self._present(target), views=views)
-        rows = gathered(rows, max_rows, max_bytes // _HELD_BATCHES) if views else rows
+        held = max_bytes // HELD_BATCHES
+        rows = gathered(rows, max_rows, held, held) if views else rows
         for batch in _whole_samples(self._checked(rows), max_rows, max_bytes):
             for part in self._followed(self._aligned(batch, target), max_bytes):
                 yield part if part.schema.names == asked else part.select(asked)

@@ -11,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.formats.protocol import LooseReader, ReferenceReader, RowReader, SampleReader, ShardReader
-from lading.layouts.gather import gathered
+from lading.layouts.gather import HELD_BATCHES, gathered
 
 __all__ = ["SamplesView"]
 
@@ -62,11 +62,13 @@ class SamplesView:
         drifting: bool = False,  # noqa: ARG002 - the schema is known beforehand
     ) -> Iterator[pa.RecordBatch]:
         """All rows in order; `schema` is for files that declare no types, elsewhere a format's types are its own."""
+        held = max_bytes // HELD_BATCHES if views else max_bytes
         if schema is not None and isinstance(self._reader, LooseReader) and not self._reader.declares_types:
-            batches = self._reader.typed_batches(schema, max_rows=max_rows, max_bytes=max_bytes, columns=columns)
+            batches = self._reader.typed_batches(schema, max_rows=max_rows, max_bytes=held, columns=columns)
         else:
-            batches = self._reader.batches(max_rows=max_rows, max_bytes=max_bytes, columns=columns, views=views)
-        yield from gathered(batches, max_rows, max_bytes) if views else batches
+            limits = {"max_rows": max_rows, "max_bytes": held}
+            batches = self._reader.batches(**limits, columns=columns, views=views)
+        yield from gathered(batches, max_rows, held, max_bytes) if views else batches
         self.counts.update(self._reader.counts)
 
     def read(self, samples: NDArray[np.int64], columns: Sequence[str] | None = None) -> pa.Table:
