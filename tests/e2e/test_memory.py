@@ -43,27 +43,53 @@ def rows(first: int, count: int) -> pa.Table:
     )
 
 
+@cache
+def _noise() -> bytes:
+    return np.random.default_rng(0).bytes(8 << 20)
+
+
+@cache
+def _words() -> str:
+    return " ".join(map(str, np.random.default_rng(0).integers(0, 3000, 500_000)))
+
+
 def _media(first: int, count: int) -> pa.Table:
     """Bytes of 100 KB that do not become smaller."""
-    noise = np.random.default_rng(0).integers(0, 256, 8 << 20, np.uint8).data
-    values = [bytes(noise[i * 7919 % (7 << 20) :][:SIZE]) for i in range(first, first + count)]
+    starts = [i * 7919 % (7 << 20) for i in range(first, first + count)]
+    values = [_noise()[start : start + SIZE] for start in starts]
     keys = [f"{i:06d}" for i in range(first, first + count)]
     return pa.table({"__key__": keys, "jpg": pa.array(values, pa.large_binary())})
 
 
 def _texts(first: int, count: int) -> pa.Table:
     """Texts of 2 KB, which become some smaller, and numbers."""
-    words = " ".join(map(str, np.random.default_rng(0).integers(0, 3000, 500_000)))
-    values = [words[i * 977 % 2_000_000 :][:2000] for i in range(first, first + count)]
+    starts = [i * 977 % 2_000_000 for i in range(first, first + count)]
     numbers = range(first, first + count)
-    return pa.table({"__key__": [f"{i:07d}" for i in numbers], "txt": values, "n": pa.array(numbers, pa.int64())})
+    columns = {"__key__": [f"{i:07d}" for i in numbers], "txt": [_words()[start : start + 2000] for start in starts]}
+    return pa.table({**columns, "n": pa.array(numbers, pa.int64())})
+
+
+def _documents(first: int, count: int) -> pa.Table:
+    """Documents of a text of 3 KB and a picture of 60 KB."""
+    starts = [i * 7919 % (1 << 20) for i in range(first, first + count)]
+    return pa.table({
+        "sample_id": np.repeat(np.arange(first, first + count), 3).astype(str),
+        "position": pa.array([-1, 0, 1] * count, pa.int32()),
+        "modality": ["metadata", "text", "image"] * count,
+        "content_type": ["application/json", "text/plain", "image/jpeg"] * count,
+        "text_content": [text for start in starts for text in (None, _words()[start : start + 3000], None)],
+        "binary_content": pa.array(
+            [data for start in starts for data in (None, None, _noise()[start : start + 60_000])], pa.large_binary()
+        ),
+    })  # fmt: skip
 
 
 KINDS = {
-    "media": (_media, 3000, ("webdataset", "parquet", "mds", "arrow", "media_archive")),
-    "texts": (_texts, 100_000, ("webdataset", "parquet", "mds", "arrow", "jsonl", "csv")),
+    "media": (_media, "samples", 3000, ("webdataset", "parquet", "mds", "arrow", "media_archive")),
+    "texts": (_texts, "samples", 100_000, ("webdataset", "parquet", "mds", "arrow", "jsonl", "csv")),
+    "documents": (_documents, "interleaved", 4000, ("webdataset", "parquet", "mds", "arrow", "media_archive")),
 }
-PAIRS = [(kind, source, target) for kind, (_, _, known) in KINDS.items() for source in known for target in known]
+PAIRS = [(kind, source, target) for kind, (_, _, _, known) in KINDS.items() for source in known for target in known]
 _HELD_MB = {"mds": 67}
 """A shard that is held (docs/formats/mds.md)."""
 
@@ -75,8 +101,8 @@ def one_shard(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], 
 
     @cache
     def written(kind: str, fmt: str) -> Path:
-        made, count, _ = KINDS[kind]
-        with lading.writer(folder / f"{kind}-{fmt}", format=fmt, shard_size="100gb") as writer:
+        made, view, count, _ = KINDS[kind]
+        with lading.writer(folder / f"{kind}-{fmt}", format=fmt, view=view, shard_size="100gb") as writer:
             for at in range(0, count, count // 10):
                 writer.write_batch(made(at, count // 10))
         return folder / f"{kind}-{fmt}"
