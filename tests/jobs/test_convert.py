@@ -359,3 +359,12 @@ def test_samples_without_a_field_are_read_and_counted_and_have_no_digest(tmp_pat
         lading.digest(tmp_path)
     [finding] = lading.verify(tmp_path).findings
     assert "without a field" in str(finding["message"])
+
+
+@pytest.mark.parametrize("fmt", ["webdataset", "parquet", "mds", "arrow", "jsonl"])
+def test_a_batch_of_a_byte_holds_a_sample(fmt: str, tmp_path: Path) -> None:
+    rows = pa.table({"__key__": list("abc"), "txt": ["", "x" * 40_000, "y"], "n": [1, 2, 3]})
+    with lading.writer(tmp_path / "source", format=fmt) as writer:
+        writer.write_batch(rows)
+    lading.convert(tmp_path / "source", tmp_path / "out", format="parquet", max_batch_bytes=1, verify=True)
+    assert pq.read_table(min((tmp_path / "out").glob("*.parquet"))).column("__key__").to_pylist() == list("abc")

@@ -374,7 +374,7 @@ def _bounded(fmt: Format, options: Mapping[str, Any], max_bytes: int) -> dict[st
     usual = getattr(fmt.write_options() if fmt.write_options is not None else None, "row_group_bytes", None)
     if usual is None or "row_group_bytes" in options:
         return dict(options)
-    return {**options, "row_group_bytes": min(parse_bytes(usual), max_bytes // 4)}
+    return {**options, "row_group_bytes": max(min(parse_bytes(usual), max_bytes // 4), 1)}
 
 
 def _compare(
