@@ -185,9 +185,9 @@ class Copier:
         how, tally = self._how, self.tally
         # What is left where it is, is not fetched: only rows with an error already fail.
         columns: list[str] | None = [] if how.lazy else None
+        held = how.max_batch_bytes if how.lazy else how.max_batch_bytes // HELD_BATCHES
         firsts = sample_firsts(batch, how.view)
         rows, samples, size = batch.num_rows, len(firsts), int(row_bytes(batch).sum())
-        held = how.max_batch_bytes // HELD_BATCHES
         parts = (
             part
             for some in split_samples(batch, firsts, batch.num_rows, held)

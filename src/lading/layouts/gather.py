@@ -49,8 +49,9 @@ def gathered(
         shared = _shared(batch)
         # References hold nothing in memory, and mean something with the files of their own batch only.
         refers = any(is_ref(kind) for kind in shared.schema.types)
-        small = more < _SMALL_ROW_BYTES * batch.num_rows
-        enough = min(max_bytes, _ENOUGH_BYTES) if not refers else max_bytes if small else most_referred
+        enough = max_bytes if refers else min(max_bytes, _ENOUGH_BYTES)
+        if refers and more >= _SMALL_ROW_BYTES * batch.num_rows:
+            enough = most_referred
         full = rows + batch.num_rows > max_rows or size + more > enough
         if waiting and (full or not shared.schema.equals(waiting[0].schema, check_metadata=refers)):
             yield joined(waiting)
