@@ -8,7 +8,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -95,7 +95,7 @@ _HELD_MB = {"mds": 67}
 
 
 @pytest.fixture(scope="module")
-def one_shard(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path]:
+def one_shard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str, str], Path]]:
     """200 or 300 MB of a kind in a format, as one shard where it can be; written when they are first asked for."""
     folder = tmp_path_factory.mktemp("pairs")
 
@@ -107,7 +107,8 @@ def one_shard(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], 
                 writer.write_batch(made(at, count // 10))
         return folder / f"{kind}-{fmt}"
 
-    return written
+    yield written
+    shutil.rmtree(folder)
 
 
 @pytest.mark.slow
