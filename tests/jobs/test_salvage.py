@@ -137,6 +137,24 @@ def test_a_tar_inside_a_tar_is_a_member(tmp_path: Path) -> None:
         assert keys(tmp_path / name) == (["a", "b", "c", "d"] if hurt else ["a", "b", "c", "d", "e"])
 
 
+@pytest.mark.parametrize("left", [-100, -1100, 2600, 4300])
+def test_a_tar_that_is_a_member_may_be_cut_itself(left: int, tmp_path: Path) -> None:
+    inner = tar_of(*pairs("x", "y"))[:left]
+    (tmp_path / "a.tar").write_bytes(tar_of(*pairs("a", "b"), ("c.txt", b"c"), ("c.bin", inner), *pairs("d")))
+    result = salvage(tmp_path / "a.tar", tmp_path / "out")
+    assert (result.ok, keys(tmp_path / "out")) == (True, ["a", "b", "c", "d"])
+
+
+@pytest.mark.parametrize("before", [0, 64, 200])
+def test_a_header_that_stands_where_a_whole_payload_is_missing_is_one(before: int, tmp_path: Path) -> None:
+    # A header ends in zeros as a payload's padding does: what is left is in step, with c.txt as payload.
+    body = tar_of(*pairs("a"), ("b.txt", b"b"), ("b.bin", b"b" * 1300), *pairs("c", "d"))
+    start, stop = body.index(b"b.bin\0") + 512 - before, body.index(b"c.txt\0") - before
+    (tmp_path / "a.tar").write_bytes(body[:start] + body[stop:])
+    salvage(tmp_path / "a.tar", tmp_path / "out")
+    assert keys(tmp_path / "out") == ["a", "c", "d"]
+
+
 def test_a_sample_beside_a_damage_that_lacks_a_member_is_lost_with_its_key(tmp_path: Path) -> None:
     body = tar_of(*pairs("a", "b", "c", "d"))
     at = body.index(b"b.bin\0")

@@ -230,6 +230,8 @@ class _Walker:
 
         In the payload or padding of a member, it shows that bytes are missing there, and the next member that the walk
         met is none. In the header of a member, it shows that this one is none: its checksum is right by chance.
+
+        The headers of a tar that is a member show nothing; but such a tar is whole blocks, or no walk goes on behind.
         """
         if known == len(self.parts):
             return None
@@ -243,9 +245,11 @@ class _Walker:
         own: set[int] = set()
         last = -1
         for at, number in zip(heads[there].tolist(), member[there].tolist(), strict=True):
+            end = int(offset[number] + length[number])
             if number != last:
                 last, own = number, self._reached(int(offset[number]))
-            end = int(offset[number] + length[number])
+                if length[number] % BLOCK and max(own, default=0) >= end:
+                    own = set()
             if at not in own and is_header(bytes(self._data[at : at + BLOCK])) and self._run(at, [])[0] > end + BLOCK:
                 return int(start[number] if at < offset[number] else stop[number]), at
         return None
