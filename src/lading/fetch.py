@@ -11,6 +11,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import pairwise
 from typing import Literal, Self, TypeAlias, TypeVar, get_args
 
 import numpy as np
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 from lading.codecs import decode_range
 from lading.errors import BadReference, CorruptShard, LadingError, LimitExceeded, NotFound, UsageError
 from lading.image import extract_frame
-from lading.interleaved import MEANT_NULLS_KEY, WITHOUT_BYTES, lineage_of, sample_starts, samples_with
+from lading.interleaved import MEANT_NULLS_KEY, WITHOUT_BYTES, lineage_of, sample_starts, samples_with, split_rows
 from lading.limits import DEFAULT_LIMITS, Limits, raised_by
 from lading.pieces import Pieces, in_memory
 from lading.ranges import FetchPlan, plan_ranges
@@ -60,6 +61,8 @@ _MIN_RANGE_BYTES = 8 << 10
 _GAPS_A_REQUEST = 16
 """Requests of a batch wait for each other little, so a gap is worth one only at a part of what a lone request costs."""
 _MAX_REQUEST_BYTES = 64 << 20
+_UNPACKED_BYTES = 32 << 20
+"""Of values that are packed, for who takes them one at a time."""
 
 
 @dataclass(slots=True)
@@ -250,6 +253,7 @@ class Fetcher:
                 copied = copied and not shown
                 part = _with_column(part, name, _build(at, views=shown))
             yield part
+            del mine, part  # before as much is unpacked again
         while copied and len(self._touched) > before:
             mapped, start, stop, _ = self._touched.pop()
             mapped.release(start, stop)
@@ -295,9 +299,23 @@ class Fetcher:
         found = self._plain_ranges(refs, files)
         if found is not None:
             return found.read_each(refs)
-        batch = pa.record_batch([column], schema=with_files(pa.schema([("value", column.type)]), files))
-        values = slices(self.materialise(batch, views=True).column("value"))
-        return iter([None if value is None else bytes(value) for value in values])
+        return self._unpacked_values(column, refs, files)
+
+    def _unpacked_values(self, column: pa.Array, refs: Refs, files: Sequence[FileEntry]) -> Iterator[bytes | None]:
+        """Values a few at a time: neither what is packed nor what comes out of it may grow with the column."""
+        schema = with_files(pa.schema([("value", column.type)]), files)
+        rows = np.arange(len(column))
+        bounds = split_rows(rows, np.where(refs.valid, refs.length, 0).clip(0), max_bytes=_UNPACKED_BYTES).tolist()
+        for first, stop in pairwise(bounds):
+            batch = pa.record_batch([column.slice(first, stop - first)], schema=schema)
+            try:
+                for part in self.materialise_parts(batch, rows[: stop - first], _UNPACKED_BYTES, views=True):
+                    yield from (None if value is None else bytes(value) for value in slices(part.column("value")))
+                    del part  # before as much is unpacked again
+            except LadingError as error:
+                error.row = None if error.row is None else first + error.row
+                raise
+            self.release()
 
     def file_ranges(self, batch: pa.RecordBatch) -> dict[str, Pieces]:
         """Where the values of reference columns lie in files of this machine, checked.

@@ -90,6 +90,8 @@ KINDS = {
     "documents": (_documents, "interleaved", 4000, ("webdataset", "parquet", "mds", "arrow", "media_archive")),
 }
 PAIRS = [(kind, source, target) for kind, (_, _, _, known) in KINDS.items() for source in known for target in known]
+_JOB_BATCH_BYTES = 128 << 20
+"""Of a job that takes no size of batches."""
 _HELD_MB = {"mds": 67}
 """A shard that is held (docs/formats/mds.md)."""
 
@@ -120,6 +122,27 @@ def test_converting_any_format_to_any_keeps_to_the_limit(
     done = subprocess.run([*command, str(BATCH_BYTES), "1"], capture_output=True, text=True, check=True)
     shutil.rmtree(tmp_path / "out")
     assert float(done.stdout.split()[1]) <= LIMIT_MB + _HELD_MB.get(target, 0)
+
+
+LOOK = """
+import sys, lading
+jobs = {"samples": lambda source: [None for _ in lading.open(source)],
+        "digest": lambda source: lading.digest(source, workers=1),
+        "verify": lambda source: lading.verify(source, deep=True, workers=1)}
+jobs[sys.argv[2]](sys.argv[1])
+[peak] = [line for line in open("/proc/self/status") if line.startswith("VmHWM")]
+print(int(peak.split()[1]) * 1024 / 1e6)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind, fmt", [(kind, fmt) for kind, (*_, known) in KINDS.items() for fmt in known])
+def test_who_only_looks_keeps_to_one_batch(kind: str, fmt: str, one_shard: Callable[[str, str], Path]) -> None:
+    source = one_shard(kind, fmt)
+    for job in ("samples", "digest", "verify"):
+        command = [sys.executable, "-c", LOOK, str(source), job]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert float(done.stdout) <= 250 + _JOB_BATCH_BYTES / 1e6, job
 
 
 @pytest.fixture(scope="module")

@@ -49,6 +49,7 @@ def shard_digests(dataset: Dataset, shard: int) -> Iterator[tuple[pa.RecordBatch
         found = []
         for part in dataset.materialise_parts(_with_forms(dataset, batch), _MAX_BYTES, views=True, earlier=False):
             found.append(batch_digests(part, dataset.view))
+            del part  # before as much is unpacked again
             dataset.release()
         yield batch, np.concatenate(found)
 
