@@ -174,6 +174,10 @@ def test_arrays_are_stored_little_endian_in_c_order() -> None:
         (["a"], "float64", (1,)),
         ([[1], [2, 3]], "int64", (2, None)),
         ([None], "float64", (1,)),
+        ([2**53 + 1, 1.0], "int64", (2,)),
+        ([2**53 + 1, 1.0], "float64", (2,)),
+        ([[2**53 + 1], [0.5]], "float64", (2, 1)),
+        ([np.uint64(2**63 + 1), np.int64(5)], "uint64", (2,)),
     ],
 )
 def test_arrays_that_do_not_fit_are_refused(value: Any, dtype: str, shape: tuple[int | None, ...]) -> None:
@@ -185,6 +189,8 @@ def test_floats_may_round_and_whole_numbers_change_type() -> None:
     assert np.frombuffer(array_bytes([0.1, np.inf, np.nan], "float32", (3,)), "<f4")[0] == np.float32(0.1)
     assert array_bytes(np.array([1, 0], "int64"), "bool", (2,)) == b"\1\0"
     assert array_bytes([1.0, 2.0], "uint8", (2,)) == b"\1\2"
+    mixed = [2**60, 0.5, float("nan"), np.float64("inf"), np.float32(1e30)]
+    assert np.frombuffer(array_bytes(mixed, "float64", (5,))).tolist()[:2] == [2.0**60, 0.5]
 
 
 def test_npy_keeps_what_the_array_is() -> None:
@@ -252,4 +258,6 @@ def test_an_array_with_values_left_out_is_refused() -> None:
     for made in (lambda: array_bytes(masked, "int64", (3,)), lambda: npy_bytes(masked)):
         with pytest.raises(Unrepresentable, match="left out"):
             made()
+    with pytest.warns(UserWarning, match="masked"), pytest.raises(Unrepresentable, match="left out"):
+        array_bytes([np.ma.masked, 1.0], "float64", (2,))
     assert array_bytes(np.ma.MaskedArray([1, 2, 3]), "int8", (3,)) == b"\1\2\3"

@@ -12,6 +12,8 @@ import secrets
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from datetime import date, time, timedelta
+from decimal import Decimal
 from typing import IO, Any
 
 import numpy as np
@@ -35,7 +37,10 @@ VIDEO_FIELDS = ("mode", "path", "bytes", "extension", "media_type", "size", "che
 
 _BUFFERS = (bytes, bytearray, memoryview)
 _PATHS = (str, os.PathLike)
+_UNCHANGING = (type(None), bool, int, float, complex, *_PATHS, bytes, Decimal, date, time, timedelta, np.generic)
 _BLOCK_BYTES = 1 << 20
+_FIRST_INEXACT = 1 << 53
+"""From here on floats of 64 bits leave out whole numbers."""
 _PICTURE_DTYPES = ("bool", "uint8", "uint16")
 _PNG_MODES = ("RGBA", "LA", "PA", "P")
 _FIRST_VIDEO_EXTENSION = ".mp4"
@@ -113,7 +118,7 @@ def _source_bytes(image: Any) -> bytes | None:
             data = bytes(file.read())
             file.seek(at)
             return data
-    with suppress(OSError, ValueError, StoreError):
+    with suppress(OSError, ValueError, AssertionError, StoreError):  # of one that was closed, anything may come
         from PIL import Image
 
         name = getattr(image, "filename", "")
@@ -153,10 +158,10 @@ def _encoded(image: Any, encode_format: str) -> bytes:
     out = io.BytesIO()
     try:
         image.save(out, format=encode_format)
-    except (OSError, KeyError, ValueError, TypeError) as error:
+    except (OSError, KeyError, ValueError, TypeError, AssertionError) as error:  # the last of a file that was closed
         raise Unrepresentable(
             f"this image cannot be encoded as {encode_format}",
-            found=f"mode {image.mode}, {image.width} × {image.height}: {error}",
+            found=f"mode {image.mode}, {image.width} × {image.height}: {str(error) or 'it was closed'}",
             advice="Convert it, or encode it yourself and give its bytes.",
         ) from error
     return out.getvalue()
@@ -166,22 +171,29 @@ def held(value: Any) -> Any:
     """The value, of which nothing changes when its owner changes or closes what it gave: arrays, images, lists copied.
 
     Paths stay paths.
+
+    Raises:
+        TypeError: nothing is known of such a value; it may look at what others change.
+        ValueError: an image that was closed.
     """
-    kept = value
-    if isinstance(value, (bytearray, memoryview)):
-        kept = bytes(value)
-    elif isinstance(value, np.ndarray):
-        kept = value.copy()
-    elif isinstance(value, (list, tuple)):
-        kept = [held(item) for item in value]
-    elif isinstance(value, Mapping):
-        kept = {name: held(item) for name, item in value.items()}
-    elif hasattr(value, "getbands"):  # an image of Pillow
-        kept = _source_bytes(value)
-        if kept is None:
-            kept = value.copy()
-            kept.format = value.format  # a copy has none, and no file
-    return kept
+    if isinstance(value, _UNCHANGING):
+        return value
+    if isinstance(value, (bytearray, memoryview, np.ndarray)):
+        return value.copy() if isinstance(value, np.ndarray) else bytes(value)
+    if isinstance(value, (list, tuple)):
+        return [held(item) for item in value]
+    if isinstance(value, Mapping):
+        return {name: held(item) for name, item in value.items()}
+    if not hasattr(value, "getbands"):
+        raise TypeError(type(value).__name__)
+    return _source_bytes(value) or _image_copy(value)
+
+
+def _image_copy(image: Any) -> Any:
+    """A copy of an image of Pillow."""
+    copied = image.copy()
+    copied.format = image.format  # a copy has none, and no file
+    return copied
 
 
 def array_bytes(value: Any, dtype: str, shape: Sequence[int | None]) -> bytes:
@@ -227,13 +239,31 @@ def npy_bytes(value: Any, dtype: str | None = None) -> bytes:
 def _as_array(value: Any) -> NDArray[Any]:
     try:
         array = np.asarray(value)
-    except (ValueError, TypeError) as error:
-        raise _misfit("no array", "what numpy makes an array of", value) from error
+    except (ValueError, TypeError, RuntimeError) as error:  # the last of a tensor with a gradient
+        raise _misfit("no array", "what numpy makes an array of", value, error) from error
     if array.dtype.hasobject:
         raise _misfit("an array of Python objects cannot be stored", "numbers", value)
-    if np.ma.is_masked(value):
+    listed = isinstance(value, (list, tuple)) and array.dtype.kind in "fc"
+    if np.ma.is_masked(value) or (listed and np.isnan(array).any() and _has_masked(value)):
         raise _misfit("an array with values left out cannot be stored", "an array without a mask", value)
+    if listed and not _keeps_whole_numbers(array, value):
+        raise _misfit("whole numbers of this size do not go with floats in one array", "an array of one type", value)
     return array
+
+
+def _has_masked(value: Any) -> bool:
+    return value is np.ma.masked or (isinstance(value, (list, tuple)) and any(map(_has_masked, value)))
+
+
+def _keeps_whole_numbers(array: NDArray[Any], value: Sequence[Any]) -> bool:
+    """Whether lists of which numpy makes floats hold no whole number that becomes another by it.
+
+    So it does of whole numbers beside floats, and of the widest without a sign beside others.
+    """
+    if not (np.abs(array) >= _FIRST_INEXACT).any():
+        return True
+    exact = map(plain_item, np.asarray(value, object).ravel())
+    return all(type(kept) is not int or kept == made for kept, made in zip(exact, array.ravel().tolist(), strict=True))
 
 
 def _spelled(shape: Sequence[int | None]) -> str:
@@ -325,8 +355,8 @@ def _open(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
         raise StoreError(f"the file cannot be read: {error}", file=ascii(name)) from error
 
 
-def _misfit(message: str, expected: str, value: Any) -> Unrepresentable:
-    told = repr(value) if isinstance(value, (str, int, float, list)) else ""
+def _misfit(message: str, expected: str, value: Any, error: Exception | None = None) -> Unrepresentable:
+    told = repr(value) if isinstance(value, (str, int, float, list)) else str(error or "")
     return Unrepresentable(message, expected=expected, found=f"{type(value).__name__} {told[:80]}".strip())
 
 

@@ -474,6 +474,14 @@ _PYTHON_TYPES: dict[pa.DataType, tuple[type, ...]] = {
 }
 
 
+_HALVES, _MOST_HALF = ("float16", "halffloat"), 65_504
+
+
+def _is_half(value: int) -> bool:
+    """Whether a whole number is exact in 16 bits."""
+    return abs(value) <= _MOST_HALF and float(np.float16(value)) == value
+
+
 def _stored_value(feature: Value, value: Any, _assets: str | None) -> Any:
     value, types = plain_item(value), python_types(feature.dtype)
     if isinstance(value, (bytearray, memoryview)):
@@ -486,6 +494,8 @@ def _stored_value(feature: Value, value: Any, _assets: str | None) -> Any:
         if isinstance(value, kind) and not isinstance(value, bool):  # a subclass, as an enumeration of numbers is
             return str.__str__(value) if kind is str else kind(value)  # of a named text, str() may give its name
         if kind in (int, float) and type(value) in (int, float) and math.isfinite(value) and kind(value) == value:
+            if type(value) is int and feature.dtype in _HALVES and not _is_half(value):
+                break  # pyarrow would round it
             return kind(value)
     raise Unrepresentable(
         f"a value that {feature.dtype} cannot hold",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array as plain
 import enum
 import io
 import json
@@ -214,6 +215,7 @@ def test_numbers_of_numpy_are_stored(tmp_path: Path) -> None:
     [
         ("int64", 1.5), ("int64", float("nan")), ("int64", True), ("int64", "1"), ("int8", 128), ("uint8", -1),
         ("int64", Decimal("1.5")), ("float32", 1e300), ("float16", 1e6), ("float64", 2**53 + 1), ("float64", "1"),
+        ("float16", 2049), ("float16", np.int32(65520)),
         ("float64", True), ("bool", 1), ("string", 1), ("string", "\ud800"), ("binary", "text"),
         ("timestamp[s]", NOON.replace(microsecond=5)), ("timestamp[s]", 1.5), ("timestamp[s]", 3),
         ("timestamp[us]", NOON.replace(tzinfo=UTC)), ("date32[day]", NOON),
@@ -623,9 +625,12 @@ def test_a_generator_may_use_its_objects_again(workers: int, tmp_path: Path) -> 
     """One dict, one array, one list, one buffer for all rows; images that are closed when it goes on."""
     row: dict[str, Any] = {}
     array, tags, buffer = np.zeros(4, np.float32), [""], bytearray(4)
+    number, text, series, items = np.zeros((), np.int64), bytearray(4), plain.array("f", bytes(16)), [b""]
     features: dict[str, Feature] = {
         "n": Value("int64"), "x": Array("float32", (4,)), "tags": Sequence(Text()), "raw": Bytes(), "video": Video(),
         "binary": Value("binary"), "json": Json(), "image": Image(), "drawn": Image(), "seen": Image(),
+        "number": Value("int64"), "label": ClassLabel(tuple(map(str, range(50)))), "text": Text(),
+        "series": Array("float32", (4,)), "items": Sequence(Image()),
     }  # fmt: skip
 
     def rows() -> Iterator[tuple[int, dict[str, Any]]]:
@@ -635,6 +640,8 @@ def test_a_generator_may_use_its_objects_again(workers: int, tmp_path: Path) -> 
             path = tmp_path / f"{i}.bmp"
             Pillow.fromarray(drawn).save(path)
             row.update(n=i, x=array, tags=tags, raw=buffer, video={"bytes": buffer}, binary=buffer, json={"tags": tags})
+            number[...], text[:], series[:], items[0] = i, b"%04d" % i, plain.array("f", [i] * 4), b"%04d" % i
+            row.update(number=number, label=number, text=text, series=series, items=iter(items))
             with Pillow.open(path) as image, Pillow.open(path) as seen:
                 seen.load()
                 seen.putpixel((0, 0), 255)
@@ -647,10 +654,40 @@ def test_a_generator_may_use_its_objects_again(workers: int, tmp_path: Path) -> 
         raw = bytes([i]) * 4
         assert (row["n"], row["tags"], row["raw"], row["binary"]) == (i, [f"tag {i}"], raw, raw)
         assert (row["video"]["bytes"], json.loads(row["json"])) == (raw, {"tags": [f"tag {i}"]})
-        assert np.frombuffer(row["x"], "<f4").tolist() == [i] * 4
+        assert np.frombuffer(row["x"], "<f4").tolist() == np.frombuffer(row["series"], "<f4").tolist() == [i] * 4
+        assert (row["number"], row["label"], row["text"], row["items"]) == (i, i, f"{i:04d}", [b"%04d" % i])
         images = [Pillow.open(io.BytesIO(row[name])) for name in ("image", "drawn", "seen")]
         assert [image.format for image in images] == ["BMP", "PNG", "BMP"]
         assert [image.tobytes() for image in images] == [raw, raw, b"\xff" + raw[1:]]
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_an_object_that_may_have_changed_is_refused_where_it_comes_late(workers: int, tmp_path: Path) -> None:
+    def rows(*, anew: bool) -> Iterator[dict[str, Any]]:
+        yield from ({"n": i, "x": [0.0]} for i in range(200))
+        number = np.zeros((), np.int64)
+        for i in range(200, 400):
+            number = np.zeros((), np.int64) if anew else number
+            number[...] = i
+            yield {"n": number, "x": [0.0]}
+
+    features: dict[str, Feature] = {"n": Value("int64"), "x": Array("float32", (1,))}
+    meta = write_cache(rows(anew=True), features, tmp_path / "out", workers=workers)
+    assert [row["n"] for row in rows_of(meta)] == [*range(400)]
+    with pytest.raises(Unrepresentable, match=r"row 20\d column 'n': an object that stood for an earlier row too"):
+        write_cache(rows(anew=False), features, tmp_path / "out", workers=workers)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_image_that_was_closed_is_refused_with_its_place(workers: int, tmp_path: Path) -> None:
+    Pillow.new("RGB", (9, 9)).save(tmp_path / "a.png")
+    with Pillow.open(tmp_path / "a.png") as left:
+        pass
+    closed = Pillow.open(tmp_path / "a.png")
+    closed.close()
+    for image in (left, closed):
+        with pytest.raises(Unrepresentable, match=r"row 1 column 'x': this image cannot be encoded"):
+            write_cache([{"x": b""}, {"x": image}], {"x": Image()}, tmp_path / "out", workers=workers)
 
 
 def test_a_generator_may_use_one_dict_for_all_rows(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, chain
 from typing import Any, TypeAlias
@@ -35,7 +36,7 @@ from lading.features import (
 )
 from lading.views import is_bytes, is_text
 
-__all__ = ["Column", "Values", "cast_column", "place_of"]
+__all__ = ["Column", "Stored", "Values", "cast_column", "place_of"]
 
 Values: TypeAlias = list[Any]
 
@@ -49,6 +50,13 @@ _READY: dict[type, frozenset[type]] = {
 _LISTS = frozenset((list, tuple, type(None)))
 _COSTLY = (Image, Audio, Video, Array)
 _LIST_TYPES = (pa.ListType, pa.LargeListType, pa.FixedSizeListType)
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A value as it is stored, among others that are to be encoded."""
+
+    value: Any
 
 
 class Column:
@@ -82,6 +90,8 @@ class Column:
 
     def encode(self, value: Any, row: int, key: Any) -> Any:
         """One value as it is stored. Raises as `lading.features.encode`, with row, key and column."""
+        if type(value) is Stored:
+            return value.value
         if self._codes and type(value) is str and value in self._codes:
             return self._codes[value]
         try:
@@ -169,6 +179,17 @@ def _infinities(array: pa.Array | pa.ChunkedArray) -> int:
     return int(pc.sum(pc.is_inf(array)).as_py() or 0) if pa.types.is_floating(array.type) else 0
 
 
+def _rounded(column: pa.Array | pa.ChunkedArray, cast: pa.Array | pa.ChunkedArray) -> bool:
+    """Whether whole numbers became others as halves, inside too: of these pyarrow does not say so."""
+    while isinstance(cast.type, _LIST_TYPES):
+        column, cast = pc.list_flatten(column), pc.list_flatten(cast)
+    if pa.types.is_struct(cast.type):
+        return any(map(_rounded, column.flatten(), cast.flatten()))
+    if not (pa.types.is_float16(cast.type) and pa.types.is_integer(column.type)):
+        return False
+    return not column.equals(cast.cast(pa.float64()).cast(column.type, safe=False))
+
+
 def _infinities_of(value: Any) -> int:
     if isinstance(value, dict):
         value = list(value.values())
@@ -231,6 +252,8 @@ def cast_column(column: Any, kind: pa.DataType, feature: Feature) -> Any:
             cast = column.cast(kind)
             if (found := _infinities(cast)) and found > _infinities(column):
                 raise Unrepresentable("values that this column cannot hold", expected=str(kind), found="larger ones")
+            if _rounded(column, cast):
+                raise Unrepresentable("values that this column cannot hold", expected=str(kind), found="finer ones")
             return cast
     except pa.ArrowException as error:
         raise Unrepresentable("values that this column cannot hold", expected=str(kind), found=str(error)) from error

@@ -18,16 +18,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from lading.arrow.columns import Column, Values, place_of
+from lading.arrow.columns import Column, Stored, Values, place_of
 from lading.arrow.layout import Features, schema_of
 from lading.arrow.tables import Rules, check_keys, cut_tables
 from lading.encoding import held
-from lading.errors import UsageError, errors_at
+from lading.errors import Unrepresentable, UsageError, errors_at
 from lading.features import encode
 
 __all__ = ["batches_of", "encode_example"]
 
 _MOST_CHUNK_ROWS = 250
+_MAY_CHANGE = frozenset((np.ndarray, bytearray, memoryview))
 
 
 def encode_example(example: Mapping[str, Any], features: Features, *, assets: str | None = None) -> dict[str, Any]:
@@ -174,6 +175,7 @@ class _Taker:
         if not rows:
             return None
         chunk = _Chunk(self._row, keys, list(map(list, zip(*rows, strict=True)))[:wanted])
+        self._fix_found(chunk)
         self._row += len(rows)
         return chunk
 
@@ -197,8 +199,40 @@ class _Taker:
         """The row's values, where they could change encoded, or copied for later."""
         for i, column in self._changing:
             if type(values[i]) not in column.ready:
-                values[i] = held(values[i]) if self.later else column.encode(values[i], self._row + at, key)
+                values[i] = self._kept(column, values[i], self._row + at, key)
         return values
+
+    def _kept(self, column: Column, value: Any, row: int, key: Any) -> Any:
+        if not self.later:
+            return column.encode(value, row, key)
+        try:
+            return held(value)
+        except (TypeError, ValueError, AssertionError):
+            return Stored(column.encode(value, row, key))
+
+    def _fix_found(self, chunk: _Chunk) -> None:
+        """Find values that may change in columns that had none, such as arrays without a dimension among numbers.
+
+        They have not changed yet where the chunk is one row, as the first is; in others an object that stands for
+        several rows has. To look at each row for what is hardly ever there would cost a tenth.
+        """
+        for at, column in enumerate(self._columns):
+            values = chunk.columns[at]
+            if column.changing or _MAY_CHANGE.isdisjoint(map(type, values)):
+                continue
+            column.changing = True
+            self._changing.append((at, column))
+            seen: set[int] = set()
+            for i, value in enumerate(values):
+                place = chunk.first_row + i, chunk.keys[i]
+                if id(value) in seen:
+                    raise Unrepresentable(
+                        "an object that stood for an earlier row too, and may have changed since", column=column.name,
+                        **place_of(*place), found=type(value).__name__, advice="Give a new one for each row.",
+                    )  # fmt: skip
+                if type(value) in _MAY_CHANGE:
+                    seen.add(id(value))
+                values[i] = self._kept(column, value, *place)
 
     def encode(self, chunk: _Chunk) -> _Chunk:
         """Encode what is not yet, and weigh it. Raises what is wrong with the first bad row of the first bad column."""
