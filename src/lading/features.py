@@ -50,6 +50,7 @@ __all__ = [
     "feature_of",
     "fingerprint",
     "from_huggingface",
+    "keeps_files",
     "python_types",
     "tag_by_extension",
     "with_feature",
@@ -407,6 +408,16 @@ def _huggingface_array(dtype: Any, shape: Any) -> Array | None:
     """None for what no array can be."""
     sound = isinstance(shape, list) and all(extent is None or type(extent) is int for extent in shape)
     return Array(dtype, tuple(shape)) if sound and dtype in _ARRAY_TYPES else None
+
+
+def keeps_files(feature: Feature) -> bool:
+    """Whether videos of a column of a cache, inside lists and structs too, lie in files of their own."""
+    match feature:
+        case Sequence(inner):
+            return keeps_files(inner)
+        case Struct(fields):
+            return any(keeps_files(inner) for _, inner in fields)
+    return feature == Video("path")
 
 
 def encode(feature: Feature, value: Any, *, assets: str | None = None) -> Any:

@@ -26,6 +26,7 @@ import pyarrow as pa
 import pytest
 from PIL import Image as Pillow
 
+import lading
 from lading.arrow import CacheMeta, cache_fingerprint, read_cache_meta, read_shard, validate_cache, write_cache
 from lading.errors import (
     CorruptShard,
@@ -782,6 +783,30 @@ def test_whoever_waited_for_other_features_builds_its_own(tmp_path: Path) -> Non
     first.join()
     second.join()
     assert rows_of(read_cache_meta(tmp_path / "out")) == [{"t": "x"}]
+
+
+def test_the_files_of_videos_are_looked_for_inside_too_and_under_no_null(tmp_path: Path) -> None:
+    features: dict[str, Feature] = {
+        "v": Video("path"), "l": Sequence(Video("path")), "s": Struct((("n", Value("int64")), ("w", Video("path")))),
+    }  # fmt: skip
+    built = []
+
+    def rows() -> Iterator[dict[str, Any]]:
+        built.append(1)
+        yield {"v": None, "l": None, "s": None}
+        yield {"v": b"one", "l": [b"two", None], "s": {"n": 1, "w": b"three"}}
+
+    for _ in range(2):
+        write_cache(rows(), features, tmp_path / "out", reuse=True)
+    assert len(built) == 1
+    for content, column in ((b"three", "s"), (b"two", "l"), (b"one", "v")):
+        [path] = [path for path in (tmp_path / "out/_assets/video").iterdir() if path.read_bytes() == content]
+        path.unlink()
+        with pytest.raises(SidecarMismatch, match=f"column '{column}': the file of a video is not there"):
+            validate_cache(tmp_path / "out", features)
+        path.write_bytes(content)
+    with pytest.raises(UsageError, match="column 'l': files of videos inside lists and structs are not read"):
+        lading.open(tmp_path / "out", options={"load_assets": True})
 
 
 def test_a_finished_cache_may_be_reused(tmp_path: Path) -> None:

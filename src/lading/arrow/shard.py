@@ -7,12 +7,13 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lading.arrow.layout import Features, differences, fingerprint, schema_of
 from lading.arrow.meta import META_NAME, CacheMeta, read_cache_meta
 from lading.encoding import VIDEO_FIELDS
 from lading.errors import CorruptShard, LadingError, SchemaMismatch, SidecarMismatch
-from lading.features import Video
+from lading.features import Feature, Sequence, Struct, keeps_files
 from lading.store.local import LocalStore
 
 __all__ = ["ASSETS", "identity", "read_shard", "validate_cache"]
@@ -151,16 +152,26 @@ def _same_type(one: pa.Field, other: pa.Field) -> bool:
 
 def _check_videos(folder: str, path: str, reader: pa.ipc.RecordBatchFileReader, features: Features) -> None:
     """Raise SidecarMismatch if a video is to lie in a file that is not there."""
-    kept = [name for name, feature in features.items() if feature == Video("path")]
+    kept = {name: feature for name, feature in features.items() if keeps_files(feature)}
     if not kept:
         return
     there = {info.path.rpartition("/")[2] for info in LocalStore().walk(os.path.join(folder, ASSETS))}
     for i in range(reader.num_record_batches):
         batch = reader.get_batch(i)
         batch.validate(full=True)
-        for name in kept:
-            [paths] = [batch.column(name).field(at) for at, own in enumerate(VIDEO_FIELDS) if own == "path"]
-            missing = set(paths.drop_null().to_pylist()) - there
+        for name, feature in kept.items():
+            missing = set(_video_paths(batch.column(name), feature)) - there
             if missing:
                 raise SidecarMismatch("the file of a video is not there", file=path, column=name,
                                       expected=os.path.join(folder, ASSETS, min(missing)), advice=_REBUILD)  # fmt: skip
+
+
+def _video_paths(column: pa.Array, feature: Feature) -> list[str]:
+    """Names of the files of a column's videos."""
+    if isinstance(feature, Sequence):
+        return _video_paths(pc.list_flatten(column), feature.feature)
+    if isinstance(feature, Struct):
+        fields = zip(feature.fields, column.flatten(), strict=True)
+        return [path for (_, inner), child in fields if keeps_files(inner) for path in _video_paths(child, inner)]
+    # Under a null, a field of its own may hold anything: `flatten` makes it null too.
+    return column.flatten()[VIDEO_FIELDS.index("path")].drop_null().to_pylist()  # type: ignore[no-any-return]

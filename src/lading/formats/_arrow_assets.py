@@ -14,12 +14,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.errors import BadReference, errors_at
+from lading.errors import BadReference, UsageError, errors_at
+from lading.features import Video, feature_of, keeps_files
 from lading.formats._arrow_schema import STABLE_KEY
 from lading.formats.protocol import ShardSource
 from lading.store.roots import Roots, folder_of
 
-__all__ = ["Assets", "has_assets"]
+__all__ = ["Assets", "has_assets", "refuse_nested"]
 
 _FOLDER = "_assets/video"
 _NEEDED = {"mode", "path", "bytes"}
@@ -101,6 +102,17 @@ class Assets:
 def has_assets(schema: pa.Schema) -> bool:
     """Whether a column may have its bytes in files of their own."""
     return any(map(_is_video, schema))
+
+
+def refuse_nested(schema: pa.Schema) -> None:
+    """Raise UsageError, with the column, if videos inside lists or structs have their bytes in files of their own."""
+    for field in schema:
+        feature = feature_of(field)
+        if not isinstance(feature, Video) and keeps_files(feature):
+            raise UsageError(
+                "files of videos inside lists and structs are not read", column=field.name, expected="a column of them",
+                found=str(feature), advice="Leave out load_assets: the paths are names in " + _FOLDER + ".",
+            )  # fmt: skip
 
 
 def _is_video(field: pa.Field) -> bool:

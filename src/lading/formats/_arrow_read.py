@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from lading import views as binary_views
 from lading.errors import CorruptShard, LadingError, LimitExceeded, SidecarMismatch, UsageError, errors_at
 from lading.features import feature_of
-from lading.formats._arrow_assets import Assets, has_assets
+from lading.formats._arrow_assets import Assets, has_assets, refuse_nested
 from lading.formats._arrow_blocks import Body, find_blocks
 from lading.formats._arrow_decode import Decoder, Loaded, check_text, damage
 from lading.formats._arrow_gather import gather_rows
@@ -103,6 +103,8 @@ class ArrowReader:
                 "the columns differ from those of the dataset's first shard", file=source.path,
                 found=", ".join(f"{f.name}: {f.type}" for f in stored)[:500],
             )  # fmt: skip
+        if options.load_assets:
+            refuse_nested(self._schema)
         videos = Assets(source, self._schema) if has_assets(self._schema) else None
         self._assets = videos if options.load_assets else None
         self._left_alone = None if options.load_assets else videos
