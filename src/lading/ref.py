@@ -38,12 +38,15 @@ __all__ = [
     "has_codec",
     "is_ref",
     "make_refs",
+    "ref_field",
     "unpack",
     "with_files",
 ]
 
 FILES_KEY = b"lading.files"
 """Key of a schema's metadata: JSON list of `[url, wrap, size_bytes, version]`, the files table."""
+
+_EXTENSION_KEYS = (b"ARROW:extension:name", b"ARROW:extension:metadata")
 
 CODECS = ("", "zstd", "zstd-magicless", "gzip")
 """How a range is compressed, by the reference's `codec` number; 0 = not at all."""
@@ -113,6 +116,16 @@ class Refs:
 def is_ref(data_type: pa.DataType) -> bool:
     """Whether a column of this type holds references."""
     return isinstance(data_type, RefType)
+
+
+def ref_field(field: pa.Field) -> pa.Field:
+    """A field of references to the values of this one.
+
+    Of an extension type that pyarrow does not know, a field has the type's name in its metadata: a file would then name
+    two types for one column, and the first is read.
+    """
+    metadata = {key: value for key, value in (field.metadata or {}).items() if key not in _EXTENSION_KEYS}
+    return pa.field(field.name, RefType(), field.nullable, metadata or None)
 
 
 def has_codec(batch: pa.RecordBatch) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import tarfile
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import lading
 from lading import views
 from lading.errors import Unrepresentable, UsageError
 from lading.formats.protocol import ShardFacts, ShardSource
@@ -243,3 +245,20 @@ def test_columns_that_are_no_members() -> None:
     lazy = FORMAT.open_shard(ShardSource(MemoryStore({"t.tar": write(table(["a"], x=[b"1"]))[0]}), "t.tar"), {}).read()
     with pytest.raises(Unrepresentable, match="Read the bytes first"):
         write(lazy)
+
+
+@pytest.mark.parametrize(
+    "values", [pa.array([[1.0], [2.0]], pa.list_(pa.float32())), pa.array([1, 2]), pa.array([b"a", b"b"])]
+)
+def test_a_column_of_an_extension_type_that_nobody_knows_is_read_by_its_index_too(
+    values: pa.Array, tmp_path: Path
+) -> None:
+    told = {"ARROW:extension:name": "of.somebody", "ARROW:extension:metadata": "x"}
+    field = pa.field("x", values.type, metadata=told)
+    with lading.writer(tmp_path / "out", format="webdataset") as writer:
+        writer.write_batch(
+            pa.table([pa.array(["a", "b"]), values], schema=pa.schema([("__key__", pa.string()), field]))
+        )
+    with lading.open(tmp_path / "out") as dataset:
+        assert [dataset[i].get("x") for i in range(2)] == values.to_pylist()
+        assert dataset.schema.field("x").metadata == {key.encode(): value.encode() for key, value in told.items()}

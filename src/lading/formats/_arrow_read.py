@@ -28,7 +28,7 @@ from lading.formats._arrow_symptoms import find_symptoms
 from lading.formats.protocol import ShardSource, Symptom
 from lading.huggingface import HUGGINGFACE_KEY, is_media, unwrapped
 from lading.interleaved import split_rows
-from lading.ref import FileEntry, RefType, with_files
+from lading.ref import FileEntry, ref_field, with_files
 
 __all__ = ["ArrowReader", "ReadOptions"]
 
@@ -203,7 +203,7 @@ class ArrowReader:
         large = {i for i, column in enumerate(first.columns) if is_large(column, self._body)}
         if not large:
             return None
-        kinds = [field.with_type(RefType()) if i in large else field for i, field in enumerate(self._subschema(chosen))]
+        kinds = [ref_field(field) if i in large else field for i, field in enumerate(self._subschema(chosen))]
         schema = pa.schema(kinds, metadata=self._subschema(chosen).metadata)
         parts = []
         for at, batch, mine in self._touched_batches(number, rows, chosen):

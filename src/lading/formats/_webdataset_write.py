@@ -23,7 +23,7 @@ from lading.formats._webdataset_rows import KEY, split_name
 from lading.formats._webdataset_values import Encoder, encoder_of, npy_head
 from lading.formats.protocol import Ranges, ShardFacts, single_pieces
 from lading.pieces import Pieces, in_memory
-from lading.ref import FileEntry, RefType, make_refs, with_files
+from lading.ref import FileEntry, make_refs, ref_field, with_files
 from lading.store.protocol import Sink, extents_of, writes_behind
 from lading.tar import BLOCK, MAX_NAME_BYTES
 from lading.tar_write import END, make_heads
@@ -130,7 +130,7 @@ class WebdatasetWriter:
         offset[row, field] = self._append(members, size, values, np.cumsum(there.sum(axis=1)) - 1)
         self._last_key = keys[-1].as_py() if len(keys) else self._last_key
         refs = [make_refs(offset[:, i], length[:, i], valid=there[:, i]) for i in range(len(names))]
-        fields = [batch.schema.field(name).with_type(RefType()) for name in names]
+        fields = [ref_field(batch.schema.field(name)) for name in names]
         schema = pa.schema([pa.field(KEY, pa.string()), *fields])
         return pa.table([keys, *refs], schema=with_files(schema, [self._file]))
 

@@ -21,7 +21,7 @@ from lading.features import Audio, Bytes, Image, Video, feature_of
 from lading.formats.media_archive import MEDIA, PLAIN_ROWS, MediaArchiveReader, media_lists, media_parts
 from lading.formats.webdataset import restored_type
 from lading.layouts.documents import FromDocuments
-from lading.ref import FileEntry, RefType, with_files
+from lading.ref import FileEntry, RefType, ref_field, with_files
 from lading.views import is_bytes, join, present
 
 __all__ = [
@@ -97,7 +97,7 @@ class RowsOfDocuments(FromDocuments):
 
     def schema(self) -> pa.Schema:
         """The columns as they were, bytes as references."""
-        fields = [field.with_type(RefType()) if is_payload_field(field) else field for field in self._rows]
+        fields = [ref_field(field) if is_payload_field(field) else field for field in self._rows]
         return pa.schema(fields, metadata=self._rows.metadata)
 
     def _has_media(self, columns: Sequence[str] | None) -> bool:
