@@ -1,5 +1,6 @@
 """Schemas made one, tables made to fit."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,17 @@ import pytest
 
 from lading.align import align_table, reconcile_schema, resolve_schema, union_schema
 from lading.errors import DuplicateField, SchemaMismatch, UsageError
-from lading.features import FEATURE_KEY, Image, Json, feature_of, with_feature
+from lading.features import (
+    FEATURE_KEY,
+    ClassLabel,
+    Feature,
+    Image,
+    Json,
+    Sequence,
+    Struct,
+    feature_of,
+    with_feature,
+)
 from lading.interleaved import INTERLEAVED_SCHEMA
 from lading.ref import FileEntry, RefType, files_of, make_refs, with_files
 
@@ -235,6 +246,16 @@ def test_other_features_are_told() -> None:
     schema, differences = union_schema([("a", a), ("b", b)])
     assert schema.field("x").metadata[FEATURE_KEY] == a.field("x").metadata[FEATURE_KEY]
     assert differences == ["column 'x': other features; that of a is taken"]
+
+
+@pytest.mark.parametrize("within", [lambda label: label, Sequence, lambda label: Struct((("y", label),))])
+def test_numbers_that_are_other_labels_are_not_joined(within: Callable[[Feature], Feature]) -> None:
+    def schema(*names: str) -> pa.Schema:
+        return pa.schema([with_feature(pa.field("x", pa.int64()), within(ClassLabel(names)))])
+
+    union_schema([("a", schema("cat", "dog")), ("b", schema("cat", "dog", "owl"))])
+    with pytest.raises(SchemaMismatch, match=r"column 'x.*same label.*expected cat, dog \(a\), found dog, cat \(b\)"):
+        union_schema([("a", schema("cat", "dog")), ("b", schema("dog", "cat"))])
 
 
 def test_tables_fit_the_union_of_their_schemas() -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lading.errors import DuplicateField, SchemaMismatch, Unrepresentable, UsageError
-from lading.features import FEATURE_KEY
+from lading.features import FEATURE_KEY, ClassLabel, Feature, Sequence, Struct, feature_of
 from lading.interleaved import INTERLEAVED_SCHEMA, RESERVED, without_source
 from lading.ref import is_ref
 from lading.views import is_bytes, is_text, join
@@ -214,7 +214,8 @@ def union_schema(
         policy: `union` (every column), `intersect` (columns of all files) or `strict` (no difference).
 
     Raises:
-        SchemaMismatch: no type holds both, or, with `strict`, the files differ; names both files, column, types.
+        SchemaMismatch: no type holds both, a number is another label, or, with `strict`, the files differ; names both
+            files, column, types.
         UsageError: no such policy.
     """
     if policy not in ("union", "strict", "intersect"):
@@ -277,10 +278,38 @@ def _merged(name: str, distinct: list[tuple[pa.Schema, str, int]]) -> tuple[pa.F
         kinds.setdefault(str(field.type), f"{field.type} in {file}")
         kind = wider
     features = {(field.metadata or {}).get(FEATURE_KEY, b"") for field, _ in found}
+    if len(features) > 1:
+        _refuse_other_labels(name, found)
     words = [f"column {name!r}: {', '.join(kinds.values())}; {kind} is taken"] if len(kinds) > 1 else []
     words += [f"column {name!r}: other features; that of {first_file} is taken"] if len(features) > 1 else []
     nullable = any(field.nullable for field, _ in found) or any(pa.types.is_null(field.type) for field, _ in found)
     return pa.field(name, kind, nullable, _merged_metadata([f.metadata for f, _ in found])), "; ".join(words)
+
+
+def _refuse_other_labels(name: str, found: list[tuple[pa.Field, str]]) -> None:
+    """Raise SchemaMismatch if a number is one label in a file and another one in the next; more labels are none."""
+    known: dict[str, tuple[tuple[str, ...], str]] = {}
+    for field, file in found:
+        for place, names in _labels(feature_of(field), ""):
+            before, first_file = known.setdefault(place, (names, file))
+            if any(one != other for one, other in zip(before, names, strict=False)):
+                raise SchemaMismatch(
+                    "a number is not the same label in both files", column=name + place,
+                    expected=f"{', '.join(before)[:200]} ({first_file})", found=f"{', '.join(names)[:200]} ({file})",
+                    advice="Store the names as text, or the numbers by one list, before you join them.",
+                )  # fmt: skip
+
+
+def _labels(feature: Feature, place: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The names of labels in a feature, and where in it they stand."""
+    match feature:
+        case ClassLabel(names):
+            yield place, tuple(names)
+        case Sequence(inner):
+            yield from _labels(inner, f"{place}[]")
+        case Struct(fields):
+            for name, inner in fields:
+                yield from _labels(inner, f"{place}.{name}")
 
 
 def _merged_metadata(metadata: list[dict[bytes, bytes] | None]) -> dict[bytes, bytes] | None:

@@ -70,15 +70,35 @@ def huggingface_schema(schema: pa.Schema) -> pa.Schema:
     before = huggingface_features(schema)
     fields, features = [], {}
     for field in schema:
-        if isinstance(field.type, pa.ExtensionType) and field.name in before:
+        if field.name in before and _has_extension(field.type):
             kind, told = field.type, before[field.name]
         else:
             with errors_at(column=field.name):
                 kind, told = _fitted(field.type, feature_of(field))
         fields.append(_marked(field, kind) if is_bytes(field.type) and kind == _MEDIA else field.with_type(kind))
-        features[field.name] = before.get(field.name, told) if kind == field.type else told
+        features[field.name] = _renewed(before.get(field.name), told) if kind == field.type else told
     text = orjson.dumps({"info": {"features": features}})
     return pa.schema(fields, metadata={**(schema.metadata or {}), HUGGINGFACE_KEY: text})
+
+
+def _has_extension(kind: pa.DataType) -> bool:
+    """Whether it is a type of datasets' own, such as that of arrays, or holds one."""
+    if pa.types.is_nested(kind):
+        return any(_has_extension(kind.field(i).type) for i in range(kind.num_fields))
+    return isinstance(kind, pa.ExtensionType)
+
+
+def _renewed(before: Any, now: Any) -> Any:
+    """What was told of a column before, its values in the types that they have now: bytes and times may have others.
+
+    datasets refuses a folder whose types are not those that its features say.
+    """
+    if not isinstance(before, dict) or not isinstance(now, dict) or ("_type" in before) != ("_type" in now):
+        return now if before is None else before
+    if before.get("_type") == now.get("_type") == "Value":
+        return {**before, "dtype": now["dtype"]}
+    shared = before.keys() & now.keys() - {"_type"}
+    return {**before, **{name: _renewed(before[name], now[name]) for name in shared}}
 
 
 def huggingface_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

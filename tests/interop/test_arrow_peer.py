@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from datetime import date, datetime, time
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from lading.features import ClassLabel, Image, Json, feature_of, with_feature
 pytestmark = [pytest.mark.interop, pytest.mark.filterwarnings("ignore")]
 
 ROWS = 2500
+NOON = datetime(2020, 1, 1, 12)  # noqa: DTZ001 - a time without a zone
 
 
 def _picture(number: int) -> bytes:
@@ -160,3 +162,37 @@ def test_saved_datasets_are_converted(
     lading.convert(saved, tmp_path / "mds", format="mds", columns=["image", "label"], source_options={"media": "bytes"})
     with lading.open(tmp_path / "mds") as dataset:
         assert [row["image"] for row in dataset] == [_picture(n) for n in range(20)]
+
+
+@pytest.mark.parametrize("saved", ["disk", "parquet"])
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        ("binary", b"a"), ("string_view", "a"), ("binary_view", b"a"), ("times", [NOON]),
+        ("days", [date(2020, 1, 1)]), ("clocks", [time(1, 2)]), ("views", ["a"]), ("fixed", [NOON]),
+        ("arrays", [[[1.0, 2.0], [3.0, 4.0]]]), ("inside", {"q": [[1.0, 2.0], [3.0, 4.0]]}),
+        ("old", {"a": [b"x"], "c": [0]}), ("pair", {"en": "a", "de": "b"}),
+    ],
+)  # fmt: skip
+def test_every_type_of_datasets_comes_back(datasets: Any, name: str, value: Any, saved: str, tmp_path: Path) -> None:
+    """The features tell the types that the files have, or datasets refuses the folder."""
+    of, array = datasets.Value, datasets.Array2D((2, 2), "float32")
+    features = {
+        "binary": of("binary"), "string_view": of("string_view"), "binary_view": of("binary_view"),
+        "times": datasets.List(of("timestamp[s]")), "days": datasets.List(of("date64")), "arrays": datasets.List(array),
+        "clocks": datasets.List(of("time32[s]")), "views": datasets.List(of("string_view")), "inside": {"q": array},
+        "fixed": datasets.List(of("timestamp[s]"), length=1), "pair": datasets.Translation(("en", "de")),
+        "old": datasets.Sequence({"a": of("binary"), "c": datasets.ClassLabel(names=["q"])}),
+    }  # fmt: skip
+    rows = datasets.Dataset.from_dict({"x": [value, None]}, features=datasets.Features({"x": features[name]}))
+    source = tmp_path / "a.parquet"
+    if saved == "disk":
+        source = _saved(rows, tmp_path / "set")
+    else:
+        rows.to_parquet(str(source))
+    assert lading.convert(
+        source, tmp_path / "new", format="arrow", options={"layout": "huggingface"}, verify=True
+    ).verified
+    found = datasets.load_from_disk(str(tmp_path / "new"))
+    assert str(found[:]) == str(rows[:])
+    assert type(found.features["x"]) is type(rows.features["x"])
