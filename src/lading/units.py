@@ -21,13 +21,13 @@ def parse_bytes(size: int | str) -> int:
     """Bytes of a size such as `"256MB"`, `"1.5gb"`, `"4096"` or `4096`.
 
     Raises:
-        UsageError: the text is no size, or the size is negative.
+        UsageError: it is no size, or a negative one.
     """
     if isinstance(size, int):
         if size < 0:
             raise UsageError("a size cannot be negative", found=size)
         return size
-    match = _SIZE.fullmatch(size)
+    match = _SIZE.fullmatch(size) if isinstance(size, str) else None
     unit = match[2].lower() if match else ""
     if unit and not unit.endswith("b"):
         unit += "b"

@@ -28,6 +28,7 @@ from PIL import Image as Pillow
 
 import lading
 from lading.arrow import CacheMeta, cache_fingerprint, read_cache_meta, read_shard, validate_cache, write_cache
+from lading.encoding import VIDEO_FIELDS, npy_bytes
 from lading.errors import (
     CorruptShard,
     DestinationExists,
@@ -807,6 +808,53 @@ def test_the_files_of_videos_are_looked_for_inside_too_and_under_no_null(tmp_pat
         path.write_bytes(content)
     with pytest.raises(UsageError, match="column 'l': files of videos inside lists and structs are not read"):
         lading.open(tmp_path / "out", options={"load_assets": True})
+
+
+_VIDEO_TYPE = pa.struct([
+    (name, {"bytes": pa.large_binary(), "size": pa.int64()}.get(name, pa.string())) for name in VIDEO_FIELDS
+])  # fmt: skip
+_BARE = {**dict.fromkeys(VIDEO_FIELDS), "mode": "path", "path": "../../x"}
+_PAIR = Array("float32", (2,))
+
+
+@pytest.mark.parametrize(
+    "feature, kind, good, bad",
+    [
+        (Json(), pa.string(), '{"a": 1}', "not json"),
+        (Array("float32", ()), pa.large_binary(), bytes(4), b"abc"),
+        (Array("float32", (None, 2)), pa.large_binary(), bytes(16), bytes(12)),
+        (Array("float32", (0, 2)), pa.large_binary(), b"", b"a"),
+        (Array(), pa.large_binary(), npy_bytes(np.eye(2)), b"abc"),
+        (Sequence(_PAIR), pa.list_(pa.large_binary()), [bytes(8), None], [b"abc"]),
+        (Struct((("a", _PAIR),)), pa.struct([("a", pa.large_binary())]), {"a": bytes(8)}, {"a": b"abc"}),
+        (Video(), _VIDEO_TYPE, {**_BARE, "mode": "bytes", "path": None, "bytes": b"x"}, _BARE),
+        (Video("path"), _VIDEO_TYPE, None, _BARE),
+    ],
+)
+def test_values_of_tables_are_those_of_their_features(
+    feature: Feature, kind: pa.DataType, good: Any, bad: Any, tmp_path: Path
+) -> None:
+    first = pa.table({"x": pa.array([good, None], kind)})
+    validate_cache(write_cache([first], {"x": feature}, tmp_path / "out").cache_dir, {"x": feature})
+    with lading.open(tmp_path / "out") as dataset:
+        assert len([*dataset]) == 2
+    with pytest.raises(Unrepresentable, match=r"row 2 column 'x'"):
+        write_cache([first, pa.table({"x": pa.array([bad], kind)})], {"x": feature}, tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"lineage": {"a": float("nan")}}, {"lineage": {"a": "\ud800"}}, {"batch_size": 1.5}, {"workers": "4"},
+        {"batch_bytes": None}, {"shard_size": 1.5}, {"generator": None}, {"generator": 5}, {"cache_dir": None},
+        {"features": {"x": Value(["a"])}}, {"features": {"x": Array("uint8", (10**30,))}}, {"features": None},
+    ],
+)  # fmt: skip
+def test_what_is_no_argument_is_a_usage_error(told: dict[str, Any], tmp_path: Path) -> None:
+    given = {"generator": [{"x": 1}], "features": {"x": Value("int64")}, "cache_dir": tmp_path / "out", **told}
+    with pytest.raises(UsageError):
+        write_cache(**given)
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_finished_cache_may_be_reused(tmp_path: Path) -> None:

@@ -20,12 +20,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from lading import jsontext
 from lading.arrow.layout import Features, schema_of
 from lading.arrow.meta import META_NAME, CacheMeta, meta_text, new_meta
 from lading.arrow.rows import batches_of
 from lading.arrow.shard import ASSETS, identity, validate_cache
 from lading.arrow.tables import Rules
-from lading.errors import DestinationExists, LadingError, StoreError, UsageError
+from lading.errors import DataError, DestinationExists, LadingError, StoreError, UsageError
 from lading.store.local import LocalSink, LocalStore
 from lading.store.open import is_local, resolve
 from lading.store.protocol import final_place, store_errors, write_file
@@ -103,7 +104,7 @@ def write_cache(  # noqa: PLR0913 - one argument a decision of the user; all but
         raise UsageError("no compression of Arrow's", expected="zstd, lz4 or None", found=repr(compression))
     schema = schema_of(features)
     told = None if lineage is None else _plain_lineage(lineage)
-    place = _place(os.fspath(cache_dir))
+    place = _place(cache_dir)
     _check_place(place)
     before = None if reuse else identity(place)
     found = _finished(place, features, before)
@@ -134,8 +135,8 @@ def write_cache(  # noqa: PLR0913 - one argument a decision of the user; all but
 
 def _rules(batch_size: int, batch_bytes: int | str, workers: int, on_missing: str, on_unknown: str) -> Rules:
     for name, value in (("batch_size", batch_size), ("workers", workers)):
-        if value < 1:
-            raise UsageError(f"no {name}", expected="1 or more", found=value)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise UsageError(f"no {name}", expected="1 or more", found=repr(value))
     for name, told, other in (("on_missing", on_missing, "null"), ("on_unknown", on_unknown, "drop")):
         if told not in ("error", other):
             raise UsageError(f"no {name}", expected=f"error or {other}", found=repr(told))
@@ -149,14 +150,15 @@ def _plain_lineage(lineage: Mapping[str, Any]) -> dict[str, Any]:
     """The lineage as it is read again."""
     try:
         if isinstance(lineage, Mapping):
-            return dict(json.loads(json.dumps(dict(lineage))))
-    except (TypeError, ValueError) as error:
+            return dict(jsontext.loads(json.dumps(dict(lineage), allow_nan=False, ensure_ascii=False).encode()))
+    except (TypeError, ValueError, RecursionError, DataError) as error:
         raise UsageError("a lineage that JSON cannot hold", found=str(error)) from None
     raise UsageError("no lineage", expected="a dict", found=type(lineage).__name__)
 
 
-def _place(folder: str | bytes) -> str:
+def _place(told: str | os.PathLike[str]) -> str:
     """Where the cache is to lie: an absolute path if its last part is no name."""
+    folder = os.fspath(told) if isinstance(told, os.PathLike) else told
     if not isinstance(folder, str) or not folder or not is_local(resolve(folder)[0]):
         raise UsageError("a cache is a folder of this machine", expected="a path", found=repr(folder))
     place = final_place(folder)

@@ -56,6 +56,7 @@ _PEER_DTYPES = {"halffloat": "float16", "float": "float32", "double": "float64"}
 _PEER_ARRAYS = {3: "Array3D", 4: "Array4D"}
 _PEER_VIDEO_BYTES = "Video(storage='bytes', allowed_extensions=('.mp4', '.avi', '.mov', '.webm', '.mkv'))"
 _FEW_NAMES = 5
+_MAX_EXTENT = 1 << 63
 
 
 def schema_of(features: Features) -> pa.Schema:
@@ -86,6 +87,7 @@ def _type(feature: Feature) -> pa.DataType:
     kind = _TYPES.get(type(feature))
     match feature:
         case Value(dtype):
+            _check_texts([dtype], "type of a value")
             kind = arrow_type(dtype)
         case Sequence(inner):
             kind = pa.list_(_type(inner))
@@ -122,6 +124,11 @@ def _check_array(dtype: str | None, shape: tuple[int | None, ...] | None) -> Non
         known = False
     if not known:
         raise UsageError("no dtype of an array", expected="a name of numpy's, such as float32", found=repr(dtype))
+    for extent in shape or ():
+        if extent is not None and not (isinstance(extent, int) and 0 <= extent < _MAX_EXTENT):
+            raise UsageError(
+                "no shape of an array", expected="whole numbers, one of them perhaps None", found=str(shape)
+            )
     open_ends = (shape or ()).count(None)
     if dtype is not None and (open_ends > 1 or (open_ends and 0 in (shape or ()))):
         raise UsageError(

@@ -34,10 +34,16 @@ _MAY_CHANGE = frozenset((np.ndarray, bytearray, memoryview))
 def encode_example(example: Mapping[str, Any], features: Features, *, assets: str | None = None) -> dict[str, Any]:
     """One row as a cache stores it: what `lading.features.encode` makes of each value, columns in order.
 
+    Whether a number is too large for its type is found when a batch is made of it.
+
     Raises:
         SchemaMismatch: a column is missing, or a key is none.
+        UsageError: no row, or no features.
         Unrepresentable and others: as `encode`, with the column.
     """
+    if not isinstance(example, Mapping) or not isinstance(features, Mapping):
+        raise UsageError("a row and its features", expected="two dicts",
+                         found=f"{type(example).__name__} and {type(features).__name__}")  # fmt: skip
     check_keys(example, features)
     encoded = {}
     for name, feature in features.items():
@@ -58,7 +64,10 @@ def batches_of(
         SchemaMismatch, Unrepresentable: a row does not fit; with its number, key and column.
         UsageError: the generator gives something else.
     """
-    items = iter(generator)
+    try:
+        items = iter(generator)
+    except TypeError as error:
+        raise UsageError("nothing to take rows from", expected="an iterable", found=str(error)) from None
     first = list(islice(items, 1))
     everything = chain(first, items)
     if first and isinstance(first[0], (pa.RecordBatch, pa.Table)):

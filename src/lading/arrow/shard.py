@@ -86,8 +86,10 @@ def validate_cache(cache_dir: str | os.PathLike[str], features: Features) -> Cac
         SidecarMismatch: a shard has other rows or types than the cache says, or a video's file is not there.
         NotFound: no cache, or a shard is not there.
         CorruptShard: a file is damaged.
+        UsageError: no features.
     """
     folder = os.fspath(cache_dir)
+    schema_of(features)
     for turn in range(_TURNS):
         before = identity(folder)
         try:

@@ -13,8 +13,9 @@ import pyarrow.compute as pc
 
 from lading.arrow.columns import cast_column
 from lading.arrow.layout import Features, schema_of
-from lading.errors import LadingError, SchemaMismatch, Unrepresentable, UsageError, errors_at
-from lading.features import Array, Feature
+from lading.encoding import VIDEO_FIELDS
+from lading.errors import DataError, LadingError, SchemaMismatch, Unrepresentable, UsageError, errors_at
+from lading.features import Array, Feature, Json, Sequence, Struct, Video, decode
 
 __all__ = ["Rules", "check_keys", "cut_tables"]
 
@@ -101,18 +102,47 @@ def _fitted(
         column = given.column(name)
         with errors_at(column=name):
             column = column if column.type == kind else cast_column(column, kind, features[name])
-            _check_sizes(column, features[name])
+            _check_values(column, features[name])
         columns.append(column)
     return type(given).from_arrays(columns, schema=schema)
 
 
-def _check_sizes(column: Any, feature: Feature) -> None:
+def _check_values(column: Any, feature: Feature) -> None:
+    """Raise Unrepresentable if values, inside lists and structs too, are of the right type and yet none of a feature.
+
+    Rows are checked as they are encoded; these are taken as they come.
+    """
+    match feature:
+        case Sequence(inner):
+            _check_values(pc.list_flatten(column), inner)
+        case Struct(fields):
+            for (_, inner), child in zip(fields, column.flatten(), strict=True):
+                _check_values(child, inner)
+        case Video():
+            path = column.flatten()[VIDEO_FIELDS.index("path")]
+            if path.null_count < len(path):
+                raise Unrepresentable(
+                    "a video in a file of its own, which does not come with a table",
+                    found=str(path.drop_null()[0])[:80], advice="Give rows, or the bytes.",
+                )  # fmt: skip
+        case Array(dtype, shape) if dtype is not None and shape is not None:
+            _check_sizes(column, dtype, shape)
+        case Array() | Json():
+            try:
+                for value in column.to_pylist():
+                    decode(feature, value)
+            except DataError as error:
+                raise Unrepresentable(f"no value of this column: {error.message}", expected=str(feature),
+                                      found=error.found) from error  # fmt: skip
+
+
+def _check_sizes(column: Any, dtype: str, shape: tuple[int | None, ...]) -> None:
     """Raise Unrepresentable if bytes given for arrays are not as long as their shape says."""
-    if not isinstance(feature, Array) or feature.dtype is None or None in (feature.shape or (None,)):
-        return
-    expected = math.prod(n or 0 for n in feature.shape or ()) * np.dtype(feature.dtype).itemsize
-    found = pc.unique(pc.binary_length(column)).drop_null().to_pylist()
-    if found not in ([], [expected]):
+    size = math.prod(n for n in shape if n is not None) * np.dtype(dtype).itemsize
+    lengths = pc.unique(pc.binary_length(column)).drop_null().to_numpy(zero_copy_only=False)
+    wrong = lengths[lengths % size != 0 if None in shape else lengths != size]
+    if len(wrong):
+        expected = f"a multiple of {size}" if None in shape else size
         raise Unrepresentable(
-            "bytes of another length than the arrays of this column have", expected=expected, found=found
+            "bytes of another length than the arrays of this column have", expected=expected, found=wrong[:8].tolist()
         )
