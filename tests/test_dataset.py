@@ -431,3 +431,11 @@ def test_pieces_are_joined_in_a_dataset_whose_manifest_counts_them(tmp_path: Pat
     joined = lading.open(tmp_path / "out", options={"regroup": True})
     assert len(joined) == len(list(joined)) == 2
     assert joined[0] == {"__key__": "a", "jpg": b"1", "txt": "3"}
+
+
+@pytest.mark.parametrize("names", [["text"], ["__key__", "text"], ["__key__"]])
+def test_one_column_is_a_schema_too(names: list[str], tmp_path: Path) -> None:
+    pq.write_table(pa.table({name: ["a", "b"] for name in names}), tmp_path / "a.parquet")
+    with lading.open(tmp_path / "a.parquet") as dataset:
+        assert dataset.schema.names == names
+        assert len(dataset) == 2

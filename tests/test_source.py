@@ -59,6 +59,24 @@ def test_folders_globs_and_lists(folder: Path) -> None:
     assert paths([folder / "b.tar", f"{f}/{{a,b}}.tar"]) == [f"{f}/b.tar", f"{f}/a.tar", f"{f}/b.tar"]
 
 
+def test_a_name_that_is_there_is_no_pattern(tmp_path: Path) -> None:
+    inside = tmp_path / "ü [x]"
+    inside.mkdir()
+    for name in ("a[1].tar", "a1.tar", "b*.tar"):
+        (inside / name).write_bytes(b"")
+    assert paths(inside) == [str(inside / n) for n in ("a1.tar", "a[1].tar", "b*.tar")]
+    for name in ("a[1].tar", "b*.tar"):
+        assert paths(inside / name) == [str(inside / name)]
+    assert paths(f"{tmp_path}/ü [[]x]/a[1].tar") == [str(inside / "a1.tar")]
+    with pytest.raises(SourceNotFound, match=r"is written \[\[\]"):
+        paths(f"{inside}/*.tar")
+
+
+def test_urls_of_files_are_listed_as_paths_are(folder: Path) -> None:
+    for name in ("", "/*.tar", "/a.tar"):
+        assert paths(f"file://{folder}{name}") == paths(f"{folder}{name}")
+
+
 def test_other_stores_are_listed_alike() -> None:
     store = MemoryStore({f"box://d/{n}": bytes(1024) for n in ("b.tar", "a.tar", "sub/c.tar")})
     stores = Stores({"box://": store})

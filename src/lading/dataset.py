@@ -309,9 +309,18 @@ class Dataset:
             elif self.manifest is not None:
                 self._schema = self.manifest.schema
             else:
-                schemas = (self.open_shard(i).schema() for i in range(min(len(self.listing), _DETECT_SHARDS)))
-                self._schema = next((s for s in schemas if len(s) > 1), pa.schema([]))
+                self._schema = self._first_schema()
         return self._schema
+
+    def _first_schema(self) -> pa.Schema:
+        """The schema of the first shard that has more than keys: a tar without samples has a column of these."""
+        found = pa.schema([])
+        for number in range(min(len(self.listing), _DETECT_SHARDS)):
+            schema = self.open_shard(number).schema()
+            if set(schema.names) - {"__key__"}:
+                return schema
+            found = found if len(found) else schema
+        return found
 
     def forget_shards(self) -> None:
         """Close all shards, and forget what was found in them: the listing, or `stand_ins`, is another one."""

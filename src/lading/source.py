@@ -25,8 +25,9 @@ from lading.errors import NotFound, SourceNotFound, StoreError, UnknownFormat, U
 from lading.formats.protocol import Format, ListedShard
 from lading.formats.registry import all_formats, get_format
 from lading.limits import DEFAULT_LIMITS, Limits
+from lading.store.local import LocalStore
 from lading.store.open import Stores, is_local, resolve
-from lading.store.protocol import FileInfo, Store, look_at
+from lading.store.protocol import FileInfo, Store, look_at, native_path
 
 __all__ = [
     "HEAD_BYTES",
@@ -183,10 +184,12 @@ def _list_pattern(pattern: str, stores: Stores, limits: Limits) -> Sequence[List
 
 def _list_one(name: str, stores: Stores, limits: Limits) -> Listing | ListedShard:
     store, path = resolve(name, stores)
-    if _GLOB.search(path):
+    path = native_path(path) if isinstance(store, LocalStore) else path
+    if _GLOB.search(path) and not (is_local(store) and os.path.lexists(path)):
         infos = list(_match(store, path))
         if not infos:
-            raise SourceNotFound("no file matches the pattern", file=name)
+            advice = "A bracket that is part of a name is written [[]." if "[" in path else None
+            raise SourceNotFound("no file matches the pattern", file=name, advice=advice)
         return Listing(_table(ListedShard(i.path, size_bytes=i.size_bytes) for i in infos))
     if _is_folder(store, path):
         return _list_folder(store, path, limits)
