@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from lading.formats._arrow_blocks import Body, find_blocks
-from lading.formats._arrow_symptoms import longest_column
+from lading.formats._arrow_symptoms import find_symptoms, longest_column
 from lading.formats.protocol import ShardSource
 from lading.store.local import LocalStore
 
@@ -35,8 +35,8 @@ COLUMNS = [
 ]
 
 
-def longest(batch: pa.RecordBatch, path: Path) -> tuple[str, int]:
-    with pa.ipc.new_file(path, batch.schema) as writer:
+def longest(batch: pa.RecordBatch, path: Path, compression: str | None = None) -> tuple[str, int]:
+    with pa.ipc.new_file(path, batch.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as writer:
         writer.write_batch(batch)
     blocks = find_blocks(Body(ShardSource(LocalStore(), str(path)), mmap=True), unended=False)
     blocks.find_all()
@@ -47,6 +47,24 @@ def longest(batch: pa.RecordBatch, path: Path) -> tuple[str, int]:
 def test_the_longest_column_is_found_behind_any_other(column: pa.Array, tmp_path: Path) -> None:
     batch = pa.record_batch({"before": column, "text": ["q" * 50, "r" * 51], "after": column})
     assert longest(batch, tmp_path / "a.arrow") == ("text", 101)
+
+
+@pytest.mark.parametrize("compression", ["zstd", "lz4"])
+def test_packed_values_count_as_they_unpack(compression: str, tmp_path: Path) -> None:
+    batch = pa.record_batch({"dense": [bytes(range(256)).hex()], "text": ["q" * 100_000], "n": [1]})
+    assert longest(batch, tmp_path / "a.arrow", compression) == ("text", 100_000)
+
+
+def test_a_large_batch_is_found_though_it_is_packed(tmp_path: Path) -> None:
+    batch = pa.record_batch({"text": ["q" * (30 << 20)] * 20})
+    for compression in (None, "zstd"):
+        path = tmp_path / f"{compression}.arrow"
+        with pa.ipc.new_file(path, batch.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as writer:
+            writer.write_batch(batch)
+        blocks = find_blocks(Body(ShardSource(LocalStore(), str(path)), mmap=True), unended=False)
+        [symptom] = find_symptoms(blocks, batch.schema)
+        assert symptom.name == "large record batch"
+        assert symptom.weight - 20 * (30 << 20) in range(1000)
 
 
 def test_bytes_of_media_count_for_their_column(tmp_path: Path) -> None:
