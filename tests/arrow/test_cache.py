@@ -843,6 +843,28 @@ def test_values_of_tables_are_those_of_their_features(
 
 
 @pytest.mark.parametrize(
+    "feature, column",
+    [
+        (Sequence(Sequence(Value("int64"))), pa.array([[[]], None])),
+        (Sequence(Sequence(Value("int64"))), pa.array([[[None]]])),
+        (Struct((("a", Value("int8")),)), pa.array([{"a": None}, {"a": None}])),
+        (Struct((("a", Value("int8")),)), pa.array([{"a": 1}, None])),
+        (Text(), pa.array(["b", None], pa.string_view())),
+    ],
+)
+def test_columns_that_say_less_than_their_feature_are_taken(feature: Feature, column: pa.Array, tmp_path: Path) -> None:
+    meta = write_cache([pa.table({"x": column})], {"x": feature}, tmp_path / "out")
+    assert [row["x"] for row in rows_of(meta)] == column.to_pylist()
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view()])
+def test_labels_of_tables_may_be_names(kind: pa.DataType, tmp_path: Path) -> None:
+    labels = ClassLabel(("a", "b"))
+    meta = write_cache([pa.table({"x": pa.array(["b", None, "a"], kind)})], {"x": labels}, tmp_path / "out")
+    assert [row["x"] for row in rows_of(meta)] == [1, None, 0]
+
+
+@pytest.mark.parametrize(
     "told",
     [
         {"lineage": {"a": float("nan")}}, {"lineage": {"a": "\ud800"}}, {"batch_size": 1.5}, {"workers": "4"},

@@ -243,12 +243,13 @@ def cast_column(column: Any, kind: pa.DataType, feature: Feature) -> Any:
         return cast_column(column.cast(column.type.value_type), kind, feature)
     try:
         if isinstance(feature, ClassLabel) and _family(column.type) == "text":
+            column = column.cast(pa.large_string())  # views are not looked up
             codes = pc.index_in(column, pa.array(feature.names, column.type))
             if codes.null_count > column.null_count:
                 [unknown] = column.filter(pc.and_(pc.is_null(codes), pc.is_valid(column))).slice(0, 1).to_pylist()
                 encode(feature, unknown)
             return codes.cast(kind)
-        if _family(column.type) in ("null", "list of null", _family(kind)):
+        if _fits(column.type, kind):
             cast = column.cast(kind)
             if (found := _infinities(cast)) and found > _infinities(column):
                 raise Unrepresentable("values that this column cannot hold", expected=str(kind), found="larger ones")
@@ -260,12 +261,20 @@ def cast_column(column: Any, kind: pa.DataType, feature: Feature) -> Any:
     raise Unrepresentable("a column of another type", expected=str(kind), found=str(column.type))
 
 
+def _fits(kind: pa.DataType, other: pa.DataType) -> bool:
+    """Whether a cast from one type to another, if it succeeds, keeps the meaning; nulls become anything."""
+    if pa.types.is_null(kind):
+        return True
+    if isinstance(kind, _LIST_TYPES) and isinstance(other, _LIST_TYPES):
+        return _fits(kind.value_type, other.value_type)
+    if pa.types.is_struct(kind) and pa.types.is_struct(other):
+        same = [child.name for child in kind] == [child.name for child in other]
+        return same and all(_fits(one.type, two.type) for one, two in zip(kind, other, strict=True))
+    return _family(kind) == _family(other)
+
+
 def _family(kind: pa.DataType) -> str:
-    """Types among which a cast, if it succeeds, keeps the meaning."""
-    if isinstance(kind, _LIST_TYPES):
-        return f"list of {_family(kind.value_type)}"
-    if pa.types.is_struct(kind):
-        return "struct of " + ", ".join(f"{child.name}: {_family(child.type)}" for child in kind)
+    """Types among which a cast keeps the meaning."""
     if pa.types.is_timestamp(kind):
         return "time" if kind.tz is None else "time of a zone"
     return next((name for name, belongs in _FAMILIES.items() if belongs(kind)), str(kind))

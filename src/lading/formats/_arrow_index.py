@@ -113,10 +113,12 @@ def _list_splits(store: Store, path: str, index: Mapping[str, Any], limits: Limi
     if not isinstance(splits, list):
         return None
     folders = [_inside(split, "splits") for split in splits]
-    if len(folders) != 1:
+    if not folders:
+        raise DataError("the dataset has no split", column="splits", expected="one", found="none")
+    if len(folders) > 1:
         root = posixpath.dirname(path) or "."
         raise UsageError("the dataset has several splits", expected="one of them", found=", ".join(folders),
-                         advice=f"Open one of their folders, such as {root}/{(folders or ['train'])[0]}.")  # fmt: skip
+                         advice=f"Open one of their folders, such as {root}/{folders[0]}.")  # fmt: skip
     return list_arrow(store, posixpath.join(posixpath.dirname(path), folders[0], STATE_INDEX), limits)
 
 
