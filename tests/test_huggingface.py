@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from lading.errors import BadReference, DataError, Unrepresentable, UsageError
-from lading.features import Audio, ClassLabel, Image, Sequence, Struct, feature_of, with_feature
+from lading.features import Audio, ClassLabel, Feature, Image, Sequence, Struct, feature_of, with_feature
 from lading.huggingface import (
     huggingface_batch,
     huggingface_features,
@@ -152,6 +152,40 @@ def test_bytes_come_back() -> None:
     assert unwrapped(masked, pa.large_binary()).to_pylist() == [None]
     with pytest.raises(BadReference, match=r"found a\.png.*media=stored"):
         unwrapped(pa.array([None, {"bytes": None, "path": "a.png"}], MEDIA), pa.large_binary())
+
+
+_IN_LARGE_LIST = pa.large_list(pa.struct([("image", pa.large_binary()), ("n", pa.int8())]))
+
+
+@pytest.mark.parametrize(
+    "kind, feature, values",
+    [
+        (pa.list_(pa.large_binary()), Sequence(Image()), [[b"a", None], None, [], [b""]]),
+        (pa.list_(pa.large_binary(), 2), Sequence(Image()), [[b"a", None], None]),
+        (pa.struct([("image", pa.large_binary()), ("n", pa.int8())]), Struct((("image", Image()),)),
+         [{"image": b"a", "n": 1}, None, {"image": None, "n": None}]),
+        (_IN_LARGE_LIST, Sequence(Struct((("image", Image()),))), [[{"image": b"a", "n": 1}, None], None, []]),
+        (pa.struct([("s", pa.list_(pa.large_binary()))]), Struct((("s", Sequence(Audio())),)),
+         [{"s": [b"a"]}, {"s": None}, None]),
+    ],
+)  # fmt: skip
+def test_media_inside_lists_and_structs_come_back(kind: pa.DataType, feature: Feature, values: list[Any]) -> None:
+    field = with_feature(pa.field("x", kind), feature)
+    schema = huggingface_schema(pa.schema([field]))
+    batch = pa.record_batch([pa.array(values, kind)], schema=pa.schema([field]))
+    stored = huggingface_batch(batch, schema).column(0)
+    assert "struct<bytes: binary, path: string>" in str(stored.type)
+    back = unwrapped_schema(schema, media="stored").field("x")
+    assert back.equals(field, check_metadata=True)
+    for start in range(len(values)):
+        assert unwrapped(stored.slice(start), back.type).to_pylist() == values[start:]
+
+
+def test_structs_of_others_stay_inside_lists() -> None:
+    kind = pa.list_(MEDIA)
+    field = with_feature(pa.field("x", kind), Sequence(Image()))
+    assert huggingface_schema(pa.schema([field])).field("x").type == kind
+    assert unwrapped_schema(pa.schema([field]), media="stored").field("x").type == kind
 
 
 def test_media_of_others_are_bytes_where_that_is_asked_for() -> None:

@@ -9,6 +9,7 @@ Source: datasets 5.2.0 features/features.py (`Features.arrow_schema`, `generate_
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -75,7 +76,7 @@ def huggingface_schema(schema: pa.Schema) -> pa.Schema:
         else:
             with errors_at(column=field.name):
                 kind, told = _fitted(field.type, feature_of(field))
-        fields.append(_marked(field, kind) if is_bytes(field.type) and kind == _MEDIA else field.with_type(kind))
+        fields.append(_with_kind(field, kind))
         features[field.name] = _renewed(before.get(field.name), told) if kind == field.type else told
     text = orjson.dumps({"info": {"features": features}})
     return pa.schema(fields, metadata={**(schema.metadata or {}), HUGGINGFACE_KEY: text})
@@ -115,7 +116,10 @@ def huggingface_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatc
     return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields, metadata=schema.metadata))
 
 
-def _marked(field: pa.Field, kind: pa.DataType) -> pa.Field:
+def _with_kind(field: pa.Field, kind: pa.DataType) -> pa.Field:
+    """The field in a type of datasets, marked if that puts bytes in a struct."""
+    if not is_bytes(field.type) or kind != _MEDIA:
+        return field.with_type(kind)
     return field.with_type(kind).with_metadata({**(field.metadata or {}), _WRAPPED_KEY: b"bytes"})
 
 
@@ -129,12 +133,27 @@ def unwrapped_schema(schema: pa.Schema, *, media: str) -> pa.Schema:
     if media not in ("stored", "bytes"):
         raise UsageError("media are given as they are stored, or as bytes", expected="stored or bytes",
                          found=repr(media))  # fmt: skip
-    for i, field in enumerate(schema):
-        metadata = dict(field.metadata or {})
-        wrapped = metadata.pop(_WRAPPED_KEY, None) is not None
-        if is_media(field.type) and (wrapped or (media == "bytes" and isinstance(feature_of(field), _MEDIA_FEATURES))):
-            schema = schema.set(i, field.with_type(pa.large_binary()).with_metadata(metadata or None))
-    return schema
+    fields = []
+    for field in schema:
+        asked = media == "bytes" and is_media(field.type) and isinstance(feature_of(field), _MEDIA_FEATURES)
+        fields.append(field.with_type(pa.large_binary()) if asked else field)
+    return pa.schema([_unmarked(field) for field in fields], metadata=schema.metadata)
+
+
+def _unmarked(field: pa.Field) -> pa.Field:
+    """The field with bytes where lading put them in a struct, inside lists and structs too."""
+    metadata = dict(field.metadata or {})
+    if metadata.pop(_WRAPPED_KEY, None) is not None:
+        kind = pa.large_binary() if is_media(field.type) else field.type
+        return field.with_type(kind).with_metadata(metadata or None)
+    kind = field.type
+    if pa.types.is_struct(kind):
+        return field.with_type(pa.struct([_unmarked(child) for child in kind]))
+    if pa.types.is_fixed_size_list(kind):
+        return field.with_type(pa.list_(_unmarked(kind.value_field), kind.list_size))
+    if pa.types.is_large_list(kind):
+        return field.with_type(pa.large_list(_unmarked(kind.value_field)))
+    return field.with_type(pa.list_(_unmarked(kind.value_field))) if pa.types.is_list(kind) else field
 
 
 def unwrapped(column: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -145,8 +164,8 @@ def unwrapped(column: pa.Array, kind: pa.DataType) -> pa.Array:
     """
     if column.type == kind:
         return column
-    if not is_media(column.type):
-        return column.cast(kind)
+    if not is_bytes(kind) or not is_media(column.type):
+        return _rebuilt(column, kind, unwrapped) if _holds_media(column.type) else column.cast(kind)
     there, found, path = column.is_valid(), column.field("bytes"), column.field("path")
     if column.null_count:
         found = pc.if_else(there, found, None)
@@ -186,14 +205,14 @@ def _fitted(kind: pa.DataType, feature: Feature) -> tuple[pa.DataType, dict[str,
 def _fitted_struct(kind: pa.StructType, feature: Feature) -> tuple[pa.DataType, dict[str, Any]]:
     inner = dict(feature.fields) if isinstance(feature, Struct) else {}
     fitted = {child.name: _fitted(child.type, inner.get(child.name) or feature_of(child)) for child in kind}
-    fields = [child.with_type(fitted[child.name][0]) for child in kind]
+    fields = [_with_kind(child, fitted[child.name][0]) for child in kind]
     return pa.struct(fields), {name: told for name, (_, told) in fitted.items()}
 
 
 def _fitted_list(kind: pa.DataType, feature: Feature) -> tuple[pa.DataType, dict[str, Any]]:
     item = feature.feature if isinstance(feature, Sequence) else feature_of(kind.value_field)
     inside, told = _fitted(kind.value_type, item)
-    value = kind.value_field.with_type(inside)
+    value = _with_kind(kind.value_field, inside)
     if pa.types.is_fixed_size_list(kind):
         return pa.list_(value, kind.list_size), {"feature": told, "length": kind.list_size, "_type": "List"}
     if pa.types.is_large_list(kind):
@@ -214,27 +233,35 @@ def _as_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
         bare = is_bytes(column.type)
         path = pa.nulls(len(column), pa.string()) if bare else column.field("path").cast(pa.string())
         parts = [_small(column if bare else column.field("bytes")), path]
-    elif pa.types.is_struct(kind):
+        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=column.is_null())
+    return _rebuilt(column, kind, _as_type)
+
+
+def _rebuilt(column: pa.Array, kind: pa.DataType, made: Callable[[pa.Array, pa.DataType], pa.Array]) -> pa.Array:
+    """A list or struct in another type, of what a function makes of the values inside; anything else is cast."""
+    if pa.types.is_struct(kind):
         # Flattened, since under a null there may be anything: an index past a dictionary, say.
-        parts = [_as_type(part, child.type) for part, child in zip(column.flatten(), kind, strict=True)]
-    elif pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-        return _as_lists(column, kind)
-    else:
-        return column.cast(kind)
-    return pa.StructArray.from_arrays(parts, fields=list(kind), mask=column.is_null())
-
-
-def _as_lists(column: pa.Array, kind: pa.DataType) -> pa.Array:
+        parts = [made(part, child.type) for part, child in zip(column.flatten(), kind, strict=True)]
+        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=column.is_null())
     if pa.types.is_fixed_size_list(kind):
         width = kind.list_size
-        values = _as_type(column.values.slice(column.offset * width, len(column) * width), kind.value_type)
+        values = made(column.values.slice(column.offset * width, len(column) * width), kind.value_type)
         return pa.FixedSizeListArray.from_arrays(values, type=kind, mask=column.is_null())
+    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
+        return column.cast(kind)
     ends = np.asarray(column.offsets.to_numpy(), np.int64)
-    values = _as_type(column.values.slice(int(ends[0]), int(ends[-1] - ends[0])), kind.value_type)
+    values = made(column.values.slice(int(ends[0]), int(ends[-1] - ends[0])), kind.value_type)
     wide = pa.types.is_large_list(kind)
     offsets = pa.array(ends - ends[0], pa.int64() if wide else pa.int32())
     make = pa.LargeListArray if wide else pa.ListArray
     return make.from_arrays(offsets, values, type=kind, mask=column.is_null())
+
+
+def _holds_media(kind: pa.DataType) -> bool:
+    """Whether a list or struct holds media; views of lists are nobody's here."""
+    lists = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    inner = [kind.field(i).type for i in range(kind.num_fields)] if lists or pa.types.is_struct(kind) else []
+    return any(is_media(child) or _holds_media(child) for child in inner)
 
 
 def _small(column: pa.Array) -> pa.Array:

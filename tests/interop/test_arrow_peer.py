@@ -13,7 +13,18 @@ import pytest
 from PIL import Image as Picture
 
 import lading
-from lading.features import ClassLabel, Image, Json, feature_of, with_feature
+from lading.arrow import write_cache
+from lading.features import (
+    ClassLabel,
+    Feature,
+    Image,
+    Json,
+    Sequence,
+    Struct,
+    Value,
+    feature_of,
+    with_feature,
+)
 
 pytestmark = [pytest.mark.interop, pytest.mark.filterwarnings("ignore")]
 
@@ -196,3 +207,24 @@ def test_every_type_of_datasets_comes_back(datasets: Any, name: str, value: Any,
     found = datasets.load_from_disk(str(tmp_path / "new"))
     assert str(found[:]) == str(rows[:])
     assert type(found.features["x"]) is type(rows.features["x"])
+
+
+@pytest.mark.parametrize("to, options", [("arrow", {"layout": "huggingface"}), ("parquet", {"huggingface": True})])
+def test_media_inside_lists_and_structs_go_there_and_back(
+    datasets: Any, to: str, options: dict[str, Any], tmp_path: Path
+) -> None:
+    features: dict[str, Feature] = {
+        "l": Sequence(Image()), "s": Struct((("i", Image()), ("n", Value("int64")))),
+        "d": Sequence(Struct((("i", Image()),))),
+    }  # fmt: skip
+    a, b = _picture(1), _picture(2)
+    rows = [{"l": [a, None], "s": {"i": b, "n": 1}, "d": [{"i": a}, None]}, dict.fromkeys(features)]
+    write_cache(rows, features, tmp_path / "cache")
+    done = lading.convert(tmp_path / "cache", tmp_path / "new", format=to, options=options, verify=True)
+    assert done.verified
+    if to == "arrow":
+        found = datasets.load_from_disk(str(tmp_path / "new"))
+        assert found.features["l"] == datasets.List(datasets.Image())
+        assert found[0]["s"]["i"].tobytes() == Picture.open(io.BytesIO(b)).tobytes()
+    lading.convert(tmp_path / "new", tmp_path / "back", format="arrow")
+    assert lading.diff(tmp_path / "cache", tmp_path / "back").equal

@@ -26,7 +26,7 @@ from lading.formats._arrow_rows import Row, row_reader
 from lading.formats._arrow_schema import given_schema, refuse_twins, schema_hash
 from lading.formats._arrow_symptoms import find_symptoms
 from lading.formats.protocol import ShardSource, Symptom
-from lading.huggingface import HUGGINGFACE_KEY, is_media, unwrapped
+from lading.huggingface import HUGGINGFACE_KEY, unwrapped
 from lading.interleaved import split_rows
 from lading.ref import FileEntry, ref_field, with_files
 
@@ -297,7 +297,7 @@ class ArrowReader:
             batch = loaded.batch
             with damage(self._path), errors_at(file=self._path):
                 columns = [
-                    unwrapped(column, field.type) if is_media(column.type) else column
+                    unwrapped(column, field.type) if pa.types.is_nested(column.type) else column
                     for column, field in zip(batch.columns, self._schema, strict=True)
                 ]
                 batch = pa.RecordBatch.from_arrays(columns, names=self._schema.names)
