@@ -32,6 +32,7 @@ from lading.formats.protocol import (
     SampleReader,
     ShardSource,
     Symptom,
+    TellsSchema,
     TellsSymptoms,
 )
 from lading.formats.registry import find_format, get_format
@@ -315,6 +316,9 @@ class Dataset:
     def _first_schema(self) -> pa.Schema:
         """The schema of the first shard that has more than keys: a tar without samples has a column of these."""
         found = pa.schema([])
+        index = self.listing.index_file
+        if not len(self.listing) and index is not None and isinstance(self._format, TellsSchema):
+            return self._format.listed_schema(*resolve(index, self._stores), self.limits) or found
         for number in range(min(len(self.listing), _DETECT_SHARDS)):
             schema = self.open_shard(number).schema()
             if set(schema.names) - {"__key__"}:

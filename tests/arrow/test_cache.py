@@ -31,6 +31,7 @@ from lading.arrow import CacheMeta, cache_fingerprint, read_cache_meta, read_sha
 from lading.encoding import VIDEO_FIELDS, npy_bytes
 from lading.errors import (
     CorruptShard,
+    DataError,
     DestinationExists,
     LadingError,
     NotFound,
@@ -877,6 +878,22 @@ def test_what_is_no_argument_is_a_usage_error(told: dict[str, Any], tmp_path: Pa
     with pytest.raises(UsageError):
         write_cache(**given)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_cache_without_rows_has_its_columns_and_keeps_them(tmp_path: Path) -> None:
+    features: dict[str, Feature] = {"n": Value("int8"), "label": ClassLabel(("a", "b")), "x": Array("float32", (2,))}
+    meta = write_cache([], features, tmp_path / "out")
+    lading.convert(tmp_path / "out", tmp_path / "new", format="parquet", verify=True)
+    for folder in ("out", "new"):
+        with lading.open(tmp_path / folder) as dataset:
+            assert dataset.schema.names == [*features]
+            assert [feature_of(field) for field in dataset.schema] == [*features.values()]
+    path = tmp_path / "out" / "_metadata.json"
+    told = json.loads(path.read_text())
+    for broken in ([], 7, [["n", {"kind": "value", "dtype": "no such"}]]):
+        path.write_text(json.dumps({**told, "lading": {"features": broken}}))
+        with lading.open(meta.cache_dir) as dataset, pytest.raises(DataError, match=r"_metadata\.json column 'lading'"):
+            _ = dataset.schema
 
 
 def test_a_finished_cache_may_be_reused(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """The indexes of folders of Arrow shards: a cache of stable-datasets, and folders that Hugging Face's datasets saved.
 
     _metadata.json      {"cache_format_version": 1, "format": "arrow", "layout": "arrow-shards", "schema_fingerprint",
-                         "num_rows", "num_shards", "shard_row_counts", "shard_filenames", "shard_size_target_bytes"}
+                         "num_rows", "num_shards", "shard_row_counts", "shard_filenames", "shard_size_target_bytes"},
+                         and of lading's own caches `lading`: {"features": [[name, feature], …]}
     state.json          {"_data_files": [{"filename"}], "_fingerprint", "_split", …}, and beside it
     dataset_info.json   {"features": {name: feature}, …}
     dataset_dict.json   {"splits": [names]}: each a folder with a state.json
@@ -17,8 +18,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import orjson
+import pyarrow as pa
 import xxhash
 
+from lading.arrow.layout import from_description, schema_of
 from lading.errors import BadReference, DataError, NotFound, UsageError, errors_at
 from lading.formats._arrow_blocks import Body, find_blocks
 from lading.formats._arrow_decode import Decoder
@@ -29,7 +32,16 @@ from lading.huggingface import HUGGINGFACE_KEY, huggingface_features
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.store.protocol import Store, write_file
 
-__all__ = ["CACHE_INDEX", "SPLITS_INDEX", "STATE_INDEX", "Entry", "list_arrow", "parse_entry", "write_indexes"]
+__all__ = [
+    "CACHE_INDEX",
+    "SPLITS_INDEX",
+    "STATE_INDEX",
+    "Entry",
+    "list_arrow",
+    "listed_schema",
+    "parse_entry",
+    "write_indexes",
+]
 
 CACHE_INDEX, STATE_INDEX, SPLITS_INDEX = "_metadata.json", "state.json", "dataset_dict.json"
 """Names of the indexes: of a cache, of a saved dataset, of its splits."""
@@ -37,6 +49,7 @@ CACHE_INDEX, STATE_INDEX, SPLITS_INDEX = "_metadata.json", "state.json", "datase
 _INFO = "dataset_info.json"
 _VERSION = 1
 _FORMAT, _LAYOUT = "arrow", "arrow-shards"
+_OWN = "lading"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +108,23 @@ def _list_cache(store: Store, path: str, index: Mapping[str, Any], limits: Limit
             raise DataError("the counts of the cache do not add up", column=key, expected=expected,
                             found=repr(index.get(key))[:40])  # fmt: skip
     return _listed(store, path, names, counts, limits)
+
+
+def listed_schema(store: Store, path: str, limits: Limits = DEFAULT_LIMITS) -> pa.Schema | None:
+    """The columns of a cache that lading wrote, as its index has them: of one without rows nothing else tells.
+
+    Raises:
+        DataError: they are no features.
+    """
+    index = load_index(store, path, limits)
+    own = index.get(_OWN) if isinstance(index, dict) else None
+    if posixpath.basename(path) != CACHE_INDEX or not isinstance(own, dict) or "features" not in own:
+        return None
+    with errors_at(file=path, column=_OWN):
+        try:
+            return schema_of(from_description(own["features"]))
+        except UsageError as error:
+            raise DataError(error.message, expected=error.expected, found=error.found) from None
 
 
 def _list_saved(store: Store, path: str, index: Mapping[str, Any], limits: Limits) -> list[ListedShard] | None:

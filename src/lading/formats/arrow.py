@@ -23,7 +23,7 @@ import pyarrow as pa
 from lading.errors import LadingError
 from lading.formats._arrow_blocks import CONTINUED, MAGIC
 from lading.formats._arrow_decode import unpacked_bytes
-from lading.formats._arrow_index import CACHE_INDEX, SPLITS_INDEX, STATE_INDEX, list_arrow, write_indexes
+from lading.formats._arrow_index import CACHE_INDEX, SPLITS_INDEX, STATE_INDEX, list_arrow, listed_schema, write_indexes
 from lading.formats._arrow_read import ArrowReader, ReadOptions
 from lading.formats._arrow_resync import resync_messages, resync_stream
 from lading.formats._arrow_schema import check_schema
@@ -67,6 +67,10 @@ class ArrowFormat:
     ) -> list[ListedShard] | None:
         """The shards of a `_metadata.json`, `state.json` or `dataset_dict.json`; see `list_arrow`."""
         return list_arrow(store, path, limits)
+
+    def listed_schema(self, store: Store, path: str, limits: Limits = DEFAULT_LIMITS) -> pa.Schema | None:
+        """The columns of a cache that lading wrote, also where it has no shard."""
+        return listed_schema(store, path, limits)
 
     def open_shard(self, source: ShardSource, options: Mapping[str, Any]) -> ArrowReader:
         """Open a file or stream (`ReadOptions`); reads the head of its schema, and a file's footer.

@@ -51,6 +51,7 @@ __all__ = [
     "ShardSource",
     "ShardWriter",
     "Symptom",
+    "TellsSchema",
     "TellsSymptoms",
     "map_file",
     "parse_options",
@@ -234,6 +235,14 @@ class ReferenceReader(Protocol):
 
     def read_references(self, rows: NDArray[np.int64], columns: Sequence[str] | None = None) -> pa.Table | None:
         """As `read`, of rising ordinals, with columns of large values as references; None where there are none."""
+
+
+@runtime_checkable
+class TellsSchema(Protocol):
+    """A format whose index may tell the columns of a dataset that has no shard."""
+
+    def listed_schema(self, store: Store, path: str, limits: Limits = DEFAULT_LIMITS) -> pa.Schema | None:
+        """The columns that an index tells; None if it tells none. Raises DataError where it is broken."""
 
 
 @runtime_checkable
