@@ -305,6 +305,25 @@ def test_gaps_unusual_types_and_per_item_columns_survive(tmp_path: Path) -> None
         assert [i.get("caption") for i in dataset[0]["items"]] == [None, "c2", None, None, "c9"]
 
 
+@pytest.mark.parametrize("picture", [None, b"\x89PNG"])
+def test_values_stay_with_their_items_where_a_text_is_null(picture: bytes | None, tmp_path: Path) -> None:
+    table = pa.table(
+        {
+            "sample_id": ["a"] * 4,
+            "position": pa.array([0, 1, 2, 3], pa.int32()),
+            "modality": ["text", "text", "image", "text"],
+            "text_content": ["x", None, None, "y"],
+            "binary_content": pa.array([None, None, picture, None], pa.large_binary()),
+            "score": [1.0, None, None if picture is None else 3.0, 4.0],
+        }
+    )
+    pq.write_table(table, tmp_path / "in.parquet")
+    lading.convert(tmp_path / "in.parquet", tmp_path / "t", format="webdataset", verify=True)
+    with lading.open(tmp_path / "t") as dataset:
+        found = {item["position"]: item.get("score") for item in dataset[0]["items"]}
+    assert found == {0: 1.0, 2: None if picture is None else 3.0, 3: 4.0}
+
+
 def test_a_member_no_json_names(tmp_path: Path) -> None:
     stray = tar_of(("d.json", b'{"texts": ["t"], "images": [null]}'), ("stray.jpg", b"x"))
     (tmp_path / "x.tar").write_bytes(stray)

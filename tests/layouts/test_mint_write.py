@@ -160,6 +160,20 @@ def test_a_null_text_leaves_its_position_to_another() -> None:
     assert written.counts == {"null texts, written as gaps": 2}
 
 
+@pytest.mark.parametrize("role", ["text", "item"])
+def test_a_null_text_has_no_entry_in_lists_of_values(role: str) -> None:
+    rows: list[Row] = [
+        ("a", 0, "text", "text/plain", "x"),
+        ("a", 1, "text", "text/plain", None),
+        ("a", 3, "text", "text/plain", "y"),
+        ("b", 0, "text", "text/plain", None),
+        ("b", 1, "text", "text/plain", "z"),
+    ]
+    written = Written(items(*rows, score=[1.0, None, 3.0, None, 5.0]), roles=Roles({"score": role}))
+    assert [json.loads(d)["score"] for d in written.documents] == [[1.0, 3.0], [5.0]]
+    assert [json.loads(d)["texts"] for d in written.documents] == [["x", None, None, "y"], [None, "z"]]
+
+
 VALUES: list[tuple[pa.Array, list[str | None]]] = [
     (pa.array(['"\n', None, "é"]), [r'"\"\n"', None, '"é"']),
     (pa.array(["x", "y", "x"]).dictionary_encode(), ['"x"', '"y"', '"x"']),
@@ -239,11 +253,14 @@ def test_columns_get_their_role_from_the_first_sample_that_fills_them() -> None:
          ("two texts", 2, "b", "position")),
         ([("a", 0, "text"), ("b", -1, "metadata"), ("c", 0, "text"), ("c", 0, "text")], {"v": ["x", "y", None, None]},
          ("metadata rows here", None, "b", "v")),
+        ([("a", 1, "null text"), ("a", 0, "text")], {"v": ["x", "y"]}, ("null is a gap", 0, "a", "v")),
+        ([("a", 0, "text"), ("b", 0, "image"), ("b", 1, "null text")], {"v": ["x", None, "z"]},
+         ("null is a gap", 2, "b", "v")),
     ],
 )  # fmt: skip
 def test_what_the_lists_cannot_hold(rows: list[Any], more: dict[str, Any], found: tuple[Any, ...]) -> None:
     content = {"text": "t", "image": b"i"}
-    batch = items(*((*row, "x/y", content.get(row[2])) for row in rows), **more)
+    batch = items(*((*row[:2], row[2].removeprefix("null "), "x/y", content.get(row[2])) for row in rows), **more)
     with pytest.raises(Unrepresentable, match=found[0]) as caught:
         Written(batch)
     assert (caught.value.row, caught.value.sample, caught.value.column) == found[1:]

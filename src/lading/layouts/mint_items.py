@@ -93,6 +93,12 @@ class Items:
             ranges=None if self.ranges is None else self.ranges[a:b],
         )  # fmt: skip
 
+    @property
+    def gaps(self) -> NDArray[np.bool_]:
+        """Which items are texts without text: their lists have nothing for them, and readers do not see them."""
+        gaps: NDArray[np.bool_] = (self.kind == TEXT) & ~self.filled
+        return gaps
+
     def there(self, name: str) -> NDArray[np.bool_]:
         """Which items have a value in a column."""
         if name not in self.batch.schema.names:

@@ -100,7 +100,7 @@ class Passthrough:
             return ""
         has = np.zeros(len(items.size), np.bool_)
         has[items.sample[there]] = True
-        chosen = kinds_of(role)[items.kind]
+        chosen = kinds_of(role)[items.kind] & ~items.gaps
         if role == "sample":
             row = np.full(len(items.size), -1)
             row[items.sample[chosen]] = items.row[chosen]

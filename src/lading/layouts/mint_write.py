@@ -25,7 +25,7 @@ from lading.formats.protocol import Ranges, ShardFacts, single_pieces
 from lading.formats.webdataset import WebdatasetWriter
 from lading.interleaved import MODALITIES, RESERVED, quote_key, split_rows
 from lading.layouts.mint import field_name
-from lading.layouts.mint_items import IMAGE, MAX_POSITIONS, TEXT, Clash, Items, clashes
+from lading.layouts.mint_items import IMAGE, MAX_POSITIONS, Clash, Items, clashes
 from lading.layouts.mint_json import ContentTypes, Passthrough, documents, kinds_of
 from lading.layouts.options import ROLES
 from lading.pieces import Pieces
@@ -129,7 +129,7 @@ class MintShardWriter:
         first = {name: int(items.sample[np.argmax(there)]) for name, there in filled.items()}
         for name in sorted(first, key=first.__getitem__):
             self._roles.of.setdefault(name, _role(_kinds(items, filled[name], first[name])))
-        misfits = (self._misfit(items, name, there) for name, there in filled.items())
+        misfits = (self._misfit(items, name, there) or _on_gap(items, name, there) for name, there in filled.items())
         wrong = [*clashes(items), *(clash for clash in misfits if clash)]
         if wrong:
             # Of one sample, the first in the list.
@@ -157,7 +157,7 @@ class MintShardWriter:
         images = _image_names(items, keys, types)
         fields = [(column, self._roles.of.get(column.name, "")) for column in self._passthrough]
         texts = documents(items, ids, images, types, fields)
-        if gaps := int(np.sum((items.kind == TEXT) & ~items.filled)):
+        if gaps := int(np.sum(items.gaps)):
             self.counts["null texts, written as gaps"] += gaps
         names = pa.concat_arrays([images, pc.binary_join_element_wise(keys, "json", ".")])
         order, last = _member_order(items)
@@ -200,6 +200,20 @@ def _passthrough(schema: pa.Schema) -> list[Passthrough]:
             raise Unrepresentable("this column of items holds text", column=field.name, expected="string",
                                   found=field.type, advice="Cast it.")  # fmt: skip
     return [Passthrough.of(field) for field in schema if field.name not in RESERVED]
+
+
+def _on_gap(items: Items, name: str, there: NDArray[np.bool_]) -> Clash | None:
+    """A sample with a value of a column in a null text, which is a gap in the lists and gets no entry."""
+    wrong = there & items.gaps
+    if not wrong.any():
+        return None
+    item = int(np.argmax(wrong))
+    sample = int(items.sample[item])
+    return sample, Unrepresentable(
+        "a text that is null is a gap in a tar, and holds no value", row=int(items.row[item]),
+        sample=items.sample_id(sample), column=name,
+        advice="Give it a text, which may be empty, or drop such rows, or write Parquet.",
+    )  # fmt: skip
 
 
 def _kinds(items: Items, there: NDArray[np.bool_], sample: int) -> set[str]:
