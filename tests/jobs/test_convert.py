@@ -7,6 +7,7 @@ import re
 import shutil
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -322,6 +323,31 @@ def test_values_stay_with_their_items_where_a_text_is_null(picture: bytes | None
     with lading.open(tmp_path / "t") as dataset:
         found = {item["position"]: item.get("score") for item in dataset[0]["items"]}
     assert found == {0: 1.0, 2: None if picture is None else 3.0, 3: 4.0}
+
+
+@pytest.mark.parametrize(
+    "document, options, column",
+    [
+        ({"texts": ["t"], "images": [None], "name": "n", "sample_id": "s"}, {"sample_id_field": "name"},
+         "json.sample_id"),
+        ({"passages": ["t"], "images": [None], "texts": "other"}, {"texts_field": "passages"}, "texts"),
+        ({"texts": ["t"], "pictures": [None], "images": 3}, {"images_field": "pictures"}, "images"),
+    ],
+)  # fmt: skip
+def test_a_field_that_the_written_json_has_itself(
+    document: dict[str, Any], options: dict[str, Any], column: str, tmp_path: Path
+) -> None:
+    (tmp_path / "x.tar").write_bytes(tar_of(("d.json", json.dumps(document).encode())))
+    reading = lading.InterleavedOptions(**options)
+    lading.convert(tmp_path / "x.tar", tmp_path / "p", format="parquet", view="interleaved", interleaved=reading)
+    for source, own in ((tmp_path / "p", None), (tmp_path / "x.tar", reading)):
+        with pytest.raises(Unrepresentable, match="of its own") as caught:
+            lading.convert(source, tmp_path / "t", format="webdataset", view="interleaved", interleaved=own)
+        assert caught.value.column == column
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["p", "x.tar"]
+    lading.convert(tmp_path / "p", tmp_path / "t", format="webdataset", columns=["sample_id"])
+    with lading.open(tmp_path / "t") as dataset:
+        assert [item["text_content"] for item in dataset[0]["items"]] == ["t"]
 
 
 def test_a_member_no_json_names(tmp_path: Path) -> None:

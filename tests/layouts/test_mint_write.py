@@ -266,6 +266,32 @@ def test_what_the_lists_cannot_hold(rows: list[Any], more: dict[str, Any], found
     assert (caught.value.row, caught.value.sample, caught.value.column) == found[1:]
 
 
+@pytest.mark.parametrize(
+    "name, message",
+    [
+        ("texts", "field 'texts' of its own"),
+        ("images", "field 'images' of its own"),
+        ("__lading__", "field '__lading__' of its own"),
+        ("json.texts", "field 'texts' of its own"),
+        ("json.sample_id", "field 'sample_id' of its own"),
+        ("json.other", "would call this column 'other'"),
+    ],
+)
+def test_no_column_takes_the_place_of_another_field(name: str, message: str) -> None:
+    batch = items(*DOCUMENT, **{name: ["x", None, None, None]})
+    with pytest.raises(Unrepresentable, match=message) as caught:
+        Written(batch)
+    assert caught.value.column == name
+    with pytest.raises(Unrepresentable, match=message):
+        Written(items(*DOCUMENT), batch)
+
+
+@pytest.mark.parametrize("name, field", [("json.position", "position"), ("json.json.texts", "json.texts"), ("", "")])
+def test_a_column_that_was_renamed_has_its_field_back(name: str, field: str) -> None:
+    [document] = Written(items(*DOCUMENT, **{name: ["x", None, None, None]})).documents
+    assert list(json.loads(document).items())[3:] == [(field, "x")]
+
+
 @pytest.mark.parametrize("position", [1_000_000, 2**31 - 1, 2**63 - 1])
 def test_positions_without_end(position: int) -> None:
     batch = items(("a", 0, "text", "text/plain", "t"), ("b", 0, "text", "text/plain", "t"))

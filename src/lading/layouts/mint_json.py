@@ -20,13 +20,16 @@ from lading.features import Json, feature_of
 from lading.interleaved import MODALITIES, content_type_of, extension_of
 from lading.json_columns import is_json_type
 from lading.jsontext import glued, joined_runs
-from lading.layouts.mint import field_name
+from lading.layouts.mint import column_name, field_name
 from lading.layouts.mint_items import IMAGE, METADATA, TEXT, Items, numbers
 from lading.layouts.mint_rows import EXTRAS_FIELD
 from lading.layouts.options import ROLES
 from lading.views import join
 
 __all__ = ["ContentTypes", "Passthrough", "documents", "kinds_of"]
+
+_OWN_FIELDS = ("sample_id", "texts", "images", EXTRAS_FIELD)
+_NAME_ADVICE = "Rename it, or leave it out with --columns."
 
 _WITHOUT_BYTES = len(MODALITIES)
 """The kind of an image without bytes, for its content type."""
@@ -86,12 +89,23 @@ class Passthrough:
 
     @classmethod
     def of(cls, field: pa.Field) -> Self:
-        """The column of this field. Raises Unrepresentable for a type that JSON does not have."""
+        """The column of this field.
+
+        Raises:
+            Unrepresentable: JSON does not have its type, or the field of its name is another one.
+        """
+        name = field_name(field.name)
+        if name in _OWN_FIELDS:
+            raise Unrepresentable(f"the JSON of a sample has a field {name!r} of its own", column=field.name,
+                                  advice=_NAME_ADVICE)  # fmt: skip
+        if column_name(name) != field.name:
+            raise Unrepresentable(f"a reader would call this column {column_name(name)!r}", column=field.name,
+                                  advice=_NAME_ADVICE)  # fmt: skip
         is_json = isinstance(feature_of(field), Json)
         if not is_json and not is_json_type(field.type):
             raise Unrepresentable("JSON has no exact form for the type of this column", column=field.name,
                                   found=field.type, advice="Leave it out with --columns, or cast it.")  # fmt: skip
-        return cls(field.name, jsontext.dumps(field_name(field.name)), is_json)
+        return cls(field.name, jsontext.dumps(name), is_json)
 
     def text(self, items: Items, role: str) -> pa.LargeStringArray | str:
         """The field of each sample, behind a comma; empty for samples without a value."""
