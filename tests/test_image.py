@@ -12,7 +12,7 @@ import pytest
 from PIL import Image, TiffImagePlugin, features
 
 from lading.errors import BadReference
-from lading.image import ImageInfo, extract_frame, image_info, usual_sizes
+from lading.image import ImageInfo, extract_frame, image_info, is_one_frame, usual_sizes
 
 
 def _noise(mode: str, size: tuple[int, int], seed: int = 0) -> Image.Image:
@@ -242,6 +242,16 @@ def test_single_frames_and_other_images_are_given_as_they_are() -> None:
         data = _saved(_noise("RGB", (4, 4)), kind)
         assert extract_frame(data, index) == data
     assert extract_frame(b"no image", 3) == b"no image"
+
+
+def test_files_that_are_what_their_first_frame_is() -> None:
+    one, two = (_tiff("<", big=False, tiled=False, frames=[np.zeros((16, 16), np.uint8)] * n) for n in (1, 2))
+    single = [one, _tiff(">", big=True, tiled=True, frames=[np.zeros((16, 16), np.uint8)]), b"", b"no image", b"II"]
+    single.append(_saved(_noise("RGB", (4, 4)), "PNG"))
+    assert [is_one_frame(data) for data in single] == [True] * len(single)
+    assert [extract_frame(data, 0) for data in single] == single
+    for broken in (two, b"II*\0", b"II*\0\x08\0\0\0", b"MM\0*\0\0\0\0", one[:-10]):
+        assert not is_one_frame(broken)
 
 
 def test_frames_that_are_not_there() -> None:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from lading.errors import BadReference, LimitExceeded
 from lading.limits import DEFAULT_LIMITS, Limits
 
-__all__ = ["ImageInfo", "extract_frame", "image_info", "is_image", "usual_sizes"]
+__all__ = ["ImageInfo", "extract_frame", "image_info", "is_image", "is_one_frame", "usual_sizes"]
 
 _MOST_SEGMENTS = 4096
 """JPEG segments or ISO boxes that are walked; real files have a few dozen before what is looked for."""
@@ -325,6 +325,18 @@ def extract_frame(data: bytes | bytearray | memoryview, index: int, limits: Limi
     if not 0 <= index < len(frames):
         raise BadReference("no such frame in this TIFF file", expected=f"0 to {len(frames) - 1}", found=index)
     return bytes(view) if len(frames) == 1 else _Copy(tiff).of(frames[index])
+
+
+def is_one_frame(data: bytes | bytearray | memoryview) -> bool:
+    """Whether an image file is what `extract_frame` gives for its frame 0: no TIFF, or a whole one with one frame."""
+    view = memoryview(data).cast("B")
+    try:
+        return bytes(view[:4]) not in _TIFFS or len(_Tiff(view, _ONE_FRAME).frames()) == 1
+    except (BadReference, LimitExceeded):
+        return False
+
+
+_ONE_FRAME = Limits(image_frames=1)
 
 
 class _Copy:

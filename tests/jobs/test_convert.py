@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import lading
-from documents import TALL, WIDE, documents
+from documents import TALL, WIDE, documents, tiff_of
 from golden_cases import Golden
 from lading.errors import BadReference, DataError, DestinationExists, SourceNotFound, Unrepresentable, UsageError
 from lading.interleaved import INTERLEAVED_SCHEMA
@@ -304,6 +304,39 @@ def test_gaps_unusual_types_and_per_item_columns_survive(tmp_path: Path) -> None
     assert lading.digest(tmp_path / "p").ordered == want.ordered
     with lading.open(tmp_path / "t") as dataset:
         assert [i.get("caption") for i in dataset[0]["items"]] == [None, "c2", None, None, "c9"]
+
+
+BROKEN_TIFF = b"II*\0\x08\0\0\0"
+
+
+@pytest.mark.parametrize(
+    "bodies",
+    [
+        [tiff_of("red", "blue", "green"), tiff_of("red"), BROKEN_TIFF],
+        [tiff_of("red", "blue", size=400), BROKEN_TIFF],  # so large that a tar's are copied from file to file
+    ],
+    ids=["small", "large"],
+)
+def test_files_of_several_pictures_stay_whole(bodies: list[bytes], tmp_path: Path) -> None:
+    count = len(bodies)
+    table = pa.table(
+        {
+            "sample_id": ["a"] * count,
+            "position": pa.array(range(count), pa.int32()),
+            "modality": ["image"] * count,
+            "content_type": ["image/tiff"] * count,
+            "binary_content": pa.array(bodies, pa.large_binary()),
+        }
+    )
+    pq.write_table(table, tmp_path / "in.parquet")
+    lading.convert(tmp_path / "in.parquet", tmp_path / "t", format="webdataset")
+    lading.convert(tmp_path / "t", tmp_path / "u", format="webdataset")
+    for place in ("t", "u"):
+        with lading.open(tmp_path / place) as dataset:
+            [batch] = dataset.batches()
+        assert batch.column("binary_content").to_pylist()[1:] == bodies
+        assert batch.column("content_type").to_pylist()[1:] == ["image/tiff"] * count
+    assert lading.digest(tmp_path / "u").ordered == lading.digest(tmp_path / "in.parquet").ordered
 
 
 @pytest.mark.parametrize("picture", [None, b"\x89PNG"])

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from documents import tiff_of
 from lading.errors import DataError, LimitExceeded, Unrepresentable
 from lading.features import Json, with_feature
 from lading.formats.webdataset import FORMAT, WebdatasetWriter
@@ -145,6 +146,22 @@ def test_content_types_that_a_reader_would_not_find() -> None:
                                       "image 1": 'image/"odd"', "image 2": "image/jpg"}}  # fmt: skip
     assert second is None
     assert third == {"content_type": {"image 0": None}}
+
+
+@pytest.mark.parametrize("kind", ["image/tiff", "image/tif"])
+def test_a_tiff_that_is_not_one_frame_is_not_called_tiff(kind: str) -> None:
+    one, two = tiff_of("red"), tiff_of("red", "blue")
+    bodies = [one, two, b"II*\0\x08\0\0\0", b"", b"no TIFF", None]
+    rows: list[Row] = [("a", i, "image", kind, body) for i, body in enumerate(bodies)]
+    rows += [("b", 0, "image", "image/png", two), ("c", 0, "image", kind, one)]
+    written = Written(items(*rows))
+    names = ["a.0.tiff", "a.1.bin", "a.2.bin", "a.3.tiff", "a.4.tiff", "a.json", "b.0.png", "b.json", "c.0.tiff"]
+    assert [name for name, _ in written.members] == [*names, "c.json"]
+    assert [body for name, body in written.members if not name.endswith("json")] == [*bodies[:-1], two, one]
+    told = json.loads(written.documents[0])["__lading__"]["content_type"]
+    assert {name: told.get(name) for name in ("image 1", "image 2")} == {"image 1": kind, "image 2": kind}
+    # A type that the ending gives back is not told.
+    assert ("image 0" in told) == (kind == "image/tif")
 
 
 def test_a_null_text_leaves_its_position_to_another() -> None:

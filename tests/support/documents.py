@@ -10,12 +10,20 @@ from PIL import Image
 
 from tars import tar_of
 
-__all__ = ["BROKEN", "SAMPLES", "SQUARE", "TALL", "WIDE", "documents", "picture"]
+__all__ = ["BROKEN", "SAMPLES", "SQUARE", "TALL", "WIDE", "documents", "picture", "tiff_of"]
 
 
 def picture(width: int, height: int, kind: str = "PNG", **options: Any) -> bytes:
     body = io.BytesIO()
     Image.new("RGB", (width, height)).save(body, kind, **options)
+    return body.getvalue()
+
+
+def tiff_of(*colours: str, size: int = 4) -> bytes:
+    """A TIFF file with a page a colour."""
+    body = io.BytesIO()
+    first, *others = (Image.new("RGB", (size, size), colour) for colour in colours)
+    first.save(body, "TIFF", save_all=True, append_images=others)
     return body.getvalue()
 
 

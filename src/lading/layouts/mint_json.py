@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -43,11 +43,13 @@ class ContentTypes:
         known: the types that there are, and None.
         which: the type of each item, as its place among them.
         unusual: items whose type a reader would not find by itself.
+        hidden: items whose members do not tell their type.
     """
 
     known: list[str | None]
     which: NDArray[np.int64]
     unusual: NDArray[np.bool_]
+    hidden: NDArray[np.bool_]
 
     @classmethod
     def of(cls, items: Items) -> Self:
@@ -61,12 +63,16 @@ class ContentTypes:
         usual[IMAGE] = [kind == content_type_of("." + extension_of(kind)) for kind in known]
         usual[_WITHOUT_BYTES] = [kind is None for kind in known]
         kinds = np.where((items.kind == IMAGE) & ~items.filled, _WITHOUT_BYTES, items.kind)
-        return cls(known, which, ~usual[kinds, which])
+        return cls(known, which, ~usual[kinds, which], np.zeros(len(kinds), np.bool_))
+
+    def hiding(self, chosen: NDArray[np.bool_]) -> Self:
+        """The same, where the members of the chosen items do not tell their type."""
+        return replace(self, unusual=self.unusual | chosen, hidden=chosen)
 
     def extensions(self, chosen: NDArray[np.bool_]) -> pa.StringArray:
         """Extensions of the members of the chosen items."""
-        known = pa.array([extension_of(kind) for kind in self.known], pa.string())
-        return known.take(pa.array(self.which[chosen]))
+        known = pa.array([extension_of(kind) for kind in [*self.known, None]], pa.string())
+        return known.take(pa.array(np.where(self.hidden, len(self.known), self.which)[chosen]))
 
     def texts(self, chosen: NDArray[np.bool_]) -> pa.LargeStringArray:
         """JSON texts of the types of the chosen items."""

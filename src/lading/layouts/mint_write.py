@@ -11,7 +11,7 @@ cannot hold is refused, but for content types, which go into the field `__lading
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -23,12 +23,13 @@ from numpy.typing import NDArray
 from lading.errors import Unrepresentable
 from lading.formats.protocol import Ranges, ShardFacts, single_pieces
 from lading.formats.webdataset import WebdatasetWriter
-from lading.interleaved import MODALITIES, RESERVED, quote_key, split_rows
+from lading.image import is_one_frame
+from lading.interleaved import MODALITIES, RESERVED, extension_of, quote_key, split_rows
 from lading.layouts.mint import field_name
 from lading.layouts.mint_items import IMAGE, MAX_POSITIONS, Clash, Items, clashes
 from lading.layouts.mint_json import ContentTypes, Passthrough, documents, kinds_of
 from lading.layouts.options import ROLES
-from lading.pieces import Pieces
+from lading.pieces import Pieces, in_memory
 from lading.ref import make_refs
 from lading.views import is_text, places, row_bytes
 
@@ -36,6 +37,8 @@ __all__ = ["MAX_POSITIONS", "MintShardWriter", "Roles", "find_roles"]
 
 _PART_BYTES, _ENTRY_BYTES = 4 << 20, 64
 """Bytes of text and of a list's entry: so many are made JSON at once, since that takes several times their memory."""
+
+_TIFF = extension_of("image/tiff")
 
 
 class Roles:
@@ -153,7 +156,8 @@ class MintShardWriter:
         """Append the members of some samples; give their names, and which is the last of each sample."""
         ids = items.batch.column("sample_id").take(pa.array(items.row[items.bounds[:-1]]))
         keys = self._unique(quote_key(ids))
-        types = ContentTypes.of(items)
+        types, payloads = ContentTypes.of(items), _payloads(items)
+        types = types.hiding(_cut_by_readers(items, types, payloads))
         images = _image_names(items, keys, types)
         fields = [(column, self._roles.of.get(column.name, "")) for column in self._passthrough]
         texts = documents(items, ids, images, types, fields)
@@ -161,7 +165,7 @@ class MintShardWriter:
             self.counts["null texts, written as gaps"] += gaps
         names = pa.concat_arrays([images, pc.binary_join_element_wise(keys, "json", ".")])
         order, last = _member_order(items)
-        values.append(Pieces.joined([_payloads(items), places(texts)])[order])
+        values.append(Pieces.joined([payloads, places(texts)])[order])
         return names.take(pa.array(order)), last
 
     def _unique(self, keys: pa.StringArray) -> pa.StringArray:
@@ -245,6 +249,25 @@ def _payloads(items: Items) -> Pieces:
     if not items.filled[is_image].any():
         return Pieces.absent(int(np.sum(is_image)))
     return places(items.batch.column("binary_content"))[items.row[is_image]]
+
+
+def _cut_by_readers(items: Items, types: ContentTypes, payloads: Pieces) -> NDArray[np.bool_]:
+    """Which items are TIFF files that are not one whole frame: of a member called so, readers take the first frame."""
+    images = np.flatnonzero(items.kind == IMAGE)
+    called_so = pc.equal(types.extensions(items.kind == IMAGE), _TIFF).to_numpy(zero_copy_only=False)
+    tiffs = np.flatnonzero(called_so & payloads.there)
+    cut = np.zeros(len(items.kind), np.bool_)
+    cut[images[tiffs]] = [not is_one_frame(data) for data in _each(payloads[tiffs])]
+    return cut
+
+
+def _each(payloads: Pieces) -> Iterator[memoryview]:
+    """The bytes of payloads, which are all in memory or all in files; then one at a time, so that no more are held."""
+    if not payloads.in_file.all():
+        yield from (view for view in payloads.views() if view is not None)
+        return
+    for i in range(len(payloads)):
+        yield memoryview(in_memory(payloads[i : i + 1]).buffers()[2])
 
 
 def _member_order(items: Items) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
