@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -145,6 +146,13 @@ def test_rows_without_a_key() -> None:
         write(pa.record_batch([pa.array(["a", None]), pa.array([b"1", b"2"])], names=["__key__", "x"]))
     with pytest.raises(UsageError, match="__key__"):
         write(pa.record_batch([pa.array([b"1"])], names=["x"]))
+
+
+@pytest.mark.parametrize("keys", [pa.array([1]), pa.array([b"a"]), pa.nulls(1), pa.array([1]).dictionary_encode()])
+def test_keys_are_text(keys: pa.Array) -> None:
+    with pytest.raises(Unrepresentable, match=f"found {re.escape(str(keys.type))}.*rename it") as caught:
+        write(pa.record_batch([keys, pa.array([b"1"])], names=["__key__", "x"]))
+    assert caught.value.column == "__key__"
 
 
 def test_a_name_too_long() -> None:

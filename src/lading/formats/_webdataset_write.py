@@ -38,6 +38,7 @@ _MAX_MTIME = 8**11 - 1
 _ODD_KEY = r"[.\x00\n]|^__|/$|^$"
 _ESCAPES = (("%", "%25"), (".", "%2E"), ("\0", "%00"), ("\n", "%0A"))
 _ADVICE = "Rename it, or write with escape='percent', which writes %2E for a dot."
+_KEY_ADVICE = "Cast it to text, or rename it: rows without keys get their numbers."
 _TAKEN = ("__url__", "__local_path__")
 """Fields that webdataset gives a sample itself."""
 _COLUMN_ADVICE = "Rename it: a field is a name without slashes, and none of " + ", ".join(_TAKEN) + "."
@@ -271,9 +272,12 @@ def check_schema(schema: pa.Schema, *, as_given: bool = False) -> dict[str, Enco
         Unrepresentable: rows of this schema are no WebDataset samples; names the column.
         UsageError: there is no `__key__`.
     """
-    if schema.names.count(KEY) != 1 or not _is_key(schema.field(KEY).type):
+    if schema.names.count(KEY) != 1:
         found = ", ".join(f"{field.name}: {field.type}" for field in schema)
         raise UsageError("samples need a column of keys", expected=f"{KEY}: string", found=found[:500])
+    if not _is_key(schema.field(KEY).type):
+        raise Unrepresentable("the keys of samples are text", column=KEY, found=schema.field(KEY).type,
+                              advice=_KEY_ADVICE)  # fmt: skip
     encoders: dict[str, Encoder] = {}
     seen: dict[str, str] = {}
     for field in schema:
