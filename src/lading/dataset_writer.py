@@ -297,9 +297,13 @@ class DatasetWriter:
         with self._dropping():
             self._flush_rows()
             self._part.end_shard()
-            if self._kind.format.fixed_schema and not len(self._shards) and self._part.schema is not None:
-                self._part.begin_shard()  # a dataset without rows still has a schema, and a file that says so
-                self._part.end_shard()
+            if not len(self._shards) and self._part.schema is not None:
+                # A dataset without rows still has a schema that its format must hold, and mostly a file that says so.
+                self._part.begin_shard()
+                if self._kind.format.fixed_schema:
+                    self._part.end_shard()
+                else:
+                    self._part.abort()
             self._closing.wait()
             self._write_manifest()
         self._finished = True

@@ -358,6 +358,14 @@ def test_values_stay_with_their_items_where_a_text_is_null(picture: bytes | None
     assert found == {0: 1.0, 2: None if picture is None else 3.0, 3: 4.0}
 
 
+def test_columns_that_tars_do_not_hold_are_refused_without_rows_too(tmp_path: Path) -> None:
+    rows = INTERLEAVED_SCHEMA.append(pa.field("tags", pa.list_(pa.string()))).empty_table()
+    pq.write_table(rows, tmp_path / "in.parquet")
+    with pytest.raises(Unrepresentable, match="column 'tags'"):
+        lading.convert(tmp_path / "in.parquet", tmp_path / "out", format="webdataset")
+    assert [path.name for path in tmp_path.iterdir()] == ["in.parquet"]
+
+
 @pytest.mark.parametrize(
     "document, options, column",
     [

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 import lading
 from lading.cli.main import app
+from lading.errors import Unrepresentable
 
 TABLE = pa.table(
     {
@@ -171,9 +172,10 @@ def test_arrays_of_mds_are_npy_files(tmp_path: Path) -> None:
         assert np.array_equal(ds[5]["a"], np.full((2, 3), 5, np.float32))
 
 
-def test_a_type_that_no_member_holds_is_refused_before_a_byte_is_written(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rows", [1, 0])
+def test_a_type_that_no_member_holds_is_refused_before_a_byte_is_written(rows: int, tmp_path: Path) -> None:
     kinds = pa.array([[(b"k", 1)]], pa.map_(pa.binary(), pa.int8()))
-    pq.write_table(pa.table({"a": [1], "Map": kinds}), tmp_path / "in.parquet")
-    with pytest.raises(lading.LadingError, match="column 'Map'"):
+    pq.write_table(pa.table({"a": [1], "Map": kinds}).slice(0, rows), tmp_path / "in.parquet")
+    with pytest.raises(Unrepresentable, match="column 'Map'"):
         lading.convert(tmp_path / "in.parquet", tmp_path / "out", format="webdataset")
     assert [path.name for path in tmp_path.iterdir()] == ["in.parquet"]
