@@ -51,6 +51,7 @@ from lading.interleaved import (
 from lading.json_columns import fit_json, union_json_schemas
 from lading.layouts.follow import Follower
 from lading.layouts.gather import across_shards
+from lading.layouts.mint import field_name
 from lading.layouts.open import detect_view, open_view, restored, settle
 from lading.layouts.options import AUTO, ROLES, InterleavedOptions
 from lading.layouts.protocol import LooseView, View
@@ -86,6 +87,7 @@ class Dataset:
         kept: what is kept of each beside them.
         target: the schema that all rows are given, if the caller asked for one.
         members: of tars that lading wrote of rows: the schema that these had.
+        kept_schema: of the rows, where their writer kept it.
         format_options: options with which shards are opened.
         interleaved: names of fields and policies for interleaved data.
         limits: on what files may ask for.
@@ -108,11 +110,12 @@ class Dataset:
         roots: Sequence[str] = (),
         target: pa.Schema | None = None,
         members: pa.Schema | None = None,
+        kept_schema: pa.Schema | None = None,
         manifest: Manifest | None = None,
         kept_shards: pa.Table | None = None,
     ) -> None:
         self.listing, self.view, self.manifest, self.kept_shards = listing, view, manifest, kept_shards
-        self.target, self.members = target, members
+        self.target, self.members, self.kept_schema = target, members, kept_schema
         self.counts: Counter[str] = Counter()
         self.stand_ins: dict[int, ShardSource] = {}
         self._format, self.fetcher, self._stores = fmt, fetcher, stores
@@ -216,7 +219,7 @@ class Dataset:
     def _open_view(self, source: ShardSource) -> View:
         view = open_view(
             self._format, source, self.view, self.fetcher, self.follower, self.format_options, self.interleaved,
-            None if self.manifest is None else self.manifest.schema, self.members,
+            self.kept_schema, self.members,
         )  # fmt: skip
         self.interleaved = settle(view, self.interleaved)
         return view
@@ -1002,6 +1005,7 @@ def dataset_of(  # noqa: PLR0913 - as `open_dataset`
         mmap: False reads local files through `pread`.
         limits: on what files may ask for.
     """
+    settings = interleaved or _kept_settings(manifest)
     return Dataset(
         listing,
         fmt,
@@ -1009,10 +1013,11 @@ def dataset_of(  # noqa: PLR0913 - as `open_dataset`
         fetcher=Fetcher(stores, mmap=mmap, limits=limits),
         stores=stores,
         format_options={**({} if mmap or not _makes_maps(fmt) else {"mmap": False}), **(options or {})},
-        interleaved=interleaved or _kept_settings(manifest),
+        interleaved=settings,
         roots=[os.fspath(root) for root in roots],
         target=target,
         members=None if options and "types" in options else _members_of(manifest, fmt, view),
+        kept_schema=_kept_schema(manifest, fmt, view, settings),
         manifest=manifest,
         kept_shards=kept_shards,
     )
@@ -1054,6 +1059,21 @@ def _members_of(manifest: Manifest | None, fmt: Format, view: str | None) -> pa.
     for field in manifest.schema if fmt.name == "webdataset" else ():
         encoder_of(field)
     return manifest.schema
+
+
+def _kept_schema(
+    manifest: Manifest | None, fmt: Format, view: str | None, interleaved: InterleavedOptions
+) -> pa.Schema | None:
+    """The schema that the manifest kept of the rows.
+
+    Of tars of documents without the columns whose fields are now taken for other items than when they were written.
+    """
+    if manifest is None or fmt.name != "webdataset" or (view or manifest.view) != "interleaved":
+        return None if manifest is None else manifest.schema
+    if (manifest.format, manifest.view) != (fmt.name, "interleaved"):
+        return None
+    was, now = _kept_settings(manifest).roles, interleaved.roles
+    return pa.schema([f for f in manifest.schema if was.get(field_name(f.name)) == now.get(field_name(f.name))])
 
 
 def _kept_settings(manifest: Manifest | None) -> InterleavedOptions:

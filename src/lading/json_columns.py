@@ -137,14 +137,21 @@ def wider_column(one: pa.Field, other: pa.Field) -> pa.Field:
     """The column that holds what either does, as JSON: types that JSON does not tell apart are one."""
     if one.type == other.type:
         return one if isinstance(feature_of(one), Json) == isinstance(feature_of(other), Json) else _union(one, other)
+    if pa.types.is_dictionary(one.type) or pa.types.is_dictionary(other.type):
+        return wider_column(_decoded(one), _decoded(other))
     for alike, kind in _ALIKE:
         if alike(one.type) and alike(other.type):
             return pa.field(one.name, kind)
     return _union(one, other)
 
 
+def _decoded(field: pa.Field) -> pa.Field:
+    return field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field
+
+
 _ALIKE: tuple[tuple[Callable[[pa.DataType], bool], pa.DataType], ...] = (
-    (pa.types.is_integer, pa.int64()),
+    (lambda kind: pa.types.is_integer(kind) and kind != pa.uint64(), pa.int64()),
+    (pa.types.is_unsigned_integer, pa.uint64()),
     (pa.types.is_floating, pa.float64()),
     (is_text, pa.string()),
 )

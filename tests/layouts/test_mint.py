@@ -152,6 +152,87 @@ def test_shards_whose_fields_differ_in_type_are_taken_together(tmp_path: Path) -
         assert dataset.take([1, 0]).column("zip").to_pylist() == ["00710", None, "1", None]
 
 
+TYPED = {
+    "id": pa.array([2**64 - 1, 5], pa.uint64()),
+    "small": pa.array([-3, None], pa.int8()),
+    "ratio": pa.array([0.1, None], pa.float32()),
+    "name": pa.array(["x", "y"], pa.large_string()),
+    "kind": pa.array(["u", "v"]).dictionary_encode(),
+    "none": pa.nulls(2, pa.int32()),
+}
+
+
+@pytest.fixture
+def typed(tmp_path: Path) -> Path:
+    """Two shards of a sample each, whose values alone would give them other types."""
+    with lading.writer(tmp_path / "typed", view="interleaved", shard_size=1) as writer:
+        for i in range(2):
+            values = {
+                name: pa.concat_arrays([column[i : i + 1], pa.nulls(1, column.type)]) for name, column in TYPED.items()
+            }
+            writer.write_batch(item_rows(f"s{i}", **values, score=pa.array([None, 2**63 if i else 1], pa.uint64())))
+    return tmp_path / "typed"
+
+
+def item_rows(sample: str, **columns: pa.Array) -> pa.Table:
+    """A metadata row and a text."""
+    own = {"sample_id": [sample] * 2, "position": pa.array([-1, 0], pa.int32()), "modality": ["metadata", "text"]}
+    return pa.table({**own, "text_content": [None, "t"], **columns})
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_columns_have_the_types_that_they_were_written_with(workers: int, typed: Path, tmp_path: Path) -> None:
+    lading.convert(typed, tmp_path / "again", format="webdataset", shard_size=1, workers=workers, verify=True)
+    lading.convert(typed, tmp_path / "table", format="parquet", workers=workers, verify=True)
+    want = {name: column.type for name, column in TYPED.items()} | {"score": pa.uint64(), "kind": pa.string()}
+    for place in (typed, tmp_path / "again", tmp_path / "table"):
+        with lading.open(place) as dataset:
+            rows = pa.concat_tables([pa.Table.from_batches([batch]) for batch in dataset.batches()])
+            picked = dataset.take([1])
+        assert {name: rows.schema.field(name).type for name in rows.schema.names[8:]} == want
+        assert rows.column("id").to_pylist() == [2**64 - 1, None, 5, None]
+        assert rows.column("score").to_pylist() == [None, 1, None, 2**63]
+        assert picked.column("id").to_pylist() == [5, None]
+
+
+def test_fields_that_are_taken_for_other_items_have_the_types_of_their_values(typed: Path) -> None:
+    with lading.open(typed, interleaved=lading.InterleavedOptions()) as dataset:
+        batches = list(dataset.batches())
+    assert [batch.column("score").to_pylist() for batch in batches] == [["[1]", None], ["[9223372036854775808]", None]]
+    assert [batch.schema.field("small").type for batch in batches] == [pa.int8()] * 2
+
+
+def test_a_value_that_is_not_of_the_type_that_was_kept(typed: Path) -> None:
+    [shard, *_] = sorted(typed.glob("*.tar"))
+    shard.write_bytes(shard.read_bytes().replace(b'"small": -3', b'"small": ""'))
+    with lading.open(typed) as dataset, pytest.raises(SchemaMismatch) as caught:
+        list(dataset.batches())
+    assert (caught.value.column, caught.value.file) == ("small", str(shard))
+
+
+@pytest.mark.parametrize(
+    "one, two, kind, values",
+    [
+        (pa.array([-1], pa.int8()), pa.array([200], pa.uint8()), pa.int64(), [-1, 200]),
+        (pa.array([1], pa.uint8()), pa.array([2**64 - 1], pa.uint64()), pa.uint64(), [1, 2**64 - 1]),
+        (pa.array([-1], pa.int8()), pa.array([2**64 - 1], pa.uint64()), pa.string(), ["-1", "18446744073709551615"]),
+        (pa.array([0.5], pa.float32()), pa.array([0.1]), pa.float64(), [0.5, 0.1]),
+        (pa.array(["a"]).dictionary_encode(), pa.array(["b"]), pa.string(), ["a", "b"]),
+        (pa.nulls(1), pa.array([1], pa.int8()), pa.int8(), [None, 1]),
+    ],
+)
+def test_batches_of_other_types_are_held_by_one(
+    one: pa.Array, two: pa.Array, kind: pa.DataType, values: list[Any], tmp_path: Path
+) -> None:
+    with lading.writer(tmp_path / "out", view="interleaved") as writer:
+        for sample, column in (("a", one), ("b", two)):
+            writer.write_batch(item_rows(sample, x=pa.concat_arrays([column, pa.nulls(1, column.type)])))
+    with lading.open(tmp_path / "out") as dataset:
+        [batch] = dataset.batches()
+    assert batch.schema.field("x").type == kind
+    assert batch.column("x").to_pylist()[::2] == values
+
+
 def test_a_schema_that_tells_no_items_apart(scored: Path) -> None:
     with pytest.raises(UsageError, match="tells items apart"):
         lading.open(scored, schema=pa.schema([("position", pa.int32())]))

@@ -236,6 +236,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
             view=dataset.view,
             interleaved=dataset.interleaved,
             members=dataset.members,
+            kept_schema=dataset.kept_schema,
             index_file=dataset.listing.index_file,
             columns=None if columns is None else tuple(columns),
             schema=plan.schema,

@@ -284,10 +284,9 @@ class _Search:
 
     def _kind(self) -> Kind:
         dataset = self._dataset
-        manifest = self._found.manifest
         return Kind(
             self._found.format, dataset.view, dataset.format_options, dataset.interleaved,
-            None if manifest is None else manifest.schema, dataset.members, dataset.fetcher, dataset.follower,
+            dataset.kept_schema, dataset.members, dataset.fetcher, dataset.follower,
         )  # fmt: skip
 
 

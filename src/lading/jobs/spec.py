@@ -31,6 +31,7 @@ class Conversion:
         source_options: options of the source's format.
         interleaved: names of fields and policies for interleaved data; what the first shard decides is in it.
         members: what the members of the source's tars stand for; None where they are taken as they are.
+        kept_schema: of the rows of the source, where their writer kept it.
         index_file: the file that listed the shards, for errors to name.
         columns: columns to keep where there is no schema; None keeps all.
         schema: of the rows to be written; None if the target takes rows as they come.
@@ -58,6 +59,7 @@ class Conversion:
     source_options: Mapping[str, Any] = field(default_factory=dict)
     interleaved: InterleavedOptions = field(default_factory=InterleavedOptions)
     members: pa.Schema | None = None
+    kept_schema: pa.Schema | None = None
     index_file: str | None = None
     columns: tuple[str, ...] | None = None
     schema: pa.Schema | None = None
@@ -93,6 +95,7 @@ class Conversion:
             "interleaved": asdict(self.interleaved),
             "limits": asdict(self.limits),
             "members": encode_schema(self.members),
+            "kept_schema": encode_schema(self.kept_schema),
             "schema": encode_schema(self.schema),
             "written": encode_schema(self.written),
             "filters": {**filters, "keep": _name_of(self.filters.keep)},
@@ -110,6 +113,7 @@ class Conversion:
                 "limits": Limits(**told["limits"]),
                 "columns": None if columns is None else tuple(columns),
                 "members": decode_schema(told["members"]),
+                "kept_schema": decode_schema(told["kept_schema"]),
                 "schema": decode_schema(told["schema"]),
                 "written": decode_schema(told["written"]),
                 "roots": tuple(told["roots"]),

@@ -143,6 +143,7 @@ def _convert(
         listing, get_format(how.source_format), how.view, fetcher=fetcher, stores=stores,
         format_options=how.source_options, interleaved=how.interleaved, roots=how.roots,
         target=how.schema if how.asked else None, members=how.members,
+        kept_schema=how.kept_schema,
     )  # fmt: skip
     for number, index in enumerate(indexes):
         if index is not None:

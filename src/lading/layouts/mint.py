@@ -20,6 +20,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading import jsontext
+from lading.align import reconcile_schema
 from lading.errors import DataError, LadingError
 from lading.fetch import Fetcher
 from lading.formats.protocol import ShardSource
@@ -54,12 +55,19 @@ class MintView:
         fetcher: what JSON members are read with.
         source: the tar; its path stands in errors and in `source_ref`, its index spares a walk over it.
         options: names of fields and policies.
+        schema: passthrough columns that somebody kept with their types; others are what their values are.
     """
 
     def __init__(
-        self, reader: WebdatasetReader, fetcher: Fetcher, source: ShardSource, options: InterleavedOptions
+        self,
+        reader: WebdatasetReader,
+        fetcher: Fetcher,
+        source: ShardSource,
+        options: InterleavedOptions,
+        schema: pa.Schema | None = None,
     ) -> None:
         self._reader, self._fetcher, self._options = reader, fetcher, options
+        self._kept = _passthrough(schema or pa.schema([]))
         self._path, self._index = source.path, source.index
         self._table: Members | None = None
         self._kinds: Kinds | None = None
@@ -86,7 +94,10 @@ class MintView:
         self._reader.close()
 
     def schema(self) -> pa.Schema:
-        """Reserved columns, then passthrough fields in order of appearance; reads every JSON member once."""
+        """Reserved columns, then passthrough fields as they were kept, and others in order of appearance.
+
+        Reads every JSON member once.
+        """
         return self._schema(self._shard_kinds())
 
     def _target(self, columns: Sequence[str] | None) -> pa.Schema:
@@ -96,11 +107,19 @@ class MintView:
 
     def _schema(self, kinds: Kinds) -> pa.Schema:
         fields = [f.with_type(RefType()) if f.name == "binary_content" else f for f in INTERLEAVED_SCHEMA]
-        per_item = self._options.roles
-        names = kinds.names if self._options.fields is None else self._options.fields
-        wanted = [n for n in names if n not in per_item] + [n for n in per_item if n in kinds.names]
-        fields += [column_type(column_name(n), kinds.of(n, per_item=n in per_item)) for n in wanted]
-        return with_files(pa.schema(fields), self._reader.files)
+        per_item, own = self._options.roles, self._own_fields()
+        kept = {name: field for name, field in self._kept.items() if name not in own}
+        there = dict.fromkeys([*kept, *kinds.names])
+        names = there if self._options.fields is None else self._options.fields
+        wanted = [n for n in names if n not in per_item] + [n for n in per_item if n in there]
+        found = {n: column_type(column_name(n), kinds.of(n, per_item=n in per_item)) for n in wanted}
+        return with_files(pa.schema([*fields, *(kept.get(n, field) for n, field in found.items())]), self._reader.files)
+
+    def _own_fields(self) -> set[str | None]:
+        """Fields that are no passthrough columns."""
+        # `sample_id` is no content even where it is not the id: who asks for the stem as the id has said so.
+        id_field = self._field_of_ids() or "sample_id"
+        return {self._options.texts_field, self._options.images_field, EXTRAS_FIELD, id_field}
 
     def _shard_kinds(self) -> Kinds:
         if self._kinds is None:
@@ -110,10 +129,7 @@ class MintView:
     def _kinds_of(self, windows: Iterable[list[dict[str, Any]]]) -> Kinds:
         """Which types the passthrough fields of documents hold."""
         kinds = Kinds()
-        per_item = {*self._options.roles}
-        # `sample_id` is no content even where it is not the id: who asks for the stem as the id has said so.
-        id_field = self._field_of_ids() or "sample_id"
-        own = {self._options.texts_field, self._options.images_field, EXTRAS_FIELD, id_field}
+        per_item, own = {*self._options.roles}, self._own_fields()
         for documents in windows:
             for document in documents:
                 kinds.add({name: value for name, value in document.items() if name not in own}, per_item)
@@ -316,6 +332,12 @@ class MintView:
             elif not fits:
                 self.counts[f"samples whose field {name!r} has another number of entries than items"] += 1
         return [entries if isinstance(entries, list) else [] for entries in found]
+
+
+def _passthrough(schema: pa.Schema) -> dict[str, pa.Field]:
+    """The passthrough columns of a schema as rows of documents have them, by their fields: not all rows have values."""
+    fields = [field for field in reconcile_schema(schema) if field.name not in RESERVED]
+    return {field_name(f.name): f.with_nullable(True) for f in fields}  # noqa: FBT003 - pyarrow takes it by position
 
 
 def column_name(name: str) -> str:

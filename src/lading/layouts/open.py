@@ -91,7 +91,7 @@ def open_view(  # noqa: PLR0913, PLR0917 - what a dataset knows of its shards
             reader.keep(schema.names)
         return SamplesView(picked(reader, rows))
     if isinstance(reader, WebdatasetReader):
-        return MintView(reader, fetcher, source, interleaved)
+        return MintView(reader, fetcher, source, interleaved, schema)
     packed = _packed_rows(reader)
     if packed is not None:
         return PackedView(picked(packed, rows), source.path, interleaved, schema)
