@@ -358,6 +358,16 @@ def test_values_stay_with_their_items_where_a_text_is_null(picture: bytes | None
     assert found == {0: 1.0, 2: None if picture is None else 3.0, 3: 4.0}
 
 
+def test_an_image_that_is_json_is_no_document(tmp_path: Path) -> None:
+    columns: dict[str, list[object]] = {
+        "position": [0, 1], "modality": ["image", "text"], "content_type": ["application/json", "text/plain"],
+        "text_content": [None, "t"], "binary_content": [b"{}", None],
+    }  # fmt: skip
+    pq.write_table(items(**columns), tmp_path / "in.parquet")
+    lading.convert(tmp_path / "in.parquet", tmp_path / "t", format="webdataset", verify=True)
+    assert lading.diff(tmp_path / "in.parquet", tmp_path / "t").equal
+
+
 def test_columns_that_tars_do_not_hold_are_refused_without_rows_too(tmp_path: Path) -> None:
     rows = INTERLEAVED_SCHEMA.append(pa.field("tags", pa.list_(pa.string()))).empty_table()
     pq.write_table(rows, tmp_path / "in.parquet")

@@ -164,6 +164,15 @@ def test_a_tiff_that_is_not_one_frame_is_not_called_tiff(kind: str) -> None:
     assert ("image 0" in told) == (kind == "image/tif")
 
 
+def test_an_image_that_is_json_is_not_called_so() -> None:
+    rows: list[Row] = [("a", 0, "image", "application/json", b"{}"), ("a", 1, "image", "application/json", None)]
+    written = Written(items(*rows))
+    assert [name for name, _ in written.members] == ["a.0.bin", "a.json"]
+    [document] = map(json.loads, written.documents)
+    assert document["images"] == ["a.0.bin", "a.1.bin"]
+    assert document["__lading__"]["content_type"] == {"image 0": "application/json", "image 1": "application/json"}
+
+
 def test_a_null_text_leaves_its_position_to_another() -> None:
     rows: list[Row] = [
         ("a", 0, "text", "text/html", None),

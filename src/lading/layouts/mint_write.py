@@ -38,7 +38,7 @@ __all__ = ["MAX_POSITIONS", "MintShardWriter", "Roles", "find_roles"]
 _PART_BYTES, _ENTRY_BYTES = 4 << 20, 64
 """Bytes of text and of a list's entry: so many are made JSON at once, since that takes several times their memory."""
 
-_TIFF = extension_of("image/tiff")
+_TIFF, _JSON = extension_of("image/tiff"), extension_of("application/json")
 
 
 class Roles:
@@ -157,7 +157,7 @@ class MintShardWriter:
         ids = items.batch.column("sample_id").take(pa.array(items.row[items.bounds[:-1]]))
         keys = self._unique(quote_key(ids))
         types, payloads = ContentTypes.of(items), _payloads(items)
-        types = types.hiding(_cut_by_readers(items, types, payloads))
+        types = types.hiding(_misread(items, types, payloads))
         images = _image_names(items, keys, types)
         fields = [(column, self._roles.of.get(column.name, "")) for column in self._passthrough]
         texts = documents(items, ids, images, types, fields)
@@ -251,14 +251,19 @@ def _payloads(items: Items) -> Pieces:
     return places(items.batch.column("binary_content"))[items.row[is_image]]
 
 
-def _cut_by_readers(items: Items, types: ContentTypes, payloads: Pieces) -> NDArray[np.bool_]:
-    """Which items are TIFF files that are not one whole frame: of a member called so, readers take the first frame."""
+def _misread(items: Items, types: ContentTypes, payloads: Pieces) -> NDArray[np.bool_]:
+    """Which items readers take for something else if their members are called as their type is.
+
+    A member called JSON is a document, and of one called TIFF they take the first frame.
+    """
     images = np.flatnonzero(items.kind == IMAGE)
-    called_so = pc.equal(types.extensions(items.kind == IMAGE), _TIFF).to_numpy(zero_copy_only=False)
-    tiffs = np.flatnonzero(called_so & payloads.there)
-    cut = np.zeros(len(items.kind), np.bool_)
-    cut[images[tiffs]] = [not is_one_frame(data) for data in _each(payloads[tiffs])]
-    return cut
+    called = types.extensions(items.kind == IMAGE)
+    wrong = pc.equal(called, _JSON).to_numpy(zero_copy_only=False)
+    tiffs = np.flatnonzero(pc.equal(called, _TIFF).to_numpy(zero_copy_only=False) & payloads.there)
+    wrong[tiffs] = [not is_one_frame(data) for data in _each(payloads[tiffs])]
+    found = np.zeros(len(items.kind), np.bool_)
+    found[images] = wrong
+    return found
 
 
 def _each(payloads: Pieces) -> Iterator[memoryview]:
