@@ -19,6 +19,7 @@ from lading.align import align_table
 from lading.errors import DataError, errors_at
 from lading.features import Audio, Bytes, Image, Video, feature_of
 from lading.formats.media_archive import MEDIA, PLAIN_ROWS, MediaArchiveReader, media_lists, media_parts
+from lading.formats.textfile import without_dictionary
 from lading.formats.webdataset import restored_type
 from lading.layouts.documents import FromDocuments
 from lading.ref import FileEntry, RefType, ref_field, with_files
@@ -61,8 +62,8 @@ def documents_of_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def is_payload_field(field: pa.Field) -> bool:
-    """Whether the values of a column are bytes that text cannot be."""
-    kind = field.type
+    """Whether the values of a column are bytes that text cannot be, in a dictionary or not."""
+    kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
     if not (is_bytes(kind) or pa.types.is_fixed_size_binary(kind) or isinstance(kind, RefType)):
         return False
     return isinstance(feature_of(field), (Bytes, *_TYPES))
@@ -71,7 +72,7 @@ def is_payload_field(field: pa.Field) -> bool:
 def _media(batch: pa.RecordBatch) -> pa.ListArray:
     """The values of columns of bytes as media of their rows, by column."""
     fields = [field for field in batch.schema if is_payload_field(field)]
-    payload = [join(batch.column(field.name)).cast(pa.large_binary()) for field in fields]
+    payload = [join(without_dictionary(batch.column(field.name))).cast(pa.large_binary()) for field in fields]
     there = np.array([present(column) for column in payload], np.bool_).reshape(len(fields), batch.num_rows)
     row, column = np.nonzero(there.T)
     kinds = [next((i for i, kind in enumerate(_TYPES) if isinstance(feature_of(f), kind)), _OTHER) for f in fields]
