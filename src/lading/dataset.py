@@ -32,6 +32,7 @@ from lading.formats.protocol import (
     SampleReader,
     ShardSource,
     Symptom,
+    TellsReading,
     TellsSchema,
     TellsSymptoms,
 )
@@ -255,7 +256,7 @@ class Dataset:
         """Options of writing under which the files of a copy are like the first shard."""
         if not isinstance(self._format, CopiesAlike) or not len(self.listing):
             return {}
-        return self._format.alike(self.source(0))
+        return {**_kept_reading(self.manifest, self._format), **self._format.alike(self.source(0))}
 
     @property
     def files_beside(self) -> bool:
@@ -1012,7 +1013,11 @@ def dataset_of(  # noqa: PLR0913 - as `open_dataset`
         view or (manifest.view if manifest else "samples"),
         fetcher=Fetcher(stores, mmap=mmap, limits=limits),
         stores=stores,
-        format_options={**({} if mmap or not _makes_maps(fmt) else {"mmap": False}), **(options or {})},
+        format_options={
+            **({} if mmap or not _makes_maps(fmt) else {"mmap": False}),
+            **_kept_reading(manifest, fmt),
+            **(options or {}),
+        },
         interleaved=settings,
         roots=[os.fspath(root) for root in roots],
         target=target,
@@ -1074,6 +1079,13 @@ def _kept_schema(
         return None
     was, now = _kept_settings(manifest).roles, interleaved.roles
     return pa.schema([f for f in manifest.schema if was.get(field_name(f.name)) == now.get(field_name(f.name))])
+
+
+def _kept_reading(manifest: Manifest | None, fmt: Format) -> Mapping[str, Any]:
+    """Options with which shards are read, as the manifest keeps them: those alone that their format has it keep."""
+    if manifest is None or fmt.name != manifest.format or not isinstance(fmt, TellsReading):
+        return {}
+    return fmt.reading(manifest.options.get("reading", {}))
 
 
 def _kept_settings(manifest: Manifest | None) -> InterleavedOptions:

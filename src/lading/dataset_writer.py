@@ -22,7 +22,7 @@ from lading.commit import Staging, check_destination
 from lading.digests import DatasetDigest
 from lading.errors import UsageError
 from lading.fetch import Fetcher
-from lading.formats.protocol import ManyFiles, ShardFacts
+from lading.formats.protocol import ManyFiles, ShardFacts, TellsReading
 from lading.formats.registry import get_format
 from lading.interleaved import INTERLEAVED_SCHEMA, VIEWS
 from lading.layouts.mint_write import Roles
@@ -331,7 +331,11 @@ class DatasetWriter:
         options: dict[str, Any] = {}
         if self._members is not None or kind.restores(schema):
             schema, options = self._members or schema, {"members": "typed"}
-        reading = {**_READING.get((kind.format.name, kind.view), {}), **kind.roles.options(schema.names)}
+        roles = {**_READING.get((kind.format.name, kind.view), {}), **kind.roles.options(schema.names)}
+        if roles:
+            options = {"interleaved": roles}
+        if isinstance(kind.format, TellsReading) and (told := kind.format.reading(kind.options)):
+            options["reading"] = told
         manifest = Manifest(
             kind.format.name,
             kind.view,
@@ -340,7 +344,7 @@ class DatasetWriter:
             summary.num_shards,
             summary.size_bytes,
             summary.payload_bytes,
-            options={"interleaved": reading} if reading else options,
+            options=options,
             counts=summary.counts,
             digests=self._digest.to_json() if self._digest is not None else {},
             sidecars=tuple(path.removeprefix(folder + "/") for path in sidecars),

@@ -111,6 +111,11 @@ class CsvFormat:
             chosen.compression or "", ""
         )
 
+    def reading(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """The delimiter, where the names of files do not tell it."""
+        delimiter = parse_options(self.name, WriteOptions, options).delimiter
+        return {} if parse_delimiter(delimiter) in (",", "\t") else {"delimiter": delimiter}
+
     def write_sidecars(self, store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts]]) -> list[str]:  # noqa: ARG002 - there are none
         """Nothing: there are no index files."""
         return []

@@ -51,6 +51,7 @@ __all__ = [
     "ShardSource",
     "ShardWriter",
     "Symptom",
+    "TellsReading",
     "TellsSchema",
     "TellsSymptoms",
     "map_file",
@@ -519,6 +520,18 @@ class LosesTypes(Protocol):
     """
 
     loses_types: bool
+
+
+@runtime_checkable
+class TellsReading(Protocol):
+    """A format whose files do not say all that a reader must know: of what lading writes, the manifest does."""
+
+    def reading(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Of these options of writing, those that readers must be given too.
+
+        Raises:
+            UsageError: an option that is not known.
+        """
 
 
 @runtime_checkable

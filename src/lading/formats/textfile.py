@@ -228,7 +228,7 @@ def check_compression(compression: str | None) -> None:
 
 def parse_delimiter(text: str) -> str:
     """What stands between values: one character, or `tab`. Raises UsageError for what cannot stand there."""
-    delimiter = "\t" if text == "tab" else text
+    delimiter = "\t" if text == "tab" else str(text)  # of a command, 5 comes as a number
     if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n\0':
         raise UsageError("no such delimiter", expected="tab, or one ASCII character, no quote and no line end",
                          found=f"delimiter={text!r}")  # fmt: skip

@@ -10,7 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.align import align_table
-from lading.errors import errors_at
+from lading.errors import SchemaMismatch, errors_at
 from lading.formats.protocol import LooseReader, ShardReader
 
 __all__ = ["KeptTypes"]
@@ -30,6 +30,7 @@ class KeptTypes:
 
     def __init__(self, reader: ShardReader, schema: pa.Schema, path: str) -> None:
         self._reader, self._schema, self._path = reader, schema, path
+        self._checked = isinstance(reader, LooseReader)
         self.counts: Counter[str] = Counter()
 
     def schema(self) -> pa.Schema:
@@ -58,7 +59,7 @@ class KeptTypes:
         """All rows in order.
 
         Raises:
-            SchemaMismatch: a value is not of its column's type, or the file lacks a column.
+            SchemaMismatch: a value is not of its column's type, or the file has other columns than were written.
         """
         target = self._chosen(columns)
         reader = self._reader
@@ -75,7 +76,19 @@ class KeptTypes:
         """Close the reader."""
         self._reader.close()
 
+    def _check_names(self) -> None:
+        """Raise SchemaMismatch for a file with other columns, if it says which it has; looked at once."""
+        if self._checked:
+            return
+        expected, found = self._schema.names, self._reader.schema().names
+        if sorted(found) != sorted(expected):
+            raise SchemaMismatch("the columns of the file are not those that the manifest says were written",
+                                 file=self._path, expected=", ".join(expected), found=", ".join(found),
+                                 advice="Read it with the options it was written with (a delimiter, say).")  # fmt: skip
+        self._checked = True
+
     def _chosen(self, columns: Sequence[str] | None) -> pa.Schema:
+        self._check_names()
         known = self._schema.names
         names = known if columns is None else [name for name in dict.fromkeys(columns) if name in known]
         return pa.schema([self._schema.field(name) for name in names], metadata=self._schema.metadata)
