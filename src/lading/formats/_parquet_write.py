@@ -27,6 +27,9 @@ __all__ = ["ParquetWriter"]
 _MAX_ROW_GROUP_BYTES = 1 << 30
 """A page is at most 2 GiB, and never more than its row group."""
 _MAX_VALUE_BYTES = 1 << 31
+_LEAST_PAGE_BYTES = 16
+"""pyarrow 26 takes an empty dictionary for 6 bytes: where that fills a page, a list's first page has no rows, and the
+file fewer than its footer says."""
 _SAMPLE_ROWS = 4096
 _MAGIC = b"PAR1"
 _FOOTER_BYTES_PER_CHUNK = 130
@@ -177,6 +180,7 @@ class ParquetWriter:
         if self._writer is None or self._handle is None:
             first = pa.Table.from_batches(self._waiting, self._schema).slice(0, _SAMPLE_ROWS)
             plans = plan_columns(_one_batch(first), self._options)
+            half_page = max(self._page_bytes // 2, _LEAST_PAGE_BYTES)
             self._extents.mark(np.array([len(_MAGIC)]), np.array([NO_ROWS]))
             with self._failures():
                 self._handle = _open_sink(self._sink)
@@ -191,8 +195,8 @@ class ParquetWriter:
                     write_page_index=True,
                     # pyarrow looks at the size of a page after each of these many values: so pages end up between
                     # half of what is asked for and all of it.
-                    data_page_size=self._page_bytes // 2,
-                    write_batch_size=values_at_once(plans, self._page_bytes // 2),
+                    data_page_size=half_page,
+                    write_batch_size=values_at_once(plans, half_page),
                 )
         return self._writer, self._handle
 
