@@ -170,6 +170,8 @@ def _cast(column: Any, field: pa.Field) -> Any:
 
 
 def _checked_cast(column: Any, kind: pa.DataType) -> Any:
+    if pa.types.is_null(kind) and column.null_count == len(column):
+        return pa.nulls(len(column))  # pyarrow casts no other type to null
     cast = column.cast(kind)
     if pa.types.is_floating(column.type) and pa.types.is_floating(kind) and kind.bit_width < column.type.bit_width:
         overflow = pc.and_(pc.is_finite(column), pc.is_inf(cast))

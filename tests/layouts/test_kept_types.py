@@ -46,3 +46,14 @@ def test_a_header_of_other_columns_is_no_row_of_nulls(
     with lading.open(folder, options=options) as dataset, pytest.raises(SchemaMismatch) as caught:
         take(dataset)
     assert (caught.value.file, caught.value.expected, caught.value.found) == (str(shard), "a, b", found)
+
+
+@pytest.mark.parametrize("fmt", ["csv", "jsonl"])
+@pytest.mark.parametrize("others", [{"k": ["a", "b"]}, {}])
+def test_a_column_of_nulls_alone_is_read(tmp_path: Path, fmt: str, others: dict[str, Any]) -> None:
+    table = pa.table({**others, "n": pa.nulls(2)})
+    with lading.writer(tmp_path / "out", format=fmt) as writer:
+        writer.write_batch(table)
+    with lading.open(tmp_path / "out") as dataset:
+        assert pa.Table.from_batches(dataset.batches()).select(table.column_names).equals(table)
+        assert dataset[1] == {name: values[1] for name, values in others.items()}
