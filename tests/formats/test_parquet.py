@@ -248,8 +248,11 @@ def test_times_that_milliseconds_do_not_hold_are_refused(
     times = pa.array([5, None, sign * (most + 1)], width).view(kind)
     for column, said in (
         (times, f"row 2 column 't': .*found -?{most + 1}"),
+        (times.dictionary_encode(), f"row 2 column 't': .*found -?{most + 1}"),
         (pa.StructArray.from_arrays([times], ["a"]), "column 't'"),
         (pa.ListArray.from_arrays([0, 1, 3, 3], times), "column 't'"),
+        (pa.MapArray.from_arrays([0, 1, 3, 3], pa.array(["a", "b", "c"]), times), "column 't'"),
+        (pa.MapArray.from_arrays([0, 1, 2, 2], times.take([0, 2]), pa.array([1, None])), "column 't'"),
     ):
         writer = FORMAT.create_shard(MemoryStore().put_stream("s"), pa.schema([pa.field("t", column.type)]), {})
         with pytest.raises(Unrepresentable, match=said):

@@ -17,6 +17,7 @@ from lading.formats._parquet_columns import check_codecs, plan_columns, shrinkin
 from lading.formats._parquet_options import WriteOptions
 from lading.formats._parquet_schema import told_metadata
 from lading.formats.protocol import ShardFacts
+from lading.formats.textfile import without_dictionary
 from lading.huggingface import huggingface_batch
 from lading.store.protocol import NativePath, Sink, extents_of, store_errors, writes_behind
 from lading.store.sink_file import SinkFile
@@ -254,14 +255,16 @@ def _counts_seconds(kind: pa.DataType) -> bool:
 
 
 def _holds_seconds(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        return _holds_seconds(kind.value_type)
     return _counts_seconds(kind) or any(_holds_seconds(kind.field(i).type) for i in range(kind.num_fields))
 
 
 def _refuse_long_times(column: pa.Array) -> None:
     """Raise Unrepresentable, with the row, for seconds that have no milliseconds; pyarrow would wrap some of them."""
+    column = without_dictionary(column)
     if pa.types.is_nested(column.type):
-        children = column.flatten() if pa.types.is_struct(column.type) else [column.flatten()]
-        for child in children:
+        for child in _children(column):
             try:
                 _refuse_long_times(child)
             except Unrepresentable as error:
@@ -276,6 +279,15 @@ def _refuse_long_times(column: pa.Array) -> None:
             row = int(wrong[0])
             raise Unrepresentable("a time too long for Parquet, which counts milliseconds", row=row,
                                   expected=f"at most {most} seconds", found=int(seconds[row]))  # fmt: skip
+
+
+def _children(column: pa.Array) -> list[pa.Array]:
+    """The arrays below a nested one, without what lies under a null."""
+    if pa.types.is_struct(column.type):
+        return list(column.flatten())
+    if pa.types.is_map(column.type):
+        column = column.cast(pa.list_(column.type.field(0)))  # pyarrow flattens lists alone
+    return [column.flatten()]
 
 
 def _open_sink(sink: Sink) -> pa.NativeFile:
