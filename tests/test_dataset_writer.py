@@ -261,6 +261,26 @@ def test_columns_of_items_keep_their_types_in_the_manifest_of_tars(tmp_path: Pat
         list(dataset.batches())
 
 
+@pytest.mark.parametrize("options", [{}, {"huggingface": True}])
+@pytest.mark.parametrize(
+    "given, read",
+    [
+        (pa.list_(pa.time32("s")), pa.list_(pa.time32("s"))),
+        (pa.struct([("a", pa.date64())]), pa.struct([("a", pa.date64())])),
+        (pa.binary(), pa.large_binary()),
+        (pa.dictionary(pa.int8(), pa.int64()), pa.int64()),
+    ],
+)
+def test_the_manifest_of_parquet_tells_the_types_that_are_read(
+    tmp_path: Path, given: pa.DataType, read: pa.DataType, options: dict[str, Any]
+) -> None:
+    with lading.writer(tmp_path / "out", format="parquet", options=options) as writer:
+        writer.write_batch(pa.table({"x": pa.nulls(2, given)}))
+    with lading.open(tmp_path / "out") as dataset:
+        [batch] = dataset.batches()
+        assert dataset.schema.field("x").type == batch.schema.field("x").type == read
+
+
 def test_the_same_rows_give_the_same_bytes(tmp_path: Path) -> None:
     for fmt in FORMATS:
         for name in ("a", "b"):

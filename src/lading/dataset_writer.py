@@ -22,7 +22,7 @@ from lading.commit import Staging, check_destination
 from lading.digests import DatasetDigest
 from lading.errors import UsageError
 from lading.fetch import Fetcher
-from lading.formats.protocol import ManyFiles, ShardFacts, TellsReading
+from lading.formats.protocol import ManyFiles, ShardFacts, TellsReading, TellsTypes
 from lading.formats.registry import get_format
 from lading.interleaved import INTERLEAVED_SCHEMA, VIEWS
 from lading.layouts.mint_write import Roles
@@ -331,6 +331,8 @@ class DatasetWriter:
         options: dict[str, Any] = {}
         if self._members is not None or kind.restores(schema):
             schema, options = self._members or schema, {"members": "typed"}
+        elif kind.view == "samples" and isinstance(kind.format, TellsTypes) and len(schema):
+            schema = kind.format.types_read(schema, kind.options)
         roles = {**_READING.get((kind.format.name, kind.view), {}), **kind.roles.options(schema.names)}
         if roles:
             options = {"interleaved": roles}

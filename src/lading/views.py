@@ -26,6 +26,7 @@ __all__ = [
     "SEGMENT_BYTES",
     "as_small",
     "byte_lengths",
+    "child_fields",
     "compacted",
     "cut_out",
     "filled",
@@ -49,6 +50,7 @@ __all__ = [
     "take",
     "take_rows",
     "take_values",
+    "with_child_fields",
     "without_views",
 ]
 
@@ -94,17 +96,27 @@ def same_values(one: pa.DataType, other: pa.DataType) -> bool:
 
 
 def _swapped(kind: pa.DataType, leaves: Mapping[pa.DataType, pa.DataType]) -> pa.DataType:
-    def inner(field: pa.Field) -> pa.Field:
-        return field.with_type(_swapped(field.type, leaves))
+    inner = [field.with_type(_swapped(field.type, leaves)) for field in child_fields(kind)]
+    return with_child_fields(kind, inner) if inner else leaves.get(kind, kind)
 
+
+def child_fields(kind: pa.DataType) -> list[pa.Field]:
+    """The fields inside a struct, a map (key and item) or a list of any kind; none inside other types."""
     if pa.types.is_struct(kind):
-        return pa.struct([inner(child) for child in kind])
+        return list(kind)
     if pa.types.is_map(kind):
-        return pa.map_(inner(kind.key_field), inner(kind.item_field), kind.keys_sorted)
-    if pa.types.is_fixed_size_list(kind):
-        return pa.list_(inner(kind.value_field), kind.list_size)
-    make = _LIST_TYPES.get(type(kind))
-    return leaves.get(kind, kind) if make is None else make(inner(kind.value_field))
+        return [kind.key_field, kind.item_field]
+    return [kind.value_field] if pa.types.is_fixed_size_list(kind) or type(kind) in _LIST_TYPES else []
+
+
+def with_child_fields(kind: pa.DataType, fields: Sequence[pa.Field]) -> pa.DataType:
+    """The type with others of `child_fields`, of which it has some."""
+    if pa.types.is_struct(kind):
+        return pa.struct(fields)
+    if pa.types.is_map(kind):
+        return pa.map_(*fields, kind.keys_sorted)
+    [item] = fields
+    return pa.list_(item, kind.list_size) if pa.types.is_fixed_size_list(kind) else _LIST_TYPES[type(kind)](item)
 
 
 def present(column: pa.Array) -> NDArray[np.bool_]:

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from lading.errors import Unrepresentable
 from lading.features import from_huggingface
 from lading.ref import FILES_KEY, is_ref
-from lading.views import plain_type
+from lading.views import child_fields, plain_type, with_child_fields
 
 __all__ = [
     "ARROW_SCHEMA",
@@ -23,6 +23,8 @@ __all__ = [
 
 ARROW_SCHEMA = b"ARROW:schema"
 """Key of a file's metadata: the Arrow schema of its writer, as base64 of an IPC message. pyarrow goes by it."""
+
+_LIST_VIEWS = (pa.ListViewType, pa.LargeListViewType)
 
 
 def given_schema(natural: pa.Schema, metadata: Mapping[bytes, bytes], *, views: bool) -> pa.Schema:
@@ -48,16 +50,26 @@ def _told_types(metadata: Mapping[bytes, bytes]) -> dict[str, pa.DataType]:
 
 
 def _given_type(kind: pa.DataType, told: pa.DataType | None, *, views: bool) -> pa.DataType:
-    types = pa.types
-    if types.is_binary_view(kind) and views:
+    if pa.types.is_binary_view(kind) and views:
         return kind
-    if types.is_binary(kind):
+    if pa.types.is_binary(kind):
         return pa.large_binary()
-    # Parquet has no seconds, and pyarrow makes days of dates in milliseconds; it does not restore either.
-    for test in (types.is_timestamp, types.is_time32, types.is_date):
-        if told is not None and test(kind) and test(told):
-            return told
-    return plain_type(kind)
+    return plain_type(kind) if told is None else _with_times(plain_type(kind), told)
+
+
+def _with_times(kind: pa.DataType, told: pa.DataType) -> pa.DataType:
+    """The type with times in the units told, at any depth but in list views, which pyarrow does not cast.
+
+    Parquet has no seconds, and pyarrow makes days of dates in milliseconds; it does not restore either.
+    """
+    types = pa.types
+    if any(test(kind) and test(told) for test in (types.is_timestamp, types.is_time32, types.is_date)):
+        return told
+    inner, own = child_fields(kind), child_fields(told)
+    if type(kind) is not type(told) or len(inner) != len(own) or not inner or isinstance(kind, _LIST_VIEWS):
+        return kind
+    pairs = zip(inner, own, strict=True)
+    return with_child_fields(kind, [a.with_type(_with_times(a.type, b.type)) for a, b in pairs])
 
 
 def told_metadata(schema: pa.Schema) -> dict[bytes, bytes]:

@@ -55,7 +55,8 @@ from lading.formats._parquet_write import ParquetWriter
 from lading.formats.protocol import ListedShard, Remains, ShardFacts, ShardSource, Symptom, parse_options
 from lading.huggingface import HUGGINGFACE_KEY, huggingface_schema, unwrapped, unwrapped_schema
 from lading.limits import DEFAULT_LIMITS, Limits
-from lading.store.protocol import Sink, Store
+from lading.store.memory import MemoryStore
+from lading.store.protocol import Sink, Store, aborting
 from lading.views import is_bytes, join, reorder
 
 __all__ = ["FORMAT", "ParquetFormat", "ParquetReader", "ParquetWriter", "ReadOptions", "WriteOptions"]
@@ -126,6 +127,15 @@ class ParquetFormat:
             with errors_at(file=sink.path):
                 schema = huggingface_schema(schema)
         return ParquetWriter(sink, schema, chosen)
+
+    def types_read(self, schema: pa.Schema, options: Mapping[str, Any]) -> pa.Schema:
+        """The schema with the types that a file of it has: bytes as large_binary, few dictionaries."""
+        store = MemoryStore()
+        with aborting(store.put_stream("rows.parquet")) as sink:
+            self.create_shard(sink, schema, options).close()
+            sink.close()
+        found = self.open_shard(ShardSource(store, "rows.parquet"), {}).schema()
+        return pa.schema([f.with_type(found.field(f.name).type) for f in schema], metadata=schema.metadata)
 
     def resync(
         self,

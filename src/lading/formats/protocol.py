@@ -54,6 +54,7 @@ __all__ = [
     "TellsReading",
     "TellsSchema",
     "TellsSymptoms",
+    "TellsTypes",
     "map_file",
     "parse_options",
     "single_pieces",
@@ -532,6 +533,14 @@ class TellsReading(Protocol):
         Raises:
             UsageError: an option that is not known.
         """
+
+
+@runtime_checkable
+class TellsTypes(Protocol):
+    """A format whose files say which types their columns have, and do not have all of those that rows may have."""
+
+    def types_read(self, schema: pa.Schema, options: Mapping[str, Any]) -> pa.Schema:
+        """The schema with the types in which rows of it come back that were written with these options."""
 
 
 @runtime_checkable
