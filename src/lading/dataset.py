@@ -25,6 +25,7 @@ from lading.align import align_table, as_text, resolve_schema, union_schema
 from lading.errors import DataError, LadingError, SidecarMismatch, SourceNotFound, StoreError, UsageError, errors_at
 from lading.features import Feature, decode, feature_of
 from lading.fetch import ERROR_COLUMN, Fetcher, OnError, OnFailure
+from lading.formats.mds import MdsFormat
 from lading.formats.protocol import (
     CopiesAlike,
     Format,
@@ -87,7 +88,7 @@ class Dataset:
         kept_shards: the shards as the manifest lists them.
         kept: what is kept of each beside them.
         target: the schema that all rows are given, if the caller asked for one.
-        members: of tars that lading wrote of rows: the schema that these had.
+        members: of rows that lading wrote, where shards themselves say less of them: the schema that these had.
         kept_schema: of the rows, where their writer kept it.
         format_options: options with which shards are opened.
         interleaved: names of fields and policies for interleaved data.
@@ -1052,18 +1053,23 @@ def _makes_maps(fmt: Format) -> bool:
 
 
 def _members_of(manifest: Manifest | None, fmt: Format, view: str | None) -> pa.Schema | None:
-    """What the members of tars stand for, by their manifest, where they are taken as samples.
+    """What rows were by their manifest, where they are taken as samples, and their shards do not say all of it.
 
     Raises:
         Unrepresentable: the manifest has a column that members do not hold.
     """
-    if manifest is None or manifest.options.get("members") != "typed":
+    if manifest is None or not (manifest.options.get("members") == "typed" or _restores(fmt, manifest)):
         return None
     if (view or manifest.view) != "samples" or fmt.name != manifest.format:
         return None
     for field in manifest.schema if fmt.name == "webdataset" else ():
         encoder_of(field)
     return manifest.schema
+
+
+def _restores(fmt: Format, manifest: Manifest) -> bool:
+    """Whether every manifest of rows says more of them than their shards do."""
+    return isinstance(fmt, MdsFormat) and manifest.view == "samples"
 
 
 def _kept_schema(

@@ -583,10 +583,14 @@ def test_items_without_an_id(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("file", ["jsonl", "parquet"])
 @pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary(), pa.binary(1)])
-def test_bytes_in_a_dictionary_are_media_too(tmp_path: Path, kind: pa.DataType, file: str) -> None:
+@pytest.mark.parametrize("encoded", [False, True])
+def test_bytes_in_a_dictionary_are_media_too(tmp_path: Path, kind: pa.DataType, file: str, encoded: bool) -> None:
     values = [b"x", b"\xff", None, b"x"]
     with lading.writer(tmp_path / "out", format=NAME, options={"documents": file}) as writer:
-        writer.write_batch(pa.table({"k": [*"abcd"], "d": pa.array(values, kind).dictionary_encode()}))
+        column = pa.array(values, kind)
+        writer.write_batch(pa.table({"k": [*"abcd"], "d": column.dictionary_encode() if encoded else column}))
     with lading.open(tmp_path / "out") as dataset:
-        assert pa.Table.from_batches(dataset.batches()).column("d").to_pylist() == values
+        found = pa.Table.from_batches(dataset.batches())
+        assert dataset.schema.field("d").type == found.schema.field("d").type == pa.large_binary()
+        assert found.column("d").to_pylist() == values
         assert dataset.take([3, 1]).column("d").to_pylist() == [b"x", b"\xff"]

@@ -24,11 +24,12 @@ from lading.formats._mds_index import COMPRESSIONS, Config, Entry, ShardFile, me
 from lading.formats._mds_lines import LineLayout
 from lading.formats._mds_nulls import marks_of
 from lading.formats._mds_samples import Part, SampleLayout
+from lading.formats._mds_written import given_field, in_type, written_schema
 from lading.formats.protocol import ShardSource
 from lading.interleaved import split_rows
 from lading.limits import Limits, raised_by
 from lading.ranges import plan_ranges
-from lading.ref import FileEntry, RefType, make_refs, with_files
+from lading.ref import FileEntry, RefType, is_ref, make_refs, with_files
 from lading.store.protocol import MappedFile, Mapper
 
 __all__ = ["MdsReader", "ReadOptions"]
@@ -189,6 +190,7 @@ class MdsReader:
             self._layout = self._laid_out()
         marks = marks_of(self._config.columns).values()
         self._names = [column.name for column in self._config.columns if column.name not in marks]
+        self._written = pa.schema([])
         self._place = memoryview(self._offset.data)
         self.raw_bytes, self.zip_bytes = self._sizes(entry, compression)
         self.unsafe_columns = [column.name for column in self._config.columns if column.encoding == "pkl"]
@@ -248,6 +250,12 @@ class MdsReader:
         """Give up the map; references and bytes made before stay good."""
         self._body.close()
 
+    def as_written(self, rows: pa.Schema) -> None:
+        """Give the columns of rows of this schema as they were: see `lading.formats._mds_written`."""
+        self._written = written_schema(rows)
+        order = {name: i for i, name in enumerate(rows.names)}
+        self._names.sort(key=lambda name: order.get(name, len(order)))
+
     def num_rows(self) -> int:
         """Number of samples: as the shard's head says."""
         return len(self._offset) - 1
@@ -271,13 +279,19 @@ class MdsReader:
             raise error.at(file=self._path) from None
 
     def schema(self) -> pa.Schema:
-        """The columns in MDS's order: numbers, text, and references to the rest (bytes, of a compressed shard)."""
+        """The columns in MDS's order: numbers, text, and references to the rest (bytes, of a compressed shard).
+
+        After `as_written` in the order and types of what was written.
+        """
         return self._schema(None, views=False)
 
     def _schema(self, columns: Sequence[str] | None, *, views: bool) -> pa.Schema:
-        refs = self._body.mapped is not None
-        names = [name for name in self._names if columns is None or name in columns]
-        return with_files(pa.schema([self._layout.field(n, refs=refs, views=views) for n in names]), self._files())
+        fields = [self._field(name, views=views) for name in self._names if columns is None or name in columns]
+        return with_files(pa.schema(fields, metadata=self._written.metadata), self._files())
+
+    def _field(self, name: str, *, views: bool) -> pa.Field:
+        own = self._layout.field(name, refs=self._body.mapped is not None, views=views)
+        return given_field(own, self._written.field(name)) if name in self._written.names else own
 
     def _files(self) -> list[FileEntry]:
         info = self._source.info
@@ -312,10 +326,17 @@ class MdsReader:
 
     def _batch(self, part: Part, schema: pa.Schema) -> pa.RecordBatch:
         with errors_at(file=self._path):
-            arrays = self._layout.arrays(part, list(schema))
+            found = self._layout.arrays(part, [self._stored(field) for field in schema])
+            arrays = [in_type(column, field) for column, field in zip(found, schema, strict=True)]
         if not arrays:
             return pa.RecordBatch.from_struct_array(pa.array([{}] * len(part.rows), pa.struct([])))
-        return pa.record_batch(arrays, schema=schema)
+        fields = [field.with_type(column.type) for column, field in zip(arrays, schema, strict=True)]
+        return pa.record_batch(arrays, schema=pa.schema(fields, metadata=schema.metadata))
+
+    def _stored(self, field: pa.Field) -> pa.Field:
+        """The field as the shard has it: references and views as they are asked for, all else in memory."""
+        own = self._layout.field(field.name, refs=False, views=False)
+        return field if is_ref(field.type) or pa.types.is_binary_view(field.type) else own
 
     def _part(self, rows: NDArray[np.int64]) -> Part:
         """Samples where they lie, or as they come from the store."""

@@ -43,6 +43,7 @@ from lading.formats._mds_lines_write import LineWriter
 from lading.formats._mds_read import MdsReader, ReadOptions
 from lading.formats._mds_resync import resync_samples
 from lading.formats._mds_write import MdsWriter
+from lading.formats._mds_written import written_schema
 from lading.formats.protocol import ListedShard, Remains, ShardFacts, ShardSource, map_file, parse_options
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.store.protocol import Sink, Store
@@ -60,6 +61,7 @@ __all__ = [
     "merge_indexes",
     "parse_entry",
     "read_mds_index",
+    "written_schema",
 ]
 
 

@@ -45,7 +45,11 @@ def is_documents(schema: pa.Schema) -> bool:
 
 def rows_schema(schema: pa.Schema) -> pa.Schema:
     """The schema in which rows of this one come back: without dictionaries and views, bytes as large_binary."""
-    return pa.schema([field.with_type(restored_type(field.type)) for field in schema], metadata=schema.metadata)
+    return pa.schema([field.with_type(_restored_type(field)) for field in schema], metadata=schema.metadata)
+
+
+def _restored_type(field: pa.Field) -> pa.DataType:
+    return pa.large_binary() if is_payload_field(field) else restored_type(field.type)
 
 
 def documents_schema(schema: pa.Schema) -> pa.Schema:

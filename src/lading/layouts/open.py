@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from lading.errors import LadingError, Unrepresentable, UsageError
 from lading.fetch import Fetcher
+from lading.formats.mds import MdsFormat, MdsReader, written_schema
 from lading.formats.media_archive import MediaArchiveFormat, MediaArchiveReader
 from lading.formats.protocol import (
     Format,
@@ -102,6 +103,8 @@ def open_view(  # noqa: PLR0913, PLR0917 - what a dataset knows of its shards
 
 def restored(fmt: Format, rows: pa.Schema) -> pa.Schema:
     """The schema of rows that come back from shards of a format which has them in another form."""
+    if isinstance(fmt, MdsFormat):
+        return written_schema(rows)
     return restored_schema(rows) if isinstance(fmt, WebdatasetFormat) else rows_schema(rows)
 
 
@@ -111,6 +114,9 @@ def _restoring(reader: ShardReader, fetcher: Fetcher, rows: pa.Schema, path: str
         return TypedReader(reader, fetcher, rows, path)
     if isinstance(reader, MediaArchiveReader):
         return RowsOfDocuments(reader, rows)
+    if isinstance(reader, MdsReader):
+        reader.as_written(rows)
+        return reader
     return KeptTypes(reader, rows_schema(rows), path)
 
 
