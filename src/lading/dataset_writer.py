@@ -12,7 +12,7 @@ import posixpath
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from string import Template
 from typing import Any, Self
 
@@ -22,7 +22,7 @@ from lading.commit import Staging, check_destination
 from lading.digests import DatasetDigest
 from lading.errors import UsageError
 from lading.fetch import Fetcher
-from lading.formats.protocol import ManyFiles, ShardFacts, TellsReading, TellsTypes
+from lading.formats.protocol import ManyFiles, NamesInEntries, ShardFacts, TellsReading, TellsTypes
 from lading.formats.registry import get_format
 from lading.interleaved import INTERLEAVED_SCHEMA, VIEWS
 from lading.layouts.mint_write import Roles
@@ -220,8 +220,8 @@ class DatasetWriter:
         self._part.end_shard()
         kept = KeptTables(self._store, folder, part.shards)
         for number, row in enumerate(part.shards.to_pylist()):
-            facts = ShardFacts.of(row)
             path = self._next_name()
+            facts = self._renamed(ShardFacts.of(row), path)
             files = self._files_of(path)
             for old, new in zip(self._files_of(row["path"]), files, strict=True):
                 self._store.publish(f"{folder}/{old}", self._staging.path(new))
@@ -234,6 +234,13 @@ class DatasetWriter:
         self._part.see(part.columns)
         if self._part.schema is None:
             self._part.schema = part.schema
+
+    def _renamed(self, facts: ShardFacts, path: str) -> ShardFacts:
+        """What a shard holds that was built under another name."""
+        fmt = self._kind.format
+        if not isinstance(fmt, NamesInEntries):
+            return facts
+        return replace(facts, entry=fmt.renamed(facts.entry, posixpath.basename(path)))
 
     def _files_of(self, path: str) -> list[str]:
         """The files of a shard, those beside it first."""

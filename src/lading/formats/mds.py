@@ -20,6 +20,7 @@ Source: mosaicml-streaming 0.13.0, base/format.
 
 from __future__ import annotations
 
+import json
 import posixpath
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,7 +29,7 @@ from typing import Any
 import pyarrow as pa
 
 from lading.errors import LadingError, UsageError
-from lading.formats._mds_files import WriteOptions, merge_indexes, write_index
+from lading.formats._mds_files import WriteOptions, merge_indexes, named, write_index
 from lading.formats._mds_index import (
     COMPRESSIONS,
     INDEX_NAME,
@@ -143,6 +144,10 @@ class MdsFormat:
         """`.mds`, or the split format's name, and the ending of the compression."""
         told = parse_options(self.name, WriteOptions, options)
         return f".{told.kind}{told.ending}"
+
+    def renamed(self, entry: str, name: str) -> str:
+        """The entry with files of this name, as a writer that gives it makes it."""
+        return json.dumps(named(json.loads(entry), name), sort_keys=True)
 
     def write_sidecars(self, store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts]]) -> list[str]:
         """Write `index.json`."""

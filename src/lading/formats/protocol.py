@@ -34,6 +34,7 @@ __all__ = [
     "LooseReader",
     "LosesTypes",
     "ManyFiles",
+    "NamesInEntries",
     "PacksItems",
     "RangeWriter",
     "Ranges",
@@ -552,6 +553,14 @@ class PacksItems(Protocol):
     """
 
     packs_items: bool
+
+
+@runtime_checkable
+class NamesInEntries(Protocol):
+    """A format whose index names the files of each shard (`ShardFacts.entry`)."""
+
+    def renamed(self, entry: str, name: str) -> str:
+        """What the index says of a shard whose file has another name now."""
 
 
 @runtime_checkable
