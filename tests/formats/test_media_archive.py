@@ -25,6 +25,7 @@ from lading.errors import (
     Unrepresentable,
     UsageError,
 )
+from lading.features import Json, with_feature
 from lading.formats.media_archive import BYTES, FORMAT
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.ref import CODECS, is_ref, unpack
@@ -594,3 +595,43 @@ def test_bytes_in_a_dictionary_are_media_too(tmp_path: Path, kind: pa.DataType, 
         assert dataset.schema.field("d").type == found.schema.field("d").type == pa.large_binary()
         assert found.column("d").to_pylist() == values
         assert dataset.take([3, 1]).column("d").to_pylist() == [b"x", b"\xff"]
+
+
+@pytest.mark.parametrize("file", ["jsonl", "parquet"])
+@pytest.mark.parametrize(
+    "values, column",
+    [
+        (["x", "y"], "media"),
+        ([1, 2], "media"),
+        ([[1], [2]], "media"),
+        ([{"a": 1}, None], "media"),
+        ([[], [{"path": "p", BYTES: b"x"}]], "media.path"),
+        ([[], [{"path": None, "offset": 3, BYTES: b"x"}]], "media.offset"),
+        ([[], [{"length": 4, BYTES: None}]], "media.length"),
+    ],
+)
+def test_a_column_that_holds_no_media_is_refused(tmp_path: Path, values: list[Any], column: str, file: str) -> None:
+    table = pa.table({"k": ["a", "b"], "media": values})
+    with (
+        pytest.raises(Unrepresentable) as caught,
+        lading.writer(tmp_path / "out", format=NAME, options={"documents": file}) as writer,
+    ):
+        writer.write_batch(table)
+    assert caught.value.column == column
+    assert caught.value.row == (None if column == "media" else 1)
+    assert caught.value.advice is not None
+
+
+def test_json_that_is_no_media_is_refused(tmp_path: Path) -> None:
+    field = with_feature(pa.field("media", pa.string()), Json())
+    table = pa.table([pa.array(["[]", '"x"'])], schema=pa.schema([field]))
+    with pytest.raises(Unrepresentable, match="row 1 column 'media'"), lading.writer(tmp_path / "o", format=NAME) as w:
+        w.write_batch(table)
+    assert not (tmp_path / "o").exists()
+
+
+def test_places_go_round_with_their_documents(tmp_path: Path) -> None:
+    with lading.writer(tmp_path / "0", format=NAME) as writer:
+        writer.write_batch(table(*_ROWS[:4]))
+    for number, fmt in enumerate(("parquet", NAME, "arrow", NAME)):
+        lading.convert(tmp_path / f"{number}", tmp_path / f"{number + 1}", format=fmt, verify=True)

@@ -13,10 +13,11 @@ import pyarrow as pa
 
 from lading import jsontext
 from lading.codecs import ENDINGS
-from lading.errors import Unrepresentable, UsageError
-from lading.features import decode, feature_of
+from lading.errors import CorruptShard, SchemaMismatch, Unrepresentable, UsageError
+from lading.features import Json, Place, decode, feature_of
 from lading.formats._media_documents import (
     BYTES,
+    PLACE,
     PLAIN_ROWS,
     check_stored_media,
     document_columns,
@@ -31,7 +32,7 @@ from lading.formats.textfile import check_compression
 from lading.media.ahead import Pace, map_ahead
 from lading.media.writer import Packer
 from lading.store.protocol import Sink, extents_of
-from lading.views import slices
+from lading.views import is_text, present, slices
 
 __all__ = ["MediaArchiveWriter", "WriteOptions"]
 
@@ -39,6 +40,8 @@ _GROUP_BYTES = 2 << 20
 """Media that a thread takes at once."""
 
 _ADVICE = "Fill them; in documents opened as media_archive they are empty."
+_NO_MEDIA_ADVICE = "Leave it out with --columns, or call it otherwise."
+_PLACE_ADVICE = "Read documents that have archives with --from media_archive; else leave these fields out."
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +87,14 @@ class MediaArchiveWriter:
         options: how.
 
     Raises:
-        SchemaMismatch: a column `media` that holds no media.
-        Unrepresentable: rows that are no documents; a column, or a field of media, that the file of documents does not
-            hold.
+        Unrepresentable: rows that are no documents; a column `media` that holds no media; a column, or a field of
+            media, that the file of documents does not hold.
     """
 
     def __init__(self, sinks: Sequence[Sink], schema: pa.Schema, options: WriteOptions) -> None:
         self._documents_sink, self._archive = sinks
-        self._columns = document_columns(schema, sparse=False)
+        self._columns = _columns(schema)
+        self._no_places = [name for name in PLACE if not _is_place(schema, name)]
         self._as_text = options.documents == "jsonl"
         if "media" not in schema.names:
             raise Unrepresentable("rows without a list of media are no documents", column="media",
@@ -114,12 +117,18 @@ class MediaArchiveWriter:
         """Append documents.
 
         Raises:
-            Unrepresentable: a null where documents have none; names row and column. Or as the file of documents does.
+            Unrepresentable: a null where documents have none; media that are none, or that say themselves where bytes
+                lie; names row and column. Or as the file of documents does.
         """
         if PLAIN_ROWS not in (self._columns.metadata or {}):
             self._refuse_nulls(batch)
-        rows = documents_of(batch, self._columns, self._rows)
+        try:
+            rows = documents_of(batch, self._columns, self._rows)
+        except CorruptShard as error:
+            raise Unrepresentable(error.message, column=error.column, row=error.row, expected=error.expected,
+                                  found=error.found, advice=_NO_MEDIA_ADVICE) from None  # fmt: skip
         at = rows.schema.get_field_index("media")
+        self._refuse_places(rows.column(at))
         media = self._placed(rows.column(at))
         columns = [*rows.columns[:at], _texts(media) if self._as_text else media, *rows.columns[at + 1 :]]
         self._documents.write(pa.RecordBatch.from_arrays(columns, schema=self._written))
@@ -133,6 +142,18 @@ class MediaArchiveWriter:
                 row = self._rows + int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
                 raise Unrepresentable("a document's text, media and metadata are empty, and not null", column=name,
                                       row=row, file=self._documents_sink.path, advice=_ADVICE)  # fmt: skip
+
+    def _refuse_places(self, media: pa.Array) -> None:
+        """Raise Unrepresentable for values in the place of those that say where a record lies."""
+        items, bounds = media_parts(media)
+        for name in self._no_places:
+            found = items.field(name)
+            if found.null_count < len(found):
+                first = int(np.argmax(present(found)))
+                row = self._rows + int(np.searchsorted(bounds, first, "right")) - 1
+                raise Unrepresentable("this field of media says where their record is written, and nothing else",
+                                      column=f"media.{name}", row=row, found=repr(found[first].as_py())[:40],
+                                      file=self._documents_sink.path, advice=_PLACE_ADVICE)  # fmt: skip
 
     def _placed(self, media: pa.Array) -> pa.Array:
         """The media with the places of their records, which are written, instead of their bytes."""
@@ -176,6 +197,28 @@ class MediaArchiveWriter:
         return ShardFacts(
             self._rows, facts.size_bytes, facts.payload_bytes + self._payload, beside_bytes=self._archived
         )
+
+
+def _columns(schema: pa.Schema) -> pa.Schema:
+    """The columns of documents with this schema. Raises Unrepresentable for a column `media` that holds none."""
+    field = schema.field("media") if "media" in schema.names else None
+    try:
+        if field is None or not is_text(field.type) or isinstance(feature_of(field), Json):
+            return document_columns(schema, sparse=False)
+    except SchemaMismatch:
+        pass  # told as what it is to who writes
+    raise Unrepresentable("documents have a column of this name, and it holds media", column="media",
+                          expected="a list of structs with media_bytes", found=str(schema.field("media").type)[:200],
+                          advice=_NO_MEDIA_ADVICE)  # fmt: skip
+
+
+def _is_place(schema: pa.Schema, name: str) -> bool:
+    """Whether a field of media is known to say where their records lay, which is told anew."""
+    kind = schema.field("media").type if "media" in schema.names else None
+    if not isinstance(kind, (pa.ListType, pa.LargeListType)) or not isinstance(kind.value_type, pa.StructType):
+        return False
+    at = kind.value_type.get_field_index(name)
+    return at >= 0 and isinstance(feature_of(kind.value_type.field(at)), Place)
 
 
 def _texts(media: pa.Array) -> pa.Array:
