@@ -22,7 +22,7 @@ from lading.commit import Staging, check_destination
 from lading.digests import DatasetDigest
 from lading.errors import UsageError
 from lading.fetch import Fetcher
-from lading.formats.protocol import ManyFiles, NamesInEntries, ShardFacts, TellsReading, TellsTypes
+from lading.formats.protocol import ManyFiles, NamesInEntries, ShardFacts, TellsReading, TellsTypes, TurnsToText
 from lading.formats.registry import get_format
 from lading.interleaved import INTERLEAVED_SCHEMA, VIEWS
 from lading.layouts.mint_write import Roles
@@ -335,6 +335,10 @@ class DatasetWriter:
         schema = self._part.schema or (INTERLEAVED_SCHEMA if kind.view == "interleaved" else pa.schema([]))
         if self._part.columns:
             schema = pa.schema(list(self._part.columns.values()), metadata=schema.metadata)
+        if isinstance(kind.format, TurnsToText):
+            texts = kind.format.turned_to_text(schema, kind.options)
+            fields = [pa.field(f.name, pa.string(), f.nullable) if f.name in texts else f for f in schema]
+            schema = pa.schema(fields, metadata=schema.metadata)
         options: dict[str, Any] = {}
         if self._members is not None or kind.restores(schema):
             schema, options = self._members or schema, {"members": "typed"}

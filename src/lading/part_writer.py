@@ -37,7 +37,7 @@ from lading.formats.protocol import (
 from lading.formats.webdataset import KEY, WebdatasetFormat, npy_head
 from lading.interleaved import RESERVED, sample_firsts, without_source
 from lading.json_columns import wider_column
-from lading.layouts.documents_rows import is_documents, is_payload_field
+from lading.layouts.documents_rows import is_documents
 from lading.layouts.mint_write import MintShardWriter, Roles
 from lading.layouts.open import create_view_shard, packer
 from lading.manifest import EXTENTS_NAME, INDEX_NAME, shards_table
@@ -91,9 +91,7 @@ class ShardKind:
         if self.view != "samples":
             return False
         is_archive = isinstance(self.format, MediaArchiveFormat) and not is_documents(schema)
-        # Bytes that were written as text are read as text.
-        is_text_file = isinstance(self.format, LosesTypes) and not any(map(is_payload_field, schema))
-        return self.takes_members or is_archive or is_text_file
+        return self.takes_members or is_archive or isinstance(self.format, LosesTypes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ import lzma
 import math
 import zlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -17,9 +18,10 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
+import lading
 from lading.digests import sample_digests
 from lading.errors import Unrepresentable, UsageError
-from lading.features import ClassLabel, Image, Json, Text, Value, with_feature
+from lading.features import Array, ClassLabel, Feature, Image, Json, Text, Value, feature_of, with_feature
 from lading.formats.jsonl import FORMAT
 from lading.formats.protocol import ShardSource
 from lading.store.memory import MemoryStore
@@ -206,3 +208,20 @@ def test_a_large_batch_is_written_in_parts() -> None:
 def test_options_that_are_none(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         write(pa.table({"a": [1]}), **options)
+
+
+@pytest.mark.parametrize("feature", [None, Image(), Array("uint8", (1,))])
+@pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary(), pa.binary(1), pa.dictionary(pa.int8(), pa.binary())])
+def test_the_manifest_says_that_base64_is_text(tmp_path: Path, kind: pa.DataType, feature: Feature | None) -> None:
+    field = pa.field("b", kind)
+    field = field if feature is None else with_feature(field, feature)
+    values = pa.array([b"\xff", b"a"], pa.binary(1) if pa.types.is_fixed_size_binary(kind) else pa.binary())
+    column = values.dictionary_encode().cast(kind) if pa.types.is_dictionary(kind) else values.cast(kind)
+    table = pa.table([pa.array([1, 2], pa.int8()), column], schema=pa.schema([pa.field("n", pa.int8()), field]))
+    with lading.writer(tmp_path, format="jsonl", options={"bytes": "base64"}) as writer:
+        writer.write_batch(table)
+    with lading.open(tmp_path) as dataset:
+        [batch] = dataset.batches()
+        assert dataset.schema.types == batch.schema.types == [pa.int8(), pa.string()]
+        assert feature_of(dataset.schema.field("b")) == Text()
+        assert list(dataset) == [dataset[0], dataset[1]] == [{"n": 1, "b": "/w=="}, {"n": 2, "b": "YQ=="}]

@@ -16,7 +16,15 @@ import pytest
 import lading
 from documents import TALL, WIDE, documents, tiff_of
 from golden_cases import Golden
-from lading.errors import BadReference, DataError, DestinationExists, SourceNotFound, Unrepresentable, UsageError
+from lading.errors import (
+    BadReference,
+    DataError,
+    DestinationExists,
+    SchemaMismatch,
+    SourceNotFound,
+    Unrepresentable,
+    UsageError,
+)
 from lading.interleaved import INTERLEAVED_SCHEMA
 from tars import tar_of
 
@@ -464,3 +472,30 @@ def test_a_batch_of_a_byte_holds_a_sample(fmt: str, tmp_path: Path) -> None:
         writer.write_batch(rows)
     lading.convert(tmp_path / "source", tmp_path / "out", format="parquet", max_batch_bytes=1, verify=True)
     assert pq.read_table(min((tmp_path / "out").glob("*.parquet"))).column("__key__").to_pylist() == list("abc")
+
+
+def test_bytes_that_become_text_are_not_verified(tmp_path: Path) -> None:
+    """They would be read back, and told as a fault of lading."""
+    pq.write_table(pa.table({"n": [1], "b": [b"x"]}), tmp_path / "s.parquet")
+    there = tmp_path / "out"
+    with pytest.raises(UsageError, match=r"column 'b': .*written as text.*Convert without --verify"):
+        lading.convert(tmp_path / "s.parquet", there, format="jsonl", options={"bytes": "base64"}, verify=True)
+    assert not there.exists()
+    lading.convert(tmp_path / "s.parquet", there, format="jsonl", options={"bytes": "base64"})
+    lading.convert(tmp_path / "s.parquet", tmp_path / "n", format="jsonl", columns=["n"], verify=True,
+                   options={"bytes": "base64"})  # fmt: skip
+    with lading.open(there) as dataset:
+        assert list(dataset) == [{"n": 1, "b": "eA=="}]
+
+
+def test_types_that_no_type_holds_both_of_can_be_told(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    for name, kind in (("a", pa.int64()), ("b", pa.uint64())):
+        pq.write_table(pa.table({"n": pa.array([1], kind)}), source / f"{name}.parquet")
+    with pytest.raises(SchemaMismatch, match=r"column 'n'.*in Python, with schema=") as caught:
+        lading.convert(source, tmp_path / "out", format="arrow")
+    assert "--columns" not in str(caught.value)
+    lading.convert(source, tmp_path / "out", format="arrow", schema=pa.schema([("n", pa.int64())]))
+    with lading.open(tmp_path / "out") as dataset:
+        assert list(dataset) == [{"n": 1}, {"n": 1}]

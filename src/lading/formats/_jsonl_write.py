@@ -22,7 +22,7 @@ from lading.ref import is_ref
 from lading.store.protocol import Sink
 from lading.views import is_bytes, is_text, join, row_bytes
 
-__all__ = ["JsonlWriter", "WriteOptions", "check_schema"]
+__all__ = ["JsonlWriter", "WriteOptions", "becomes_base64", "check_schema"]
 
 _ADVICE = "Leave it out with --columns, or cast it."
 _ITEMS_ADVICE = "Write Parquet or WebDataset, or the members of a tar as they are, with --view samples and --columns."
@@ -130,6 +130,17 @@ def check_schema(schema: pa.Schema) -> None:
                                   column="binary_content", advice=_ITEMS_ADVICE)  # fmt: skip
 
 
+_TEXTS = (Text, Value, ClassLabel)
+
+
+def becomes_base64(field: pa.Field) -> bool:
+    """Whether the values of a column are bytes that are no text, in a dictionary or not."""
+    kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+    if is_bytes(kind) or is_ref(kind):
+        return not isinstance(feature_of(field), (Json, *_TEXTS))
+    return bool(pa.types.is_fixed_size_binary(kind))
+
+
 def _texts_of(field: pa.Field, *, base64_too: bool) -> Callable[[pa.Array], pa.LargeStringArray]:
     """How values of a field become JSON texts."""
     kind, feature = field.type, feature_of(field)
@@ -140,9 +151,9 @@ def _texts_of(field: pa.Field, *, base64_too: bool) -> Callable[[pa.Array], pa.L
     plain = kind.value_type if pa.types.is_dictionary(kind) else kind
     if isinstance(kind, pa.JsonType) or (isinstance(feature, Json) and (is_text(plain) or is_bytes(plain))):
         return _json_texts
-    if is_text(plain) or (is_bytes(plain) and isinstance(feature, (Text, Value, ClassLabel))):
+    if is_text(plain) or (is_bytes(plain) and isinstance(feature, _TEXTS)):
         return _string_texts
-    if is_bytes(plain) or pa.types.is_fixed_size_binary(plain):
+    if becomes_base64(field):
         if base64_too:
             return _base64_texts
         raise Unrepresentable("JSON has no bytes", found=kind, advice=_BYTES_ADVICE)

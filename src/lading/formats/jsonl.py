@@ -31,7 +31,7 @@ import pyarrow as pa
 from lading.codecs import ENDINGS
 from lading.errors import LadingError
 from lading.formats._jsonl_read import JsonlReader, ReadOptions
-from lading.formats._jsonl_write import JsonlWriter, WriteOptions, check_schema
+from lading.formats._jsonl_write import JsonlWriter, WriteOptions, becomes_base64, check_schema
 from lading.formats.protocol import Remains, ShardFacts, ShardSource, parse_options
 from lading.formats.textfile import open_text
 from lading.limits import DEFAULT_LIMITS, Limits
@@ -94,6 +94,11 @@ class JsonlFormat:
         if error is None:
             return None
         return self.open_shard(source, options).resync()
+
+    def turned_to_text(self, schema: pa.Schema, options: Mapping[str, Any]) -> list[str]:
+        """With `bytes=base64` the columns of bytes."""
+        told = parse_options(self.name, WriteOptions, options)
+        return [field.name for field in schema if becomes_base64(field)] if told.bytes == "base64" else []
 
     def shard_name(self, number: int) -> str:
         """`shard-000000`."""

@@ -56,6 +56,7 @@ __all__ = [
     "TellsSchema",
     "TellsSymptoms",
     "TellsTypes",
+    "TurnsToText",
     "map_file",
     "parse_options",
     "single_pieces",
@@ -542,6 +543,14 @@ class TellsTypes(Protocol):
 
     def types_read(self, schema: pa.Schema, options: Mapping[str, Any]) -> pa.Schema:
         """The schema with the types in which rows of it come back that were written with these options."""
+
+
+@runtime_checkable
+class TurnsToText(Protocol):
+    """A format that can write bytes as text of which nobody could tell that they were bytes."""
+
+    def turned_to_text(self, schema: pa.Schema, options: Mapping[str, Any]) -> Sequence[str]:
+        """Names of the columns that become text when rows of this schema are written with these options."""
 
 
 @runtime_checkable

@@ -20,7 +20,7 @@ from lading.dataset_writer import DatasetWriter, WriteSummary
 from lading.digests import DatasetDigest
 from lading.errors import DataError, DestinationExists, UsageError
 from lading.fetch import OnError
-from lading.formats.protocol import Format, ManyFiles, PacksItems
+from lading.formats.protocol import Format, ManyFiles, PacksItems, TurnsToText
 from lading.formats.registry import get_format
 from lading.formats.webdataset import KEY
 from lading.jobs.copying import changed_schema
@@ -208,8 +208,11 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
         if lazy:
             _refuse_lazy(dataset, target, path if overwrite and is_local(store) else None)
         if workers > 1:
-            paths = [*dataset.listing.table["path"].to_pylist(), os.fspath(destination)]
-            refuse_out_of_reach([dataset.format, target.name], paths, own_stores)
+            refuse_out_of_reach(
+                [dataset.format, target.name],
+                [*dataset.listing.table["path"].to_pylist(), os.fspath(destination)],
+                own_stores,
+            )
         sifted = map is not None or filters.active
         as_it_is = columns is None and dataset.target is None and schema_policy == "union" and not sifted
         copying = as_it_is and dataset.format == target.name and dataset.view == "samples"
@@ -229,7 +232,8 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
                 hiring.begin()  # before the plan: what workers import takes as long as a look at a few GB
         plan = make_plan(dataset, target, columns=columns, policy=schema_policy, sifted=sifted,
                          looked_at=map is not None or filters.looks)  # fmt: skip
-        digest = DatasetDigest() if verify and not dry_run else None
+        written = _written(plan.schema, dataset.hidden(None), map)
+        digest = _begun_digest(target, written or plan.schema, options or {}) if verify and not dry_run else None
         how = Conversion(
             source_format=dataset.format,
             source_options=dataset.format_options,
@@ -250,7 +254,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
             roots=tuple(dataset.roots()),
             filters=filters,
             change=map,
-            written=_written(plan.schema, dataset.hidden(None), map),
+            written=written,
             on_error=on_error,
             lazy=lazy,
             ledger=told is not None,
@@ -347,6 +351,19 @@ def _written(schema: pa.Schema | None, hidden: Sequence[str], change: Hook | Non
     if change is not None:
         return changed_schema(schema, change)
     return pa.schema([f for f in schema if f.name not in hidden], metadata=schema.metadata) if hidden else None
+
+
+def _begun_digest(target: Format, schema: pa.Schema | None, options: Mapping[str, Any]) -> DatasetDigest:
+    """The digest by which what is written will be compared.
+
+    Raises:
+        UsageError: bytes become text, and would never be found to be what the source has.
+    """
+    texts = target.turned_to_text(schema, options) if schema is not None and isinstance(target, TurnsToText) else ()
+    if texts:
+        raise UsageError("bytes that are written as text cannot be compared with those of the source", column=texts[0],
+                         advice="Convert without --verify, or to a format that holds bytes.")  # fmt: skip
+    return DatasetDigest()
 
 
 def _numbered(tasks: list[Task], dataset: Dataset, how: Conversion) -> list[Task]:
