@@ -275,7 +275,7 @@ def _merged(name: str, distinct: list[tuple[pa.Schema, str, int]]) -> tuple[pa.F
                 column=name,
                 expected=f"{kind} ({first_file})",
                 found=f"{field.type} ({file})",
-                advice="Convert the files apart, or name the type with --columns.",
+                advice="Convert the files apart, or give all columns their types in Python, with schema=.",
             )
         kinds.setdefault(str(field.type), f"{field.type} in {file}")
         kind = wider
