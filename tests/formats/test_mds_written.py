@@ -26,6 +26,7 @@ def read(folder: Path, table: pa.Table, **options: Any) -> tuple[pa.Schema, pa.T
     with lading.open(folder) as dataset:
         found = pa.Table.from_batches(dataset.batches())
         assert dataset.take([0, 1]).schema.equals(found.schema)
+        assert [*dataset[0]] == [*next(iter(dataset))]
         return dataset.schema, found
 
 

@@ -444,8 +444,8 @@ def test_a_record_of_csv_with_lines_in_it_survives_a_quote_that_is_gone(tmp_path
 
 def test_the_head_of_an_mds_shard_is_made_anew_from_the_index(tmp_path: Path) -> None:
     source = written(tmp_path / "source", "mds")
-    expected = samples(source)
     shutil.rmtree(source / "_lading")
+    expected = samples(source)
     for path in sorted(source.glob("*.mds")):
         body = path.read_bytes()
         path.write_bytes(body[:8] + bytes(64) + body[72:])

@@ -274,9 +274,10 @@ class MdsReader:
     def decode_sample(self, data: bytes) -> dict[str, Any]:
         """The sample that these bytes are, as `ds[i]` gives it."""
         try:
-            return self._layout.decode(data, allow_pickle=self._options.allow_pickle)
+            sample = self._layout.decode(data, allow_pickle=self._options.allow_pickle)
         except LadingError as error:
             raise error.at(file=self._path) from None
+        return {name: sample[name] for name in self._names if name in sample} if len(self._written) else sample
 
     def schema(self) -> pa.Schema:
         """The columns in MDS's order: numbers, text, and references to the rest (bytes, of a compressed shard).
