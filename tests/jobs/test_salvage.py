@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import random
 import shutil
+import struct
+import tarfile
 from pathlib import Path
 
 import numpy as np
@@ -75,6 +78,74 @@ def test_a_shard_that_is_not_there_is_lost_and_the_others_are_saved(tmp_path: Pa
     result = salvage(source, tmp_path / "out")
     assert (result.samples, result.lost_samples) == (120 - missing, missing)
     assert [entry["file"] for entry in result.lost] == [str(shards[1])]
+
+
+def starts_of(tar: Path) -> list[int]:
+    """Where samples begin, and the padded end of the last one, as Python's own tarfile has it."""
+    with tarfile.open(tar) as members:
+        found = [(m.name.split(".")[0], m.offset, m.offset_data + -(-m.size // 512) * 512) for m in members]
+    first = [at for number, (key, at, _) in enumerate(found) if not number or key != found[number - 1][0]]
+    return [*first, found[-1][2]]
+
+
+def with_index(tar: Path, *samples: str) -> list[int]:
+    """A tar of these samples with a right `.tar.idx` beside it; gives what stands in that."""
+    tar.write_bytes(tar_of(*pairs(*samples)))
+    entries = starts_of(tar)
+    Path(f"{tar}.idx").write_bytes(packed(*entries))
+    return entries
+
+
+def packed(*entries: int) -> bytes:
+    """Entries as a `.tar.idx` has them."""
+    return struct.pack(f"<{len(entries)}Q", *entries)
+
+
+@pytest.mark.parametrize("wrong", ["zeros", "moved", "removed", "empty", "of another", "pipe"])
+@pytest.mark.parametrize("shards", ["one", "two"])
+def test_a_wrong_index_of_samples_is_told_and_passed_over(wrong: str, shards: str, tmp_path: Path) -> None:
+    folder = tmp_path / "source"
+    folder.mkdir()
+    entries = with_index(folder / "b.tar", "d", "e", "f")
+    if shards == "two":
+        with_index(folder / "a.tar", "a", "b")
+    idx = folder / "b.tar.idx"
+    bodies = {
+        "zeros": bytes(16),
+        "moved": packed(entries[0], entries[1] + 512, *entries[2:]),
+        "removed": packed(entries[0], *entries[2:]),
+        "empty": b"",
+        "of another": packed(0, 1024, 4096),
+    }
+    idx.unlink()
+    idx.write_bytes(bodies[wrong]) if wrong in bodies else os.mkfifo(idx)
+    result = salvage(folder, tmp_path / "out")
+    assert (result.ok, result.lost_samples, keys(tmp_path / "out")[-3:]) == (True, 0, ["d", "e", "f"])
+    assert result.samples == (5 if shards == "two" else 3)
+    assert [finding["file"] for finding in result.findings] == [str(idx)]
+
+
+@pytest.mark.parametrize("body", [packed(0, 512, 99_999), None])
+def test_a_wrong_index_of_samples_beside_a_shard_with_its_checksum_is_passed_over(
+    body: bytes | None, tmp_path: Path
+) -> None:
+    source = written(tmp_path / "source", "webdataset")
+    idx = Path(f"{sorted(source.glob('*.tar'))[1]}.idx")
+    expected = samples(source)
+    os.mkfifo(idx) if body is None else idx.write_bytes(body)
+    result = salvage(source, tmp_path / "out")
+    assert (result.ok, result.samples) == (True, 120)
+    assert samples(tmp_path / "out") == expected
+    assert [finding["file"] for finding in result.findings] == [str(idx)]
+
+
+def test_an_index_of_samples_tells_of_those_that_were_cut_off(tmp_path: Path) -> None:
+    tar = tmp_path / "a.tar"
+    entries = with_index(tar, "a", "b", "c", "d")
+    tar.write_bytes(tar.read_bytes()[: entries[2]])
+    result = salvage(tar, tmp_path / "out")
+    assert (result.ok, result.samples, result.lost_samples) == (False, 2, 2)
+    assert [entry["file"] for entry in result.lost] == [str(tar)]
 
 
 def test_a_name_that_is_not_there_is_a_finding(tmp_path: Path) -> None:

@@ -19,14 +19,23 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from lading.errors import BadReference, DataError, NotFound, SidecarMismatch
+from lading.errors import BadReference, DataError, NotFound, SidecarMismatch, StoreError
 from lading.formats.index_json import load_index
 from lading.formats.protocol import ListedShard, ShardFacts
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.store.protocol import Store, look_at, write_file
 from lading.tar import BLOCK
 
-__all__ = ["check_end", "check_starts", "list_wids", "read_idx", "sidecar_mismatch", "write_wids"]
+__all__ = [
+    "check_end",
+    "check_starts",
+    "list_wids",
+    "read_idx",
+    "samples_behind",
+    "sidecar_mismatch",
+    "sidecar_path",
+    "write_wids",
+]
 
 _IDX_ENDING = ".idx"
 """What is added to a tar's path."""
@@ -129,13 +138,18 @@ def write_wids(store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts
     return [place]
 
 
+def sidecar_path(path: str) -> str:
+    """Where the `.idx` of a tar lies."""
+    return path + _IDX_ENDING
+
+
 def read_idx(store: Store, path: str, size_bytes: int) -> NDArray[np.int64] | None:
     """Where a tar's samples begin and the last one ends, by the `.idx` beside it; None if there is none.
 
     Raises:
         SidecarMismatch: it cannot belong to this tar: cut, out of order, unaligned, or past the tar's end.
     """
-    idx = path + _IDX_ENDING
+    idx = sidecar_path(path)
     try:
         size = store.head(idx).size_bytes
     except NotFound:
@@ -183,11 +197,31 @@ def check_end(path: str, entries: NDArray[np.int64], samples: int, end: int, sto
         raise sidecar_mismatch(path, 8 * last, f"the end at {entries[last]}", f"the end of the last sample at {end}")
 
 
+def samples_behind(store: Store, path: str, starts: NDArray[np.int64], end: int) -> int:
+    """How many samples an `.idx` has behind those of a tar that was cut between two members; 0 if it is another's.
+
+    Args:
+        store: where both lie.
+        path: the tar.
+        starts: where its samples begin.
+        end: padded end of the last one.
+    """
+    try:
+        size = store.head(sidecar_path(path)).size_bytes
+        [data] = store.get_ranges(sidecar_path(path), [(0, size)])
+    except StoreError:
+        return 0
+    entries = np.frombuffer(memoryview(data)[: size // 8 * 8], "<u8")
+    own = np.append(starts, end).astype(np.uint64)
+    in_order = not (entries % BLOCK).any() and bool((entries[1:] > entries[:-1]).all())
+    return len(entries) - len(own) if in_order and np.array_equal(entries[: len(own)], own) else 0
+
+
 def sidecar_mismatch(path: str, offset: int, expected: str, found: str) -> SidecarMismatch:
     """The error that a tar and its `.idx` disagree: what the `.idx` says at an offset of its own, and what there is."""
     return SidecarMismatch(
         f"the index of samples disagrees with {path}",
-        file=path + _IDX_ENDING,
+        file=sidecar_path(path),
         offset=offset,
         expected=expected,
         found=found,

@@ -40,6 +40,7 @@ class Pass:
         samples: how many began so far.
         dropped: members dropped as duplicates.
         returning: samples whose key an earlier one has; known at the end.
+        end: padded end of the last sample so far.
         closed: whether the archive ended with a block of zeros; known at the end.
     """
 
@@ -50,7 +51,7 @@ class Pass:
         self.samples = self.dropped = self.returning = 0
         self.closed = False
         self._tar, self._on_duplicate, self._entries = tar, on_duplicate, entries
-        self._end = 0
+        self.end = 0
         self._metadata = with_files(pa.schema([]), [tar.entry]).metadata
 
     def rows(self) -> Iterator[Rows]:
@@ -99,12 +100,12 @@ class Pass:
             check_starts(self._tar.path, self._entries, self.samples, rows.start[rows.new])
         self.samples += len(rows.keys)
         if len(rows):
-            self._end = int(rows.offset[-1]) + padded(int(rows.length[-1]))
+            self.end = int(rows.offset[-1]) + padded(int(rows.length[-1]))
         return rows
 
     def _finish(self, cursor: Cursor) -> None:
         if self._entries is not None:
-            check_end(self._tar.path, self._entries, self.samples, self._end, cursor.at)
+            check_end(self._tar.path, self._entries, self.samples, self.end, cursor.at)
         hashes = np.sort(np.concatenate([np.zeros(0, np.uint64), *self.splitter.hashes]))
         self.returning = int(np.count_nonzero(hashes[1:] == hashes[:-1]))
         self.closed = cursor.closed

@@ -499,6 +499,35 @@ class ResyncsBeside(Protocol):
 
 
 @runtime_checkable
+class HasSidecar(Protocol):
+    """A format with a file beside each shard that tells nothing but where its samples lie, as the shard itself does.
+
+    Attributes:
+        without_sidecar: options under which that file is left aside.
+    """
+
+    without_sidecar: Mapping[str, Any]
+
+    def sidecar(self, source: ShardSource, options: Mapping[str, Any]) -> str | None:
+        """Path of the file beside a shard, if one is there that these options do not leave aside."""
+
+    def check_sidecar(self, source: ShardSource, options: Mapping[str, Any]) -> None:
+        """Hold the file beside a shard against it; no payload is read.
+
+        Raises:
+            SidecarMismatch: they disagree. StoreError: it cannot be read.
+            DataError: the shard itself is damaged.
+        """
+
+    def cut_off(self, source: ShardSource, options: Mapping[str, Any]) -> int:
+        """Samples that a shard has lost at its end: the file beside it has them behind all of the shard's.
+
+        Raises:
+            DataError: the shard itself is damaged.
+        """
+
+
+@runtime_checkable
 class RowsStandAlone(Protocol):
     """A format in whose files rows follow each other, and nothing tells where."""
 

@@ -25,14 +25,17 @@ Source: webdataset 1.0.2, tariterators.py and writer.py; `lading.tar` for the ta
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from lading.codecs import ENDINGS, sniff_wrap, stream_decoder
-from lading.errors import CorruptShard, LadingError, LimitExceeded
-from lading.formats._webdataset_lists import list_wids, write_wids
+from lading.errors import CorruptShard, LadingError, LimitExceeded, NotFound, StoreError
+from lading.formats._webdataset_lists import list_wids, samples_behind, sidecar_path, write_wids
+from lading.formats._webdataset_pass import Pass
 from lading.formats._webdataset_read import Members, ReadOptions, WebdatasetReader, sparse_member
 from lading.formats._webdataset_resync import FoundMembers, find_members, laid_out, resync_samples
 from lading.formats._webdataset_rows import KEY, MAX_CELLS
@@ -90,6 +93,7 @@ class WebdatasetFormat:
     copy_options: tuple[Mapping[str, Any], Mapping[str, Any]] = field(
         default=({"lower_case": False}, {"fields": "given"}), hash=False
     )
+    without_sidecar: Mapping[str, Any] = field(default_factory=lambda: {"sidecar": "ignore"}, hash=False)
     read_options: type | None = ReadOptions
     write_options: type | None = WriteOptions
 
@@ -148,6 +152,35 @@ class WebdatasetFormat:
         """
         chosen = parse_options(self.name, ReadOptions, options)
         return resync_samples(map_file(source), source.path, lower_case=chosen.lower_case)
+
+    def sidecar(self, source: ShardSource, options: Mapping[str, Any]) -> str | None:
+        """The `.tar.idx`; compressed tars have none."""
+        chosen = parse_options(self.name, ReadOptions, options)
+        if chosen.sidecar == "ignore" or open_tar(source, mmap=chosen.mmap).entry.wrap:
+            return None
+        path = sidecar_path(source.path)
+        with suppress(StoreError):  # what is there and no file has to be told of
+            try:
+                source.store.head(path)
+            except NotFound:
+                return None
+        return path
+
+    def check_sidecar(self, source: ShardSource, options: Mapping[str, Any]) -> None:
+        """Hold the `.tar.idx` against the headers.
+
+        Raises:
+            SidecarMismatch: they disagree. StoreError: it cannot be read.
+            CorruptShard: the tar itself is damaged.
+        """
+        self.open_shard(replace(source, index=None), options).schema()
+
+    def cut_off(self, source: ShardSource, options: Mapping[str, Any]) -> int:
+        """What a longer `.tar.idx` has behind the samples of the tar."""
+        chosen = parse_options(self.name, ReadOptions, options)
+        walk = Pass(open_tar(source, mmap=chosen.mmap), lower_case=chosen.lower_case, on_duplicate=chosen.on_duplicate)
+        starts = [rows.start[rows.new] for rows in walk.rows()]
+        return samples_behind(source.store, source.path, np.concatenate([np.zeros(0, np.int64), *starts]), walk.end)
 
     def shard_name(self, number: int) -> str:
         """`shard-000000`."""

@@ -18,6 +18,7 @@ from lading.dataset import Dataset, dataset_of
 from lading.dataset_writer import DatasetWriter
 from lading.errors import CorruptShard, DataError, LadingError, SidecarMismatch, StoreError
 from lading.fetch import earlier_errors
+from lading.formats.protocol import ShardSource
 from lading.formats.registry import get_format
 from lading.interleaved import sample_firsts
 from lading.jobs.checksums import check_shard
@@ -25,7 +26,7 @@ from lading.jobs.plan import as_members, make_plan, refuse_inside
 from lading.jobs.progress import OnProgress, Progress
 from lading.jobs.salvage_extents import known_remains
 from lading.jobs.salvage_files import Workshop
-from lading.jobs.salvage_shard import Kind, Left, find_left, find_view
+from lading.jobs.salvage_shard import Kind, Left, find_left, find_view, without_sidecar, wrong_sidecar
 from lading.jobs.salvage_source import FoundShards, find_shards
 from lading.layouts.options import InterleavedOptions
 from lading.limits import DEFAULT_LIMITS, Limits
@@ -273,14 +274,23 @@ class _Search:
         told = self._found.told["num_samples"][number].as_py()
         differing = checked.errors if checked is not None else ()
         if checked is not None and not differing and told is not None and dataset.holds_its_bytes:
-            return Left(source, told)  # what was written, byte for byte
+            return self._as_written(source, told)
         known = known_remains(self._found.format, source, checked.files, differing) if checked and differing else None
         left = find_left(self._kind(), source, self._workshop, known)
+        self.findings += left.findings
         self.findings += [error for error in differing if known is None or error not in known.lost]
         if differing and left.samples and not left.by_sums:
             what = "bytes were changed; samples with other bytes than were written may be among those that are kept"
             return replace(left, lost=[CorruptShard(what, file=dataset.path(number)), *left.lost])
         return left
+
+    def _as_written(self, source: ShardSource, samples: int) -> Left:
+        """All of a shard that is what was written, byte for byte; what lies beside it may be another's."""
+        wrong = wrong_sidecar(self._kind(), source)
+        if wrong is None:
+            return Left(source, samples)
+        self.findings.append(wrong)
+        return Left(without_sidecar(self._kind(), source), samples)
 
     def _kind(self) -> Kind:
         dataset = self._dataset

@@ -17,7 +17,16 @@ from numpy.typing import NDArray
 from lading.codecs import sniff_wrap, unpacked_name
 from lading.errors import CorruptShard, DataError, LadingError, StoreError
 from lading.fetch import Fetcher
-from lading.formats.protocol import Format, ReadsUnits, Remains, Resyncs, ResyncsBeside, ShardReader, ShardSource
+from lading.formats.protocol import (
+    Format,
+    HasSidecar,
+    ReadsUnits,
+    Remains,
+    Resyncs,
+    ResyncsBeside,
+    ShardReader,
+    ShardSource,
+)
 from lading.interleaved import METADATA_POSITION, sample_firsts, sample_starts, samples_with
 from lading.jobs.salvage_files import Workshop
 from lading.layouts.follow import Follower
@@ -30,7 +39,7 @@ from lading.source import read_head
 from lading.store.open import is_local
 from lading.store.protocol import Mapper
 
-__all__ = ["Kind", "Left", "find_left", "find_view"]
+__all__ = ["Kind", "Left", "find_left", "find_view", "without_sidecar", "wrong_sidecar"]
 
 _MAX_ROWS, _MAX_BYTES = 16_384, 128 << 20
 _MOST_PROBES = 20_000
@@ -76,6 +85,7 @@ class Left:
         lost: what was lost.
         lost_samples: how many samples are lost, as far as the shard itself tells.
         by_sums: whether checksums say that what is left is what was written.
+        findings: what is wrong beside, and was passed over.
     """
 
     source: ShardSource | None
@@ -83,6 +93,7 @@ class Left:
     lost: Sequence[LadingError] = field(default_factory=list)
     lost_samples: int = 0
     by_sums: bool = False
+    findings: Sequence[LadingError] = field(default_factory=list)
 
 
 def find_left(kind: Kind, source: ShardSource, workshop: Workshop, known: Remains | None = None) -> Left:
@@ -100,6 +111,29 @@ def find_left(kind: Kind, source: ShardSource, workshop: Workshop, known: Remain
         return Left(None, lost=[_told_of(error, source)])
 
 
+def wrong_sidecar(kind: Kind, source: ShardSource) -> LadingError | None:
+    """What is wrong with the file beside a sound shard that readers of it would stumble over."""
+    fmt, path = kind.format, _sidecar(kind, source)
+    if path is None or not isinstance(fmt, HasSidecar):
+        return None
+    try:
+        fmt.check_sidecar(source, {**kind.options, **source.options})
+    except (DataError, StoreError) as error:
+        return error if error.file == path else None
+    return None
+
+
+def without_sidecar(kind: Kind, source: ShardSource) -> ShardSource:
+    """The shard with the file beside it left aside, where its format has such files."""
+    fmt = kind.format
+    return replace(source, options={**source.options, **fmt.without_sidecar}) if isinstance(fmt, HasSidecar) else source
+
+
+def _sidecar(kind: Kind, source: ShardSource) -> str | None:
+    fmt = kind.format
+    return fmt.sidecar(source, {**kind.options, **source.options}) if isinstance(fmt, HasSidecar) else None
+
+
 def find_view(kind: Kind, source: ShardSource, workshop: Workshop) -> str | None:
     """The view that a shard's first samples ask for, damaged or not; None if it says nothing.
 
@@ -107,6 +141,7 @@ def find_view(kind: Kind, source: ShardSource, workshop: Workshop) -> str | None
         DataError: nothing of it can be read.
     """
     error = None
+    source = without_sidecar(kind, source)
     try:
         found = _view_of(kind, source)
     except (DataError, StoreError) as problem:
@@ -179,6 +214,10 @@ class _Search:
     def _search(self) -> Left:
         source = self._source
         error = self._read(source)
+        aside = error if error is not None and error.file == _sidecar(self._kind, source) else None
+        if aside is not None:
+            source, error = self._without_sidecar(source)
+        findings = [aside] if aside is not None else []
         if _is_packed(source):
             if error is None:
                 return Left(source, self._samples)
@@ -187,7 +226,7 @@ class _Search:
             error = self._read(source)
         remains = self.remains(source, error)
         if remains is None and error is None:
-            return Left(source, self._samples, self._lost, self._lost_samples)
+            return Left(source, self._samples, self._lost, self._lost_samples, findings=findings)
         if remains is not None:
             source, error = self._laid_out(source, remains)
         if error is not None and isinstance(self._kind.format, ResyncsBeside):
@@ -198,8 +237,21 @@ class _Search:
             source = self._without_torn(source)
         if not self._samples:
             self._workshop.drop(source)
-            return Left(None, lost=self._lost, lost_samples=self._lost_samples)
-        return Left(source, self._samples, self._lost, self._lost_samples)
+            return Left(None, lost=self._lost, lost_samples=self._lost_samples, findings=findings)
+        return Left(source, self._samples, self._lost, self._lost_samples, findings=findings)
+
+    def _without_sidecar(self, source: ShardSource) -> tuple[ShardSource, LadingError | None]:
+        """The shard with the file beside it left aside, and what is wrong with reading it then."""
+        fmt = self._kind.format
+        assert isinstance(fmt, HasSidecar), "the caller looked"
+        aside = without_sidecar(self._kind, source)
+        error = self._read(aside)
+        behind = 0 if error is not None else fmt.cut_off(source, {**self._kind.options, **source.options})
+        if behind:
+            self._lost_samples += behind
+            self._lost.append(CorruptShard("samples are missing that the file beside the shard tells of",
+                                           file=source.place, found=f"{behind} of them"))  # fmt: skip
+        return aside, error
 
     def remains(self, source: ShardSource, error: LadingError | None) -> Remains | None:
         """What the format finds, of a file on this machine; None too where it finds nothing that can be read."""
