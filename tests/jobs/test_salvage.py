@@ -525,6 +525,40 @@ def test_the_head_of_an_mds_shard_is_made_anew_from_the_index(tmp_path: Path) ->
     assert [entry["offset"] for entry in result.lost] == [0] * len(list(source.glob("*.mds")))
 
 
+@pytest.mark.parametrize(
+    "name, lie", [("column_encodings", ["str", "str", "str", "str"]), ("column_names", ["a", "a", "a", "a"])]
+)
+@pytest.mark.parametrize("lies", [slice(1, 2), slice(None)])
+def test_an_index_that_lies_about_columns_is_told_and_costs_no_sample(
+    name: str, lie: list[str], lies: slice, tmp_path: Path
+) -> None:
+    source = written(tmp_path / "source", "mds")
+    expected = samples(source)
+    shutil.rmtree(source / "_lading")
+    index = json.loads((source / "index.json").read_bytes())
+    told = index["shards"][lies]
+    for shard in told:
+        shard[name] = lie[: len(shard[name])]
+    (source / "index.json").write_text(json.dumps(index))
+    result = salvage(source, tmp_path / "out")
+    assert (result.ok, result.lost_entries, samples(tmp_path / "out")) == (True, 0, expected)
+    assert [finding["file"] for finding in result.findings] == [str(source / "index.json")] * len(told)
+
+
+def test_a_shard_that_neither_index_nor_its_own_head_reads_is_listed_once(tmp_path: Path) -> None:
+    source = written(tmp_path / "source", "mds")
+    shutil.rmtree(source / "_lading")
+    index = json.loads((source / "index.json").read_bytes())
+    first = index["shards"][0]
+    first["column_names"] = ["a"] * len(first["column_names"])
+    (source / "index.json").write_text(json.dumps(index))
+    path = source / first["raw_data"]["basename"]
+    path.write_bytes(bytes(path.stat().st_size))
+    result = salvage(source, tmp_path / "out")
+    assert (result.samples, result.lost_samples) == (120 - first["samples"], first["samples"])
+    assert [entry["file"] for entry in result.lost] == [str(path)]
+
+
 def test_the_schema_of_an_arrow_file_is_taken_from_its_footer(tmp_path: Path) -> None:
     table = some_rows("arrow")
     with pa.ipc.new_file(str(tmp_path / "a.arrow"), table.schema) as writer:

@@ -297,6 +297,7 @@ class _Search:
         return Kind(
             self._found.format, dataset.view, dataset.format_options, dataset.interleaved,
             dataset.kept_schema, dataset.members, dataset.fetcher, dataset.follower,
+            dataset.listing.index_file,
         )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ an error, so that whoever copies rows need not know of damage.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.codecs import sniff_wrap, unpacked_name
-from lading.errors import CorruptShard, DataError, LadingError, StoreError
+from lading.errors import CorruptShard, DataError, LadingError, SidecarMismatch, StoreError
 from lading.fetch import Fetcher
 from lading.formats.protocol import (
     Format,
@@ -63,6 +64,7 @@ class Kind:
         members: of tars: what their members stand for, where that is known.
         fetcher: what references are read with.
         follower: what finds the files that `source_ref` texts name.
+        index_file: the index that lists the shards, where it is that which says what is in them, and no manifest.
     """
 
     format: Format
@@ -73,6 +75,7 @@ class Kind:
     members: pa.Schema | None
     fetcher: Fetcher
     follower: Follower
+    index_file: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +137,12 @@ def _sidecar(kind: Kind, source: ShardSource) -> str | None:
     return fmt.sidecar(source, {**kind.options, **source.options}) if isinstance(fmt, HasSidecar) else None
 
 
+def _index_lies(index_file: str, source: ShardSource, error: LadingError) -> LadingError:
+    """The finding that an index says of a shard what is not so, as reading the shard by it shows."""
+    return SidecarMismatch(f"what the index says of {source.place} is not so: {error.message}", file=index_file,
+                           expected=error.expected, found=error.found)  # fmt: skip
+
+
 def find_view(kind: Kind, source: ShardSource, workshop: Workshop) -> str | None:
     """The view that a shard's first samples ask for, damaged or not; None if it says nothing.
 
@@ -146,6 +155,9 @@ def find_view(kind: Kind, source: ShardSource, workshop: Workshop) -> str | None
         found = _view_of(kind, source)
     except (DataError, StoreError) as problem:
         found, error = None, problem
+        if kind.index_file and source.entry:
+            with suppress(DataError, StoreError):
+                return _view_of(kind, replace(source, entry=""))
     if found == "interleaved" or (error is None and kind.format.name != "webdataset"):
         return found
     # One JSON that is damaged among the first would say that they are no documents.
@@ -214,10 +226,9 @@ class _Search:
     def _search(self) -> Left:
         source = self._source
         error = self._read(source)
-        aside = error if error is not None and error.file == _sidecar(self._kind, source) else None
-        if aside is not None:
-            source, error = self._without_sidecar(source)
-        findings = [aside] if aside is not None else []
+        findings = list[LadingError]()
+        if error is not None:
+            source, error = self._despite_lists(source, error, findings)
         if _is_packed(source):
             if error is None:
                 return Left(source, self._samples)
@@ -239,6 +250,21 @@ class _Search:
             self._workshop.drop(source)
             return Left(None, lost=self._lost, lost_samples=self._lost_samples, findings=findings)
         return Left(source, self._samples, self._lost, self._lost_samples, findings=findings)
+
+    def _despite_lists(
+        self, source: ShardSource, error: LadingError, findings: list[LadingError]
+    ) -> tuple[ShardSource, LadingError | None]:
+        """The shard without what an index says wrongly of it, and is noted; and what is wrong with reading it then."""
+        now: LadingError | None = error
+        if error.file == _sidecar(self._kind, source):
+            findings.append(error)
+            source, now = self._without_sidecar(source)
+        if now is not None and self._kind.index_file and source.entry:
+            alone = replace(source, entry="")
+            if self._read(alone) is None:
+                findings.append(_index_lies(self._kind.index_file, source, now))
+                source, now = alone, None
+        return source, now
 
     def _without_sidecar(self, source: ShardSource) -> tuple[ShardSource, LadingError | None]:
         """The shard with the file beside it left aside, and what is wrong with reading it then."""
@@ -266,7 +292,7 @@ class _Search:
                 schema=kind.schema, error=error,
             )  # fmt: skip
         except DataError as problem:
-            self._lost.append(_told_of(problem, self._source))
+            self._tell(problem)
             found = None
         finally:
             if far:
@@ -354,11 +380,11 @@ class _Search:
             opened.close()
             items = isinstance(opened, ItemsView)
             if isinstance(opened, MintView):  # what of it can be read, was laid out
-                self._lost.append(_told_of(error, self._source))
+                self._tell(error)
                 return source
             index = self._with_reader(source, lambda reader: reader.index()) if not items else None
         except (DataError, StoreError) as problem:
-            self._lost.append(_told_of(problem, self._source))
+            self._tell(problem)
             return source
         source = replace(source, index=index)
         first = "samples" if items else self._kind.view
@@ -375,8 +401,14 @@ class _Search:
         found = replace(source, rows=good)
         wrong = self._read(found)
         if wrong is not None:
-            self._lost.append(_told_of(wrong, self._source))
+            self._tell(wrong)
         return found
+
+    def _tell(self, problem: LadingError) -> None:
+        """Note an error of the whole shard as a loss; once, though each way of reading it may end in the same one."""
+        told = _told_of(problem, self._source)
+        if told.to_dict() not in [known.to_dict() for known in self._lost]:
+            self._lost.append(told)
 
     def _good(
         self, source: ShardSource, rows: NDArray[np.int64], bounds: NDArray[np.int64], view: str, error: LadingError
