@@ -11,7 +11,7 @@ import fnmatch
 import glob
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby, product
@@ -38,6 +38,7 @@ __all__ = [
     "list_kept",
     "list_source",
     "read_head",
+    "several_formats",
 ]
 
 Source: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
@@ -254,12 +255,17 @@ def _list_folder(store: Store, folder: str, limits: Limits) -> Listing:
         endings = ", ".join(ending for known in all_formats() for ending in known.extensions)
         raise SourceNotFound("the folder holds no shard", file=folder, expected=f"files ending in {endings}")
     if len(claims) > 1:
-        found = ", ".join(f"{len(files)} {name}" for name, files in sorted(claims.items()))
-        raise UnknownFormat("the folder holds shards of several formats", file=folder, found=found,
-                            advice="Name the files of one of them, for example with a glob.")  # fmt: skip
+        raise several_formats(folder, {name: len(files) for name, files in claims.items()})
     [infos] = claims.values()
     _refuse_without_index(root, next(iter(claims)), infos)
     return Listing(_table(ListedShard(i.path, size_bytes=i.size_bytes) for i in infos), folder=root)
+
+
+def several_formats(folder: str, files: Mapping[str, int]) -> UnknownFormat:
+    """The error that a folder holds so many files of each of several formats: some would be left out in silence."""
+    found = ", ".join(f"{count} {name}" for name, count in sorted(files.items()))
+    return UnknownFormat("the folder holds shards of several formats", file=folder, found=found,
+                         advice="Name the files of one of them, for example with a glob.")  # fmt: skip
 
 
 def _listed_by_index(store: Store, root: str, limits: Limits) -> Listing | None:

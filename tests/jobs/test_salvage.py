@@ -20,7 +20,7 @@ import zstandard
 import lading
 from arrow_files import arrow_bytes
 from damage import damaged, some_rows
-from lading.errors import DataError, DestinationExists, SourceNotFound, UsageError
+from lading.errors import DataError, DestinationExists, SourceNotFound, UnknownFormat, UsageError
 from lading.jobs.salvage import salvage
 from tars import tar_of
 
@@ -146,6 +146,16 @@ def test_an_index_of_samples_tells_of_those_that_were_cut_off(tmp_path: Path) ->
     result = salvage(tar, tmp_path / "out")
     assert (result.ok, result.samples, result.lost_samples) == (False, 2, 2)
     assert [entry["file"] for entry in result.lost] == [str(tar)]
+
+
+@pytest.mark.parametrize("other", ["captions.jsonl", "b.arrow"])
+def test_a_folder_of_several_formats_is_refused_unless_one_is_named(other: str, tmp_path: Path) -> None:
+    source = written(tmp_path / "source", "parquet")
+    shutil.rmtree(source / "_lading")
+    (source / other).write_bytes(b'{"a": 1}\n')
+    with pytest.raises(UnknownFormat, match="several formats"):
+        salvage(source, tmp_path / "out")
+    assert salvage(source, tmp_path / "out", source_format="parquet").samples == 120
 
 
 def test_a_name_that_is_not_there_is_a_finding(tmp_path: Path) -> None:

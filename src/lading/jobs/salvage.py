@@ -130,6 +130,7 @@ def salvage(  # noqa: PLR0913 - one argument a decision of the user; all but two
 
     Raises:
         SourceNotFound: there is no shard.
+        UnknownFormat: a folder holds files of several formats, and none is named.
         DestinationExists: the destination holds something.
         UsageError: the destination lies inside the source.
         DataError: not one sample is left; rows that the format written cannot hold.

@@ -22,7 +22,16 @@ from lading.formats.registry import all_formats, find_format, get_format
 from lading.limits import Limits
 from lading.manifest import Manifest
 from lading.manifest_files import load_readable
-from lading.source import LISTING_SCHEMA, Listing, Source, expand_braces, list_kept, list_source, read_head
+from lading.source import (
+    LISTING_SCHEMA,
+    Listing,
+    Source,
+    expand_braces,
+    list_kept,
+    list_source,
+    read_head,
+    several_formats,
+)
 from lading.store.open import Stores, resolve
 from lading.store.protocol import Store
 
@@ -57,7 +66,7 @@ def find_shards(source: Source, stores: Stores, format_name: str | None, limits:
 
     Raises:
         SourceNotFound: there is no shard.
-        UnknownFormat: nothing says of which format they are.
+        UnknownFormat: nothing says of which format they are, or a folder holds files of several.
     """
     findings: list[LadingError] = []
     names = (
@@ -92,7 +101,7 @@ def _by_lists(source: Source, stores: Stores, findings: list[LadingError], limit
     try:
         return list_source(source, stores, limits)
     except UnknownFormat:
-        return None  # files of several formats, as an index whose name is a shard's would have it
+        return None  # files of several formats, one of which the caller may have named
     except SourceNotFound as error:
         findings.append(error)
     except UsageError:
@@ -105,8 +114,12 @@ def _by_lists(source: Source, stores: Stores, findings: list[LadingError], limit
 def _by_files(
     names: Sequence[str], stores: Stores, format_name: str, findings: list[LadingError], limits: Limits
 ) -> Listing:
-    """The files that are there, without any list: of the format asked for, or of the one that most bytes are of."""
-    found: list[tuple[str, int]] = []
+    """The files that are there, without any list: those of the format asked for, or all, if they are of one.
+
+    Raises:
+        UnknownFormat: they are of several.
+    """
+    found: list[str] = []
     folders: list[str] = []
     for name in (one for pattern in names for one in expand_braces(pattern)):
         try:
@@ -120,25 +133,24 @@ def _by_files(
             found += mine
             folders.append(folder)
         else:
-            sizes = listing.table["size_bytes"].to_pylist()
-            found += [(path, size or 0) for path, size in zip(listing.table["path"].to_pylist(), sizes, strict=True)]
-    formats = Counter[str]()
-    for path, size in found:
-        formats[_claimed_by(path)] += size + 1
-    chosen = format_name or next((name for name, _ in formats.most_common() if name), "")
-    paths = sorted({path for path, _ in found if not chosen or path.lower().endswith(get_format(chosen).extensions)})
+            found += listing.table["path"].to_pylist()
+    formats = Counter(name for path in {*found} if (name := _claimed_by(path)))
+    if not format_name and len(formats) > 1:
+        raise several_formats(folders[0] if folders else names[0], formats)
+    chosen = format_name or next(iter(formats), "")
+    paths = sorted({path for path in found if not chosen or path.lower().endswith(get_format(chosen).extensions)})
     rest = pa.nulls(len(paths), pa.int64()), pa.nulls(len(paths), pa.int64())
     texts = pa.nulls(len(paths), pa.string()), pa.nulls(len(paths), pa.string())
     table = pa.table([pa.array(paths, pa.string()), *rest, *texts], schema=LISTING_SCHEMA)
     return Listing(table, folder=folders[0] if len(folders) == 1 == len(names) else None, format=chosen)
 
 
-def _files(store: Store, folder: str) -> Iterator[tuple[str, int]]:
-    """Files below a folder that a format claims, and their sizes; hidden ones and lading's own are left out."""
+def _files(store: Store, folder: str) -> Iterator[str]:
+    """Files below a folder that a format claims; hidden ones and lading's own are left out."""
     for info in store.walk(folder):
         inside = info.path[len(folder) :].strip("/").split("/")
         if not any(part.startswith((".", mf.FOLDER)) for part in inside) and _claimed_by(info.path):
-            yield info.path, max(info.size_bytes, 0)
+            yield info.path
 
 
 def _claimed_by(path: str) -> str:
