@@ -158,6 +158,37 @@ def test_a_folder_of_several_formats_is_refused_unless_one_is_named(other: str, 
     assert salvage(source, tmp_path / "out", source_format="parquet").samples == 120
 
 
+def test_bytes_that_rows_lead_to_and_that_cannot_be_had_are_lost(tmp_path: Path) -> None:
+    folder = tmp_path / "source"
+    folder.mkdir()
+    os.mkfifo(folder / "pipe")
+    (folder / "whole").write_bytes(b"bytes")
+    (folder / "t.tar.kept").write_bytes(tar_of(("a.jpg", b"a")))
+    places = [
+        {"path": "whole"}, {"path": "../x"}, {"path": "pipe"},
+        {"path": "whole", "member": "m", "byte_offset": 2, "byte_size": 4}, {"path": "t.tar.kept", "member": "b.jpg"},
+    ]  # fmt: skip
+    rows = [
+        {"sample_id": f"d{number}", "position": 0, "modality": "image", "source_ref": json.dumps(place)}
+        for number, place in enumerate(places)
+    ]
+    nulls = {"binary_content": pa.nulls(5, pa.large_binary()), "text_content": pa.nulls(5, pa.string())}
+    table = pa.Table.from_pylist(rows)
+    for name, column in nulls.items():
+        table = table.append_column(name, column)
+    pq.write_table(table, folder / "a.parquet", row_group_size=2)
+    result = salvage(folder, tmp_path / "out")
+    assert (result.ok, result.samples, result.lost_samples) == (False, 5, 0)
+    listed = [json.loads(line) for line in (tmp_path / "out" / "_lading" / "lost.jsonl").read_bytes().splitlines()]
+    path = str(folder / "a.parquet")
+    assert [(entry["file"], entry["row"], entry["sample"]) for entry in listed] == [
+        (path, row, f"d{row}") for row in (1, 2, 3, 4)
+    ]
+    found = lading.verify(folder, deep=True).findings
+    assert [entry["message"] for entry in listed] == [finding["message"] for finding in found]
+    assert salvage(tmp_path / "out", tmp_path / "again").ok
+
+
 def test_a_name_that_is_not_there_is_a_finding(tmp_path: Path) -> None:
     (tmp_path / "a.tar").write_bytes(tar_of(*pairs("a")))
     result = salvage([tmp_path / "a.tar", tmp_path / "b.tar"], tmp_path / "out")

@@ -104,5 +104,5 @@ def _lost(saved: SalvageResult) -> Any:
 
     if saved.ok:
         return Text("nothing", "bold green")
-    samples = count(saved.lost_samples, "sample") if saved.lost_samples else "samples of an unknown number"
+    samples = count(saved.lost_samples, "sample") if saved.lost_samples else "samples or values of an unknown number"
     return Text(f"{samples}, as far as can be told", "bold red")

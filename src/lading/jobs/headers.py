@@ -8,10 +8,11 @@ import pyarrow as pa
 
 from lading.errors import DataError
 from lading.features import Image, feature_of
+from lading.formats.webdataset import KEY
 from lading.image import image_info, is_image
 from lading.views import is_bytes, slices
 
-__all__ = ["broken_headers"]
+__all__ = ["broken_headers", "key_of"]
 
 _HEAD_BYTES = 16
 
@@ -36,6 +37,13 @@ def broken_headers(batch: pa.RecordBatch, file: str, first: int) -> Iterator[Dat
                     "a picture has no whole header", file=file, row=first + row, column=name,
                     expected="the size of a picture", found=f"{len(data)} bytes, first {bytes(data[:8]).hex(' ')}",
                 )  # fmt: skip
+
+
+def key_of(batch: pa.RecordBatch, row: int) -> str | None:
+    """The key of a row's sample, where the batch has keys."""
+    name = next((name for name in ("sample_id", KEY) if name in batch.schema.names), None)
+    key = None if name is None else batch.column(name)[row].as_py()
+    return key if isinstance(key, str) else None
 
 
 def _pictures(batch: pa.RecordBatch) -> Iterator[tuple[str, Iterable[tuple[int, memoryview | None]]]]:

@@ -255,7 +255,7 @@ class _Search:
             left = self._look_at(number)
             told = self._found.told["num_samples"][number].as_py()
             lost = left.lost_samples if told is None else max(told - left.samples, 0)
-            self._lost.add(_with_count(left, lost, self._dataset.path(number)), lost)
+            self._lost.add([*_with_count(left, lost, self._dataset.path(number)), *left.missing], lost)
             if told is not None and left.samples > told:
                 self.findings.append(SidecarMismatch("a shard has more samples than its list says",
                                                      file=self._dataset.path(number), expected=told,

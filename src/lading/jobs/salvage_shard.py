@@ -16,8 +16,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.codecs import sniff_wrap, unpacked_name
-from lading.errors import CorruptShard, DataError, LadingError, SidecarMismatch, StoreError
-from lading.fetch import Fetcher
+from lading.errors import BadReference, CorruptShard, DataError, LadingError, SidecarMismatch, StoreError
+from lading.fetch import ERROR_COLUMN, Fetcher, earlier_errors
 from lading.formats.protocol import (
     Format,
     HasSidecar,
@@ -29,6 +29,7 @@ from lading.formats.protocol import (
     ShardSource,
 )
 from lading.interleaved import METADATA_POSITION, sample_firsts, sample_starts, samples_with
+from lading.jobs.headers import key_of
 from lading.jobs.salvage_files import Workshop
 from lading.layouts.follow import Follower
 from lading.layouts.items import ItemsView
@@ -89,6 +90,7 @@ class Left:
         lost_samples: how many samples are lost, as far as the shard itself tells.
         by_sums: whether checksums say that what is left is what was written.
         findings: what is wrong beside, and was passed over.
+        missing: of what is left, rows without bytes that they lead to.
     """
 
     source: ShardSource | None
@@ -97,6 +99,7 @@ class Left:
     lost_samples: int = 0
     by_sums: bool = False
     findings: Sequence[LadingError] = field(default_factory=list)
+    missing: Sequence[LadingError] = field(default_factory=list)
 
 
 def find_left(kind: Kind, source: ShardSource, workshop: Workshop, known: Remains | None = None) -> Left:
@@ -195,10 +198,12 @@ class _Search:
         self._lost: list[LadingError] = []
         self._lost_samples = self._samples = 0
         self._torn = _NO_ROWS
+        self._missing: list[LadingError] = []
 
     def find(self, known: Remains | None) -> Left:
         """What is left; other than what is known only if that cannot be read."""
-        return (known and self._find_known(known)) or self._search()
+        left = (known and self._find_known(known)) or self._search()
+        return replace(left, missing=self._missing) if left.samples else left
 
     def _find_known(self, known: Remains) -> Left | None:
         made, error = self._laid_out(self._source, known)
@@ -339,15 +344,21 @@ class _Search:
         return moved, self._read(moved)
 
     def _read(self, source: ShardSource) -> LadingError | None:
-        """Read all rows with their bytes; give what was wrong. Counts samples."""
+        """Read all rows with their bytes; give what was wrong. Counts samples, and notes what they lead to in vain."""
         try:
             view = self._open(source, self._kind.view)
             try:
-                error, self._samples = _reading(self._kind, view)
+                error, self._samples, missing = _reading(self._kind, view)
+                told = _told_errors(view) if missing else set()
             finally:
                 view.close()
         except (DataError, StoreError) as problem:
             return problem
+        self._missing = [
+            BadReference(text, file=self._source.place, row=self._row_of(source, row), sample=sample)
+            for row, (sample, text) in missing.items()
+            if row not in told
+        ]
         return error
 
     def _open(self, source: ShardSource, view: str) -> View:
@@ -434,6 +445,12 @@ class _Search:
         """Whether rows are counted as in the shard itself."""
         return source.path == self._source.path
 
+    def _row_of(self, source: ShardSource, row: int) -> int | None:
+        """A row that was read, as it is counted in the shard itself, where that is known."""
+        if not self._is_original(source):
+            return None
+        return row if source.rows is None else int(source.rows[row])
+
     def _ids(self, source: ShardSource, rows: NDArray[np.int64]) -> pa.Array:
         table = self._with_reader(source, lambda reader: reader.read(rows, ["sample_id"]))
         return table.column("sample_id").combine_chunks()
@@ -510,18 +527,34 @@ def _bounds(reader: ShardReader, rows: NDArray[np.int64]) -> NDArray[np.int64]:
     return found
 
 
-def _reading(kind: Kind, view: View) -> tuple[LadingError | None, int]:
-    """Read all of an open view; give what was wrong, and the number of samples if nothing was."""
-    samples = 0
+def _reading(kind: Kind, view: View) -> tuple[LadingError | None, int, dict[int, tuple[str | None, str]]]:
+    """Read all of an open view; give what was wrong, and if nothing was, the number of samples and what they lack.
+
+    The last is told by row: the key and the reason of each whose bytes lie elsewhere and cannot be had.
+    """
+    samples = first = 0
+    missing: dict[int, tuple[str | None, str]] = {}
     try:
         for batch in view.batches(max_rows=_MAX_ROWS, max_bytes=_MAX_BYTES, views=True):
             starts, earlier = sample_firsts(batch, kind.view), kind.format.name == "media_archive"
             for _ in kind.fetcher.materialise_parts(batch, starts, _MAX_BYTES, views=True, earlier=earlier):
                 kind.fetcher.release()
+            errors = earlier_errors(batch)
+            missing |= {first + row: (key_of(batch, row), text) for row, text in errors.items()}
             samples += len(starts)
+            first += len(batch)
     except (DataError, StoreError) as error:
-        return error, 0
-    return None, samples
+        return error, 0, {}
+    return None, samples, missing
+
+
+def _told_errors(view: View) -> set[int]:
+    """Rows whose error an earlier job wrote down: what they lack was lost before."""
+    stored, at = set(), 0
+    for told in view.batches(max_rows=_MAX_ROWS, max_bytes=_MAX_BYTES, columns=[ERROR_COLUMN]):
+        stored |= {at + row for row in earlier_errors(told)}
+        at += len(told)
+    return stored
 
 
 def _split(
