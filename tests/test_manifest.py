@@ -16,6 +16,7 @@ from lading.manifest import (
     SHARDS_SCHEMA,
     VERSION,
     Manifest,
+    changes,
     from_json,
     kept_manifest,
     lookup,
@@ -101,6 +102,11 @@ def _changed(**changes: Any) -> bytes:
         (_changed(size_bytes=1.5), "size_bytes"),
         (_changed(num_shards=True), "num_shards"),
         (_changed(rank="gone"), "rank"),
+        (_changed(rank="a"), "rank"),
+        (_changed(rank=-1), "rank"),
+        (_changed(rank=True), "rank"),
+        (_changed(version=-5), "version"),
+        (_changed(version=True), "version"),
         (_changed(options=[]), "options"),
         (_changed(sidecars=[1]), "sidecars"),
         (_changed(sidecars="gone"), "sidecars"),
@@ -148,6 +154,22 @@ def test_shards_travel_as_an_arrow_file() -> None:
     assert found.schema.equals(SHARDS_SCHEMA, check_metadata=True)
     assert kept_manifest(write_shards(shards, manifest)) == manifest
     assert read_shards(write_shards(shards.slice(0, 0), manifest)).num_rows == 0
+
+
+def test_what_a_manifest_has_otherwise_than_its_copy_is_named() -> None:
+    shards, manifest = shards_table(["a.tar"], [1], [3], [5]), _part(0, [1])[0]
+    listed = write_shards(shards, manifest)
+    with_its_sum = replace(manifest, files={**manifest.files, "_lading/shards.arrow": "0" * 16})
+    assert changes(to_json(with_its_sum), listed, "_lading/shards.arrow") == []
+    told = {**json.loads(to_json(with_its_sum)), "view": "interleaved", "created_by": "x" * 500}
+    found = changes(json.dumps(told).encode(), listed, "_lading/shards.arrow", file="m")
+    assert [(error.file, error.column) for error in found] == [("m", "view"), ("m", "created_by")]
+    assert (found[0].expected, found[0].found) == (repr(manifest.view), "'interleaved'")
+    assert len(str(found[1].found)) == 80
+    no_copy = pa.BufferOutputStream()
+    with pa.ipc.new_file(no_copy, SHARDS_SCHEMA):
+        pass
+    assert changes(json.dumps(told).encode(), no_copy.getvalue(), "_lading/shards.arrow") == []
 
 
 def test_a_list_from_before_there_were_extents() -> None:

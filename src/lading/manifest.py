@@ -41,6 +41,7 @@ __all__ = [
     "SHARDS_SCHEMA",
     "VERSION",
     "Manifest",
+    "changes",
     "from_json",
     "kept_manifest",
     "lookup",
@@ -89,6 +90,7 @@ files are batch `extents_batch` of the file `extents_file`. Checksums and extent
 _TOTALS = ("num_samples", "size_bytes", "payload_bytes", "beside_bytes")
 _KEY = "__key__"
 _COPY_KEY = b"lading.manifest"
+_MOST_SHOWN = 80
 
 
 def _created_by() -> str:
@@ -217,8 +219,8 @@ def _schema(told: Mapping[str, Any]) -> pa.Schema:
 
 
 def _check(told: Any) -> None:
-    if not isinstance(told, dict) or not isinstance(told.get("version"), int):
-        raise DataError("not a manifest", expected="a JSON object with a version", found=repr(told)[:80])
+    if not isinstance(told, dict) or type(told.get("version")) is not int or told["version"] < 1:
+        raise DataError("not a manifest", expected="a JSON object with a version from 1 on", found=repr(told)[:80])
     if told["version"] > VERSION:
         raise DataError(
             "the manifest is of a newer version",
@@ -234,6 +236,8 @@ def _check(told: Any) -> None:
     for name in ("num_samples", "num_shards", "size_bytes", "payload_bytes"):
         if type(told[name]) is not int or told[name] < 0:
             raise DataError("not a manifest", expected=f"{name}: a whole number", found=repr(told[name])[:80])
+    if told["rank"] is not None and (type(told["rank"]) is not int or told["rank"] < 0):
+        raise DataError("not a manifest", expected="rank: a whole number, or none", found=repr(told["rank"])[:80])
     if not isinstance(told["sidecars"], list) or not all(isinstance(path, str) for path in told["sidecars"]):
         raise DataError("not a manifest", expected="sidecars: a list of paths", found=repr(told["sidecars"])[:80])
 
@@ -289,13 +293,46 @@ def kept_manifest(buffer: pa.Buffer, *, file: str | None = None) -> Manifest:
     Raises:
         DataError: there is none; names the file.
     """
-    try:
-        copy = (pa.ipc.open_file(buffer).schema.metadata or {}).get(_COPY_KEY)
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(f"not a list of shards ({error})", file=file) from None
+    copy = _copy_in(buffer, file)
     if copy is None:
         raise DataError("the list of shards has no copy of the manifest", file=file)
     return from_json(copy, file=file)
+
+
+def changes(data: bytes, buffer: pa.Buffer, listed_as: str, *, file: str | None = None) -> list[SidecarMismatch]:
+    """What a manifest has otherwise than its copy in `shards.arrow`; nothing where that has none.
+
+    Args:
+        data: the manifest as JSON.
+        buffer: of `shards.arrow`.
+        listed_as: the path of that in the manifest, which alone has its checksum.
+        file: of the manifest.
+
+    Raises:
+        DataError: one of the two cannot be read.
+    """
+    copy = _copy_in(buffer, file)
+    if copy is None:
+        return []
+    for told in (data, copy):
+        from_json(told, file=file)
+    ours, theirs = jsontext.loads(data), jsontext.loads(copy)
+    ours["files"].pop(listed_as, None)
+    return [
+        SidecarMismatch("the manifest differs from its copy in the list of shards", file=file, column=name,
+                        expected=repr(theirs.get(name))[:_MOST_SHOWN], found=repr(ours.get(name))[:_MOST_SHOWN],
+                        advice="The file was changed since it was written.")
+        for name in {**theirs, **ours}
+        if orjson.dumps(ours.get(name)) != orjson.dumps(theirs.get(name))
+    ]  # fmt: skip
+
+
+def _copy_in(buffer: pa.Buffer, file: str | None) -> bytes | None:
+    try:
+        copy: bytes | None = (pa.ipc.open_file(buffer).schema.metadata or {}).get(_COPY_KEY)
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"not a list of shards ({error})", file=file) from None
+    return copy
 
 
 def read_shards(buffer: pa.Buffer, *, file: str | None = None) -> pa.Table:

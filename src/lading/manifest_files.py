@@ -25,7 +25,7 @@ from lading.store.checksum import Checksum
 from lading.store.protocol import Mapper, Store, write_file
 from lading.views import is_text
 
-__all__ = ["KeptTables", "lading_folder", "load_manifest", "load_readable", "save_manifest"]
+__all__ = ["KeptTables", "changed_manifests", "lading_folder", "load_manifest", "load_readable", "save_manifest"]
 
 
 def lading_folder(rank: int | None) -> str:
@@ -61,10 +61,15 @@ def load_manifest(
     single = _load_one(store, folder, mf.FOLDER, limits)
     if single is not None:
         return single
+    parts = [part for own in _own_folders(store, folder) if (part := _load_one(store, folder, own, limits)) is not None]
+    return mf.merge(parts) if parts else None
+
+
+def _own_folders(store: Store, folder: str) -> list[str]:
+    """The folders below the dataset's that have a manifest: one, or those of many writers, in the order of ranks."""
     found = [i.path[len(folder) + 1 :].removesuffix(f"/{mf.MANIFEST_NAME}") for i in store.walk(f"{folder}/{mf.FOLDER}")
              if i.path.endswith(f"/{mf.MANIFEST_NAME}")]  # fmt: skip
-    parts = [part for own in found if (part := _load_one(store, folder, own, limits)) is not None]
-    return mf.merge(parts) if parts else None
+    return [mf.FOLDER] if mf.FOLDER in found else found
 
 
 def _load_one(store: Store, folder: str, own: str, limits: Limits) -> tuple[Manifest, pa.Table] | None:
@@ -84,27 +89,48 @@ def _load_one(store: Store, folder: str, own: str, limits: Limits) -> tuple[Mani
     return manifest, shards
 
 
+def changed_manifests(store: Store, folder: str, limits: Limits = DEFAULT_LIMITS) -> list[LadingError]:
+    """What the manifests of a dataset's folder have otherwise than their copies; those that cannot be read aside."""
+    found: list[LadingError] = []
+    for own in _own_folders(store, folder):
+        path, listed_as = f"{folder}/{own}/{mf.MANIFEST_NAME}", f"{own}/{mf.SHARDS_NAME}"
+        with suppress(DataError, StoreError):  # who opens the dataset is told
+            data, listed = _whole(store, path, limits), _mapped(store, f"{folder}/{listed_as}", limits)
+            found += mf.changes(data, listed, listed_as, file=path)
+    return found
+
+
+def _from_copy(store: Store, folder: str, own: str, limits: Limits) -> tuple[Manifest, pa.Table]:
+    """Manifest and shards of one writer by its list of shards alone. Raises DataError, StoreError."""
+    path = f"{folder}/{own}/{mf.SHARDS_NAME}"
+    listed = pa.py_buffer(_whole(store, path, limits))
+    return mf.kept_manifest(listed, file=path), _read_list(listed, path, limits)
+
+
 def load_readable(
     store: Store, folder: str, limits: Limits = DEFAULT_LIMITS
 ) -> tuple[Manifest | None, pa.Table | None, list[LadingError]]:
     """Manifest and shards of a dataset's folder as `load_manifest` gives them, or what of both can be read.
 
+    Of a manifest that was changed, the copy in the list of shards is taken.
+
     Returns:
-        The two, None for what is not there or cannot be read; and the errors of what cannot.
+        The two, None for what is not there or cannot be read; and the errors of what cannot, or was changed.
     """
     try:
         manifest, shards = load_manifest(store, folder, limits=limits) or (None, None)
     except (DataError, StoreError) as error:
         errors: list[LadingError] = [error.at(file=f"{folder}/{mf.FOLDER}")]
     else:
-        return manifest, shards, []
+        changed = changed_manifests(store, folder, limits) if manifest is not None else []
+        if changed:
+            manifest, shards = mf.merge([_from_copy(store, folder, own, limits) for own in _own_folders(store, folder)])
+        return manifest, shards, changed
     path = f"{folder}/{mf.FOLDER}/{mf.MANIFEST_NAME}"
     with suppress(DataError, StoreError):  # not there, or told already
         return mf.from_json(_whole(store, path, limits), file=path), None, errors
-    path = f"{folder}/{mf.FOLDER}/{mf.SHARDS_NAME}"
     try:
-        listed = pa.py_buffer(_whole(store, path, limits))
-        return mf.kept_manifest(listed, file=path), _read_list(listed, path, limits), errors
+        return *_from_copy(store, folder, mf.FOLDER, limits), errors
     except NotFound:
         return None, None, errors
     except (DataError, StoreError) as error:

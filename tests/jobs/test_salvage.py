@@ -206,6 +206,31 @@ def test_a_manifest_without_its_list_still_tells_the_types(tmp_path: Path) -> No
     assert samples(tmp_path / "out") == expected
 
 
+@pytest.mark.parametrize(
+    "name, value", [("format", "nope"), ("format", "csv"), ("view", "interleaved"), ("rank", "a"), ("version", -5)]
+)
+@pytest.mark.parametrize("fmt", ["webdataset", "parquet"])
+def test_of_a_manifest_that_lies_the_copy_is_taken(name: str, value: object, fmt: str, tmp_path: Path) -> None:
+    source = written(tmp_path / "source", fmt)
+    expected = samples(source)
+    path = source / "_lading" / "manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_bytes()), name: value}))
+    result = salvage(source, tmp_path / "out")
+    assert (result.ok, result.format, result.view) == (True, fmt, "samples")
+    assert [finding["file"] for finding in result.findings] == [str(path)]
+    assert samples(tmp_path / "out") == expected
+
+
+def test_without_a_copy_of_a_manifest_of_an_unknown_format_the_files_say_theirs(tmp_path: Path) -> None:
+    source = written(tmp_path / "source", "parquet")
+    path = source / "_lading" / "manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_bytes()), "format": "nope"}))
+    (source / "_lading" / "shards.arrow").write_bytes(b"gone")
+    result = salvage(source, tmp_path / "out")
+    assert (result.samples, result.format) == (120, "parquet")
+    assert str(path) in {finding["file"] for finding in result.findings}
+
+
 @pytest.mark.parametrize("checksums", ["samples", "files"])
 def test_a_damage_that_no_format_notices_is_told_by_the_checksum(checksums: str, tmp_path: Path) -> None:
     source = written(tmp_path / "source", "webdataset", checksums=checksums)

@@ -182,3 +182,33 @@ def test_the_shards_behind_a_first_one_that_is_broken_are_looked_at(fmt: str, tm
     found = lading.verify(tmp_path / "out", format=fmt)
     assert {finding["file"] for finding in found.findings} == {str(paths[0]), str(paths[-1])}
     assert found.samples > 0
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [("digests", {"ordered": "0" * 32}), ("view", "interleaved"), ("format", "csv"), ("format", "nope"),
+     ("created_by", "x"), ("options", {"a": 1}), ("rank", 5)],
+)  # fmt: skip
+@pytest.mark.parametrize("deep", [False, True])
+def test_a_manifest_that_differs_from_its_copy_is_a_finding(
+    name: str, value: object, tmp_path: Path, *, deep: bool
+) -> None:
+    with lading.writer(tmp_path / "out", format="webdataset") as writer:
+        writer.write({"__key__": "a", "txt": "one"})
+    path = tmp_path / "out" / "_lading" / "manifest.json"
+    told = json.loads(path.read_bytes())
+    told[name] = value
+    path.write_text(json.dumps(told))
+    first, *_ = lading.verify(tmp_path / "out", deep=deep).findings
+    assert (first["file"], first["column"]) == (str(path), name)
+
+
+def test_what_nobody_changed_is_its_copy_in_all_ranks_too(tmp_path: Path) -> None:
+    for rank in (0, 1):
+        with lading.writer(tmp_path / "out", format="jsonl", rank=rank) as writer:
+            writer.write({"n": rank})
+    assert lading.verify(tmp_path / "out").ok
+    path = tmp_path / "out" / "_lading" / "00001" / "manifest.json"
+    path.write_bytes(path.read_bytes().replace(b'"created_by": "lading', b'"created_by": "Lading'))
+    [finding] = lading.verify(tmp_path / "out").findings
+    assert (finding["file"], finding["column"]) == (str(path), "created_by")

@@ -78,14 +78,14 @@ def find_shards(source: Source, stores: Stores, format_name: str | None, limits:
     if len(names) == 1:
         store, folder = resolve(names[0].rstrip("/"), stores)
         manifest, kept, findings = load_readable(store, folder, limits)
+    by_name = format_name or ("" if manifest is None else _known_format(manifest, folder, findings))
     if kept is not None:
         listing = list_kept(kept, folder)
     else:
-        named = format_name or (manifest.format if manifest is not None else "")
-        listing = _by_lists(source, stores, findings, limits) or _by_files(names, stores, named, findings, limits)
+        listing = _by_lists(source, stores, findings, limits) or _by_files(names, stores, by_name, findings, limits)
     if not len(listing):
         raise SourceNotFound("the source holds no shard", file=names[0] if names else None)
-    named = format_name or (manifest.format if manifest is not None else listing.format)
+    named = by_name or listing.format
     fmt = get_format(named) if named else _recognised(listing, stores)
     nothing = pa.nulls(len(listing), pa.int64())
     table = listing.table
@@ -94,6 +94,15 @@ def find_shards(source: Source, stores: Stores, format_name: str | None, limits:
     )
     plain = Listing(bare, listing.index_file, listing.folder, listing.format)
     return FoundShards(plain, table, fmt, manifest, kept, findings)
+
+
+def _known_format(manifest: Manifest, folder: str, findings: list[LadingError]) -> str:
+    """The format that a manifest names; empty, and a finding, if there is none of this name."""
+    try:
+        return get_format(manifest.format).name
+    except UnknownFormat as error:
+        findings.append(error.at(file=f"{folder}/{mf.FOLDER}/{mf.MANIFEST_NAME}"))
+        return ""
 
 
 def _by_lists(source: Source, stores: Stores, findings: list[LadingError], limits: Limits) -> Listing | None:

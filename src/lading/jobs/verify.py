@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
@@ -13,7 +14,7 @@ import orjson
 
 from lading.dataset import Dataset, open_dataset
 from lading.digests import DatasetDigest
-from lading.errors import BadReference, LadingError, SidecarMismatch
+from lading.errors import BadReference, LadingError, SidecarMismatch, UnknownFormat
 from lading.fetch import ERROR_COLUMN, earlier_errors
 from lading.formats.protocol import ListedFile
 from lading.jobs.checksums import check_own_files, check_shard
@@ -22,8 +23,10 @@ from lading.jobs.headers import broken_headers
 from lading.jobs.indexes import Indexes, check_file
 from lading.jobs.progress import OnProgress
 from lading.jobs.reading import NO_DIGESTS, Look, OnRead, Reading, look_at_shards
+from lading.limits import DEFAULT_LIMITS
+from lading.manifest_files import changed_manifests
 from lading.source import Source
-from lading.store.open import Stores
+from lading.store.open import Stores, resolve
 from lading.units import parse_part, spread
 from lading.views import row_bytes
 
@@ -76,8 +79,8 @@ def verify(
     """Read every sample and hold it against what manifest and sidecars say.
 
     Every shard is read to its end and its samples are counted, so that damage inside it shows; a shard that is broken
-    is a finding, and the next one is looked at. The peer's own indexes beside a manifest are held against it, and the
-    hashes in them against the files.
+    is a finding, and the next one is looked at. A manifest is held against its copy in the list of shards. The peer's
+    own indexes beside a manifest are held against it, and the hashes in them against the files.
 
     With `deep` every file that lading wrote is also held against its checksum in the manifest, so that one flipped bit
     shows; of one that differs, the samples that do are named, if checksums of samples were kept. Samples of a shard
@@ -105,10 +108,17 @@ def verify(
     settings = {"deep": deep, "max_findings": max_findings}
     reading = Reading("lading.jobs.verify:begin_verify", source, {**opening, "stores": stores}, settings, workers)
     stores = stores or Stores()
-    digest, findings, size_bytes, trusted_samples = DatasetDigest(), list[Mapping[str, Any]](), 0, 0
+    digest, size_bytes, trusted_samples = DatasetDigest(), 0, 0
+    findings: list[Mapping[str, Any]] = [error.to_dict() for error in _changed(source, stores, opening)]
     checked: set[str] = set()
     broken = False
-    with open_dataset(source, stores=stores, **opening) as dataset:
+    try:
+        opened = open_dataset(source, stores=stores, **opening)
+    except UnknownFormat:
+        if not findings:
+            raise
+        return VerifyResult(0, 0, 0, None, ["manifest"], findings, time.perf_counter() - began)
+    with opened as dataset:
         indexes = Indexes.of(dataset, stores)
         findings += [error.to_dict() for error in indexes.findings]
         checked.update(["indexes"] if indexes.shards and dataset.manifest is not None else [])
@@ -135,6 +145,14 @@ def verify(
         len(chosen), digest.count + trusted_samples, size_bytes, digest.ordered if whole else None, sorted(checked),
         findings, time.perf_counter() - began, all_shards,
     )  # fmt: skip
+
+
+def _changed(source: Source, stores: Stores, opening: Mapping[str, Any]) -> list[LadingError]:
+    """What the manifest of a folder has otherwise than its copy."""
+    if not isinstance(source, (str, os.PathLike)) or "::" in os.fspath(source):
+        return []
+    store, folder = resolve(os.fspath(source).rstrip("/"), stores)
+    return changed_manifests(store, folder, opening.get("limits") or DEFAULT_LIMITS)
 
 
 def begin_verify(dataset: Dataset, *, deep: bool, max_findings: int) -> Look:
