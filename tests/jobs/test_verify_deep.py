@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
+import struct
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -279,3 +281,25 @@ def test_a_part_leaves_other_shards_alone_and_always_the_same(tmp_path: Path) ->
 def test_what_is_no_part_is_refused(part: float | str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="part of a whole"):
         lading.verify(tmp_path, sample=part)
+
+
+@pytest.mark.parametrize("body", [struct.pack("<3Q", 0, 512, 99_999), b"", None])
+def test_an_index_of_samples_beside_a_shard_with_its_checksum_is_held_against_it(
+    body: bytes | None, tmp_path: Path
+) -> None:
+    out = written(tmp_path / "out", "webdataset")
+    idx = Path(f"{sorted(out.glob('*.tar'))[1]}.idx")
+    os.mkfifo(idx) if body is None else idx.write_bytes(body)
+    for deep in (False, True):
+        found = lading.verify(out, deep=deep)
+        assert [finding["file"] for finding in found.findings] == [str(idx)]
+    assert found.samples == 120
+
+
+def test_a_right_index_of_samples_is_something_to_hold_shards_against(tmp_path: Path) -> None:
+    tar = tmp_path / "a.tar"
+    tar.write_bytes(tar_of(("a.txt", b"one"), ("b.txt", b"two")))
+    assert lading.verify(tar).checked == []
+    Path(f"{tar}.idx").write_bytes(struct.pack("<3Q", 0, 1024, 2048))
+    assert (lading.verify(tar).ok, lading.verify(tar).checked) == (True, ["sidecars"])
+    assert lading.verify(tar, options={"sidecar": "ignore"}).checked == []

@@ -16,7 +16,8 @@ from lading.dataset import Dataset, open_dataset
 from lading.digests import DatasetDigest
 from lading.errors import BadReference, LadingError, SidecarMismatch, UnknownFormat
 from lading.fetch import ERROR_COLUMN, earlier_errors
-from lading.formats.protocol import ListedFile
+from lading.formats.protocol import HasSidecar, ListedFile
+from lading.formats.registry import get_format
 from lading.jobs.checksums import check_own_files, check_shard
 from lading.jobs.digest import batch_digests, shard_content, shard_digests
 from lading.jobs.headers import broken_headers
@@ -44,7 +45,9 @@ class VerifyResult:
         samples: samples in them.
         size_bytes: bytes of the shards.
         digest: ordered content digest; None if not all samples were read.
-        checked: what there was to check against: sizes, counts, hashes, checksums, indexes beside a manifest, digest.
+        checked: what there was to check against: sizes, counts, hashes, checksums, indexes beside a manifest, files
+            beside shards that say where samples lie (sidecars), digest; of a manifest that nothing can be read by,
+            that alone.
         findings: what is wrong: each as `LadingError.to_dict` gives it.
         seconds: wall-clock time.
         all_shards: shards of the dataset, of which `shards` were looked at.
@@ -178,7 +181,9 @@ def _look(dataset: Dataset, stores: Stores, indexes: Indexes, deep: bool, max_fi
             if known is not None and not known.errors and dataset.holds_its_bytes:
                 trusted_samples = dataset.counted_samples(number)
                 on_read(NO_DIGESTS, trusted_samples, size_bytes)
+                checked.update(_check_sidecar(dataset, number, unread=True))
             else:
+                checked.update(_check_sidecar(dataset, number, unread=False))
                 findings.extend(_read(dataset, number, on_read, deep=deep))  # those before an error stay
         except LadingError as error:
             broken = True
@@ -232,6 +237,22 @@ def _check_files(dataset: Dataset, number: int, indexes: Indexes, stores: Stores
         return set()
     file = ListedFile(dataset.path(number), None, orjson.loads(text), needed=True)
     return check_file(file, "what its index says", stores)
+
+
+def _check_sidecar(dataset: Dataset, number: int, *, unread: bool) -> set[str]:
+    """Hold the file beside a shard against it, unless reading all of its samples does; give what there was.
+
+    Raises:
+        SidecarMismatch: they disagree. StoreError: it cannot be read.
+    """
+    fmt = get_format(dataset.format)
+    if not isinstance(fmt, HasSidecar) or dataset.view != "samples":
+        return set()
+    if fmt.sidecar(dataset.source(number), dataset.format_options) is None:
+        return set()
+    if unread:
+        fmt.check_sidecar(dataset.source(number), dataset.format_options)
+    return {"sidecars"}
 
 
 def _told_errors(dataset: Dataset, number: int) -> set[int]:
