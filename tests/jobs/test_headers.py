@@ -7,6 +7,8 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
@@ -29,9 +31,25 @@ def test_a_picture_without_a_whole_header_is_named(kind: str, ending: str, cut: 
     (tmp_path / "a.tar").write_bytes(tar_of(*members))
     assert lading.verify(tmp_path / "a.tar").ok
     findings = lading.verify(tmp_path / "a.tar", deep=True).findings
-    assert [(found["file"], found["row"], found["column"]) for found in findings] == [
-        (str(tmp_path / "a.tar"), row, ending) for row in (1, 2)
+    assert [(found["file"], found["row"], found["sample"], found["column"]) for found in findings] == [
+        (str(tmp_path / "a.tar"), row, key, ending) for row, key in ((1, "b"), (2, "c"))
     ]
+
+
+@pytest.mark.parametrize("bytes_type", [pa.binary(), pa.large_binary()])
+def test_pictures_in_structs_of_hugging_face_are_looked_at(bytes_type: pa.DataType, tmp_path: Path) -> None:
+    kind = pa.struct([("bytes", bytes_type), ("path", pa.string())])
+    values = [
+        {"bytes": b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "path": "p"}, {"bytes": bytes(300), "path": "p"},
+        {"bytes": picture("PNG"), "path": None}, {"bytes": None, "path": "p"}, None,
+    ]  # fmt: skip
+    features = json.dumps({"info": {"features": {"image": {"_type": "Image"}}}})
+    table = pa.table({"image": pa.array(values, kind)}).replace_schema_metadata({"huggingface": features})
+    pq.write_table(table, tmp_path / "a.parquet")
+    findings = lading.verify(tmp_path, deep=True).findings
+    assert [(found["row"], found["column"], "sample" in found) for found in findings] == [
+        (0, "image", False), (1, "image", False)
+    ]  # fmt: skip
 
 
 def test_of_items_only_pictures_are_looked_at(tmp_path: Path) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lading.errors import DataError
 from lading.features import Image, feature_of
 from lading.formats.webdataset import KEY
+from lading.huggingface import is_media
 from lading.image import image_info, is_image
 from lading.views import is_bytes, slices
 
@@ -34,8 +36,9 @@ def broken_headers(batch: pa.RecordBatch, file: str, first: int) -> Iterator[Dat
                 continue
             if is_image(data[:_HEAD_BYTES]) or not any(data[:_HEAD_BYTES]):
                 yield DataError(
-                    "a picture has no whole header", file=file, row=first + row, column=name,
-                    expected="the size of a picture", found=f"{len(data)} bytes, first {bytes(data[:8]).hex(' ')}",
+                    "a picture has no whole header", file=file, row=first + row, sample=key_of(batch, row),
+                    column=name, expected="the size of a picture",
+                    found=f"{len(data)} bytes, first {bytes(data[:8]).hex(' ')}",
                 )  # fmt: skip
 
 
@@ -47,9 +50,10 @@ def key_of(batch: pa.RecordBatch, row: int) -> str | None:
 
 
 def _pictures(batch: pa.RecordBatch) -> Iterator[tuple[str, Iterable[tuple[int, memoryview | None]]]]:
-    """Columns of encoded pictures, by row; of items the rows that are such."""
+    """Columns of encoded pictures, by row, Hugging Face's structs too; of items the rows that are such."""
     items = {"modality", "binary_content"} <= {*batch.schema.names}
-    for field, column in zip(batch.schema, batch.columns, strict=True):
+    for field, stored in zip(batch.schema, batch.columns, strict=True):
+        column = pc.struct_field(stored, "bytes") if is_media(stored.type) else stored
         if not is_bytes(column.type):
             continue
         if items and field.name == "binary_content":

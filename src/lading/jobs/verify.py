@@ -20,7 +20,7 @@ from lading.formats.protocol import HasSidecar, ListedFile
 from lading.formats.registry import get_format
 from lading.jobs.checksums import check_own_files, check_shard
 from lading.jobs.digest import batch_digests, shard_content, shard_digests
-from lading.jobs.headers import broken_headers
+from lading.jobs.headers import broken_headers, key_of
 from lading.jobs.indexes import Indexes, check_file
 from lading.jobs.progress import OnProgress
 from lading.jobs.reading import NO_DIGESTS, Look, OnRead, Reading, look_at_shards
@@ -209,7 +209,9 @@ def _read(dataset: Dataset, number: int, on_read: OnRead, *, deep: bool) -> Iter
         on_read(digests, len(digests), int(row_bytes(batch).sum()))
         errors = {first + row: text for row, text in earlier_errors(batch).items()}
         lost = [(row, text) for row, text in errors.items() if row not in told()]
-        yield from (BadReference(text, file=dataset.path(number), row=row).to_dict() for row, text in lost)
+        for row, text in lost:
+            key = key_of(batch, row - first)
+            yield BadReference(text, file=dataset.path(number), row=row, sample=key).to_dict()
         yield from (error.to_dict() for error in broken_headers(batch, dataset.path(number), first))
         first += len(batch)
 
