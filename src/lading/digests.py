@@ -21,12 +21,13 @@ from numpy.typing import NDArray
 
 from lading.align import refuse_bare
 from lading.canonical import column_forms, field_forms, hash_forms, joined, list_forms, struct_forms
-from lading.errors import DataError, UsageError
+from lading.errors import DataError, Unrepresentable, UsageError
 from lading.features import Text
 from lading.interleaved import sample_starts, split_rows
+from lading.ref import is_ref
 from lading.views import present
 
-__all__ = ["DatasetDigest", "interleaved_digests", "sample_digests"]
+__all__ = ["DatasetDigest", "interleaved_digests", "sample_digests", "undigested"]
 
 _SLICE_ROWS = 1 << 16
 
@@ -49,6 +50,17 @@ def sample_digests(rows: pa.Table | pa.RecordBatch) -> NDArray[np.uint8]:
         columns = zip(some.schema, some.columns, strict=True)
         parts.append(hash_forms(struct_forms(field_forms(columns), some.num_rows)))
     return np.concatenate(parts)
+
+
+def undigested(schema: pa.Schema) -> str | None:
+    """Name and type of the first column whose values have no digest; None if all have one."""
+    for field in schema:
+        if not is_ref(field.type):
+            try:
+                field_forms([(field, pa.nulls(0, field.type))])
+            except Unrepresentable:
+                return f"{field.name}: {field.type}"
+    return None
 
 
 _NOT_CONTENT = ("sample_id", "source_ref", "materialize_error")

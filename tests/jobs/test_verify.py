@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import lading
@@ -212,3 +213,26 @@ def test_what_nobody_changed_is_its_copy_in_all_ranks_too(tmp_path: Path) -> Non
     path.write_bytes(path.read_bytes().replace(b'"created_by": "lading', b'"created_by": "Lading'))
     [finding] = lading.verify(tmp_path / "out").findings
     assert (finding["file"], finding["column"]) == (str(path), "created_by")
+
+
+@pytest.mark.parametrize("deep", [False, True])
+@pytest.mark.parametrize("mode", ["sparse", "dense"])
+def test_values_without_a_digest_are_read_and_counted(mode: str, tmp_path: Path, *, deep: bool) -> None:
+    numbers, texts = pa.array([1, 2, 3]), pa.array(["a", "b", "c"])
+    types = pa.array([0, 1, 0], pa.int8())
+    made = {
+        "sparse": pa.UnionArray.from_sparse(types, [numbers, texts]),
+        "dense": pa.UnionArray.from_dense(types, pa.array([0, 0, 1], pa.int32()), [numbers, texts]),
+    }
+    table = pa.table({"n": [1, 2, 3], "u": made[mode]})
+    with pa.ipc.new_file(tmp_path / "a.arrow", table.schema) as writer:
+        writer.write_table(table)
+    found = lading.verify(tmp_path / "a.arrow", deep=deep)
+    assert (found.ok, found.samples, found.digest) == (True, 3, None)
+    assert found.undigested == f"u: {made[mode].type}"
+
+
+def test_where_all_values_have_a_digest_nothing_is_said(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"n": [1, 2]}), tmp_path / "a.parquet")
+    found = lading.verify(tmp_path / "a.parquet")
+    assert (found.undigested, found.digest is not None) == (None, True)

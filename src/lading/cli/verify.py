@@ -10,7 +10,7 @@ import typer
 from lading.cli.options import Debug, Json, Reading, Sources, Workers, one_or_many, reads
 from lading.cli.output import Output, finding_text
 from lading.cli.progress import watching
-from lading.cli.text import count, facts
+from lading.cli.text import count, facts, visible
 from lading.units import format_bytes
 
 if TYPE_CHECKING:
@@ -81,6 +81,13 @@ def _text(found: VerifyResult) -> Iterator[RenderableType]:
         [
             ("looked at", f"{count(found.samples, 'sample')}, {format_bytes(found.size_bytes)}, {found.seconds:.1f} s"),
             ("held against", ", ".join(found.checked) or "nothing: there is neither a manifest nor a sidecar"),
-            ("digest", found.digest or "not taken: not all samples were read"),
+            ("digest", found.digest or f"not taken: {_why_not(found)}"),
         ]
     )
+
+
+def _why_not(found: VerifyResult) -> str:
+    """Why there is no digest."""
+    if found.undigested is not None:
+        return f"there is none of values such as those of {visible(found.undigested)}"
+    return "not all samples were read"

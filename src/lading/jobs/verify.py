@@ -10,14 +10,18 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any
 
+import numpy as np
 import orjson
+from numpy.typing import NDArray
 
 from lading.dataset import Dataset, open_dataset
 from lading.digests import DatasetDigest
-from lading.errors import BadReference, LadingError, SidecarMismatch, UnknownFormat
+from lading.digests import undigested as no_digest
+from lading.errors import BadReference, LadingError, SidecarMismatch, UnknownFormat, Unrepresentable
 from lading.fetch import ERROR_COLUMN, earlier_errors
 from lading.formats.protocol import HasSidecar, ListedFile
 from lading.formats.registry import get_format
+from lading.interleaved import sample_firsts
 from lading.jobs.checksums import check_own_files, check_shard
 from lading.jobs.digest import batch_digests, shard_content, shard_digests
 from lading.jobs.headers import broken_headers, key_of
@@ -51,6 +55,7 @@ class VerifyResult:
         findings: what is wrong: each as `LadingError.to_dict` gives it.
         seconds: wall-clock time.
         all_shards: shards of the dataset, of which `shards` were looked at.
+        undigested: name and type of a column whose values have no digest, so that none was taken.
     """
 
     shards: int
@@ -61,6 +66,7 @@ class VerifyResult:
     findings: Sequence[Mapping[str, Any]] = field(default_factory=list)
     seconds: float = 0.0
     all_shards: int = 0
+    undigested: str | None = None
 
     @property
     def ok(self) -> bool:
@@ -114,6 +120,7 @@ def verify(
     digest, size_bytes, trusted_samples = DatasetDigest(), 0, 0
     findings: list[Mapping[str, Any]] = [error.to_dict() for error in _changed(source, stores, opening)]
     checked: set[str] = set()
+    undigested: str | None = None
     broken = False
     try:
         opened = open_dataset(source, stores=stores, **opening)
@@ -139,6 +146,7 @@ def verify(
                 size_bytes += shard["size_bytes"]
                 trusted_samples += shard["trusted_samples"]
                 broken = broken or shard["broken"]
+                undigested = undigested or shard["undigested"]
                 if len(findings) >= max_findings:
                     break
         whole = not trusted_samples and not broken and len(chosen) == len(dataset.listing)
@@ -146,7 +154,7 @@ def verify(
         all_shards = len(dataset.listing)
     return VerifyResult(
         len(chosen), digest.count + trusted_samples, size_bytes, digest.ordered if whole else None, sorted(checked),
-        findings, time.perf_counter() - began, all_shards,
+        findings, time.perf_counter() - began, all_shards, undigested,
     )  # fmt: skip
 
 
@@ -169,6 +177,7 @@ def _look(dataset: Dataset, stores: Stores, indexes: Indexes, deep: bool, max_fi
         findings: list[Mapping[str, Any]] = []
         checked: set[str] = set()
         size_bytes = trusted_samples = 0
+        undigested: str | None = None
         broken = False
         try:
             known = check_shard(dataset.kept, number, stores, max_findings) if deep and dataset.kept else None
@@ -184,29 +193,52 @@ def _look(dataset: Dataset, stores: Stores, indexes: Indexes, deep: bool, max_fi
                 checked.update(_check_sidecar(dataset, number, unread=True))
             else:
                 checked.update(_check_sidecar(dataset, number, unread=False))
-                findings.extend(_read(dataset, number, on_read, deep=deep))  # those before an error stay
+                try:
+                    findings.extend(_read(dataset, number, on_read, deep=deep))  # those before an error stay
+                except Unrepresentable:
+                    undigested = no_digest(dataset.open_shard(number).schema())
+                    if undigested is None:
+                        raise
+                    counted = _Counted(on_read)
+                    findings.extend(_read(dataset, number, counted, deep=deep, digested=False))
+                    trusted_samples = counted.samples
         except LadingError as error:
             broken = True
             findings.append(error.at(file=dataset.path(number)).to_dict())
         told = {"findings": findings, "checked": sorted(checked), "size_bytes": size_bytes}
-        return {**told, "trusted_samples": trusted_samples, "broken": broken}
+        return {**told, "trusted_samples": trusted_samples, "broken": broken, "undigested": undigested}
 
     return look
 
 
-def _read(dataset: Dataset, number: int, on_read: OnRead, *, deep: bool) -> Iterator[dict[str, object]]:
+class _Counted:
+    """Hands over what is read, and counts samples of which there is no digest to count them by."""
+
+    def __init__(self, on_read: OnRead) -> None:
+        self._on_read, self.samples = on_read, 0
+
+    def __call__(self, digests: NDArray[np.uint8], samples: int, size_bytes: int) -> None:
+        self.samples += samples
+        self._on_read(digests, samples, size_bytes)
+
+
+def _read(
+    dataset: Dataset, number: int, on_read: OnRead, *, deep: bool, digested: bool = True
+) -> Iterator[dict[str, object]]:
     """Read all of a shard and hand its digests over; give what is wrong with its bytes, if that is looked for.
 
     Bytes in other files that cannot be had are wrong, unless an earlier job wrote that down.
     """
-    if not deep:
+    if not deep and digested:
         for batch, digests in shard_digests(dataset, number):
             on_read(digests, len(digests), int(row_bytes(batch).sum()))
         return
     first, told = 0, cache(partial(_told_errors, dataset, number))
     for batch in shard_content(dataset, number):
-        digests = batch_digests(batch, dataset.view)
-        on_read(digests, len(digests), int(row_bytes(batch).sum()))
+        digests = batch_digests(batch, dataset.view) if digested else NO_DIGESTS
+        on_read(digests, len(sample_firsts(batch, dataset.view)), int(row_bytes(batch).sum()))
+        if not deep:
+            continue
         errors = {first + row: text for row, text in earlier_errors(batch).items()}
         lost = [(row, text) for row, text in errors.items() if row not in told()]
         for row, text in lost:
