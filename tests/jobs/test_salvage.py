@@ -579,6 +579,14 @@ def test_a_record_of_csv_with_lines_in_it_survives_a_quote_that_is_gone(tmp_path
         assert [sample["a"] for sample in dataset] == ["1", "3", "4"]
 
 
+@pytest.mark.parametrize("header, line", [("a,b", 3), ('"a\nx",b', 4)])
+def test_lines_of_csv_are_counted_with_the_header(header: str, line: int, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(f"{header}\n1,2\n3,4,5\n6,7\n")
+    told = salvage(tmp_path / "a.csv", tmp_path / "out").lost
+    found = lading.verify(tmp_path / "a.csv").findings
+    assert [str(entry["message"]).split(":")[0] for entry in (*told, *found)] == [f"line {line}"] * 2
+
+
 def test_the_head_of_an_mds_shard_is_made_anew_from_the_index(tmp_path: Path) -> None:
     source = written(tmp_path / "source", "mds")
     shutil.rmtree(source / "_lading")

@@ -83,7 +83,7 @@ class _Finder:
 
     def find(self, at: int) -> None:
         """All records from here on."""
-        count, window, line = _MOST_RECORDS, _WINDOW_BYTES, 1
+        count, window, line = _MOST_RECORDS, _WINDOW_BYTES, 1 + int(np.count_nonzero(self._data[:at] == _LF))
         while at < len(self._data):
             piece = self._data[at : at + window]
             lines = np.append(0, np.flatnonzero(piece == _LF) + 1)
