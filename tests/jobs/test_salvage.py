@@ -579,6 +579,19 @@ def test_a_record_of_csv_with_lines_in_it_survives_a_quote_that_is_gone(tmp_path
         assert [sample["a"] for sample in dataset] == ["1", "3", "4"]
 
 
+@pytest.mark.parametrize("body", [None, b"", b"<html>not found</html>"])
+def test_a_parquet_file_that_is_none_is_listed_once(body: bytes | None, tmp_path: Path) -> None:
+    folder = tmp_path / "source"
+    folder.mkdir()
+    pq.write_table(pa.table({"n": range(100)}), folder / "a.parquet")
+    pq.write_table(pa.table({"n": range(100)}), folder / "b.parquet")
+    bad = folder / "b.parquet"
+    bad.write_bytes(bad.read_bytes()[:300] if body is None else body)
+    result = salvage(folder, tmp_path / "out")
+    assert (result.samples, result.lost_entries) == (100, 1)
+    assert [entry["file"] for entry in result.lost] == [str(bad)]
+
+
 @pytest.mark.parametrize("header, line", [("a,b", 3), ('"a\nx",b', 4)])
 def test_lines_of_csv_are_counted_with_the_header(header: str, line: int, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(f"{header}\n1,2\n3,4,5\n6,7\n")

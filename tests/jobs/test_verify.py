@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -236,3 +237,11 @@ def test_where_all_values_have_a_digest_nothing_is_said(tmp_path: Path) -> None:
     pq.write_table(pa.table({"n": [1, 2]}), tmp_path / "a.parquet")
     found = lading.verify(tmp_path / "a.parquet")
     assert (found.undigested, found.digest is not None) == (None, True)
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_an_index_that_is_no_file_is_told_once(tmp_path: Path, *, deep: bool) -> None:
+    out = _mds(tmp_path / "out")
+    (out / "index.json").unlink()
+    os.mkfifo(out / "index.json")
+    assert [finding["file"] for finding in lading.verify(out, deep=deep).findings] == [str(out / "index.json")]

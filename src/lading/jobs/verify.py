@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -130,18 +130,17 @@ def verify(
         return VerifyResult(0, 0, 0, None, ["manifest"], findings, time.perf_counter() - began)
     with opened as dataset:
         indexes = Indexes.of(dataset, stores)
-        findings += [error.to_dict() for error in indexes.findings]
+        _add(findings, [error.to_dict() for error in indexes.findings])
         checked.update(["indexes"] if indexes.shards and dataset.manifest is not None else [])
         found_files = check_own_files(dataset, stores) if deep else None
-        findings += [error.to_dict() for error in found_files or ()]
+        _add(findings, [error.to_dict() for error in found_files or ()])
         checked.update([] if found_files is None else ["checksums"])
         chosen = spread(len(dataset.listing), part)
         look = _look(dataset, stores, indexes, deep, max_findings)
         found = look_at_shards(dataset, look, reading, chosen, on_digests=digest.update, on_progress=on_progress)
         with closing(found) as looked:
             for shard in looked:
-                for one in shard["findings"]:
-                    findings += [one] if not any(_same(one, other) for other in findings) else []
+                _add(findings, shard["findings"])
                 checked.update(shard["checked"])
                 size_bytes += shard["size_bytes"]
                 trusted_samples += shard["trusted_samples"]
@@ -246,6 +245,12 @@ def _read(
             yield BadReference(text, file=dataset.path(number), row=row, sample=key).to_dict()
         yield from (error.to_dict() for error in broken_headers(batch, dataset.path(number), first))
         first += len(batch)
+
+
+def _add(findings: list[Mapping[str, Any]], more: Iterable[Mapping[str, Any]]) -> None:
+    """Take findings in, but for those that are there already."""
+    for one in more:
+        findings += [one] if not any(_same(one, other) for other in findings) else []
 
 
 def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
