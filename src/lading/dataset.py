@@ -59,7 +59,7 @@ from lading.layouts.options import AUTO, ROLES, InterleavedOptions
 from lading.layouts.protocol import LooseView, View
 from lading.layouts.samples import SamplesView
 from lading.limits import DEFAULT_LIMITS, Limits
-from lading.manifest import Manifest, lookup
+from lading.manifest import FOLDER, Manifest, lookup
 from lading.manifest_files import KeptTables, load_manifest
 from lading.ref import FileEntry, concat, files_of, is_ref, with_files
 from lading.source import Listing, Source, list_kept, list_source, read_head
@@ -194,9 +194,12 @@ class Dataset:
         info = store.head(path)
         listed = self.listing.table.column("size_bytes")[shard].as_py()
         if listed is not None and listed != info.size_bytes:
+            own = f"{self.listing.folder}/{FOLDER}" if self.manifest is not None else None
+            lists = self.listing.index_file or own
             raise SidecarMismatch(
-                f"the size differs from what {self.listing.index_file or 'the listing'} says",
+                f"the size differs from what {lists} says" if lists else "the size has changed since it was listed",
                 file=path, expected=f"{listed} bytes", found=f"{info.size_bytes} bytes",
+                advice="The file was changed or damaged, or another one lies in its place.",
             )  # fmt: skip
         entry = self.listing.table.column("entry")[shard].as_py() or ""
         return ShardSource(store, path, info, entry=entry, limits=self.limits)

@@ -189,6 +189,16 @@ def test_bytes_that_rows_lead_to_and_that_cannot_be_had_are_lost(tmp_path: Path)
     assert salvage(tmp_path / "out", tmp_path / "again").ok
 
 
+def test_a_size_that_an_index_says_wrongly_is_a_finding(tmp_path: Path) -> None:
+    tar = tmp_path / "a.tar"
+    tar.write_bytes(tar_of(*pairs("a")))
+    index = {"__kind__": "wids-shard-index-v1", "shardlist": [{"url": "a.tar", "nsamples": 1, "filesize": 5}]}
+    (tmp_path / "index.json").write_text(json.dumps(index))
+    result = salvage(tmp_path / "index.json", tmp_path / "out")
+    assert (result.ok, result.samples) == (True, 1)
+    assert [(finding["file"], finding["expected"]) for finding in result.findings] == [(str(tar), "5 bytes")]
+
+
 def test_a_name_that_is_not_there_is_a_finding(tmp_path: Path) -> None:
     (tmp_path / "a.tar").write_bytes(tar_of(*pairs("a")))
     result = salvage([tmp_path / "a.tar", tmp_path / "b.tar"], tmp_path / "out")

@@ -245,3 +245,51 @@ def test_an_index_that_is_no_file_is_told_once(tmp_path: Path, *, deep: bool) ->
     (out / "index.json").unlink()
     os.mkfifo(out / "index.json")
     assert [finding["file"] for finding in lading.verify(out, deep=deep).findings] == [str(out / "index.json")]
+
+
+def _three_tars(folder: Path, change: _Change) -> Path:
+    """Three tars of a sample each, with an index of wids in which something was changed."""
+    folder.mkdir()
+    for name in ("a", "b", "c"):
+        (folder / f"{name}.tar").write_bytes(tar_of((f"{name}.txt", b"one")))
+    size = (folder / "a.tar").stat().st_size
+    shards: list[dict[str, Any]] = [{"url": f"{name}.tar", "nsamples": 1, "filesize": size} for name in ("a", "b", "c")]
+    change(shards)
+    (folder / "index.json").write_text(json.dumps({"__kind__": "wids-shard-index-v1", "shardlist": shards}))
+    return folder
+
+
+def test_tars_in_a_folder_are_held_against_an_index_that_lies_there(tmp_path: Path) -> None:
+    right = lading.verify(_three_tars(tmp_path / "right", lambda _: None))
+    assert (right.ok, right.samples, right.checked) == (True, 3, ["indexes", "sizes"])
+
+    def lie(shards: list[dict[str, Any]]) -> None:
+        shards[0]["nsamples"] = 2
+        shards[1]["filesize"] = 99
+        shards[2]["url"] = "d.tar"
+
+    folder = _three_tars(tmp_path / "lies", lie)
+    size = (folder / "b.tar").stat().st_size
+    told = lading.verify(folder).findings
+    assert [(Path(str(found["file"])).name, found.get("expected"), found["found"]) for found in told] == [
+        ("index.json", None, str(folder / "d.tar")),
+        ("index.json", 1, 2),
+        ("b.tar", "99 bytes", f"{size} bytes"),
+    ]
+    told = lading.verify(folder / "index.json").findings
+    assert [Path(str(found["file"])).name for found in told] == ["a.tar", "b.tar", "d.tar"]
+    assert str(folder / "index.json") in str(told[1]["message"])
+
+
+def test_what_says_a_size_is_named(tmp_path: Path) -> None:
+    out = _mds(tmp_path / "out")
+    shards = sorted(out.glob("*.mds"))
+    one, two = shards[0], shards[-1]
+    first, last = one.read_bytes(), two.read_bytes()
+    assert len(first) != len(last)
+    one.write_bytes(last)
+    two.write_bytes(first)
+    findings = lading.verify(out).findings
+    assert [found["file"] for found in findings] == [str(one), str(two)]
+    assert all(f"{out}/_lading" in str(found["message"]) for found in findings)
+    assert not any("index" in str(found.get("advice")) for found in findings)

@@ -23,7 +23,7 @@ from lading.errors import BadReference, DataError, NotFound, SidecarMismatch, St
 from lading.formats.index_json import load_index
 from lading.formats.protocol import ListedShard, ShardFacts
 from lading.limits import DEFAULT_LIMITS, Limits
-from lading.store.protocol import Store, look_at, write_file
+from lading.store.protocol import Store, write_file
 from lading.tar import BLOCK
 
 __all__ = [
@@ -47,13 +47,11 @@ _ADVICE = "Make the index again, or leave it aside with sidecar='ignore' (--igno
 
 
 def list_wids(store: Store, path: str, head: bytes, limits: Limits = DEFAULT_LIMITS) -> list[ListedShard] | None:
-    """The shards that a wids index lists, in its order; None if the file is no wids index.
+    """The shards that a wids index lists, in its order; None if the file is no wids index. No shard is looked at.
 
     Raises:
         DataError: it is one, but broken, or lists a shard twice.
         BadReference: a url leaves the folder of the index.
-        SidecarMismatch: a shard has another size than the index says.
-        NotFound: a shard is not there.
         LimitExceeded: the index is larger than `index_bytes`.
     """
     if not path.endswith(".json") or not any(mark in head for mark in _MARKS):
@@ -66,7 +64,6 @@ def list_wids(store: Store, path: str, head: bytes, limits: Limits = DEFAULT_LIM
         raise DataError("the index has no list of shards", file=path, column="shardlist", found=type(entries).__name__)
     shards = [_shard(path, row, entry) for row, entry in enumerate(entries)]
     _refuse_repeats(path, shards)
-    _check_sizes(store, path, shards)
     return shards
 
 
@@ -109,19 +106,6 @@ def _refuse_repeats(path: str, shards: Sequence[ListedShard]) -> None:
         if seen.setdefault(shard.path, row) != row:
             raise DataError(
                 "the index lists a shard twice", file=path, row=row, found=f"{shard.path}, as row {seen[shard.path]}"
-            )
-
-
-def _check_sizes(store: Store, path: str, shards: Sequence[ListedShard]) -> None:
-    told = [shard for shard in shards if shard.size_bytes is not None]
-    for shard, info in zip(told, look_at(store, [shard.path for shard in told]), strict=True):
-        if info.size_bytes != shard.size_bytes:
-            raise SidecarMismatch(
-                f"the size differs from what {path} says",
-                file=shard.path,
-                expected=f"{shard.size_bytes} bytes",
-                found=f"{info.size_bytes} bytes",
-                advice=_ADVICE,
             )
 
 

@@ -106,13 +106,11 @@ class WebdatasetFormat:
     def list_shards(
         self, store: Store, path: str, head: bytes, limits: Limits = DEFAULT_LIMITS
     ) -> list[ListedShard] | None:
-        """The shards of a wids index; their sizes are compared with what it says.
+        """The shards of a wids index.
 
         Raises:
             DataError: a broken index, or one that lists a shard twice.
             BadReference: a url outside the folder of the index.
-            SidecarMismatch: a shard of another size.
-            NotFound: a shard that is not there.
         """
         return list_wids(store, path, head, limits)
 

@@ -9,7 +9,7 @@ from lading.codecs import new_hash
 from lading.dataset import Dataset
 from lading.errors import LadingError, NotFound, SidecarMismatch, errors_at
 from lading.formats.protocol import ListedFile, ListedShard
-from lading.formats.registry import get_format
+from lading.formats.registry import all_formats, get_format
 from lading.manifest import FOLDER
 from lading.source import read_head
 from lading.store.open import Stores, resolve
@@ -33,7 +33,7 @@ class Indexes:
 
     @classmethod
     def of(cls, dataset: Dataset, stores: Stores) -> Indexes:
-        """The index by which a dataset was opened; of one with a manifest those that lie beside it.
+        """The index by which a dataset was opened; of a folder those that lie in it.
 
         Raises:
             StoreError: the store failed.
@@ -52,7 +52,10 @@ class Indexes:
                 continue
             if listed is not None:
                 shards[path] = {file: shard for shard in listed for file in _paths(shard)}
-                findings += _disagreements(dataset, path, listed) if dataset.manifest is not None else []
+                if dataset.manifest is not None:
+                    findings += _disagreements(dataset, path, listed)
+                elif dataset.listing.index_file is None:
+                    findings += _strangers(dataset, path, listed)
         return cls(shards, findings)
 
     def check(self, path: str, stores: Stores) -> set[str]:
@@ -70,13 +73,24 @@ class Indexes:
                     checked |= check_file(file, f"what {index} says", stores)
         return checked
 
+    def wrong_counts(self, path: str, samples: int) -> Iterator[LadingError]:
+        """What indexes say wrongly of the number of samples in a shard."""
+        for index, shards in self.shards.items():
+            told = shards[path].num_samples if path in shards else None
+            if told not in (None, samples):
+                yield SidecarMismatch(f"the index has another number of samples than {path}", file=index,
+                                      expected=samples, found=told)  # fmt: skip
+
 
 def _places(dataset: Dataset) -> dict[str, bool]:
     """Where indexes may lie, and whether something says that they do."""
     if dataset.listing.index_file is not None:
         return {dataset.listing.index_file: True}
-    if dataset.manifest is None or dataset.listing.folder is None:
+    if dataset.listing.folder is None:
         return {}
+    if dataset.manifest is None:  # the index of such a format as lists its shards itself would have been opened
+        others = {name for known in all_formats() for name in known.indexes} - {*get_format(dataset.format).indexes}
+        return {f"{dataset.listing.folder}/{name}": False for name in sorted(others)}
     usual = dict.fromkeys(get_format(dataset.format).indexes, False)
     names = {**usual, **dict.fromkeys(dataset.manifest.sidecars, True)}
     return {f"{dataset.listing.folder}/{name}": promised for name, promised in names.items()}
@@ -95,6 +109,14 @@ def _files(shard: ListedShard, opened: str) -> Iterator[ListedFile]:
 def _missing(dataset: Dataset, index: str) -> LadingError:
     return SidecarMismatch("an index is missing that the manifest names", file=index,
                            expected=f"the file, as {dataset.listing.folder}/{FOLDER} has it")  # fmt: skip
+
+
+def _strangers(dataset: Dataset, index: str, listed: list[ListedShard]) -> Iterator[LadingError]:
+    """The shards that an index lists and its folder does not hold."""
+    there = {*dataset.listing.table["path"].to_pylist()}
+    for shard in listed:
+        if shard.path not in there:
+            yield SidecarMismatch("the index lists a shard that is not there", file=index, found=shard.path)
 
 
 def _disagreements(dataset: Dataset, index: str, listed: list[ListedShard]) -> Iterator[LadingError]:

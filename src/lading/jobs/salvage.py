@@ -272,6 +272,7 @@ class _Search:
             checked = None if self._kept is None else check_shard(self._kept, number, self._stores, _MOST_DIFFERING)
         except (DataError, StoreError) as error:
             return Left(None, lost=[error.at(file=dataset.path(number))])
+        self._check_size(number, source)
         told = self._found.told["num_samples"][number].as_py()
         differing = checked.errors if checked is not None else ()
         if checked is not None and not differing and told is not None and dataset.holds_its_bytes:
@@ -284,6 +285,14 @@ class _Search:
             what = "bytes were changed; samples with other bytes than were written may be among those that are kept"
             return replace(left, lost=[CorruptShard(what, file=dataset.path(number)), *left.lost])
         return left
+
+    def _check_size(self, number: int, source: ShardSource) -> None:
+        """Note a shard that has another size than the index says by which it was found."""
+        told, lists = self._found.told["size_bytes"][number].as_py(), self._dataset.listing.index_file
+        if lists is not None and source.info is not None and told not in (None, source.info.size_bytes):
+            self.findings.append(SidecarMismatch(f"the size differs from what {lists} says", file=source.path,
+                                                 expected=f"{told} bytes",
+                                                 found=f"{source.info.size_bytes} bytes"))  # fmt: skip
 
     def _as_written(self, source: ShardSource, samples: int) -> Left:
         """All of a shard that is what was written, byte for byte; what lies beside it may be another's."""

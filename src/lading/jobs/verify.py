@@ -49,7 +49,7 @@ class VerifyResult:
         samples: samples in them.
         size_bytes: bytes of the shards.
         digest: ordered content digest; None if not all samples were read.
-        checked: what there was to check against: sizes, counts, hashes, checksums, indexes beside a manifest, files
+        checked: what there was to check against: sizes, counts, hashes, checksums, indexes in a folder, files
             beside shards that say where samples lie (sidecars), digest; of a manifest that nothing can be read by,
             that alone.
         findings: what is wrong: each as `LadingError.to_dict` gives it.
@@ -131,7 +131,7 @@ def verify(
     with opened as dataset:
         indexes = Indexes.of(dataset, stores)
         _add(findings, [error.to_dict() for error in indexes.findings])
-        checked.update(["indexes"] if indexes.shards and dataset.manifest is not None else [])
+        checked.update(["indexes"] if indexes.shards and dataset.listing.index_file is None else [])
         found_files = check_own_files(dataset, stores) if deep else None
         _add(findings, [error.to_dict() for error in found_files or ()])
         checked.update([] if found_files is None else ["checksums"])
@@ -192,15 +192,12 @@ def _look(dataset: Dataset, stores: Stores, indexes: Indexes, deep: bool, max_fi
                 checked.update(_check_sidecar(dataset, number, unread=True))
             else:
                 checked.update(_check_sidecar(dataset, number, unread=False))
-                try:
-                    findings.extend(_read(dataset, number, on_read, deep=deep))  # those before an error stay
-                except Unrepresentable:
-                    undigested = no_digest(dataset.open_shard(number).schema())
-                    if undigested is None:
-                        raise
-                    counted = _Counted(on_read)
-                    findings.extend(_read(dataset, number, counted, deep=deep, digested=False))
-                    trusted_samples = counted.samples
+                counted = _Counted(on_read)
+                undigested = _read_all(dataset, number, counted, findings, deep=deep)
+                trusted_samples = 0 if undigested is None else counted.samples
+                if dataset.manifest is None and dataset.listing.index_file is None:
+                    wrong = indexes.wrong_counts(dataset.path(number), counted.samples)
+                    findings += [error.to_dict() for error in wrong]
         except LadingError as error:
             broken = True
             findings.append(error.at(file=dataset.path(number)).to_dict())
@@ -211,14 +208,34 @@ def _look(dataset: Dataset, stores: Stores, indexes: Indexes, deep: bool, max_fi
 
 
 class _Counted:
-    """Hands over what is read, and counts samples of which there is no digest to count them by."""
+    """Hands over what is read, and counts samples.
+
+    Attributes:
+        samples: how many there were.
+    """
 
     def __init__(self, on_read: OnRead) -> None:
-        self._on_read, self.samples = on_read, 0
+        self._on_read = on_read
+        self.samples = 0
 
     def __call__(self, digests: NDArray[np.uint8], samples: int, size_bytes: int) -> None:
         self.samples += samples
         self._on_read(digests, samples, size_bytes)
+
+
+def _read_all(
+    dataset: Dataset, number: int, on_read: OnRead, findings: list[Mapping[str, Any]], *, deep: bool
+) -> str | None:
+    """Read all of a shard; what is wrong before an error is among the findings. Gives a column without digests."""
+    try:
+        findings.extend(_read(dataset, number, on_read, deep=deep))
+    except Unrepresentable:
+        undigested = no_digest(dataset.open_shard(number).schema())
+        if undigested is None:
+            raise
+        findings.extend(_read(dataset, number, on_read, deep=deep, digested=False))
+        return undigested
+    return None
 
 
 def _read(
