@@ -179,6 +179,15 @@ def test_an_item_without_bytes_and_source_is_a_null_unless_a_policy_says_otherwi
     assert batch.column("binary_content").to_pylist() == [RED]
 
 
+@pytest.mark.parametrize("path", ["x" * 5000, "../" + "x" * 5000, "s/" * 2500, "http://host/" + "x" * 5000])
+def test_of_a_path_of_any_length_the_beginning_is_told(path: str, folder: Path) -> None:
+    write_table(folder / "t.parquet", [item(ref(path)), item(ref("sub/p.tar", "m" * 5000))])
+    first, second = lading.verify(folder / "t.parquet", deep=True).findings
+    assert len(str(first["message"])) < 600
+    assert path[:80] in str(first["message"])
+    assert len(str(second["message"])) < 600
+
+
 def test_an_error_that_came_with_the_row_stays(folder: Path) -> None:
     rows = [item(ref("red é.jpg"), materialize_error="an earlier stage says so"), item(ref("red é.jpg"))]
     table = write_table(folder / "t.parquet", rows)

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lading.codecs import sniff_wrap
-from lading.errors import BadReference, DataError, NotFound, StoreError, UsageError
+from lading.errors import BadReference, DataError, LadingError, NotFound, StoreError, UsageError
 from lading.formats.protocol import ShardSource
 from lading.formats.webdataset import FORMAT as TAR
 from lading.hashing import NameTable
@@ -40,7 +40,7 @@ __all__ = ["Followed", "Follower"]
 _MAX_FILES = 4096
 _MAX_TARS = 16
 _HEAD_BYTES = 16
-_MOST_CHARACTERS = 8192
+_MOST_CHARACTERS, _MOST_SHOWN = 8192, 300
 _MOST_BYTES = 1 << 40
 _OF_THE_PATH = frozenset((errno.EACCES, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR))
 """What a store says that is the path's fault, and not its own."""
@@ -174,7 +174,7 @@ class Follower:
         known = at >= 0
         offset[unknown[known]], length[unknown[known]] = tar.offset[at[known]], tar.length[at[known]]
         return {
-            int(row): f"{entry.url}: the tar has no plain member {name!r}"
+            int(row): f"{entry.url}: the tar has no plain member {_short(name)!r}"
             for row, name in zip(unknown[~known].tolist(), names.filter(pa.array(~known)).to_pylist(), strict=True)
         }
 
@@ -237,14 +237,14 @@ class Follower:
                 info = store.head(own)
                 wrap = _wrap(store, own, info) if inside else ""
             except (BadReference, UsageError) as error:
-                return missing or str(error)
+                return missing or _text(error)
             except StoreError as error:
                 if not (isinstance(error, NotFound) or error.errno in _OF_THE_PATH or error.message == "not a file"):
                     raise
-                missing = missing or str(error)
+                missing = missing or _text(error)
             else:
                 return FileEntry(candidate, wrap, info.size_bytes, info.version)
-        return missing or f"{path}: no such file"
+        return missing or f"{_short(path)}: no such file"
 
     # Tars
 
@@ -263,6 +263,16 @@ class Follower:
         length = np.concatenate([np.zeros(0, np.int64), *(part.length for part in parts)])
         last_first = np.flatnonzero(plain)[::-1]
         return _Tar(NameTable(names.take(pa.array(last_first))), offset[last_first], length[last_first])
+
+
+def _text(error: LadingError) -> str:
+    """What an error says, of a path as long as anybody likes."""
+    error.file = None if error.file is None else _short(error.file)
+    return str(error)
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= _MOST_SHOWN else f"{name[:_MOST_SHOWN]}…"
 
 
 def _candidates(path: str, folder: str) -> list[str]:
