@@ -146,6 +146,27 @@ def test_an_index_of_samples_tells_of_those_that_were_cut_off(tmp_path: Path) ->
     result = salvage(tar, tmp_path / "out")
     assert (result.ok, result.samples, result.lost_samples) == (False, 2, 2)
     assert [entry["file"] for entry in result.lost] == [str(tar)]
+    assert result.findings == []
+
+
+def test_a_right_index_of_samples_is_not_blamed_for_a_damaged_tar(tmp_path: Path) -> None:
+    tar = tmp_path / "a.tar"
+    entries = with_index(tar, "a", "b", "c", "d")
+    tar.write_bytes(tar.read_bytes()[: entries[2] - 700])
+    result = salvage(tar, tmp_path / "out")
+    assert (result.ok, keys(tmp_path / "out"), result.findings) == (False, ["a"], [])
+
+
+def test_an_index_that_lies_about_the_columns_of_a_compressed_shard_is_told_too(tmp_path: Path) -> None:
+    source = written(tmp_path / "source", "mds", compression="zstd")
+    expected = samples(source)
+    shutil.rmtree(source / "_lading")
+    index = json.loads((source / "index.json").read_bytes())
+    index["shards"][0]["column_names"] = ["a"] * len(index["shards"][0]["column_names"])
+    (source / "index.json").write_text(json.dumps(index))
+    result = salvage(source, tmp_path / "out")
+    assert (result.ok, samples(tmp_path / "out")) == (True, expected)
+    assert [finding["file"] for finding in result.findings] == [str(source / "index.json")]
 
 
 @pytest.mark.parametrize("other", ["captions.jsonl", "b.arrow"])

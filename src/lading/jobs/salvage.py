@@ -26,7 +26,8 @@ from lading.jobs.plan import as_members, make_plan, refuse_inside
 from lading.jobs.progress import OnProgress, Progress
 from lading.jobs.salvage_extents import known_remains
 from lading.jobs.salvage_files import Workshop
-from lading.jobs.salvage_shard import Kind, Left, find_left, find_view, without_sidecar, wrong_sidecar
+from lading.jobs.salvage_kind import Kind, without_sidecar, wrong_sidecar
+from lading.jobs.salvage_shard import Left, find_left, find_view
 from lading.jobs.salvage_source import FoundShards, find_shards
 from lading.layouts.options import InterleavedOptions
 from lading.limits import DEFAULT_LIMITS, Limits

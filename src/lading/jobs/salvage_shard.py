@@ -6,7 +6,7 @@ an error, so that whoever copies rows need not know of damage.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,10 +16,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.codecs import sniff_wrap, unpacked_name
-from lading.errors import BadReference, CorruptShard, DataError, LadingError, SidecarMismatch, StoreError
-from lading.fetch import ERROR_COLUMN, Fetcher, earlier_errors
+from lading.errors import BadReference, CorruptShard, DataError, LadingError, StoreError
+from lading.fetch import ERROR_COLUMN, earlier_errors
 from lading.formats.protocol import (
-    Format,
     HasSidecar,
     ReadsUnits,
     Remains,
@@ -31,17 +30,16 @@ from lading.formats.protocol import (
 from lading.interleaved import METADATA_POSITION, sample_firsts, sample_starts, samples_with
 from lading.jobs.headers import key_of
 from lading.jobs.salvage_files import Workshop
-from lading.layouts.follow import Follower
+from lading.jobs.salvage_kind import Kind, index_lies, sidecar_of, without_sidecar
 from lading.layouts.items import ItemsView
 from lading.layouts.mint import MintView
 from lading.layouts.open import detect_view, open_view, remains_of
-from lading.layouts.options import InterleavedOptions
 from lading.layouts.protocol import View
 from lading.source import read_head
 from lading.store.open import is_local
 from lading.store.protocol import Mapper
 
-__all__ = ["Kind", "Left", "find_left", "find_view", "without_sidecar", "wrong_sidecar"]
+__all__ = ["Left", "find_left", "find_view"]
 
 _MAX_ROWS, _MAX_BYTES = 16_384, 128 << 20
 _MOST_PROBES = 20_000
@@ -50,33 +48,6 @@ _NO_ROWS = np.zeros(0, np.int64)
 
 Probe = Callable[[NDArray[np.int64]], LadingError | None]
 """Reads some rows of a shard; gives what was wrong."""
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """How the shards of a source are read.
-
-    Attributes:
-        format: their format.
-        view: how rows are taken.
-        options: options of the format.
-        interleaved: names of fields and policies for interleaved data.
-        schema: of the rows, where a manifest keeps it.
-        members: of tars: what their members stand for, where that is known.
-        fetcher: what references are read with.
-        follower: what finds the files that `source_ref` texts name.
-        index_file: the index that lists the shards, where it is that which says what is in them, and no manifest.
-    """
-
-    format: Format
-    view: str
-    options: Mapping[str, Any]
-    interleaved: InterleavedOptions
-    schema: pa.Schema | None
-    members: pa.Schema | None
-    fetcher: Fetcher
-    follower: Follower
-    index_file: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,35 +86,6 @@ def find_left(kind: Kind, source: ShardSource, workshop: Workshop, known: Remain
         return _Search(kind, source, workshop).find(known)
     except (DataError, StoreError) as error:
         return Left(None, lost=[_told_of(error, source)])
-
-
-def wrong_sidecar(kind: Kind, source: ShardSource) -> LadingError | None:
-    """What is wrong with the file beside a sound shard that readers of it would stumble over."""
-    fmt, path = kind.format, _sidecar(kind, source)
-    if path is None or not isinstance(fmt, HasSidecar):
-        return None
-    try:
-        fmt.check_sidecar(source, {**kind.options, **source.options})
-    except (DataError, StoreError) as error:
-        return error if error.file == path else None
-    return None
-
-
-def without_sidecar(kind: Kind, source: ShardSource) -> ShardSource:
-    """The shard with the file beside it left aside, where its format has such files."""
-    fmt = kind.format
-    return replace(source, options={**source.options, **fmt.without_sidecar}) if isinstance(fmt, HasSidecar) else source
-
-
-def _sidecar(kind: Kind, source: ShardSource) -> str | None:
-    fmt = kind.format
-    return fmt.sidecar(source, {**kind.options, **source.options}) if isinstance(fmt, HasSidecar) else None
-
-
-def _index_lies(index_file: str, source: ShardSource, error: LadingError) -> LadingError:
-    """The finding that an index says of a shard what is not so, as reading the shard by it shows."""
-    return SidecarMismatch(f"what the index says of {source.place} is not so: {error.message}", file=index_file,
-                           expected=error.expected, found=error.found)  # fmt: skip
 
 
 def find_view(kind: Kind, source: ShardSource, workshop: Workshop) -> str | None:
@@ -199,11 +141,14 @@ class _Search:
         self._lost_samples = self._samples = 0
         self._torn = _NO_ROWS
         self._missing: list[LadingError] = []
+        self._findings: list[LadingError] = []
 
     def find(self, known: Remains | None) -> Left:
         """What is left; other than what is known only if that cannot be read."""
         left = (known and self._find_known(known)) or self._search()
-        return replace(left, missing=self._missing) if left.samples else left
+        # Of a damaged shard nothing says whether it is wrong or what disagrees with it.
+        findings = [error for error in self._findings if isinstance(error, StoreError) or not left.lost]
+        return replace(left, findings=findings, missing=self._missing if left.samples else ())
 
     def _find_known(self, known: Remains) -> Left | None:
         made, error = self._laid_out(self._source, known)
@@ -231,9 +176,8 @@ class _Search:
     def _search(self) -> Left:
         source = self._source
         error = self._read(source)
-        findings = list[LadingError]()
         if error is not None:
-            source, error = self._despite_lists(source, error, findings)
+            source, error = self._despite_lists(source, error)
         if _is_packed(source):
             if error is None:
                 return Left(source, self._samples)
@@ -242,7 +186,7 @@ class _Search:
             error = self._read(source)
         remains = self.remains(source, error)
         if remains is None and error is None:
-            return Left(source, self._samples, self._lost, self._lost_samples, findings=findings)
+            return Left(source, self._samples, self._lost, self._lost_samples)
         if remains is not None:
             source, error = self._laid_out(source, remains)
         if error is not None and isinstance(self._kind.format, ResyncsBeside):
@@ -253,21 +197,19 @@ class _Search:
             source = self._without_torn(source)
         if not self._samples:
             self._workshop.drop(source)
-            return Left(None, lost=self._lost, lost_samples=self._lost_samples, findings=findings)
-        return Left(source, self._samples, self._lost, self._lost_samples, findings=findings)
+            return Left(None, lost=self._lost, lost_samples=self._lost_samples)
+        return Left(source, self._samples, self._lost, self._lost_samples)
 
-    def _despite_lists(
-        self, source: ShardSource, error: LadingError, findings: list[LadingError]
-    ) -> tuple[ShardSource, LadingError | None]:
+    def _despite_lists(self, source: ShardSource, error: LadingError) -> tuple[ShardSource, LadingError | None]:
         """The shard without what an index says wrongly of it, and is noted; and what is wrong with reading it then."""
         now: LadingError | None = error
-        if error.file == _sidecar(self._kind, source):
-            findings.append(error)
+        if error.file == sidecar_of(self._kind, source):
+            self._findings.append(error)
             source, now = self._without_sidecar(source)
         if now is not None and self._kind.index_file and source.entry:
             alone = replace(source, entry="")
             if self._read(alone) is None:
-                findings.append(_index_lies(self._kind.index_file, source, now))
+                self._findings.append(index_lies(self._kind.index_file, source, now))
                 source, now = alone, None
         return source, now
 

@@ -1,0 +1,74 @@
+"""How the shards of a damaged source are read, and what beside them may say of them what is not so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from lading.errors import DataError, LadingError, SidecarMismatch, StoreError
+from lading.fetch import Fetcher
+from lading.formats.protocol import Format, HasSidecar, ShardSource
+from lading.layouts.follow import Follower
+from lading.layouts.options import InterleavedOptions
+
+__all__ = ["Kind", "index_lies", "sidecar_of", "without_sidecar", "wrong_sidecar"]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How the shards of a source are read.
+
+    Attributes:
+        format: their format.
+        view: how rows are taken.
+        options: options of the format.
+        interleaved: names of fields and policies for interleaved data.
+        schema: of the rows, where a manifest keeps it.
+        members: of tars: what their members stand for, where that is known.
+        fetcher: what references are read with.
+        follower: what finds the files that `source_ref` texts name.
+        index_file: the index that lists the shards, where it is that which says what is in them, and no manifest.
+    """
+
+    format: Format
+    view: str
+    options: Mapping[str, Any]
+    interleaved: InterleavedOptions
+    schema: pa.Schema | None
+    members: pa.Schema | None
+    fetcher: Fetcher
+    follower: Follower
+    index_file: str | None = None
+
+
+def wrong_sidecar(kind: Kind, source: ShardSource) -> LadingError | None:
+    """What is wrong with the file beside a sound shard that readers of it would stumble over."""
+    fmt, path = kind.format, sidecar_of(kind, source)
+    if path is None or not isinstance(fmt, HasSidecar):
+        return None
+    try:
+        fmt.check_sidecar(source, {**kind.options, **source.options})
+    except (DataError, StoreError) as error:
+        return error if error.file == path else None
+    return None
+
+
+def without_sidecar(kind: Kind, source: ShardSource) -> ShardSource:
+    """The shard with the file beside it left aside, where its format has such files."""
+    fmt = kind.format
+    return replace(source, options={**source.options, **fmt.without_sidecar}) if isinstance(fmt, HasSidecar) else source
+
+
+def sidecar_of(kind: Kind, source: ShardSource) -> str | None:
+    """Path of the file beside a shard, if one is there and not left aside."""
+    fmt = kind.format
+    return fmt.sidecar(source, {**kind.options, **source.options}) if isinstance(fmt, HasSidecar) else None
+
+
+def index_lies(index_file: str, source: ShardSource, error: LadingError) -> LadingError:
+    """The finding that an index says of a shard what is not so, as reading the shard by it shows."""
+    return SidecarMismatch(f"what the index says of {source.place} is not so: {error.message}", file=index_file,
+                           expected=error.expected, found=error.found)  # fmt: skip
