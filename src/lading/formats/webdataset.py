@@ -153,16 +153,15 @@ class WebdatasetFormat:
 
     def sidecar(self, source: ShardSource, options: Mapping[str, Any]) -> str | None:
         """The `.tar.idx`; compressed tars have none."""
-        chosen = parse_options(self.name, ReadOptions, options)
-        if chosen.sidecar == "ignore" or open_tar(source, mmap=chosen.mmap).entry.wrap:
+        chosen, path = parse_options(self.name, ReadOptions, options), sidecar_path(source.path)
+        if chosen.sidecar == "ignore":
             return None
-        path = sidecar_path(source.path)
         with suppress(StoreError):  # what is there and no file has to be told of
             try:
                 source.store.head(path)
             except NotFound:
                 return None
-        return path
+        return None if open_tar(source, mmap=chosen.mmap).entry.wrap else path
 
     def check_sidecar(self, source: ShardSource, options: Mapping[str, Any]) -> None:
         """Hold the `.tar.idx` against the headers.
