@@ -130,8 +130,8 @@ def read_case(folder: Path, spec: dict[str, Any]) -> Iterator[dict[str, Any]]:
     return chain.from_iterable(read_view(folder, opened, way) for way in (WAYS[::2] if streamed else WAYS))
 
 
-CHECKED_ABOVE = ("wids-md5", "wids-nsamples")
-"""Digests and counts of an index are compared by whoever opens the dataset."""
+CHECKED_ABOVE = ("wids-filesize", "wids-md5", "wids-nsamples")
+"""Sizes, digests and counts of an index are compared by whoever opens the dataset."""
 
 
 @pytest.fixture(scope="module")
