@@ -79,7 +79,7 @@ def test_the_same_findings_with_any_number_of_workers(deep: bool, docs: Path, tm
     found = [lading.verify(tmp_path / "out", deep=deep, workers=workers, on_progress=watch) for workers in (1, 2)]
     assert {**asdict(found[0]), "seconds": 0} == {**asdict(found[1]), "seconds": 0}
     named = {Path(str(finding["file"])).name for finding in found[0].findings}
-    assert named == {"index.json", *(shard.name for shard in shards[1:4])}
+    assert named == {shard.name for shard in shards[1:4]}  # the index is right, whatever became of them
     assert max(watch.counts) == 2
     few = [lading.verify(tmp_path / "out", deep=deep, workers=n, max_findings=2).findings for n in (1, 2)]
     assert few[0] == few[1] == found[0].findings[: len(few[0])]
