@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lading.batches import with_columns
 from lading.errors import DuplicateField, SchemaMismatch, Unrepresentable, UsageError
 from lading.features import FEATURE_KEY, ClassLabel, Feature, Sequence, Struct, feature_of
 from lading.interleaved import INTERLEAVED_SCHEMA, RESERVED, without_source
@@ -125,12 +126,9 @@ def as_text(batch: pa.RecordBatch, target: pa.Schema | None) -> pa.RecordBatch:
     Raises:
         SchemaMismatch: bytes that are no UTF-8; names column and row.
     """
-    for i, field in enumerate(batch.schema):
-        if target is not None and field.name in target.names and is_bytes(field.type):
-            wanted = target.field(field.name)
-            if is_text(wanted.type):
-                batch = batch.set_column(i, field.with_type(wanted.type), _cast(join(batch.column(i)), wanted))
-    return batch
+    wanted = {field.name: field for field in target or () if is_text(field.type)}
+    texts = [(i, wanted[f.name]) for i, f in enumerate(batch.schema) if is_bytes(f.type) and f.name in wanted]
+    return with_columns(batch, {i: _cast(join(batch.column(i)), field) for i, field in texts})
 
 
 def _refuse_twins(schema: pa.Schema) -> None:
@@ -225,16 +223,17 @@ def union_schema(
     distinct = _distinct(schemas)
     total = sum(count for _, _, count in distinct)
     names = dict.fromkeys(name for schema, _, _ in distinct for name in schema.names)
+    holding = [({*schema.names}, schema, file, count) for schema, file, count in distinct]
     fields: list[pa.Field] = []
     differences: list[str] = []
     for name in names:
-        field, difference = _merged(name, distinct)
-        missing = [(file, count) for schema, file, count in distinct if name not in schema.names]
+        found = [(schema.field(name), file) for there, schema, file, _ in holding if name in there]
+        field, difference = _merged(name, found)
+        missing = [(file, count) for there, _, file, count in holding if name not in there]
         if missing:
-            having = next(file for schema, file, _ in distinct if name in schema.names)
             fate = "left out" if policy == "intersect" else "null there"
             lacking = f"missing in {sum(count for _, count in missing)} of {total} files, first {missing[0][0]}: {fate}"
-            difference = "; ".join(filter(None, [f"column {name!r} of {having}: {lacking}", difference]))
+            difference = "; ".join(filter(None, [f"column {name!r} of {found[0][1]}: {lacking}", difference]))
             field = field.with_nullable(True)  # noqa: FBT003 - pyarrow takes it by position only
         if difference and policy == "strict":
             raise SchemaMismatch("files differ in their schema", column=name, found=difference, advice=_ADVICE)
@@ -262,9 +261,8 @@ def _distinct(schemas: Iterable[tuple[str, pa.Schema]]) -> list[tuple[pa.Schema,
     return [(schema, file, counts[key]) for key, (schema, file) in seen.items()]
 
 
-def _merged(name: str, distinct: list[tuple[pa.Schema, str, int]]) -> tuple[pa.Field, str]:
-    """One field for a column, and in words how the files differ in it."""
-    found = [(schema.field(name), file) for schema, file, _ in distinct if name in schema.names]
+def _merged(name: str, found: list[tuple[pa.Field, str]]) -> tuple[pa.Field, str]:
+    """One field for a column, of those that files have for it, and in words how the files differ in it."""
     first, first_file = found[0]
     kind, kinds = first.type, {str(first.type): f"{first.type} in {first_file}"}
     for field, file in found[1:]:

@@ -908,9 +908,10 @@ def _pad(seen: pa.Schema, batch: pa.RecordBatch) -> tuple[pa.Schema, pa.RecordBa
     """The columns seen so far, with those of this batch; and the batch with all of them."""
     if batch.schema.names == seen.names:
         return batch.schema, batch
-    missing = [f for f in seen if f.name not in batch.schema.names]
-    fields = [batch.schema.field(f.name) if f.name in batch.schema.names else f for f in seen]
-    fields += [f for f in batch.schema if f.name not in seen.names]
+    own, before = {*batch.schema.names}, {*seen.names}
+    missing = [f for f in seen if f.name not in own]
+    fields = [batch.schema.field(f.name) if f.name in own else f for f in seen]
+    fields += [f for f in batch.schema if f.name not in before]
     schema = pa.schema(fields, metadata=batch.schema.metadata)
     if missing or schema.names != batch.schema.names:
         batch = align_table(batch, schema)

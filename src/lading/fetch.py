@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from lading.batches import with_columns
 from lading.codecs import decode_range
 from lading.errors import BadReference, CorruptShard, LadingError, LimitExceeded, NotFound, UsageError
 from lading.image import extract_frame
@@ -237,6 +238,7 @@ class Fetcher:
         """
         wanted = [n for n in (batch.schema.names if columns is None else columns) if is_ref(batch.schema.field(n).type)]
         files, before = files_of(batch.schema), len(self._touched)
+        places = {name: i for i, name in enumerate(batch.schema.names)}
         refs = {name: unpack(batch.column(name)) for name in wanted}
         located = {name: self._locate(refs[name], files) for name in wanted}
         came = earlier_errors(batch) if earlier else {}
@@ -247,13 +249,14 @@ class Fetcher:
             mine = located if one else {name: at.part(first, stop) for name, at in located.items()}
             told = {row - first: text for row, text in came.items() if first <= row < stop}
             part, keep = _apply_policy(rows, mine, told, on_error, on_failure)
+            made = {}
             for name in wanted:
                 at = mine[name] if keep is None else _kept(mine[name], keep)
                 shown = views and int(at.length.sum()) >= _MIN_VIEW_BYTES * int(at.valid.sum())
                 copied = copied and not shown
-                part = _with_column(part, name, _build(at, views=shown))
-            yield part
-            del mine, part  # before as much is unpacked again
+                made[places[name]] = _build(at, views=shown)
+            yield with_columns(part, made)
+            del mine, part, made  # before as much is unpacked again
         while copied and len(self._touched) > before:
             mapped, start, stop, _ = self._touched.pop()
             mapped.release(start, stop)
@@ -352,9 +355,8 @@ class Fetcher:
 
     def read_large(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch with columns of large values read, where `file_ranges` says where they lie; no map is touched."""
-        for name, pieces in self.file_ranges(batch).items():
-            batch = _with_column(batch, name, in_memory(pieces))
-        return batch
+        found = self.file_ranges(batch).items()
+        return with_columns(batch, {batch.schema.get_field_index(name): in_memory(pieces) for name, pieces in found})
 
     def _plain_ranges(self, refs: Refs, files: Sequence[FileEntry]) -> _PlainRanges | None:
         """The references by file, if all are ranges of few files that can be mapped, and lie inside them."""
@@ -571,11 +573,6 @@ def _build(at: _Located, *, views: bool) -> pa.Array:
 
 def _kept(at: _Located, keep: NDArray[np.bool_]) -> _Located:
     return _Located(at.buffers, at.which[keep], at.offset[keep], at.length[keep], at.valid[keep])
-
-
-def _with_column(batch: pa.RecordBatch, name: str, column: pa.Array) -> pa.RecordBatch:
-    i = batch.schema.get_field_index(name)
-    return batch.set_column(i, batch.schema.field(i).with_type(column.type), column)
 
 
 def _apply_policy(

@@ -336,7 +336,8 @@ class PartWriter:
         if self._takes_any:
             self.see(_written_schema(batch.schema))
             return batch
-        extra = [name for name in batch.schema.names if name not in self.schema.names]
+        known = {*self.schema.names}
+        extra = [name for name in batch.schema.names if name not in known]
         if extra:
             raise SchemaMismatch(
                 "rows hold a column that the schema of this writer does not", column=extra[0],

@@ -209,11 +209,11 @@ def concat(tables: Sequence[pa.Table | pa.RecordBatch]) -> pa.Table:
     for table in tables:
         whole = pa.Table.from_batches([table]) if isinstance(table, pa.RecordBatch) else table
         renumber = np.array([files.setdefault(f, len(files)) for f in files_of(whole.schema)], np.int32)
-        for i, field in enumerate(whole.schema):
-            if is_ref(field.type) and len(renumber):
-                whole = whole.set_column(i, field, _renumbered(whole.column(i), renumber))
-        present = set(whole.schema.names)
-        columns = [whole[n] if n in present else pa.nulls(len(whole), f.type) for n, f in fields.items()]
+        own = {
+            field.name: _renumbered(column, renumber) if is_ref(field.type) and len(renumber) else column
+            for field, column in zip(whole.schema, whole.columns, strict=True)
+        }
+        columns = [own[n] if n in own else pa.nulls(len(whole), f.type) for n, f in fields.items()]
         parts.append(pa.table(columns, schema=pa.schema(list(fields.values()))))
     joined = pa.concat_tables(parts).replace_schema_metadata(tables[0].schema.metadata)
     return joined.replace_schema_metadata(with_files(joined.schema, list(files)).metadata) if files else joined

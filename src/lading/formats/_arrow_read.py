@@ -14,6 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading import views as binary_views
+from lading.batches import with_columns
 from lading.errors import CorruptShard, LadingError, LimitExceeded, SidecarMismatch, UsageError, errors_at
 from lading.features import feature_of
 from lading.formats._arrow_assets import Assets, has_assets, refuse_nested
@@ -360,13 +361,13 @@ class ArrowReader:
 
     def _lightened(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows with large values of a mapped file as references, other payload as views of the same bytes."""
-        for i, field in enumerate(batch.schema):
-            column = batch.column(i)
+        lighter = {}
+        for i, column in enumerate(batch.columns):
             if is_large(column, self._body):
-                column = references(column, np.arange(len(column)), self._body)
-            elif binary_views.is_bytes(field.type):
-                column = binary_views.share(column)
-            batch = batch.set_column(i, field.with_type(column.type), column)
+                lighter[i] = references(column, np.arange(len(column)), self._body)
+            elif binary_views.is_bytes(column.type):
+                lighter[i] = binary_views.share(column)
+        batch = with_columns(batch, lighter)
         return batch.replace_schema_metadata(self._named(batch.schema).metadata)
 
     def _named(self, schema: pa.Schema) -> pa.Schema:

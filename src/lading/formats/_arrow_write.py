@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from lading import views
+from lading.batches import with_columns
 from lading.errors import LadingError, SchemaMismatch, Unrepresentable, UsageError, errors_at
 from lading.extents import NO_ROWS
 from lading.formats._arrow_schema import stored_schema
@@ -178,6 +179,7 @@ class ArrowWriter:
         """The rows with dictionaries that go on where those before them ended: a file cannot replace one."""
         if self._options.layout == "huggingface":
             return batch
+        unified = {}
         for i, field in enumerate(batch.schema):
             if pa.types.is_dictionary(field.type):
                 column = batch.column(i)
@@ -186,9 +188,9 @@ class ArrowWriter:
                     empty = pa.DictionaryArray.from_arrays(pa.array([], field.type.index_type), known,
                                                            ordered=field.type.ordered)  # fmt: skip
                     column = pa.chunked_array([empty, column]).unify_dictionaries().chunk(1)
-                    batch = batch.set_column(i, field, column)
+                    unified[i] = column
                 self._dictionaries[field.name] = column.dictionary
-        return batch
+        return with_columns(batch, unified)
 
     def _opened(self) -> tuple[pa.ipc.RecordBatchWriter, pa.NativeFile]:
         if self._writer is None or self._handle is None:

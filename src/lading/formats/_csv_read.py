@@ -228,11 +228,12 @@ class CsvReader:
             raise DuplicateField(f"line {line}: a name stands twice", file=self._file.path, offset=0,
                                  column=twice, expected="each name once", found=f"{count} times")  # fmt: skip
         types = self._options.types or {}
-        for name in types:
-            if name not in names:
-                raise UsageError("types names a column that is not there", file=self._file.path,
-                                 expected=", ".join(names), found=repr(name))  # fmt: skip
-        return pa.schema([(name, _type(types.get(name, "string"))) for name in names])
+        unknown = types.keys() - {*names}
+        if unknown:
+            raise UsageError("types names a column that is not there", file=self._file.path,
+                             expected=", ".join(names), found=repr(min(unknown)))  # fmt: skip
+        kinds = {name: _type(kind) for name, kind in types.items()}
+        return pa.schema([(name, kinds.get(name, pa.string())) for name in names])
 
     def _checked(self, records: Records, found: Counter[str]) -> Records:
         """The records without blank lines. Raises CorruptShard for one that has too few or too many cells."""
@@ -267,10 +268,12 @@ class CsvReader:
         names = self.schema().names
         if columns is None:
             return list(range(len(names)))
-        return [names.index(name) for name in dict.fromkeys(columns) if name in names]
+        place = {name: at for at, name in enumerate(names)}
+        return [place[name] for name in dict.fromkeys(columns) if name in place]
 
     def _batch(self, records: Records, chosen: Sequence[int], start: int, stop: int) -> pa.RecordBatch:
-        schema = pa.schema([self.schema().field(column) for column in chosen])
+        known = self.schema()
+        schema = pa.schema([known.field(column) for column in chosen])
         cells = zip(schema, records.columns(chosen, start, stop), strict=True)
         lines = records.line[start:stop]
         columns = [found if f.type == found.type else self._cast(found, f, lines) for f, found in cells]

@@ -423,4 +423,5 @@ def _chosen(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
     """The columns asked for that there are, in the order asked for."""
     if columns is None:
         return schema
-    return pa.schema([schema.field(name) for name in dict.fromkeys(columns) if name in schema.names])
+    known = {*schema.names}
+    return pa.schema([schema.field(name) for name in dict.fromkeys(columns) if name in known])

@@ -72,8 +72,9 @@ def marked_columns(schema: pa.Schema, nulls: str | Sequence[str]) -> list[str]:
         Unrepresentable: a column is called as another one's marks would be.
         UsageError: a column is named that is not there.
     """
+    known = {*schema.names}
     for name in schema.names:
-        if name.startswith(NULLS) and name.removeprefix(NULLS) in schema.names:
+        if name.startswith(NULLS) and name.removeprefix(NULLS) in known:
             raise Unrepresentable("the name of a column is that of another one's nulls", column=name,
                                   advice="Call it otherwise.")  # fmt: skip
     if nulls == "error":
@@ -81,7 +82,7 @@ def marked_columns(schema: pa.Schema, nulls: str | Sequence[str]) -> list[str]:
     if nulls == "mask":
         return [field.name for field in schema if field.nullable]
     for name in nulls:
-        if name not in schema.names:
+        if name not in known:
             raise UsageError("nulls are told for a column that is not there", column=name,
                              expected=", ".join(schema.names))  # fmt: skip
     return list(dict.fromkeys(nulls))

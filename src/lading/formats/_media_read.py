@@ -288,7 +288,8 @@ def _record_reader(source: ShardSource, options: ReadOptions) -> RecordReader:
 
 def _chosen(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
     """The columns asked for that there are, in the order asked for."""
-    wanted = schema.names if columns is None else [n for n in dict.fromkeys(columns) if n in schema.names]
+    known = dict.fromkeys(schema.names)
+    wanted = known if columns is None else [name for name in dict.fromkeys(columns) if name in known]
     return pa.schema([schema.field(name) for name in wanted], metadata=schema.metadata)
 
 

@@ -162,10 +162,12 @@ class WebdatasetReader:
         table = self.index() if rows is None else self.index().take(pa.array(rows))
         if columns is None:
             return table
-        for name in [name for name in columns if name not in table.column_names]:
+        known = {*table.column_names}
+        for name in [name for name in columns if name not in known]:
             nowhere = make_refs(*np.zeros((2, len(table)), np.int64), valid=np.zeros(len(table), np.bool_))
             table = table.append_column(name, nowhere)
-        return table.select([name for name in table.column_names if name in columns])
+        wanted = {*columns}
+        return table.select([name for name in table.column_names if name in wanted])
 
     def batches(
         self,

@@ -321,9 +321,8 @@ class ParquetReader:
         payload = plain if views else []
         taken = self._decoder.payload(run, [leaf for i in payload for leaf in self._leaves[i]])
         as_views = {i: self._leaves[i][0] for i in payload if self._leaves[i][0] in taken}
-        for i in as_views:
-            at = chosen.index(i)
-            schema = schema.set(at, schema.field(at).with_type(pa.binary_view()))
+        kinds = [f.with_type(pa.binary_view()) if i in as_views else f for i, f in zip(chosen, schema, strict=True)]
+        schema = pa.schema(kinds, metadata=schema.metadata)
         place = {i: at for at, i in enumerate(sorted({*chosen} - {*as_views}))}
         for batch, found in self._decoder.decode(run, max_rows, max_bytes, taken):
             columns = [found[as_views[i]] if i in as_views else batch.column(place[i]) for i in chosen]

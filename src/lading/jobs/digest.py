@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from lading.batches import with_columns
 from lading.canonical import FORMS, value_form
 from lading.dataset import Dataset, open_dataset
 from lading.digests import DatasetDigest, interleaved_digests, sample_digests
@@ -67,11 +68,11 @@ def _with_forms(dataset: Dataset, batch: pa.RecordBatch) -> pa.RecordBatch:
         for name, work in references.items()
         if work is not None or int(row_bytes(batch.select([name])).sum()) <= _COPIED_BYTES
     }
+    made = {}
     for name, values in dataset.fetcher.results(batch, works).items():
-        made = values if references[name] is None else pa.ExtensionArray.from_storage(FORMS, values)
         at = batch.schema.get_field_index(name)
-        batch = batch.set_column(at, batch.schema.field(at).with_type(made.type), made)
-    return batch
+        made[at] = values if references[name] is None else pa.ExtensionArray.from_storage(FORMS, values)
+    return with_columns(batch, made)
 
 
 def begin_digest(dataset: Dataset) -> Look:

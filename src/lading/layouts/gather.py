@@ -11,6 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.align import align_table, union_schema
+from lading.batches import with_columns
 from lading.features import Json, feature_of
 from lading.interleaved import LINEAGE_KEY, lineage_of, split_rows
 from lading.ref import concat, is_ref
@@ -63,11 +64,9 @@ def gathered(
 
 
 def _shared(batch: pa.RecordBatch) -> pa.RecordBatch:
-    for i, field in enumerate(batch.schema):
-        if pa.types.is_binary(field.type) or pa.types.is_large_binary(field.type):
-            column = share(batch.column(i))
-            batch = batch.set_column(i, field.with_type(column.type), column)
-    return batch
+    kinds = enumerate(batch.schema.types)
+    held = [i for i, kind in kinds if pa.types.is_binary(kind) or pa.types.is_large_binary(kind)]
+    return with_columns(batch, {i: share(batch.column(i)) for i in held})
 
 
 def joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
@@ -130,7 +129,8 @@ def _may_share(
 
 def _same_kind(one: pa.Schema, other: pa.Schema) -> bool:
     """Whether columns of one name have one type, both as JSON or neither, or one of the two has no values."""
-    pairs = [(field, other.field(field.name)) for field in one if field.name in other.names]
+    there = {*other.names}
+    pairs = [(field, other.field(field.name)) for field in one if field.name in there]
     return all(
         (a.type == b.type and _is_json(a) == _is_json(b)) or pa.types.is_null(a.type) or pa.types.is_null(b.type)
         for a, b in pairs

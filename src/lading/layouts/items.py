@@ -193,9 +193,10 @@ class ItemsView:
         """The columns asked for, `sample_id` always; and the schema of these and those that say where payload lies."""
         if columns is None:
             return schema.names, schema
-        asked = [n for n in schema.names if n in columns or n == "sample_id"]
-        more = _OF_SOURCES if _PAYLOAD in asked else ()
-        return asked, pa.schema([f for f in schema if f.name in asked or f.name in more], metadata=schema.metadata)
+        wanted = {*columns, "sample_id"}
+        asked = [name for name in schema.names if name in wanted]
+        with_more = {*asked, *(_OF_SOURCES if _PAYLOAD in wanted else ())}
+        return asked, pa.schema([f for f in schema if f.name in with_more], metadata=schema.metadata)
 
     def _present(self, target: pa.Schema) -> list[str]:
         present = set(self._reader.schema().names)

@@ -89,6 +89,6 @@ class KeptTypes:
 
     def _chosen(self, columns: Sequence[str] | None) -> pa.Schema:
         self._check_names()
-        known = self._schema.names
+        known = dict.fromkeys(self._schema.names)
         names = known if columns is None else [name for name in dict.fromkeys(columns) if name in known]
         return pa.schema([self._schema.field(name) for name in names], metadata=self._schema.metadata)

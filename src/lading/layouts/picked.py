@@ -100,7 +100,8 @@ class _LoosePicked(_Picked):
         self, schema: pa.Schema, *, max_rows: int, max_bytes: int, columns: Sequence[str] | None = None
     ) -> Iterator[pa.RecordBatch]:
         """As `batches`, with the columns of this schema, in its types. Raises SchemaMismatch."""
-        names = schema.names if columns is None else [name for name in schema.names if name in columns]
+        asked = {*(schema.names if columns is None else columns)}
+        names = [name for name in schema.names if name in asked]
         wanted = pa.schema([schema.field(name) for name in names], metadata=schema.metadata)
         for table in self._parts(max_rows, max_bytes, lambda rows: self._loose.typed_read(wanted, rows)):
             yield from table.combine_chunks().to_batches()
