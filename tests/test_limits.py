@@ -29,7 +29,7 @@ import zstandard
 import lading
 from arrow_files import arrow_bytes
 from lading.arrow import read_cache_meta
-from lading.errors import LimitExceeded, SidecarMismatch, UsageError
+from lading.errors import DataError, LimitExceeded, SidecarMismatch, UsageError
 from lading.fetch import Fetcher
 from lading.jobs.merge import merge
 from lading.jobs.salvage import salvage
@@ -111,6 +111,10 @@ def _arrow(folder: Path, table: pa.Table, compression: str | None = None) -> Rea
             return sum(batch.num_rows for batch in dataset.batches(max_rows=1 << 30))
 
     return read
+
+
+def _wide(folder: Path) -> Read:
+    return of_file("d.csv", b",".join(b"c%d" % i for i in range(300)) + b"\n" + b"1" + b"," * 299 + b"\n", folder)
 
 
 # Tars
@@ -228,6 +232,7 @@ _CASES: dict[str, tuple[Callable[[Path], Read], int | None, int | None]] = {
     "range_bytes": (_record, 99_999, 100_000),
     "shard_bytes": (_packed_mds, 1 << 20, None),
     "stream_bytes": (_much_of_little, 1 << 20, None),
+    "table_columns": (_wide, 299, None),
     "tar_cells": (_sprawl, 10_000, None),
     "tar_extension_bytes": (_long_name, 1000, None),
     "tar_extensions": (_many_extensions, None, 102),
@@ -283,6 +288,25 @@ def test_csv_has_the_limits_of_text(tmp_path: Path, name: str) -> None:
     with pytest.raises(LimitExceeded, match=f"--max {name}="):
         read(Limits(**{name: 10_000}))
     assert read(DEFAULT_LIMITS)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow"])
+def test_tables_of_many_columns_are_refused_by_the_footer(tmp_path: Path, kind: str) -> None:
+    table = pa.table({f"c{i}": [i] for i in range(300)})
+    path = tmp_path / f"s.{kind}"
+    if kind == "parquet":
+        pq.write_table(table, path)
+    else:
+        path.write_bytes(arrow_bytes(table))
+    with pytest.raises(LimitExceeded, match=r"too many columns; expected at most 299, found 300.*--max table_columns="):
+        opened(path, Limits(table_columns=299))
+    assert opened(path, Limits(table_columns=300)) == table.to_pylist()
+
+
+def test_a_csv_of_too_many_columns_is_not_taken_for_a_damaged_one(tmp_path: Path) -> None:
+    _wide(tmp_path)
+    with pytest.raises(DataError, match=r"too many columns.*--max table_columns="):
+        salvage(tmp_path / "d.csv", tmp_path / "out", limits=Limits(table_columns=299))
 
 
 def test_a_compressed_shard_without_an_index_has_the_same_limit(tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ class Limits:
         range_bytes: what a compressed range unpacks to, such as a record of a media archive or a frame of zstd.
         shard_bytes: what a compressed shard of MDS unpacks to; it is held in memory.
         stream_bytes: what a compressed file unpacks to, where that is over 1,000 times its size.
+        table_columns: columns of a CSV, Parquet or Arrow file; of nested ones in Parquet, those that they are made of.
         tar_cells: samples times fields of a tar, beyond 64 for each member.
         tar_extension_bytes: an extension record of a tar, such as a long name.
         tar_extensions: extension records before a member of a tar.
@@ -70,6 +71,7 @@ class Limits:
     range_bytes: int = 1 << 30
     shard_bytes: int = 1 << 30
     stream_bytes: int = 16 << 30
+    table_columns: int = 16_384
     tar_cells: int = 1 << 22
     tar_extension_bytes: int = 1 << 20
     tar_extensions: int = 100

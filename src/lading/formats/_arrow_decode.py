@@ -118,6 +118,9 @@ class Decoder:
         self._fed: _Fed | None = None
         with damage(self._body.path, blocks.schema_block.offset):
             self.schema = pa.ipc.read_schema(self._schema_message)
+            if len(self.schema) > self._limits.table_columns:
+                raise self._limits.exceeded("table_columns", "too many columns", file=self._body.path,
+                                            found=len(self.schema))  # fmt: skip
             self.schema.to_string()  # names are looked at here first, and may be no text
         self._has_dictionaries = any(map(_holds_dictionary, self.schema.types))
 

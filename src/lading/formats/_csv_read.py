@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.arrow_values import arrow_type
-from lading.errors import CorruptShard, DataError, DuplicateField, SchemaMismatch, UsageError
+from lading.errors import CorruptShard, DataError, DuplicateField, LimitExceeded, SchemaMismatch, UsageError
 from lading.formats._csv_resync import resync_records
 from lading.formats._csv_scan import Records, record_blocks, scan
 from lading.formats.protocol import Remains
@@ -150,6 +150,8 @@ class CsvReader:
         try:
             header = Block(data[mark:begin].tobytes(), mark, 1)
             own = self._header(scan(header, self._delimiter, self._file.path)).names if begin else None
+        except LimitExceeded:
+            raise
         except DataError:
             own = None
         if own is None or (names is not None and sorted(own) != sorted(names)):
@@ -217,7 +219,10 @@ class CsvReader:
         """The columns that the first record names."""
         if records is None:
             raise CorruptShard("no header", file=self._file.path, offset=0, expected="a line of names")
-        names = records.cells[: int(records.first[1])].to_pylist()
+        count, limits = int(records.first[1]), self._file.source.limits
+        if count > limits.table_columns:
+            raise limits.exceeded("table_columns", "too many columns", file=self._file.path, offset=0, found=count)
+        names = records.cells[:count].to_pylist()
         line = int(records.line[0])
         for at, name in enumerate(names, 1):
             if not name:

@@ -147,7 +147,7 @@ def read_footer(file: Input, *, inside: bool = True) -> Footer:
 
     Raises:
         CorruptShard: it is damaged, or the file is no Parquet file or an encrypted one.
-        LimitExceeded: it is larger than `footer_bytes`.
+        LimitExceeded: it is larger than `footer_bytes`, or has more columns than `table_columns`.
     """
     start, length = _place(file)
     file.expect([(min(start, max(file.size_bytes - TAIL_BYTES, 0)), file.size_bytes)])
@@ -161,6 +161,8 @@ def read_footer(file: Input, *, inside: bool = True) -> Footer:
             thrift_container_size_limit=max(length, 1),
         )
         schema = reader.metadata.schema
+        if len(schema) > file.limits.table_columns:
+            raise file.limits.exceeded("table_columns", "too many columns", file=file.path, found=len(schema))
         leaves = [schema.column(i) for i in range(len(schema))]
         columns = [
             Column(leaf.path, leaf.physical_type, leaf.max_repetition_level == 0, leaf.max_definition_level)

@@ -85,6 +85,7 @@ def told_metadata(schema: pa.Schema) -> dict[bytes, bytes]:
 
 def check_schema(schema: pa.Schema, path: str) -> None:
     """Raise Unrepresentable for what no Parquet file can hold: references, equal names, some types."""
+    taken: set[pa.DataType] = set()
     for field in schema:
         if is_ref(field.type):
             raise Unrepresentable(
@@ -98,6 +99,9 @@ def check_schema(schema: pa.Schema, path: str) -> None:
         if _has_empty_arrays(field.type):
             raise Unrepresentable("Parquet does not give back arrays of size 0", file=path, column=field.name,
                                   found=str(field.type))  # fmt: skip
+        if field.type in taken:
+            continue
+        taken.add(field.type)
         try:
             pq.ParquetWriter(pa.BufferOutputStream(), pa.schema([field])).close()
         except (pa.ArrowNotImplementedError, pa.ArrowInvalid, OSError) as error:

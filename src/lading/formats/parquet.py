@@ -104,7 +104,7 @@ class ParquetFormat:
         Raises:
             UsageError: an option that is not known, a row group that is not there, a filter that does not fit.
             CorruptShard: the footer is damaged; the file is no Parquet file, or an encrypted one.
-            LimitExceeded: the footer is larger than `footer_bytes`.
+            LimitExceeded: the footer is larger than `footer_bytes`, or has more columns than `table_columns`.
         """
         chosen = parse_options(self.name, ReadOptions, options)
         file = open_input(source, mmap=chosen.mmap)
