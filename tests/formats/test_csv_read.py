@@ -81,6 +81,26 @@ def test_a_mark_at_the_beginning_and_blank_lines_are_let_pass() -> None:
     assert rows(data) == [["1", "2"]]
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_blank_lines_for_a_whole_block_are_skipped_and_counted(monkeypatch: pytest.MonkeyPatch, end: str) -> None:
+    monkeypatch.setattr(textfile, "_READ_BYTES", 64)
+    opened = reader((f"a,b{end}1,2{end}" + end * 1000 + f"3,4{end}").encode())
+    assert opened.read().to_pydict() == {"a": ["1", "3"], "b": ["2", "4"]}
+    assert opened.counts == {"blank lines, skipped": 1000}
+    assert int(opened.index().column("first_line")[-1].as_py()) == 1003
+
+
+def test_blank_lines_of_one_column_are_nulls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(textfile, "_READ_BYTES", 64)
+    assert reader(b"a\n" + b"\n" * 1000).num_rows() == 1000
+
+
+def test_carriage_returns_alone_are_no_blank_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(textfile, "_READ_BYTES", 64)
+    with pytest.raises(CorruptShard, match="a carriage return without a line feed"):
+        reader(b"a,b\n" + b"1,2\n" * 30 + b"\r\r\n" * 100).num_rows()
+
+
 def test_tabs_by_name() -> None:
     for path in ("t.tsv", "T.TSV.GZ"):
         data = b"a\tb\n1,5\t2\n"

@@ -6,6 +6,7 @@ import bz2
 import gzip
 import json
 import lzma
+import traceback
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from lading.features import Json, decode, feature_of
 from lading.formats import _jsonl_read
 from lading.formats.jsonl import FORMAT, JsonlReader
 from lading.formats.protocol import LooseReader, ShardSource
+from lading.formats.textfile import open_text
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.store.memory import MemoryStore
 from lading.store.wrap import CountingStore
@@ -49,7 +51,42 @@ _DOCUMENTS = st.lists(st.dictionaries(_NAMES, _VALUES, max_size=5), max_size=12)
 
 
 def reader(data: bytes, path: str = "d.jsonl", limits: Limits = DEFAULT_LIMITS, **options: Any) -> JsonlReader:
-    return FORMAT.open_shard(ShardSource(MemoryStore({path: data}), path, limits=limits), options)
+    return FORMAT.open_shard(source_of(data, path, limits), options)
+
+
+def source_of(data: bytes, path: str = "d.jsonl", limits: Limits = DEFAULT_LIMITS) -> ShardSource:
+    return ShardSource(MemoryStore({path: data}), path, limits=limits)
+
+
+@given(
+    st.lists(st.sampled_from([b"", b" ", b"\t\r", b"\r", b"  {}", b"{} \r", b"{}", b" \t{}", b'{"a": 1}']), min_size=1),
+    st.sampled_from([b"", b"\xef\xbb\xbf"]),
+)
+def test_lines_with_something_in_them_are_found_wherever_blanks_stand(lines: list[bytes], mark: bytes) -> None:
+    opened = reader(mark + b"\n".join(lines) + b"\n")
+    full = [number for number, line in enumerate(lines, 1) if line.strip(b" \t\r")]
+    assert opened.num_rows() == len(full)
+    assert opened.counts["blank lines, skipped"] == len(lines) - len(full)
+    if full:
+        assert opened.index().column("first_line")[0].as_py() == full[0]
+        assert opened.index().column("offset")[0].as_py() == len(mark) + sum(
+            len(line) + 1 for line in lines[: full[0] - 1]
+        )
+
+
+def test_of_very_short_lines_few_are_read_at_once() -> None:
+    for line, most in ((b"{}\n", 1 << 20), (b'{"a": "a longer one"}\n', 4 << 20)):
+        data = line * ((8 << 20) // len(line))
+        sizes = [len(piece) for piece in open_text(source_of(data)).pieces()]
+        assert sum(sizes) == len(data)
+        assert max(sizes) == most
+
+
+def test_the_error_of_a_long_line_keeps_nothing_of_it() -> None:
+    with pytest.raises(LimitExceeded) as caught:
+        reader(b" " * (12 << 20), limits=Limits(line_bytes=8 << 20)).num_rows()
+    frames = traceback.walk_tb(caught.value.__traceback__)
+    assert not any(frame.f_locals.get("begun") for frame, _ in frames)
 
 
 def decoded(table: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:

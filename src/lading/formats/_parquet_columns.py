@@ -155,10 +155,8 @@ def _plan(path: str, field: pa.Field, values: pa.Array, options: WriteOptions) -
 
 
 def _large_value(sizes: NDArray[np.int64]) -> int:
-    """The size that one value in twenty is above."""
-    if (
-        not len(sizes) or sizes.max() <= _MIN_VALUE_BYTES
-    ):  # where a quantile, of many columns, takes longer than all else
+    """The size that one value in twenty is above; of many columns a quantile takes longer than all else."""
+    if not len(sizes) or sizes.max() <= _MIN_VALUE_BYTES:
         return _MIN_VALUE_BYTES
     return max(int(np.quantile(sizes, 0.95)), _MIN_VALUE_BYTES)
 
