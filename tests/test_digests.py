@@ -156,6 +156,16 @@ def test_payloads_are_hashed_where_they_lie() -> None:
     np.testing.assert_array_equal(found, sample_digests(plain))
 
 
+@pytest.mark.parametrize(
+    "values", [[None] * 5, ["x"] * 5, ["x", "y", "x"], ["x", None, "x"], ["x", "yy", "x"], [7] * 3]
+)
+def test_rows_that_are_alike_have_the_digests_of_each_alone(values: list[Any]) -> None:
+    table = pa.table({"a": values, "b": [True] * len(values)})
+    alone = [sample_digests(table.slice(row, 1)) for row in range(len(values))]
+    assert sample_digests(table).tolist() == np.concatenate(alone).tolist()
+    assert sample_digests(table.slice(1)).tolist() == np.concatenate(alone[1:]).tolist()
+
+
 def test_columns_that_have_no_digest() -> None:
     refs = make_refs(np.array([0]), np.array([1]))
     with pytest.raises(UsageError, match=r"column 'jpg'.*Materialise"):

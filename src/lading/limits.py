@@ -23,7 +23,7 @@ class Limits:
     """The most that files may ask for. Raise one for files that are trusted, lower it for those that are not.
 
     Attributes:
-        arrow_bare_rows: rows of an Arrow batch beyond those that its bytes can hold: nulls and empty structs take none.
+        arrow_bare_rows: rows of an Arrow file beyond those that its bytes can hold: nulls and empty structs take none.
         arrow_batch_bytes: what a compressed Arrow batch says it unpacks to, where that is over 100 times its size.
         footer_bytes: the footer of a Parquet or Arrow file.
         image_frames: frames of a TIFF file, one of which is asked for.

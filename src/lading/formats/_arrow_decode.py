@@ -116,6 +116,9 @@ class Decoder:
         self._number = next(_NUMBERS)
         self._lock = Lock()
         self._fed: _Fed | None = None
+        self._counting = Lock()
+        self._bare: set[int] = set()
+        self._bare_rows = 0
         with damage(self._body.path, blocks.schema_block.offset):
             self.schema = pa.ipc.read_schema(self._schema_message)
             if len(self.schema) > self._limits.table_columns:
@@ -182,11 +185,21 @@ class Decoder:
                     "arrow_batch_bytes", "a compressed batch says that it is much larger than it seems",
                     found=f"{unpacked} bytes", expected=f"at most {most} of {message.body_bytes} packed",
                 )  # fmt: skip
-            most = 8 * unpacked + self._limits.arrow_bare_rows
-            if message.rows > most:
-                raise self._limits.exceeded("arrow_bare_rows", "more rows than the bytes of a batch can hold",
-                                            expected=f"at most {most}", found=message.rows)  # fmt: skip
+            if message.rows > 8 * unpacked:
+                self._refuse_bare(block, message.rows - 8 * unpacked)
         return message
+
+    def _refuse_bare(self, block: Block, rows: int) -> None:
+        """Count rows for which a message has no bytes; there are few of them in a file, not in each of its batches."""
+        with self._counting:
+            if block.offset not in self._bare:
+                self._bare.add(block.offset)
+                self._bare_rows += rows
+            found = self._bare_rows
+        most = self._limits.arrow_bare_rows
+        if found > most:
+            raise self._limits.exceeded("arrow_bare_rows", "more rows than the bytes of the batches can hold",
+                                        expected=f"at most {most} more", found=found)  # fmt: skip
 
     def _streamed(self, data: pa.Buffer, needed: int, columns: Sequence[int]) -> pa.RecordBatch:
         """A batch by a stream reader that has read the dictionaries which stand before it."""

