@@ -163,6 +163,8 @@ def test_rows_that_are_alike_have_the_digests_of_each_alone(values: list[Any]) -
     table = pa.table({"a": values, "b": [True] * len(values)})
     alone = [sample_digests(table.slice(row, 1)) for row in range(len(values))]
     assert sample_digests(table).tolist() == np.concatenate(alone).tolist()
+    nulls = sample_digests(pa.table({"a": pa.nulls(len(values), pa.string())})).tolist()
+    assert nulls == sample_digests(pa.table({"a": pa.nulls(1, pa.string())})).tolist() * len(values)
     assert sample_digests(table.slice(1)).tolist() == np.concatenate(alone[1:]).tolist()
 
 
