@@ -45,7 +45,7 @@ from lading.ref import FileEntry, concat, files_of, is_ref, with_files
 from lading.store.background import Background
 from lading.store.checksum import with_checksum
 from lading.store.protocol import Sink, Store, SummedSink, TakesChecksum, writes_behind
-from lading.store.sink_file import SinkFile
+from lading.store.sink_file import GatheringFile
 from lading.views import is_bytes, is_text, row_bytes
 
 __all__ = ["CHECKSUMS", "FinishedShard", "FinishedShards", "Part", "PartWriter", "ShardKind", "ShardSums"]
@@ -596,6 +596,7 @@ class _TableFiles:
         self._store, self._folder, self._template = store, folder, name
         self._options = pa.ipc.IpcWriteOptions(compression=compression, use_threads=False)
         self._sink: SummedSink | None = None
+        self._file: GatheringFile | None = None
         self._writer: pa.ipc.RecordBatchFileWriter | None = None
         self._schema: pa.Schema | None = None
         self._files = self._batches = self._bytes = 0
@@ -616,7 +617,8 @@ class _TableFiles:
     def _next(self, schema: pa.Schema) -> None:
         self.close()
         self._sink = with_checksum(self._store.put_stream(f"{self._folder}/{self._name()}"))
-        self._writer = pa.ipc.new_file(SinkFile(self._sink), schema, options=self._options)
+        self._file = GatheringFile(self._sink)
+        self._writer = pa.ipc.new_file(self._file, schema, options=self._options)
         self._schema, self._batches, self._bytes = schema, 0, 0
 
     def _name(self) -> str:
@@ -624,12 +626,13 @@ class _TableFiles:
 
     def close(self) -> None:
         """Finish the file at hand."""
-        if self._writer is not None and self._sink is not None:
+        if self._writer is not None and self._sink is not None and self._file is not None:
             self._writer.close()
+            self._file.settle()
             self.checksums[self._name()] = self._sink.checksum()
             self._sink.close()
             self._files += 1
-        self._writer = self._sink = None
+        self._writer = self._file = self._sink = None
 
     def abort(self) -> None:
         """Drop the file at hand."""

@@ -77,10 +77,11 @@ class RefType(pa.ExtensionType):  # type: ignore[misc] # pyarrow has no type inf
 
     @classmethod
     def __arrow_ext_deserialize__(cls, _storage: pa.DataType, _serialized: bytes) -> RefType:
-        return cls()
+        return _TYPE  # Arrow asks for it each time that a column or field is looked at
 
 
-pa.register_extension_type(RefType())
+_TYPE = RefType()
+pa.register_extension_type(_TYPE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +156,7 @@ def make_refs(
     ]
     mask = None if valid is None or bool(valid.all()) else pa.array(~valid)
     storage = pa.StructArray.from_arrays(children, fields=list(_STORAGE), mask=mask)
-    return pa.ExtensionArray.from_storage(RefType(), storage)
+    return pa.ExtensionArray.from_storage(_TYPE, storage)
 
 
 def _column(value: int | NDArray[Any], count: int, dtype: type[np.generic]) -> pa.Array:

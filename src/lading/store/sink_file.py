@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from lading.store.protocol import Buffer, Sink
 
-__all__ = ["SinkFile"]
+__all__ = ["GatheringFile", "SinkFile"]
+
+_SMALL_BYTES = 64 << 10
 
 
 class SinkFile:
@@ -41,3 +43,35 @@ class SinkFile:
     def seekable(self) -> bool:
         """No."""
         return False
+
+
+class GatheringFile(SinkFile):
+    """A `SinkFile` that writes what is small together: `pyarrow` gives each buffer of a column by itself.
+
+    Who has written all settles it.
+    """
+
+    def __init__(self, sink: Sink) -> None:
+        super().__init__(sink)
+        self._held = bytearray()
+
+    def write(self, data: Buffer) -> int:
+        """Take bytes; give their number."""
+        size = memoryview(data).nbytes
+        if size < _SMALL_BYTES:
+            self._held += data
+        if size >= _SMALL_BYTES or len(self._held) >= _SMALL_BYTES:
+            self.settle()
+        if size >= _SMALL_BYTES:
+            self._sink.write([data])
+        return size
+
+    def tell(self) -> int:
+        """Bytes taken so far."""
+        return self._sink.tell() + len(self._held)
+
+    def settle(self) -> None:
+        """Give the sink what is held."""
+        held, self._held = self._held, bytearray()
+        if held:
+            self._sink.write([held])
