@@ -161,8 +161,10 @@ def read_footer(file: Input, *, inside: bool = True) -> Footer:
             thrift_container_size_limit=max(length, 1),
         )
         schema = reader.metadata.schema
-        if len(schema) > file.limits.table_columns:
-            raise file.limits.exceeded("table_columns", "too many columns", file=file.path, found=len(schema))
+        found = len(schema)
+        if found > file.limits.table_columns:
+            del reader, schema  # an error keeps this frame, and a salvage keeps several errors
+            raise file.limits.exceeded("table_columns", "too many columns", file=file.path, found=found)
         leaves = [schema.column(i) for i in range(len(schema))]
         columns = [
             Column(leaf.path, leaf.physical_type, leaf.max_repetition_level == 0, leaf.max_definition_level)
