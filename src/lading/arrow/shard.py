@@ -176,4 +176,5 @@ def _video_paths(column: pa.Array, feature: Feature) -> list[str]:
         fields = zip(feature.fields, column.flatten(), strict=True)
         return [path for (_, inner), child in fields if keeps_files(inner) for path in _video_paths(child, inner)]
     # Under a null, a field of its own may hold anything: `flatten` makes it null too.
-    return column.flatten()[VIDEO_FIELDS.index("path")].drop_null().to_pylist()  # type: ignore[no-any-return]
+    paths: list[str] = column.flatten()[VIDEO_FIELDS.index("path")].drop_null().to_pylist()
+    return paths
