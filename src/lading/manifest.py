@@ -323,7 +323,7 @@ def changes(data: bytes, buffer: pa.Buffer, listed_as: str, *, file: str | None 
                         expected=repr(theirs.get(name))[:_MOST_SHOWN], found=repr(ours.get(name))[:_MOST_SHOWN],
                         advice="The file was changed since it was written.")
         for name in {**theirs, **ours}
-        if orjson.dumps(ours.get(name)) != orjson.dumps(theirs.get(name))
+        if jsontext.canonical(ours.get(name)) != jsontext.canonical(theirs.get(name))
     ]  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import math
 import os
 import shutil
 from collections.abc import Callable
@@ -189,7 +190,8 @@ def test_the_shards_behind_a_first_one_that_is_broken_are_looked_at(fmt: str, tm
 @pytest.mark.parametrize(
     "name, value",
     [("digests", {"ordered": "0" * 32}), ("view", "interleaved"), ("format", "csv"), ("format", "nope"),
-     ("created_by", "x"), ("options", {"a": 1}), ("rank", 5)],
+     ("created_by", "x"), ("options", {"a": 1}), ("rank", 5), ("options", {"a": 10**30}), ("options", {"a": math.nan}),
+     ("options", {"a": "\ud800"})],
 )  # fmt: skip
 @pytest.mark.parametrize("deep", [False, True])
 def test_a_manifest_that_differs_from_its_copy_is_a_finding(
