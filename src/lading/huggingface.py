@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from lading import jsontext
 from lading.errors import BadReference, Unrepresentable, UsageError, errors_at
 from lading.features import Audio, ClassLabel, Feature, Image, Sequence, Struct, Video, feature_of
-from lading.views import byte_lengths, is_bytes
+from lading.views import byte_lengths, child_fields, is_bytes, with_child_fields
 
 __all__ = [
     "HUGGINGFACE_KEY",
@@ -84,9 +84,7 @@ def huggingface_schema(schema: pa.Schema) -> pa.Schema:
 
 def _has_extension(kind: pa.DataType) -> bool:
     """Whether it is a type of datasets' own, such as that of arrays, or holds one."""
-    if pa.types.is_nested(kind):
-        return any(_has_extension(kind.field(i).type) for i in range(kind.num_fields))
-    return isinstance(kind, pa.ExtensionType)
+    return isinstance(kind, pa.ExtensionType) or any(_has_extension(child.type) for child in child_fields(kind))
 
 
 def _renewed(before: Any, now: Any) -> Any:
@@ -146,14 +144,8 @@ def _unmarked(field: pa.Field) -> pa.Field:
     if metadata.pop(_WRAPPED_KEY, None) is not None:
         kind = pa.large_binary() if is_media(field.type) else field.type
         return field.with_type(kind).with_metadata(metadata or None)
-    kind = field.type
-    if pa.types.is_struct(kind):
-        return field.with_type(pa.struct([_unmarked(child) for child in kind]))
-    if pa.types.is_fixed_size_list(kind):
-        return field.with_type(pa.list_(_unmarked(kind.value_field), kind.list_size))
-    if pa.types.is_large_list(kind):
-        return field.with_type(pa.large_list(_unmarked(kind.value_field)))
-    return field.with_type(pa.list_(_unmarked(kind.value_field))) if pa.types.is_list(kind) else field
+    inner = [_unmarked(child) for child in child_fields(field.type)]
+    return field.with_type(with_child_fields(field.type, inner)) if inner else field
 
 
 def unwrapped(column: pa.Array, kind: pa.DataType) -> pa.Array:
