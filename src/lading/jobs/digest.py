@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -18,14 +19,25 @@ from lading.features import feature_of
 from lading.interleaved import sample_firsts
 from lading.jobs.progress import OnProgress, Progress
 from lading.jobs.reading import Look, OnRead, Reading, look_at_shards
-from lading.ref import is_ref
+from lading.layouts.gather import across_shards
+from lading.ref import files_of, is_ref
 from lading.source import Source
-from lading.views import row_bytes
+from lading.views import is_bytes, row_bytes
 
-__all__ = ["DiffResult", "batch_digests", "begin_digest", "dataset_digest", "diff", "shard_content", "shard_digests"]
+__all__ = [
+    "DiffResult",
+    "Digested",
+    "batch_digests",
+    "begin_digest",
+    "dataset_digest",
+    "diff",
+    "digests_of",
+    "shard_content",
+]
 
 _MAX_ROWS = 16_384
 _MAX_BYTES = 128 << 20
+_TOGETHER_SHARDS = 64
 _COPIED_BYTES = 16 << 20
 """Of columns whose forms are made by the column, so much of a batch is copied at most; more is taken as views."""
 
@@ -44,15 +56,59 @@ def shard_content(dataset: Dataset, shard: int) -> Iterator[pa.RecordBatch]:
             dataset.release()
 
 
-def shard_digests(dataset: Dataset, shard: int) -> Iterator[tuple[pa.RecordBatch, NDArray[np.uint8]]]:
-    """All of a shard as it is before its bytes are fetched, and the digests of its samples."""
-    for batch in _shard_batches(dataset, shard):
+@dataclass(frozen=True, slots=True)
+class Digested:
+    """Consecutive samples, and their digests.
+
+    Attributes:
+        digests: of each sample, `(samples, 16)`.
+        keys: of each sample, `__key__` or `sample_id`; None if nobody asked for them.
+        size_bytes: bytes of the rows.
+        shards: how many shards have been given whole, with these samples.
+    """
+
+    digests: NDArray[np.uint8]
+    keys: list[str | None] | None
+    size_bytes: int
+    shards: int
+
+
+def digests_of(dataset: Dataset, shards: Iterable[int], *, keyed: bool = False) -> Iterator[Digested]:
+    """Digests of all samples of some shards, in order, and with `keyed` keys; small shards may come together."""
+    begun = 0
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        nonlocal begun
+        for shard in shards:
+            begun += 1
+            yield from _shard_batches(dataset, shard)
+
+    # A batch takes 300 calls of Arrow and numpy, 3 ms: of tars of 100 documents and 25 MB, a fifth of the time.
+    for batch in across_shards(batches(), _MAX_ROWS, _MAX_BYTES, _TOGETHER_SHARDS, _lies_in_files):
         found = []
         for part in dataset.materialise_parts(_with_forms(dataset, batch), _MAX_BYTES, views=True, earlier=False):
             found.append(batch_digests(part, dataset.view))
             del part  # before as much is unpacked again
             dataset.release()
-        yield batch, np.concatenate(found)
+        keys = _keys(batch, dataset.view) if keyed else None
+        size_bytes = int(row_bytes(batch).sum())
+        del batch
+        # The shard begun last is looked into already, or was seen to the end.
+        yield Digested(np.concatenate(found), keys, size_bytes, begun - 1)
+
+
+def _keys(batch: pa.RecordBatch, view: str) -> list[str | None]:
+    starts = sample_firsts(batch, view)
+    name = "sample_id" if view == "interleaved" else "__key__"
+    if name not in batch.schema.names:
+        return [None] * len(starts)
+    keys: list[str | None] = batch.column(name).take(pa.array(starts)).to_pylist()
+    return keys
+
+
+def _lies_in_files(batch: pa.RecordBatch) -> bool:
+    """Whether a batch holds no payload, which is good until the next batch only, and leads to no compressed file."""
+    return not any(is_bytes(kind) for kind in batch.schema.types) and not any(f.wrap for f in files_of(batch.schema))
 
 
 def _shard_batches(dataset: Dataset, shard: int) -> Iterator[pa.RecordBatch]:
@@ -76,12 +132,15 @@ def _with_forms(dataset: Dataset, batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def begin_digest(dataset: Dataset) -> Look:
-    """What `dataset_digest` does with each shard."""
+    """What `dataset_digest` does with shards."""
 
-    def look(number: int, on_read: OnRead) -> dict[str, Any]:
-        for batch, digests in shard_digests(dataset, number):
-            on_read(digests, len(digests), int(row_bytes(batch).sum()))
-        return {}
+    def look(shards: Sequence[int], on_read: OnRead) -> Iterator[dict[str, Any]]:
+        told = 0
+        for found in digests_of(dataset, shards):
+            on_read(found.digests, len(found.digests), found.size_bytes)
+            yield from repeat({}, found.shards - told)
+            told = found.shards
+        yield from repeat({}, len(shards) - told)
 
     return look
 
@@ -145,26 +204,15 @@ class _Part:
 
 def _digests(dataset: Dataset, on_progress: OnProgress | None = None) -> Iterator[_Part]:
     """Digests and keys of samples, a batch at a time."""
-    key = "sample_id" if dataset.view == "interleaved" else "__key__"
-    for batch, digests in _batches(dataset, on_progress):
-        starts = sample_firsts(batch, dataset.view)
-        keyed = key in batch.schema.names
-        keys = batch.column(key).take(pa.array(starts)).to_pylist() if keyed else [None] * len(starts)
-        yield _Part(digests, keys)
-
-
-def _batches(dataset: Dataset, on_progress: OnProgress | None) -> Iterator[tuple[pa.RecordBatch, NDArray[np.uint8]]]:
-    """All batches as they are before their bytes are fetched, and the digests of their samples."""
     total, samples, size_bytes = len(dataset.listing), 0, 0
-    for number in range(total):
-        for batch, digests in shard_digests(dataset, number):
-            yield batch, digests
-            if on_progress is not None:
-                samples += len(digests)
-                size_bytes += int(row_bytes(batch).sum())
-                on_progress(Progress(number, total, samples, size_bytes))
+    for found in digests_of(dataset, range(total), keyed=True):
+        yield _Part(found.digests, found.keys or [])
         if on_progress is not None:
-            on_progress(Progress(number + 1, total, samples, size_bytes))
+            samples += len(found.digests)
+            size_bytes += found.size_bytes
+            on_progress(Progress(found.shards, total, samples, size_bytes))
+    if on_progress is not None:
+        on_progress(Progress(total, total, samples, size_bytes))
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ from lading.store.protocol import store_errors
 
 __all__ = ["NO_DIGESTS", "Look", "OnRead", "Reading", "Taken", "look_at_shards", "refuse_out_of_reach"]
 
-_TASK_BYTES, _TASK_SHARDS = 64 << 20, 64
+_TASK_BYTES, _TASK_SHARDS = 128 << 20, 64
 _MOST_WORKERS = 8
 _READ_BYTES = 1 << 20
 _DIGEST_BYTES = 16
@@ -43,8 +43,8 @@ OnRead: TypeAlias = Callable[[NDArray[np.uint8], int, int], None]
 NO_DIGESTS = np.zeros((0, 16), np.uint8)
 """Digests of no sample."""
 
-Look: TypeAlias = Callable[[int, OnRead], dict[str, Any]]
-"""What is done with a shard, by its number: gives JSON-able values, and hands digests over as they come."""
+Look: TypeAlias = Callable[[Sequence[int], OnRead], Iterator[dict[str, Any]]]
+"""What is done with shards, by number: gives JSON-able values for each, in order, once its digests were handed over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +142,7 @@ def look_at_shards(
             with closing(_by_workers(crew, dataset, reading, tasks[at:], tally, on_digests, tell)) as rest:
                 yield from rest
             return
-        for number in task.shards:
-            found = look(number, on_read)
+        for found in look(task.shards, on_read):
             tally.shards += 1
             tell(tally)
             yield found
@@ -203,7 +202,7 @@ def _taken_out(path: str) -> Iterator[NDArray[np.uint8]]:
 
 
 def _tasks(dataset: Dataset, shards: Sequence[int]) -> list[_Task]:
-    """Consecutive shards go together, up to 64 of them or 64 MB: whoever ends first takes the next."""
+    """Consecutive shards go together, up to 64 of them or 128 MB: whoever ends first takes the next."""
     sizes = _sizes(dataset, shards)
     tasks: list[_Task] = []
     mine: list[int] = []
@@ -298,8 +297,8 @@ class Taken:
             self._tell(progress=task["number"], tally=tally.as_list())
 
         _append(task["digests"], NO_DIGESTS)
-        for number in task["shards"]:
-            found.append(plain_value(self._look(number, on_read)))
+        for one in self._look(task["shards"], on_read):
+            found.append(plain_value(one))
             tally.shards += 1
         self._tell(done=task["number"], found=found, tally=tally.as_list())
 

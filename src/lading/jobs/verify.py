@@ -23,7 +23,7 @@ from lading.formats.protocol import HasSidecar, ListedFile
 from lading.formats.registry import get_format
 from lading.interleaved import sample_firsts
 from lading.jobs.checksums import check_own_files, check_shard
-from lading.jobs.digest import batch_digests, shard_content, shard_digests
+from lading.jobs.digest import batch_digests, digests_of, shard_content
 from lading.jobs.headers import broken_headers, key_of
 from lading.jobs.indexes import Indexes, check_file
 from lading.jobs.progress import OnProgress
@@ -172,7 +172,7 @@ def begin_verify(dataset: Dataset, *, deep: bool, max_findings: int) -> Look:
 
 
 def _look(dataset: Dataset, stores: Stores, indexes: Indexes, deep: bool, max_findings: int) -> Look:
-    def look(number: int, on_read: OnRead) -> dict[str, Any]:
+    def look_at(number: int, on_read: OnRead) -> dict[str, Any]:
         findings: list[Mapping[str, Any]] = []
         checked: set[str] = set()
         size_bytes = trusted_samples = 0
@@ -203,6 +203,9 @@ def _look(dataset: Dataset, stores: Stores, indexes: Indexes, deep: bool, max_fi
             findings.append(error.at(file=dataset.path(number)).to_dict())
         told = {"findings": findings, "checked": sorted(checked), "size_bytes": size_bytes}
         return {**told, "trusted_samples": trusted_samples, "broken": broken, "undigested": undigested}
+
+    def look(shards: Sequence[int], on_read: OnRead) -> Iterator[dict[str, Any]]:
+        return (look_at(number, on_read) for number in shards)
 
     return look
 
@@ -246,8 +249,8 @@ def _read(
     Bytes in other files that cannot be had are wrong, unless an earlier job wrote that down.
     """
     if not deep and digested:
-        for batch, digests in shard_digests(dataset, number):
-            on_read(digests, len(digests), int(row_bytes(batch).sum()))
+        for found in digests_of(dataset, [number]):
+            on_read(found.digests, len(found.digests), found.size_bytes)
         return
     first, told = 0, cache(partial(_told_errors, dataset, number))
     for batch in shard_content(dataset, number):

@@ -91,7 +91,8 @@ def across_shards(
         max_rows: most rows of a batch.
         max_bytes: most payload of a batch.
         max_shards: most shards of a batch; None for any number.
-        only: if it is given, only batches of the same columns for which it holds share one.
+        only: if it is given, only batches of the same columns for which it holds share one; others are given before the
+            next is asked for.
     """
     waiting: list[pa.RecordBatch] = []
     files: list[str] = []
@@ -99,13 +100,18 @@ def across_shards(
     for batch in batches:
         if not batch.num_rows:
             continue
+        alone = only is not None and not only(batch)
         more = int(row_bytes(batch).sum())
         [file] = lineage_of(batch.schema)
         shards = len({*files, file})
         full = rows + batch.num_rows > max_rows or size + more > max_bytes or shards > (max_shards or shards)
-        if waiting and (full or not _may_share(waiting, batch, only)):
+        if waiting and (alone or full or not _may_share(waiting, batch, alike=only is not None)):
             yield _shared_by(waiting, files)
             waiting, files, rows, size = [], [], 0, 0
+        if alone:
+            yield batch
+            del batch  # before as much is read again
+            continue
         waiting.append(batch)
         files += [] if file in files else [file]
         rows, size = rows + batch.num_rows, size + more
@@ -113,15 +119,13 @@ def across_shards(
         yield _shared_by(waiting, files)
 
 
-def _may_share(
-    waiting: list[pa.RecordBatch], batch: pa.RecordBatch, only: Callable[[pa.RecordBatch], bool] | None
-) -> bool:
+def _may_share(waiting: list[pa.RecordBatch], batch: pa.RecordBatch, *, alike: bool) -> bool:
+    """Whether a batch fits to those that wait, and, with `alike`, has the same columns."""
     last = waiting[-1]
-    if only is None:
-        fit = all(_same_kind(one.schema, batch.schema) for one in waiting)
+    if alike:
+        fit = (batch.schema.names, batch.schema.types) == (last.schema.names, last.schema.types)
     else:
-        same = (batch.schema.names, batch.schema.types) == (last.schema.names, last.schema.types)
-        fit = same and only(last) and only(batch)
+        fit = all(_same_kind(one.schema, batch.schema) for one in waiting)
     if not fit or "sample_id" not in batch.schema.names or "sample_id" not in last.schema.names:
         return fit
     return bool(last.column("sample_id")[-1].as_py() != batch.column("sample_id")[0].as_py())

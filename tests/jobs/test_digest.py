@@ -1,0 +1,80 @@
+"""Digests of datasets: shards that are looked at together are looked at as if each stood alone."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+
+import lading
+from lading.jobs.progress import Progress
+
+
+def document(key: str, sample_id: str, text: str) -> dict[str, bytes]:
+    told = {"sample_id": sample_id, "texts": [text, None], "images": [None, f"{key}.1.bin"]}
+    return {f"{key}.json": json.dumps(told).encode(), f"{key}.1.bin": text.encode() * 5000}
+
+
+def write_tar(path: Path, *documents: dict[str, bytes]) -> Path:
+    with tarfile.open(path, "w") as tar:
+        for members in documents:
+            for name, body in members.items():
+                entry = tarfile.TarInfo(name)
+                entry.size = len(body)
+                tar.addfile(entry, io.BytesIO(body))
+    return path
+
+
+def sum_of(paths: list[Path]) -> int:
+    return sum(int(lading.digest([path]).unordered, 16) for path in paths) % (1 << 128)
+
+
+def test_small_shards_have_the_digest_of_one_that_holds_all(tmp_path: Path) -> None:
+    documents = [document(f"doc{i:03d}", f"doc{i:03d}", f"text {i} ") for i in range(90)]
+    small = [write_tar(tmp_path / f"{i:02d}.tar", *documents[3 * i : 3 * i + 3]) for i in range(30)]
+    whole = write_tar(tmp_path / "whole.tar", *documents)
+    found = lading.digest(small)
+    assert found.count == 90
+    assert found == lading.digest([whole])
+    assert int(found.unordered, 16) == sum_of(small)
+    assert lading.diff(small, [whole]).equal
+
+
+def test_one_id_in_two_shards_is_two_samples(tmp_path: Path) -> None:
+    paths = [
+        write_tar(tmp_path / f"{i}.tar", document(f"a{i}", "same", f"first of {i}"), document(f"b{i}", "same", "x"))
+        for i in range(3)
+    ]
+    # In one tar the documents of one id are one sample; what lies in another tar is another sample.
+    assert [lading.digest([path]).count for path in paths] == [1, 1, 1]
+    found = lading.digest(paths)
+    assert found.count == 3
+    assert int(found.unordered, 16) == sum_of(paths)
+
+
+def test_shards_of_other_fields_and_types_are_told_apart(tmp_path: Path) -> None:
+    told: list[dict[str, object]] = [{"score": 1}, {"score": "1"}, {}, {"score": 1, "more": [None]}, {"score": 1.0}]
+    paths = []
+    for i, fields in enumerate(told):
+        text = json.dumps({"texts": ["t"], "images": [None], **fields}).encode()
+        paths.append(write_tar(tmp_path / f"{i}.tar", {f"k{i}.json": text}))
+    found = lading.digest(paths)
+    assert found.count == 5
+    assert int(found.unordered, 16) == sum_of(paths)
+
+
+@pytest.mark.parametrize("count", [1, 7])
+def test_shards_are_counted_as_they_end(tmp_path: Path, count: int) -> None:
+    paths = [write_tar(tmp_path / f"{i}.tar", document(f"d{i}", f"d{i}", "text")) for i in range(count)]
+    digest_steps: list[Progress] = []
+    diff_steps: list[Progress] = []
+    lading.digest(paths, on_progress=digest_steps.append)
+    lading.diff(paths, paths, on_progress=diff_steps.append)
+    for steps in (digest_steps, diff_steps):
+        done = [step.shards_done for step in steps]
+        assert done == sorted(done)
+        assert done[-1] == count == steps[-1].num_shards
+        assert steps[-1].samples == count
