@@ -18,8 +18,10 @@ import pytest
 import xxhash
 
 import lading
+from documents import SAMPLES, documents
 from lading.errors import LadingError, SidecarMismatch, UsageError
-from tars import tar_of
+from lading.limits import Limits
+from tars import energon_index, tar_of
 
 FORMATS = ["webdataset", "parquet", "mds", "jsonl", "csv", "media_archive", "arrow"]
 PLACES = 60
@@ -303,3 +305,57 @@ def test_a_right_index_of_samples_is_something_to_hold_shards_against(tmp_path: 
     Path(f"{tar}.idx").write_bytes(struct.pack("<3Q", 0, 1024, 2048))
     assert (lading.verify(tar).ok, lading.verify(tar).checked) == (True, ["sidecars"])
     assert lading.verify(tar, options={"sidecar": "ignore"}).checked == []
+
+
+def test_an_index_of_samples_beside_a_tar_of_documents_is_held_against_it(docs: Path) -> None:
+    for tar in docs.glob("*.tar"):
+        Path(f"{tar}.idx").write_bytes(energon_index(tar.read_bytes()))
+    found = lading.verify(docs)
+    assert (found.ok, found.checked) == (True, ["sidecars"])
+    first, *_, last = sorted(docs.glob("*.idx"))
+    was = struct.unpack(f"<{first.stat().st_size // 8}Q", first.read_bytes())
+    first.write_bytes(struct.pack(f"<{len(was)}Q", was[0], was[1] + 512, *was[2:]))
+    last.write_bytes(last.read_bytes()[:-8])
+    wrong = lading.verify(docs)
+    one, two = wrong.findings
+    assert (one["error"], one["file"], one["offset"]) == ("SidecarMismatch", str(first), 8)
+    assert (one["expected"], one["found"]) == (f"a sample at {was[1] + 512}", f"one at {was[1]}")
+    assert (two["error"], two["file"]) == ("SidecarMismatch", str(last))
+    assert (wrong.samples, wrong.digest) == (found.samples, found.digest)
+    assert lading.verify(docs, options={"sidecar": "ignore"}).checked == []
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_an_index_of_samples_is_held_against_documents_that_lading_wrote(tmp_path: Path, *, deep: bool) -> None:
+    (tmp_path / "in.tar").write_bytes(documents(*SAMPLES))
+    lading.convert(tmp_path / "in.tar", tmp_path / "out", format="webdataset", view="interleaved")
+    [tar] = (tmp_path / "out").glob("*.tar")
+    idx = Path(f"{tar}.idx")
+    idx.write_bytes(energon_index(tar.read_bytes()))
+    assert lading.verify(tmp_path / "out", deep=deep).ok
+    idx.write_bytes(idx.read_bytes()[8:])
+    assert [finding["file"] for finding in lading.verify(tmp_path / "out", deep=deep).findings] == [str(idx)]
+    idx.unlink()
+    os.mkfifo(idx)
+    assert [finding["file"] for finding in lading.verify(tmp_path / "out", deep=deep).findings] == [str(idx)]
+
+
+def test_names_that_make_no_fields_are_none_of_an_index_of_samples(tmp_path: Path) -> None:
+    """Keys with dots: by WebDataset's rule, which megatron-energon follows, what is behind the first is the field."""
+    tar = tmp_path / "a.tar"
+    tar.write_bytes(documents(*((f"page.{number}", ["text"], {}) for number in range(8)), ("x.__key__", ["text"], {})))
+    Path(f"{tar}.idx").write_bytes(energon_index(tar.read_bytes()))
+    found = lading.verify(tar, limits=Limits(tar_fields=4))
+    assert (found.findings, found.samples, found.checked) == ([], 9, ["sidecars"])
+
+
+def test_a_damaged_tar_of_documents_is_told_once_whatever_lies_beside_it(tmp_path: Path) -> None:
+    tar = tmp_path / "a.tar"
+    tar.write_bytes(documents(*SAMPLES))
+    Path(f"{tar}.idx").write_bytes(energon_index(tar.read_bytes()))
+    body = bytearray(tar.read_bytes())
+    at = struct.unpack("<Q", Path(f"{tar}.idx").read_bytes()[16:24])[0]
+    body[at : at + 512] = b"?" * 512
+    tar.write_bytes(body)
+    [finding] = lading.verify(tar, view="interleaved").findings
+    assert (finding["file"], finding["offset"]) == (str(tar), at)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import re
+import struct
 import tarfile
 from pathlib import Path
 
-__all__ = ["tar_of", "write_hollow_tar", "write_long_named_tars"]
+__all__ = ["energon_index", "tar_of", "write_hollow_tar", "write_long_named_tars"]
 
 
 def tar_of(*members: tuple[str, bytes], form: int = tarfile.USTAR_FORMAT) -> bytes:
@@ -18,6 +20,22 @@ def tar_of(*members: tuple[str, bytes], form: int = tarfile.USTAR_FORMAT) -> byt
             info.size = len(data)
             tar.addfile(info, io.BytesIO(data))
     return body.getvalue()
+
+
+def energon_index(tar: bytes) -> bytes:
+    """The `.tar.idx` of a tar as megatron-energon 7.4.1 makes it (webdataset/prepare.py, `_preprocess_tar`)."""
+    entries: list[int] = []
+    last = None
+    with tarfile.open(fileobj=io.BytesIO(tar)) as members:
+        for member in members:
+            named = re.match(r"^((?:.*/|)[^.]+)[.]([^/]*)$", member.name)
+            if not member.isreg() or re.match(r"__[^/]*__($|/)", member.name) or named is None:
+                continue
+            if named[1] != last:
+                entries.append(member.offset)
+                last = named[1]
+        entries.append(members.offset)
+    return struct.pack(f"<{len(entries)}Q", *entries)
 
 
 def write_long_named_tars(folder: Path) -> list[Path]:

@@ -34,6 +34,7 @@ class Pass:
         lower_case: field names in lower case.
         on_duplicate: what a second member of one field in one sample is.
         entries: where samples begin by the tar's sidecar, to be compared with.
+        named: False for who asks where samples lie, and not for batches of them (`Splitter`).
 
     Attributes:
         splitter: fields so far, and members left out.
@@ -45,9 +46,15 @@ class Pass:
     """
 
     def __init__(
-        self, tar: TarFile, *, lower_case: bool, on_duplicate: str, entries: NDArray[np.int64] | None = None
+        self,
+        tar: TarFile,
+        *,
+        lower_case: bool,
+        on_duplicate: str,
+        entries: NDArray[np.int64] | None = None,
+        named: bool = True,
     ) -> None:
-        self.splitter = Splitter(lower_case=lower_case, limits=tar.source.limits)
+        self.splitter = Splitter(lower_case=lower_case, limits=tar.source.limits, named=named)
         self.samples = self.dropped = self.returning = 0
         self.closed = False
         self._tar, self._on_duplicate, self._entries = tar, on_duplicate, entries

@@ -210,12 +210,22 @@ class WebdatasetReader:
         if any(len(part.name) for part in waiting):
             yield _join_members(waiting)
 
+    def check_sidecar(self) -> None:
+        """Hold the sidecar against where samples begin, however their fields are called: no payload is read.
+
+        Raises:
+            SidecarMismatch: they disagree. StoreError: it cannot be read.
+            CorruptShard: the tar itself is damaged.
+        """
+        for _ in self._pass(named=False).rows():
+            pass
+
     # Passes
 
-    def _pass(self) -> Pass:
-        options = self._options
+    def _pass(self, *, named: bool = True) -> Pass:
+        lower_case, on_duplicate = self._options.lower_case, self._options.on_duplicate
         entries = self._sidecar()
-        return Pass(self._tar, lower_case=options.lower_case, on_duplicate=options.on_duplicate, entries=entries)
+        return Pass(self._tar, lower_case=lower_case, on_duplicate=on_duplicate, entries=entries, named=named)
 
     def _note(self, walk: Pass) -> None:
         self._fields, self._samples = walk.splitter.fields, walk.samples

@@ -185,6 +185,8 @@ class Splitter:
     Args:
         lower_case: field names in lower case.
         limits: on how many fields there may be.
+        named: False leaves the names of fields aside, so that members have no number of one: who asks where samples
+            lie needs none, and names that make no fields are no errors then.
 
     Attributes:
         fields: names of all fields so far, in order of first appearance.
@@ -192,8 +194,9 @@ class Splitter:
         hashes: of the samples' keys, 64 bits each, window by window.
     """
 
-    def __init__(self, *, lower_case: bool = True, limits: Limits = DEFAULT_LIMITS) -> None:
+    def __init__(self, *, lower_case: bool = True, limits: Limits = DEFAULT_LIMITS, named: bool = True) -> None:
         self.fields: list[str] = []
+        self._named = named
         self._limits = limits
         self.skipped: Counter[str] = Counter()
         self.hashes: list[NDArray[np.uint64]] = []
@@ -259,8 +262,8 @@ class Splitter:
     def _field_numbers(
         self, found: Headers, rows: NDArray[np.int64], names: NDArray[np.uint8], dot: NDArray[np.int64]
     ) -> NDArray[np.int32]:
-        if not len(rows):
-            return np.zeros(0, np.int32)
+        if not self._named or not len(rows):
+            return np.zeros(len(rows), np.int32)
         endings = _endings(names, dot)
         column = pa.Array.from_buffers(pa.binary(endings.shape[1]), len(rows), [None, pa.py_buffer(endings)])
         encoded = column.dictionary_encode()

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -170,7 +170,7 @@ class WebdatasetFormat:
             SidecarMismatch: they disagree. StoreError: it cannot be read.
             CorruptShard: the tar itself is damaged.
         """
-        self.open_shard(replace(source, index=None), options).schema()
+        self.open_shard(source, options).check_sidecar()
 
     def cut_off(self, source: ShardSource, options: Mapping[str, Any]) -> int:
         """What a longer `.tar.idx` has behind the samples of the tar."""

@@ -17,7 +17,15 @@ from numpy.typing import NDArray
 from lading.dataset import Dataset, open_dataset
 from lading.digests import DatasetDigest
 from lading.digests import undigested as no_digest
-from lading.errors import BadReference, LadingError, SidecarMismatch, UnknownFormat, Unrepresentable
+from lading.errors import (
+    BadReference,
+    DataError,
+    LadingError,
+    SidecarMismatch,
+    StoreError,
+    UnknownFormat,
+    Unrepresentable,
+)
 from lading.fetch import ERROR_COLUMN, earlier_errors
 from lading.formats.protocol import HasSidecar, ListedFile
 from lading.formats.registry import get_format
@@ -186,18 +194,20 @@ def _look(dataset: Dataset, stores: Stores, indexes: Indexes, deep: bool, max_fi
             size_bytes = shard.info.size_bytes if shard.info else 0
             checked.update(_check_files(dataset, number, indexes, stores))
             checked.update(_known(dataset, number))
-            if known is not None and not known.errors and dataset.holds_its_bytes:
+            unread = known is not None and not known.errors and dataset.holds_its_bytes
+            beside, wrong = _check_sidecar(dataset, number, unread=unread)
+            checked.update(beside)
+            findings += [error.to_dict() for error in wrong]
+            if unread:
                 trusted_samples = dataset.counted_samples(number)
                 on_read(NO_DIGESTS, trusted_samples, size_bytes)
-                checked.update(_check_sidecar(dataset, number, unread=True))
             else:
-                checked.update(_check_sidecar(dataset, number, unread=False))
                 counted = _Counted(on_read)
                 undigested = _read_all(dataset, number, counted, findings, deep=deep)
                 trusted_samples = 0 if undigested is None else counted.samples
                 if dataset.manifest is None and dataset.listing.index_file is None:
-                    wrong = indexes.wrong_counts(dataset.path(number), counted.samples)
-                    findings += [error.to_dict() for error in wrong]
+                    miscounted = indexes.wrong_counts(dataset.path(number), counted.samples)
+                    findings += [error.to_dict() for error in miscounted]
         except LadingError as error:
             broken = True
             findings.append(error.at(file=dataset.path(number)).to_dict())
@@ -298,20 +308,22 @@ def _check_files(dataset: Dataset, number: int, indexes: Indexes, stores: Stores
     return check_file(file, "what its index says", stores)
 
 
-def _check_sidecar(dataset: Dataset, number: int, *, unread: bool) -> set[str]:
-    """Hold the file beside a shard against it, unless reading all of its samples does; give what there was.
+def _check_sidecar(dataset: Dataset, number: int, *, unread: bool) -> tuple[set[str], list[LadingError]]:
+    """Hold the file beside a shard against it, unless reading all of its samples does.
 
-    Raises:
-        SidecarMismatch: they disagree. StoreError: it cannot be read.
+    Returns:
+        What there was to hold against, and what is wrong with it; of a shard that is read, reading tells the rest.
     """
     fmt = get_format(dataset.format)
-    if not isinstance(fmt, HasSidecar) or dataset.view != "samples":
-        return set()
-    if fmt.sidecar(dataset.source(number), dataset.format_options) is None:
-        return set()
-    if unread:
-        fmt.check_sidecar(dataset.source(number), dataset.format_options)
-    return {"sidecars"}
+    path = fmt.sidecar(dataset.source(number), dataset.format_options) if isinstance(fmt, HasSidecar) else None
+    if path is None or not isinstance(fmt, HasSidecar):
+        return set(), []
+    try:
+        if unread or dataset.view != "samples":  # items are found without it
+            fmt.check_sidecar(dataset.source(number), dataset.format_options)
+    except (DataError, StoreError) as error:
+        return {"sidecars"}, [error] if unread or error.file == path else []
+    return {"sidecars"}, []
 
 
 def _told_errors(dataset: Dataset, number: int) -> set[int]:
