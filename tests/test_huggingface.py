@@ -14,6 +14,7 @@ from lading.huggingface import (
     huggingface_batch,
     huggingface_features,
     huggingface_schema,
+    may_hold,
     unwrapped,
     unwrapped_schema,
 )
@@ -200,3 +201,42 @@ def test_features_inside_structs_do_not_need_their_fields_metadata() -> None:
     kind = pa.struct([("image", pa.binary()), ("n", pa.int8())])
     field = with_feature(pa.field("x", kind), Struct((("image", Image()),)))
     assert huggingface_schema(pa.schema([field])).field("x").type == pa.struct([("image", MEDIA), ("n", pa.int8())])
+
+
+VALUE = {"dtype": "int8", "_type": "Value"}
+
+
+@pytest.mark.parametrize(
+    "kind, told, expected",
+    [
+        (pa.float64(), {"dtype": "double", "_type": "Value"}, True),
+        (pa.bool_(), {"dtype": "bool_", "_type": "Value"}, True),
+        (pa.dictionary(pa.int8(), pa.string()), {"dtype": "string", "_type": "Value"}, True),
+        (pa.timestamp("us", "UTC"), {"dtype": "timestamp[us, tz=UTC]", "_type": "Value"}, True),
+        (pa.timestamp("us", "UTC"), {"dtype": "timestamp[us]", "_type": "Value"}, False),
+        (pa.string(), {"dtype": "large_string", "_type": "Value"}, False),
+        (pa.string_view(), {"dtype": "string_view", "_type": "Value"}, True),
+        (pa.int8(), {"names": ["a"], "_type": "ClassLabel"}, False),
+        (MEDIA, {"_type": "Image"}, True),
+        (pa.int8(), {"_type": "Image"}, False),
+        (pa.string(), {"_type": "Audio"}, True),
+        (pa.int8(), {"_type": "Whatever"}, True),
+        (pa.list_(pa.int8()), [VALUE], True),
+        (pa.list_(pa.int16()), [VALUE], False),
+        (pa.list_(pa.int8()), {"feature": VALUE, "length": -1, "id": None, "_type": "Sequence"}, True),
+        (pa.list_(pa.int8(), 2), {"feature": VALUE, "length": 2, "_type": "Sequence"}, True),
+        (pa.list_(pa.int8(), 2), {"feature": VALUE, "length": -1, "_type": "Sequence"}, False),
+        (pa.struct([("a", pa.list_(pa.int8()))]), {"feature": {"a": VALUE}, "length": -1, "_type": "Sequence"}, True),
+        (pa.struct([("a", pa.int8())]), {"feature": {"a": VALUE}, "length": -1, "_type": "Sequence"}, False),
+        (pa.list_(pa.struct([("a", pa.int8())])), {"feature": {"a": VALUE}, "_type": "List"}, True),
+        (pa.struct([("_type", pa.int8())]), {"_type": VALUE}, True),
+        (pa.int8(), {"a": VALUE}, False),
+        (pa.list_(pa.int8()), VALUE, False),
+        (pa.month_day_nano_interval(), VALUE, True),
+        (pa.int8(), None, True),
+        (pa.int8(), "int8", True),
+        (pa.int8(), {"dtype": ["int8"], "_type": "Value"}, False),
+    ],
+)
+def test_types_that_a_feature_may_have(kind: pa.DataType, told: object, *, expected: bool) -> None:
+    assert may_hold(kind, told) is expected

@@ -9,7 +9,7 @@ Source: datasets 5.2.0 features/features.py (`Features.arrow_schema`, `generate_
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ __all__ = [
     "huggingface_features",
     "huggingface_schema",
     "is_media",
+    "may_hold",
     "unwrapped",
     "unwrapped_schema",
 ]
@@ -43,6 +44,12 @@ _NAMES = {
     pa.null(): "null", pa.bool_(): "bool", pa.float16(): "float16", pa.float32(): "float32", pa.float64(): "float64",
     pa.date32(): "date32", pa.date64(): "date64",
 }  # fmt: skip
+_OTHER_NAMES = {
+    "float": "float32", "double": "float64", "halffloat": "float16", "utf8": "string", "large_utf8": "large_string",
+    "bool_": "bool",
+}  # fmt: skip
+"""Names of types that datasets takes, too."""
+
 _AS_ARROW_SAYS = (
     pa.types.is_integer, pa.types.is_time, pa.types.is_timestamp, pa.types.is_duration, pa.types.is_binary,
     pa.types.is_large_binary, pa.types.is_string, pa.types.is_large_string, pa.types.is_fixed_size_binary,
@@ -210,6 +217,68 @@ def _fitted_list(kind: pa.DataType, feature: Feature) -> tuple[pa.DataType, dict
     if pa.types.is_large_list(kind):
         return pa.large_list(value), {"feature": told, "_type": "LargeList"}
     return pa.list_(value), {"feature": told, "_type": "List"}
+
+
+def may_hold(kind: pa.DataType, told: Any) -> bool:
+    """Whether a column of this type may be of a feature as `dataset_info.json` tells it.
+
+    Yes, too, of features that lading does not know, and of those that datasets stored in several ways over the years.
+    """
+    if isinstance(kind, pa.BaseExtensionType):
+        return True
+    if pa.types.is_dictionary(kind):
+        return may_hold(kind.value_type, told)
+    if isinstance(told, list) and len(told) == 1:
+        return _may_be_list(kind, {"feature": told[0], "_type": "List"})
+    if _is_struct(told):
+        children = {child.name: child.type for child in kind} if pa.types.is_struct(kind) else {}
+        return children.keys() == told.keys() and all(may_hold(children[name], inside) for name, inside in told.items())
+    test = _MAY_BE.get(told.get("_type", "")) if isinstance(told, dict) else None
+    return test is None or test(kind, told)
+
+
+def _is_struct(told: Any) -> bool:
+    """Whether a feature is a struct of others, which may have a field called `_type`."""
+    return isinstance(told, dict) and not isinstance(told.get("_type"), str)
+
+
+def _may_be_value(kind: pa.DataType, told: Mapping[str, Any]) -> bool:
+    known = _NAMES.get(kind) or (str(kind) if any(test(kind) for test in _AS_ARROW_SAYS) else None)
+    dtype = str(told.get("dtype"))
+    if known is None:
+        return not pa.types.is_nested(kind)
+    return known.replace(" ", "") == _OTHER_NAMES.get(dtype, dtype).replace(" ", "")
+
+
+def _may_be_label(kind: pa.DataType, _: Mapping[str, Any]) -> bool:
+    return bool(kind == pa.int64())
+
+
+def _may_be_media(kind: pa.DataType, _: Mapping[str, Any]) -> bool:
+    return is_media(kind) or is_bytes(kind) or bool(pa.types.is_string(kind))
+
+
+def _may_be_list(kind: pa.DataType, told: Mapping[str, Any]) -> bool:
+    inner, length = told.get("feature"), told.get("length", -1)
+    if told["_type"] == "Sequence" and _is_struct(inner) and pa.types.is_struct(kind):  # was kept as a struct of lists
+        return may_hold(kind, {name: {**told, "feature": inside} for name, inside in dict(inner or ()).items()})
+    if told["_type"] == "LargeList":
+        right = pa.types.is_large_list(kind)
+    elif length == -1:
+        right = pa.types.is_list(kind)
+    else:
+        right = pa.types.is_fixed_size_list(kind) and kind.list_size == length
+    return right and may_hold(kind.value_type, inner)
+
+
+_MAY_BE: Mapping[str, Callable[[pa.DataType, Mapping[str, Any]], bool]] = {
+    "Value": _may_be_value,
+    "ClassLabel": _may_be_label,
+    "Image": _may_be_media,
+    "Video": _may_be_media,
+    **dict.fromkeys(("List", "LargeList", "Sequence"), _may_be_list),
+}
+"""Whether a type may be that of a feature, by the name of its class."""
 
 
 def is_media(kind: pa.DataType) -> bool:

@@ -14,7 +14,15 @@ import pytest
 
 import lading
 from arrow_files import arrow_bytes
-from lading.errors import CorruptShard, DuplicateField, LadingError, LimitExceeded, SidecarMismatch, UsageError
+from lading.errors import (
+    CorruptShard,
+    DuplicateField,
+    LadingError,
+    LimitExceeded,
+    NotFound,
+    SidecarMismatch,
+    UsageError,
+)
 from lading.formats.arrow import FORMAT, ArrowReader
 from lading.formats.protocol import ShardSource
 from lading.limits import DEFAULT_LIMITS, Limits
@@ -344,7 +352,6 @@ def test_shards_of_one_dataset_have_the_same_columns(tmp_path: Path) -> None:
         ({"shard_filenames": ["x/../../a.arrow"]}, "a file outside its folder"),
         ({"shard_filenames": ["."]}, "a file outside its folder"),
         ({"shard_filenames": [7]}, "names no file of its folder"),
-        ({"shard_filenames": ["gone.arrow"]}, "gone.arrow: no such file"),
     ],
 )
 def test_caches_that_are_refused(told: dict[str, Any], message: str) -> None:
@@ -352,6 +359,15 @@ def test_caches_that_are_refused(told: dict[str, Any], message: str) -> None:
     _cache(store, {"a.arrow": pa.table({"n": [1]})}, **told)
     with pytest.raises(LadingError, match=f"set/.*{message}"):
         FORMAT.list_shards(store, "set/_metadata.json", b"")
+
+
+def test_a_first_shard_that_is_gone_is_told_by_whoever_reads_it() -> None:
+    store = MemoryStore()
+    _cache(store, {"a.arrow": pa.table({"n": [1]})}, shard_filenames=["gone.arrow"])
+    [listed] = FORMAT.list_shards(store, "set/_metadata.json", b"") or []
+    assert (listed.path, listed.num_samples, listed.entry) == ("set/gone.arrow", 1, "{}")
+    with pytest.raises(NotFound, match=r"set/gone\.arrow: no such file"):
+        FORMAT.open_shard(ShardSource(store, listed.path, entry=listed.entry), {})
 
 
 @pytest.mark.parametrize(

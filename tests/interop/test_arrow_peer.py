@@ -122,6 +122,69 @@ def test_parquet_with_features(datasets: Any, table: pa.Table, tmp_path: Path) -
     assert rows == table.to_pylist()
 
 
+def _healthy(datasets: Any, folder: Path) -> dict[str, Any]:
+    """Datasets as they come from a generator, whose rows datasets counted, with something done to them."""
+
+    def rows() -> Any:
+        yield from ({"n": n, "t": str(n), "label": n % 2} for n in range(100))
+
+    features = datasets.Features({"n": datasets.Value("int64"), "t": datasets.Value("string"),
+                                  "label": datasets.ClassLabel(names=["a", "b"])})  # fmt: skip
+    whole = datasets.Dataset.from_generator(rows, features=features, cache_dir=str(folder))
+    other = datasets.Dataset.from_dict({"m": list(range(100))})
+    return {
+        "whole": whole,
+        "select": whole.select(range(7)),
+        "filter": whole.filter(lambda row: row["n"] % 3 == 0),
+        "shuffle": whole.shuffle(seed=1),
+        "shard": whole.shard(4, 1),
+        "map": whole.map(lambda row: {"z": row["n"] / 2}),
+        "rename": whole.rename_column("n", "m"),
+        "remove": whole.remove_columns(["t"]),
+        "cast": whole.cast_column("n", datasets.Value("int8")),
+        "format": whole.with_format("numpy", columns=["n"]),
+        "rows joined": datasets.concatenate_datasets([whole, whole.select(range(5))]),
+        "columns joined": datasets.concatenate_datasets([whole, other], axis=1),
+        "mixed": datasets.interleave_datasets([whole, whole.select(range(5))]),
+        "dict": datasets.DatasetDict({"train": whole.select(range(3)), "val": whole.select(range(5))}),
+        "split": whole.train_test_split(test_size=0.2, seed=1),
+    }
+
+
+def test_nothing_is_wrong_with_what_datasets_saves(datasets: Any, tmp_path: Path) -> None:
+    """`num_examples` in `dataset_info.json` are those of the generator, whatever was selected since: no claim."""
+    for name, dataset in _healthy(datasets, tmp_path / "cache").items():
+        folder = _saved(dataset, tmp_path / name)
+        parts = {folder / part: rows for part, rows in dataset.num_rows.items()} if name in ("dict", "split") else {}
+        for part, count in (parts or {folder: dataset.num_rows}).items():
+            again = datasets.load_from_disk(str(part))
+            again.filter(lambda row: True)  # leaves `cache-….arrow` beside the files
+            found = lading.verify(part)
+            assert (name, found.findings, found.samples) == (name, [], count)
+    told = json.loads((tmp_path / "select" / "dataset_info.json").read_text())
+    assert told["splits"]["train"]["num_examples"] == 100
+
+
+def test_features_that_datasets_refuses_are_findings(datasets: Any, table: pa.Table, tmp_path: Path) -> None:
+    folder = _saved(datasets.Dataset(table.select(["numbers", "pair", "inside"])), tmp_path / "set")
+    info = folder / "dataset_info.json"
+    right = json.loads(info.read_text())
+    assert lading.verify(folder).ok
+    value = {"dtype": "int8", "_type": "Value"}
+    for name, feature in [
+        ("numbers", value), ("numbers", {"feature": value, "_type": "List"}), ("more", value),
+        ("numbers", {**right["features"]["numbers"], "_type": "LargeList"}),
+        ("pair", {**right["features"]["pair"], "length": 3}), ("pair", {"feature": value, "_type": "List"}),
+        ("pair", {"names": ["a"], "_type": "ClassLabel"}), ("inside", {"a": right["features"]["inside"]["a"]}),
+        ("inside", {**right["features"]["inside"], "b": {"dtype": "timestamp[ms]", "_type": "Value"}}),
+    ]:  # fmt: skip
+        info.write_text(json.dumps({**right, "features": {**right["features"], name: feature}}))
+        with pytest.raises((TypeError, ValueError), match=r"[Cc]ast|features|mismatch|truncated"):
+            datasets.load_from_disk(str(folder))
+        [finding] = lading.verify(folder).findings
+        assert (finding["file"], finding["column"]) == (str(info), name)
+
+
 def test_splits(datasets: Any, table: pa.Table, tmp_path: Path) -> None:
     whole = datasets.Dataset(table.select(["label", "about", "numbers"]))
     datasets.DatasetDict({"train": whole, "test": whole.select(range(7))}).save_to_disk(str(tmp_path / "set"))

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +23,7 @@ import pyarrow as pa
 import xxhash
 
 from lading.arrow.layout import from_description, schema_of
-from lading.errors import BadReference, DataError, NotFound, UsageError, errors_at
+from lading.errors import BadReference, DataError, NotFound, StoreError, UsageError, errors_at
 from lading.formats._arrow_blocks import Body, find_blocks
 from lading.formats._arrow_decode import Decoder
 from lading.formats._arrow_schema import schema_hash
@@ -34,19 +35,24 @@ from lading.store.protocol import Store, write_file
 
 __all__ = [
     "CACHE_INDEX",
+    "INFO_NAME",
     "SPLITS_INDEX",
     "STATE_INDEX",
     "Entry",
+    "features_beside",
     "list_arrow",
     "listed_schema",
     "parse_entry",
+    "schema_of_shard",
     "write_indexes",
 ]
 
 CACHE_INDEX, STATE_INDEX, SPLITS_INDEX = "_metadata.json", "state.json", "dataset_dict.json"
 """Names of the indexes: of a cache, of a saved dataset, of its splits."""
 
-_INFO = "dataset_info.json"
+INFO_NAME = "dataset_info.json"
+"""What a saved dataset is, beside its `state.json`."""
+
 _VERSION = 1
 _FORMAT, _LAYOUT = "arrow", "arrow-shards"
 _OWN = "lading"
@@ -166,18 +172,29 @@ def _listed(
 
 def _entry(store: Store, folder: str, first: str, limits: Limits) -> dict[str, str]:
     """What holds for all shards: the columns of the first one, and features that stand beside them."""
-    body = Body(ShardSource(store, first, limits=limits), mmap=False)
-    schema = Decoder(find_blocks(body, unended=True)).schema
-    found = {"schema": schema_hash(schema)}
-    if HUGGINGFACE_KEY not in (schema.metadata or {}):
-        try:
-            info = load_index(store, posixpath.join(folder, _INFO), limits)
-        except NotFound:
+    found: dict[str, str] = {}
+    with suppress(DataError, StoreError):  # who reads that shard is told, and the others may be whole
+        schema = schema_of_shard(store, first, limits)
+        found["schema"] = schema_hash(schema)
+        if HUGGINGFACE_KEY in (schema.metadata or {}):
             return found
-        features = info.get("features") if isinstance(info, dict) else None
-        if isinstance(features, dict):
-            found["features"] = orjson.dumps(features).decode()
-    return found
+    features = features_beside(store, folder, limits)
+    return found if features is None else {**found, "features": orjson.dumps(features).decode()}
+
+
+def schema_of_shard(store: Store, path: str, limits: Limits) -> pa.Schema:
+    """The schema of a file or stream as it is stored. Raises DataError, StoreError."""
+    return Decoder(find_blocks(Body(ShardSource(store, path, limits=limits), mmap=False), unended=True)).schema
+
+
+def features_beside(store: Store, folder: str, limits: Limits) -> dict[str, Any] | None:
+    """What the `dataset_info.json` of a folder tells of features; None if it tells nothing. Raises DataError."""
+    try:
+        info = load_index(store, posixpath.join(folder, INFO_NAME), limits)
+    except NotFound:
+        return None
+    features = info.get("features") if isinstance(info, dict) else None
+    return features if isinstance(features, dict) else None
 
 
 def _inside(name: Any, what: str) -> str:
@@ -226,7 +243,7 @@ def _write_saved(
         "_split": None,
     }
     info = {"citation": "", "description": "", "features": features, "homepage": "", "license": ""}
-    return [_write(store, f"{folder}/{_INFO}", info), _write(store, f"{folder}/{STATE_INDEX}", state)]
+    return [_write(store, f"{folder}/{INFO_NAME}", info), _write(store, f"{folder}/{STATE_INDEX}", state)]
 
 
 def _write(store: Store, path: str, index: Mapping[str, Any]) -> str:

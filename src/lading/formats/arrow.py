@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from lading.errors import LadingError
 from lading.formats._arrow_blocks import CONTINUED, MAGIC
+from lading.formats._arrow_claims import false_columns
 from lading.formats._arrow_decode import unpacked_bytes
 from lading.formats._arrow_index import CACHE_INDEX, SPLITS_INDEX, STATE_INDEX, list_arrow, listed_schema, write_indexes
 from lading.formats._arrow_read import ArrowReader, ReadOptions
@@ -71,6 +72,12 @@ class ArrowFormat:
     def listed_schema(self, store: Store, path: str, limits: Limits = DEFAULT_LIMITS) -> pa.Schema | None:
         """The columns of a cache that lading wrote, also where it has no shard."""
         return listed_schema(store, path, limits)
+
+    def false_columns(
+        self, store: Store, path: str, shards: Sequence[str], limits: Limits = DEFAULT_LIMITS
+    ) -> list[LadingError]:
+        """Where features in an index, or in `dataset_info.json` beside it, are not those of the shards."""
+        return false_columns(store, path, shards, limits)
 
     def open_shard(self, source: ShardSource, options: Mapping[str, Any]) -> ArrowReader:
         """Open a file or stream (`ReadOptions`); reads the head of its schema, and a file's footer.

@@ -26,6 +26,7 @@ from lading.pieces import Pieces, Runs
 from lading.store.protocol import FileInfo, MappedFile, Mapper, Sink, Store
 
 __all__ = [
+    "ClaimsColumns",
     "CopiesAlike",
     "ExactSizes",
     "Format",
@@ -247,6 +248,20 @@ class TellsSchema(Protocol):
 
     def listed_schema(self, store: Store, path: str, limits: Limits = DEFAULT_LIMITS) -> pa.Schema | None:
         """The columns that an index tells; None if it tells none. Raises DataError where it is broken."""
+
+
+@runtime_checkable
+class ClaimsColumns(Protocol):
+    """A format whose index may tell of columns what shards tell themselves."""
+
+    def false_columns(
+        self, store: Store, path: str, shards: Sequence[str], limits: Limits = DEFAULT_LIMITS
+    ) -> Sequence[LadingError]:
+        """Where an index, or a file beside it, tells other columns than the shards have that it lists. No row is read.
+
+        Raises:
+            DataError, StoreError: what is told cannot be read.
+        """
 
 
 @runtime_checkable

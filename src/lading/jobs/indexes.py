@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lading.codecs import new_hash
 from lading.dataset import Dataset
-from lading.errors import LadingError, NotFound, SidecarMismatch, errors_at
-from lading.formats.protocol import ListedFile, ListedShard
+from lading.errors import DataError, LadingError, NotFound, SidecarMismatch, StoreError, errors_at
+from lading.formats.protocol import ClaimsColumns, ListedFile, ListedShard
 from lading.formats.registry import all_formats, get_format
 from lading.manifest import FOLDER
 from lading.source import read_head
 from lading.store.open import Stores, resolve
+from lading.store.protocol import Store
 
 __all__ = ["Indexes", "check_file"]
 
@@ -51,6 +52,7 @@ class Indexes:
                 findings.append(error.at(file=path))
                 continue
             if listed is not None:
+                findings += _false_columns(dataset, store, path, listed)
                 shards[path] = {file: shard for shard in listed for file in _paths(shard)}
                 if dataset.manifest is not None:
                     findings += _disagreements(dataset, path, listed)
@@ -94,6 +96,15 @@ def _places(dataset: Dataset) -> dict[str, bool]:
     usual = dict.fromkeys(get_format(dataset.format).indexes, False)
     names = {**usual, **dict.fromkeys(dataset.manifest.sidecars, True)}
     return {f"{dataset.listing.folder}/{name}": promised for name, promised in names.items()}
+
+
+def _false_columns(dataset: Dataset, store: Store, index: str, listed: Sequence[ListedShard]) -> Sequence[LadingError]:
+    """Where an index tells other columns than shards have."""
+    fmt, shards = get_format(dataset.format), [shard.path for shard in listed]
+    try:
+        return fmt.false_columns(store, index, shards, dataset.limits) if isinstance(fmt, ClaimsColumns) else ()
+    except (DataError, StoreError) as error:
+        return [error.at(file=index)]
 
 
 def _paths(shard: ListedShard) -> list[str]:

@@ -57,7 +57,7 @@ class VerifyResult:
         samples: samples in them.
         size_bytes: bytes of the shards.
         digest: ordered content digest; None if not all samples were read.
-        checked: what there was to check against: sizes, counts, hashes, checksums, indexes in a folder, files
+        checked: what there was to check against: sizes, counts, hashes, checksums, indexes of a dataset, files
             beside shards that say where samples lie (sidecars), digest; of a manifest that nothing can be read by,
             that alone.
         findings: what is wrong: each as `LadingError.to_dict` gives it.
@@ -139,7 +139,7 @@ def verify(
     with opened as dataset:
         indexes = Indexes.of(dataset, stores)
         _add(findings, [error.to_dict() for error in indexes.findings])
-        checked.update(["indexes"] if indexes.shards and dataset.listing.index_file is None else [])
+        checked.update(["indexes"] if indexes.shards else [])
         found_files = check_own_files(dataset, stores) if deep else None
         _add(findings, [error.to_dict() for error in found_files or ()])
         checked.update([] if found_files is None else ["checksums"])
