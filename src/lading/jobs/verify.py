@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cache, partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,7 @@ from lading.jobs.headers import broken_headers, key_of
 from lading.jobs.indexes import Indexes, check_file
 from lading.jobs.progress import OnProgress
 from lading.jobs.reading import NO_DIGESTS, Look, OnRead, Reading, look_at_shards
+from lading.jobs.verify_unlisted import unlisted_shards
 from lading.limits import DEFAULT_LIMITS
 from lading.manifest_files import changed_manifests
 from lading.source import Source
@@ -97,7 +99,8 @@ def verify(
 
     Every shard is read to its end and its samples are counted, so that damage inside it shows; a shard that is broken
     is a finding, and the next one is looked at. A manifest is held against its copy in the list of shards. The peer's
-    own indexes beside a manifest are held against it, and the hashes in them against the files.
+    own indexes beside a manifest are held against it, and the hashes in them against the files. A shard that lies among
+    those of the dataset and that its manifest does not list is a finding.
 
     With `deep` every file that lading wrote is also held against its checksum in the manifest, so that one flipped bit
     shows; of one that differs, the samples that do are named, if checksums of samples were kept. Samples of a shard
@@ -158,6 +161,8 @@ def verify(
                     break
         whole = not trusted_samples and not broken and len(chosen) == len(dataset.listing)
         findings += _check_digest(dataset, digest, checked) if whole and not findings else []
+        unlisted = unlisted_shards(dataset, indexes, stores)
+        _add(findings, (error.to_dict() for error in islice(unlisted, max(max_findings - len(findings), 0))))
         all_shards = len(dataset.listing)
     return VerifyResult(
         len(chosen), digest.count + trusted_samples, size_bytes, digest.ordered if whole else None, sorted(checked),
