@@ -19,7 +19,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from lading.errors import BadReference, DataError, NotFound, SidecarMismatch, StoreError
+from lading.errors import BadReference, DataError, NotFound, SidecarMismatch, StoreError, errors_at
 from lading.formats.index_json import load_index
 from lading.formats.protocol import ListedShard, ShardFacts
 from lading.limits import DEFAULT_LIMITS, Limits
@@ -29,6 +29,7 @@ from lading.tar import BLOCK
 __all__ = [
     "check_end",
     "check_starts",
+    "inside",
     "list_wids",
     "read_idx",
     "samples_behind",
@@ -73,8 +74,10 @@ def _shard(path: str, row: int, entry: object) -> ListedShard:
     md5 = entry.get("md5sum")
     if md5 is not None and not isinstance(md5, str):
         raise DataError("a hash is no text", file=path, row=row, column="md5sum", found=repr(md5)[:80])
+    with errors_at(file=path, row=row):
+        place = inside(path[: path.rfind("/") + 1], entry["url"])
     return ListedShard(
-        _resolve(path, row, entry["url"]),
+        place,
         _count(path, row, entry, "nsamples"),
         _count(path, row, entry, "filesize"),
         {} if md5 is None else {"md5": md5},
@@ -88,16 +91,15 @@ def _count(path: str, row: int, entry: Mapping[str, Any], name: str) -> int | No
     return value
 
 
-def _resolve(path: str, row: int, url: str) -> str:
-    """Where a shard lies: below the folder of the index, nowhere else."""
-    folder = path[: path.rfind("/") + 1]
-    inside = url.removeprefix(folder) if _URL.match(url) and folder else url
-    if _URL.match(inside) or ".." in inside.split("/") or not inside or "\0" in inside:
+def inside(folder: str, url: str) -> str:
+    """Where a shard lies that an index names: below a folder (with its slash), nowhere else. Raises BadReference."""
+    below = url.removeprefix(folder) if _URL.match(url) and folder else url
+    if _URL.match(below) or ".." in below.split("/") or not below or "\0" in below:
         raise BadReference(
-            "the index names a shard outside its folder", file=path, row=row, found=repr(url),
+            "the index names a shard outside its folder", found=repr(url),
             advice="Name the shards themselves instead of the index.",
         )  # fmt: skip
-    return folder + posixpath.normpath(inside)
+    return folder + posixpath.normpath(below)
 
 
 def _refuse_repeats(path: str, shards: Sequence[ListedShard]) -> None:

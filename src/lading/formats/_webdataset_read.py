@@ -217,8 +217,18 @@ class WebdatasetReader:
             SidecarMismatch: they disagree. StoreError: it cannot be read.
             CorruptShard: the tar itself is damaged.
         """
-        for _ in self._pass(named=False).rows():
+        self.count_samples()
+
+    def count_samples(self) -> int:
+        """Number of samples as WebDataset groups members, adjacent ones of one key, by a walk over the headers.
+
+        Raises:
+            SidecarMismatch, StoreError: of a sidecar that is not left aside. CorruptShard: the tar is damaged.
+        """
+        walk = self._pass(named=False)
+        for _ in walk.rows():
             pass
+        return walk.samples
 
     # Passes
 

@@ -30,6 +30,7 @@ __all__ = [
     "CopiesAlike",
     "ExactSizes",
     "Format",
+    "ListedElsewhere",
     "ListedFile",
     "ListedShard",
     "LooseReader",
@@ -539,6 +540,32 @@ class HasSidecar(Protocol):
 
         Raises:
             DataError: the shard itself is damaged.
+        """
+
+
+@runtime_checkable
+class ListedElsewhere(Protocol):
+    """A format of whose shards peers keep lists that no folder is opened by, but that their own readers go by.
+
+    Attributes:
+        other_indexes: names of these lists, below the folder that they are of.
+    """
+
+    other_indexes: tuple[str, ...]
+
+    def list_other(self, store: Store, path: str, limits: Limits = DEFAULT_LIMITS) -> list[ListedShard]:
+        """The shards of such a list, with the samples of each; shards without samples may be left out.
+
+        Raises:
+            NotFound: there is no such list.
+            DataError: it is broken. LimitExceeded: it is larger than `index_bytes`.
+        """
+
+    def count_as_listed(self, source: ShardSource, options: Mapping[str, Any]) -> int:
+        """Number of samples in a shard as such a list counts them, whatever it is read as; no payload is read.
+
+        Raises:
+            DataError, StoreError: the shard cannot be read.
         """
 
 

@@ -34,6 +34,7 @@ import pyarrow as pa
 
 from lading.codecs import ENDINGS, sniff_wrap, stream_decoder
 from lading.errors import CorruptShard, LadingError, LimitExceeded, NotFound, StoreError
+from lading.formats._webdataset_energon import INFO_NAME, list_energon
 from lading.formats._webdataset_lists import list_wids, samples_behind, sidecar_path, write_wids
 from lading.formats._webdataset_pass import Pass
 from lading.formats._webdataset_read import Members, ReadOptions, WebdatasetReader, sparse_member
@@ -94,6 +95,7 @@ class WebdatasetFormat:
         default=({"lower_case": False}, {"fields": "given"}), hash=False
     )
     without_sidecar: Mapping[str, Any] = field(default_factory=lambda: {"sidecar": "ignore"}, hash=False)
+    other_indexes: tuple[str, ...] = (INFO_NAME,)
     read_options: type | None = ReadOptions
     write_options: type | None = WriteOptions
 
@@ -171,6 +173,14 @@ class WebdatasetFormat:
             CorruptShard: the tar itself is damaged.
         """
         self.open_shard(source, options).check_sidecar()
+
+    def list_other(self, store: Store, path: str, limits: Limits = DEFAULT_LIMITS) -> list[ListedShard]:
+        """The shards of the list that megatron-energon keeps of a folder."""
+        return list_energon(store, path, limits)
+
+    def count_as_listed(self, source: ShardSource, options: Mapping[str, Any]) -> int:
+        """Number of samples by WebDataset's rule."""
+        return self.open_shard(source, {**options, **self.without_sidecar}).count_samples()
 
     def cut_off(self, source: ShardSource, options: Mapping[str, Any]) -> int:
         """What a longer `.tar.idx` has behind the samples of the tar."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lading.codecs import new_hash
 from lading.dataset import Dataset
 from lading.errors import DataError, LadingError, NotFound, SidecarMismatch, StoreError, errors_at
-from lading.formats.protocol import ClaimsColumns, ListedFile, ListedShard
+from lading.formats.protocol import ClaimsColumns, ListedElsewhere, ListedFile, ListedShard
 from lading.formats.registry import all_formats, get_format
 from lading.manifest import FOLDER
 from lading.source import read_head
@@ -21,16 +22,31 @@ _CHUNK_BYTES = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
+class OtherList:
+    """A list that a peer keeps of a folder.
+
+    Attributes:
+        samples: by the path of a shard, how many there are in it.
+        folders: where the shards lie; the folder itself, too.
+    """
+
+    samples: Mapping[str, int | None]
+    folders: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class Indexes:
     """What a dataset's own indexes list.
 
     Attributes:
         shards: by the path of an index, and of each file of a shard: the shard. Some kB a shard.
         findings: what is wrong with the indexes themselves, and where they disagree with the manifest.
+        others: by path, the lists that peers keep and that no folder is opened by (`ListedElsewhere`).
     """
 
     shards: Mapping[str, Mapping[str, ListedShard]] = field(default_factory=dict)
     findings: list[LadingError] = field(default_factory=list)
+    others: Mapping[str, OtherList] = field(default_factory=dict)
 
     @classmethod
     def of(cls, dataset: Dataset, stores: Stores) -> Indexes:
@@ -58,7 +74,7 @@ class Indexes:
                     findings += _disagreements(dataset, path, listed)
                 elif dataset.listing.index_file is None:
                     findings += _strangers(dataset, path, listed)
-        return cls(shards, findings)
+        return cls(shards, findings, _other_lists(dataset, stores, findings))
 
     def check(self, path: str, stores: Stores) -> set[str]:
         """Hold the files of a shard against sizes and hashes that indexes say; give what there was: sizes, hashes.
@@ -82,6 +98,37 @@ class Indexes:
             if told not in (None, samples):
                 yield SidecarMismatch(f"the index has another number of samples than {path}", file=index,
                                       expected=samples, found=told)  # fmt: skip
+
+    def others_wrong(self, path: str, samples: int) -> Iterator[LadingError]:
+        """What the lists that peers keep say wrongly of a shard of so many samples, as these lists count them."""
+        for index, other in self.others.items():
+            told = other.samples.get(path)
+            if path not in other.samples and samples and posixpath.dirname(path) in other.folders:
+                yield SidecarMismatch("the index lacks a shard that lies among those that it lists", file=index,
+                                      expected=path)  # fmt: skip
+            elif told not in (None, samples):
+                yield SidecarMismatch(f"the index has another number of samples than {path}", file=index,
+                                      expected=samples, found=told)  # fmt: skip
+
+
+def _other_lists(dataset: Dataset, stores: Stores, findings: list[LadingError]) -> Mapping[str, OtherList]:
+    """The lists that peers keep of a folder, by path; what is wrong with them is added to the findings."""
+    fmt, folder, found = get_format(dataset.format), dataset.listing.folder, dict[str, OtherList]()
+    if folder is None or not isinstance(fmt, ListedElsewhere):
+        return found
+    for name in fmt.other_indexes:
+        store, path = resolve(f"{folder}/{name}", stores)
+        try:
+            listed = fmt.list_other(store, path, dataset.limits)
+        except NotFound:
+            continue
+        except LadingError as error:
+            findings.append(error.at(file=path))
+            continue
+        folders = frozenset([folder, *(posixpath.dirname(shard.path) for shard in listed)])
+        found[path] = OtherList({shard.path: shard.num_samples for shard in listed}, folders)
+        findings += _strangers(dataset, path, listed)
+    return found
 
 
 def _places(dataset: Dataset) -> dict[str, bool]:

@@ -28,7 +28,7 @@ from lading.errors import (
     Unrepresentable,
 )
 from lading.fetch import ERROR_COLUMN, earlier_errors
-from lading.formats.protocol import HasSidecar, ListedFile
+from lading.formats.protocol import HasSidecar, ListedElsewhere, ListedFile
 from lading.formats.registry import get_format
 from lading.interleaved import sample_firsts
 from lading.jobs.checksums import check_own_files, check_shard
@@ -142,7 +142,7 @@ def verify(
     with opened as dataset:
         indexes = Indexes.of(dataset, stores)
         _add(findings, [error.to_dict() for error in indexes.findings])
-        checked.update(["indexes"] if indexes.shards else [])
+        checked.update(["indexes"] if indexes.shards or indexes.others else [])
         found_files = check_own_files(dataset, stores) if deep else None
         _add(findings, [error.to_dict() for error in found_files or ()])
         checked.update([] if found_files is None else ["checksums"])
@@ -204,15 +204,14 @@ def _look(dataset: Dataset, stores: Stores, indexes: Indexes, deep: bool, max_fi
             checked.update(beside)
             findings += [error.to_dict() for error in wrong]
             if unread:
-                trusted_samples = dataset.counted_samples(number)
+                samples = trusted_samples = dataset.counted_samples(number)
                 on_read(NO_DIGESTS, trusted_samples, size_bytes)
             else:
                 counted = _Counted(on_read)
                 undigested = _read_all(dataset, number, counted, findings, deep=deep)
-                trusted_samples = 0 if undigested is None else counted.samples
-                if dataset.manifest is None and dataset.listing.index_file is None:
-                    miscounted = indexes.wrong_counts(dataset.path(number), counted.samples)
-                    findings += [error.to_dict() for error in miscounted]
+                samples = counted.samples
+                trusted_samples = 0 if undigested is None else samples
+            findings += [error.to_dict() for error in _miscounted(dataset, number, indexes, samples)]
         except LadingError as error:
             broken = True
             findings.append(error.at(file=dataset.path(number)).to_dict())
@@ -311,6 +310,17 @@ def _check_files(dataset: Dataset, number: int, indexes: Indexes, stores: Stores
         return set()
     file = ListedFile(dataset.path(number), None, orjson.loads(text), needed=True)
     return check_file(file, "what its index says", stores)
+
+
+def _miscounted(dataset: Dataset, number: int, indexes: Indexes, samples: int) -> Iterator[LadingError]:
+    """What indexes that the dataset was not opened by say wrongly of the number of samples in a shard."""
+    path, fmt = dataset.path(number), get_format(dataset.format)
+    if dataset.manifest is None and dataset.listing.index_file is None:
+        yield from indexes.wrong_counts(path, samples)
+    if indexes.others and isinstance(fmt, ListedElsewhere):
+        alike = dataset.view == "samples" and not dataset.format_options.get("regroup")
+        counted = samples if alike else fmt.count_as_listed(dataset.source(number), dataset.format_options)
+        yield from indexes.others_wrong(path, counted)
 
 
 def _check_sidecar(dataset: Dataset, number: int, *, unread: bool) -> tuple[set[str], list[LadingError]]:
