@@ -273,14 +273,25 @@ def test_tars_in_a_folder_are_held_against_an_index_that_lies_there(tmp_path: Pa
     folder = _three_tars(tmp_path / "lies", lie)
     size = (folder / "b.tar").stat().st_size
     told = lading.verify(folder).findings
-    assert [(Path(str(found["file"])).name, found.get("expected"), found["found"]) for found in told] == [
+    assert [(Path(str(found["file"])).name, found.get("expected"), found.get("found")) for found in told] == [
         ("index.json", None, str(folder / "d.tar")),
+        ("index.json", str(folder / "c.tar"), None),
         ("index.json", 1, 2),
         ("b.tar", "99 bytes", f"{size} bytes"),
     ]
     told = lading.verify(folder / "index.json").findings
     assert [Path(str(found["file"])).name for found in told] == ["a.tar", "b.tar", "d.tar"]
     assert str(folder / "index.json") in str(told[1]["message"])
+
+
+def test_tars_of_other_folders_are_none_of_an_index_s(tmp_path: Path) -> None:
+    folder = _three_tars(tmp_path / "set", lambda shards: None)
+    (folder / "val").mkdir()
+    shutil.copyfile(folder / "a.tar", folder / "val" / "a.tar")
+    assert lading.verify(folder).ok
+    shutil.copyfile(folder / "a.tar", folder / "a (copy).tar")
+    [finding] = lading.verify(folder).findings
+    assert (finding["file"], finding["expected"]) == (str(folder / "index.json"), str(folder / "a (copy).tar"))
 
 
 def test_what_says_a_size_is_named(tmp_path: Path) -> None:

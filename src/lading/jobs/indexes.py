@@ -73,7 +73,7 @@ class Indexes:
                 if dataset.manifest is not None:
                     findings += _disagreements(dataset, path, listed)
                 elif dataset.listing.index_file is None:
-                    findings += _strangers(dataset, path, listed)
+                    findings += [*_strangers(dataset, path, listed), *_lacking(dataset, path, listed)]
         return cls(shards, findings, _other_lists(dataset, stores, findings))
 
     def check(self, path: str, stores: Stores) -> set[str]:
@@ -104,8 +104,7 @@ class Indexes:
         for index, other in self.others.items():
             told = other.samples.get(path)
             if path not in other.samples and samples and posixpath.dirname(path) in other.folders:
-                yield SidecarMismatch("the index lacks a shard that lies among those that it lists", file=index,
-                                      expected=path)  # fmt: skip
+                yield _lacks(index, path)
             elif told not in (None, samples):
                 yield SidecarMismatch(f"the index has another number of samples than {path}", file=index,
                                       expected=samples, found=told)  # fmt: skip
@@ -175,6 +174,19 @@ def _strangers(dataset: Dataset, index: str, listed: list[ListedShard]) -> Itera
     for shard in listed:
         if shard.path not in there:
             yield SidecarMismatch("the index lists a shard that is not there", file=index, found=shard.path)
+
+
+def _lacking(dataset: Dataset, index: str, listed: list[ListedShard]) -> Iterator[LadingError]:
+    """The shards of a folder that its index does not list, though they lie where others do that it lists."""
+    known = {file for shard in listed for file in _paths(shard)}
+    folders = {posixpath.dirname(path) for path in known}
+    for path in dataset.listing.table["path"].to_pylist():
+        if path not in known and posixpath.dirname(path) in folders:
+            yield _lacks(index, path)
+
+
+def _lacks(index: str, shard: str) -> LadingError:
+    return SidecarMismatch("the index lacks a shard that lies among those that it lists", file=index, expected=shard)
 
 
 def _disagreements(dataset: Dataset, index: str, listed: list[ListedShard]) -> Iterator[LadingError]:
