@@ -124,6 +124,14 @@ def test_an_index_that_disagrees_with_its_shard(copied: Path, changes: dict[str,
     assert "shard.00000.mds" in str(caught.value)
 
 
+@pytest.mark.parametrize("depth", [300, 900, 2000])
+def test_an_index_of_objects_deep_in_each_other(copied: Path, depth: int) -> None:
+    index = (copied / "index.json").read_text()
+    (copied / "index.json").write_text(index.replace('"samples"', f'"more": {"[" * depth}{"]" * depth}, "samples"', 1))
+    with pytest.raises(DataError, match=r"index\.json"):
+        lading.open(copied)
+
+
 def test_hashes_are_looked_at_when_asked_for(golden: Golden, tmp_path: Path) -> None:
     copied = Path(shutil.copytree(golden("mds") / "all-encodings", tmp_path / "set"))
     path = copied / "shard.00001.mds"

@@ -14,6 +14,7 @@ import pytest
 import lading
 from golden_cases import Golden
 from lading.arrow import write_cache
+from lading.errors import DataError
 from lading.features import Text, Value
 
 _Change = Callable[[dict[str, Any]], object]
@@ -69,6 +70,21 @@ def test_what_is_told_of_a_saved_dataset_and_cannot_be_read_is_told(saved: Path)
     assert [one[0] for one in findings(saved)] == ["dataset_info.json"]
     (saved / "dataset_info.json").write_text('{"features": null}')
     assert findings(saved) == []
+
+
+@pytest.mark.parametrize("depth", [10, 250, 300, 900, 2000])
+@pytest.mark.parametrize("own", [False, True])
+def test_features_that_lie_too_deep_in_each_other_are_told(depth: int, tmp_path: Path, *, own: bool) -> None:
+    schema = pa.schema([("n", pa.int64())], metadata={"huggingface": '{"info": {"features": {}}}'} if own else None)
+    with pa.ipc.new_stream(tmp_path / "data-00000-of-00001.arrow", schema) as writer:
+        writer.write_table(pa.table({"n": [1]}, schema=schema))
+    (tmp_path / "state.json").write_text('{"_data_files": [{"filename": "data-00000-of-00001.arrow"}]}')
+    (tmp_path / "dataset_info.json").write_text(f'{{"features": {{"n": {"[" * depth}1{"]" * depth}}}}}')
+    if own or depth < 254:
+        assert [one[0] for one in findings(tmp_path)] == ["dataset_info.json"]
+    else:  # a file without features of its own cannot be read without these
+        with pytest.raises(DataError, match=r"dataset_info\.json"):
+            lading.verify(tmp_path)
 
 
 def test_features_beside_the_only_split_are_held_against_it(golden: Golden, tmp_path: Path) -> None:

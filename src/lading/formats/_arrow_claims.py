@@ -18,7 +18,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-import orjson
 import pyarrow as pa
 
 from lading.errors import DataError, LadingError, SidecarMismatch, StoreError
@@ -30,6 +29,7 @@ from lading.formats._arrow_index import (
     listed_schema,
     schema_of_shard,
 )
+from lading.formats.index_json import as_text
 from lading.huggingface import may_hold
 from lading.limits import Limits
 from lading.store.protocol import Store
@@ -83,4 +83,4 @@ def _fits(kind: pa.DataType, feature: Any) -> bool:
 
 
 def _spelled(feature: Any) -> str:
-    return str(feature) if isinstance(feature, pa.DataType) else orjson.dumps(feature).decode()[:200]
+    return str(feature) if isinstance(feature, pa.DataType) else as_text(feature)[:200]

@@ -27,7 +27,7 @@ from lading.errors import BadReference, DataError, NotFound, StoreError, UsageEr
 from lading.formats._arrow_blocks import Body, find_blocks
 from lading.formats._arrow_decode import Decoder
 from lading.formats._arrow_schema import schema_hash
-from lading.formats.index_json import load_index
+from lading.formats.index_json import as_text, load_index
 from lading.formats.protocol import ListedShard, ShardFacts, ShardSource
 from lading.huggingface import HUGGINGFACE_KEY, huggingface_features
 from lading.limits import DEFAULT_LIMITS, Limits
@@ -179,7 +179,7 @@ def _entry(store: Store, folder: str, first: str, limits: Limits) -> dict[str, s
         if HUGGINGFACE_KEY in (schema.metadata or {}):
             return found
     features = features_beside(store, folder, limits)
-    return found if features is None else {**found, "features": orjson.dumps(features).decode()}
+    return found if features is None else {**found, "features": as_text(features)}
 
 
 def schema_of_shard(store: Store, path: str, limits: Limits) -> pa.Schema:
@@ -189,11 +189,14 @@ def schema_of_shard(store: Store, path: str, limits: Limits) -> pa.Schema:
 
 def features_beside(store: Store, folder: str, limits: Limits) -> dict[str, Any] | None:
     """What the `dataset_info.json` of a folder tells of features; None if it tells nothing. Raises DataError."""
+    path = posixpath.join(folder, INFO_NAME)
     try:
-        info = load_index(store, posixpath.join(folder, INFO_NAME), limits)
+        info = load_index(store, path, limits)
     except NotFound:
         return None
     features = info.get("features") if isinstance(info, dict) else None
+    with errors_at(file=path, column="features"):
+        as_text(features)  # who looks at them, or carries them along, need not think of it
     return features if isinstance(features, dict) else None
 
 

@@ -21,7 +21,7 @@ import numpy as np
 import orjson
 
 from lading.errors import BadReference, DataError, LimitExceeded, Unrepresentable, errors_at
-from lading.formats.index_json import load_index
+from lading.formats.index_json import as_text, load_index
 from lading.formats.protocol import ListedFile, ListedShard
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.mds_values import is_encoding, parse_array
@@ -203,7 +203,7 @@ def _listed(entry: Any, folder: str, names: Mapping[str, int]) -> ListedShard:
     # An unpacked copy that is not whole is passed over.
     unpacked = all(file is None or names.get(file.name) == file.size_bytes for file in (raw, meta))
     chosen = raw if packed is None or unpacked else packed
-    text = orjson.dumps(entry).decode()
+    text = as_text(entry)
     packed_meta = _file(entry, "zip_meta") if packed and meta else None
     needed = meta if chosen is raw else packed_meta
     beside = tuple(

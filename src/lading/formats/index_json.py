@@ -10,7 +10,7 @@ from lading.errors import DataError
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.store.protocol import Store
 
-__all__ = ["load_index"]
+__all__ = ["as_text", "load_index"]
 
 
 def load_index(store: Store, path: str, limits: Limits = DEFAULT_LIMITS) -> Any:
@@ -28,3 +28,15 @@ def load_index(store: Store, path: str, limits: Limits = DEFAULT_LIMITS) -> Any:
         return orjson.loads(memoryview(data))
     except orjson.JSONDecodeError as error:
         raise DataError("the index is no JSON", file=path, offset=error.pos, found=error.msg) from error
+
+
+def as_text(told: Any) -> str:
+    """A part of an index as JSON, for readers to carry along.
+
+    Raises:
+        DataError: it is deeper than orjson writes, which is not as deep as it reads.
+    """
+    try:
+        return orjson.dumps(told).decode()
+    except orjson.JSONEncodeError as error:
+        raise DataError("objects or lists that lie too deep in each other", found=str(error)) from None
