@@ -19,10 +19,10 @@ import lading
 from faults import file_size_limit
 from golden_cases import Golden
 from lading.align import align_table
-from lading.dataset import open_dataset
 from lading.errors import DataError, LadingError, SchemaMismatch, SidecarMismatch, UnknownFormat, UsageError
 from lading.features import Json, with_feature
 from lading.interleaved import INTERLEAVED_SCHEMA, lineage_of
+from lading.opening import open_dataset
 from lading.ref import is_ref
 from lading.store.local import LocalStore
 from lading.store.memory import MemoryStore

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lading.dataset import Dataset
-    from lading.dataset import open_dataset as open  # noqa: A004 - what users type: lading.open(…)
     from lading.dataset_writer import DatasetWriter as writer  # noqa: N813 - what users type: with lading.writer(…)
     from lading.errors import LadingError
     from lading.fetch import materialise
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from lading.jobs.verify import verify
     from lading.layouts.options import InterleavedOptions
     from lading.local_copy import LocalCopy, MDSShard
+    from lading.opening import open_dataset as open  # noqa: A004 - what users type: lading.open(…)
 
 __all__ = [
     "Dataset",
@@ -53,7 +53,7 @@ _HOMES = {
     "info": ("lading.jobs.info", "info"),
     "materialise": ("lading.fetch", "materialise"),
     "merge": ("lading.jobs.merge", "merge"),
-    "open": ("lading.dataset", "open_dataset"),
+    "open": ("lading.opening", "open_dataset"),
     "verify": ("lading.jobs.verify", "verify"),
     "writer": ("lading.dataset_writer", "DatasetWriter"),
 }

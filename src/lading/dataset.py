@@ -6,11 +6,10 @@ shard's index is made when it is first needed (or found in a manifest or the ind
 
 from __future__ import annotations
 
-import os
 from bisect import bisect_right
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise, repeat
 from threading import RLock
@@ -21,11 +20,10 @@ import orjson
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.align import align_table, as_text, resolve_schema, union_schema
-from lading.errors import DataError, LadingError, SidecarMismatch, SourceNotFound, StoreError, UsageError, errors_at
+from lading.align import align_table, as_text, union_schema
+from lading.errors import DataError, LadingError, SidecarMismatch, StoreError, UsageError, errors_at
 from lading.features import Feature, decode, feature_of
 from lading.fetch import ERROR_COLUMN, Fetcher, OnError, OnFailure
-from lading.formats.mds import MdsFormat
 from lading.formats.protocol import (
     CopiesAlike,
     Format,
@@ -33,42 +31,38 @@ from lading.formats.protocol import (
     SampleReader,
     ShardSource,
     Symptom,
-    TellsReading,
     TellsSchema,
     TellsSymptoms,
 )
-from lading.formats.registry import find_format, get_format
-from lading.formats.webdataset import encoder_of
 from lading.index_cache import IndexCache
 from lading.interleaved import (
     INTERLEAVED_SCHEMA,
     LINEAGE_KEY,
     RESERVED,
-    VIEWS,
     lineage_of,
     sample_firsts,
     sample_rows,
     sample_starts,
 )
 from lading.json_columns import fit_json, union_json_schemas
+from lading.kept_reading import kept_reading
 from lading.layouts.follow import Follower
 from lading.layouts.gather import across_shards
-from lading.layouts.mint import field_name
 from lading.layouts.open import detect_view, open_view, restored, settle
-from lading.layouts.options import AUTO, ROLES, InterleavedOptions
+from lading.layouts.options import InterleavedOptions
 from lading.layouts.protocol import LooseView, View
 from lading.layouts.samples import SamplesView
-from lading.limits import DEFAULT_LIMITS, Limits
 from lading.manifest import FOLDER, Manifest, lookup
-from lading.manifest_files import KeptTables, load_manifest
+from lading.manifest_files import KeptTables
 from lading.ref import FileEntry, concat, files_of, is_ref, with_files
-from lading.source import Listing, Source, list_kept, list_source, read_head
+from lading.shard import ShardList
+from lading.source import Listing
 from lading.store.open import Stores, resolve
 from lading.store.roots import folder_of
 from lading.units import parse_bytes
 from lading.views import as_small, reorder
 
-__all__ = ["Dataset", "Shard", "dataset_of", "open_dataset"]
+__all__ = ["Dataset"]
 
 _OPEN_SHARDS = 64
 _MAX_ROWS = 1024
@@ -260,7 +254,7 @@ class Dataset:
         """Options of writing under which the files of a copy are like the first shard."""
         if not isinstance(self._format, CopiesAlike) or not len(self.listing):
             return {}
-        return {**_kept_reading(self.manifest, self._format), **self._format.alike(self.source(0))}
+        return {**kept_reading(self.manifest, self._format), **self._format.alike(self.source(0))}
 
     @property
     def files_beside(self) -> bool:
@@ -373,14 +367,14 @@ class Dataset:
         if not 0 <= at < ends[-1]:
             raise IndexError(f"sample {index} of {ends[-1]}")
         shard = bisect_right(ends, at)
-        return self._one(shard, at - ends[shard - 1] if shard else at)
+        return self.one(shard, at - ends[shard - 1] if shard else at)
 
     def _sample_list(self) -> list[int]:
         """Number of samples in each shard and all before it, as Python has numbers: for one at a time."""
         self._last = self.sample_ends().tolist() or [0]
         return self._last
 
-    def _one(self, shard: int, ordinal: int) -> dict[str, Any]:
+    def one(self, shard: int, ordinal: int) -> dict[str, Any]:
         """One sample of a shard."""
         get_sample = self._one_of.get(shard)
         if get_sample is None:
@@ -514,7 +508,7 @@ class Dataset:
                     keys = keys.take(pa.array(sample_starts(keys)))
                 found = pa.compute.index(keys, pa.scalar(key, keys.type)).as_py()
                 if found >= 0:
-                    return self._one(number, at + found)
+                    return self.one(number, at + found)
                 at += len(keys)
         raise KeyError(key)
 
@@ -752,116 +746,6 @@ class Dataset:
         return [_document(rows[a:b]) for a, b in pairwise(starts)]
 
 
-class ShardList(Sequence["Shard"]):
-    """The shards of a dataset: `ds.shards[3]`."""
-
-    def __init__(self, dataset: Dataset) -> None:
-        self._dataset = dataset
-
-    def __len__(self) -> int:
-        return len(self._dataset.listing)
-
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        if not -len(self) <= index < len(self):
-            raise IndexError(f"shard {index} of {len(self)}")
-        return Shard(self._dataset, index % len(self))
-
-
-class Shard:
-    """One shard of a dataset, made on demand.
-
-    Attributes:
-        number: its place among the shards.
-        path: its path.
-    """
-
-    def __init__(self, dataset: Dataset, number: int) -> None:
-        self._dataset, self.number, self.path = dataset, number, dataset.path(number)
-
-    def __len__(self) -> int:
-        return self._dataset.open_shard(self.number).num_samples()
-
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        count = len(self)
-        if not -count <= index < count:
-            raise IndexError(f"sample {index} of {count} in {self.path}")
-        return self._dataset._one(self.number, index % count)  # noqa: SLF001 - one module
-
-    def __repr__(self) -> str:
-        return f"<lading.Shard {self.number} {self.path}>"
-
-    @property
-    def size(self) -> int:
-        """Number of samples."""
-        return len(self)
-
-    def get_item(self, idx: int) -> dict[str, Any]:
-        """One sample, as `shard[idx]`."""
-        return self[idx]
-
-    def get_sample_data(self, idx: int) -> bytes:
-        """The bytes of a sample as they stand in the unpacked shard.
-
-        Raises:
-            UsageError: shards of this format have no sample in one piece.
-        """
-        return self._reader().get_sample_data(idx)
-
-    def decode_sample(self, data: bytes) -> dict[str, Any]:
-        """The sample that such bytes are. Raises as `get_sample_data`; DataError for other bytes."""
-        return self._reader().decode_sample(data)
-
-    def validate(self, allow_unsafe_types: bool) -> None:
-        """Raise UsageError if the shard has columns that run code when they are read, unless they are allowed."""
-        reader = self._dataset.whole_samples(self.number)
-        unsafe = reader.unsafe_columns if reader is not None else ()
-        if unsafe and not allow_unsafe_types:
-            raise UsageError("values of this column run code when they are read", file=self.path, column=unsafe[0],
-                             advice="Allow it where you trust the data: allow_unsafe_types=True.")  # fmt: skip
-
-    def get_raw_size(self) -> int:
-        """Bytes of the shard's files when they are not compressed (of a compressed tar, as they are)."""
-        reader = self._dataset.whole_samples(self.number)
-        if reader is not None:
-            return reader.raw_bytes
-        info = self._dataset.source(self.number).info
-        return 0 if info is None else info.size_bytes
-
-    def get_zip_size(self) -> int | None:
-        """Bytes of the shard's compressed files; None if it has none."""
-        reader = self._dataset.whole_samples(self.number)
-        return None if reader is None else reader.zip_bytes
-
-    def get_max_size(self) -> int:
-        """Bytes of the shard's files, compressed and unpacked."""
-        return self.get_raw_size() + (self.get_zip_size() or 0)
-
-    def get_persistent_size(self, keep_zip: bool) -> int:
-        """Bytes that stay when the shard is unpacked: with its compressed files, or without."""
-        return self.get_max_size() if keep_zip else self.get_raw_size()
-
-    def evict(self) -> int:
-        """Refused: data that is read in place is its owner's. Raises UsageError."""
-        raise _in_place(self.path)
-
-    def set_up_local(self, listing: set[str], safe_keep_zip: bool) -> bool:  # noqa: ARG002 - as users know it
-        """Refused, as `evict`. Raises UsageError."""
-        raise _in_place(self.path)
-
-    def _reader(self) -> SampleReader:
-        reader = self._dataset.whole_samples(self.number)
-        if reader is None:
-            raise UsageError("a shard of this format has no sample in one piece", file=self.path,
-                             found=self._dataset.format, advice="Take the sample itself: shard[i].")  # fmt: skip
-        return reader
-
-
-def _in_place(path: str) -> UsageError:
-    return UsageError("nothing is removed from data that is read in place", file=path)
-
-
 def _python(name: str, column: pa.Array) -> list[Any]:
     """The values of a column. Raises DataError for what Python cannot have: a date before the year 1."""
     try:
@@ -916,190 +800,3 @@ def _pad(seen: pa.Schema, batch: pa.RecordBatch) -> tuple[pa.Schema, pa.RecordBa
     if missing or schema.names != batch.schema.names:
         batch = align_table(batch, schema)
     return schema, batch
-
-
-def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all but one by keyword
-    source: Source,
-    *,
-    format: str | None = None,  # noqa: A002 - the word users know
-    view: str | None = None,
-    options: Mapping[str, Any] | None = None,
-    interleaved: InterleavedOptions | None = None,
-    roots: Sequence[str | os.PathLike[str]] = (),
-    schema: pa.Schema | None = None,
-    schema_overrides: Mapping[str, pa.DataType] | pa.Schema | None = None,
-    stores: Stores | None = None,
-    mmap: bool = True,
-    limits: Limits = DEFAULT_LIMITS,
-) -> Dataset:
-    """Open shards wherever they lie, whatever their format.
-
-    Args:
-        source: a file, folder, glob, brace pattern, `::`-joined list, list of these, or a dataset's own index file.
-        format: name of the format; by default the first file's name and first bytes say it.
-        view: `samples` or `interleaved`; by default the first samples that can be read say it.
-        options: options of the format (`lading formats` lists them).
-        interleaved: names of fields and policies for interleaved data.
-        roots: folders that `source_ref` texts in tables may point into, beside those of the files opened.
-        schema: give all rows exactly these columns: missing ones as nulls, others left out, each value cast, checked.
-        schema_overrides: the same, for items only: the reserved columns with these types, and these further columns.
-        stores: which store serves which URL; by default a URL's scheme says it.
-        mmap: False reads local files through `pread`, for data that somebody may truncate meanwhile.
-        limits: the most that files may ask for (sizes, counts, what they unpack to).
-
-    Raises:
-        SourceNotFound: nothing is there. UnknownFormat: no format recognises the first file.
-        DataError: none of the first shards can be read.
-    """
-    if view is not None and view not in VIEWS:
-        raise UsageError("no such view", expected=" or ".join(VIEWS), found=repr(view))
-    stores = stores or Stores()
-    folder, kept = _find_manifest(source, stores, limits)
-    manifest = kept[0] if kept else None
-    listing = list_kept(kept[1], folder) if kept else list_source(source, stores, limits)
-    if not len(listing) and manifest is None and not listing.format:
-        raise SourceNotFound("the source lists no shard", file=listing.index_file or str(source))
-    if options and options.get("regroup"):  # an option only of formats whose samples may lie in pieces
-        listing = replace(listing, table=_uncounted(listing.table))
-    named = format or (manifest.format if manifest else listing.format)
-    with errors_at(file=None if format else listing.folder or None):
-        fmt = get_format(named) if named else _recognise(listing, stores)
-    dataset = dataset_of(
-        listing, fmt, manifest, kept[1] if kept else None, view=view, options=options, interleaved=interleaved,
-        roots=roots, target=resolve_schema(schema, schema_overrides), stores=stores, mmap=mmap, limits=limits,
-    )  # fmt: skip
-    if view is None and manifest is None:
-        dataset.view = dataset.detect_view()
-    if schema_overrides and schema is None and dataset.view == "samples":
-        raise UsageError("schema_overrides change the columns of items", found="the view samples",
-                         advice="Name all columns with schema=.")  # fmt: skip
-    if dataset.target is not None and dataset.view == "interleaved":
-        for name in ("sample_id", "position"):
-            if name not in dataset.target.names:
-                raise UsageError("the schema asked for lacks a column that tells items apart", column=name)
-    return dataset
-
-
-def dataset_of(  # noqa: PLR0913 - as `open_dataset`
-    listing: Listing,
-    fmt: Format,
-    manifest: Manifest | None,
-    kept_shards: pa.Table | None = None,
-    *,
-    view: str | None = None,
-    options: Mapping[str, Any] | None = None,
-    interleaved: InterleavedOptions | None = None,
-    roots: Sequence[str | os.PathLike[str]] = (),
-    target: pa.Schema | None = None,
-    stores: Stores,
-    mmap: bool = True,
-    limits: Limits = DEFAULT_LIMITS,
-) -> Dataset:
-    """The dataset of these shards, as a manifest says; nothing is opened, and no view is looked for.
-
-    Args:
-        listing: the shards.
-        fmt: their format.
-        manifest: what lading wrote beside them, if it did.
-        kept_shards: the shards as the manifest lists them.
-        view: how rows are taken; by default as the manifest says, or as samples.
-        options: options of the format.
-        interleaved: names of fields and policies for interleaved data.
-        roots: folders that `source_ref` texts in tables may point into, beside those of the files opened.
-        target: the schema that all rows are given, if the caller asked for one.
-        stores: which store serves which URL.
-        mmap: False reads local files through `pread`.
-        limits: on what files may ask for.
-    """
-    settings = interleaved or _kept_settings(manifest)
-    return Dataset(
-        listing,
-        fmt,
-        view or (manifest.view if manifest else "samples"),
-        fetcher=Fetcher(stores, mmap=mmap, limits=limits),
-        stores=stores,
-        format_options={
-            **({} if mmap or not _makes_maps(fmt) else {"mmap": False}),
-            **_kept_reading(manifest, fmt),
-            **(options or {}),
-        },
-        interleaved=settings,
-        roots=[os.fspath(root) for root in roots],
-        target=target,
-        members=None if options and "types" in options else _members_of(manifest, fmt, view),
-        kept_schema=_kept_schema(manifest, fmt, view, settings),
-        manifest=manifest,
-        kept_shards=kept_shards,
-    )
-
-
-def _find_manifest(source: object, stores: Stores, limits: Limits) -> tuple[str, tuple[Manifest, pa.Table] | None]:
-    if not isinstance(source, (str, os.PathLike)) or "::" in os.fspath(source):
-        return "", None
-    store, path = resolve(os.fspath(source).rstrip("/"), stores)
-    return path, load_manifest(store, path, limits=limits)
-
-
-def _uncounted(listed: pa.Table) -> pa.Table:
-    """A listing that does not say how many samples shards hold: joined, they are fewer than were written."""
-    at = listed.schema.get_field_index("num_samples")
-    return listed.set_column(at, listed.schema.field(at), pa.nulls(len(listed), pa.int64()))
-
-
-def _recognise(listing: Listing, stores: Stores) -> Format:
-    store, path = resolve(str(listing.table.column("path")[0].as_py()), stores)
-    return find_format(path, read_head(store, path))
-
-
-def _makes_maps(fmt: Format) -> bool:
-    """Whether a format has an option that says whether it maps files."""
-    return fmt.read_options is not None and "mmap" in {option.name for option in fields(fmt.read_options)}
-
-
-def _members_of(manifest: Manifest | None, fmt: Format, view: str | None) -> pa.Schema | None:
-    """What rows were by their manifest, where they are taken as samples, and their shards do not say all of it.
-
-    Raises:
-        Unrepresentable: the manifest has a column that members do not hold.
-    """
-    if manifest is None or not (manifest.options.get("members") == "typed" or _restores(fmt, manifest)):
-        return None
-    if (view or manifest.view) != "samples" or fmt.name != manifest.format:
-        return None
-    for field in manifest.schema if fmt.name == "webdataset" else ():
-        encoder_of(field)
-    return manifest.schema
-
-
-def _restores(fmt: Format, manifest: Manifest) -> bool:
-    """Whether every manifest of rows says more of them than their shards do."""
-    return isinstance(fmt, MdsFormat) and manifest.view == "samples"
-
-
-def _kept_schema(
-    manifest: Manifest | None, fmt: Format, view: str | None, interleaved: InterleavedOptions
-) -> pa.Schema | None:
-    """The schema that the manifest kept of the rows.
-
-    Of tars of documents without the columns whose fields are now taken for other items than when they were written.
-    """
-    if manifest is None or fmt.name != "webdataset" or (view or manifest.view) != "interleaved":
-        return None if manifest is None else manifest.schema
-    if (manifest.format, manifest.view) != (fmt.name, "interleaved"):
-        return None
-    was, now = _kept_settings(manifest).roles, interleaved.roles
-    return pa.schema([f for f in manifest.schema if was.get(field_name(f.name)) == now.get(field_name(f.name))])
-
-
-def _kept_reading(manifest: Manifest | None, fmt: Format) -> Mapping[str, Any]:
-    """Options with which shards are read, as the manifest keeps them: those alone that their format has it keep."""
-    if manifest is None or fmt.name != manifest.format or not isinstance(fmt, TellsReading):
-        return {}
-    return fmt.reading(manifest.options.get("reading", {}))
-
-
-def _kept_settings(manifest: Manifest | None) -> InterleavedOptions:
-    """Options of interleaved data as the manifest keeps them: which fields belong to which items."""
-    kept: dict[str, Any] = manifest.options.get("interleaved", {}) if manifest is not None else {}
-    lists: dict[str, Any] = {name: tuple(kept.get(name, ())) for name in (f"per_{role}_fields" for role in ROLES)}
-    return InterleavedOptions(sample_id_field=kept.get("sample_id_field", AUTO), **lists)

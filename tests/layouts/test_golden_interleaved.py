@@ -11,8 +11,8 @@ import pytest
 
 from golden_cases import Golden, load_views
 from golden_compare import compare_samples
-from lading.dataset import open_dataset
 from lading.layouts.options import InterleavedOptions
+from lading.opening import open_dataset
 from lading.ref import is_ref
 
 CASES = (

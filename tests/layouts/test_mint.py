@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 
 import lading
-from lading.dataset import open_dataset
 from lading.errors import SchemaMismatch, UsageError
 from lading.interleaved import INTERLEAVED_SCHEMA
+from lading.opening import open_dataset
 from lading.store.memory import MemoryStore
 from lading.store.open import Stores
 from lading.testing import CountingStore

@@ -77,7 +77,7 @@ def _closing(steps: Sequence[DemoStep], folder: str | None, *, same: bool) -> It
     from rich.text import Text
 
     from lading.cli.samples import as_text, read_samples
-    from lading.dataset import open_dataset
+    from lading.opening import open_dataset
 
     last = steps[-1]
     name = last.path if folder is not None else os.path.basename(last.path)

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from lading.align import SchemaPolicy
 from lading.commit import Staging, check_destination
-from lading.dataset import Dataset, open_dataset
+from lading.dataset import Dataset
 from lading.dataset_writer import DatasetWriter, WriteSummary
 from lading.digests import DatasetDigest
 from lading.errors import DataError, DestinationExists, UsageError
@@ -36,6 +36,7 @@ from lading.jobs.threads import threads_each, using_threads
 from lading.layouts.mint_write import Roles
 from lading.layouts.options import InterleavedOptions
 from lading.limits import DEFAULT_LIMITS, Limits
+from lading.opening import open_dataset
 from lading.part_writer import ShardKind
 from lading.source import Source
 from lading.store.open import Stores, is_local, resolve

@@ -13,13 +13,14 @@ from numpy.typing import NDArray
 
 from lading.batches import with_columns
 from lading.canonical import FORMS, value_form
-from lading.dataset import Dataset, open_dataset
+from lading.dataset import Dataset
 from lading.digests import DatasetDigest, interleaved_digests, sample_digests
 from lading.features import feature_of
 from lading.interleaved import sample_firsts
 from lading.jobs.progress import OnProgress, Progress
 from lading.jobs.reading import Look, OnRead, Reading, look_at_shards
 from lading.layouts.gather import across_shards
+from lading.opening import open_dataset
 from lading.ref import files_of, is_ref
 from lading.source import Source
 from lading.views import is_bytes, row_bytes

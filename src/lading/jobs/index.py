@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from lading.dataset import open_dataset
+from lading.opening import open_dataset
 from lading.source import Source
 
 __all__ = ["IndexSummary", "index"]

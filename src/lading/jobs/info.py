@@ -9,10 +9,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from lading.dataset import Dataset, open_dataset
+from lading.dataset import Dataset
 from lading.features import feature_of
 from lading.interleaved import sample_firsts
 from lading.jobs.progress import OnProgress, Progress
+from lading.opening import open_dataset
 from lading.source import Source
 
 __all__ = ["Info", "info"]

@@ -15,7 +15,7 @@ import pyarrow as pa
 import xxhash
 from numpy.typing import NDArray
 
-from lading.dataset import Dataset, open_dataset
+from lading.dataset import Dataset
 from lading.errors import StoreError, UsageError
 from lading.formats.registry import is_built_in
 from lading.jobs.messages import plain_value
@@ -25,6 +25,7 @@ from lading.jobs.spec import decode_interleaved, decode_schema, encode_schema, n
 from lading.jobs.tasks import shard_sizes
 from lading.jobs.threads import threads_each
 from lading.limits import Limits
+from lading.opening import open_dataset
 from lading.source import Source
 from lading.store.memory import MemoryStore
 from lading.store.open import Stores, resolve

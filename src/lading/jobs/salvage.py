@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from lading.align import align_table, as_text
 from lading.commit import check_destination
-from lading.dataset import Dataset, dataset_of
+from lading.dataset import Dataset
 from lading.dataset_writer import DatasetWriter
 from lading.errors import CorruptShard, DataError, LadingError, SidecarMismatch, StoreError
 from lading.fetch import earlier_errors
@@ -32,6 +32,7 @@ from lading.jobs.salvage_source import FoundShards, find_shards
 from lading.layouts.options import InterleavedOptions
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.manifest_files import KeptTables
+from lading.opening import dataset_of
 from lading.ref import has_codec, is_ref
 from lading.source import Source
 from lading.store.open import Stores, resolve

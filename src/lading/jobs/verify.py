@@ -15,7 +15,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from lading.dataset import Dataset, open_dataset
+from lading.dataset import Dataset
 from lading.digests import DatasetDigest
 from lading.digests import undigested as no_digest
 from lading.errors import (
@@ -40,6 +40,7 @@ from lading.jobs.reading import NO_DIGESTS, Look, OnRead, Reading, look_at_shard
 from lading.jobs.verify_unlisted import unlisted_shards
 from lading.limits import DEFAULT_LIMITS
 from lading.manifest_files import changed_manifests
+from lading.opening import open_dataset
 from lading.source import Source
 from lading.store.open import Stores, resolve
 from lading.units import parse_part, spread

@@ -1,0 +1,165 @@
+"""From a source to a dataset: which shards, which format, which view, and what a manifest says of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+import pyarrow as pa
+
+from lading.align import resolve_schema
+from lading.dataset import Dataset
+from lading.errors import SourceNotFound, UsageError, errors_at
+from lading.fetch import Fetcher
+from lading.formats.protocol import Format
+from lading.formats.registry import find_format, get_format
+from lading.interleaved import VIEWS
+from lading.kept_reading import kept_reading, kept_schema, kept_settings, members_of
+from lading.layouts.options import InterleavedOptions
+from lading.limits import DEFAULT_LIMITS, Limits
+from lading.manifest import Manifest
+from lading.manifest_files import load_manifest
+from lading.source import Listing, Source, list_kept, list_source, read_head
+from lading.store.open import Stores, resolve
+
+__all__ = ["dataset_of", "open_dataset"]
+
+
+def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all but one by keyword
+    source: Source,
+    *,
+    format: str | None = None,  # noqa: A002 - the word users know
+    view: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    interleaved: InterleavedOptions | None = None,
+    roots: Sequence[str | os.PathLike[str]] = (),
+    schema: pa.Schema | None = None,
+    schema_overrides: Mapping[str, pa.DataType] | pa.Schema | None = None,
+    stores: Stores | None = None,
+    mmap: bool = True,
+    limits: Limits = DEFAULT_LIMITS,
+) -> Dataset:
+    """Open shards wherever they lie, whatever their format.
+
+    Args:
+        source: a file, folder, glob, brace pattern, `::`-joined list, list of these, or a dataset's own index file.
+        format: name of the format; by default the first file's name and first bytes say it.
+        view: `samples` or `interleaved`; by default the first samples that can be read say it.
+        options: options of the format (`lading formats` lists them).
+        interleaved: names of fields and policies for interleaved data.
+        roots: folders that `source_ref` texts in tables may point into, beside those of the files opened.
+        schema: give all rows exactly these columns: missing ones as nulls, others left out, each value cast, checked.
+        schema_overrides: the same, for items only: the reserved columns with these types, and these further columns.
+        stores: which store serves which URL; by default a URL's scheme says it.
+        mmap: False reads local files through `pread`, for data that somebody may truncate meanwhile.
+        limits: the most that files may ask for (sizes, counts, what they unpack to).
+
+    Raises:
+        SourceNotFound: nothing is there. UnknownFormat: no format recognises the first file.
+        DataError: none of the first shards can be read.
+    """
+    if view is not None and view not in VIEWS:
+        raise UsageError("no such view", expected=" or ".join(VIEWS), found=repr(view))
+    stores = stores or Stores()
+    folder, kept = _find_manifest(source, stores, limits)
+    manifest = kept[0] if kept else None
+    listing = list_kept(kept[1], folder) if kept else list_source(source, stores, limits)
+    if not len(listing) and manifest is None and not listing.format:
+        raise SourceNotFound("the source lists no shard", file=listing.index_file or str(source))
+    if options and options.get("regroup"):  # an option only of formats whose samples may lie in pieces
+        listing = replace(listing, table=_uncounted(listing.table))
+    named = format or (manifest.format if manifest else listing.format)
+    with errors_at(file=None if format else listing.folder or None):
+        fmt = get_format(named) if named else _recognise(listing, stores)
+    dataset = dataset_of(
+        listing, fmt, manifest, kept[1] if kept else None, view=view, options=options, interleaved=interleaved,
+        roots=roots, target=resolve_schema(schema, schema_overrides), stores=stores, mmap=mmap, limits=limits,
+    )  # fmt: skip
+    if view is None and manifest is None:
+        dataset.view = dataset.detect_view()
+    if schema_overrides and schema is None and dataset.view == "samples":
+        raise UsageError("schema_overrides change the columns of items", found="the view samples",
+                         advice="Name all columns with schema=.")  # fmt: skip
+    if dataset.target is not None and dataset.view == "interleaved":
+        for name in ("sample_id", "position"):
+            if name not in dataset.target.names:
+                raise UsageError("the schema asked for lacks a column that tells items apart", column=name)
+    return dataset
+
+
+def dataset_of(  # noqa: PLR0913 - as `open_dataset`
+    listing: Listing,
+    fmt: Format,
+    manifest: Manifest | None,
+    kept_shards: pa.Table | None = None,
+    *,
+    view: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    interleaved: InterleavedOptions | None = None,
+    roots: Sequence[str | os.PathLike[str]] = (),
+    target: pa.Schema | None = None,
+    stores: Stores,
+    mmap: bool = True,
+    limits: Limits = DEFAULT_LIMITS,
+) -> Dataset:
+    """The dataset of these shards, as a manifest says; nothing is opened, and no view is looked for.
+
+    Args:
+        listing: the shards.
+        fmt: their format.
+        manifest: what lading wrote beside them, if it did.
+        kept_shards: the shards as the manifest lists them.
+        view: how rows are taken; by default as the manifest says, or as samples.
+        options: options of the format.
+        interleaved: names of fields and policies for interleaved data.
+        roots: folders that `source_ref` texts in tables may point into, beside those of the files opened.
+        target: the schema that all rows are given, if the caller asked for one.
+        stores: which store serves which URL.
+        mmap: False reads local files through `pread`.
+        limits: on what files may ask for.
+    """
+    settings = interleaved or kept_settings(manifest)
+    return Dataset(
+        listing,
+        fmt,
+        view or (manifest.view if manifest else "samples"),
+        fetcher=Fetcher(stores, mmap=mmap, limits=limits),
+        stores=stores,
+        format_options={
+            **({} if mmap or not _makes_maps(fmt) else {"mmap": False}),
+            **kept_reading(manifest, fmt),
+            **(options or {}),
+        },
+        interleaved=settings,
+        roots=[os.fspath(root) for root in roots],
+        target=target,
+        members=None if options and "types" in options else members_of(manifest, fmt, view),
+        kept_schema=kept_schema(manifest, fmt, view, settings),
+        manifest=manifest,
+        kept_shards=kept_shards,
+    )
+
+
+def _find_manifest(source: object, stores: Stores, limits: Limits) -> tuple[str, tuple[Manifest, pa.Table] | None]:
+    if not isinstance(source, (str, os.PathLike)) or "::" in os.fspath(source):
+        return "", None
+    store, path = resolve(os.fspath(source).rstrip("/"), stores)
+    return path, load_manifest(store, path, limits=limits)
+
+
+def _uncounted(listed: pa.Table) -> pa.Table:
+    """A listing that does not say how many samples shards hold: joined, they are fewer than were written."""
+    at = listed.schema.get_field_index("num_samples")
+    return listed.set_column(at, listed.schema.field(at), pa.nulls(len(listed), pa.int64()))
+
+
+def _recognise(listing: Listing, stores: Stores) -> Format:
+    store, path = resolve(str(listing.table.column("path")[0].as_py()), stores)
+    return find_format(path, read_head(store, path))
+
+
+def _makes_maps(fmt: Format) -> bool:
+    """Whether a format has an option that says whether it maps files."""
+    return fmt.read_options is not None and "mmap" in {option.name for option in fields(fmt.read_options)}
