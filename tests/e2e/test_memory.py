@@ -145,6 +145,24 @@ def test_who_only_looks_keeps_to_one_batch(kind: str, fmt: str, one_shard: Calla
         assert float(done.stdout) <= 250 + _JOB_BATCH_BYTES / 1e6, job
 
 
+SALVAGE = """
+import sys
+from lading.jobs.salvage import salvage
+salvage(sys.argv[1], sys.argv[2])
+[peak] = [line for line in open("/proc/self/status") if line.startswith("VmHWM")]
+print(int(peak.split()[1]) * 1024 / 1e6)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind, fmt", [(kind, fmt) for kind, (*_, known) in KINDS.items() for fmt in known])
+def test_salvage_keeps_to_the_limit(kind: str, fmt: str, one_shard: Callable[[str, str], Path], tmp_path: Path) -> None:
+    command = [sys.executable, "-c", SALVAGE, str(one_shard(kind, fmt)), str(tmp_path / "out")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    shutil.rmtree(tmp_path / "out")
+    assert float(done.stdout) <= 250 + 2 * _JOB_BATCH_BYTES / 1e6
+
+
 @pytest.fixture(scope="module")
 def one_tar(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("big") / "tar"

@@ -23,7 +23,7 @@ from lading.fetch import OnError
 from lading.formats.protocol import Format, ManyFiles, PacksItems, TurnsToText
 from lading.formats.registry import get_format
 from lading.formats.webdataset import KEY
-from lading.jobs.copying import changed_schema
+from lading.jobs.copying import bounded_options, changed_schema
 from lading.jobs.digest import dataset_digest
 from lading.jobs.filters import Drop, Filters, Hook
 from lading.jobs.plan import as_members, make_plan, refuse_inside
@@ -246,7 +246,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
             columns=None if columns is None else tuple(columns),
             schema=plan.schema,
             format=target.name,
-            options=_bounded(target, options or {}, max_bytes),
+            options=bounded_options(target, options or {}, max_bytes),
             roles=plan.roles,
             max_batch_bytes=max_bytes,
             digests=digest is not None and not copying,
@@ -386,14 +386,6 @@ def _end(writer: DatasetWriter, ledger: Sink | None) -> None:
     writer.finish()
     if ledger is not None:
         ledger.close()
-
-
-def _bounded(fmt: Format, options: Mapping[str, Any], max_bytes: int) -> dict[str, Any]:
-    """The options, with row groups no larger than a quarter of a batch, unless they are given."""
-    usual = getattr(fmt.write_options() if fmt.write_options is not None else None, "row_group_bytes", None)
-    if usual is None or "row_group_bytes" in options:
-        return dict(options)
-    return {**options, "row_group_bytes": max(min(parse_bytes(usual), max_bytes // 4), 1)}
 
 
 def _compare(

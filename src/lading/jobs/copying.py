@@ -13,6 +13,7 @@ from lading.align import align_table, as_text
 from lading.dataset import Dataset
 from lading.errors import DataError, UsageError, errors_at
 from lading.fetch import earlier_errors
+from lading.formats.protocol import Format
 from lading.formats.registry import get_format
 from lading.interleaved import METADATA_POSITION, sample_firsts, sample_starts, samples_with, without_source
 from lading.jobs.digest import batch_digests
@@ -22,9 +23,10 @@ from lading.jobs.progress import Tally
 from lading.jobs.spec import Conversion
 from lading.layouts.gather import HELD_BATCHES, across_shards, split_samples
 from lading.ref import files_of, has_codec, is_ref
+from lading.units import parse_bytes
 from lading.views import compacted, is_bytes, is_text, row_bytes, shown_bytes, without_views
 
-__all__ = ["Copier", "changed_schema"]
+__all__ = ["Copier", "bounded_options", "changed_schema"]
 
 _TOGETHER_BYTES, _TOGETHER_SHARDS = 64 << 20, 64
 """Payload and shards of a batch of what is left of several small ones; so many files are mapped at once."""
@@ -213,6 +215,14 @@ class Copier:
             failing = np.isin(np.arange(batch.num_rows), rows)
             along = samples_with(failing, sample_starts(batch.column("sample_id"))) & ~failing
             self.losses.add(Loss(ALONG, DROPPED, batch, np.flatnonzero(along)))
+
+
+def bounded_options(fmt: Format, options: Mapping[str, Any], max_bytes: int) -> dict[str, Any]:
+    """The options, with row groups no larger than a quarter of a batch, unless they are given."""
+    usual = getattr(fmt.write_options() if fmt.write_options is not None else None, "row_group_bytes", None)
+    if usual is None or "row_group_bytes" in options:
+        return dict(options)
+    return {**options, "row_group_bytes": max(min(parse_bytes(usual), max_bytes // 4), 1)}
 
 
 def changed_schema(schema: pa.Schema, change: Hook) -> pa.Schema:

@@ -22,6 +22,7 @@ from lading.formats.protocol import ShardSource
 from lading.formats.registry import get_format
 from lading.interleaved import sample_firsts
 from lading.jobs.checksums import check_shard
+from lading.jobs.copying import bounded_options
 from lading.jobs.plan import as_members, make_plan, refuse_inside
 from lading.jobs.progress import OnProgress, Progress
 from lading.jobs.salvage_extents import known_remains
@@ -29,6 +30,7 @@ from lading.jobs.salvage_files import Workshop
 from lading.jobs.salvage_kind import Kind, without_sidecar, wrong_sidecar
 from lading.jobs.salvage_shard import Left, find_left, find_view
 from lading.jobs.salvage_source import FoundShards, find_shards
+from lading.layouts.gather import HELD_BATCHES, split_samples
 from lading.layouts.options import InterleavedOptions
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.manifest_files import KeptTables
@@ -111,7 +113,8 @@ def salvage(  # noqa: PLR0913 - one argument a decision of the user; all but two
     """Write the samples of a damaged dataset that are intact to a new one, and list what was lost.
 
     The source is read twice: once to find what of each shard can be read, once to write it. Lists of shards that are
-    damaged are passed over. The destination appears in one step at the end.
+    damaged are passed over. The destination appears in one step at the end. Peak memory: 250 MB, and twice
+    `max_batch_bytes` or 128 MB, whichever is more.
 
     Args:
         source: as `lading.open` takes it.
@@ -162,7 +165,8 @@ def salvage(  # noqa: PLR0913 - one argument a decision of the user; all but two
             plan = make_plan(saved, target)
             writer = DatasetWriter(
                 destination, format=target.name, view=dataset.view, schema=plan.schema, shard_size=shard_bytes,
-                overwrite=overwrite, options=options, roles=plan.roles, members=members, stores=stores,
+                overwrite=overwrite, options=bounded_options(target, options or {}, max_bytes), roles=plan.roles,
+                members=members, stores=stores,
             )  # fmt: skip
             with writer:
                 _write(saved, plan.schema, writer, max_bytes, on_progress)
@@ -360,8 +364,7 @@ def _write(
             references = {f.name for f in fitted.schema if is_ref(f.type)}
             parts: Iterable[pa.RecordBatch] = [fitted]
             if not references or references & texts or earlier_errors(fitted) or has_codec(fitted):
-                found = dataset.materialise_parts(fitted, max_bytes, views=True, earlier=False)
-                parts = (as_text(part, schema) for part in found)
+                parts = _fetched(dataset, fitted, schema, max_bytes // HELD_BATCHES)
             for part in parts:
                 writer.write_batch(part, behind=True)
                 dataset.release(writer.held_bytes())
@@ -369,6 +372,15 @@ def _write(
             payload += int(row_bytes(batch).sum())
             if on_progress is not None:
                 on_progress(Progress(number, total, samples, payload))
+
+
+def _fetched(
+    dataset: Dataset, batch: pa.RecordBatch, schema: pa.Schema | None, max_bytes: int
+) -> Iterator[pa.RecordBatch]:
+    """The rows with their bytes, in parts of so many: pages of what they are unpacked of go with each part."""
+    for some in split_samples(batch, sample_firsts(batch, dataset.view), batch.num_rows, max_bytes):
+        for part in dataset.materialise_parts(some, max_bytes, views=True, earlier=False):
+            yield as_text(part, schema)
 
 
 def _without_source(batch: pa.RecordBatch) -> pa.RecordBatch:
