@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import struct
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -557,3 +559,41 @@ def test_large_values_of_a_mapped_file_are_told_by_their_places(kind: pa.DataTyp
                 assert max(len(batch) for batch in batches) == (30 if views else 10)
     with lading.open(path, mmap=False) as dataset:
         assert not any(is_ref(b.schema.field("b").type) for b in dataset.shard_batches(0, 30, 1 << 30, views=True))
+
+
+COLLECTED = """
+import gc, sys
+import pyarrow as pa
+import lading
+path = sys.argv[1]
+with pa.ipc.new_file(path, pa.schema([("x", pa.int64())])) as writer:
+    for at in range(20):
+        writer.write_batch(pa.record_batch({"x": list(range(at, at + 10))}))
+
+def leave_in_a_cycle():
+    dataset = lading.open(path)
+    assert dataset[0] == {"x": 0}
+    around = [dataset]
+    around.append(around)
+
+hits, collections = 0, []
+gc.callbacks.append(lambda phase, info: collections.append(phase))
+for later in range(60):
+    gc.disable()
+    gc.collect()
+    leave_in_a_cycle()
+    with lading.open(path) as other:
+        assert other[later]["x"] >= 0
+        before = len(collections)
+        gc.set_threshold(gc.get_count()[0] + later)  # the collector comes so many objects after this
+        gc.enable()
+    gc.disable()
+    hits += len(collections) > before
+print("done" if hits > 1 else hits)
+"""
+
+
+def test_a_shard_may_be_collected_while_another_is_closed(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", COLLECTED, str(tmp_path / "a.arrow")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout == "done\n"

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import io
 import struct
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -70,15 +70,21 @@ class Loaded:
 
 
 class _Kept:
-    """Batches that were loaded last, of all open shards together: the newest, and 64 MiB of others."""
+    """Batches that were loaded last, of all open shards together: the newest, and 64 MiB of others.
+
+    A shard may be closed at any moment, by the garbage collector too, and in the midst of what is done here: so closing
+    waits for nobody.
+    """
 
     def __init__(self) -> None:
         self._found: OrderedDict[tuple[int, int, tuple[int, ...]], tuple[int, Loaded]] = OrderedDict()
+        self._closed: deque[int] = deque()
         self._bytes = 0
         self._lock = Lock()
 
     def get(self, key: tuple[int, int, tuple[int, ...]]) -> Loaded | None:
         with self._lock:
+            self._sweep()
             found = self._found.get(key)
             if found is None:
                 return None
@@ -87,6 +93,7 @@ class _Kept:
 
     def put(self, key: tuple[int, int, tuple[int, ...]], size: int, loaded: Loaded) -> None:
         with self._lock:
+            self._sweep()
             before = self._found.pop(key, None)
             self._bytes += size - (before[0] if before else 0)
             self._found[key] = size, loaded
@@ -94,7 +101,17 @@ class _Kept:
                 self._bytes -= self._found.popitem(last=False)[1][0]
 
     def drop(self, shard: int) -> None:
-        with self._lock:
+        """Drop the batches of a shard: at once, or by whoever is about them now or next."""
+        self._closed.append(shard)
+        if self._lock.acquire(blocking=False):
+            try:
+                self._sweep()
+            finally:
+                self._lock.release()
+
+    def _sweep(self) -> None:
+        while self._closed:
+            shard = self._closed.popleft()
             for key in [key for key in self._found if key[0] == shard]:
                 self._bytes -= self._found.pop(key)[0]
 

@@ -114,9 +114,8 @@ class MediaFolder:
         return opened
 
     def close(self) -> None:
-        """Give up the open files."""
-        with self._lock:
-            self._open.clear()
+        """Give up the open files; waits for nobody, since the garbage collector may come in the midst of `archive`."""
+        self._open = {}
         self._own = threading.local()
 
     def _name(self, path: object) -> str:
