@@ -109,6 +109,12 @@ def test_casts_are_checked(values: Any, kind: pa.DataType, row: int, says: str) 
     assert says in str(caught.value)
 
 
+def test_views_of_lists_keep_their_values_as_lists() -> None:
+    rows = [["a"], None, [], ["b", "c"]]
+    table = pa.table({"tags": pa.array(rows, pa.list_view(pa.string()))})
+    assert align_table(table, pa.schema([("tags", pa.list_(pa.string()))])).column("tags").to_pylist() == rows
+
+
 def test_a_position_that_overflows_is_an_error() -> None:
     table = pa.table({"position": pa.array([-1, 0, 1 << 31])})
     with pytest.raises(SchemaMismatch) as caught:

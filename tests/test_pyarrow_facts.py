@@ -191,6 +191,18 @@ def test_types_that_do_not_come_back(kind: pa.DataType, given: pa.DataType) -> N
     assert pq.read_schema(pa.BufferReader(_parquet(pa.schema([("c", kind)]).empty_table()))).field("c").type == given
 
 
+@pytest.mark.parametrize("kind", [pa.list_view(pa.large_string()), pa.large_list_view(pa.string())], ids=str)
+def test_there_is_no_cast_to_list_views(kind: pa.DataType) -> None:
+    for column in (pa.array([["a"]], pa.list_view(pa.string())), pa.array([["a"]]), pa.nulls(1)):
+        with pytest.raises(pa.ArrowNotImplementedError):
+            column.cast(kind)
+
+
+def test_a_cast_of_list_views_to_lists_loses_values() -> None:
+    views = pa.array([["a"], None, [], ["b", "c"]], pa.list_view(pa.string()))
+    assert views.cast(pa.list_(pa.string())).to_pylist() == [["a"], None, [], []]
+
+
 def test_rows_without_columns_are_lost() -> None:
     table = pa.table({"a": [1, 2]}).select([])
     assert table.num_rows == 2

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lading.batches import with_columns
+from lading.casts import cast
 from lading.errors import DuplicateField, SchemaMismatch, Unrepresentable, UsageError
 from lading.features import FEATURE_KEY, ClassLabel, Feature, Sequence, Struct, feature_of
 from lading.interleaved import INTERLEAVED_SCHEMA, RESERVED, without_source
@@ -170,12 +171,12 @@ def _cast(column: Any, field: pa.Field) -> Any:
 def _checked_cast(column: Any, kind: pa.DataType) -> Any:
     if pa.types.is_null(kind) and column.null_count == len(column):
         return pa.nulls(len(column))  # pyarrow casts no other type to null
-    cast = column.cast(kind)
+    found = cast(column, kind)
     if pa.types.is_floating(column.type) and pa.types.is_floating(kind) and kind.bit_width < column.type.bit_width:
-        overflow = pc.and_(pc.is_finite(column), pc.is_inf(cast))
+        overflow = pc.and_(pc.is_finite(column), pc.is_inf(found))
         if pc.any(overflow).as_py():
             raise pa.ArrowInvalid("a finite value becomes infinite")
-    return cast
+    return found
 
 
 def _first_failure(column: Any, kind: pa.DataType) -> int:

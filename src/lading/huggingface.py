@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lading import jsontext
+from lading.casts import cast, rebuilt
 from lading.errors import BadReference, Unrepresentable, UsageError, errors_at
 from lading.features import Audio, ClassLabel, Feature, Image, Sequence, Struct, Video, feature_of
 from lading.views import byte_lengths, child_fields, is_bytes, with_child_fields
@@ -164,7 +164,7 @@ def unwrapped(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if column.type == kind:
         return column
     if not is_bytes(kind) or not is_media(column.type):
-        return _rebuilt(column, kind, unwrapped) if _holds_media(column.type) else column.cast(kind)
+        return rebuilt(column, kind, unwrapped) if _holds_media(column.type) else cast(column, kind)
     there, found, path = column.is_valid(), column.field("bytes"), column.field("path")
     if column.null_count:
         found = pc.if_else(there, found, None)
@@ -295,34 +295,12 @@ def _as_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
         path = pa.nulls(len(column), pa.string()) if bare else column.field("path").cast(pa.string())
         parts = [_small(column if bare else column.field("bytes")), path]
         return pa.StructArray.from_arrays(parts, fields=list(kind), mask=column.is_null())
-    return _rebuilt(column, kind, _as_type)
-
-
-def _rebuilt(column: pa.Array, kind: pa.DataType, made: Callable[[pa.Array, pa.DataType], pa.Array]) -> pa.Array:
-    """A list or struct in another type, of what a function makes of the values inside; anything else is cast."""
-    if pa.types.is_struct(kind):
-        # Flattened, since under a null there may be anything: an index past a dictionary, say.
-        parts = [made(part, child.type) for part, child in zip(column.flatten(), kind, strict=True)]
-        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=column.is_null())
-    if pa.types.is_fixed_size_list(kind):
-        width = kind.list_size
-        values = made(column.values.slice(column.offset * width, len(column) * width), kind.value_type)
-        return pa.FixedSizeListArray.from_arrays(values, type=kind, mask=column.is_null())
-    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
-        return column.cast(kind)
-    ends = np.asarray(column.offsets.to_numpy(), np.int64)
-    values = made(column.values.slice(int(ends[0]), int(ends[-1] - ends[0])), kind.value_type)
-    wide = pa.types.is_large_list(kind)
-    offsets = pa.array(ends - ends[0], pa.int64() if wide else pa.int32())
-    make = pa.LargeListArray if wide else pa.ListArray
-    return make.from_arrays(offsets, values, type=kind, mask=column.is_null())
+    return rebuilt(column, kind, _as_type)
 
 
 def _holds_media(kind: pa.DataType) -> bool:
-    """Whether a list or struct holds media; views of lists are nobody's here."""
-    lists = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
-    inner = [kind.field(i).type for i in range(kind.num_fields)] if lists or pa.types.is_struct(kind) else []
-    return any(is_media(child) or _holds_media(child) for child in inner)
+    """Whether a list, map or struct holds media."""
+    return any(is_media(child.type) or _holds_media(child.type) for child in child_fields(kind))
 
 
 def _small(column: pa.Array) -> pa.Array:

@@ -88,6 +88,8 @@ VALUES: dict[str, pa.Array] = {
     "large list": pa.array([[b"a", None], None, []], pa.large_list(pa.binary())),
     "fixed list": pa.array([[1, 2], None, [3, None]], pa.list_(pa.int16(), 2)),
     "list view": pa.array([[1, 2], None, [3, None]], pa.list_view(pa.int16())),
+    "list view of views": pa.array([["x" * 20, "y"], None, []], pa.list_view(pa.string_view())),
+    "large list view of views": pa.array([[b"x" * 20, b"y"], None, []], pa.large_list_view(pa.binary_view())),
     "list of views": pa.array([[b"x" * 20, b"y"], None, []], pa.list_(pa.binary_view())),
     "struct": pa.array([{"a": b"x", "b": None}, None, {"a": None, "b": "p"}], _STRUCT),
     "no fields": pa.array([{}, None, {}], pa.struct([])),
@@ -102,6 +104,8 @@ VALUES: dict[str, pa.Array] = {
 _PLAIN = {
     "string view": pa.large_string(),
     "bytes view": pa.large_binary(),
+    "list view of views": pa.list_view(pa.large_string()),
+    "large list view of views": pa.large_list_view(pa.large_binary()),
     "list of views": pa.list_(pa.large_binary()),
 }
 

@@ -118,6 +118,12 @@ _VALUES: dict[str, tuple[pa.DataType, list[Any]]] = {
     "fixed list of days": (pa.list_(pa.date64(), 2), [[86_400_000, None], None, [0, -86_400_000]]),
     "struct of s": (pa.struct([("a", pa.struct([("b", pa.time32("s"))]))]), [{"a": {"b": 1}}, None, {"a": None}]),
     "map of s": (pa.map_(pa.timestamp("s"), pa.list_(pa.date64())), [[(1, [86_400_000, None])], None, []]),
+    "list view of s": (pa.list_view(pa.timestamp("s")), [[1577934245, None], None, []]),
+    "deep list view of s": (
+        pa.large_list_view(pa.struct([("a", pa.map_(pa.string(), pa.time32("s")))])), [[{"a": [("k", 1)]}], None, []],
+    ),
+    "list view of views": (pa.list_view(pa.string_view()), [["x" * 20, None], None, ["y"]]),
+    "large list view of views": (pa.large_list_view(pa.binary_view()), [[b"x" * 20, None], None, [b"y"]]),
     "json": (pa.json_(), ['{"a": 1}', None, "[]"]),
     "tensor": (pa.fixed_shape_tensor(pa.float32(), [2]), None),
 }  # fmt: skip
@@ -142,7 +148,12 @@ def test_values_and_types_come_back(name: str) -> None:
     data, _ = _write(table)
     read = _all(data)
     assert _python(read.column("column")) == _python(table.column("column"))
-    plain = {"string view": pa.large_string(), "list of views": pa.list_(pa.large_binary())}
+    plain = {
+        "string view": pa.large_string(),
+        "list of views": pa.list_(pa.large_binary()),
+        "list view of views": pa.list_view(pa.large_string()),
+        "large list view of views": pa.large_list_view(pa.large_binary()),
+    }
     assert read.schema.field("column").type == plain.get(name, table.schema.field("column").type)
     assert _open(data).schema() == read.schema
     taken = _open(data).read(np.array([2, 0, 2])).column("column")

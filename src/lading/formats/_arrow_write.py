@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from lading import views
 from lading.batches import with_columns
+from lading.casts import cast
 from lading.errors import LadingError, SchemaMismatch, Unrepresentable, UsageError, errors_at
 from lading.extents import NO_ROWS
 from lading.formats._arrow_schema import stored_schema
@@ -236,7 +237,7 @@ def _fit(column: pa.Array, field: pa.Field) -> pa.Array:
     same = column.type == field.type or (views.is_bytes(column.type) and views.is_bytes(field.type))
     if not same and not pa.types.is_null(column.type) and not views.same_values(column.type, field.type):
         raise SchemaMismatch("another type than the shard's", expected=str(field.type), found=str(column.type))
-    return column if same else column.cast(field.type)
+    return column if same else cast(column, field.type)
 
 
 def _one_piece(pieces: list[pa.Array], kind: pa.DataType) -> pa.Array:
@@ -246,20 +247,15 @@ def _one_piece(pieces: list[pa.Array], kind: pa.DataType) -> pa.Array:
     bytes or text only the offsets are.
     """
     if len({piece.type for piece in pieces}) > 1:
-        pieces = [_as(piece, kind) for piece in pieces]
+        pieces = [cast(piece, kind) for piece in pieces]
     if len(pieces) > 1:
-        # Not cast to the type that they have: pyarrow 26 makes too short a child of the type null within a struct.
-        return _as(pa.concat_arrays(pieces), kind)
+        return cast(pa.concat_arrays(pieces), kind)
     [piece] = pieces
     if piece.type != kind:
-        return piece.cast(kind)
+        return cast(piece, kind)
     if views.is_bytes(kind) or views.is_text(kind):
         return views.cut_out(piece)
     return pa.concat_arrays([piece, piece.slice(0, 0)])
-
-
-def _as(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    return column if column.type == kind else column.cast(kind)
 
 
 def _open_sink(sink: Sink) -> pa.NativeFile:

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lading import jsontext
+from lading.casts import cast
 from lading.errors import CorruptShard, DataError, SchemaMismatch, Unrepresentable
 from lading.features import Json, Place, with_feature
 from lading.interleaved import is_unicode
@@ -160,7 +161,7 @@ def _column(batch: pa.RecordBatch, field: pa.Field, first_row: int, *, may_be_nu
     if field.name == "media":
         return _media(given, field.type, first_row)
     if pa.types.is_null(given.type):
-        given = given.cast(field.type)
+        given = cast(given, field.type)
     if may_be_null or field.name not in _EMPTY or not given.null_count:
         return given
     if pa.types.is_struct(given.type):

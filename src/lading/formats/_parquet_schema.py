@@ -24,8 +24,6 @@ __all__ = [
 ARROW_SCHEMA = b"ARROW:schema"
 """Key of a file's metadata: the Arrow schema of its writer, as base64 of an IPC message. pyarrow goes by it."""
 
-_LIST_VIEWS = (pa.ListViewType, pa.LargeListViewType)
-
 
 def given_schema(natural: pa.Schema, metadata: Mapping[bytes, bytes], *, views: bool) -> pa.Schema:
     """The schema of batches: payload large (or views), other views plain, times in the unit that the writer had.
@@ -58,7 +56,7 @@ def _given_type(kind: pa.DataType, told: pa.DataType | None, *, views: bool) -> 
 
 
 def _with_times(kind: pa.DataType, told: pa.DataType) -> pa.DataType:
-    """The type with times in the units told, at any depth but in list views, which pyarrow does not cast.
+    """The type with times in the units told, at any depth.
 
     Parquet has no seconds, and pyarrow makes days of dates in milliseconds; it does not restore either.
     """
@@ -66,7 +64,7 @@ def _with_times(kind: pa.DataType, told: pa.DataType) -> pa.DataType:
     if any(test(kind) and test(told) for test in (types.is_timestamp, types.is_time32, types.is_date)):
         return told
     inner, own = child_fields(kind), child_fields(told)
-    if type(kind) is not type(told) or len(inner) != len(own) or not inner or isinstance(kind, _LIST_VIEWS):
+    if type(kind) is not type(told) or len(inner) != len(own) or not inner:
         return kind
     pairs = zip(inner, own, strict=True)
     return with_child_fields(kind, [a.with_type(_with_times(a.type, b.type)) for a, b in pairs])

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lading import views
+from lading.casts import cast
 from lading.errors import LadingError, SchemaMismatch, Unrepresentable, UsageError, errors_at
 from lading.extents import NO_ROWS
 from lading.formats._parquet_columns import check_codecs, plan_columns, shrinking, values_at_once
@@ -239,7 +240,7 @@ def _fit(column: pa.Array, field: pa.Field) -> pa.Array:
     if not pa.types.is_null(column.type) and not views.same_values(column.type, field.type):
         raise SchemaMismatch("another type than the shard's", expected=str(field.type), found=str(column.type))
     if not pa.types.is_large_binary(column.type) or not pa.types.is_binary_view(field.type):
-        return column.cast(field.type)
+        return cast(column, field.type)
     sizes = views.byte_lengths(column)
     if int(sizes.max(initial=0)) >= _MAX_VALUE_BYTES:
         row = int(sizes.argmax())

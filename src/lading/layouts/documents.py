@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from lading import jsontext
 from lading.align import align_table
+from lading.casts import cast
 from lading.errors import BadReference, DataError, SchemaMismatch, StoreError, errors_at
 from lading.features import Json, feature_of
 from lading.fetch import Fetcher, write_errors
@@ -435,7 +436,7 @@ def _column_of_texts(documents: pa.RecordBatch, name: str) -> pa.Array:
 def _cast(values: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
     """The values in this type. Raises SchemaMismatch, naming the column, where they have no such form."""
     try:
-        return values.cast(kind)
+        return cast(values, kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise SchemaMismatch("a value does not fit an item's column", column=name, expected=kind, found=values.type,
                              advice="Take the documents as samples.") from error  # fmt: skip

@@ -1,0 +1,70 @@
+"""Casts at any depth: values come out as they went in, whatever lists, views of lists and maps lie around them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lading.casts import cast, rebuilt
+
+_LISTS = [pa.list_, pa.large_list, pa.list_view, pa.large_list_view]
+_TEXTS = [["a", None], None, [], ["b", "c" * 20]]
+
+
+@pytest.mark.parametrize("other", [pa.string(), pa.large_string()], ids=str)
+@pytest.mark.parametrize("to", _LISTS)
+@pytest.mark.parametrize("of", _LISTS)
+def test_lists_of_every_kind_become_those_of_every_other(of: Any, to: Any, other: pa.DataType) -> None:
+    column = pa.array(_TEXTS, of(pa.string_view()))
+    for first in (0, 1, 4):
+        found = cast(column[first:], to(other))
+        found.validate(full=True)
+        assert (found.type, found.to_pylist()) == (to(other), _TEXTS[first:])
+
+
+def test_list_views_in_any_order() -> None:
+    letters = pa.array(list("abcdef"), pa.string_view())
+    column = pa.ListViewArray.from_arrays([4, 0, 2, 0], [1, 3, 2, 0], letters)
+    expected = [["e"], ["a", "b", "c"], ["c", "d"], []]
+    for kind in (pa.list_(pa.string()), pa.list_view(pa.string())):
+        assert cast(column, kind).to_pylist() == expected
+        assert cast(column[1:], kind).to_pylist() == expected[1:]
+
+
+def test_list_views_inside_whatever_there_is() -> None:
+    inside = pa.map_(pa.string_view(), pa.large_list_view(pa.binary_view()))
+    given = pa.struct([("a", pa.list_(inside)), ("b", pa.list_(pa.list_view(pa.string_view()), 2))])
+    inside = pa.map_(pa.large_string(), pa.list_view(pa.large_binary()))
+    asked = pa.struct([("a", pa.list_view(inside)), ("b", pa.list_(pa.list_(pa.string()), 2))])
+    rows = [{"a": [[("k", [b"x"])], []], "b": [["q"], None]}, None, {"a": None, "b": None}, {"a": [], "b": [[], ["r"]]}]
+    for first in (0, 1, 3, 4):
+        found = cast(pa.array(rows, given)[first:], asked)
+        found.validate(full=True)
+        assert (found.type, found.to_pylist()) == (asked, rows[first:])
+
+
+def test_nulls_become_list_views() -> None:
+    assert cast(pa.nulls(2), pa.list_view(pa.int8())).to_pylist() == [None, None]
+
+
+def test_chunks_stay() -> None:
+    chunks = pa.chunked_array(
+        [pa.array(_TEXTS, pa.list_view(pa.string())), pa.array([["z"]], pa.list_view(pa.string()))]
+    )
+    found = cast(chunks, pa.list_(pa.large_string()))
+    assert [len(chunk) for chunk in found.chunks] == [4, 1]
+    assert found.to_pylist() == [*_TEXTS, ["z"]]
+
+
+def test_values_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(pa.ArrowInvalid):
+        cast(pa.array([[1], [300]], pa.list_view(pa.int64())), pa.list_view(pa.int8()))
+
+
+def test_a_map_is_rebuilt_of_what_is_made_of_its_parts() -> None:
+    rows = [[("k", 1)], None, [("z", 2), ("y", None)]]
+    column = pa.array(rows, pa.map_(pa.string(), pa.int8()))
+    wide = pa.map_(pa.string(), pa.int32())
+    assert rebuilt(column[1:], wide, lambda part, kind: part.cast(kind)).to_pylist() == rows[1:]
