@@ -281,6 +281,27 @@ def test_the_manifest_of_parquet_tells_the_types_that_are_read(
         assert dataset.schema.field("x").type == batch.schema.field("x").type == read
 
 
+@pytest.mark.parametrize(
+    "layout, given, read",
+    [
+        ("cache", pa.string_view(), pa.large_string()),
+        ("cache", pa.list_(pa.binary_view()), pa.list_(pa.large_binary())),
+        ("cache", pa.list_view(pa.string_view()), pa.list_view(pa.large_string())),
+        ("cache", pa.dictionary(pa.int32(), pa.string()), pa.dictionary(pa.int32(), pa.string())),
+        ("huggingface", pa.string_view(), pa.large_string()),
+        ("huggingface", pa.list_(pa.dictionary(pa.int32(), pa.string())), pa.list_(pa.string())),
+    ],
+)
+def test_the_manifest_of_arrow_tells_the_types_that_are_read(
+    tmp_path: Path, layout: str, given: pa.DataType, read: pa.DataType
+) -> None:
+    with lading.writer(tmp_path / "out", format="arrow", options={"layout": layout}) as writer:
+        writer.write_batch(pa.table({"x": pa.nulls(1, given)}))
+    with lading.open(tmp_path / "out") as dataset:
+        [batch] = dataset.batches()
+        assert dataset.schema.field("x").type == batch.schema.field("x").type == read
+
+
 def test_the_same_rows_give_the_same_bytes(tmp_path: Path) -> None:
     for fmt in FORMATS:
         for name in ("a", "b"):

@@ -46,7 +46,7 @@ from lading.store.background import Background
 from lading.store.checksum import with_checksum
 from lading.store.protocol import Sink, Store, SummedSink, TakesChecksum, writes_behind
 from lading.store.sink_file import GatheringFile
-from lading.views import is_bytes, is_text, row_bytes
+from lading.views import is_bytes, is_text, plain_type, row_bytes
 
 __all__ = ["CHECKSUMS", "FinishedShard", "FinishedShards", "Part", "PartWriter", "ShardKind", "ShardSums"]
 
@@ -461,10 +461,8 @@ def _row_bytes(batch: pa.RecordBatch, ranges: Ranges) -> NDArray[np.int64]:
 
 
 def _written_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema of what reaches a file: references have become bytes, and views values."""
-    fields = [
-        f.with_type(pa.large_binary()) if is_ref(f.type) or pa.types.is_binary_view(f.type) else f for f in schema
-    ]
+    """The schema of what reaches a file: references have become bytes, and views values, at any depth."""
+    fields = [f.with_type(pa.large_binary() if is_ref(f.type) else plain_type(f.type)) for f in schema]
     return without_source(pa.schema(fields, metadata=schema.metadata))
 
 

@@ -27,9 +27,10 @@ from lading.formats._arrow_decode import unpacked_bytes
 from lading.formats._arrow_index import CACHE_INDEX, SPLITS_INDEX, STATE_INDEX, list_arrow, listed_schema, write_indexes
 from lading.formats._arrow_read import ArrowReader, ReadOptions
 from lading.formats._arrow_resync import resync_messages, resync_stream
-from lading.formats._arrow_schema import check_schema
+from lading.formats._arrow_schema import check_schema, given_schema, stored_schema
 from lading.formats._arrow_write import ArrowWriter, WriteOptions
 from lading.formats.protocol import ListedShard, Remains, ShardFacts, ShardSource, Symptom, map_file, parse_options
+from lading.huggingface import huggingface_schema
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.store.protocol import Sink, Store
 
@@ -99,6 +100,14 @@ class ArrowFormat:
         chosen = parse_options(self.name, WriteOptions, options)
         check_schema(schema, sink.path)
         return ArrowWriter(sink, schema, chosen)
+
+    def types_read(self, schema: pa.Schema, options: Mapping[str, Any]) -> pa.Schema:
+        """The schema with the types that a file of it has: without views, for datasets in its types."""
+        stored = stored_schema(schema)
+        if parse_options(self.name, WriteOptions, options).layout == "huggingface":
+            stored = huggingface_schema(stored)
+        found = given_schema(stored, "", media="stored")
+        return pa.schema([f.with_type(found.field(f.name).type) for f in schema], metadata=schema.metadata)
 
     def resync(
         self,
