@@ -269,6 +269,7 @@ def test_columns_of_items_keep_their_types_in_the_manifest_of_tars(tmp_path: Pat
         (pa.struct([("a", pa.date64())]), pa.struct([("a", pa.date64())])),
         (pa.binary(), pa.large_binary()),
         (pa.dictionary(pa.int8(), pa.int64()), pa.int64()),
+        (pa.list_(pa.dictionary(pa.int8(), pa.string())), pa.list_(pa.string())),
     ],
 )
 def test_the_manifest_of_parquet_tells_the_types_that_are_read(
@@ -288,6 +289,7 @@ def test_the_manifest_of_parquet_tells_the_types_that_are_read(
         ("cache", pa.list_(pa.binary_view()), pa.list_(pa.large_binary())),
         ("cache", pa.list_view(pa.string_view()), pa.list_view(pa.large_string())),
         ("cache", pa.dictionary(pa.int32(), pa.string()), pa.dictionary(pa.int32(), pa.string())),
+        ("cache", pa.list_(pa.dictionary(pa.uint8(), pa.int8())), pa.list_(pa.dictionary(pa.int32(), pa.int8()))),
         ("huggingface", pa.string_view(), pa.large_string()),
         ("huggingface", pa.list_(pa.dictionary(pa.int32(), pa.string())), pa.list_(pa.string())),
     ],

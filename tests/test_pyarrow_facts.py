@@ -6,10 +6,12 @@ import base64
 import io
 import mmap
 import pickle
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import fsspec
@@ -201,6 +203,21 @@ def test_there_is_no_cast_to_list_views(kind: pa.DataType) -> None:
 def test_a_cast_of_list_views_to_lists_loses_values() -> None:
     views = pa.array([["a"], None, [], ["b", "c"]], pa.list_view(pa.string()))
     assert views.cast(pa.list_(pa.string())).to_pylist() == [["a"], None, [], []]
+
+
+def test_dictionaries_made_one_look_up_what_lies_under_nulls() -> None:
+    made = """
+        import sys, numpy as np, pyarrow as pa
+        wrong = pa.py_buffer(np.array([0, 2_000_000_000], np.int32))
+        indices = pa.Array.from_buffers(pa.int32(), 2, [pa.py_buffer(b"\\1"), wrong])
+        odd = pa.DictionaryArray.from_arrays(indices, pa.array(["a"]), safe=False)
+        parts = [pa.array(["z"]).dictionary_encode(), odd]
+        assert pa.concat_arrays(parts).to_pylist() == ["z", "a", None]
+        print("joined", flush=True)
+        pa.chunked_array(parts).unify_dictionaries()
+    """
+    found = subprocess.run([sys.executable, "-c", dedent(made)], capture_output=True, check=False, text=True)
+    assert (found.stdout, found.returncode) == ("joined\n", -signal.SIGSEGV)
 
 
 def test_rows_without_columns_are_lost() -> None:

@@ -32,6 +32,7 @@ __all__ = [
     "filled",
     "from_ranges",
     "gather",
+    "holds_dictionary",
     "is_bytes",
     "is_text",
     "join",
@@ -47,6 +48,7 @@ __all__ = [
     "share",
     "shown_bytes",
     "slices",
+    "stored_type",
     "take",
     "take_rows",
     "take_values",
@@ -60,6 +62,7 @@ SEGMENT_BYTES = 1 << 30
 _INLINE_BYTES = 12
 _MAX_OFFSET = (1 << 31) - 1
 _LARGE_BYTES = 4 << 10
+_INDEX_BITS = 32
 _LISTS = (pa.ListType, pa.LargeListType, pa.FixedSizeListType, pa.ListViewType, pa.LargeListViewType, pa.MapType)
 _WITHOUT_VIEWS = {pa.binary_view(): pa.large_binary(), pa.string_view(): pa.large_string()}
 _LARGE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
@@ -90,9 +93,25 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
     return _swapped(kind, _WITHOUT_VIEWS)
 
 
+def stored_type(kind: pa.DataType) -> pa.DataType:
+    """The `plain_type` with dictionaries of 32-bit indices at least, at any depth: what files keep such values as.
+
+    Rows that come later may bring more values than 8 or 16 bits can number, and the head of a file says its types.
+    """
+    if pa.types.is_dictionary(kind) and kind.index_type.bit_width < _INDEX_BITS:
+        return pa.dictionary(pa.int32(), kind.value_type, kind.ordered)
+    inner = [field.with_type(stored_type(field.type)) for field in child_fields(kind)]
+    return with_child_fields(kind, inner) if inner else plain_type(kind)
+
+
+def holds_dictionary(kind: pa.DataType) -> bool:
+    """Whether it is a dictionary, or a struct, map or list that holds one."""
+    return bool(pa.types.is_dictionary(kind)) or any(holds_dictionary(child.type) for child in child_fields(kind))
+
+
 def same_values(one: pa.DataType, other: pa.DataType) -> bool:
-    """Whether two types differ at most in how strings and binaries are laid out (small, large, view)."""
-    return bool(_swapped(one, _SMALL) == _swapped(other, _SMALL))
+    """Whether two types differ at most in how strings, binaries (small, large, view) and indices are laid out."""
+    return bool(_swapped(stored_type(one), _SMALL) == _swapped(stored_type(other), _SMALL))
 
 
 def _swapped(kind: pa.DataType, leaves: Mapping[pa.DataType, pa.DataType]) -> pa.DataType:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import decimal
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -207,11 +207,38 @@ def test_dictionaries_that_change_go_on_in_a_file() -> None:
     assert rows_of(data) == expected
 
 
-def test_a_dictionary_too_large_for_its_indices() -> None:
-    values = [pa.array([f"{i}-{n}" for n in range(100)]).dictionary_encode().cast(pa.dictionary(pa.int8(), pa.string()))
-              for i in range(3)]  # fmt: skip
-    with pytest.raises(Unrepresentable, match=r"s.arrow: cannot be written as Arrow"):
-        write(pa.table({"d": pa.chunked_array(values)}), batch_rows=100)
+_WORDS = pa.dictionary(pa.int8(), pa.string())
+_INSIDE: dict[str, Callable[[pa.Array], pa.Array]] = {
+    "a column": lambda words: words,
+    "struct": lambda words: pa.StructArray.from_arrays([words], ["a"]),
+    "list": lambda words: pa.ListArray.from_arrays(list(range(0, 101, 2)), words),
+    "list view": lambda words: pa.ListViewArray.from_arrays(list(range(0, 100, 2)), [2] * 50, words),
+    "fixed list": lambda words: pa.FixedSizeListArray.from_arrays(words, 2),
+    "map": lambda words: pa.MapArray.from_arrays(list(range(0, 101, 2)), words, words),
+}
+
+
+@pytest.mark.parametrize("layout", ["cache", "huggingface"])
+@pytest.mark.parametrize("name", _INSIDE)
+def test_dictionaries_of_more_values_than_their_indices_can_number(name: str, layout: str) -> None:
+    texts = [[f"{i}-{n}" for n in range(100)] for i in range(3)]
+    chunks = [_INSIDE[name](pa.array(words).dictionary_encode().cast(_WORDS)) for words in texts]
+    table = pa.table({"d": pa.chunked_array(chunks)})
+    if layout == "huggingface" and name in ("list view", "map"):
+        with pytest.raises(Unrepresentable, match="column 'd': datasets has no such type"):
+            write(table, layout=layout)
+        return
+    data, _ = write(table, layout=layout, batch_rows=30)
+    assert read_by_pyarrow(data).to_pylist() == rows_of(data) == table.to_pylist()
+
+
+def test_what_lies_under_a_null_is_no_index() -> None:
+    indices = pa.Array.from_buffers(
+        pa.int32(), 3, [pa.py_buffer(b"\1"), pa.py_buffer(np.array([0, 2_000_000_000, -5], np.int32))]
+    )
+    chunks = [pa.array(["z"]).dictionary_encode(), pa.DictionaryArray.from_arrays(indices, pa.array(["a"]), safe=False)]
+    data, _ = write(pa.table({"d": pa.chunked_array(chunks)}), batch_rows=1)
+    assert read_by_pyarrow(data).column("d").to_pylist() == ["z", "a", None, None]
 
 
 @pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary(), pa.binary_view()], ids=str)

@@ -84,6 +84,7 @@ def _metadata(data: bytes) -> pq.FileMetaData:
     return pq.read_metadata(io.BytesIO(data))
 
 
+_WORDS = pa.dictionary(pa.int32(), pa.string())
 _HF_IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 _VALUES: dict[str, tuple[pa.DataType, list[Any]]] = {
     "bool": (pa.bool_(), [True, None, False]),
@@ -106,6 +107,9 @@ _VALUES: dict[str, tuple[pa.DataType, list[Any]]] = {
     "fixed bytes": (pa.binary(3), [b"abc", None, b"\0\0\0"]),
     "null": (pa.null(), [None, None, None]),
     "dictionary": (pa.dictionary(pa.int8(), pa.string()), ["a", None, "a"]),
+    "dictionaries inside": (
+        pa.map_(_WORDS, pa.list_(pa.struct([("a", _WORDS)]))), [[("k", [{"a": "b"}, None])], None, []],
+    ),
     "list": (pa.list_(pa.string()), [["a", None], None, []]),
     "large list": (pa.large_list(pa.binary()), [[b"a", None], None, []]),
     "fixed list": (pa.list_(pa.int16(), 2), [[1, 2], None, [3, None]]),
@@ -151,6 +155,8 @@ def test_values_and_types_come_back(name: str) -> None:
     plain = {
         "string view": pa.large_string(),
         "list of views": pa.list_(pa.large_binary()),
+        "dictionary": _WORDS,
+        "dictionaries inside": pa.map_(pa.string(), pa.list_(pa.struct([("a", pa.string())]))),
         "list view of views": pa.list_view(pa.large_string()),
         "large list view of views": pa.large_list_view(pa.large_binary()),
     }
@@ -208,6 +214,29 @@ def test_batches_may_have_dictionaries_of_their_own() -> None:
     parts = [pa.array(["a", "b", "a"]).dictionary_encode(), pa.array(["c", None]).dictionary_encode()]
     table = pa.table({"d": pa.chunked_array(parts)})
     assert _all(_write(table)[0]).column("d").to_pylist() == ["a", "b", "a", "c", None]
+
+
+def test_dictionaries_of_more_values_than_their_indices_can_number() -> None:
+    texts = [[f"{i}-{n}" for n in range(100)] for i in range(3)]
+    words = [pa.array(part).dictionary_encode().cast(pa.dictionary(pa.int8(), pa.string())) for part in texts]
+    rows = [pa.StructArray.from_arrays([part], ["a"]) for part in words]
+    table = pa.table({"d": pa.chunked_array(words), "s": pa.chunked_array(rows)})
+    for options in ({}, {"row_group_bytes": 1000}):
+        data, _ = _write(table, **options)
+        assert pq.read_table(io.BytesIO(data)).to_pylist() == _all(data).to_pylist() == table.to_pylist()
+
+
+def test_dictionaries_inside_others_of_several_row_groups() -> None:
+    rows = [[{"a": f"{i}-{n}"} for n in range(5)] for i in range(3)]
+    kind = pa.struct([("a", pa.dictionary(pa.int32(), pa.string()))])
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(sink, pa.schema([("s", kind)])) as writer:
+        for part in rows:
+            writer.write_table(pa.table({"s": pa.array(part, kind)}))
+    data = sink.getvalue().to_pybytes()
+    expected = [row for part in rows for row in part]
+    assert _all(data).column("s").to_pylist() == expected
+    assert _open(data).read(np.array([12, 0, 7])).column("s").to_pylist() == [expected[i] for i in (12, 0, 7)]
 
 
 def test_a_feature_of_a_later_version_is_no_hindrance() -> None:

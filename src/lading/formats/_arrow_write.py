@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 
 import numpy as np
 import pyarrow as pa
 
 from lading import views
 from lading.batches import with_columns
-from lading.casts import cast
+from lading.casts import cast, rebuilt
 from lading.errors import LadingError, SchemaMismatch, Unrepresentable, UsageError, errors_at
 from lading.extents import NO_ROWS
 from lading.formats._arrow_schema import stored_schema
@@ -88,7 +89,7 @@ class ArrowWriter:
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = self._waiting_bytes = 0
         self._payload_bytes = self._num_samples = self._said_bytes = self._flushed_rows = 0
-        self._dictionaries: dict[str, pa.Array] = {}
+        self._dictionaries: dict[int, pa.Array] = {}
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Append rows; whole record batches go to the sink.
@@ -180,18 +181,22 @@ class ArrowWriter:
         """The rows with dictionaries that go on where those before them ended: a file cannot replace one."""
         if self._options.layout == "huggingface":
             return batch
-        unified = {}
-        for i, field in enumerate(batch.schema):
-            if pa.types.is_dictionary(field.type):
-                column = batch.column(i)
-                known = self._dictionaries.get(field.name)
-                if known is not None and not column.dictionary.equals(known):
-                    empty = pa.DictionaryArray.from_arrays(pa.array([], field.type.index_type), known,
-                                                           ordered=field.type.ordered)  # fmt: skip
-                    column = pa.chunked_array([empty, column]).unify_dictionaries().chunk(1)
-                    unified[i] = column
-                self._dictionaries[field.name] = column.dictionary
-        return with_columns(batch, unified)
+        places = count()
+
+        def going_on(column: pa.Array, kind: pa.DataType) -> pa.Array:
+            if not pa.types.is_dictionary(kind):
+                return rebuilt(column, kind, going_on) if views.holds_dictionary(kind) else column
+            place = next(places)
+            known = self._dictionaries.get(place)
+            if known is not None and not column.dictionary.equals(known):
+                empty = pa.DictionaryArray.from_arrays(pa.array([], kind.index_type), known, ordered=kind.ordered)
+                # Not `unify_dictionaries`: it looks up what lies under nulls, which may be an index past all values.
+                column = pa.concat_arrays([empty, column])
+            self._dictionaries[place] = column.dictionary
+            return column
+
+        holding = [i for i, field in enumerate(batch.schema) if views.holds_dictionary(field.type)]
+        return with_columns(batch, {i: going_on(batch.column(i), batch.column(i).type) for i in holding})
 
     def _opened(self) -> tuple[pa.ipc.RecordBatchWriter, pa.NativeFile]:
         if self._writer is None or self._handle is None:

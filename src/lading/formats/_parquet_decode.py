@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -55,11 +56,16 @@ class Decoder:
 
     def __init__(self, file: Input, footer: Footer, binary_type: pa.DataType | None = None) -> None:
         self._file, self._footer, self._binary_type = file, footer, binary_type
+        self._apart = False
 
     def natural_schema(self) -> pa.Schema:
         """The schema as pyarrow gives it. Raises CorruptShard."""
         with damage(self._file.path, "the schema"):
-            return self._open(binary_type=self._binary_type).schema_arrow
+            schema = self._open(binary_type=self._binary_type).schema_arrow
+        # Dictionaries inside others, of two row groups, pyarrow does not put together.
+        inside = (child.type for kind in schema.types for child in views.child_fields(kind))
+        self._apart = any(map(views.holds_dictionary, inside))
+        return schema
 
     def runs(self, groups: Sequence[int], leaves: Sequence[int], max_bytes: int) -> Iterator[Run]:
         """What is decoded in one pass, each: a row group, or several small ones together."""
@@ -71,7 +77,8 @@ class Decoder:
         # A limit on pages below the usual one has those of smaller row groups looked at too.
         lowered = self._file.limits.page_bytes < SAFE_BYTES
         safe_bytes = self._file.limits.page_bytes if lowered else max(SAFE_BYTES, max_bytes // 2)
-        return plan_runs(runs, safe_bytes=safe_bytes, step_bytes=STEP_BYTES)
+        parts = ([run] for run in runs) if self._apart else (runs,)
+        return chain.from_iterable(plan_runs(part, safe_bytes=safe_bytes, step_bytes=STEP_BYTES) for part in parts)
 
     def payload(self, run: Run, leaves: Sequence[int]) -> dict[int, PayloadPages]:
         """Those of these columns whose values can be taken as views of their pages.

@@ -11,11 +11,12 @@ import pyarrow.parquet as pq
 from lading.errors import Unrepresentable
 from lading.features import from_huggingface
 from lading.ref import FILES_KEY, is_ref
-from lading.views import child_fields, plain_type, with_child_fields
+from lading.views import child_fields, plain_type, stored_type, with_child_fields
 
 __all__ = [
     "ARROW_SCHEMA",
     "check_schema",
+    "file_type",
     "given_schema",
     "leaves_by_field",
     "told_metadata",
@@ -70,12 +71,25 @@ def _with_times(kind: pa.DataType, told: pa.DataType) -> pa.DataType:
     return with_child_fields(kind, [a.with_type(_with_times(a.type, b.type)) for a, b in pairs])
 
 
+def file_type(kind: pa.DataType) -> pa.DataType:
+    """The type in which values are kept: `stored_type`, without dictionaries inside others.
+
+    pyarrow 26 reads those of one row group alone, and of that only where no page stands behind those of the dictionary.
+    """
+    inner = [child.with_type(_decoded(child.type)) for child in child_fields(kind)]
+    return with_child_fields(stored_type(kind), inner) if inner else stored_type(kind)
+
+
+def _decoded(kind: pa.DataType) -> pa.DataType:
+    return _decoded(kind.value_type) if pa.types.is_dictionary(kind) else file_type(kind)
+
+
 def told_metadata(schema: pa.Schema) -> dict[bytes, bytes]:
     """Key-value metadata for a file of this schema: the schema's own, and the schema without views.
 
     Without that, pyarrow would say of itself that payload written as views is to be read as views.
     """
-    fields = [field.with_type(plain_type(field.type)) for field in schema]
+    fields = [field.with_type(file_type(field.type)) for field in schema]
     metadata = {key: value for key, value in (schema.metadata or {}).items() if key not in (FILES_KEY, ARROW_SCHEMA)}
     told = pa.schema(fields, metadata=metadata)
     return {**metadata, ARROW_SCHEMA: base64.b64encode(told.serialize().to_pybytes())}

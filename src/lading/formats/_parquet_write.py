@@ -16,7 +16,7 @@ from lading.errors import LadingError, SchemaMismatch, Unrepresentable, UsageErr
 from lading.extents import NO_ROWS
 from lading.formats._parquet_columns import check_codecs, plan_columns, shrinking, values_at_once
 from lading.formats._parquet_options import WriteOptions
-from lading.formats._parquet_schema import told_metadata
+from lading.formats._parquet_schema import file_type, told_metadata
 from lading.formats.protocol import ShardFacts
 from lading.formats.textfile import without_dictionary
 from lading.huggingface import huggingface_batch
@@ -228,7 +228,7 @@ def _one_batch(table: pa.Table) -> pa.RecordBatch:
 
 def _written_type(kind: pa.DataType) -> pa.DataType:
     """Payload is written as views, whatever it comes as: large_binary becomes views without a copy, not the reverse."""
-    return pa.binary_view() if views.is_bytes(kind) else views.plain_type(kind)
+    return pa.binary_view() if views.is_bytes(kind) else file_type(kind)
 
 
 def _fit(column: pa.Array, field: pa.Field) -> pa.Array:
@@ -237,7 +237,7 @@ def _fit(column: pa.Array, field: pa.Field) -> pa.Array:
         raise Unrepresentable("null in a column that allows none", row=row)
     if column.type == field.type:
         return column
-    if not pa.types.is_null(column.type) and not views.same_values(column.type, field.type):
+    if not pa.types.is_null(column.type) and not views.same_values(file_type(column.type), field.type):
         raise SchemaMismatch("another type than the shard's", expected=str(field.type), found=str(column.type))
     if not pa.types.is_large_binary(column.type) or not pa.types.is_binary_view(field.type):
         return cast(column, field.type)
