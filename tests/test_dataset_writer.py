@@ -11,7 +11,7 @@ import pytest
 
 import lading
 from lading.dataset_writer import DatasetWriter
-from lading.errors import DestinationExists, SchemaMismatch, StoreError, Unrepresentable, UsageError
+from lading.errors import DestinationExists, DuplicateField, SchemaMismatch, StoreError, Unrepresentable, UsageError
 from lading.fetch import Fetcher
 from lading.formats.protocol import ShardFacts
 from lading.formats.registry import get_format
@@ -302,6 +302,35 @@ def test_the_manifest_of_arrow_tells_the_types_that_are_read(
     with lading.open(tmp_path / "out") as dataset:
         [batch] = dataset.batches()
         assert dataset.schema.field("x").type == batch.schema.field("x").type == read
+
+
+_ITEM = {"sample_id": pa.array(["a"]), "position": pa.array([-1], pa.int32()), "modality": pa.array(["metadata"])}
+_PAIR = pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])
+
+
+@pytest.mark.parametrize("fmt", ["arrow", "csv", "jsonl", "mds", "media_archive", "parquet", "webdataset"])
+@pytest.mark.parametrize(
+    "view, columns, more, twice",
+    [
+        ("samples", {"__key__": pa.array(["a"])}, ["x", "x"], "x"),
+        ("samples", {"__key__": pa.array(["a"])}, ["__key__"], "__key__"),
+        ("samples", {"__key__": pa.array(["a"]), "pair": _PAIR}, [], "pair"),
+        ("interleaved", _ITEM, ["x", "x"], "x"),
+        ("interleaved", _ITEM, ["sample_id"], "sample_id"),
+    ],
+)
+def test_two_columns_of_one_name_are_refused(
+    tmp_path: Path, fmt: str, view: str, columns: dict[str, pa.Array], more: list[str], twice: str
+) -> None:
+    arrays = [*columns.values(), *(pa.array(["b"]) for _ in more)]
+    batch = pa.RecordBatch.from_arrays(arrays, names=[*columns, *more])
+    for given, schema in ((batch, None), (pa.Table.from_batches([batch]), None), (batch, batch.schema)):
+        with (
+            pytest.raises(DuplicateField, match=f"column '{twice}': "),
+            lading.writer(tmp_path / "out", format=fmt, view=view, schema=schema) as writer,
+        ):
+            writer.write_batch(given)
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_same_rows_give_the_same_bytes(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from lading.batches import with_columns
 from lading.casts import cast
-from lading.errors import DuplicateField, SchemaMismatch, Unrepresentable, UsageError
+from lading.errors import DuplicateField, SchemaMismatch, Unrepresentable, UsageError, errors_at
 from lading.features import FEATURE_KEY, ClassLabel, Feature, Sequence, Struct, feature_of
 from lading.interleaved import INTERLEAVED_SCHEMA, RESERVED, without_source
 from lading.ref import is_ref
@@ -33,6 +33,7 @@ __all__ = [
     "as_text",
     "reconcile_schema",
     "refuse_bare",
+    "refuse_twins",
     "resolve_schema",
     "union_schema",
 ]
@@ -136,6 +137,24 @@ def _refuse_twins(schema: pa.Schema) -> None:
     name, count = Counter(schema.names).most_common(1)[0] if len(schema) else ("", 1)
     if count > 1:
         raise DuplicateField("the table holds this column more than once", column=name, found=f"{count} times")
+
+
+def refuse_twins(schema: pa.Schema) -> None:
+    """Raise DuplicateField for two columns of one name, or two fields of a struct, however deep."""
+    _refuse_twins(schema)
+    for field in schema:
+        with errors_at(column=field.name):
+            _refuse_twins_in(field.type)
+
+
+def _refuse_twins_in(kind: pa.DataType) -> None:
+    if isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
+    inner = [kind.field(i) for i in range(kind.num_fields)] if pa.types.is_nested(kind) else []
+    if pa.types.is_struct(kind) and len({child.name for child in inner}) < len(inner):
+        raise DuplicateField("a struct holds a field more than once", found=", ".join(child.name for child in inner))
+    for child in inner:
+        _refuse_twins_in(child.type)
 
 
 def _refuse_nulls(column: pa.Array | pa.ChunkedArray, field: pa.Field, *, missing: bool) -> None:

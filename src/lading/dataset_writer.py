@@ -18,6 +18,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 
+from lading.align import refuse_twins
 from lading.commit import Staging, check_destination
 from lading.digests import DatasetDigest
 from lading.errors import UsageError
@@ -86,6 +87,7 @@ class DatasetWriter:
 
     Raises:
         DestinationExists: the destination holds something and `overwrite` is not set.
+        DuplicateField: the schema names a column twice, or a field of a struct.
         UsageError: an unknown view, or a template with a name that no tag gives.
     """
 
@@ -118,6 +120,7 @@ class DatasetWriter:
         self._rank, self._tags, self._members = rank, dict(tags or {}), members
         self._template = _template(name, rank)
         shard_bytes = parse_bytes(shard_size)
+        refuse_twins(pa.schema([]) if schema is None else schema)
         check_destination(self._store, self._destination, overwrite=overwrite or rank is not None)
         self._staging = staging or Staging.begin(self._store, self._destination, shared=rank is not None)
         self._fetcher = Fetcher(self._stores)

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from lading.align import align_table, refuse_bare, union_schema
+from lading.align import align_table, refuse_bare, refuse_twins, union_schema
 from lading.errors import SchemaMismatch
 from lading.fetch import Fetcher
 from lading.formats.media_archive import MediaArchiveFormat
@@ -197,6 +197,7 @@ class PartWriter:
         first_row: int = 0,
         key_prefix: str = "",
     ) -> None:
+        self._checked: pa.Schema | None = None
         self.schema = None if schema is None else _written_schema(schema)
         self._takes_any = not kind.format.fixed_schema and (schema is None or kind.view == "samples")
         self.columns: dict[str, pa.Field] = {}
@@ -216,8 +217,14 @@ class PartWriter:
 
         Interleaved samples must be whole within the call. With `behind` the sink may still be writing them afterwards,
         so that whatever they lie in must stay as it is until the shards are finished.
+
+        Raises:
+            DuplicateField: two columns have one name, or two fields of a struct; no format keeps both.
         """
         refuse_bare(rows.num_rows, rows.num_columns)
+        if self._checked is None or not rows.schema.equals(self._checked):
+            refuse_twins(rows.schema)
+            self._checked = rows.schema
         batches = rows.to_batches() if isinstance(rows, pa.Table) else [rows]
         if self._kind.view == "interleaved" and len(batches) > 1:
             batches = rows.combine_chunks().to_batches()

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lading.errors import CorruptShard, LadingError, LimitExceeded, NotFound, StoreError, UsageError
+from lading.errors import CorruptShard, DuplicateField, LadingError, LimitExceeded, NotFound, StoreError, UsageError
 from lading.formats.parquet import FORMAT, ParquetReader
 from lading.formats.protocol import ShardSource
 from lading.store.local import LocalStore
@@ -137,6 +137,13 @@ def test_batches_may_be_asked_for_twice_at_a_time() -> None:
     assert next(one).column("n")[0].as_py() == 10
     assert reader.read(np.array([99])).column("n").to_pylist() == [99]
     assert next(two).column("n")[0].as_py() == 7
+
+
+def test_two_columns_of_one_name() -> None:
+    inside = pa.struct([pa.field("x", pa.int8()), pa.field("x", pa.int8())])
+    for columns in ([pa.array([1]), pa.array([2])], [pa.nulls(1, pa.list_(inside))]):
+        with pytest.raises(DuplicateField, match=r"s.parquet column 'a'"):
+            _open(_file(pa.Table.from_arrays(columns, names=["a"] * len(columns))))
 
 
 def test_columns_come_in_the_order_asked_for() -> None:

@@ -14,6 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading import views as binary_views
+from lading.align import refuse_twins
 from lading.batches import with_columns
 from lading.errors import CorruptShard, LadingError, LimitExceeded, SidecarMismatch, UsageError, errors_at
 from lading.features import feature_of
@@ -24,7 +25,7 @@ from lading.formats._arrow_gather import gather_rows
 from lading.formats._arrow_index import parse_entry
 from lading.formats._arrow_large import is_large, read_large, references, touched_bytes
 from lading.formats._arrow_rows import Row, row_reader
-from lading.formats._arrow_schema import given_schema, refuse_twins, schema_hash
+from lading.formats._arrow_schema import given_schema, schema_hash
 from lading.formats._arrow_symptoms import find_symptoms
 from lading.formats.protocol import ShardSource, Symptom
 from lading.huggingface import HUGGINGFACE_KEY, unwrapped

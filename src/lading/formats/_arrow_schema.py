@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import orjson
 import pyarrow as pa
 import xxhash
 
-from lading.errors import DuplicateField, Unrepresentable, errors_at
+from lading.errors import Unrepresentable
 from lading.features import FEATURE_KEY, Feature, Image, from_huggingface, with_feature
 from lading.huggingface import HUGGINGFACE_KEY, unwrapped_schema
 from lading.ref import FILES_KEY, is_ref
 from lading.views import plain_type, stored_type
 
-__all__ = ["STABLE_KEY", "check_schema", "given_schema", "refuse_twins", "schema_hash", "stored_schema"]
+__all__ = ["STABLE_KEY", "check_schema", "given_schema", "schema_hash", "stored_schema"]
 
 STABLE_KEY = b"stable_datasets.feature"
 """Key of a field's metadata: the name of a class of stable-datasets."""
@@ -43,26 +41,6 @@ def given_schema(stored: pa.Schema, features: str, *, media: str) -> pa.Schema:
         plain = field.with_type(plain_type(field.type))
         fields.append(with_feature(plain, told) if told and FEATURE_KEY not in (field.metadata or {}) else plain)
     return unwrapped_schema(from_huggingface(pa.schema(fields, metadata=metadata or None)), media=media)
-
-
-def refuse_twins(schema: pa.Schema) -> None:
-    """Raise DuplicateField for two columns of one name, or two fields of a struct, however deep."""
-    for name, times in Counter(schema.names).items():
-        if times > 1:
-            raise DuplicateField("this column stands more than once", column=name, found=f"{times} times")
-    for field in schema:
-        with errors_at(column=field.name):
-            _refuse_twins_in(field.type)
-
-
-def _refuse_twins_in(kind: pa.DataType) -> None:
-    if isinstance(kind, pa.BaseExtensionType):
-        kind = kind.storage_type
-    inner = [kind.field(i) for i in range(kind.num_fields)] if pa.types.is_nested(kind) else []
-    if pa.types.is_struct(kind) and len({child.name for child in inner}) < len(inner):
-        raise DuplicateField("a struct holds a field more than once", found=", ".join(child.name for child in inner))
-    for child in inner:
-        _refuse_twins_in(child.type)
 
 
 def schema_hash(schema: pa.Schema) -> str:

@@ -41,6 +41,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from lading.align import refuse_twins
 from lading.errors import LadingError, UsageError, errors_at
 from lading.formats._parquet_decode import STEP_BYTES, STEP_ROWS, Decoder, cut, take_rows
 from lading.formats._parquet_footer import MAGIC, MAGIC_ENCRYPTED, Footer, read_footer
@@ -104,6 +105,7 @@ class ParquetFormat:
         Raises:
             UsageError: an option that is not known, a row group that is not there, a filter that does not fit.
             CorruptShard: the footer is damaged; the file is no Parquet file, or an encrypted one.
+            DuplicateField: two columns have one name, or two fields of a struct.
             LimitExceeded: the footer is larger than `footer_bytes`, or has more columns than `table_columns`.
         """
         chosen = parse_options(self.name, ReadOptions, options)
@@ -202,6 +204,7 @@ class ParquetReader:
             self._schema = unwrapped_schema(
                 given_schema(natural, footer.metadata.metadata or {}, views=options.views), media=options.media
             )
+            refuse_twins(natural)
         self._leaves = leaves_by_field(natural)
         self._groups = self._selected(options)
         self._ordinals: NDArray[np.int64] | None = None
