@@ -333,6 +333,21 @@ def test_two_columns_of_one_name_are_refused(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("fmt", ["arrow", "csv", "jsonl", "mds", "media_archive", "parquet", "webdataset"])
+@pytest.mark.parametrize("view, column", [("samples", "__key__"), ("samples", "c"), ("interleaved", "text_content")])
+def test_bytes_that_are_called_text_are_refused(tmp_path: Path, fmt: str, view: str, column: str) -> None:
+    wrong = pa.Array.from_buffers(pa.string(), 2, pa.array([b"a", b"\xff"]).buffers())
+    sample = {"__key__": pa.array(["a", "b"]), "c": pa.array(["a", "b"])}
+    item = {"sample_id": ["a", "b"], "position": [0, 0], "modality": ["text", "text"], "text_content": ["a", "b"]}
+    rows = pa.table({**(item if view == "interleaved" else sample), column: wrong})
+    with (
+        pytest.raises(Unrepresentable, match=f"row 1 column '{column}': a text that is no UTF-8"),
+        lading.writer(tmp_path / "out", format=fmt, view=view) as writer,
+    ):
+        writer.write_batch(rows)
+    assert not list(tmp_path.iterdir())
+
+
 def test_the_same_rows_give_the_same_bytes(tmp_path: Path) -> None:
     for fmt in FORMATS:
         for name in ("a", "b"):

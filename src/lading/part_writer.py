@@ -46,6 +46,7 @@ from lading.store.background import Background
 from lading.store.checksum import with_checksum
 from lading.store.protocol import Sink, Store, SummedSink, TakesChecksum, writes_behind
 from lading.store.sink_file import GatheringFile
+from lading.texts import refuse_bad_text
 from lading.views import is_bytes, is_text, plain_type, row_bytes
 
 __all__ = ["CHECKSUMS", "FinishedShard", "FinishedShards", "Part", "PartWriter", "ShardKind", "ShardSums"]
@@ -220,11 +221,13 @@ class PartWriter:
 
         Raises:
             DuplicateField: two columns have one name, or two fields of a struct; no format keeps both.
+            Unrepresentable: a text is no UTF-8.
         """
         refuse_bare(rows.num_rows, rows.num_columns)
         if self._checked is None or not rows.schema.equals(self._checked):
             refuse_twins(rows.schema)
             self._checked = rows.schema
+        refuse_bad_text(rows)
         batches = rows.to_batches() if isinstance(rows, pa.Table) else [rows]
         if self._kind.view == "interleaved" and len(batches) > 1:
             batches = rows.combine_chunks().to_batches()

@@ -387,6 +387,15 @@ def test_columns_that_fit_are_fitted(tmp_path: Path) -> None:
     assert found == [first, {"f": float("inf"), "s": None, "t": None, "x": None, "z": b"x", "null": None}]
 
 
+@pytest.mark.parametrize("feature", [Text(), Json(), Value("string")])
+def test_bytes_that_are_called_text_are_refused(feature: Feature, tmp_path: Path) -> None:
+    wrong = pa.Array.from_buffers(pa.string(), 2, pa.array([b"1", b"\xff"]).buffers())
+    tables = [pa.table({"c": ["1", "2", "3"]}), pa.table({"c": wrong})]
+    with pytest.raises(Unrepresentable, match="row 4 column 'c': a text that is no UTF-8"):
+        write_cache(tables, {"c": feature}, tmp_path / "cache")
+    assert not (tmp_path / "cache").exists()
+
+
 def test_a_table_with_a_column_twice_is_refused(tmp_path: Path) -> None:
     table = pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["n", "n"])
     with pytest.raises(SchemaMismatch, match="twice"):

@@ -139,6 +139,14 @@ def test_batches_may_be_asked_for_twice_at_a_time() -> None:
     assert next(two).column("n")[0].as_py() == 7
 
 
+def test_json_that_is_no_text() -> None:
+    wrong = pa.Array.from_buffers(pa.string(), 1, pa.array([b"\xff"]).buffers())
+    json = pa.ExtensionArray.from_storage(pa.json_(), wrong)
+    for column in (json, pa.ListArray.from_arrays([0, 1], json)):
+        with pytest.raises(CorruptShard, match=r"column 'c.*UTF8"):
+            list(_batches(_file(pa.table({"c": column}))))
+
+
 def test_two_columns_of_one_name() -> None:
     inside = pa.struct([pa.field("x", pa.int8()), pa.field("x", pa.int8())])
     for columns in ([pa.array([1]), pa.array([2])], [pa.nulls(1, pa.list_(inside))]):

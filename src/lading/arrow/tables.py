@@ -16,6 +16,7 @@ from lading.arrow.layout import Features, schema_of
 from lading.encoding import VIDEO_FIELDS
 from lading.errors import DataError, LadingError, SchemaMismatch, Unrepresentable, UsageError, errors_at
 from lading.features import Array, Feature, Json, Sequence, Struct, Video, decode
+from lading.texts import refuse_bad_text
 
 __all__ = ["Rules", "check_keys", "cut_tables"]
 
@@ -72,7 +73,8 @@ def cut_tables(
         try:
             given = _fitted(item, features, schema, rules)
         except LadingError as error:
-            raise error.at(row=row) from None
+            error.row = row + (error.row or 0)
+            raise
         for batch in [given] if isinstance(given, pa.RecordBatch) else given.to_batches():
             each = batch.nbytes // max(len(batch), 1) + 1
             step = max(min(rules.batch_rows, rules.batch_bytes // each), 1)
@@ -93,6 +95,7 @@ def _fitted(
     if rules.fill_missing:
         row = dict.fromkeys(features) | row
     check_keys({name: None for name in row if not rules.drop_unknown or name in features}, features)
+    refuse_bad_text(given)
     columns = []
     for stored in schema:
         name, kind = stored.name, stored.type
