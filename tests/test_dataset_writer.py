@@ -33,6 +33,12 @@ def table(count: int, size: int = 100, first: int = 0) -> pa.Table:
     return pa.table({"__key__": keys, "bin": pa.array([k.encode() * (size // 6) for k in keys], pa.large_binary())})
 
 
+def written(folder: Path, fmt: str, samples: list[dict[str, Any]]) -> None:
+    with lading.writer(folder, format=fmt) as writer:
+        for sample in samples:
+            writer.write(sample)
+
+
 def rows(folder: Path | str, **opening: Any) -> list[dict[str, Any]]:
     with lading.open(folder, **opening) as dataset:
         return list(dataset)
@@ -215,6 +221,29 @@ def test_dicts_of_python_values(tmp_path: Path) -> None:
         assert {k: v for k, v in got.items() if k != "npy"} == {k: v for k, v in sample.items() if k != "npy"}
         assert got["npy"].dtype == np.int16
         assert got["npy"].tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
+@pytest.mark.parametrize("fmt", FORMATS)
+@pytest.mark.parametrize(
+    "value, says",
+    [("a\ud800", "a text with half of a character"), (1 << 63, "a number beyond 64 bits; found 9223372036854775808")],
+)
+def test_values_of_python_that_arrow_does_not_have(tmp_path: Path, fmt: str, value: Any, says: str) -> None:
+    samples = [{"__key__": str(n), "x": type(value)(n)} for n in range(1002)]
+    with pytest.raises(Unrepresentable, match=f"row 1002 column 'x': {says}"):
+        written(tmp_path / "out", fmt, [*samples, {"__key__": "z", "x": value}])
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("value", [np.datetime64(1, "ns"), np.timedelta64(1, "ns"), np.longdouble(1), np.complex64(1)])
+def test_values_of_numpy_that_python_does_not_have(tmp_path: Path, value: np.generic) -> None:
+    with (
+        pytest.raises(
+            UsageError, match=f"a value of this type cannot be stored; found field 'x': {type(value).__name__}"
+        ),
+        lading.writer(tmp_path / "out", format="parquet") as writer,
+    ):
+        writer.write({"x": value})
 
 
 def test_any_store(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ import pyarrow as pa
 from lading.align import refuse_twins
 from lading.commit import Staging, check_destination
 from lading.digests import DatasetDigest
-from lading.errors import UsageError
+from lading.errors import Unrepresentable, UsageError
 from lading.fetch import Fetcher
 from lading.formats.protocol import ManyFiles, NamesInEntries, ShardFacts, TellsReading, TellsTypes, TurnsToText
 from lading.formats.registry import get_format
@@ -133,7 +133,7 @@ class DatasetWriter:
         )  # fmt: skip
         self._rows: list[dict[str, Any]] = []
         self._originals: list[Mapping[str, Any]] = []
-        self._row_bytes = 0
+        self._row_bytes = self._flushed = 0
         self._digest: DatasetDigest | None = None
         self._more: dict[str, str] = {}
         self._finished = self._done = self._dropped = False
@@ -166,7 +166,14 @@ class DatasetWriter:
         rows, originals = self._rows, self._originals
         self._rows, self._originals, self._row_bytes = [], [], 0
         if rows:
-            self._part.write_batch(rows_to_batch(rows, originals))
+            try:
+                batch = rows_to_batch(rows, originals)
+            except Unrepresentable as error:
+                if error.row is not None:
+                    error.row += self._flushed
+                raise
+            self._flushed += len(rows)
+            self._part.write_batch(batch)
 
     def write_batch(self, rows: pa.RecordBatch | pa.Table, *, behind: bool = False) -> pa.Table | None:
         """Append rows; give the references (file, offset, length) of what was written, None if values are no ranges.
