@@ -15,6 +15,7 @@ from lading.huggingface import (
     huggingface_features,
     huggingface_schema,
     may_hold,
+    schema_of_features,
     unwrapped,
     unwrapped_schema,
 )
@@ -46,6 +47,61 @@ def test_types_stay(kind: pa.DataType, told: dict[str, Any]) -> None:
     schema = huggingface_schema(pa.schema([("x", kind)]))
     assert schema.field("x").type == kind
     assert huggingface_features(schema) == {"x": told}
+    assert schema_of_features({"x": told}).field("x").type == kind
+
+
+# Expected types are those of `Features.arrow_schema` in datasets 5.2.0; `tests/interop` asks it.
+
+
+@pytest.mark.parametrize(
+    "told, kind",
+    [
+        ({"names": ["a"], "_type": "ClassLabel"}, pa.int64()),
+        ({"_type": "Audio"}, MEDIA),
+        ([{"dtype": "bool", "_type": "Value"}], pa.list_(pa.bool_())),
+        ({"feature": {"dtype": "int8", "_type": "Value"}, "length": -1, "_type": "Sequence"}, pa.list_(pa.int8())),
+        (
+            {"feature": {"x": {"dtype": "int32", "_type": "Value"}}, "length": 2, "_type": "Sequence"},
+            pa.struct([("x", pa.list_(pa.int32(), 2))]),
+        ),
+        (
+            {"a": {"dtype": "string", "_type": "Value"}, "_type": {"_type": "Json"}},
+            pa.struct([("a", pa.string()), ("_type", pa.json_())]),
+        ),
+        ({"shape": [None, 3], "dtype": "float32", "_type": "Array2D"}, pa.list_(pa.list_(pa.float32()))),
+        ({"languages": ["de", "en"], "_type": "Translation"}, pa.struct([("de", pa.string()), ("en", pa.string())])),
+    ],
+    ids=str,
+)
+def test_columns_of_features_alone(told: Any, kind: pa.DataType) -> None:
+    schema = schema_of_features({"x": told})
+    assert schema.field("x").type == kind
+    assert huggingface_features(schema) == {"x": told}
+
+
+_DEEP: dict[str, Any] = {"dtype": "int8", "_type": "Value"}
+for _ in range(900):
+    _DEEP = {"feature": _DEEP, "_type": "List"}
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        1,
+        [],
+        {"_type": "Hologram"},
+        {"_type": "Value"},
+        {"dtype": "number", "_type": "Value"},
+        {"dtype": ["int8"], "_type": "Value"},
+        {"a": None},
+        {"dtype": "x", "shape": [1, 2], "_type": "Array2D"},
+        {"languages": [1], "_type": "Translation"},
+        _DEEP,
+    ],
+)
+def test_features_that_are_none(told: Any) -> None:
+    with pytest.raises(DataError, match=r"^column 'x': .*feature"):
+        schema_of_features({"x": told})
 
 
 @pytest.mark.parametrize(

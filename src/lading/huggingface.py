@@ -9,6 +9,7 @@ Source: datasets 5.2.0 features/features.py (`Features.arrow_schema`, `generate_
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -17,8 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lading import jsontext
+from lading.arrow_values import arrow_type
 from lading.casts import cast, rebuilt
-from lading.errors import BadReference, Unrepresentable, UsageError, errors_at
+from lading.errors import BadReference, DataError, Unrepresentable, UsageError, errors_at
 from lading.features import Audio, ClassLabel, Feature, Image, Sequence, Struct, Video, feature_of
 from lading.views import byte_lengths, child_fields, is_bytes, with_child_fields
 
@@ -29,6 +31,7 @@ __all__ = [
     "huggingface_schema",
     "is_media",
     "may_hold",
+    "schema_of_features",
     "unwrapped",
     "unwrapped_schema",
 ]
@@ -40,6 +43,10 @@ _WRAPPED_KEY = b"lading.wrapped"
 _MEDIA = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 _MEDIA_FEATURES = (Image, Audio, Video)
 _MAX_VALUE_BYTES = 1 << 31
+_MAX_DEPTH = 100
+_MEDIA_NAMES = ("Image", "Audio", "Video", "Pdf", "Nifti", "Mesh", "BioSequence", "BioStructure")
+"""What datasets keeps as bytes and path."""
+_FIXED = re.compile(r"fixed_size_binary\[(\d{1,9})\]")
 _NAMES = {
     pa.null(): "null", pa.bool_(): "bool", pa.float16(): "float16", pa.float32(): "float32", pa.float64(): "float64",
     pa.date32(): "date32", pa.date64(): "date64",
@@ -87,6 +94,74 @@ def huggingface_schema(schema: pa.Schema) -> pa.Schema:
         features[field.name] = _renewed(before.get(field.name), told) if kind == field.type else told
     text = orjson.dumps({"info": {"features": features}})
     return pa.schema(fields, metadata={**(schema.metadata or {}), HUGGINGFACE_KEY: text})
+
+
+def schema_of_features(features: dict[str, Any]) -> pa.Schema:
+    """The schema in which datasets keeps columns of these features (`Features.arrow_schema`), which its metadata tell.
+
+    Arrays are lists, as pyarrow has them without datasets.
+
+    Raises:
+        DataError: a feature that is none; names the column.
+    """
+    fields = []
+    for name, told in features.items():
+        with errors_at(column=name):
+            fields.append(pa.field(name, _stored_type(told)))
+    return pa.schema(fields, metadata={HUGGINGFACE_KEY: orjson.dumps({"info": {"features": features}})})
+
+
+def _stored_type(told: Any, depth: int = 0) -> pa.DataType:
+    if depth > _MAX_DEPTH:
+        raise DataError("features inside each other, too deep", expected=f"at most {_MAX_DEPTH} levels")
+    if isinstance(told, list) and len(told) == 1:
+        return pa.list_(_stored_type(told[0], depth + 1))
+    name = told.get("_type") if isinstance(told, dict) else ""
+    if isinstance(told, dict) and not isinstance(name, str):
+        return pa.struct([(child, _stored_type(inner, depth + 1)) for child, inner in told.items()])
+    make = _STORED.get(name)
+    if make is None:
+        raise DataError("not a feature of datasets", found=repr(told)[:80])
+    try:
+        return make(told, depth)
+    except (KeyError, TypeError, UsageError):
+        raise DataError("a feature of datasets that does not tell its type", found=repr(told)[:80]) from None
+
+
+def _stored_value(told: dict[str, Any], _depth: int) -> pa.DataType:
+    size = _FIXED.fullmatch(told["dtype"])
+    return pa.binary(int(size[1])) if size else arrow_type(told["dtype"])
+
+
+def _stored_list(told: dict[str, Any], depth: int) -> pa.DataType:
+    inner, length = told["feature"], told.get("length", -1)
+    if told["_type"] == "Sequence" and isinstance(inner, dict) and not isinstance(inner.get("_type"), str):
+        # Of structs: datasets before 4.0 made it a struct of lists.
+        lists = {name: {"feature": child, "length": length, "_type": "List"} for name, child in inner.items()}
+        return _stored_type(lists, depth + 1)
+    kind = _stored_type(inner, depth + 1)
+    return pa.list_(kind, length) if type(length) is int and 0 <= length < _MAX_VALUE_BYTES else pa.list_(kind)
+
+
+def _stored_array(told: dict[str, Any], _depth: int) -> pa.DataType:
+    kind = arrow_type(told["dtype"])
+    for _ in range(int(told["_type"][len("Array")])):
+        kind = pa.list_(kind)
+    return kind
+
+
+_TEXTS = pa.list_(pa.string())
+_STORED: dict[Any, Callable[[dict[str, Any], int], pa.DataType]] = {
+    "Value": _stored_value,
+    "ClassLabel": lambda _, __: pa.int64(),
+    "Json": lambda _, __: pa.json_(),
+    **dict.fromkeys(_MEDIA_NAMES, lambda _, __: _MEDIA),
+    **dict.fromkeys(("List", "Sequence"), _stored_list),
+    "LargeList": lambda told, depth: pa.large_list(_stored_type(told["feature"], depth + 1)),
+    **dict.fromkeys(("Array2D", "Array3D", "Array4D", "Array5D"), _stored_array),
+    "Translation": lambda told, _: pa.struct([(language, pa.string()) for language in told["languages"]]),
+    "TranslationVariableLanguages": lambda _, __: pa.struct([("language", _TEXTS), ("translation", _TEXTS)]),
+}
 
 
 def _has_extension(kind: pa.DataType) -> bool:

@@ -18,6 +18,7 @@ import lading
 from arrow_files import arrow_bytes
 from lading.errors import (
     CorruptShard,
+    DataError,
     DuplicateField,
     LadingError,
     LimitExceeded,
@@ -400,6 +401,30 @@ def test_features_beside_streams_that_tell_none() -> None:
     reader = FORMAT.open_shard(ShardSource(store, shard.path, entry=shard.entry), {})
     told = json.loads(reader.schema().field("n").metadata[b"lading.feature"])
     assert told == {"kind": "class_label", "names": ["no", "yes"]}
+
+
+def test_a_saved_dataset_without_files_has_columns(tmp_path: Path) -> None:
+    features = {"n": {"dtype": "int8", "_type": "Value"}, "img": {"_type": "Image"}}
+    (tmp_path / "train").mkdir()
+    (tmp_path / "dataset_dict.json").write_text('{"splits": ["train"]}')
+    (tmp_path / "train" / "state.json").write_text('{"_data_files": []}')
+    with lading.open(tmp_path) as dataset:
+        assert (len(dataset), dataset.schema.names) == (0, [])
+    (tmp_path / "train" / "dataset_info.json").write_text(json.dumps({"features": features}))
+    for folder in (tmp_path, tmp_path / "train"):
+        with lading.open(folder) as dataset:
+            media = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+            assert (len(dataset), dataset.schema.types) == (0, [pa.int8(), media])
+            assert dataset.schema.field("img").metadata == {b"lading.feature": b'{"kind":"image"}'}
+    lading.convert(tmp_path, tmp_path / "out", format="parquet")
+    with lading.open(tmp_path / "out") as dataset:
+        assert dataset.schema.names == ["n", "img"]
+    (tmp_path / "train" / "dataset_info.json").write_text('{"features": {"n": {"_type": "Hologram"}}}')
+    with (
+        lading.open(tmp_path) as dataset,
+        pytest.raises(DataError, match=r"dataset_info.json column 'n': not a feature"),
+    ):
+        _ = dataset.schema
 
 
 def test_the_only_split_is_the_dataset(tmp_path: Path) -> None:

@@ -42,3 +42,31 @@ def test_webdataset(datasets: object, tmp_path: Path) -> None:
     assert [(r["__key__"], r["jpg"]["bytes"], r["json"]) for r in rows] == [
         (r["__key__"], r["jpg"], r["json"]) for r in ROWS
     ]
+
+
+def test_an_empty_dataset_has_the_columns_that_it_was_saved_with(datasets: object, tmp_path: Path) -> None:
+    value = datasets.Value
+    features = {
+        **{kind: value(kind) for kind in ("null", "bool", "uint8", "float16", "double", "large_string", "binary")},
+        **{kind: value(kind) for kind in ("date64", "time64[ns]", "duration[s]", "timestamp[us, tz=UTC]")},
+        "decimal": value("decimal128(5, 2)"),
+        "fixed": value("fixed_size_binary[3]"),
+        "label": datasets.ClassLabel(names=["a"]),
+        **{name: getattr(datasets, name)() for name in ("Image", "Audio", "Video", "Pdf", "Nifti")},
+        "lists": [datasets.List(value("int8")), value("string")][:1],
+        "three": datasets.List(datasets.Image(), length=3),
+        "large": datasets.LargeList(value("int8")),
+        "structs": datasets.Sequence({"x": value("int32"), "y": {"z": value("bool")}}),
+        "translation": datasets.Translation(["de", "en"]),
+        "translations": datasets.TranslationVariableLanguages(languages=["de", "en"]),
+        "array": datasets.Array3D((None, 2, 3), "uint8"),
+    }
+    expected = datasets.Features(features).arrow_schema
+    datasets.Dataset.from_dict({name: [] for name in features}, features=datasets.Features(features)).save_to_disk(
+        str(tmp_path / "saved")
+    )
+    assert not list((tmp_path / "saved").glob("*.arrow"))
+    with lading.open(tmp_path / "saved") as dataset:
+        assert dataset.schema.names == expected.names
+        plain = [getattr(kind, "storage_type", kind) for kind in expected.types]
+        assert dataset.schema.types == plain

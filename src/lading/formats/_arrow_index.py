@@ -26,10 +26,10 @@ from lading.arrow.layout import from_description, schema_of
 from lading.errors import BadReference, DataError, NotFound, StoreError, UsageError, errors_at
 from lading.formats._arrow_blocks import Body, find_blocks
 from lading.formats._arrow_decode import Decoder
-from lading.formats._arrow_schema import schema_hash
+from lading.formats._arrow_schema import given_schema, schema_hash
 from lading.formats.index_json import as_text, load_index
 from lading.formats.protocol import ListedShard, ShardFacts, ShardSource
-from lading.huggingface import HUGGINGFACE_KEY, huggingface_features
+from lading.huggingface import HUGGINGFACE_KEY, huggingface_features, schema_of_features
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.store.protocol import Store, write_file
 
@@ -117,12 +117,20 @@ def _list_cache(store: Store, path: str, index: Mapping[str, Any], limits: Limit
 
 
 def listed_schema(store: Store, path: str, limits: Limits = DEFAULT_LIMITS) -> pa.Schema | None:
-    """The columns of a cache that lading wrote, as its index has them: of one without rows nothing else tells.
+    """The columns of a dataset without shards, which nothing but its index tells.
+
+    That of a cache tells them if lading wrote it, those of datasets in the file beside it, `dataset_info.json`.
 
     Raises:
         DataError: they are no features.
+        UsageError: it lists several splits.
     """
     index = load_index(store, path, limits)
+    if posixpath.basename(path) == SPLITS_INDEX and isinstance(index, dict):
+        with errors_at(file=path):
+            return listed_schema(store, _only_split(path, index), limits)
+    if posixpath.basename(path) == STATE_INDEX:
+        return _saved_schema(store, posixpath.dirname(path), limits)
     own = index.get(_OWN) if isinstance(index, dict) else None
     if posixpath.basename(path) != CACHE_INDEX or not isinstance(own, dict) or "features" not in own:
         return None
@@ -131,6 +139,14 @@ def listed_schema(store: Store, path: str, limits: Limits = DEFAULT_LIMITS) -> p
             return schema_of(from_description(own["features"]))
         except UsageError as error:
             raise DataError(error.message, expected=error.expected, found=error.found) from None
+
+
+def _saved_schema(store: Store, folder: str, limits: Limits) -> pa.Schema | None:
+    features = features_beside(store, folder, limits)
+    if features is None:
+        return None
+    with errors_at(file=posixpath.join(folder, INFO_NAME)):
+        return given_schema(schema_of_features(features), "", media="stored")
 
 
 def _list_saved(store: Store, path: str, index: Mapping[str, Any], limits: Limits) -> list[ListedShard] | None:
@@ -145,17 +161,20 @@ def _list_saved(store: Store, path: str, index: Mapping[str, Any], limits: Limit
 
 
 def _list_splits(store: Store, path: str, index: Mapping[str, Any], limits: Limits) -> list[ListedShard] | None:
+    return list_arrow(store, _only_split(path, index), limits) if isinstance(index.get("splits"), list) else None
+
+
+def _only_split(path: str, index: Mapping[str, Any]) -> str:
+    """The index of the split that there is. Raises DataError or UsageError if there is none, or more."""
     splits = index.get("splits")
-    if not isinstance(splits, list):
-        return None
-    folders = [_inside(split, "splits") for split in splits]
+    folders = [_inside(split, "splits") for split in splits] if isinstance(splits, list) else []
     if not folders:
         raise DataError("the dataset has no split", column="splits", expected="one", found="none")
     if len(folders) > 1:
         root = posixpath.dirname(path) or "."
         raise UsageError("the dataset has several splits", expected="one of them", found=", ".join(folders),
                          advice=f"Open one of their folders, such as {root}/{folders[0]}.")  # fmt: skip
-    return list_arrow(store, posixpath.join(posixpath.dirname(path), folders[0], STATE_INDEX), limits)
+    return posixpath.join(posixpath.dirname(path), folders[0], STATE_INDEX)
 
 
 def _listed(

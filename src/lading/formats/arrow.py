@@ -71,7 +71,7 @@ class ArrowFormat:
         return list_arrow(store, path, limits)
 
     def listed_schema(self, store: Store, path: str, limits: Limits = DEFAULT_LIMITS) -> pa.Schema | None:
-        """The columns of a cache that lading wrote, also where it has no shard."""
+        """The columns of a dataset without a shard, where an index tells them; see `listed_schema`."""
         return listed_schema(store, path, limits)
 
     def false_columns(
