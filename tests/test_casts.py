@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lading.casts import cast, rebuilt
+from lading.casts import cast, rebuilt, without_null_values
 
 _LISTS = [pa.list_, pa.large_list, pa.list_view, pa.large_list_view]
 _TEXTS = [["a", None], None, [], ["b", "c" * 20]]
@@ -45,8 +45,53 @@ def test_list_views_inside_whatever_there_is() -> None:
         assert (found.type, found.to_pylist()) == (asked, rows[first:])
 
 
+def test_lists_of_nothing() -> None:
+    kind = pa.struct([("a", pa.list_view(pa.list_(pa.string_view(), 0)))])
+    rows = [{"a": [[], None]}, None, {"a": []}]
+    for first in (0, 1):
+        found = cast(pa.array(rows, kind)[first:], pa.struct([("a", pa.list_(pa.list_(pa.string(), 0)))]))
+        found.validate(full=True)
+        assert found.to_pylist() == rows[first:]
+
+
 def test_nulls_become_list_views() -> None:
     assert cast(pa.nulls(2), pa.list_view(pa.int8())).to_pylist() == [None, None]
+
+
+def test_nulls_in_lists_beside_what_is_cast() -> None:
+    rows = [{"a": [None], "b": 1}, {"a": [None, None], "b": 2}]
+    found = cast(
+        pa.array(rows, pa.struct([("a", pa.list_(pa.null())), ("b", pa.int8())])),
+        pa.struct([("a", pa.list_(pa.null())), ("b", pa.int16())]),
+    )
+    found.validate(full=True)
+    assert found.to_pylist() == rows
+
+
+def test_run_ends_beside_what_is_cast() -> None:
+    runs = pa.RunEndEncodedArray.from_arrays(pa.array([2, 4], pa.int32()), pa.array(["x", "y"]))
+    numbers, nulls = pa.array([1, 2, 3, 4], pa.int8()), pa.array([False, True, False, False])
+    column = pa.StructArray.from_arrays([runs, numbers], ["a", "b"], mask=nulls)
+    found = cast(column[1:], pa.struct([("a", runs.type), ("b", pa.int64())]))
+    found.validate(full=True)
+    assert found.to_pylist() == [None, {"a": "y", "b": 3}, {"a": "y", "b": 4}]
+
+
+def test_fields_in_another_order_and_nulls_where_none_may_be_are_left_to_pyarrow() -> None:
+    column = pa.array([{"a": 1, "b": "x"}, {"a": None, "b": "y"}], pa.struct([("a", pa.int8()), ("b", pa.string())]))
+    turned = cast(column, pa.struct([("b", pa.large_string()), ("a", pa.int16())]))
+    assert turned.to_pylist() == [{"b": "x", "a": 1}, {"b": "y", "a": None}]
+    with pytest.raises((pa.ArrowInvalid, pa.ArrowTypeError)):
+        cast(column, pa.struct([pa.field("a", pa.int8(), nullable=False), pa.field("b", pa.large_string())]))
+
+
+def test_a_dictionary_whose_values_are_null() -> None:
+    words = pa.DictionaryArray.from_arrays(pa.array([0, 1, None, 2, 1], pa.int8()), pa.array([None, "a", None]))
+    for column in (words, pa.StructArray.from_arrays([words], ["w"]), pa.ListArray.from_arrays([0, 2, 5], words)):
+        found = without_null_values(column)
+        found.validate(full=True)
+        assert (found.type, found.to_pylist()) == (column.type, column.to_pylist())
+    assert without_null_values(words).dictionary.to_pylist() == ["a"]
 
 
 def test_chunks_stay() -> None:

@@ -34,6 +34,19 @@ def _digest(value: Any, kind: pa.DataType | None = None) -> bytes:
     return sample_digests(pa.table({"x": pa.array([value], kind)})).tobytes()
 
 
+def test_what_pyarrow_has_no_kernels_for() -> None:
+    views = pa.array(["x" * 20, None, "y"], pa.string_view())
+    plain = sample_digests(pa.table({"x": ["x" * 20, "x" * 20, None, "y"]})).tobytes()
+    runs = pa.RunEndEncodedArray.from_arrays(pa.array([3, 4, 5], pa.int16()), views)
+    assert sample_digests(pa.table({"x": runs[1:]})).tobytes() == plain
+    words = pa.DictionaryArray.from_arrays(pa.array([0, 0, 1, 2]), views)
+    assert sample_digests(pa.table({"x": words})).tobytes() == plain
+    empty = pa.array([[], None], pa.list_(pa.string()))
+    json = pa.ExtensionArray.from_storage(pa.json_(), pa.array(["1"]))
+    lists = pa.ListViewArray.from_arrays(pa.array([1, None], pa.int32()), pa.array([0, 0], pa.int32()), json)
+    assert sample_digests(pa.table({"x": lists})).tobytes() == sample_digests(pa.table({"x": empty})).tobytes()
+
+
 DIFFERENT = [
     (None, None),
     (0, pa.int8()),

@@ -205,6 +205,46 @@ def test_a_cast_of_list_views_to_lists_loses_values() -> None:
     assert views.cast(pa.list_(pa.string())).to_pylist() == [["a"], None, [], []]
 
 
+def test_dictionaries_of_halves_become_others_when_they_are_joined() -> None:
+    parts = [pa.array([half], pa.float16()).dictionary_encode() for half in (-2.0, 0.5)]
+    assert pa.concat_arrays(parts).to_pylist() != [-2.0, 0.5]
+
+
+def test_a_cast_of_nulls_in_lists_in_structs_makes_lists_that_are_too_long() -> None:
+    rows = [{"a": [None], "b": 1}, {"a": [None, None], "b": 2}]
+    given = pa.array(rows, pa.struct([("a", pa.list_(pa.null())), ("b", pa.int8())]))
+    with pytest.raises(pa.ArrowInvalid):
+        given.cast(pa.struct([("a", pa.list_(pa.null())), ("b", pa.int16())])).validate(full=True)
+
+
+def test_dictionaries_with_a_null_among_their_values_are_not_joined() -> None:
+    parts = [pa.DictionaryArray.from_arrays(pa.array([0, 1]), pa.array([None, text])) for text in "ab"]
+    with pytest.raises(pa.ArrowInvalid):
+        pa.concat_arrays(parts)
+
+
+def test_flattened_structs_have_run_ends_that_are_none() -> None:
+    runs = pa.RunEndEncodedArray.from_arrays(pa.array([1, 2], pa.int32()), pa.array(["a", "b"]))
+    [flat] = pa.StructArray.from_arrays([runs], ["a"], mask=pa.array([False, True])).flatten()
+    with pytest.raises(pa.ArrowInvalid):
+        flat.validate()
+
+
+def test_a_file_does_not_go_on_with_a_dictionary_that_has_no_value() -> None:
+    empty = pa.DictionaryArray.from_arrays(pa.array([None], pa.int32()), pa.array([], pa.string()))
+    options = pa.ipc.IpcWriteOptions(emit_dictionary_deltas=True)
+    writer = pa.ipc.new_file(pa.BufferOutputStream(), pa.schema([("d", empty.type)]), options=options)
+    writer.write_batch(pa.record_batch([empty], names=["d"]))
+    with pytest.raises(pa.ArrowInvalid, match="replacement"):
+        writer.write_batch(pa.record_batch([pa.array(["a"]).dictionary_encode()], names=["d"]))
+
+
+def test_lists_of_nothing_end_the_process() -> None:
+    made = "import pyarrow as pa; pa.FixedSizeListArray.from_arrays(pa.array([]), type=pa.list_(pa.null(), 0))"
+    found = subprocess.run([sys.executable, "-c", made], capture_output=True, check=False)
+    assert found.returncode == -signal.SIGFPE
+
+
 def test_dictionaries_made_one_look_up_what_lies_under_nulls() -> None:
     made = """
         import sys, numpy as np, pyarrow as pa

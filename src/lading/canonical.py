@@ -45,7 +45,7 @@ from lading.features import Array, Feature, Json, Place, feature_of
 from lading.features import Sequence as ListOf
 from lading.pieces import Pieces, bitmap
 from lading.ref import is_ref
-from lading.views import byte_lengths, is_bytes, is_text, places, present, slices, take
+from lading.views import byte_lengths, is_bytes, is_text, listed_items, places, present, slices, take, without_runs
 
 __all__ = [
     "FORM",
@@ -186,7 +186,7 @@ def _forms(column: pa.Array, feature: Feature) -> pa.Array:
     if isinstance(column.type, pa.BaseExtensionType):
         return _forms(column.storage, feature)
     if pa.types.is_run_end_encoded(column.type):
-        column = pc.run_end_decode(column)
+        column = without_runs(column)
     if pa.types.is_nested(column.type):
         return _of_nested(column, feature)
     if not (is_bytes(column.type) or is_text(column.type) or pa.types.is_fixed_size_binary(column.type)):
@@ -353,8 +353,7 @@ def _list_parts(column: pa.Array) -> tuple[pa.Array, NDArray[np.int64]]:
         bounds = np.arange(len(column) + 1, dtype=np.int64) * width
         return column.values[column.offset * width : (column.offset + len(column)) * width], bounds
     if types.is_list_view(kind) or types.is_large_list_view(kind):
-        sizes = np.where(present(column), column.sizes.to_numpy(), 0)
-        return column.flatten(), np.concatenate([[0], np.cumsum(sizes)])
+        return listed_items(column)
     if not (types.is_list(kind) or types.is_large_list(kind) or types.is_map(kind)):
         raise Unrepresentable("values of this type have no digest", found=str(kind))
     bounds = np.asarray(column.offsets.to_numpy(), np.int64)

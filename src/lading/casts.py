@@ -1,7 +1,7 @@
 """Values in another type, at any depth: what pyarrow's `cast` does, and what it leaves out or does wrongly.
 
-pyarrow 26 casts no list view to another one, nor null to one; and of list views made lists it loses the last values,
-without a word.
+pyarrow 26 casts no list view to another one, nor null to one; of list views made lists it loses the last values,
+without a word; and of lists of the type null inside a struct it makes some that are longer than what they hold.
 """
 
 from __future__ import annotations
@@ -12,9 +12,18 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from lading.views import child_fields, plain_type, present, with_child_fields
+from lading.pieces import bitmap
+from lading.views import (
+    child_fields,
+    holds_dictionary,
+    listed_items,
+    plain_type,
+    present,
+    take_values,
+    with_child_fields,
+)
 
-__all__ = ["cast", "rebuilt"]
+__all__ = ["cast", "rebuilt", "without_null_values"]
 
 _Column = TypeVar("_Column", pa.Array, pa.ChunkedArray)
 _LIST_VIEWS = (pa.ListViewType, pa.LargeListViewType)
@@ -33,18 +42,30 @@ def cast(column: _Column, kind: pa.DataType) -> _Column:
         ArrowInvalid, ArrowNotImplementedError, ArrowTypeError: a value does not fit, or none does.
     """
     if column.type == kind:
-        return column  # not cast: pyarrow makes too short a child of the type null within a struct
-    if not _holds_list_views(column.type) and not _holds_list_views(kind):
+        return column
+    if not child_fields(kind) and not child_fields(column.type):
         return column.cast(kind)
     if isinstance(column, pa.ChunkedArray):
         return pa.chunked_array([cast(chunk, kind) for chunk in column.chunks], kind)
     if pa.types.is_null(column.type):
         return pa.nulls(len(column), kind)
+    if _is_alike(column.type, kind):
+        return rebuilt(column, kind, cast)
     return _relisted(_relisted(column, _with_lists(plain_type(column.type))).cast(_with_lists(kind)), kind)
 
 
-def _holds_list_views(kind: pa.DataType) -> bool:
-    return isinstance(kind, _LIST_VIEWS) or any(_holds_list_views(child.type) for child in child_fields(kind))
+def _is_alike(one: pa.DataType, other: pa.DataType) -> bool:
+    """Whether one can be rebuilt as the other: as many fields of the same names, none of which forbids nulls anew."""
+    if pa.types.is_fixed_size_list(one) and (
+        not pa.types.is_fixed_size_list(other) or one.list_size != other.list_size
+    ):
+        return False
+    lists = type(one) in _WITH_OFFSETS and type(other) in _WITH_OFFSETS
+    if not lists and type(one) is not type(other):
+        return False
+    before, after = child_fields(one), child_fields(other)
+    named = not pa.types.is_struct(one) or [child.name for child in before] == [child.name for child in after]
+    return named and all(b.nullable or not a.nullable for a, b in zip(before, after, strict=True))
 
 
 def _with_lists(kind: pa.DataType) -> pa.DataType:
@@ -59,32 +80,56 @@ def _relisted(column: pa.Array, kind: pa.DataType) -> pa.Array:
     return column if column.type == kind else rebuilt(column, kind, _relisted)
 
 
+def without_null_values(column: pa.Array) -> pa.Array:
+    """The same values, those of a dictionary that are null by no index: pyarrow neither joins nor writes them all."""
+    if not holds_dictionary(column.type):
+        return column
+    if not pa.types.is_dictionary(column.type):
+        return rebuilt(column, column.type, lambda part, _: without_null_values(part))
+    if not column.dictionary.null_count:
+        return column
+    there = present(column.dictionary)
+    places = pa.array(np.cumsum(there) - 1, column.type.index_type, mask=~there)
+    values = take_values(column.dictionary, np.flatnonzero(there))
+    return pa.DictionaryArray.from_arrays(places.take(column.indices), values, ordered=column.type.ordered)
+
+
 def rebuilt(column: pa.Array, kind: pa.DataType, made: Callable[[pa.Array, pa.DataType], pa.Array]) -> pa.Array:
     """A struct, map or list in another type of as many fields, of what a function makes of the values inside.
 
     Lists may become list views, and the reverse; values that are in no list are left out. Anything else is cast.
     """
-    if pa.types.is_struct(kind):
-        # Flattened, since under a null there may be anything: an index past a dictionary, say.
-        parts = [made(part, child.type) for part, child in zip(column.flatten(), kind, strict=True)]
-        if not parts:
-            return column.cast(kind)
+    if pa.types.is_struct(kind) and kind.num_fields:
+        # Flattened, since under a null there may be anything: an index past a dictionary, say. But of run ends pyarrow
+        # makes arrays that are none.
+        runs = [pa.types.is_run_end_encoded(child.type) for child in column.type]
+        flat = [column.field(i) if runs[i] else part for i, part in enumerate(column.flatten())]
+        parts = [made(part, child.type) for part, child in zip(flat, kind, strict=True)]
         return pa.StructArray.from_arrays(parts, fields=list(kind), mask=column.is_null())
     if pa.types.is_fixed_size_list(kind):
-        width = kind.list_size
-        values = made(column.values.slice(column.offset * width, len(column) * width), kind.value_type)
-        return pa.FixedSizeListArray.from_arrays(values, type=kind, mask=column.is_null())
+        return _fixed_list(column, kind, made)
     if pa.types.is_map(kind):
         first, ends = _ends(column)
         keys, items = (part.slice(first, int(ends[-1])) for part in (column.keys, column.items))
         parts = [made(keys, kind.key_type), made(items, kind.item_type)]
         return pa.MapArray.from_arrays(pa.array(ends, pa.int32()), *parts, type=kind, mask=column.is_null())
     make: Any = _WITH_OFFSETS.get(type(kind))
-    if make is None:
-        return column.cast(kind)
+    return column.cast(kind) if make is None else _list(column, kind, made, make)
+
+
+def _fixed_list(column: pa.Array, kind: pa.DataType, made: Callable[[pa.Array, pa.DataType], pa.Array]) -> pa.Array:
+    width = kind.list_size
+    values = made(column.values.slice(column.offset * width, len(column) * width), kind.value_type)
+    if not width:  # of lists of nothing pyarrow divides by their size
+        return pa.Array.from_buffers(kind, len(column), [bitmap(present(column))], children=[values])
+    return pa.FixedSizeListArray.from_arrays(values, type=kind, mask=column.is_null())
+
+
+def _list(
+    column: pa.Array, kind: pa.DataType, made: Callable[[pa.Array, pa.DataType], pa.Array], make: Any
+) -> pa.Array:
     if isinstance(column.type, _LIST_VIEWS):
-        values, sizes = column.flatten(), np.where(present(column), column.sizes.to_numpy().astype(np.int64), 0)
-        ends = np.concatenate([[0], np.cumsum(sizes)])
+        values, ends = listed_items(column)
     else:
         first, ends = _ends(column)
         values = column.values.slice(first, int(ends[-1]))

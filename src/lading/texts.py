@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from lading.errors import Unrepresentable
-from lading.views import child_fields, is_text, slices, take_values
+from lading.views import child_fields, is_text, listed_items, slices, take_values
 
 __all__ = ["holds_text", "refuse_bad_text"]
 
@@ -79,7 +79,10 @@ def _texts(column: pa.Array, *, referred: bool) -> Iterator[pa.Array]:
         first, last = (int(column.offsets[at].as_py()) for at in (0, len(column)))
         inner = [part.slice(first, last - first) for part in (column.keys, column.items)]
     else:
-        inner = column.flatten() if pa.types.is_struct(kind) else [column.flatten()]
+        views = isinstance(kind, (pa.ListViewType, pa.LargeListViewType))
+        inner = (
+            column.flatten() if pa.types.is_struct(kind) else [listed_items(column)[0] if views else column.flatten()]
+        )
     for part in inner:
         yield from _texts(part, referred=referred)
 

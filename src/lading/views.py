@@ -29,6 +29,7 @@ __all__ = [
     "child_fields",
     "compacted",
     "cut_out",
+    "decoded",
     "filled",
     "from_ranges",
     "gather",
@@ -36,6 +37,7 @@ __all__ = [
     "is_bytes",
     "is_text",
     "join",
+    "listed_items",
     "masked",
     "over",
     "picked",
@@ -53,6 +55,7 @@ __all__ = [
     "take_rows",
     "take_values",
     "with_child_fields",
+    "without_runs",
     "without_views",
 ]
 
@@ -89,7 +92,7 @@ def is_text(kind: pa.DataType) -> bool:
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
-    """The type with large strings and binaries in place of views, at any depth."""
+    """The type with large strings and binaries in place of views, at any depth; halves in no dictionary."""
     return _swapped(kind, _WITHOUT_VIEWS)
 
 
@@ -98,10 +101,11 @@ def stored_type(kind: pa.DataType) -> pa.DataType:
 
     Rows that come later may bring more values than 8 or 16 bits can number, and the head of a file says its types.
     """
+    kind = plain_type(kind)
     if pa.types.is_dictionary(kind) and kind.index_type.bit_width < _INDEX_BITS:
         return pa.dictionary(pa.int32(), kind.value_type, kind.ordered)
     inner = [field.with_type(stored_type(field.type)) for field in child_fields(kind)]
-    return with_child_fields(kind, inner) if inner else plain_type(kind)
+    return with_child_fields(kind, inner) if inner else kind
 
 
 def holds_dictionary(kind: pa.DataType) -> bool:
@@ -115,6 +119,10 @@ def same_values(one: pa.DataType, other: pa.DataType) -> bool:
 
 
 def _swapped(kind: pa.DataType, leaves: Mapping[pa.DataType, pa.DataType]) -> pa.DataType:
+    if pa.types.is_dictionary(kind):
+        value = _swapped(kind.value_type, leaves)
+        # Of dictionaries of halves that are joined pyarrow makes others without a word, so there are none.
+        return value if pa.types.is_float16(value) else pa.dictionary(kind.index_type, value, kind.ordered)
     inner = [field.with_type(_swapped(field.type, leaves)) for field in child_fields(kind)]
     return with_child_fields(kind, inner) if inner else leaves.get(kind, kind)
 
@@ -351,6 +359,33 @@ def take_values(column: pa.Array, rows: NDArray[np.int64]) -> pa.Array:
         return column.take(pa.array(rows))
     except pa.ArrowNotImplementedError:
         return pa.concat_arrays([column.slice(row, 1) for row in rows.tolist()] or [column.slice(0, 0)])
+
+
+def listed_items(column: pa.Array) -> tuple[pa.Array, NDArray[np.int64]]:
+    """The items of a column of list views, one list after another, and where each list ends, behind a 0.
+
+    pyarrow's `flatten` cannot make an array without items of every type.
+    """
+    starts, sizes = column.offsets.to_numpy().astype(np.int64), column.sizes.to_numpy().astype(np.int64)
+    sizes = np.where(present(column), sizes, 0)
+    ends = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=ends[1:])
+    at = np.repeat(starts - ends[:-1], sizes) + np.arange(ends[-1])
+    if not len(at) or bool((np.diff(at) == 1).all()):
+        return column.values.slice(int(at[0]) if len(at) else 0, len(at)), ends
+    return take_values(column.values, at), ends
+
+
+def decoded(column: pa.Array) -> pa.Array:
+    """The values of a dictionary column, each as often as it is there; views as their large twins."""
+    return join(column.dictionary).take(column.indices)
+
+
+def without_runs(column: pa.Array) -> pa.Array:
+    """The values of a run-end encoded column, each as often as it is there; pyarrow 26 has no kernel for views."""
+    ends = column.run_ends.to_numpy()
+    at = np.searchsorted(ends, column.offset + np.arange(len(column)), side="right")
+    return take_values(column.values, at.astype(np.int64))
 
 
 def _is_large(chunks: Sequence[pa.Array]) -> bool:

@@ -58,7 +58,7 @@ from numpy.typing import NDArray
 
 from lading.errors import UsageError
 from lading.ref import is_ref, unpack
-from lading.views import byte_lengths, is_bytes, is_text, join, present
+from lading.views import byte_lengths, decoded, is_bytes, is_text, join, present, without_runs
 
 __all__ = ["MAX_CHARACTERS", "Where", "as_where", "parse_where"]
 
@@ -600,9 +600,9 @@ def _plain(column: pa.Array) -> pa.Array:
     if isinstance(kind, pa.BaseExtensionType):
         return column if is_ref(kind) else _plain(column.storage)
     if pa.types.is_dictionary(kind):
-        return _plain(join(column.dictionary).take(column.indices))
+        return _plain(decoded(column))
     if pa.types.is_run_end_encoded(kind):
-        return _plain(pc.run_end_decode(column))
+        return _plain(without_runs(column))
     if pa.types.is_string_view(kind):
         return join(column)
     return column.cast(pa.float32()) if pa.types.is_float16(kind) else column

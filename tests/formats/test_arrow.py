@@ -232,6 +232,31 @@ def test_dictionaries_of_more_values_than_their_indices_can_number(name: str, la
     assert read_by_pyarrow(data).to_pylist() == rows_of(data) == table.to_pylist()
 
 
+def _words(values: Sequence[Any], indices: Sequence[int | None], kind: pa.DataType = pa.string()) -> pa.Array:  # noqa: B008 - a value
+    return pa.DictionaryArray.from_arrays(pa.array(indices, pa.int32()), pa.array(values, kind))
+
+
+@pytest.mark.parametrize("name", ["a column", "struct", "list"])
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [_words([], [None, None]), _words(["a"], [0, 0])],
+        [_words([], [None, None], pa.decimal128(5, 2)), _words([1], [0, 0], pa.decimal128(5, 2))],
+        [_words(["a", "a"], [0, 1]), _words(["b"], [0, 0])],
+        [_words([None, "a"], [0, 1]), _words(["b", None], [0, 1])],
+        [_words([-2.0], [0, None], pa.float16()), _words([0.5], [0, 0], pa.float16())],
+        [_words(["a"], [0, None], pa.string_view()), _words(["b"], [0, 0], pa.string_view())],
+    ],
+    ids=["empty", "empty decimals", "twice", "nulls", "halves", "views"],
+)
+def test_dictionaries_that_pyarrow_does_not_join(name: str, parts: list[pa.Array]) -> None:
+    wrapped = {**_INSIDE, "list": lambda words: pa.ListArray.from_arrays([0, 1, 2], words)}[name]
+    table = pa.table({"d": pa.chunked_array([wrapped(part) for part in parts])})
+    for options in ({}, {"batch_rows": 1}, {"layout": "huggingface"}):
+        data, _ = write(table, **options)
+        assert read_by_pyarrow(data).to_pylist() == rows_of(data) == table.to_pylist()
+
+
 def test_what_lies_under_a_null_is_no_index() -> None:
     indices = pa.Array.from_buffers(
         pa.int32(), 3, [pa.py_buffer(b"\1"), pa.py_buffer(np.array([0, 2_000_000_000, -5], np.int32))]

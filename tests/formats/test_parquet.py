@@ -122,6 +122,8 @@ _VALUES: dict[str, tuple[pa.DataType, list[Any]]] = {
     "fixed list of days": (pa.list_(pa.date64(), 2), [[86_400_000, None], None, [0, -86_400_000]]),
     "struct of s": (pa.struct([("a", pa.struct([("b", pa.time32("s"))]))]), [{"a": {"b": 1}}, None, {"a": None}]),
     "map of s": (pa.map_(pa.timestamp("s"), pa.list_(pa.date64())), [[(1, [86_400_000, None])], None, []]),
+    "dictionary of decimals": (pa.dictionary(pa.int8(), pa.decimal128(5, 2)), None),
+    "fixed list of json": (pa.list_(pa.json_(), 1), None),
     "list view of s": (pa.list_view(pa.timestamp("s")), [[1577934245, None], None, []]),
     "deep list view of s": (
         pa.large_list_view(pa.struct([("a", pa.map_(pa.string(), pa.time32("s")))])), [[{"a": [("k", 1)]}], None, []],
@@ -137,6 +139,13 @@ def _column(name: str) -> pa.Array:
     kind, values = _VALUES[name]
     if values is not None:
         return pa.array(values, kind)
+    if pa.types.is_dictionary(kind):
+        return pa.DictionaryArray.from_arrays(
+            pa.array([1, None, 0], kind.index_type), pa.array([1, 2], kind.value_type)
+        )
+    if pa.types.is_fixed_size_list(kind):
+        texts = pa.ExtensionArray.from_storage(kind.value_type, pa.array(["1", None, "{}"]))
+        return pa.FixedSizeListArray.from_arrays(texts, type=kind)
     storage = pa.array([[1, 2], [3, 4], [5, 6]], kind.storage_type)
     return pa.ExtensionArray.from_storage(kind, storage)
 
@@ -156,6 +165,7 @@ def test_values_and_types_come_back(name: str) -> None:
         "string view": pa.large_string(),
         "list of views": pa.list_(pa.large_binary()),
         "dictionary": _WORDS,
+        "dictionary of decimals": pa.decimal128(5, 2),
         "dictionaries inside": pa.map_(pa.string(), pa.list_(pa.struct([("a", pa.string())]))),
         "list view of views": pa.list_view(pa.large_string()),
         "large list view of views": pa.large_list_view(pa.large_binary()),
@@ -214,6 +224,12 @@ def test_batches_may_have_dictionaries_of_their_own() -> None:
     parts = [pa.array(["a", "b", "a"]).dictionary_encode(), pa.array(["c", None]).dictionary_encode()]
     table = pa.table({"d": pa.chunked_array(parts)})
     assert _all(_write(table)[0]).column("d").to_pylist() == ["a", "b", "a", "c", None]
+
+
+def test_dictionaries_with_nulls_among_their_values() -> None:
+    parts = [pa.DictionaryArray.from_arrays(pa.array([0, 1]), pa.array([None, text])) for text in "ab"]
+    table = pa.table({"d": pa.chunked_array(parts)})
+    assert pq.read_table(io.BytesIO(_write(table)[0])).column("d").to_pylist() == [None, "a", None, "b"]
 
 
 def test_dictionaries_of_more_values_than_their_indices_can_number() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from lading import views
 from lading.batches import with_columns
-from lading.casts import cast, rebuilt
+from lading.casts import cast, rebuilt, without_null_values
 from lading.errors import LadingError, SchemaMismatch, Unrepresentable, UsageError, errors_at
 from lading.extents import NO_ROWS
 from lading.formats._arrow_schema import stored_schema
@@ -146,7 +146,7 @@ class ArrowWriter:
         columns = []
         for field in self._rows_schema:
             try:
-                columns.append(_fit(batch.column(field.name), field))
+                columns.append(_fit(without_null_values(batch.column(field.name)), field))
             except LadingError as error:
                 if error.row is not None:
                     error.row += self._num_samples
@@ -179,8 +179,6 @@ class ArrowWriter:
 
     def _with_one_dictionary(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows with dictionaries that go on where those before them ended: a file cannot replace one."""
-        if self._options.layout == "huggingface":
-            return batch
         places = count()
 
         def going_on(column: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -188,15 +186,19 @@ class ArrowWriter:
                 return rebuilt(column, kind, going_on) if views.holds_dictionary(kind) else column
             place = next(places)
             known = self._dictionaries.get(place)
-            if known is not None and not column.dictionary.equals(known):
-                empty = pa.DictionaryArray.from_arrays(pa.array([], kind.index_type), known, ordered=kind.ordered)
-                # Not `unify_dictionaries`: it looks up what lies under nulls, which may be an index past all values.
-                column = pa.concat_arrays([empty, column])
+            if known is None:
+                column = _with_distinct_values(column)
+            elif not column.dictionary.equals(known):
+                column = _joined_to(known, column)
             self._dictionaries[place] = column.dictionary
             return column
 
-        holding = [i for i, field in enumerate(batch.schema) if views.holds_dictionary(field.type)]
-        return with_columns(batch, {i: going_on(batch.column(i), batch.column(i).type) for i in holding})
+        found = {}
+        for i, field in enumerate(batch.schema):
+            if views.holds_dictionary(field.type) and self._options.layout != "huggingface":
+                with errors_at(column=field.name), self._failures():
+                    found[i] = going_on(batch.column(i), field.type)
+        return with_columns(batch, found)
 
     def _opened(self) -> tuple[pa.ipc.RecordBatchWriter, pa.NativeFile]:
         if self._writer is None or self._handle is None:
@@ -261,6 +263,33 @@ def _one_piece(pieces: list[pa.Array], kind: pa.DataType) -> pa.Array:
     if views.is_bytes(kind) or views.is_text(kind):
         return views.cut_out(piece)
     return pa.concat_arrays([piece, piece.slice(0, 0)])
+
+
+def _joined_to(values: pa.Array, column: pa.Array) -> pa.Array:
+    """A dictionary column with a dictionary that goes on where these values end."""
+    kind = column.type
+    empty = pa.DictionaryArray.from_arrays(pa.array([], kind.index_type), values, ordered=kind.ordered)
+    # Not `unify_dictionaries`: it looks up what lies under nulls, which may be an index past all values.
+    return pa.concat_arrays([empty, column])
+
+
+def _with_distinct_values(column: pa.Array) -> pa.Array:
+    """A dictionary column with one that others can go on: each value in it once, and one at least.
+
+    Where pyarrow 26 finds none it lets nothing follow. The dictionary of a column of nulls may be empty.
+    """
+    kind = column.type.value_type
+    if len(column.dictionary):
+        with suppress(pa.ArrowNotImplementedError):  # of values that it does not compare nothing can follow anyway
+            return _joined_to(column.dictionary.slice(0, 0), column)
+        return column
+    if views.is_text(kind) or views.is_bytes(kind):
+        values = pa.array([""]).cast(kind)
+    elif pa.types.is_primitive(kind) or pa.types.is_decimal(kind) or pa.types.is_fixed_size_binary(kind):
+        values = pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(bytes(kind.bit_width // 8 + 1))])
+    else:
+        return column
+    return pa.DictionaryArray.from_arrays(column.indices, values, ordered=column.type.ordered)
 
 
 def _open_sink(sink: Sink) -> pa.NativeFile:

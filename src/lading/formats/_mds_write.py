@@ -28,7 +28,7 @@ from lading.formats.protocol import Ranges, ShardFacts
 from lading.mds_values import parse_array
 from lading.pieces import Pieces, Runs, in_memory
 from lading.store.protocol import Sink
-from lading.views import byte_lengths, is_bytes, is_text, join, places, present
+from lading.views import byte_lengths, decoded, is_bytes, is_text, join, places, present
 
 __all__ = ["MdsWriter", "columns_of"]
 
@@ -188,7 +188,7 @@ class MdsWriter:
         if isinstance(given, Pieces):
             given = in_memory(given)
         if isinstance(given, pa.DictionaryArray):
-            given = given.dictionary_decode()
+            given = decoded(given)
         if isinstance(given.type, pa.JsonType):
             given = given.storage
         if column.encoding in TEXTS and not is_text(given.type):

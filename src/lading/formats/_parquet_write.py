@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lading import views
-from lading.casts import cast
+from lading.casts import cast, without_null_values
 from lading.errors import LadingError, SchemaMismatch, Unrepresentable, UsageError, errors_at
 from lading.extents import NO_ROWS
 from lading.formats._parquet_columns import check_codecs, plan_columns, shrinking, values_at_once
@@ -145,7 +145,7 @@ class ParquetWriter:
             try:
                 if field.name in self._in_seconds:
                     _refuse_long_times(batch.column(field.name))
-                columns.append(_fit(batch.column(field.name), field))
+                columns.append(_fit(without_null_values(batch.column(field.name)), field))
             except LadingError as error:
                 if error.row is not None:
                     error.row += self._num_samples
@@ -222,7 +222,7 @@ def _sizes(options: WriteOptions) -> tuple[int, int]:
 
 
 def _one_batch(table: pa.Table) -> pa.RecordBatch:
-    arrays = [pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type) for column in table]
+    arrays = [pa.concat_arrays(column.chunks) if column.num_chunks else pa.nulls(0, column.type) for column in table]
     return pa.RecordBatch.from_arrays(arrays, schema=table.schema)
 
 

@@ -35,7 +35,21 @@ from lading.features import FEATURE_KEY, Array, Json, decode, feature_of, tag_by
 from lading.json_columns import is_nested_json
 from lading.pieces import bitmap
 from lading.ref import Refs, is_ref, make_refs, unpack
-from lading.views import byte_lengths, from_ranges, is_bytes, is_text, join, places, present, slices
+from lading.views import (
+    byte_lengths,
+    child_fields,
+    decoded,
+    from_ranges,
+    is_bytes,
+    is_text,
+    join,
+    places,
+    plain_type,
+    present,
+    slices,
+    with_child_fields,
+    without_runs,
+)
 
 __all__ = [
     "Encoder",
@@ -94,19 +108,8 @@ def restored_type(kind: pa.DataType) -> pa.DataType:
         return _BYTES
     if types.is_string_view(kind):
         return _TEXT
-    if types.is_struct(kind):
-        return pa.struct([child.with_type(restored_type(child.type)) for child in kind])
-    make = next((make for test, make in _LISTS if test(kind)), None)
-    return kind if make is None else make(kind, kind.value_field.with_type(restored_type(kind.value_type)))
-
-
-_LISTS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType, pa.Field], pa.DataType]], ...] = (
-    (pa.types.is_list, lambda _, item: pa.list_(item)),
-    (pa.types.is_large_list, lambda _, item: pa.large_list(item)),
-    (pa.types.is_fixed_size_list, lambda kind, item: pa.list_(item, kind.list_size)),
-    (pa.types.is_list_view, lambda _, item: pa.list_view(item)),
-    (pa.types.is_large_list_view, lambda _, item: pa.large_list_view(item)),
-)
+    inner = [child.with_type(restored_type(child.type)) for child in child_fields(kind)]
+    return with_child_fields(kind, inner) if inner else kind
 
 
 # Columns → members
@@ -138,8 +141,8 @@ def encoder_of(field: pa.Field) -> Encoder:
 
 
 _WRAPPED: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Field], pa.Field], Encoder], ...] = (
-    (pa.types.is_dictionary, lambda field: field.with_type(field.type.value_type), lambda c: c.dictionary_decode()),
-    (pa.types.is_run_end_encoded, lambda field: field.with_type(field.type.value_type), pc.run_end_decode),
+    (pa.types.is_dictionary, lambda field: field.with_type(plain_type(field.type.value_type)), decoded),
+    (pa.types.is_run_end_encoded, lambda field: field.with_type(field.type.value_type), without_runs),
     (
         lambda kind: isinstance(kind, pa.BaseExtensionType),
         lambda field: pa.field(field.name, field.type.storage_type),

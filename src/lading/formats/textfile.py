@@ -25,7 +25,7 @@ from lading.limits import Limits
 from lading.ref import FileEntry
 from lading.store.protocol import Buffer, Sink, extents_of
 from lading.store.unwrap import UnwrappedFile, unwrapped
-from lading.views import byte_lengths, row_bytes
+from lading.views import byte_lengths, decoded, row_bytes
 
 __all__ = [
     "BOM",
@@ -246,7 +246,7 @@ def parse_delimiter(text: str) -> str:
 def without_dictionary(column: pa.Array) -> pa.Array:
     """Values themselves, out of a dictionary or an extension type."""
     stored = column.storage if isinstance(column.type, pa.BaseExtensionType) else column
-    return stored.cast(stored.type.value_type) if pa.types.is_dictionary(stored.type) else stored
+    return decoded(stored) if pa.types.is_dictionary(stored.type) else stored
 
 
 def as_text(column: pa.Array) -> pa.LargeStringArray:
