@@ -43,15 +43,19 @@ def cast(column: _Column, kind: pa.DataType) -> _Column:
     """
     if column.type == kind:
         return column
-    if not child_fields(kind) and not child_fields(column.type):
-        return column.cast(kind)
     if isinstance(column, pa.ChunkedArray):
         return pa.chunked_array([cast(chunk, kind) for chunk in column.chunks], kind)
-    if pa.types.is_null(column.type):
+    if _has_only_nulls(column.type):
         return pa.nulls(len(column), kind)
+    if not child_fields(kind) and not child_fields(column.type):
+        return column.cast(kind)
     if _is_alike(column.type, kind):
         return rebuilt(column, kind, cast)
     return _relisted(_relisted(column, _with_lists(plain_type(column.type))).cast(_with_lists(kind)), kind)
+
+
+def _has_only_nulls(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_null(kind.value_type if pa.types.is_dictionary(kind) else kind))
 
 
 def _is_alike(one: pa.DataType, other: pa.DataType) -> bool:

@@ -92,7 +92,7 @@ def is_text(kind: pa.DataType) -> bool:
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
-    """The type with large strings and binaries in place of views, at any depth; halves in no dictionary."""
+    """The type with large strings and binaries in place of views, at any depth; halves and nulls in no dictionary."""
     return _swapped(kind, _WITHOUT_VIEWS)
 
 
@@ -121,8 +121,12 @@ def same_values(one: pa.DataType, other: pa.DataType) -> bool:
 def _swapped(kind: pa.DataType, leaves: Mapping[pa.DataType, pa.DataType]) -> pa.DataType:
     if pa.types.is_dictionary(kind):
         value = _swapped(kind.value_type, leaves)
-        # Of dictionaries of halves that are joined pyarrow makes others without a word, so there are none.
-        return value if pa.types.is_float16(value) else pa.dictionary(kind.index_type, value, kind.ordered)
+        # Of dictionaries of halves that are joined pyarrow makes others without a word, and of nulls it joins none.
+        return (
+            value
+            if pa.types.is_float16(value) or pa.types.is_null(value)
+            else pa.dictionary(kind.index_type, value, kind.ordered)
+        )
     inner = [field.with_type(_swapped(field.type, leaves)) for field in child_fields(kind)]
     return with_child_fields(kind, inner) if inner else leaves.get(kind, kind)
 

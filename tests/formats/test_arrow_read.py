@@ -258,6 +258,21 @@ def test_dates_that_python_does_not_have() -> None:
         reader.get_sample(1)
 
 
+@pytest.mark.parametrize("kind", [pa.string(), pa.null(), pa.float16()], ids=str)
+def test_dictionaries_that_pyarrow_does_not_join(tmp_path: Path, kind: pa.DataType) -> None:
+    rows = [[None, "a"], [None, "b"]] if kind == pa.string() else [[None, 0.5], [None, -2.0]]
+    rows = [[None, None]] * 2 if kind == pa.null() else rows
+    words = [pa.DictionaryArray.from_arrays(pa.array([0, 1, None]), pa.array(row, kind)) for row in rows]
+    expected = [value for row in rows for value in [*row, None]]
+    table = pa.table({"n": range(6), "d": pa.chunked_array(words)})
+    (tmp_path / "a.arrow").write_bytes(arrow_bytes(table, pa.ipc.new_stream, 3))
+    with lading.open(tmp_path) as dataset:
+        found = dataset.take([4, 0, 1])
+        assert found.column("d").to_pylist() == [expected[i] for i in (4, 0, 1)]
+        assert found.schema.field("d").type == dataset.schema.field("d").type
+        assert [value for batch in dataset.batches() for value in batch.column("d").to_pylist()] == expected
+
+
 def test_two_columns_of_one_name() -> None:
     with pytest.raises(DuplicateField, match=r"s.arrow column 'a'"):
         _open(arrow_bytes(pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])))

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from lading import views as binary_views
 from lading.align import refuse_twins
 from lading.batches import with_columns
+from lading.casts import without_null_values
 from lading.errors import CorruptShard, LadingError, LimitExceeded, SidecarMismatch, UsageError, errors_at
 from lading.features import feature_of
 from lading.formats._arrow_assets import Assets, has_assets, refuse_nested
@@ -359,7 +360,7 @@ class ArrowReader:
         for column, field in zip(batch.columns, schema, strict=True):
             with errors_at(file=self._path, column=field.name), damage(self._path, offset, field.name):
                 check_text(column)
-                columns.append(unwrapped(column, field.type))
+                columns.append(unwrapped(without_null_values(column), field.type))
         given = pa.RecordBatch.from_arrays(columns, schema=schema)
         return given if self._assets is None else self._assets.filled(given)
 
