@@ -51,6 +51,13 @@ def test_the_first_row_is_named(name: str, kind: pa.DataType) -> None:
         refuse_bad_text(pa.record_batch({"c": column[:3]}))
 
 
+@pytest.mark.parametrize("kind", [pa.string(), pa.json_(), pa.dictionary(pa.int8(), pa.float16())], ids=str)
+def test_lists_that_are_all_null(kind: pa.DataType) -> None:
+    inside = pa.struct([("a", kind), ("b", pa.string())])
+    for lists in (pa.list_(inside), pa.large_list(inside), pa.list_(inside, 2), pa.list_view(inside)):
+        refuse_bad_text(pa.record_batch({"c": pa.nulls(2, lists)}))
+
+
 def test_rows_count_through_chunks() -> None:
     table = pa.table({"c": pa.chunked_array([_texts([b"a", b"b"]), _texts([b"c", b"\xff"])])})
     with pytest.raises(Unrepresentable, match="row 3 column 'c'"):

@@ -79,10 +79,7 @@ def _texts(column: pa.Array, *, referred: bool) -> Iterator[pa.Array]:
         first, last = (int(column.offsets[at].as_py()) for at in (0, len(column)))
         inner = [part.slice(first, last - first) for part in (column.keys, column.items)]
     else:
-        views = isinstance(kind, (pa.ListViewType, pa.LargeListViewType))
-        inner = (
-            column.flatten() if pa.types.is_struct(kind) else [listed_items(column)[0] if views else column.flatten()]
-        )
+        inner = column.flatten() if pa.types.is_struct(kind) else [listed_items(column)[0]]
     for part in inner:
         yield from _texts(part, referred=referred)
 

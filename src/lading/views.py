@@ -366,11 +366,18 @@ def take_values(column: pa.Array, rows: NDArray[np.int64]) -> pa.Array:
 
 
 def listed_items(column: pa.Array) -> tuple[pa.Array, NDArray[np.int64]]:
-    """The items of a column of list views, one list after another, and where each list ends, behind a 0.
+    """The items of a column of lists of any kind, one list after another, and where each list ends, behind a 0.
 
-    pyarrow's `flatten` cannot make an array without items of every type.
+    Nulls have none. pyarrow's `flatten` cannot make an array without items of every type.
     """
-    starts, sizes = column.offsets.to_numpy().astype(np.int64), column.sizes.to_numpy().astype(np.int64)
+    if pa.types.is_fixed_size_list(column.type):
+        width = column.type.list_size
+        starts, sizes = (column.offset + np.arange(len(column))) * width, np.full(len(column), width, np.int64)
+    else:
+        starts = column.offsets.to_numpy().astype(np.int64)
+        is_view = isinstance(column, (pa.ListViewArray, pa.LargeListViewArray))
+        sizes = column.sizes.to_numpy().astype(np.int64) if is_view else np.diff(starts)
+        starts = starts[: len(column)]
     sizes = np.where(present(column), sizes, 0)
     ends = np.zeros(len(sizes) + 1, np.int64)
     np.cumsum(sizes, out=ends[1:])

@@ -129,7 +129,7 @@ def _leaves(column: pa.Array) -> Iterator[pa.Array]:
         yield from _leaves(column.keys)
         yield from _leaves(column.items)
     elif pa.types.is_nested(kind):
-        yield from _leaves(column.flatten())
+        yield from _leaves(views.listed_items(column)[0])
     else:
         yield column
 

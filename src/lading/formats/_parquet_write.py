@@ -287,8 +287,8 @@ def _children(column: pa.Array) -> list[pa.Array]:
     if pa.types.is_struct(column.type):
         return list(column.flatten())
     if pa.types.is_map(column.type):
-        column = column.cast(pa.list_(column.type.field(0)))  # pyarrow flattens lists alone
-    return [column.flatten()]
+        column = column.cast(pa.list_(column.type.field(0)))
+    return [views.listed_items(column)[0]]
 
 
 def _open_sink(sink: Sink) -> pa.NativeFile:
