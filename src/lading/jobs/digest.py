@@ -21,7 +21,7 @@ from lading.jobs.progress import OnProgress, Progress
 from lading.jobs.reading import Look, OnRead, Reading, look_at_shards
 from lading.layouts.gather import across_shards
 from lading.opening import open_dataset
-from lading.ref import files_of, is_ref
+from lading.ref import files_of, has_codec, is_ref
 from lading.source import Source
 from lading.views import is_bytes, row_bytes
 
@@ -108,8 +108,9 @@ def _keys(batch: pa.RecordBatch, view: str) -> list[str | None]:
 
 
 def _lies_in_files(batch: pa.RecordBatch) -> bool:
-    """Whether a batch holds no payload, which is good until the next batch only, and leads to no compressed file."""
-    return not any(is_bytes(kind) for kind in batch.schema.types) and not any(f.wrap for f in files_of(batch.schema))
+    """Whether nothing of a batch is held in memory, or would be: payload, or what its values are unpacked of."""
+    in_memory = any(is_bytes(kind) for kind in batch.schema.types)
+    return not in_memory and not has_codec(batch) and not any(file.wrap for file in files_of(batch.schema))
 
 
 def _shard_batches(dataset: Dataset, shard: int) -> Iterator[pa.RecordBatch]:
