@@ -33,6 +33,7 @@ from lading.errors import (
     CorruptShard,
     DataError,
     DestinationExists,
+    DuplicateField,
     LadingError,
     NotFound,
     SchemaMismatch,
@@ -1069,3 +1070,15 @@ def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(StoreError):
         write_cache(numbers(1), NUMBERS, tmp_path / "file" / "out")
+
+
+@pytest.mark.parametrize("names", [["a", "a"], ["a", "b"]])
+def test_a_shard_with_two_fields_of_one_name_is_refused(names: list[str], tmp_path: Path) -> None:
+    number = pa.array([1])
+    inside = pa.StructArray.from_arrays([number, number], ["x", "x"])
+    columns = [number, number if names == ["a", "a"] else inside]
+    batch = pa.RecordBatch.from_arrays(columns, names)
+    with pa.ipc.new_file(tmp_path / "twins.arrow", batch.schema) as writer:
+        writer.write_batch(batch)
+    with pytest.raises(DuplicateField, match=r"twins\.arrow"):
+        read_shard(tmp_path / "twins.arrow")

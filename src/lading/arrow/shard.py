@@ -9,10 +9,11 @@ from contextlib import contextmanager
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lading.align import refuse_twins
 from lading.arrow.layout import Features, differences, fingerprint, schema_of
 from lading.arrow.meta import META_NAME, CacheMeta, read_cache_meta
 from lading.encoding import VIDEO_FIELDS
-from lading.errors import CorruptShard, LadingError, SchemaMismatch, SidecarMismatch
+from lading.errors import CorruptShard, LadingError, SchemaMismatch, SidecarMismatch, errors_at
 from lading.features import Feature, Sequence, Struct, keeps_files
 from lading.store.local import LocalStore
 
@@ -36,12 +37,15 @@ def read_shard(path: str | os.PathLike[str]) -> pa.Table:
     Raises:
         NotFound, StoreError: no such file, or it cannot be read.
         CorruptShard: it is no Arrow IPC file, or damaged.
+        DuplicateField: two columns have one name, or two fields of a struct.
     """
     name = os.fspath(path)
     with _opened(name) as reader:
         table = reader.read_all()
         table.validate(full=True)
         _check_names(table.schema)
+        with errors_at(file=name):
+            refuse_twins(table.schema)  # a value of such a struct nobody can have
         return table
 
 
