@@ -210,20 +210,13 @@ class WebdatasetReader:
         if any(len(part.name) for part in waiting):
             yield _join_members(waiting)
 
-    def check_sidecar(self) -> None:
-        """Hold the sidecar against where samples begin, however their fields are called: no payload is read.
-
-        Raises:
-            SidecarMismatch: they disagree. StoreError: it cannot be read.
-            CorruptShard: the tar itself is damaged.
-        """
-        self.count_samples()
-
     def count_samples(self) -> int:
         """Number of samples as WebDataset groups members, adjacent ones of one key, by a walk over the headers.
 
+        A sidecar that is not left aside is held against where they begin, however their fields are called.
+
         Raises:
-            SidecarMismatch, StoreError: of a sidecar that is not left aside. CorruptShard: the tar is damaged.
+            SidecarMismatch: they disagree. StoreError: the sidecar cannot be read. CorruptShard: the tar is damaged.
         """
         walk = self._pass(named=False)
         for _ in walk.rows():

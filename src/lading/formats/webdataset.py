@@ -172,7 +172,7 @@ class WebdatasetFormat:
             SidecarMismatch: they disagree. StoreError: it cannot be read.
             CorruptShard: the tar itself is damaged.
         """
-        self.open_shard(source, options).check_sidecar()
+        self.open_shard(source, options).count_samples()
 
     def list_other(self, store: Store, path: str, limits: Limits = DEFAULT_LIMITS) -> list[ListedShard]:
         """The shards of the list that megatron-energon keeps of a folder."""

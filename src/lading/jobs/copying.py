@@ -26,7 +26,7 @@ from lading.ref import files_of, has_codec, is_ref
 from lading.units import parse_bytes
 from lading.views import compacted, is_bytes, is_text, row_bytes, shown_bytes, without_views
 
-__all__ = ["Copier", "bounded_options", "changed_schema"]
+__all__ = ["Copier", "bounded_options", "changed_schema", "fetched_parts"]
 
 _TOGETHER_BYTES, _TOGETHER_SHARDS = 64 << 20, 64
 """Payload and shards of a batch of what is left of several small ones; so many files are mapped at once."""
@@ -190,14 +190,9 @@ class Copier:
         held = how.max_batch_bytes if how.lazy else how.max_batch_bytes // HELD_BATCHES
         firsts = sample_firsts(batch, how.view)
         rows, samples, size = batch.num_rows, len(firsts), int(row_bytes(batch).sum())
-        parts = (
-            part
-            for some in split_samples(batch, firsts, batch.num_rows, held)
-            for part in self._dataset.materialise_parts(
-                some, held, columns=columns, views=True, on_error=how.on_error, on_failure=self._failed
-            )
-        )
-        for done in parts:
+        for done in fetched_parts(
+            self._dataset, batch, firsts, held, columns=columns, on_error=how.on_error, on_failure=self._failed
+        ):
             rows -= done.num_rows
             samples -= len(sample_firsts(done, how.view))
             size -= int(row_bytes(done).sum())
@@ -215,6 +210,22 @@ class Copier:
             failing = np.isin(np.arange(batch.num_rows), rows)
             along = samples_with(failing, sample_starts(batch.column("sample_id"))) & ~failing
             self.losses.add(Loss(ALONG, DROPPED, batch, np.flatnonzero(along)))
+
+
+def fetched_parts(
+    dataset: Dataset, batch: pa.RecordBatch, firsts: NDArray[np.int64], held_bytes: int, **how: Any
+) -> Iterator[pa.RecordBatch]:
+    """The rows with their bytes as views, in parts of so many: pages of what they are unpacked of go with each part.
+
+    Args:
+        dataset: whose rows they are.
+        batch: the rows.
+        firsts: first row of each sample.
+        held_bytes: of payload in a part, packed or unpacked; a larger sample stays whole.
+        how: the other arguments of `Dataset.materialise_parts`.
+    """
+    for some in split_samples(batch, firsts, batch.num_rows, held_bytes):
+        yield from dataset.materialise_parts(some, held_bytes, views=True, **how)
 
 
 def bounded_options(fmt: Format, options: Mapping[str, Any], max_bytes: int) -> dict[str, Any]:

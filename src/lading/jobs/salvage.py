@@ -22,7 +22,7 @@ from lading.formats.protocol import ShardSource
 from lading.formats.registry import get_format
 from lading.interleaved import sample_firsts
 from lading.jobs.checksums import check_shard
-from lading.jobs.copying import bounded_options
+from lading.jobs.copying import bounded_options, fetched_parts
 from lading.jobs.plan import as_members, make_plan, refuse_inside
 from lading.jobs.progress import OnProgress, Progress
 from lading.jobs.salvage_extents import known_remains
@@ -30,7 +30,7 @@ from lading.jobs.salvage_files import Workshop
 from lading.jobs.salvage_kind import Kind, without_sidecar, wrong_sidecar
 from lading.jobs.salvage_shard import Left, find_left, find_view
 from lading.jobs.salvage_source import FoundShards, find_shards
-from lading.layouts.gather import HELD_BATCHES, split_samples
+from lading.layouts.gather import HELD_BATCHES
 from lading.layouts.options import InterleavedOptions
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.manifest_files import KeptTables
@@ -361,26 +361,19 @@ def _write(
             fitted = batch if schema is None else align_table(batch, schema)
             if dataset.stand_ins[number].stands_for:
                 fitted = _without_source(fitted)
+            firsts = sample_firsts(fitted, dataset.view)
             references = {f.name for f in fitted.schema if is_ref(f.type)}
             parts: Iterable[pa.RecordBatch] = [fitted]
             if not references or references & texts or earlier_errors(fitted) or has_codec(fitted):
-                parts = _fetched(dataset, fitted, schema, max_bytes // HELD_BATCHES)
+                found = fetched_parts(dataset, fitted, firsts, max_bytes // HELD_BATCHES, earlier=False)
+                parts = (as_text(part, schema) for part in found)
             for part in parts:
                 writer.write_batch(part, behind=True)
                 dataset.release(writer.held_bytes())
-            samples += len(sample_firsts(batch, dataset.view))
+            samples += len(firsts)
             payload += int(row_bytes(batch).sum())
             if on_progress is not None:
                 on_progress(Progress(number, total, samples, payload))
-
-
-def _fetched(
-    dataset: Dataset, batch: pa.RecordBatch, schema: pa.Schema | None, max_bytes: int
-) -> Iterator[pa.RecordBatch]:
-    """The rows with their bytes, in parts of so many: pages of what they are unpacked of go with each part."""
-    for some in split_samples(batch, sample_firsts(batch, dataset.view), batch.num_rows, max_bytes):
-        for part in dataset.materialise_parts(some, max_bytes, views=True, earlier=False):
-            yield as_text(part, schema)
 
 
 def _without_source(batch: pa.RecordBatch) -> pa.RecordBatch:
