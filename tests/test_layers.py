@@ -25,7 +25,7 @@ LAYERS = (
     "formats",
     "commit fetch index_cache local_copy manifest_files source",
     "layouts",
-    "kept_reading part_writer shard",
+    "kept_reading part_writer shard taking",
     "dataset",
     "dataset_writer opening",
     "jobs testing",

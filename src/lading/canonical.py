@@ -45,7 +45,18 @@ from lading.features import Array, Feature, Json, Place, feature_of
 from lading.features import Sequence as ListOf
 from lading.pieces import Pieces, bitmap
 from lading.ref import is_ref
-from lading.views import byte_lengths, is_bytes, is_text, listed_items, places, present, slices, take, without_runs
+from lading.views import (
+    byte_lengths,
+    is_bytes,
+    is_text,
+    is_view,
+    listed_items,
+    places,
+    present,
+    slices,
+    take,
+    without_runs,
+)
 
 __all__ = [
     "FORM",
@@ -217,8 +228,7 @@ def _of_bytes(column: pa.Array) -> pa.Array:
 
 
 def _taken(column: pa.Array, rows: NDArray[np.int64]) -> pa.Array:
-    is_view = pa.types.is_binary_view(column.type) or pa.types.is_string_view(column.type)
-    return take(column, rows) if is_view else column.take(pa.array(rows))
+    return take(column, rows) if is_view(column.type) else column.take(pa.array(rows))
 
 
 def _of_short(column: pa.Array, sizes: NDArray[np.int64]) -> pa.Array:

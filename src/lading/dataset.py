@@ -20,7 +20,7 @@ import orjson
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.align import align_table, as_text, union_schema
+from lading.align import align_table, as_text
 from lading.errors import DataError, LadingError, SidecarMismatch, StoreError, UsageError, errors_at
 from lading.features import Feature, decode, feature_of
 from lading.fetch import ERROR_COLUMN, Fetcher, OnError, OnFailure
@@ -41,26 +41,24 @@ from lading.interleaved import (
     RESERVED,
     lineage_of,
     sample_firsts,
-    sample_rows,
     sample_starts,
 )
-from lading.json_columns import fit_json, union_json_schemas
 from lading.kept_reading import kept_reading
 from lading.layouts.follow import Follower
 from lading.layouts.gather import across_shards
 from lading.layouts.open import detect_view, open_view, restored, settle
 from lading.layouts.options import InterleavedOptions
-from lading.layouts.protocol import LooseView, View
+from lading.layouts.protocol import View
 from lading.layouts.samples import SamplesView
-from lading.manifest import FOLDER, Manifest, lookup
+from lading.manifest import FOLDER, Manifest
 from lading.manifest_files import KeptTables
-from lading.ref import FileEntry, concat, files_of, is_ref, with_files
+from lading.ref import FileEntry, files_of, is_ref, with_files
 from lading.shard import ShardList
 from lading.source import Listing
 from lading.store.open import Stores, resolve
 from lading.store.roots import folder_of
+from lading.taking import taken_rows
 from lading.units import parse_bytes
-from lading.views import as_small, reorder
 
 __all__ = ["Dataset"]
 
@@ -378,23 +376,23 @@ class Dataset:
         """One sample of a shard."""
         get_sample = self._one_of.get(shard)
         if get_sample is None:
-            view = self._counted(shard)
+            view = self.counted_shard(shard)
             known = view.get_sample if isinstance(view, SamplesView) and self.target is None else None
             get_sample = self._one_of[shard] = known or partial(self._one_of_table, shard, view)
         return get_sample(ordinal)
 
     def whole_samples(self, shard: int) -> SampleReader | None:
         """The open reader of a shard, if it has each sample in one piece, and nobody asked for another schema."""
-        view = self._counted(shard)
+        view = self.counted_shard(shard)
         return view.whole_samples if isinstance(view, SamplesView) and self.target is None else None
 
     def _one_of_table(self, shard: int, view: View, ordinal: int) -> dict[str, Any]:
         with errors_at(file=self.path(shard)):
-            found = self._materialised(view.read(np.array([ordinal])))
+            found = self.materialised(view.read(np.array([ordinal])))
             [sample] = self._samples(found if self.target is None else align_table(found, self.target))
             return sample
 
-    def _counted(self, shard: int) -> View:
+    def counted_shard(self, shard: int) -> View:
         """An open shard that holds as many samples as it should."""
         view = self.open_shard(shard)
         self._check_count(shard, view.num_samples())
@@ -406,7 +404,7 @@ class Dataset:
         Raises:
             SidecarMismatch: the manifest or an index says another number.
         """
-        return self._counted(shard).num_samples()
+        return self.counted_shard(shard).num_samples()
 
     @property
     def holds_its_bytes(self) -> bool:
@@ -432,58 +430,10 @@ class Dataset:
         wanted = np.asarray(indices) if len(indices) else np.zeros(0, np.int64)
         if wanted.dtype.kind not in "iu":
             raise UsageError("samples are taken by whole numbers", found=str(wanted.dtype))
-        lazy, small = self._take_lazy(wanted.astype(np.int64), columns, target)
-        found = self._materialised(lazy, views=views)
+        found = taken_rows(self, wanted.astype(np.int64), columns, target, views=views)
         if target is None:
-            return found if views else as_small(found, small)
+            return found
         return align_table(found, pa.schema([field for field in target if field.name not in hidden]))
-
-    def _take_lazy(
-        self, wanted: NDArray[np.int64], columns: Sequence[str] | None, target: pa.Schema | None = None
-    ) -> tuple[pa.Table, set[str]]:
-        """The rows, perhaps with references for bytes, and the columns that are `binary` in all their shards."""
-        asked, place = np.unique(wanted, return_inverse=True)
-        shard, ordinal = lookup(self.sample_ends(), asked)
-        parts, firsts, rows, loose = [], [], 0, False
-        small, wide = set[str](), set[str]()
-        for number in np.unique(shard).tolist() or range(len(self.listing))[:1]:
-            view = self._counted(number)
-            loose = isinstance(view, LooseView) and not view.declares_types()
-            mine = ordinal[shard == number]
-            part = view.read_references(mine, columns) if isinstance(view, SamplesView) and target is None else None
-            if part is None:
-                part = view.read(mine, columns)
-            else:
-                small |= {f.name for f in view.schema() if pa.types.is_binary(f.type)}
-                wide |= {f.name for f in view.schema() if pa.types.is_large_binary(f.type)}
-            wide |= {f.name for f in part.schema if pa.types.is_large_binary(f.type)}
-            firsts.append(self._firsts(number, part, len(mine)) + rows)
-            parts.append(part)
-            rows += part.num_rows
-        if not parts:
-            return self.schema.empty_table(), small
-        small -= wide
-        told = {(field.name, is_ref(field.type)) for part in parts for field in part.schema}
-        if len(told) > len({name for name, _ in told}) and not loose:
-            # Some have references where others have bytes.
-            parts = [as_small(self._materialised(part), small) for part in parts]
-        # Shards may differ in types: to the first one's, values would be cut.
-        if target is None and loose:
-            schema = union_json_schemas(part.schema for part in parts)
-            parts = [fit_json(part, schema) for part in parts]
-        else:
-            schema = target or union_schema((self.path(i), part.schema) for i, part in enumerate(parts))[0]
-        table = concat([align_table(part, schema) for part in parts])
-        if np.array_equal(asked, wanted):
-            return table, small
-        return reorder(table, sample_rows(np.append(np.concatenate(firsts), rows), place)), small
-
-    def _firsts(self, shard: int, part: pa.Table, count: int) -> NDArray[np.int64]:
-        firsts = sample_firsts(part, self.view)
-        if len(firsts) != count:
-            raise DataError("samples of one id stand in this shard, and nothing tells their rows apart",
-                            file=self.path(shard), expected=f"{count} samples", found=len(firsts))  # fmt: skip
-        return firsts
 
     def _check_count(self, shard: int, found: int) -> None:
         """Hold the number of samples in a shard against what the manifest or an index says, if one does."""
@@ -512,7 +462,8 @@ class Dataset:
                 at += len(keys)
         raise KeyError(key)
 
-    def _materialised(self, table: pa.Table, *, views: bool = False) -> pa.Table:
+    def materialised(self, table: pa.Table, *, views: bool = False) -> pa.Table:
+        """The rows with bytes in the place of references; with `views`, of large values, as views of mapped files."""
         if not any(is_ref(field.type) for field in table.schema):
             return table  # joining its chunks would copy all of it once more
         whole = table.combine_chunks()

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "SEGMENT_BYTES",
-    "as_small",
     "byte_lengths",
     "child_fields",
     "compacted",
@@ -36,6 +35,7 @@ __all__ = [
     "holds_dictionary",
     "is_bytes",
     "is_text",
+    "is_view",
     "join",
     "listed_items",
     "masked",
@@ -47,8 +47,10 @@ __all__ = [
     "reorder",
     "row_bytes",
     "same_values",
+    "settled",
     "share",
     "shown_bytes",
+    "shown_schema",
     "slices",
     "stored_type",
     "take",
@@ -89,6 +91,11 @@ def is_bytes(kind: pa.DataType) -> bool:
 def is_text(kind: pa.DataType) -> bool:
     """Whether it is a type of text: string, large_string or string_view."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def is_view(kind: pa.DataType) -> bool:
+    """Whether it is a type of views: binary_view or string_view."""
+    return kind in _WITHOUT_VIEWS
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
@@ -191,7 +198,7 @@ def gather(
     view = np.zeros((count, 4), np.int32)
     view[:, 0] = length
     raw = view.view(np.uint8)
-    order = np.argsort(which, kind="stable")
+    order = np.argsort(which, kind="stable") if len(buffers) > 1 else np.arange(count)
     bounds = np.searchsorted(which[order], np.arange(len(buffers) + 1))
     for buffer, (begin, end) in zip(buffers, pairwise(bounds.tolist()), strict=True):
         if begin < end:
@@ -273,7 +280,7 @@ def byte_lengths(column: pa.Array | pa.ChunkedArray) -> NDArray[np.int64]:
     if count == 0:
         return np.zeros(0, np.int64)
     kind = column.type
-    if pa.types.is_binary_view(kind) or pa.types.is_string_view(kind):
+    if is_view(kind):
         sizes = _items(buffers[1], np.int32, 4 * start, 4 * count)[::4].astype(np.int64)
     elif pa.types.is_fixed_size_binary(kind):
         sizes = np.full(count, kind.byte_width, np.int64)
@@ -355,7 +362,7 @@ def take(column: pa.Array, indices: NDArray[np.int64]) -> pa.Array:
 
 def take_values(column: pa.Array, rows: NDArray[np.int64]) -> pa.Array:
     """Values in the order asked for, of any type: pyarrow 26 has no kernel for run ends, nor for views inside lists."""
-    if pa.types.is_binary_view(column.type) or pa.types.is_string_view(column.type):
+    if is_view(column.type):
         return take(column, rows)
     if _is_large([column]):
         return _copied(column, rows)
@@ -375,8 +382,8 @@ def listed_items(column: pa.Array) -> tuple[pa.Array, NDArray[np.int64]]:
         starts, sizes = (column.offset + np.arange(len(column))) * width, np.full(len(column), width, np.int64)
     else:
         starts = column.offsets.to_numpy().astype(np.int64)
-        is_view = isinstance(column, (pa.ListViewArray, pa.LargeListViewArray))
-        sizes = column.sizes.to_numpy().astype(np.int64) if is_view else np.diff(starts)
+        sized = isinstance(column, (pa.ListViewArray, pa.LargeListViewArray))
+        sizes = column.sizes.to_numpy().astype(np.int64) if sized else np.diff(starts)
         starts = starts[: len(column)]
     sizes = np.where(present(column), sizes, 0)
     ends = np.zeros(len(sizes) + 1, np.int64)
@@ -471,13 +478,33 @@ def reorder(table: pa.Table, rows: NDArray[np.int64]) -> pa.Table:
     return pa.table(columns, schema=pa.schema(fields, metadata=table.schema.metadata))
 
 
-def as_small(table: pa.Table, names: Collection[str]) -> pa.Table:
-    """The rows with these columns, where they are `large_binary` and fit, as `binary`. Copies no values."""
+def shown_schema(schema: pa.Schema, shown: pa.Schema) -> pa.Schema:
+    """The schema with views where the rows, as they are shown, have them."""
+    return pa.schema(
+        [mine.with_type(its.type) if is_view(its.type) else mine for mine, its in zip(schema, shown, strict=True)],
+        metadata=schema.metadata,
+    )
+
+
+def settled(table: pa.Table, small: Collection[str], *, shown: bool = False) -> pa.Table:
+    """The rows with text and bytes of these columns in 32-bit offsets, where they fit, and of others in 64-bit ones.
+
+    Copies what views show, and of other values none. With `shown` columns of bytes stay as they are.
+
+    Raises:
+        pa.ArrowInvalid: text that views showed is not UTF-8.
+    """
     for i, field in enumerate(table.schema):
-        column = table.column(i)
-        large = field.name in names and pa.types.is_large_binary(field.type)
-        if large and int(byte_lengths(column).sum()) <= _MAX_OFFSET:
-            table = table.set_column(i, field.with_type(pa.binary()), column.cast(pa.binary()))
+        column, kind = table.column(i), field.type
+        if shown and is_bytes(kind):
+            continue
+        if field.name in small and kind in _SMALL and int(byte_lengths(column).sum()) <= _MAX_OFFSET:
+            kind = _SMALL[kind]
+        kind = _WITHOUT_VIEWS.get(kind, kind)
+        if kind != field.type:
+            table = table.set_column(i, field.with_type(kind), column.cast(kind))
+        if is_view(field.type) and is_text(kind):
+            table.column(i).validate(full=True)
     return table
 
 
@@ -586,7 +613,7 @@ def places(column: pa.Array | pa.ChunkedArray) -> Pieces:
     buffers, first, count = column.buffers(), column.offset, len(column)
     if not count:
         return Pieces.absent(0)
-    if pa.types.is_binary_view(column.type) or pa.types.is_string_view(column.type):
+    if is_view(column.type):
         view = _items(buffers[1], np.int32, 4 * first, 4 * count).reshape(-1, 4).astype(np.int64)
         length, inline = view[:, 0], view[:, 0] <= _INLINE_BYTES
         source = np.where(inline, 0, view[:, 2] + 1)

@@ -26,6 +26,7 @@ from lading.errors import (
     SidecarMismatch,
     UsageError,
 )
+from lading.formats import _arrow_blocks
 from lading.formats.arrow import FORMAT, ArrowReader
 from lading.formats.protocol import ShardSource
 from lading.limits import DEFAULT_LIMITS, Limits
@@ -505,7 +506,8 @@ def test_large_values_of_a_mapped_file_are_read_not_touched(kind: pa.DataType, t
     assert [reader.get_sample(row).get("b") for row in order] == [values[row] for row in order]
 
 
-def test_pages_touched_at_random_are_given_back(tmp_path: Path) -> None:
+def test_pages_touched_at_random_are_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_arrow_blocks, "_TOUCHED_BYTES", 96 << 20)
     path = tmp_path / "s.arrow"
     texts = [_NOISE[:2000].hex()[row % 100 : row % 100 + 3000] for row in range(60_000)]
     path.write_bytes(arrow_bytes(pa.table({"t": pa.array(texts)}), max_rows=1000))

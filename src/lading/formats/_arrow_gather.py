@@ -21,7 +21,7 @@ from lading.formats._arrow_blocks import CONTINUED, Block, Body
 from lading.formats._arrow_flat import RowsHeads, rows_heads
 from lading.formats._arrow_large import LARGE_BYTES
 from lading.pieces import bitmap
-from lading.views import from_ranges, is_bytes, is_text
+from lading.views import from_ranges, is_bytes, is_text, is_view
 
 __all__ = ["gather_rows"]
 
@@ -40,9 +40,12 @@ class _Misfit(Exception):
 
 def gather_rows(
     body: Body, blocks: Sequence[Block], schema: pa.Schema, columns: Sequence[int], batch: NDArray[np.int64],
-    row: NDArray[np.int64],
+    row: NDArray[np.int64], *, views: bool = False,
 ) -> list[pa.RecordBatch] | None:  # fmt: skip
     """Rows of record batches, some thousand a part; None if they are to be read batch by batch.
+
+    With `views` text and bytes are views of the map, for who copies them to where they belong; None where the map is
+    too large to stay in memory until then, or would be touched for little.
 
     Args:
         body: the file.
@@ -51,14 +54,18 @@ def gather_rows(
         columns: which to give, by number.
         batch: the record batch of each row, not falling.
         row: its number there.
+        views: see there.
     """
     first = np.flatnonzero(np.diff(batch, prepend=-1))
     touched = [blocks[number] for number in batch[first].tolist()]
     whole = sum(block.rows for block in touched)
     if body.mapped is None or not columns or len(touched) < _FEW_BATCHES or 2 * len(row) > whole:
         return None
+    dense = len(row) * _FAULT_BYTES >= body.size_bytes
+    if views and not (dense and body.may_stay()):
+        return None
     try:
-        picker = _Picker(body, touched, schema, dense=len(row) * _FAULT_BYTES >= body.size_bytes)
+        picker = _Picker(body, touched, schema, dense=dense, views=views)
         which = np.repeat(np.arange(len(touched)), np.diff(first, append=len(batch)))
         return list(picker.parts(which, row, columns))
     except (_Misfit, pa.ArrowException):
@@ -68,20 +75,21 @@ def gather_rows(
 class _Picker:
     """The record batches that rows are picked of."""
 
-    def __init__(self, body: Body, blocks: Sequence[Block], schema: pa.Schema, *, dense: bool) -> None:
+    def __init__(self, body: Body, blocks: Sequence[Block], schema: pa.Schema, *, dense: bool, views: bool) -> None:
         assert body.mapped is not None
-        self._dense = dense
+        self._dense, self._views = dense, views
         self._body, self._buffer, self._schema = body, body.mapped.buffer, schema
         self._places = _places(schema)
-        self._heads, self._start = _heads(body, blocks)
-        rows = np.array([block.rows for block in blocks])
+        self._heads, start = _heads(body, blocks, touch=dense)
+        self._rows = rows = np.array([block.rows for block in blocks])
         _require(self._heads.buffers.shape[1] == sum(3 if text else 2 for _, text in self._places))
         _require(self._heads.nodes.shape[1] == len(schema) and (self._heads.rows == rows).all())
         _require((self._heads.nodes[:, :, 0] == rows[:, None]).all() and (self._heads.nodes[:, :, 1] >= 0).all())
         offset, length = self._heads.buffers[:, :, 0], self._heads.buffers[:, :, 1]
-        ends = np.array([block.offset + block.size_bytes for block in blocks]) - self._start
+        ends = np.array([block.offset + block.size_bytes for block in blocks]) - start
         _require((self._heads.body_bytes <= ends).all() and offset.min() >= 0 and length.min() >= 0)
         _require((offset <= self._heads.body_bytes[:, None] - length).all())
+        self._at, self._length = (start + offset.T), np.ascontiguousarray(length.T)
 
     def parts(
         self, which: NDArray[np.int64], row: NDArray[np.int64], columns: Sequence[int]
@@ -99,7 +107,9 @@ class _Picker:
         valid = self._valid(number, buffer, which, row)
         if is_text_or_bytes:
             return self._texts(kind, buffer, which, row, valid)
-        values = self._picked(buffer + 1, kind.bit_width // 8, which, row)
+        width = kind.bit_width // 8
+        _require((self._rows * width <= self._length[buffer + 1]).all())
+        [values] = self._picked(buffer + 1, width, which, row)
         column = pa.Array.from_buffers(kind, len(row), [bitmap(valid), pa.py_buffer(values)])
         column.validate(full=True)
         return column
@@ -107,11 +117,13 @@ class _Picker:
     def _valid(
         self, number: int, buffer: int, which: NDArray[np.int64], row: NDArray[np.int64]
     ) -> NDArray[np.bool_] | None:
-        nulls = self._heads.nodes[which, number, 1] > 0
-        if not nulls.any():
+        with_nulls = self._heads.nodes[:, number, 1] > 0
+        if not with_nulls.any():
             return None
+        _require((self._rows <= 8 * self._length[buffer])[with_nulls].all())
         valid = np.ones(len(row), np.bool_)
-        bits = self._picked(buffer, 1, which[nulls], row[nulls] >> 3)
+        nulls = with_nulls[which]
+        [bits] = self._picked(buffer, 1, which[nulls], row[nulls] >> 3)
         valid[nulls] = (bits >> (row[nulls] & 7).astype(np.uint8)) & 1
         return valid
 
@@ -121,47 +133,59 @@ class _Picker:
     ) -> pa.Array:  # fmt: skip
         wide = pa.types.is_large_binary(kind) or pa.types.is_large_string(kind)
         width = 8 if wide else 4
-        start, stop = (self._picked(buffer + 1, width, which, row + i).astype(np.int64) for i in (0, 1))
+        _require(((self._rows + 1) * width <= self._length[buffer + 1]).all())
+        start, stop = (ends.astype(np.int64) for ends in self._picked(buffer + 1, width, which, row, 2))
         size = stop - start if valid is None else np.where(valid, stop - start, 0)
-        _require((start >= 0).all() and (size >= 0).all() and (stop <= self._heads.buffers[which, buffer + 2, 1]).all())
+        _require((start >= 0).all() and (size >= 0).all() and (stop <= self._length[buffer + 2][which]).all())
         total = int(size.sum())
         _require(total < LARGE_BYTES * len(row) and (wide or total <= _MAX_SMALL))
-        at = self._start[which] + self._heads.buffers[which, buffer + 2, 0] + start
+        at = self._at[buffer + 2][which] + start
         if self._dense:
-            copied = from_ranges(self._buffer, at, size, valid).cast(pa.large_binary() if wide else pa.binary())
+            shown = from_ranges(self._buffer, at, size, valid)
+            if self._views:
+                view = pa.string_view() if is_text(kind) else pa.binary_view()
+                return pa.Array.from_buffers(view, len(row), shown.buffers())
+            copied = shown.cast(pa.large_binary() if wide else pa.binary())
             return pa.Array.from_buffers(kind, len(row), copied.buffers())
         data = b"".join(self._body.peek_each(at, size))
         ends = np.append(0, np.cumsum(size)).astype(np.int64 if wide else np.int32)
         return pa.Array.from_buffers(kind, len(row), [bitmap(valid), pa.py_buffer(ends), pa.py_buffer(data)])
 
-    def _picked(self, buffer: int, width: int, which: NDArray[np.int64], row: NDArray[np.int64]) -> NDArray[np.uint]:
-        """Numbers of so many bytes, each at its row's place in a buffer of its batch."""
-        offset, length = self._heads.buffers[which, buffer, 0], self._heads.buffers[which, buffer, 1]
-        at = self._start[which] + offset + row * width
-        _require(((row + 1) * width <= length).all() and not (at % width).any())
-        values: NDArray[np.uint] = np.frombuffer(self._buffer, f"<u{width}", self._buffer.size // width)[at // width]
-        return values
+    def _picked(
+        self, buffer: int, width: int, which: NDArray[np.int64], row: NDArray[np.int64], count: int = 1
+    ) -> list[NDArray[np.uint]]:
+        """Numbers of so many bytes, each at its row's place in a buffer of its batch; and those that follow them.
+
+        The caller has checked that the buffers are long enough.
+        """
+        _require(not (self._at[buffer] % width).any())
+        values = np.frombuffer(self._buffer, f"<u{width}", self._buffer.size // width)
+        place = (self._at[buffer] // width)[which] + row
+        return [values[place + i] for i in range(count)]
 
 
 def _places(schema: pa.Schema) -> list[tuple[int, bool]]:
     """The first buffer of each column, and whether it holds text or bytes."""
     places, at = [], 0
     for kind in schema.types:
-        plain = (is_text(kind) or is_bytes(kind)) and not (
-            pa.types.is_binary_view(kind) or pa.types.is_string_view(kind)
-        )
+        plain = (is_text(kind) or is_bytes(kind)) and not is_view(kind)
         _require(plain or (pa.types.is_primitive(kind) and kind.bit_width in _WIDTHS))
         places.append((at, plain))
         at += 3 if plain else 2
     return places
 
 
-def _heads(body: Body, blocks: Sequence[Block]) -> tuple[RowsHeads, NDArray[np.int64]]:
-    """What the heads of the batches say, and where the bodies begin."""
+def _heads(body: Body, blocks: Sequence[Block], *, touch: bool) -> tuple[RowsHeads, NDArray[np.int64]]:
+    """What the heads of the batches say, and where the bodies begin; read, or of the map if that is touched anyway."""
+    assert body.mapped is not None
     size = blocks[0].meta_bytes
     _require(size > _PREFIX and all(block.meta_bytes == size for block in blocks))
     offset = np.array([block.offset for block in blocks])
-    raw = np.frombuffer(b"".join(body.peek_each(offset, np.full(len(blocks), size))), np.uint8).reshape(-1, size)
+    if touch:
+        body.mapped.check()
+        raw = np.frombuffer(body.mapped.buffer, np.uint8)[offset[:, None] + np.arange(size)]
+    else:
+        raw = np.frombuffer(b"".join(body.peek_each(offset, np.full(len(blocks), size))), np.uint8).reshape(-1, size)
     head_bytes = int.from_bytes(raw[0, 4:_PREFIX].tobytes(), "little")
     _require(raw[0, :4].tobytes() == CONTINUED and (raw[:, :_PREFIX] == raw[0, :_PREFIX]).all())
     _require(0 < head_bytes <= size - _PREFIX)

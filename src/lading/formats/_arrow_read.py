@@ -182,26 +182,37 @@ class ArrowReader:
         return binary_views.reorder(table, place)
 
     def _gathered(
-        self, number: NDArray[np.int64], rows: NDArray[np.int64], chosen: tuple[int, ...]
+        self, number: NDArray[np.int64], rows: NDArray[np.int64], chosen: tuple[int, ...], *, views: bool = False
     ) -> list[pa.RecordBatch] | None:
         """Rows of many record batches at once; None if they are to be taken one by one."""
         inside = rows - np.append(0, np.array(self._row_ends(), np.int64))[number]
-        found = gather_rows(self._body, self._blocks.batches, self._decoder.schema, chosen, number, inside)
+        found = gather_rows(self._body, self._blocks.batches, self._decoder.schema, chosen, number, inside, views=views)
+        if not found:
+            return None
+        schema = self._subschema(chosen)
+        if views:
+            schema = binary_views.shown_schema(schema, found[0].schema)
+            return [pa.RecordBatch.from_arrays(part.columns, schema=schema) for part in found]
         try:
-            return found and [self._given(part, self._subschema(chosen), int(number[0])) for part in found]
+            return [self._given(part, schema, int(number[0])) for part in found]
         except CorruptShard:
             return None
 
-    def read_references(self, rows: NDArray[np.int64], columns: Sequence[str] | None = None) -> pa.Table | None:
-        """As `read`, of rising ordinals, with columns of large values as references; None where there are none.
+    def read_in_place(self, rows: NDArray[np.int64], columns: Sequence[str] | None = None) -> pa.Table | None:
+        """As `read`, of rising ordinals, with values left in the map; None where that saves nothing.
 
-        So rows of several shards are put in order first, and their values are read once, to where they belong.
+        Columns of large values come as references, those of small ones, text too, as views where all of the map is
+        touched anyway: for who copies it to check that text is UTF-8. So rows of several shards are put in order
+        first, and their values copied once, to where they belong.
         """
         chosen, ends = self._chosen(columns), np.array(self._row_ends(), np.int64)
         self._refuse_outside(rows)
         if self._body.mapped is None or self._assets is not None or not len(rows) or not chosen:
             return None
         number = np.searchsorted(ends, rows, "right")
+        shown = self._gathered(number, rows, chosen, views=True)
+        if shown:
+            return pa.Table.from_batches(shown)
         first = self._decoder.load(int(number[0]), chosen).batch
         large = {i for i, column in enumerate(first.columns) if is_large(column, self._body)}
         if not large:

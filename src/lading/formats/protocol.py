@@ -30,6 +30,7 @@ __all__ = [
     "CopiesAlike",
     "ExactSizes",
     "Format",
+    "InPlaceReader",
     "ListedElsewhere",
     "ListedFile",
     "ListedShard",
@@ -41,7 +42,6 @@ __all__ = [
     "RangeWriter",
     "Ranges",
     "ReadsUnits",
-    "ReferenceReader",
     "Remains",
     "Resyncs",
     "ResyncsBeside",
@@ -236,11 +236,11 @@ class RowReader(Protocol):
 
 
 @runtime_checkable
-class ReferenceReader(Protocol):
-    """A shard reader of values in memory that can say where in the file large ones lie, instead of reading them."""
+class InPlaceReader(Protocol):
+    """A shard reader of values in memory that can leave them where they lie, instead of reading them."""
 
-    def read_references(self, rows: NDArray[np.int64], columns: Sequence[str] | None = None) -> pa.Table | None:
-        """As `read`, of rising ordinals, with columns of large values as references; None where there are none."""
+    def read_in_place(self, rows: NDArray[np.int64], columns: Sequence[str] | None = None) -> pa.Table | None:
+        """As `read`, of rising ordinals, with columns as references or views; None where that saves nothing."""
 
 
 @runtime_checkable

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.formats.protocol import LooseReader, ReferenceReader, RowReader, SampleReader, ShardReader
+from lading.formats.protocol import InPlaceReader, LooseReader, RowReader, SampleReader, ShardReader
 from lading.layouts.gather import HELD_BATCHES, gathered
 
 __all__ = ["SamplesView"]
@@ -75,10 +75,15 @@ class SamplesView:
         """Rows by ordinal, in the order asked for."""
         return self._reader.read(samples, columns)
 
-    def read_references(self, samples: NDArray[np.int64], columns: Sequence[str] | None = None) -> pa.Table | None:
-        """Rows by rising ordinals, columns of large values as references; None where the reader has none."""
+    @property
+    def reads_in_place(self) -> bool:
+        """Whether the reader may leave values where they lie."""
+        return isinstance(self._reader, InPlaceReader)
+
+    def read_in_place(self, samples: NDArray[np.int64], columns: Sequence[str] | None = None) -> pa.Table | None:
+        """Rows by rising ordinals, values left where they lie; None where the reader has nothing to gain by it."""
         reader = self._reader
-        return reader.read_references(samples, columns) if isinstance(reader, ReferenceReader) else None
+        return reader.read_in_place(samples, columns) if isinstance(reader, InPlaceReader) else None
 
     def declares_types(self) -> bool:
         """Whether the columns' types are the file's own, and not what its values happen to be."""
