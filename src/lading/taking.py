@@ -131,7 +131,8 @@ def lying_rows(
     table = concat([align_table(part, schema) for part in parts])
     if np.array_equal(asked, wanted):
         return table, small
-    return reorder(table, sample_rows(np.append(np.concatenate(firsts), count), place)), small
+    rows = place if count == len(asked) else sample_rows(np.append(np.concatenate(firsts), count), place)
+    return reorder(table, rows), small
 
 
 def _taken(

@@ -42,7 +42,7 @@ def gather_rows(
     body: Body, blocks: Sequence[Block], schema: pa.Schema, columns: Sequence[int], batch: NDArray[np.int64],
     row: NDArray[np.int64], *, views: bool = False,
 ) -> list[pa.RecordBatch] | None:  # fmt: skip
-    """Rows of record batches, some thousand a part; None if they are to be read batch by batch.
+    """Rows of record batches, some thousand a part, of views all; None if they are to be read batch by batch.
 
     With `views` text and bytes are views of the map, for who copies them to where they belong; None where the map is
     too large to stay in memory until then, or would be touched for little.
@@ -94,10 +94,11 @@ class _Picker:
     def parts(
         self, which: NDArray[np.int64], row: NDArray[np.int64], columns: Sequence[int]
     ) -> Iterator[pa.RecordBatch]:
-        """The rows; after each part pages that were touched may be given back."""
+        """The rows; after each part pages that were touched may be given back, so views are one part."""
         names = [self._schema.field(i).name for i in columns]
-        for at in range(0, len(row), _SLICE_ROWS):
-            some = which[at : at + _SLICE_ROWS], row[at : at + _SLICE_ROWS]
+        step = len(row) if self._views else _SLICE_ROWS
+        for at in range(0, len(row), step):
+            some = which[at : at + step], row[at : at + step]
             yield pa.RecordBatch.from_arrays([self._column(i, *some) for i in columns], names)
             self._body.touched(min(len(some[0]) * _FAULT_BYTES, self._body.size_bytes))
 
