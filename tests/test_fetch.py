@@ -20,6 +20,7 @@ from lading.store.local import LocalStore
 from lading.store.memory import MemoryStore
 from lading.store.open import Stores
 from lading.store.protocol import Buffer, Store
+from lading.store.windows import results_in_windows
 from lading.store.wrap import WrappedStore
 from lading.testing import CountingStore
 
@@ -112,7 +113,7 @@ def test_ranges_of_files_of_this_machine(tmp_path: Path) -> None:
     files = [FileEntry(str(tmp_path / name)) for name in ("a.bin", "b.bin")]
     with Fetcher() as fetcher:
         some = batch([(1, 5, 20_000), None, (0, 3, -1), (0, 0, 0)], files)
-        made = fetcher.results(some, {"image": bytes})["image"]
+        made = results_in_windows(fetcher.pieces_to_read(some, ["image"]), {"image": bytes})["image"]
         assert made.to_pylist() == [body[::-1][5:20_005], None, body[3:], b""]
         found = fetcher.file_ranges(some)["image"]
         assert found.there.tolist() == found.in_file.tolist() == [True, False, True, True]
@@ -139,7 +140,7 @@ def test_other_references_are_no_ranges(
     files, stores = places
     with Fetcher(stores, mmap=mmap) as fetcher:
         other = batch(rows, [*files, FileEntry(f"{files[0].url}.gone")])
-        assert fetcher.file_ranges(other) == fetcher.results(other, {"image": bytes}) == {}
+        assert fetcher.file_ranges(other) == fetcher.pieces_to_read(other, ["image"]) == {}
 
 
 @pytest.mark.parametrize("most", [3, None])

@@ -61,6 +61,7 @@ from lading.views import (
 __all__ = [
     "FORM",
     "FORMS",
+    "SHORT_BYTES",
     "column_forms",
     "field_forms",
     "hash_forms",
@@ -91,7 +92,8 @@ class _FormType(pa.ExtensionType):  # type: ignore[misc] # pyarrow has no type i
 FORMS = _FormType()
 """Arrow type of a column that holds forms in the place of values, for who took them while the values went by."""
 
-_SHORT = 64
+SHORT_BYTES = 64
+"""Longer values stand as their hash."""
 _JSON_BYTES = 8 << 20
 """JSON texts whose values are in memory at once."""
 _DEEP = 100
@@ -168,12 +170,16 @@ def joined(*parts: Any) -> pa.Array:
     return pc.binary_join_element_wise(*parts, _EMPTY)
 
 
-def value_form(feature: Feature) -> Callable[[memoryview], bytes] | None:
-    """What makes the form of each of a column's values out of its bytes alone; None where that takes the column."""
+def value_form(feature: Feature, *, long: bool) -> tuple[bytes, Callable[[memoryview], bytes]] | None:
+    """What makes the form of a column's values out of their bytes alone, and what stands before it; None for no such.
+
+    Args:
+        feature: of the column.
+        long: whether all values have more than `SHORT_BYTES`; then no Python is run for each.
+    """
     if isinstance(feature, Json):
         return None
-    head = _head_of(feature)
-    return (lambda value: head + _bytes_form(value)) if head else _bytes_form
+    return (_head_of(feature) + b"h", _hash) if long else (_head_of(feature), _bytes_form)
 
 
 def _head_of(feature: Feature) -> bytes:
@@ -184,7 +190,7 @@ def _head_of(feature: Feature) -> bytes:
 
 
 def _bytes_form(value: bytes | memoryview) -> bytes:
-    return b"s" + bytes((len(value),)) + value if len(value) <= _SHORT else b"h" + _hash(value)
+    return b"s" + bytes((len(value),)) + value if len(value) <= SHORT_BYTES else b"h" + _hash(value)
 
 
 def _forms(column: pa.Array, feature: Feature) -> pa.Array:
@@ -217,10 +223,10 @@ def _of_bytes(column: pa.Array) -> pa.Array:
     if pa.types.is_fixed_size_binary(column.type):
         column = column.cast(FORM)
     sizes = byte_lengths(column)
-    if not len(sizes) or sizes.max() <= _SHORT:
+    if not len(sizes) or sizes.max() <= SHORT_BYTES:
         return _of_short(column, sizes)
     valid = present(column)
-    short, long = np.flatnonzero(valid & (sizes <= _SHORT)), np.flatnonzero(sizes > _SHORT)
+    short, long = np.flatnonzero(valid & (sizes <= SHORT_BYTES)), np.flatnonzero(sizes > SHORT_BYTES)
     forms = [(long, _fixed(b"h", _hashes(places(column)[long])))]
     if len(short):
         forms.append((short, _of_short(_taken(column, short), sizes[short])))

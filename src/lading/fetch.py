@@ -32,7 +32,6 @@ from lading.store.open import Stores, resolve
 from lading.store.protocol import MappedFile, Mapper, Store
 from lading.store.together import is_far, together
 from lading.store.unwrap import UnwrappedFile
-from lading.store.windows import Work, results_in_windows
 from lading.views import gather, join, present, slices, take_rows
 
 __all__ = ["ERROR_COLUMN", "Fetcher", "OnError", "OnFailure", "earlier_errors", "materialise", "write_errors"]
@@ -338,20 +337,19 @@ class Fetcher:
             found[name] = plain.pieces(refs)
         return found
 
-    def results(self, batch: pa.RecordBatch, works: Mapping[str, Work]) -> dict[str, pa.Array]:
-        """What functions make of the values of reference columns, by column, as `large_binary`; null where null.
+    def pieces_to_read(self, batch: pa.RecordBatch, names: Sequence[str]) -> dict[str, Pieces]:
+        """Where the values of reference columns lie in files of this machine, for who looks at all of their bytes once.
 
-        For who looks at all bytes once: files are read in their order (`lading.store.windows`). Columns that do not lie
-        in files of this machine as they are, are left out; and all, where values are so small that a call for each
-        costs more.
+        Files are read in their order then (`lading.store.windows`). Columns that do not lie in such files as they are,
+        are left out; and all, where values are so small that a call for each costs more.
         """
         files = files_of(batch.schema)
-        told = {name: unpack(batch.column(name)) for name in works}
+        told = {name: unpack(batch.column(name)) for name in names}
         plain = {name: found for name, refs in told.items() if (found := self._plain_ranges(refs, files)) is not None}
         count = sum(int(np.count_nonzero(told[name].valid)) for name in plain)
         if sum(int(ranges.length.sum()) for ranges in plain.values()) < _MIN_RANGE_BYTES * count:
             return {}
-        return results_in_windows({name: ranges.pieces(told[name]) for name, ranges in plain.items()}, works)
+        return {name: ranges.pieces(told[name]) for name, ranges in plain.items()}
 
     def read_large(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch with columns of large values read, where `file_ranges` says where they lie; no map is touched."""

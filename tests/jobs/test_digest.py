@@ -7,9 +7,12 @@ import json
 import tarfile
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import lading
+from lading.errors import LadingError
+from lading.jobs import digest as digest_job
 from lading.jobs.progress import Progress
 
 
@@ -78,3 +81,40 @@ def test_shards_are_counted_as_they_end(tmp_path: Path, count: int) -> None:
         assert done == sorted(done)
         assert done[-1] == count == steps[-1].num_shards
         assert steps[-1].samples == count
+
+
+@pytest.fixture
+def many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Shards of which every document is a batch of its own."""
+    monkeypatch.setattr(digest_job, "_MAX_BYTES", 1)
+    documents = [document(f"d{i:02d}", f"d{i:02d}", f"text {i}") for i in range(12)]
+    return [write_tar(tmp_path / f"{i}.tar", *documents[4 * i : 4 * i + 4]) for i in range(3)]
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_files_are_read_beside_the_next_batch(
+    cores: int, many: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pa, "cpu_count", lambda: cores)
+    steps: list[Progress] = []
+    found = lading.digest(many, workers=1, on_progress=steps.append)
+    assert [step.samples for step in steps if step.samples] == sorted([*range(1, 13), 4, 8, 12])
+    monkeypatch.undo()
+    documents = [document(f"d{i:02d}", f"d{i:02d}", f"text {i}") for i in range(12)]
+    assert found == lading.digest([write_tar(tmp_path / "whole.tar", *documents)])
+
+
+def test_the_first_samples_alone(many: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [lading.digest(many, limit=limit) for limit in (1, 5, 12, 13)]
+    assert [each.count for each in found] == [1, 5, 12, 12]
+    monkeypatch.undo()
+    assert found[-1] == found[-2] == lading.digest(many)
+
+
+def test_a_file_that_shrinks_meanwhile_is_an_error_that_names_it(many: list[Path]) -> None:
+    def shrink(_: Progress) -> None:
+        many[1].write_bytes(many[1].read_bytes()[:-40_000])
+
+    with pytest.raises(LadingError) as raised:
+        lading.digest(many, workers=1, on_progress=shrink)
+    assert raised.value.file == str(many[1])

@@ -18,7 +18,7 @@ from damage import break_header
 from lading.arrow import write_cache
 from lading.errors import CorruptShard, StoreError, UsageError
 from lading.features import Value
-from lading.jobs import pool, progress, reading
+from lading.jobs import digest, pool, progress, reading
 from lading.jobs.progress import Progress
 from lading.jobs.threads import using_threads
 from lading.limits import Limits
@@ -137,15 +137,16 @@ def test_a_source_that_changes_before_workers_open_it_is_an_error(
     shards = sorted(docs.glob("*.tar"))
     folder = tmp_path / "growing"
     folder.mkdir()
-    for number in range(3):
+    for number in range(9):
         (folder / f"{number}.tar").symlink_to(shards[0])
 
     def grow(told: Progress) -> None:
-        if told.shards_done == 1:
+        if told.shards_done == 1 and not (folder / "99.tar").exists():
             monkeypatch.setattr(progress, "_WORTH_S", -1)
-            (folder / "9.tar").symlink_to(shards[0])
+            (folder / "99.tar").symlink_to(shards[0])
 
-    monkeypatch.setattr(progress, "_WORTH_S", 1e9)  # the first shard is looked at here
+    monkeypatch.setattr(progress, "_WORTH_S", 1e9)  # the first shards are looked at here
+    monkeypatch.setattr(digest, "_MAX_BYTES", 1)
     with pytest.raises(StoreError, match="the source changed while it was read"):
         lading.digest(folder, workers=2, on_progress=grow)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from itertools import repeat
 from typing import Any
 
@@ -12,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.batches import with_columns
-from lading.canonical import FORMS, value_form
+from lading.canonical import FORM, FORMS, SHORT_BYTES, joined, value_form
 from lading.dataset import Dataset
 from lading.digests import DatasetDigest, interleaved_digests, sample_digests
 from lading.features import feature_of
@@ -23,6 +24,7 @@ from lading.layouts.gather import across_shards
 from lading.opening import open_dataset
 from lading.ref import files_of, has_codec, is_ref
 from lading.source import Source
+from lading.store.windows import results_in_windows
 from lading.views import is_bytes, row_bytes
 
 __all__ = [
@@ -74,6 +76,24 @@ class Digested:
     shards: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """Consecutive samples.
+
+    Attributes:
+        rows: of the samples.
+        size_bytes: of the rows, with what references lead to.
+        shards: how many shards have been given whole, with these samples.
+    """
+
+    rows: pa.RecordBatch
+    size_bytes: int
+    shards: int
+
+    def with_columns(self, columns: Mapping[int, pa.Array]) -> _Batch:
+        return replace(self, rows=with_columns(self.rows, columns))
+
+
 def digests_of(dataset: Dataset, shards: Iterable[int], *, keyed: bool = False) -> Iterator[Digested]:
     """Digests of all samples of some shards, in order, and with `keyed` keys; small shards may come together."""
     begun = 0
@@ -84,18 +104,23 @@ def digests_of(dataset: Dataset, shards: Iterable[int], *, keyed: bool = False) 
             begun += 1
             yield from _shard_batches(dataset, shard)
 
-    # A batch takes 300 calls of Arrow and numpy, 3 ms: of tars of 100 documents and 25 MB, a fifth of the time.
-    for batch in across_shards(batches(), _MAX_ROWS, _MAX_BYTES, _TOGETHER_SHARDS, _lies_in_files):
+    def together() -> Iterator[_Batch]:
+        # A batch takes 300 calls of Arrow and numpy, 3 ms: of tars of 100 documents and 25 MB, a fifth of the time.
+        for rows in across_shards(batches(), _MAX_ROWS, _MAX_BYTES, _TOGETHER_SHARDS, _lies_in_files):
+            # The shard begun last is looked into already, or was seen to the end.
+            yield _Batch(rows, int(row_bytes(rows).sum()), begun - 1)
+            del rows  # before as much is read again
+
+    for batch in _with_forms(dataset, together()):
         found = []
-        for part in dataset.materialise_parts(_with_forms(dataset, batch), _MAX_BYTES, views=True, earlier=False):
+        for part in dataset.materialise_parts(batch.rows, _MAX_BYTES, views=True, earlier=False):
             found.append(batch_digests(part, dataset.view))
             del part  # before as much is unpacked again
             dataset.release()
-        keys = _keys(batch, dataset.view) if keyed else None
-        size_bytes = int(row_bytes(batch).sum())
-        del batch
-        # The shard begun last is looked into already, or was seen to the end.
-        yield Digested(np.concatenate(found), keys, size_bytes, begun - 1)
+        keys = _keys(batch.rows, dataset.view) if keyed else None
+        digested = Digested(np.concatenate(found), keys, batch.size_bytes, batch.shards)
+        del batch, found
+        yield digested
 
 
 def _keys(batch: pa.RecordBatch, view: str) -> list[str | None]:
@@ -118,31 +143,71 @@ def _shard_batches(dataset: Dataset, shard: int) -> Iterator[pa.RecordBatch]:
     return dataset.shard_batches(shard, _MAX_ROWS, _MAX_BYTES, views=True, drifting=True)
 
 
-def _with_forms(dataset: Dataset, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch with forms in the place of references, or bytes where forms are made by the column."""
-    references = {field.name: value_form(feature_of(field)) for field in batch.schema if is_ref(field.type)}
-    works: dict[str, Callable[[memoryview], bytes]] = {
-        name: work or bytes
-        for name, work in references.items()
-        if work is not None or int(row_bytes(batch.select([name])).sum()) <= _COPIED_BYTES
-    }
+def _with_forms(dataset: Dataset, batches: Iterator[_Batch]) -> Iterator[_Batch]:
+    """Batches with forms in the place of references, or bytes where forms are made by the column.
+
+    Files are read beside the making of the next batch, where there is a core for it and nothing more is held for it: a
+    third of the time goes to the kernel, which copies pages and needs no Python meanwhile.
+    """
+    beside = pa.cpu_count() > 1
+    with ThreadPoolExecutor(1, "lading-digest") as thread:
+        waiting: tuple[_Batch, Future[dict[int, pa.Array]]] | None = None
+        for batch in batches:
+            forms = _forms_of(dataset, batch.rows)
+            reading = thread.submit(forms) if beside and _lies_in_files(batch.rows) else None
+            if waiting is not None:
+                yield waiting[0].with_columns(waiting[1].result())
+                waiting = None
+            if reading is not None:
+                waiting = batch, reading
+            else:
+                yield batch.with_columns(forms())
+            del batch, forms  # before as much is read again
+        if waiting is not None:
+            yield waiting[0].with_columns(waiting[1].result())
+
+
+def _forms_of(dataset: Dataset, batch: pa.RecordBatch) -> Callable[[], dict[int, pa.Array]]:
+    """What reads the files that columns of references lead to, and makes what takes their place, by number."""
+    references = {field.name: feature_of(field) for field in batch.schema if is_ref(field.type)}
+    small = {name for name in references if int(row_bytes(batch.select([name])).sum()) <= _COPIED_BYTES}
+    wanted = [name for name, feature in references.items() if name in small or value_form(feature, long=False)]
+    pieces = dataset.fetcher.pieces_to_read(batch, wanted)
     made = {}
-    for name, values in dataset.fetcher.results(batch, works).items():
-        at = batch.schema.get_field_index(name)
-        made[at] = values if references[name] is None else pa.ExtensionArray.from_storage(FORMS, values)
-    return with_columns(batch, made)
+    for name, found in pieces.items():
+        made[name] = value_form(references[name], long=bool((found.length[found.there] > SHORT_BYTES).all()))
+    works: dict[str, Callable[[memoryview], bytes]] = {name: form[1] if form else bytes for name, form in made.items()}
+
+    def read() -> dict[int, pa.Array]:
+        columns = {}
+        for name, values in results_in_windows(pieces, works).items():
+            form = made[name]
+            if form is not None:
+                values = joined(pa.scalar(form[0], FORM), values) if form[0] else values  # noqa: PLW2901 - the forms
+                values = pa.ExtensionArray.from_storage(FORMS, values)  # noqa: PLW2901 - the same, called so
+            columns[batch.schema.get_field_index(name)] = values
+        return columns
+
+    return read
 
 
 def begin_digest(dataset: Dataset) -> Look:
     """What `dataset_digest` does with shards."""
 
-    def look(shards: Sequence[int], on_read: OnRead) -> Iterator[dict[str, Any]]:
-        told = 0
-        for found in digests_of(dataset, shards):
+    def look(shards: Iterable[int], on_read: OnRead) -> Iterator[dict[str, Any]]:
+        told = begun = 0
+
+        def counted() -> Iterator[int]:
+            nonlocal begun
+            for shard in shards:
+                begun += 1
+                yield shard
+
+        for found in digests_of(dataset, counted()):
             on_read(found.digests, len(found.digests), found.size_bytes)
             yield from repeat({}, found.shards - told)
             told = found.shards
-        yield from repeat({}, len(shards) - told)
+        yield from repeat({}, begun - told)
 
     return look
 

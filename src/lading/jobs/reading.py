@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeAlias
@@ -44,7 +44,7 @@ OnRead: TypeAlias = Callable[[NDArray[np.uint8], int, int], None]
 NO_DIGESTS = np.zeros((0, 16), np.uint8)
 """Digests of no sample."""
 
-Look: TypeAlias = Callable[[Sequence[int], OnRead], Iterator[dict[str, Any]]]
+Look: TypeAlias = Callable[[Iterable[int], OnRead], Iterator[dict[str, Any]]]
 """What is done with shards, by number: gives JSON-able values for each, in order, once its digests were handed over."""
 
 
@@ -138,16 +138,25 @@ def look_at_shards(
 
     tasks = _tasks(dataset, shards) if crew > 1 else [_Task(0, shards, 0)]
     speed = Speed(sum(task.source_bytes for task in tasks))
-    for at, task in enumerate(tasks):
-        if len(tasks) - at > 1 and speed.is_worth_workers():
-            with closing(_by_workers(crew, dataset, reading, tasks[at:], tally, on_digests, tell)) as rest:
-                yield from rest
-            return
-        for found in look(task.shards, on_read):
-            tally.shards += 1
-            tell(tally)
-            yield found
-        speed.add(task.source_bytes)
+    begun = 0
+
+    def mine() -> Iterator[int]:
+        """Shards for this process: all, or those of tasks before it was found that workers are worth it."""
+        nonlocal begun
+        for task in tasks:
+            if len(tasks) - begun > 1 and speed.is_worth_workers():
+                return
+            begun += 1
+            yield from task.shards
+            speed.add(task.source_bytes)
+
+    for found in look(mine(), on_read):
+        tally.shards += 1
+        tell(tally)
+        yield found
+    if begun < len(tasks):
+        with closing(_by_workers(crew, dataset, reading, tasks[begun:], tally, on_digests, tell)) as rest:
+            yield from rest
 
 
 def _by_workers(

@@ -219,7 +219,7 @@ def _look(dataset: Dataset, stores: Stores, indexes: Indexes, deep: bool, max_fi
         told = {"findings": findings, "checked": sorted(checked), "size_bytes": size_bytes}
         return {**told, "trusted_samples": trusted_samples, "broken": broken, "undigested": undigested}
 
-    def look(shards: Sequence[int], on_read: OnRead) -> Iterator[dict[str, Any]]:
+    def look(shards: Iterable[int], on_read: OnRead) -> Iterator[dict[str, Any]]:
         return (look_at(number, on_read) for number in shards)
 
     return look
