@@ -45,7 +45,7 @@ from lading.interleaved import (
 )
 from lading.kept_reading import kept_reading
 from lading.layouts.follow import Follower
-from lading.layouts.gather import across_shards
+from lading.layouts.gather import across_shards, split_samples
 from lading.layouts.open import detect_view, open_view, restored, settle
 from lading.layouts.options import InterleavedOptions
 from lading.layouts.protocol import View
@@ -301,13 +301,13 @@ class Dataset:
 
     @property
     def schema(self) -> pa.Schema:
-        """Schema of the manifest, or of the first shard that is not empty; other shards may hold more fields."""
+        """Schema of the manifest, if it is of this view, or of the first shard that is not empty: others may hold more."""
         if self._schema is None:
             if self.target is not None:
                 self._schema = self.target
             elif self.members is not None:
                 self._schema = restored(self._format, self.members)
-            elif self.manifest is not None:
+            elif self.manifest is not None and (self.manifest.view, self.manifest.format) == (self.view, self.format):
                 self._schema = self.manifest.schema
             else:
                 self._schema = self._first_schema()
@@ -623,11 +623,15 @@ class Dataset:
         earlier: bool = True,
         on_failure: OnFailure | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """As `materialise`, in parts of whole samples of about `max_bytes`; see `Fetcher.materialise_parts`."""
-        starts = sample_firsts(batch, self.view)
-        return self.fetcher.materialise_parts(
-            batch, starts, max_bytes, columns, on_error, views=views, earlier=earlier, on_failure=on_failure
-        )
+        """As `materialise`, in parts of whole samples of up to `max_bytes`, packed or unpacked.
+
+        A larger sample stays whole. So nothing holds all of a batch, and pages of what was packed go with each part.
+        """
+        for some in split_samples(batch, sample_firsts(batch, self.view), batch.num_rows, max_bytes):
+            yield from self.fetcher.materialise_parts(
+                some, sample_firsts(some, self.view), max_bytes, columns, on_error, views=views, earlier=earlier,
+                on_failure=on_failure,
+            )  # fmt: skip
 
     def roots(self) -> list[str]:
         """The folders that references in tables may point into: those of the shards, and those the caller named."""

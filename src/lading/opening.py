@@ -66,6 +66,8 @@ def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all bu
     folder, kept = _find_manifest(source, stores, limits)
     manifest = kept[0] if kept else None
     listing = list_kept(kept[1], folder) if kept else list_source(source, stores, limits)
+    if manifest is not None and view not in (None, manifest.view):
+        listing = replace(listing, table=_uncounted(listing.table))
     if not len(listing) and manifest is None and not listing.format:
         raise SourceNotFound("the source lists no shard", file=listing.index_file or str(source))
     if options and options.get("regroup"):  # an option only of formats whose samples may lie in pieces
@@ -150,7 +152,7 @@ def _find_manifest(source: object, stores: Stores, limits: Limits) -> tuple[str,
 
 
 def _uncounted(listed: pa.Table) -> pa.Table:
-    """A listing that does not say how many samples shards hold: joined, they are fewer than were written."""
+    """A listing that does not say how many samples shards hold: taken or joined otherwise, they are another number."""
     at = listed.schema.get_field_index("num_samples")
     return listed.set_column(at, listed.schema.field(at), pa.nulls(len(listed), pa.int64()))
 

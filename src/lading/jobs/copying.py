@@ -21,12 +21,12 @@ from lading.jobs.filters import Hook, Sieve
 from lading.jobs.ledger import ALONG, DROPPED, DROPPED_ALONG, KEPT, Loss, Losses
 from lading.jobs.progress import Tally
 from lading.jobs.spec import Conversion
-from lading.layouts.gather import HELD_BATCHES, across_shards, split_samples
+from lading.layouts.gather import HELD_BATCHES, across_shards
 from lading.ref import files_of, has_codec, is_ref
 from lading.units import parse_bytes
 from lading.views import compacted, is_bytes, is_text, row_bytes, shown_bytes, without_views
 
-__all__ = ["Copier", "bounded_options", "changed_schema", "fetched_parts"]
+__all__ = ["Copier", "bounded_options", "changed_schema"]
 
 _TOGETHER_BYTES, _TOGETHER_SHARDS = 64 << 20, 64
 """Payload and shards of a batch of what is left of several small ones; so many files are mapped at once."""
@@ -188,10 +188,9 @@ class Copier:
         # What is left where it is, is not fetched: only rows with an error already fail.
         columns: list[str] | None = [] if how.lazy else None
         held = how.max_batch_bytes if how.lazy else how.max_batch_bytes // HELD_BATCHES
-        firsts = sample_firsts(batch, how.view)
-        rows, samples, size = batch.num_rows, len(firsts), int(row_bytes(batch).sum())
-        for done in fetched_parts(
-            self._dataset, batch, firsts, held, columns=columns, on_error=how.on_error, on_failure=self._failed
+        rows, samples, size = batch.num_rows, len(sample_firsts(batch, how.view)), int(row_bytes(batch).sum())
+        for done in self._dataset.materialise_parts(
+            batch, held, columns=columns, views=True, on_error=how.on_error, on_failure=self._failed
         ):
             rows -= done.num_rows
             samples -= len(sample_firsts(done, how.view))
@@ -210,22 +209,6 @@ class Copier:
             failing = np.isin(np.arange(batch.num_rows), rows)
             along = samples_with(failing, sample_starts(batch.column("sample_id"))) & ~failing
             self.losses.add(Loss(ALONG, DROPPED, batch, np.flatnonzero(along)))
-
-
-def fetched_parts(
-    dataset: Dataset, batch: pa.RecordBatch, firsts: NDArray[np.int64], held_bytes: int, **how: Any
-) -> Iterator[pa.RecordBatch]:
-    """The rows with their bytes as views, in parts of so many: pages of what they are unpacked of go with each part.
-
-    Args:
-        dataset: whose rows they are.
-        batch: the rows.
-        firsts: first row of each sample.
-        held_bytes: of payload in a part, packed or unpacked; a larger sample stays whole.
-        how: the other arguments of `Dataset.materialise_parts`.
-    """
-    for some in split_samples(batch, firsts, batch.num_rows, held_bytes):
-        yield from dataset.materialise_parts(some, held_bytes, views=True, **how)
 
 
 def bounded_options(fmt: Format, options: Mapping[str, Any], max_bytes: int) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from lading.features import feature_of
 from lading.interleaved import sample_firsts
 from lading.jobs.progress import OnProgress, Progress
 from lading.jobs.reading import Look, OnRead, Reading, look_at_shards
-from lading.layouts.gather import across_shards
+from lading.layouts.gather import HELD_BATCHES, across_shards
 from lading.opening import open_dataset
 from lading.ref import files_of, has_codec, is_ref
 from lading.source import Source
@@ -53,10 +53,18 @@ def batch_digests(batch: pa.RecordBatch, view: str) -> NDArray[np.uint8]:
 def shard_content(dataset: Dataset, shard: int) -> Iterator[pa.RecordBatch]:
     """All of a shard with its bytes as views, in batches that are good until the next is asked for."""
     for batch in _shard_batches(dataset, shard):
-        # An error that an earlier job wrote down is no content, and no failure of this reading.
-        for part in dataset.materialise_parts(batch, _MAX_BYTES, views=True, earlier=False):
-            yield part
-            dataset.release()
+        yield from _parts(dataset, batch)
+
+
+def _parts(dataset: Dataset, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The rows with their bytes as views, each part good until the next is asked for."""
+    # Of what is packed both must be held, and the pages that it lies in.
+    most_bytes = _MAX_BYTES // HELD_BATCHES if has_codec(batch) else _MAX_BYTES
+    # An error that an earlier job wrote down is no content, and no failure of this reading.
+    for part in dataset.materialise_parts(batch, most_bytes, views=True, earlier=False):
+        yield part
+        del part  # before as much is unpacked again
+        dataset.release()
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +121,9 @@ def digests_of(dataset: Dataset, shards: Iterable[int], *, keyed: bool = False) 
 
     for batch in _with_forms(dataset, together()):
         found = []
-        for part in dataset.materialise_parts(batch.rows, _MAX_BYTES, views=True, earlier=False):
+        for part in _parts(dataset, batch.rows):
             found.append(batch_digests(part, dataset.view))
             del part  # before as much is unpacked again
-            dataset.release()
         keys = _keys(batch.rows, dataset.view) if keyed else None
         digested = Digested(np.concatenate(found), keys, batch.size_bytes, batch.shards)
         del batch, found

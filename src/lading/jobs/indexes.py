@@ -203,7 +203,7 @@ def _disagreements(dataset: Dataset, index: str, listed: list[ListedShard]) -> I
             continue
         seen.append(number)
         told = listed[number].num_samples
-        if told is not None and told != count:
+        if None not in (told, count) and told != count:
             yield SidecarMismatch(f"the index has another number of samples than the manifest for {path}", file=index,
                                   expected=f"{count}, as {manifest} has it", found=told)  # fmt: skip
     for number in sorted({*range(len(listed))} - {*seen}):

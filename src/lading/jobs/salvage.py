@@ -22,7 +22,7 @@ from lading.formats.protocol import ShardSource
 from lading.formats.registry import get_format
 from lading.interleaved import sample_firsts
 from lading.jobs.checksums import check_shard
-from lading.jobs.copying import bounded_options, fetched_parts
+from lading.jobs.copying import bounded_options
 from lading.jobs.plan import as_members, make_plan, refuse_inside
 from lading.jobs.progress import OnProgress, Progress
 from lading.jobs.salvage_extents import known_remains
@@ -365,7 +365,7 @@ def _write(
             references = {f.name for f in fitted.schema if is_ref(f.type)}
             parts: Iterable[pa.RecordBatch] = [fitted]
             if not references or references & texts or earlier_errors(fitted) or has_codec(fitted):
-                found = fetched_parts(dataset, fitted, firsts, max_bytes // HELD_BATCHES, earlier=False)
+                found = dataset.materialise_parts(fitted, max_bytes // HELD_BATCHES, views=True, earlier=False)
                 parts = (as_text(part, schema) for part in found)
             for part in parts:
                 writer.write_batch(part, behind=True)
