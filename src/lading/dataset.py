@@ -301,7 +301,10 @@ class Dataset:
 
     @property
     def schema(self) -> pa.Schema:
-        """Schema of the manifest, if it is of this view, or of the first shard that is not empty: others may hold more."""
+        """Schema of the manifest, if that is of this view, or of the first shard that is not empty.
+
+        Other shards may hold more fields then.
+        """
         if self._schema is None:
             if self.target is not None:
                 self._schema = self.target

@@ -32,6 +32,7 @@ __all__ = [
     "filled",
     "from_ranges",
     "gather",
+    "holds_bytes",
     "holds_dictionary",
     "is_bytes",
     "is_text",
@@ -86,6 +87,11 @@ _LIST_TYPES = {
 def is_bytes(kind: pa.DataType) -> bool:
     """Whether it is a type of bytes of any length: binary, large_binary or binary_view."""
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind))
+
+
+def holds_bytes(kind: pa.DataType) -> bool:
+    """Whether it is a type of bytes, or a struct, map or list that holds one; references hold none."""
+    return is_bytes(kind) or any(holds_bytes(child.type) for child in child_fields(kind))
 
 
 def is_text(kind: pa.DataType) -> bool:

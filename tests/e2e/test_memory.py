@@ -296,6 +296,28 @@ def test_a_digest_of_what_unpacks_to_much_keeps_to_the_limit(packed_media: Path)
     assert peak_mb <= 250 + 2 * (128 << 20) / 1e6
 
 
+@pytest.mark.slow
+def test_a_digest_of_bytes_inside_lists_keeps_to_the_limit(tmp_path: Path) -> None:
+    """400 MB of media, each in a struct in the list of its document."""
+    chance = np.random.default_rng(3)
+    with lading.writer(tmp_path / "archive", format="media_archive", view="interleaved") as writer:
+        for number in range(8):
+            ids = [f"d{number}.{i}" for i in range(50)]
+            rows = {
+                "sample_id": ids,
+                "position": pa.array([0] * 50, pa.int32()),
+                "modality": ["image"] * 50,
+                "content_type": ["image/jpeg"] * 50,
+                "binary_content": pa.array([chance.bytes(1 << 20) for _ in ids], pa.large_binary()),
+            }
+            writer.write_batch(pa.table(rows))
+    command = [sys.executable, "-c", DIGEST, tmp_path / "archive", "samples"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    digested, peak_mb = map(float, done.stdout.split())
+    assert digested == 400
+    assert peak_mb <= 250 + 2 * (128 << 20) / 1e6
+
+
 PICK = """
 import sys, lading
 def resident():
@@ -325,7 +347,7 @@ def test_rows_picked_of_a_large_mapped_stream_leave_little_of_it_in_memory(tmp_p
 
 DIGEST = """
 import sys, lading
-print(lading.digest(sys.argv[1], workers=1).count)
+print(lading.digest(sys.argv[1], view=(*sys.argv[2:], None)[0], workers=1).count)
 [peak] = [line for line in open("/proc/self/status") if line.startswith("VmHWM")]
 print(int(peak.split()[1]) * 1024 / 1e6)
 """

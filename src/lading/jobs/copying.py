@@ -24,7 +24,7 @@ from lading.jobs.spec import Conversion
 from lading.layouts.gather import HELD_BATCHES, across_shards
 from lading.ref import files_of, has_codec, is_ref
 from lading.units import parse_bytes
-from lading.views import compacted, is_bytes, is_text, row_bytes, shown_bytes, without_views
+from lading.views import compacted, holds_bytes, is_text, row_bytes, shown_bytes, without_views
 
 __all__ = ["Copier", "bounded_options", "changed_schema"]
 
@@ -167,7 +167,7 @@ class Copier:
         Of compressed files only few are open at once.
         """
         kinds, files = batch.schema.types, files_of(batch.schema)
-        lies_in_files = not any(is_bytes(kind) for kind in kinds) and not any(file.wrap for file in files)
+        lies_in_files = not any(holds_bytes(kind) for kind in kinds) and not any(file.wrap for file in files)
         return lies_in_files and self._is_fetched_by_writer(batch)
 
     def _is_fetched_by_writer(self, batch: pa.RecordBatch) -> bool:

@@ -25,7 +25,7 @@ from lading.opening import open_dataset
 from lading.ref import files_of, has_codec, is_ref
 from lading.source import Source
 from lading.store.windows import results_in_windows
-from lading.views import is_bytes, row_bytes
+from lading.views import holds_bytes, row_bytes
 
 __all__ = [
     "DiffResult",
@@ -141,7 +141,7 @@ def _keys(batch: pa.RecordBatch, view: str) -> list[str | None]:
 
 def _lies_in_files(batch: pa.RecordBatch) -> bool:
     """Whether nothing of a batch is held in memory, or would be: payload, or what its values are unpacked of."""
-    in_memory = any(is_bytes(kind) for kind in batch.schema.types)
+    in_memory = any(holds_bytes(kind) for kind in batch.schema.types)
     return not in_memory and not has_codec(batch) and not any(file.wrap for file in files_of(batch.schema))
 
 
