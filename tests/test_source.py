@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from lading.errors import SourceNotFound, StoreError, UnknownFormat, UsageError
+import lading
+from lading.arrow import write_cache
+from lading.errors import LadingError, SourceNotFound, StoreError, UnknownFormat, UsageError
+from lading.features import Value
 from lading.source import expand_braces, list_source
 from lading.store.memory import MemoryStore
 from lading.store.open import Stores
@@ -157,3 +162,32 @@ def test_a_name_that_is_no_utf8_is_told(tmp_path: Path) -> None:
     for source in (tmp_path, name, f"{tmp_path}/*.jsonl"):
         with pytest.raises(StoreError, match=r"b\\udcff.jsonl.*no UTF-8"):
             paths(source)
+
+
+@pytest.mark.parametrize("count", [(1 << 50) + 1, 1 << 63, 10**40])
+@pytest.mark.parametrize("place", ["nsamples", "filesize", "mds samples", "mds bytes", "arrow"])
+def test_a_count_that_no_shard_has_is_an_error_of_the_index(place: str, count: int, tmp_path: Path) -> None:
+    if place.startswith("mds"):
+        with lading.writer(tmp_path, format="mds") as writer:
+            writer.write({"x": 1})
+        index = tmp_path / "index.json"
+        told = json.loads(index.read_bytes())
+        [shard] = told["shards"]
+        target, name = (shard, "samples") if place == "mds samples" else (shard["raw_data"], "bytes")
+        target[name] = count
+    elif place == "arrow":
+        write_cache([{"x": 1}], {"x": Value("int64")}, tmp_path)
+        index = tmp_path / "_metadata.json"
+        told = json.loads(index.read_bytes()) | {"shard_row_counts": [count], "num_rows": count}
+    else:
+        (tmp_path / "a.tar").write_bytes(bytes(10240))
+        index = tmp_path / "index.json"
+        entry = {"url": "a.tar", "nsamples": 0, "filesize": 10240, place: count}
+        told = {"__kind__": "wids-shard-index-v1", "wids_version": 1, "shardlist": [entry]}
+    index.write_text(json.dumps(told))
+    shutil.rmtree(tmp_path / "_lading", ignore_errors=True)
+    # A tar's folder is one without its wids index.
+    source = index if place in ("nsamples", "filesize") else tmp_path
+    with pytest.raises(LadingError) as raised, lading.open(source) as dataset:
+        len(dataset)
+    assert str(index) in str(raised.value)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from lading.errors import Unrepresentable
-from lading.texts import holds_text, refuse_bad_text
+from lading.texts import check_names, holds_text, refuse_bad_text
 
 _AS_BYTES = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary(), pa.string_view(): pa.binary_view()}
 
@@ -75,3 +75,19 @@ def test_a_text_that_only_the_dictionary_has_is_of_no_row() -> None:
     column = pa.DictionaryArray.from_arrays(pa.array(np.zeros(3, np.int8)), _texts([b"a", b"\xff"]))
     with pytest.raises(Unrepresentable, match=r"^column 'c'"):
         refuse_bad_text(pa.record_batch({"c": column}))
+
+
+@pytest.mark.parametrize("kind", [
+    pa.struct([("abcdef", pa.int8())]),
+    pa.list_(pa.field("abcdef", pa.int8())),
+    pa.dictionary(pa.int8(), pa.struct([("abcdef", pa.int8())])),
+    pa.map_(pa.string(), pa.struct([("abcdef", pa.int8())])),
+    pa.int8(),
+], ids=str)  # fmt: skip
+def test_names_that_are_no_text(kind: pa.DataType) -> None:
+    name = "plain" if kind != pa.int8() else "abcdef"
+    message = pa.schema([(name, kind)]).serialize().to_pybytes()
+    check_names(pa.ipc.read_schema(pa.py_buffer(message)))
+    damaged = pa.ipc.read_schema(pa.py_buffer(message.replace(b"abcdef", b"abc\xffef")))
+    with pytest.raises(UnicodeDecodeError):
+        check_names(damaged)

@@ -21,7 +21,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lading.errors import NotFound, SourceNotFound, StoreError, UnknownFormat, UsageError
+from lading.errors import DataError, NotFound, SourceNotFound, StoreError, UnknownFormat, UsageError
 from lading.formats.protocol import Format, ListedShard
 from lading.formats.registry import all_formats, get_format
 from lading.limits import DEFAULT_LIMITS, Limits
@@ -59,6 +59,8 @@ LISTING_SCHEMA = pa.schema(
 """A row a shard; `hashes` is a JSON object of hex digests by algorithm; null where the lister does not say."""
 
 _MAX_BRACE_ITEMS = 10_000_000
+_MOST = 1 << 50
+"""Of samples, and of bytes, that an index may say of a shard: sums over all shards must be numbers, too."""
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _RANGE = re.compile(r"(\d+)\.\.(\d+)")
 _VARIABLE = re.compile(r"\$\{(WDS_[A-Za-z0-9_]*)\}")
@@ -207,7 +209,7 @@ def _list_one(name: str, stores: Stores, limits: Limits) -> Listing | ListedShar
         for candidate in all_formats():
             listed = candidate.list_shards(store, path, head, limits)
             if listed is not None:
-                return Listing(_table(listed), index_file=path, format=candidate.name)
+                return Listing(_table(listed, path), index_file=path, format=candidate.name)
     return ListedShard(path, size_bytes=info.size_bytes)
 
 
@@ -252,7 +254,7 @@ def _list_folder(store: Store, folder: str, limits: Limits) -> Listing:
         if claimed is not None:
             claims.setdefault(claimed.name, []).append(info)
     if not claims:
-        endings = ", ".join(ending for known in all_formats() for ending in known.extensions)
+        endings = ", ".join(dict.fromkeys(ending for known in all_formats() for ending in known.extensions))
         raise SourceNotFound("the folder holds no shard", file=folder, expected=f"files ending in {endings}")
     if len(claims) > 1:
         raise several_formats(folder, {name: len(files) for name, files in claims.items()})
@@ -279,7 +281,7 @@ def _listed_by_index(store: Store, root: str, limits: Limits) -> Listing | None:
         for known in all_formats():
             listed = known.list_shards(store, path, head, limits) if name in known.indexes else None
             if listed is not None:
-                return Listing(_table(listed), index_file=path, format=known.name)
+                return Listing(_table(listed, path), index_file=path, format=known.name)
     return None
 
 
@@ -308,13 +310,23 @@ def _paths(paths: list[str]) -> pa.Array:
         raise StoreError("the name of a file is no UTF-8", file=ascii(error.object), advice="Rename it.") from None
 
 
-def _table(shards: Sequence[ListedShard] | Iterator[ListedShard]) -> pa.Table:
+def _counts(counts: list[int | None], index: str | None) -> pa.Array:
+    """Raises DataError for one that no shard has."""
+    most = max((count for count in counts if count is not None), default=0)
+    if most > _MOST:
+        raise DataError(
+            "not a count of a shard's samples or bytes", file=index, expected=f"at most {_MOST}", found=most
+        )
+    return pa.array(counts, pa.int64())
+
+
+def _table(shards: Sequence[ListedShard] | Iterator[ListedShard], index: str | None = None) -> pa.Table:
     rows = list(shards)
     return pa.table(
         [
             _paths([s.path for s in rows]),
-            pa.array([s.num_samples for s in rows], pa.int64()),
-            pa.array([s.size_bytes for s in rows], pa.int64()),
+            _counts([s.num_samples for s in rows], index),
+            _counts([s.size_bytes for s in rows], index),
             pa.array([orjson.dumps(dict(s.hashes)).decode() if s.hashes else None for s in rows], pa.string()),
             pa.array([s.entry or None for s in rows], pa.string()),
         ],

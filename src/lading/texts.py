@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -10,7 +10,7 @@ import pyarrow as pa
 from lading.errors import Unrepresentable
 from lading.views import child_fields, is_text, listed_items, slices, take_values
 
-__all__ = ["holds_text", "refuse_bad_text"]
+__all__ = ["check_names", "holds_text", "refuse_bad_text"]
 
 
 def holds_text(kind: pa.DataType) -> bool:
@@ -20,6 +20,22 @@ def holds_text(kind: pa.DataType) -> bool:
     if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
         return holds_text(kind.value_type)
     return is_text(kind) or any(holds_text(child.type) for child in child_fields(kind))
+
+
+def check_names(fields: Iterable[pa.Field]) -> None:
+    """Raise UnicodeDecodeError if a name is no text, of a field inside another too: pyarrow says so when asked."""
+    for field in fields:
+        _check_name(field)
+
+
+def _check_name(field: pa.Field) -> None:
+    str(field.name)
+    kind = field.type
+    while isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
+    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+        kind = kind.value_type
+    check_names(kind.field(i) for i in range(kind.num_fields))
 
 
 def refuse_bad_text(rows: pa.RecordBatch | pa.Table) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pyarrow as pa
@@ -16,6 +16,7 @@ from lading.encoding import VIDEO_FIELDS
 from lading.errors import CorruptShard, LadingError, SchemaMismatch, SidecarMismatch, errors_at
 from lading.features import Feature, Sequence, Struct, keeps_files
 from lading.store.local import LocalStore
+from lading.texts import check_names
 
 __all__ = ["ASSETS", "identity", "read_shard", "validate_cache"]
 
@@ -43,19 +44,10 @@ def read_shard(path: str | os.PathLike[str]) -> pa.Table:
     with _opened(name) as reader:
         table = reader.read_all()
         table.validate(full=True)
-        _check_names(table.schema)
+        check_names(table.schema)
         with errors_at(file=name):
             refuse_twins(table.schema)  # a value of such a struct nobody can have
         return table
-
-
-def _check_names(fields: Iterable[pa.Field]) -> None:
-    """Raise UnicodeDecodeError if a name is no text: pyarrow finds out when somebody asks for it."""
-    for field in fields:
-        str(field.name)
-        kind = field.type
-        if pa.types.is_nested(kind):
-            _check_names(kind.field(i) for i in range(kind.num_fields))
 
 
 @contextmanager

@@ -27,6 +27,7 @@ import pyarrow as pa
 from lading.errors import CorruptShard, LadingError, errors_at
 from lading.formats._arrow_blocks import CONTINUED, Block, Blocks, footer_of, message_bytes
 from lading.formats._arrow_flat import DICTIONARY, ROWS, Message, parse_message
+from lading.texts import check_names
 from lading.views import is_text
 
 __all__ = ["Decoder", "Loaded", "check_text", "damage", "unpacked_bytes"]
@@ -141,7 +142,7 @@ class Decoder:
             if len(self.schema) > self._limits.table_columns:
                 raise self._limits.exceeded("table_columns", "too many columns", file=self._body.path,
                                             found=len(self.schema))  # fmt: skip
-            self.schema.to_string()  # names are looked at here first, and may be no text
+            check_names(self.schema)
         self._has_dictionaries = any(map(_holds_dictionary, self.schema.types))
 
     def load(self, number: int, columns: Sequence[int], *, keep: bool = True) -> Loaded:

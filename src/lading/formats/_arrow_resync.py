@@ -25,6 +25,7 @@ from lading.formats._arrow_blocks import CONTINUED, MAGIC
 from lading.formats._arrow_flat import DICTIONARY, ROWS, SCHEMA, Message, parse_footer, parse_message
 from lading.formats.protocol import Remains
 from lading.store.protocol import MappedFile
+from lading.texts import check_names
 
 __all__ = ["resync_messages", "resync_stream"]
 
@@ -135,9 +136,11 @@ def _with_dictionaries(
 def _read_schema(message: bytes) -> pa.Schema | None:
     """The schema of a message; None if it is damaged."""
     try:
-        return pa.ipc.read_schema(pa.py_buffer(message))
-    except (pa.ArrowException, OSError):
+        schema = pa.ipc.read_schema(pa.py_buffer(message))
+        check_names(schema)
+    except (pa.ArrowException, OSError, UnicodeDecodeError):
         return None
+    return schema
 
 
 def _schema_message(data: NDArray[np.uint8], path: str, schema: pa.Schema | None) -> bytes:
@@ -147,8 +150,10 @@ def _schema_message(data: NDArray[np.uint8], path: str, schema: pa.Schema | None
     if tail[4:] == MAGIC and 0 < length <= len(data) - _TAIL_BYTES:
         image = MAGIC + bytes(2) + data[-_TAIL_BYTES - length :].tobytes()
         try:
-            return bytes(pa.ipc.open_file(pa.BufferReader(image)).schema.serialize())
-        except (pa.ArrowException, OSError):
+            found = pa.ipc.open_file(pa.BufferReader(image)).schema
+            check_names(found)
+            return bytes(found.serialize())
+        except (pa.ArrowException, OSError, UnicodeDecodeError):
             pass  # damaged too
     if schema is None:
         raise CorruptShard("the schema is damaged, and nothing else says what the columns are", file=path, offset=0)
