@@ -43,7 +43,7 @@ from lading.interleaved import (
     sample_firsts,
     sample_starts,
 )
-from lading.kept_reading import kept_reading
+from lading.kept_reading import kept_reading, schema_as_read
 from lading.layouts.follow import Follower
 from lading.layouts.gather import across_shards, split_samples
 from lading.layouts.open import detect_view, open_view, restored, settle
@@ -311,7 +311,7 @@ class Dataset:
             elif self.members is not None:
                 self._schema = restored(self._format, self.members)
             elif self.manifest is not None and (self.manifest.view, self.manifest.format) == (self.view, self.format):
-                self._schema = self.manifest.schema
+                self._schema = schema_as_read(self.manifest.schema, self._format, self.view, self.format_options)
             else:
                 self._schema = self._first_schema()
         return self._schema
@@ -320,8 +320,11 @@ class Dataset:
         """The schema of the first shard that has more than keys: a tar without samples has a column of these."""
         found = pa.schema([])
         index = self.listing.index_file
-        if not len(self.listing) and index is not None and isinstance(self._format, TellsSchema):
-            return self._format.listed_schema(*resolve(index, self._stores), self.limits) or found
+        if not len(self.listing):
+            if index is not None and isinstance(self._format, TellsSchema):
+                found = self._format.listed_schema(*resolve(index, self._stores), self.limits) or found
+            fits = self.view != "interleaved" or "sample_id" in found.names
+            return found if fits else INTERLEAVED_SCHEMA
         for number in range(min(len(self.listing), _DETECT_SHARDS)):
             schema = self.open_shard(number).schema()
             if set(schema.names) - {"__key__"}:

@@ -29,7 +29,16 @@ from lading.interleaved import INTERLEAVED_SCHEMA, VIEWS
 from lading.layouts.mint_write import Roles
 from lading.manifest import Manifest
 from lading.manifest_files import KeptTables, lading_folder, save_manifest
-from lading.part_writer import CHECKSUMS, FinishedShard, FinishedShards, Part, PartWriter, ShardKind, ShardSums
+from lading.part_writer import (
+    CHECKSUMS,
+    FinishedShard,
+    FinishedShards,
+    Namesakes,
+    Part,
+    PartWriter,
+    ShardKind,
+    ShardSums,
+)
 from lading.rows import encode_value, rows_to_batch
 from lading.store.background import Background
 from lading.store.checksum import file_checksums, with_checksum
@@ -175,7 +184,9 @@ class DatasetWriter:
             self._flushed += len(rows)
             self._part.write_batch(batch)
 
-    def write_batch(self, rows: pa.RecordBatch | pa.Table, *, behind: bool = False) -> pa.Table | None:
+    def write_batch(
+        self, rows: pa.RecordBatch | pa.Table, *, behind: bool = False, namesakes: Namesakes = "error"
+    ) -> pa.Table | None:
         """Append rows; give the references (file, offset, length) of what was written, None if values are no ranges.
 
         Reference columns are read from where they point. The references name files as they will be called after the
@@ -185,11 +196,15 @@ class DatasetWriter:
         With `behind` the rows may be written while the caller makes the next; whatever they lie in must stay as it is
         until `close`. Without it, only what `held_bytes` counts must: formats whose shards or row groups are written
         at their end hold rows until then.
+
+        A file of items (Parquet, Arrow) has each `sample_id` once. With `namesakes="apart"` a sample whose id an
+        earlier one has begins another file; by default it is a DataError, as if rows of one sample did not stand
+        together.
         """
         self._refuse_finished()
         with self._dropping():
             self._flush_rows()
-            return self._part.write_batch(rows, behind=behind)
+            return self._part.write_batch(rows, behind=behind, namesakes=namesakes)
 
     def _refuse_finished(self) -> None:
         if self._finished or self._done:

@@ -14,7 +14,7 @@ from lading.layouts.mint import field_name
 from lading.layouts.options import AUTO, ROLES, InterleavedOptions
 from lading.manifest import Manifest
 
-__all__ = ["kept_reading", "kept_schema", "kept_settings", "members_of"]
+__all__ = ["kept_reading", "kept_schema", "kept_settings", "members_of", "schema_as_read"]
 
 
 def members_of(manifest: Manifest | None, fmt: Format, view: str | None) -> pa.Schema | None:
@@ -50,6 +50,18 @@ def kept_schema(
         return None
     was, now = kept_settings(manifest).roles, interleaved.roles
     return pa.schema([f for f in manifest.schema if was.get(field_name(f.name)) == now.get(field_name(f.name))])
+
+
+def schema_as_read(schema: pa.Schema, fmt: Format, view: str, options: Mapping[str, Any]) -> pa.Schema:
+    """The columns of a manifest by the names that batches have.
+
+    Tars that are copied keep the names of their members, and a reader gives fields in lower case unless told otherwise.
+    """
+    if fmt.name != "webdataset" or view != "samples" or not options.get("lower_case", True):
+        return schema
+    named = {field.name.lower(): field for field in reversed(schema)}
+    names = dict.fromkeys(field.name.lower() for field in schema)
+    return pa.schema([named[name].with_name(name) for name in names], metadata=schema.metadata)
 
 
 def kept_reading(manifest: Manifest | None, fmt: Format) -> Mapping[str, Any]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lading.align import align_table, refuse_bare, refuse_twins, union_schema
-from lading.errors import SchemaMismatch
+from lading.errors import DataError, SchemaMismatch
 from lading.fetch import Fetcher
 from lading.formats.media_archive import MediaArchiveFormat
 from lading.formats.protocol import (
@@ -35,6 +35,7 @@ from lading.formats.protocol import (
     ShardWriter,
 )
 from lading.formats.webdataset import KEY, WebdatasetFormat, npy_head
+from lading.hashing import hash_strings
 from lading.interleaved import RESERVED, sample_firsts, without_source
 from lading.json_columns import wider_column
 from lading.layouts.documents_rows import is_documents
@@ -49,12 +50,15 @@ from lading.store.sink_file import GatheringFile
 from lading.texts import refuse_bad_text
 from lading.views import is_bytes, is_text, plain_type, row_bytes
 
-__all__ = ["CHECKSUMS", "FinishedShard", "FinishedShards", "Part", "PartWriter", "ShardKind", "ShardSums"]
+__all__ = ["CHECKSUMS", "FinishedShard", "FinishedShards", "Namesakes", "Part", "PartWriter", "ShardKind", "ShardSums"]
 
 _FIRST_ROWS = 1024
 _FILE_SHARDS, _FILE_BYTES = 256, 64 << 20
 """A file of indexes or of extents takes shards until it has so many, or so many bytes: readers refuse large files."""
 _KEY_DIGITS = 9
+
+Namesakes: TypeAlias = Literal["error", "apart"]
+"""What a sample is whose id an earlier one of its shard has."""
 
 CHECKSUMS = ("samples", "files", "none")
 """Of what checksums are kept: of files and their extents, of files, or of lading's own files only."""
@@ -156,6 +160,8 @@ class _OpenShard:
     index: list[pa.Table] = field(default_factory=list)
     num_samples: int = 0
     counted_bytes: int = 0
+    ids: NDArray[np.uint64] = field(default_factory=lambda: np.zeros(0, np.uint64))
+    """Hashes of its samples' ids, sorted, where readers refuse an id that comes back."""
 
 
 class PartWriter:
@@ -210,18 +216,23 @@ class PartWriter:
         self._last_id: str | None = None
         self._bytes_per_payload = 1.0
         self._behind = False
+        self._namesakes: Namesakes = "error"
         self._rows = 0
         self._next_row, self._key_prefix = first_row, key_prefix
 
-    def write_batch(self, rows: pa.RecordBatch | pa.Table, *, behind: bool = False) -> pa.Table | None:
+    def write_batch(
+        self, rows: pa.RecordBatch | pa.Table, *, behind: bool = False, namesakes: Namesakes = "error"
+    ) -> pa.Table | None:
         """Append rows; give the references of what was written, None if values are no ranges.
 
         Interleaved samples must be whole within the call. With `behind` the sink may still be writing them afterwards,
-        so that whatever they lie in must stay as it is until the shards are finished.
+        so that whatever they lie in must stay as it is until the shards are finished. A file of items has an id once:
+        `namesakes` says what a later sample of the same id is, an error or the first of another shard.
 
         Raises:
             DuplicateField: two columns have one name, or two fields of a struct; no format keeps both.
             Unrepresentable: a text is no UTF-8.
+            DataError: an id that comes back.
         """
         refuse_bare(rows.num_rows, rows.num_columns)
         if self._checked is None or not rows.schema.equals(self._checked):
@@ -231,7 +242,7 @@ class PartWriter:
         batches = rows.to_batches() if isinstance(rows, pa.Table) else [rows]
         if self._kind.view == "interleaved" and len(batches) > 1:
             batches = rows.combine_chunks().to_batches()
-        self._behind = behind
+        self._behind, self._namesakes = behind, namesakes
         written = [table for batch in batches if batch.num_rows for table in self._write_one(batch)]
         if self._open is not None:
             self._settle(self._open)
@@ -265,7 +276,9 @@ class PartWriter:
             batch = encoder.encode(batch, self._rows)
         self._rows += batch.num_rows
         size_at = np.concatenate([[0], np.cumsum(_row_bytes(batch, ranges))])
-        yield from self._write_samples(batch, ranges, size_at, starts, ends)
+        as_items = self._kind.view == "interleaved" and packing is None and self._kind.format.fixed_schema
+        ids = batch.column("sample_id").take(pa.array(starts)) if as_items else None
+        yield from self._write_samples(batch, ranges, size_at, starts, ends, ids)
         self._fetcher.release(self.held_bytes())
 
     def _goes_on(self, batch: pa.RecordBatch) -> bool:
@@ -283,11 +296,19 @@ class PartWriter:
         size_at: NDArray[np.int64],
         starts: NDArray[np.int64],
         ends: NDArray[np.int64],
+        ids: pa.Array | None,
     ) -> Iterator[pa.Table]:
         done = 0
+        hashes = None if ids is None else hash_strings(ids)
         while done < len(starts):
             shard = self._open or self._begin()
             count = self._samples_that_fit(shard, size_at, starts, ends, done)
+            if ids is not None and hashes is not None and count:
+                fitting, count = count, _new_ids(shard, hashes[done : done + count])
+                if self._namesakes == "error" and count < fitting:
+                    raise DataError("the rows of a sample do not stand together: its id comes back", column="sample_id",
+                                    found=repr(ids[done + count].as_py()),
+                                    advice="Sort the rows by sample_id and position.")  # fmt: skip
             if not count:
                 self.end_shard()
                 continue
@@ -460,6 +481,17 @@ class PartWriter:
         if shard is not None:
             for sink in shard.sinks:
                 sink.abort()
+
+
+def _new_ids(shard: _OpenShard, hashes: NDArray[np.uint64]) -> int:
+    """How many samples the shard takes before one whose id it has by then; notes their ids."""
+    at = np.minimum(np.searchsorted(shard.ids, hashes), max(len(shard.ids) - 1, 0))
+    known = shard.ids[at] == hashes if len(shard.ids) else np.zeros(len(hashes), np.bool_)
+    _, firsts = np.unique(hashes, return_index=True)
+    known[np.setdiff1d(np.arange(len(hashes)), firsts)] = True
+    count = int(known.argmax()) if known.any() else len(hashes)
+    shard.ids = np.sort(np.concatenate([shard.ids, hashes[:count]]), kind="stable")
+    return count
 
 
 def _row_bytes(batch: pa.RecordBatch, ranges: Ranges) -> NDArray[np.int64]:

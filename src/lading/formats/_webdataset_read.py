@@ -92,9 +92,10 @@ class WebdatasetReader:
         self._entries_read = options.sidecar == "ignore" or bool(tar.entry.wrap)
         self.counts: Counter[str] = Counter()
         given = tar.source.index
-        # An index made for the view `interleaved` has other columns.
-        usable = given is not None and KEY in given.column_names and not options.regroup
-        self._index = given if usable else None
+        # An index made for the view `interleaved` has other columns, and one of a copied tar names in whatever case.
+        names = [] if given is None or options.regroup else given.column_names
+        named = not options.lower_case or all(name == name.lower() for name in names)
+        self._index = given if KEY in names and named else None
 
     @property
     def files(self) -> tuple[FileEntry, ...]:

@@ -22,6 +22,7 @@ from lading.jobs.ledger import ALONG, DROPPED, DROPPED_ALONG, KEPT, Loss, Losses
 from lading.jobs.progress import Tally
 from lading.jobs.spec import Conversion
 from lading.layouts.gather import HELD_BATCHES, across_shards
+from lading.part_writer import Namesakes
 from lading.ref import files_of, has_codec, is_ref
 from lading.units import parse_bytes
 from lading.views import compacted, holds_bytes, is_text, row_bytes, shown_bytes, without_views
@@ -37,7 +38,7 @@ _MAX_ROWS = 16_384
 class _Writer(Protocol):
     """What takes rows: a `DatasetWriter`, or a `PartWriter`."""
 
-    def write_batch(self, rows: pa.RecordBatch, *, behind: bool) -> Any: ...
+    def write_batch(self, rows: pa.RecordBatch, *, behind: bool, namesakes: Namesakes) -> Any: ...
 
     def held_bytes(self) -> int: ...
 
@@ -151,7 +152,8 @@ class Copier:
                     for part in whole:
                         self._on_digests(batch_digests(part, how.view))
                 kept = self._dataset.follower.lighten(done) if how.lazy else done
-                writer.write_batch(kept if how.written is None else align_table(kept, how.written), behind=True)
+                fitted = kept if how.written is None else align_table(kept, how.written)
+                writer.write_batch(fitted, behind=True, namesakes="apart")
                 self._dataset.release(writer.held_bytes())
             since += batch.num_rows
             since_bytes += int(row_bytes(batch).sum())

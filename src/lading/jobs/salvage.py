@@ -368,7 +368,7 @@ def _write(
                 found = dataset.materialise_parts(fitted, max_bytes // HELD_BATCHES, views=True, earlier=False)
                 parts = (as_text(part, schema) for part in found)
             for part in parts:
-                writer.write_batch(part, behind=True)
+                writer.write_batch(part, behind=True, namesakes="apart")
                 dataset.release(writer.held_bytes())
             samples += len(firsts)
             payload += int(row_bytes(batch).sum())

@@ -1,0 +1,119 @@
+"""Conversions of what others name in their way: one id in several shards, members in upper case, nothing at all."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import lading
+from lading.errors import DataError
+from lading.features import Value
+from lading.jobs.salvage import salvage
+
+FORMATS = ("webdataset", "parquet", "arrow", "mds", "media_archive")
+
+
+def items(*ids: str) -> pa.Table:
+    """A text and a picture of each sample."""
+    twice = [each for name in ids for each in (name, name)]
+    return pa.table({
+        "sample_id": twice,
+        "position": pa.array([0, 1] * len(ids), pa.int32()),
+        "modality": ["text", "image"] * len(ids),
+        "content_type": ["text/plain", "image/png"] * len(ids),
+        "text_content": [text for i, name in enumerate(ids) for text in (f"{i} of {name}", None)],
+        "binary_content": pa.array([body for name in ids for body in (None, name.encode() * 3)], pa.large_binary()),
+    })  # fmt: skip
+
+
+@pytest.fixture
+def twins(tmp_path: Path) -> list[Path]:
+    """Parquet files of items, of which ids come back: not in a file, but in the next ones, at both of their ends."""
+    ids = [("a", "b", "c"), ("c", "a", "d"), ("d", "e"), ("a",), ("a", "f")]
+    paths = [tmp_path / f"in-{number}.parquet" for number in range(len(ids))]
+    for path, each in zip(paths, ids, strict=True):
+        with lading.writer(tmp_path / path.stem, format="parquet", view="interleaved") as writer:
+            writer.write_batch(items(*each))
+        (tmp_path / path.stem / "shard-000000.parquet").rename(path)
+    return paths
+
+
+@pytest.mark.parametrize("fmt", FORMATS)
+@pytest.mark.parametrize("workers", [1, 2])
+def test_samples_of_one_id_in_several_shards_stay_apart(
+    fmt: str, workers: int, twins: list[Path], tmp_path: Path
+) -> None:
+    given = lading.digest(twins)
+    assert given.count == 11
+    lading.convert(twins, tmp_path / "out", format=fmt, workers=workers, verify=True)
+    assert lading.digest(tmp_path / "out") == given
+    assert not lading.verify(tmp_path / "out").findings
+    lading.convert(tmp_path / "out", tmp_path / "back", format="arrow")
+    assert lading.digest(tmp_path / "back") == given
+    salvage(tmp_path / "back", tmp_path / "saved")
+    assert lading.digest(tmp_path / "saved") == given
+
+
+@pytest.mark.parametrize("fmt", ["parquet", "arrow"])
+def test_who_writes_rows_of_a_sample_apart_is_told(fmt: str, tmp_path: Path) -> None:
+    with (
+        pytest.raises(DataError, match=r"'a'.*Sort the rows"),
+        lading.writer(tmp_path / "once", format=fmt, view="interleaved") as writer,
+    ):
+        writer.write_batch(items("a", "b", "a"))
+    with (
+        pytest.raises(DataError, match=r"'a'.*Sort the rows"),
+        lading.writer(tmp_path / "twice", format=fmt, view="interleaved") as writer,
+    ):
+        for ids in (("a", "b"), ("c", "a")):
+            writer.write_batch(items(*ids))
+    with lading.writer(tmp_path / "apart", format=fmt, view="interleaved") as writer:
+        writer.write_batch(items("a", "b", "a"), namesakes="apart")
+        writer.write_batch(items("c", "b", "b"), namesakes="apart")
+    with lading.open(tmp_path / "apart") as dataset:
+        assert [sample["sample_id"] for sample in dataset] == ["a", "b", "a", "c", "b"]
+
+
+def upper_case(path: Path) -> Path:
+    """Members that a reader calls `jpg`, `json` and `txt`; one sample has `TXT`, another `txt`."""
+    with tarfile.open(path, "w") as tar:
+        for name in ("a.JPG", "a.Json", "b.txt", "c.TXT"):
+            entry = tarfile.TarInfo(name)
+            entry.size = 2
+            tar.addfile(entry, io.BytesIO(b"{}"))
+    return path
+
+
+@pytest.mark.parametrize("lower_case", [True, False])
+def test_names_of_copied_members_are_told_as_they_are_read(lower_case: bool, tmp_path: Path) -> None:
+    source, options = upper_case(tmp_path / "in.tar"), {"lower_case": lower_case}
+    given = lading.digest(source, options=options)
+    assert given.count == 3
+    lading.convert(source, tmp_path / "copied", format="webdataset", verify=True)
+    names = ["jpg", "json", "txt"] if lower_case else ["JPG", "Json", "txt", "TXT"]
+    with lading.open(tmp_path / "copied", options=options) as dataset:
+        assert dataset.schema.names == ["__key__", *names]
+        assert [sorted(sample) for sample in dataset] == [sorted(dataset[i]) for i in range(3)]
+        assert dataset.take([2, 0]).schema.names == ["__key__", *names]
+    assert lading.digest(tmp_path / "copied", options=options) == given
+    assert not lading.verify(tmp_path / "copied", deep=True).findings
+    for fmt in ("parquet", "arrow"):
+        lading.convert(tmp_path / "copied", tmp_path / fmt, format=fmt, source_options=options, verify=True)
+        assert lading.digest(tmp_path / fmt) == given
+    salvage(tmp_path / "copied", tmp_path / "saved")
+    assert lading.digest(tmp_path / "saved", options=options) == given
+
+
+@pytest.mark.parametrize("fmt", FORMATS)
+def test_no_samples_taken_as_items_are_items(fmt: str, tmp_path: Path) -> None:
+    lading.arrow.write_cache([], {"x": Value("int64")}, tmp_path / "in")
+    lading.convert(tmp_path / "in", tmp_path / "out", format=fmt, view="interleaved")
+    with lading.open(tmp_path / "out") as dataset:
+        assert (dataset.view, len(dataset)) == ("interleaved", 0)
+        assert "sample_id" in dataset.schema.names
+    assert lading.digest(tmp_path / "out").count == 0
+    assert not lading.verify(tmp_path / "out").findings
