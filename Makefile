@@ -1,6 +1,6 @@
 # make demo   a small real dataset through every format, and the proof that nothing was lost
 # make test   lint, types and tests; what continuous integration runs
-# make soak   every reader with 10,000 damaged files a format (FUZZ=100000 for more, SEED=2 for others)
+# make soak   every reader with 10,000 damaged files a format, and many ways to read what is sound (FUZZ=100000 for more, SEED=2 for others)
 # make lint   only the linter, the formatter's check and the types
 # make bench  speed beside the peers' and the machine's limit (FULL=1 for the large corpora, CASES='read*', REPS=5)
 # make clean  remove what these made
@@ -27,7 +27,7 @@ test: $(VENV)/.peers lint
 	$(BIN)/python -m pytest -n 2
 
 soak: $(VENV)/.dev
-	LADING_FUZZ=$(FUZZ) LADING_FUZZ_SEED=$(SEED) $(BIN)/python -m pytest -n 2 tests/e2e/test_fuzz.py
+	LADING_FUZZ=$(FUZZ) LADING_FUZZ_SEED=$(SEED) $(BIN)/python -m pytest -n 2 tests/e2e/test_fuzz.py tests/e2e/test_any_operation.py
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

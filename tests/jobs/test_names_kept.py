@@ -7,10 +7,11 @@ import tarfile
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import lading
-from lading.errors import DataError
+from lading.errors import DataError, SchemaMismatch
 from lading.features import Value
 from lading.jobs.salvage import salvage
 
@@ -119,3 +120,41 @@ def test_no_samples_taken_as_items_are_items(fmt: str, tmp_path: Path) -> None:
         assert "sample_id" in dataset.schema.names
     assert lading.digest(tmp_path / "out").count == 0
     assert not lading.verify(tmp_path / "out").findings
+
+
+@pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary(), pa.string_view(), pa.binary_view()], ids=str)
+@pytest.mark.parametrize("fmt", ["parquet", "arrow"])
+def test_text_that_others_keep_as_bytes_is_text(fmt: str, kind: pa.DataType, tmp_path: Path) -> None:
+    """Spark writes text so, as do others that do not mark it."""
+    table = items("a", "b", "c")
+    for i, field in enumerate(table.schema):
+        if pa.types.is_string(field.type):
+            table = table.set_column(i, field.name, table.column(i).cast(kind))
+    write(table, tmp_path / f"in.{fmt}")
+    write(items("a", "b", "c"), tmp_path / "plain.parquet")
+    given = lading.digest(tmp_path / "plain.parquet")
+    how = {"view": "interleaved"}
+    assert lading.digest(tmp_path / f"in.{fmt}", **how) == given
+    assert not lading.verify(tmp_path / f"in.{fmt}", deep=False, **how).findings
+    with lading.open(tmp_path / f"in.{fmt}", **how) as dataset:
+        assert [sample["sample_id"] for sample in dataset] == [dataset[i]["sample_id"] for i in range(3)]
+        assert dataset.take([2, 0]).column("sample_id").to_pylist() == ["c", "c", "a", "a"]
+    for target in FORMATS:
+        lading.convert(tmp_path / f"in.{fmt}", tmp_path / target, format=target, **how)
+        assert lading.digest(tmp_path / target) == given
+
+
+@pytest.mark.parametrize("fmt", ["parquet", "arrow"])
+def test_an_id_that_is_no_text_is_an_error(fmt: str, tmp_path: Path) -> None:
+    bad = items("a").set_column(0, "sample_id", pa.array([b"\xff", b"\xff"]))
+    write(bad, tmp_path / f"in.{fmt}")
+    with pytest.raises(SchemaMismatch, match=rf"in\.{fmt} column 'sample_id': the ids of samples are text"):
+        lading.digest(tmp_path / f"in.{fmt}", view="interleaved")
+
+
+def write(table: pa.Table, path: Path) -> None:
+    if path.suffix == ".parquet":
+        pq.write_table(table, path)
+        return
+    with pa.ipc.new_file(path, table.schema) as writer:
+        writer.write_table(table)

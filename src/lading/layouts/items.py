@@ -26,7 +26,7 @@ from lading.layouts.follow import Followed, Follower
 from lading.layouts.gather import HELD_BATCHES, gathered, joined, split_samples
 from lading.layouts.options import InterleavedOptions, tell_absent
 from lading.ref import with_files
-from lading.views import filled, join, present, row_bytes
+from lading.views import filled, is_text, is_view, join, present, row_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -115,7 +115,13 @@ class ItemsView:
         if ids.null_count:
             raise DataError("an item belongs to a sample", file=self._path, column="sample_id", found="null",
                             row=row + int(np.argmin(present(ids))))  # fmt: skip
-        return ids
+        if is_text(ids.type) and not is_view(ids.type):
+            return ids
+        try:
+            return join(ids).cast(pa.large_string())
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise SchemaMismatch("the ids of samples are text", file=self._path, column="sample_id",
+                                 expected=pa.string(), found=ids.type) from error  # fmt: skip
 
     def batches(
         self,
@@ -208,8 +214,7 @@ class ItemsView:
         hashes: list[NDArray[np.uint64]] = []
         rows: list[NDArray[np.int64]] = []
         for batch, first in self._samples_of(batches):
-            ids = batch.column("sample_id").take(pa.array(first - done))
-            hashes.append(hash_strings(ids.cast(pa.large_string())))
+            hashes.append(hash_strings(self._ids(batch, done).take(pa.array(first - done))))
             rows.append(first)
             done += batch.num_rows
             yield batch
