@@ -160,8 +160,8 @@ class _OpenShard:
     index: list[pa.Table] = field(default_factory=list)
     num_samples: int = 0
     counted_bytes: int = 0
-    ids: NDArray[np.uint64] = field(default_factory=lambda: np.zeros(0, np.uint64))
-    """Hashes of its samples' ids, sorted, where readers refuse an id that comes back."""
+    ids: list[NDArray[np.uint64]] = field(default_factory=list)
+    """Hashes of its samples' ids, in few sorted runs, where readers refuse an id that comes back."""
 
 
 class PartWriter:
@@ -304,7 +304,7 @@ class PartWriter:
             shard = self._open or self._begin()
             count = self._samples_that_fit(shard, size_at, starts, ends, done)
             if ids is not None and hashes is not None and count:
-                fitting, count = count, _new_ids(shard, hashes[done : done + count])
+                fitting, count = count, _new_ids(shard.ids, hashes[done : done + count])
                 if self._namesakes == "error" and count < fitting:
                     raise DataError("the rows of a sample do not stand together: its id comes back", column="sample_id",
                                     found=repr(ids[done + count].as_py()),
@@ -483,15 +483,26 @@ class PartWriter:
                 sink.abort()
 
 
-def _new_ids(shard: _OpenShard, hashes: NDArray[np.uint64]) -> int:
-    """How many samples the shard takes before one whose id it has by then; notes their ids."""
-    at = np.minimum(np.searchsorted(shard.ids, hashes), max(len(shard.ids) - 1, 0))
-    known = shard.ids[at] == hashes if len(shard.ids) else np.zeros(len(hashes), np.bool_)
-    _, firsts = np.unique(hashes, return_index=True)
-    known[np.setdiff1d(np.arange(len(hashes)), firsts)] = True
-    count = int(known.argmax()) if known.any() else len(hashes)
-    shard.ids = np.sort(np.concatenate([shard.ids, hashes[:count]]), kind="stable")
+def _new_ids(runs: list[NDArray[np.uint64]], hashes: NDArray[np.uint64]) -> int:
+    """How many samples a shard takes before one whose id it has by then; notes their ids among the runs."""
+    ordered, count = np.sort(hashes), len(hashes)
+    if (ordered[1:] == ordered[:-1]).any() or any(_held(run, ordered).any() for run in runs):
+        known = np.ones(len(hashes), np.bool_)
+        known[np.unique(hashes, return_index=True)[1]] = False
+        for run in runs:
+            known |= _held(run, hashes)
+        count = int(known.argmax())
+        ordered = np.sort(hashes[:count])
+    while runs and len(runs[-1]) <= len(ordered):
+        ordered = np.sort(np.concatenate([runs.pop(), ordered]))
+    runs += [ordered] if len(ordered) else []
     return count
+
+
+def _held(run: NDArray[np.uint64], hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    """Which hashes a sorted run has."""
+    held: NDArray[np.bool_] = run[np.minimum(np.searchsorted(run, hashes), len(run) - 1)] == hashes
+    return held
 
 
 def _row_bytes(batch: pa.RecordBatch, ranges: Ranges) -> NDArray[np.int64]:
