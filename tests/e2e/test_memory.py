@@ -297,6 +297,20 @@ def test_a_digest_of_what_unpacks_to_much_keeps_to_the_limit(packed_media: Path)
 
 
 @pytest.mark.slow
+def test_a_digest_of_documents_that_are_mostly_text_keeps_to_the_limit(tmp_path: Path) -> None:
+    """400 MB of texts, which are in memory as soon as their documents are read, beside pictures that are not."""
+    picture, members = bytes(30_000), []
+    for number in range(4000):
+        told = {"sample_id": f"d{number}", "texts": [f"{number} " * 20_000, None], "images": [None, f"d{number}.1.bin"]}
+        members += [(f"d{number}.json", json.dumps(told).encode()), (f"d{number}.1.bin", picture)]
+    (tmp_path / "a.tar").write_bytes(tar_of(*members))
+    done = subprocess.run([sys.executable, "-c", DIGEST, tmp_path], capture_output=True, text=True, check=True)
+    digested, peak_mb = map(float, done.stdout.split())
+    assert digested == 4000
+    assert peak_mb <= 250 + 2 * (128 << 20) / 1e6
+
+
+@pytest.mark.slow
 def test_a_digest_of_bytes_inside_lists_keeps_to_the_limit(tmp_path: Path) -> None:
     """400 MB of media, each in a struct in the list of its document."""
     chance = np.random.default_rng(3)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import json
 import tarfile
+import threading
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -14,6 +16,7 @@ import lading
 from lading.errors import LadingError
 from lading.jobs import digest as digest_job
 from lading.jobs.progress import Progress
+from lading.store.windows import results_in_windows
 
 
 def document(key: str, sample_id: str, text: str) -> dict[str, bytes]:
@@ -86,7 +89,7 @@ def test_shards_are_counted_as_they_end(tmp_path: Path, count: int) -> None:
 @pytest.fixture
 def many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Shards of which every document is a batch of its own."""
-    monkeypatch.setattr(digest_job, "_MAX_BYTES", 1)
+    monkeypatch.setattr(digest_job, "_MAX_BYTES", 50_000)
     documents = [document(f"d{i:02d}", f"d{i:02d}", f"text {i}") for i in range(12)]
     return [write_tar(tmp_path / f"{i}.tar", *documents[4 * i : 4 * i + 4]) for i in range(3)]
 
@@ -96,9 +99,17 @@ def test_files_are_read_beside_the_next_batch(
     cores: int, many: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pa, "cpu_count", lambda: cores)
+    read_by: list[str] = []
+
+    def read(*args: Any) -> Any:
+        read_by.append(threading.current_thread().name.partition("_")[0])
+        return results_in_windows(*args)
+
+    monkeypatch.setattr(digest_job, "results_in_windows", read)
     steps: list[Progress] = []
     found = lading.digest(many, workers=1, on_progress=steps.append)
     assert [step.samples for step in steps if step.samples] == sorted([*range(1, 13), 4, 8, 12])
+    assert read_by == ["MainThread" if cores == 1 else "lading-digest"] * 12
     monkeypatch.undo()
     documents = [document(f"d{i:02d}", f"d{i:02d}", f"text {i}") for i in range(12)]
     assert found == lading.digest([write_tar(tmp_path / "whole.tar", *documents)])

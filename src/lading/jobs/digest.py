@@ -153,15 +153,16 @@ def _shard_batches(dataset: Dataset, shard: int) -> Iterator[pa.RecordBatch]:
 def _with_forms(dataset: Dataset, batches: Iterator[_Batch]) -> Iterator[_Batch]:
     """Batches with forms in the place of references, or bytes where forms are made by the column.
 
-    Files are read beside the making of the next batch, where there is a core for it and nothing more is held for it: a
+    Files are read beside the making of the next batch, where there is a core for it and little more is held for it: a
     third of the time goes to the kernel, which copies pages and needs no Python meanwhile.
     """
-    beside = pa.cpu_count() > 1
+    most_held = _MAX_BYTES // HELD_BATCHES if pa.cpu_count() > 1 else -1
     with ThreadPoolExecutor(1, "lading-digest") as thread:
         waiting: tuple[_Batch, Future[dict[int, pa.Array]]] | None = None
         for batch in batches:
             forms = _forms_of(dataset, batch.rows)
-            reading = thread.submit(forms) if beside and _lies_in_files(batch.rows) else None
+            beside = batch.rows.nbytes <= most_held and _lies_in_files(batch.rows)
+            reading = thread.submit(forms) if beside else None
             if waiting is not None:
                 yield waiting[0].with_columns(waiting[1].result())
                 waiting = None
