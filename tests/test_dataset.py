@@ -19,11 +19,19 @@ import lading
 from faults import file_size_limit
 from golden_cases import Golden
 from lading.align import align_table
-from lading.errors import DataError, LadingError, SchemaMismatch, SidecarMismatch, UnknownFormat, UsageError
+from lading.errors import (
+    BadReference,
+    DataError,
+    LadingError,
+    SchemaMismatch,
+    SidecarMismatch,
+    UnknownFormat,
+    UsageError,
+)
 from lading.features import Json, with_feature
 from lading.interleaved import INTERLEAVED_SCHEMA, lineage_of
 from lading.opening import open_dataset
-from lading.ref import is_ref
+from lading.ref import is_ref, make_refs
 from lading.store.local import LocalStore
 from lading.store.memory import MemoryStore
 from lading.store.open import Stores
@@ -439,3 +447,16 @@ def test_one_column_is_a_schema_too(names: list[str], tmp_path: Path) -> None:
     with lading.open(tmp_path / "a.parquet") as dataset:
         assert dataset.schema.names == names
         assert len(dataset) == 2
+
+
+@pytest.mark.parametrize("max_bytes", [1, 250, 1 << 20])
+def test_a_reference_that_leads_nowhere_is_told_by_its_row_in_the_batch(max_bytes: int, tmp_path: Path) -> None:
+    (tmp_path / "a.tar").write_bytes(tar_of(*((f"{i}.bin", bytes(100)) for i in range(6))))
+    with lading.open(tmp_path / "a.tar") as dataset:
+        [batch] = dataset.batches(lazy=True)
+        offset = [512, 2048, 3584, 1 << 40, 6656, 8192]
+        references = make_refs(np.array(offset), np.full(6, 100))
+        broken = batch.set_column(batch.schema.get_field_index("bin"), batch.schema.field("bin"), references)
+        with pytest.raises(BadReference) as raised:
+            list(dataset.materialise_parts(broken, max_bytes))
+    assert raised.value.row == 3

@@ -633,11 +633,17 @@ class Dataset:
 
         A larger sample stays whole. So nothing holds all of a batch, and pages of what was packed go with each part.
         """
+        first = 0
         for some in split_samples(batch, sample_firsts(batch, self.view), batch.num_rows, max_bytes):
-            yield from self.fetcher.materialise_parts(
-                some, sample_firsts(some, self.view), max_bytes, columns, on_error, views=views, earlier=earlier,
-                on_failure=on_failure,
-            )  # fmt: skip
+            try:
+                yield from self.fetcher.materialise_parts(
+                    some, sample_firsts(some, self.view), max_bytes, columns, on_error, views=views, earlier=earlier,
+                    on_failure=on_failure,
+                )  # fmt: skip
+            except LadingError as error:
+                error.row = None if error.row is None else first + error.row
+                raise
+            first += len(some)
 
     def roots(self) -> list[str]:
         """The folders that references in tables may point into: those of the shards, and those the caller named."""

@@ -277,7 +277,7 @@ class PartWriter:
         self._rows += batch.num_rows
         size_at = np.concatenate([[0], np.cumsum(_row_bytes(batch, ranges))])
         as_items = self._kind.view == "interleaved" and packing is None and self._kind.format.fixed_schema
-        ids = batch.column("sample_id").take(pa.array(starts)) if as_items else None
+        ids = hash_strings(batch.column("sample_id").take(pa.array(starts))) if as_items else None
         yield from self._write_samples(batch, ranges, size_at, starts, ends, ids)
         self._fetcher.release(self.held_bytes())
 
@@ -296,18 +296,18 @@ class PartWriter:
         size_at: NDArray[np.int64],
         starts: NDArray[np.int64],
         ends: NDArray[np.int64],
-        ids: pa.Array | None,
+        ids: NDArray[np.uint64] | None,
     ) -> Iterator[pa.Table]:
         done = 0
-        hashes = None if ids is None else hash_strings(ids)
         while done < len(starts):
             shard = self._open or self._begin()
             count = self._samples_that_fit(shard, size_at, starts, ends, done)
-            if ids is not None and hashes is not None and count:
-                fitting, count = count, _new_ids(shard.ids, hashes[done : done + count])
+            if ids is not None and count:
+                fitting, count = count, _new_ids(shard.ids, ids[done : done + count])
                 if self._namesakes == "error" and count < fitting:
+                    again = batch.column("sample_id")[int(starts[done + count])].as_py()
                     raise DataError("the rows of a sample do not stand together: its id comes back", column="sample_id",
-                                    found=repr(ids[done + count].as_py()),
+                                    found=repr(again),
                                     advice="Sort the rows by sample_id and position.")  # fmt: skip
             if not count:
                 self.end_shard()

@@ -81,16 +81,21 @@ def taken_rows(
     views: bool,
 ) -> pa.Table:  # fmt: skip
     """Rows of samples with their bytes, as `Dataset.take`; in the columns of the target, if there is one."""
-    lying, small = lying_rows(dataset, wanted, columns, target)
-    rows = dataset.materialised(lying, views=views)
     if target is not None:
-        return rows
+        lying, _ = lying_rows(dataset, wanted, columns, target)
+        return dataset.materialised(lying, views=views)
     try:
-        return settled(rows, small, shown=views)
+        return _settled_rows(dataset, wanted, columns, views=views, in_place=True)
     except pa.ArrowInvalid:
         # Text that is no UTF-8: where it stands is known when each shard's is copied by itself.
-        lying, small = lying_rows(dataset, wanted, columns, in_place=False)
-        return settled(dataset.materialised(lying, views=views), small, shown=views)
+        return _settled_rows(dataset, wanted, columns, views=views, in_place=False)
+
+
+def _settled_rows(
+    dataset: HasSamples, wanted: NDArray[np.int64], columns: Sequence[str] | None, *, views: bool, in_place: bool
+) -> pa.Table:
+    lying, small = lying_rows(dataset, wanted, columns, in_place=in_place)
+    return settled(dataset.materialised(lying, views=views), small, shown=views)
 
 
 def lying_rows(

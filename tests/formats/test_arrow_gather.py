@@ -203,14 +203,19 @@ def test_shards_of_which_some_are_gathered(tmp_path: Path, taken: list[bool]) ->
 
 
 @pytest.mark.usefixtures("dense", "shared")
-def test_bytes_that_are_no_text_are_found_in_their_shard(tmp_path: Path) -> None:
-    paths = _shards(tmp_path, [pa.table({"x": [f"text {i:06d}" for i in range(BATCHES * ROWS)]})] * 3)
-    data = bytearray(paths[1].read_bytes())
+@pytest.mark.parametrize("bad, few", [(1, None), (1, 0), (0, 1), (2, 1)])
+def test_bytes_that_are_no_text_are_found_in_their_shard(tmp_path: Path, bad: int, few: int | None) -> None:
+    """All shards are gathered, or one has few record batches and is not."""
+    texts = pa.table({"x": [f"text {i:06d}" for i in range(BATCHES * ROWS)]})
+    paths = _shards(tmp_path, [texts] * 3)
+    if few is not None:
+        paths[few].write_bytes(arrow_bytes(texts, pa.ipc.new_stream, len(texts)))
+    data = bytearray(paths[bad].read_bytes())
     at = data.index(b"text 000039")
     data[at : at + 1] = b"\xff"
-    paths[1].write_bytes(data)
+    paths[bad].write_bytes(data)
     with (
         lading.open(paths) as dataset,
-        pytest.raises(LadingError, match=rf"{re.escape(str(paths[1]))}.*column 'x'"),
+        pytest.raises(LadingError, match=rf"{re.escape(str(paths[bad]))}.*column 'x'"),
     ):
         dataset.take(np.arange(9, 3 * BATCHES * ROWS, 10))

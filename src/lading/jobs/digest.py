@@ -178,25 +178,30 @@ def _with_forms(dataset: Dataset, batches: Iterator[_Batch]) -> Iterator[_Batch]
 def _forms_of(dataset: Dataset, batch: pa.RecordBatch) -> Callable[[], dict[int, pa.Array]]:
     """What reads the files that columns of references lead to, and makes what takes their place, by number."""
     references = {field.name: feature_of(field) for field in batch.schema if is_ref(field.type)}
-    small = {name for name in references if int(row_bytes(batch.select([name])).sum()) <= _COPIED_BYTES}
-    wanted = [name for name, feature in references.items() if name in small or value_form(feature, long=False)]
+    wanted = [
+        name
+        for name, feature in references.items()
+        if value_form(feature, long=False) or int(row_bytes(batch.select([name])).sum()) <= _COPIED_BYTES
+    ]
     pieces = dataset.fetcher.pieces_to_read(batch, wanted)
-    made = {}
-    for name, found in pieces.items():
-        made[name] = value_form(references[name], long=bool((found.length[found.there] > SHORT_BYTES).all()))
+    made = {
+        name: value_form(references[name], long=bool((found.length[found.there] > SHORT_BYTES).all()))
+        for name, found in pieces.items()
+    }
     works: dict[str, Callable[[memoryview], bytes]] = {name: form[1] if form else bytes for name, form in made.items()}
 
     def read() -> dict[int, pa.Array]:
-        columns = {}
-        for name, values in results_in_windows(pieces, works).items():
-            form = made[name]
-            if form is not None:
-                values = joined(pa.scalar(form[0], FORM), values) if form[0] else values  # noqa: PLW2901 - the forms
-                values = pa.ExtensionArray.from_storage(FORMS, values)  # noqa: PLW2901 - the same, called so
-            columns[batch.schema.get_field_index(name)] = values
-        return columns
+        found = results_in_windows(pieces, works)
+        return {batch.schema.get_field_index(name): _behind(made[name], values) for name, values in found.items()}
 
     return read
+
+
+def _behind(form: tuple[bytes, object] | None, values: pa.Array) -> pa.Array:
+    """Forms behind what stands before each of them, called so; bytes as they are."""
+    if form is None:
+        return values
+    return pa.ExtensionArray.from_storage(FORMS, joined(pa.scalar(form[0], FORM), values) if form[0] else values)
 
 
 def begin_digest(dataset: Dataset) -> Look:
