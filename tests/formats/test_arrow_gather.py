@@ -29,6 +29,8 @@ def _table(seed: int) -> pa.Table:
     texts = ["é" * int(size) for size in random.integers(0, 40, count)]
     moments = [dt.datetime.fromtimestamp(i * 9999, dt.UTC) for i in range(count)]
     columns = {
+        "flag": pa.array(random.random(count) < 0.3),
+        "perhaps": pa.array(random.random(count) < 0.3, mask=~there),
         "int": pa.array(random.integers(-9, 9, count), pa.int8()),
         "wide": pa.array(random.integers(-(1 << 60), 1 << 60, count), mask=~there),
         "float": pa.array(random.random(count), pa.float32()),
@@ -46,20 +48,24 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Whether rows were gathered, reading by reading."""
     said: list[bool] = []
 
-    def gather(*args: Any, views: bool = False) -> list[pa.RecordBatch] | None:
-        found = _arrow_gather.gather_rows(*args, views=views)
+    gather = _arrow_read.ArrowReader._gathered
+
+    def gathered(*args: Any, views: bool = False) -> list[pa.RecordBatch] | None:
+        found = gather(*args, views=views)
         if found or not views:  # else the same rows are asked for once more
             said.append(found is not None)
         return found
 
-    monkeypatch.setattr(_arrow_read, "gather_rows", gather)
+    monkeypatch.setattr(_arrow_read.ArrowReader, "_gathered", gathered)
     return said
 
 
 @pytest.fixture(params=["all touched", "far between"])
 def dense(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Texts are copied from the map, or read: as where so many bytes a row make a large file."""
-    monkeypatch.setattr(_arrow_gather, "_FAULT_BYTES", 1 << 16 if request.param == "all touched" else 0)
+    if request.param == "far between":
+        monkeypatch.setattr(_arrow_gather, "_FAULT_BYTES", 0)
+        monkeypatch.setattr(_arrow_blocks, "_TOUCHED_BYTES", 0)
 
 
 @pytest.mark.usefixtures("dense")
@@ -89,12 +95,11 @@ def test_a_part_may_begin_and_end_anywhere(tmp_path: Path, taken: list[bool], mo
     "column",
     [
         pa.array([[i] for i in range(BATCHES * ROWS)]),
-        pa.array([i % 3 == 0 for i in range(BATCHES * ROWS)]),
         pa.array([Decimal(i) for i in range(BATCHES * ROWS)]),
         pa.array([str(i % 4) for i in range(BATCHES * ROWS)]).dictionary_encode(),
         pa.array([str(i) * 3000 for i in range(BATCHES * ROWS)]),
     ],
-    ids=["lists", "bools", "decimals", "dictionary", "large values"],
+    ids=["lists", "decimals", "dictionary", "large values"],
 )
 def test_other_columns_go_batch_by_batch(tmp_path: Path, column: pa.Array, taken: list[bool]) -> None:
     table = pa.table({"x": column, "y": pa.array(range(BATCHES * ROWS))})
@@ -184,12 +189,12 @@ def test_rows_of_many_shards_in_any_order(
 
 @pytest.mark.usefixtures("shared")
 def test_shards_of_which_some_are_gathered(tmp_path: Path, taken: list[bool]) -> None:
-    """One has few record batches; in one a column is wide."""
+    """One is compressed; in one a column is wide."""
     texts = [f"text {i:05d}" for i in range(3 * BATCHES * ROWS)]
-    many, few, wide = (pa.array(part.tolist()) for part in np.split(np.array(texts), 3))
-    tables = [pa.table({"x": many}), pa.table({"x": few}), pa.table({"x": wide.cast(pa.large_string())})]
+    many, packed, wide = (pa.array(part.tolist()) for part in np.split(np.array(texts), 3))
+    tables = [pa.table({"x": many}), pa.table({"x": packed}), pa.table({"x": wide.cast(pa.large_string())})]
     paths = _shards(tmp_path, tables)
-    paths[1].write_bytes(arrow_bytes(tables[1], pa.ipc.new_stream, len(few)))
+    paths[1].write_bytes(arrow_bytes(tables[1], pa.ipc.new_stream, ROWS, compression="lz4"))
     rows = np.random.default_rng(8).permutation(len(texts))[:900]
     with lading.open(paths) as dataset:
         found = dataset.take(rows).column("x")
@@ -203,13 +208,13 @@ def test_shards_of_which_some_are_gathered(tmp_path: Path, taken: list[bool]) ->
 
 
 @pytest.mark.usefixtures("dense", "shared")
-@pytest.mark.parametrize("bad, few", [(1, None), (1, 0), (0, 1), (2, 1)])
-def test_bytes_that_are_no_text_are_found_in_their_shard(tmp_path: Path, bad: int, few: int | None) -> None:
-    """All shards are gathered, or one has few record batches and is not."""
+@pytest.mark.parametrize("bad, packed", [(1, None), (1, 0), (0, 1), (2, 1)])
+def test_bytes_that_are_no_text_are_found_in_their_shard(tmp_path: Path, bad: int, packed: int | None) -> None:
+    """All shards are gathered, or one is compressed and is not."""
     texts = pa.table({"x": [f"text {i:06d}" for i in range(BATCHES * ROWS)]})
     paths = _shards(tmp_path, [texts] * 3)
-    if few is not None:
-        paths[few].write_bytes(arrow_bytes(texts, pa.ipc.new_stream, len(texts)))
+    if packed is not None:
+        paths[packed].write_bytes(arrow_bytes(texts, pa.ipc.new_stream, ROWS, compression="lz4"))
     data = bytearray(paths[bad].read_bytes())
     at = data.index(b"text 000039")
     data[at : at + 1] = b"\xff"

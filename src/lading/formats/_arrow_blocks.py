@@ -23,7 +23,17 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.errors import CorruptShard, UsageError, errors_at
-from lading.formats._arrow_flat import DICTIONARY, ROWS, SCHEMA, Footer, Message, parse_footer, parse_message
+from lading.formats._arrow_flat import (
+    DICTIONARY,
+    ROWS,
+    SCHEMA,
+    Footer,
+    Message,
+    RowsHeads,
+    parse_footer,
+    parse_message,
+    rows_heads,
+)
 from lading.formats.protocol import ShardSource
 from lading.ranges import plan_ranges
 from lading.store.protocol import MappedFile, Mapper
@@ -37,6 +47,9 @@ _START = 8
 _TAIL = len(MAGIC) + 4
 _AHEAD_BYTES = 64 << 10
 _MAX_REQUEST_BYTES = 64 << 20
+_PREFIX = 8
+_MAX_HEADS_BYTES = 16 << 20
+"""Of all heads of a file together, to be kept as arrays: 40,000 batches of six columns."""
 _TOUCHED_BYTES, _ASK_BYTES = 256 << 20, 4 << 20
 """Of maps that were touched out of order, before pages are given back: a look at 160 MB of texts fits."""
 
@@ -106,8 +119,13 @@ class Body:
             _TOUCHED.add(self, size)
 
     def may_stay(self) -> bool:
-        """Whether all of the map can be touched before pages are given back."""
-        return _TOUCHED.has_room(self)
+        """Whether all of the map may be touched, and stay in memory for now: it counts as touched then."""
+        return _TOUCHED.reserve(self)
+
+    @staticmethod
+    def times_given_back() -> int:
+        """How often pages were given back: behind that, `may_stay` is to be asked again."""
+        return _TOUCHED.times
 
     def place(self, data: pa.Buffer) -> int:
         """Where in the mapped file a buffer lies; −1 for one that is elsewhere in memory."""
@@ -129,36 +147,64 @@ class Body:
 class _Touched:
     """The maps of all open shards that were touched out of order, and at most how much of them is in memory.
 
-    What is added up is a guess, and counts pages once more that are there already. Where it says that it is much, the
-    system is asked: to give back what is little makes every later touch a page fault.
+    Small maps are counted whole, and touched freely. What is added up of others is a guess, and counts pages once more
+    that are there already. Where it says that it is much, the system is asked: to give back what is little makes every
+    later touch a page fault.
+
+    Attributes:
+        times: how often pages were given back.
     """
 
     def __init__(self) -> None:
+        self.times = 0
         self._lock = Lock()
-        self._bodies: WeakSet[Body] = WeakSet()
-        self._guessed = self._before = 0
+        self._whole: WeakSet[Body] = WeakSet()
+        self._partly: WeakSet[Body] = WeakSet()
+        self._guessed = self._reserved = self._before = 0
 
-    def has_room(self, body: Body) -> bool:
+    def reserve(self, body: Body) -> bool:
         with self._lock:
-            return body in self._bodies or self._guessed + body.size_bytes < _TOUCHED_BYTES
+            if body in self._whole:
+                return True
+            if self._reserved + body.size_bytes >= _TOUCHED_BYTES:
+                self._count_reserved()
+            if self._reserved + body.size_bytes >= _TOUCHED_BYTES:
+                return False
+            self._begin()
+            self._whole.add(body)
+            self._reserved += body.size_bytes
+            return True
 
     def add(self, body: Body, size: int) -> None:
         with self._lock:
-            if not self._guessed:
-                self._before = _resident_bytes() or 0
-            self._bodies.add(body)
-            self._guessed += size
-            if self._guessed < _TOUCHED_BYTES:
+            if body in self._whole:
                 return
+            self._begin()
+            self._partly.add(body)
+            self._guessed += size
+            if self._guessed + self._reserved < _TOUCHED_BYTES:
+                return
+            self._count_reserved()
             now = _resident_bytes()
             held = _TOUCHED_BYTES if now is None else now - self._before
             if held < _TOUCHED_BYTES:
-                self._guessed = min(max(held, 1), _TOUCHED_BYTES - _ASK_BYTES)
+                most = _TOUCHED_BYTES - _ASK_BYTES - self._reserved
+                self._guessed = min(max(held - self._reserved, 0), most)
                 return
-            for each in list(self._bodies):
+            for each in [*self._whole, *self._partly]:
                 each.give_back()
-            self._bodies.clear()
-            self._guessed = 0
+            self._whole.clear()
+            self._partly.clear()
+            self._guessed = self._reserved = 0
+            self.times += 1
+
+    def _begin(self) -> None:
+        if not self._whole and not self._partly:
+            self._before = _resident_bytes() or 0
+
+    def _count_reserved(self) -> None:
+        """Leave out maps that are gone."""
+        self._reserved = sum(body.size_bytes for body in self._whole)
 
 
 def _resident_bytes() -> int | None:
@@ -203,6 +249,7 @@ class Blocks:
         at: of a stream, where the next message begins; −1 when all are found.
         unended: whether a stream may lack its end mark.
         is_stream: whether there is no footer.
+        alike: see `heads`, once somebody asked.
     """
 
     body: Body
@@ -213,6 +260,7 @@ class Blocks:
     at: int = -1
     unended: bool = False
     is_stream: bool = False
+    alike: RowsHeads | None = None
 
     def find(self, number: int) -> bool:
         """Whether there is a record batch of this number; walks a stream so far."""
@@ -224,14 +272,44 @@ class Blocks:
         """Rows of each record batch."""
         while self.at >= 0:
             self._step()
-        unknown = [i for i, block in enumerate(self.batches) if block.rows < 0]
-        if unknown:
-            heads = np.array([self.batches[i][:2] for i in unknown], np.int64)
-            for i, head in zip(unknown, self.body.peek_each(heads[:, 0], heads[:, 1]), strict=True):
-                self.batches[i] = self.batches[i]._replace(
-                    rows=self.parse(self.batches[i], head, ROWS, buffers=False).rows
-                )
+        if any(block.rows < 0 for block in self.batches):
+            places = np.array([block[:2] for block in self.batches], np.int64)
+            heads = self.body.peek_each(places[:, 0], places[:, 1])
+            self.alike = self._alike(heads)
+            if self.alike is not None:
+                rows = self.alike.rows.tolist()
+            else:
+                rows = [
+                    self.parse(block, head, ROWS, buffers=False).rows
+                    for block, head in zip(self.batches, heads, strict=True)
+                ]
+            self.batches = [block._replace(rows=n) for block, n in zip(self.batches, rows, strict=True)]
         return np.array([block.rows for block in self.batches], np.int64)
+
+    def heads(self) -> RowsHeads | None:
+        """What the heads of all record batches say; None if they are not alike, as those of one writer are."""
+        rows = self.find_all()
+        if self.alike is None and len(rows):
+            places = np.array([block[:2] for block in self.batches], np.int64)
+            if bool((places[:, 1] == places[0, 1]).all()) and int(places[:, 1].sum()) <= _MAX_HEADS_BYTES:
+                self.alike = self._alike(self.body.peek_each(places[:, 0], places[:, 1]))
+        return self.alike
+
+    def _alike(self, heads: Sequence[bytes]) -> RowsHeads | None:
+        size = len(heads[0])
+        if size * len(heads) > _MAX_HEADS_BYTES or any(len(head) != size for head in heads):
+            return None
+        raw = np.frombuffer(b"".join(heads), np.uint8).reshape(-1, size)
+        told = raw[0, :_PREFIX].tobytes()
+        head_bytes = int.from_bytes(told[len(CONTINUED) :], "little")
+        if told[: len(CONTINUED)] != CONTINUED or (raw[:, :_PREFIX] != raw[0, :_PREFIX]).any():
+            return None
+        if not 0 < head_bytes <= size - _PREFIX:
+            return None
+        found = rows_heads(raw[:, _PREFIX : _PREFIX + head_bytes])
+        most = np.array([block.body_bytes for block in self.batches])
+        sound = found is not None and (found.rows >= 0).all() and (found.body_bytes <= most).all()
+        return found if sound else None
 
     def parse(self, block: Block, data: bytes, kind: int, *, buffers: bool = True) -> Message:
         """The head of a block, checked. Raises CorruptShard where it is not what the block promises."""

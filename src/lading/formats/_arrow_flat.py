@@ -73,12 +73,14 @@ class RowsHeads:
     """What the heads of record batches say, batch by batch. Nothing is compressed.
 
     Attributes:
+        head_bytes: of each, without the prefix.
         rows: of each.
         body_bytes: behind each head.
         nodes: rows and nulls of each array: (batches, arrays, 2).
         buffers: offset and length of each buffer in the body: (batches, buffers, 2).
     """
 
+    head_bytes: int
     rows: NDArray[np.int64]
     body_bytes: NDArray[np.int64]
     nodes: NDArray[np.int64]
@@ -198,7 +200,7 @@ def rows_heads(heads: NDArray[np.uint8]) -> RowsHeads | None:
         return None
     numbers = [np.ascontiguousarray(heads[:, at : at + size]).view("<i8") for at, size in spans]
     rows, body_bytes = numbers[0][:, 0], numbers[1][:, 0]
-    return RowsHeads(rows, body_bytes, *(part.reshape(len(heads), -1, 2) for part in numbers[2:]))
+    return RowsHeads(heads.shape[1], rows, body_bytes, *(part.reshape(len(heads), -1, 2) for part in numbers[2:]))
 
 
 def _buffers(head: _Table, body_bytes: int) -> NDArray[np.void]:

@@ -25,7 +25,8 @@ from lading.formats._arrow_decode import Decoder, Loaded, check_text, damage
 from lading.formats._arrow_gather import gather_rows
 from lading.formats._arrow_index import parse_entry
 from lading.formats._arrow_large import is_large, read_large, references, touched_bytes
-from lading.formats._arrow_rows import Row, row_reader
+from lading.formats._arrow_places import Places, find_places
+from lading.formats._arrow_rows import MISPLACED, PlacedRow, Row, placed_rows, row_reader
 from lading.formats._arrow_schema import given_schema, schema_hash
 from lading.formats._arrow_symptoms import find_symptoms
 from lading.formats.protocol import ShardSource, Symptom
@@ -115,9 +116,12 @@ class ArrowReader:
         self._ends: list[int] | None = None
         self._touched = self._cost = 0
         self._near: tuple[int, int, Row] = (0, 0, _no_row)
+        self._places: tuple[Places | None] | None = None
+        self._placed: _Placed | None = None
 
     def close(self) -> None:
         """Give up the map; what was given out stays good."""
+        self._places, self._placed, self._near = (None,), None, (0, 0, _no_row)
         self._decoder.close()
         self._body.close()
 
@@ -181,12 +185,23 @@ class ArrowReader:
         place[order] = np.arange(len(order))
         return binary_views.reorder(table, place)
 
+    def _find_places(self) -> Places | None:
+        """Where values lie in a mapped file, if all columns stand there as they are given."""
+        if self._places is None:
+            stored = self._decoder.schema
+            plain = self._body.mapped is not None and self._assets is None and stored.types == self._schema.types
+            self._places = (find_places(self._blocks, stored) if plain else None,)
+        return self._places[0]
+
     def _gathered(
         self, number: NDArray[np.int64], rows: NDArray[np.int64], chosen: tuple[int, ...], *, views: bool = False
     ) -> list[pa.RecordBatch] | None:
         """Rows of many record batches at once; None if they are to be taken one by one."""
+        places = self._find_places()
+        if places is None:
+            return None
         inside = rows - np.append(0, np.array(self._row_ends(), np.int64))[number]
-        found = gather_rows(self._body, self._blocks.batches, self._decoder.schema, chosen, number, inside, views=views)
+        found = gather_rows(self._body, places, self._schema, chosen, number, inside, views=views)
         if not found:
             return None
         schema = self._subschema(chosen)
@@ -286,9 +301,31 @@ class ArrowReader:
 
     def get_sample(self, row: int) -> dict[str, Any]:
         """One row as `ds[i]` gives it. Raises IndexError."""
-        first, stop, reader = self._near
+        placed = self._placed
+        if placed is None or placed.times != self._body.times_given_back():
+            placed = self._placed = self._place_rows()
+        ends, get = placed.ends, placed.get
+        if not 0 <= row < ends[-1]:
+            raise IndexError(f"sample {row} of {ends[-1]} in {self._path}")
         if self._body.mapped is not None:
             self._body.mapped.check()
+        if get is not None:
+            number = bisect_right(ends, row)
+            try:
+                return get(number, row - ends[number - 1] if number else row)
+            except MISPLACED:
+                # The batch says what is wrong with it, and where.
+                return self._row_of_batch(row)
+        return self._row_of_batch(row)
+
+    def _place_rows(self) -> _Placed:
+        """What gives rows by their places, if that can be."""
+        ends, places = self._row_ends() or [0], self._find_places()
+        get = None if places is None else placed_rows(self._body, places, self._schema, self._features)
+        return _Placed(self._body.times_given_back(), ends, get)
+
+    def _row_of_batch(self, row: int) -> dict[str, Any]:
+        first, stop, reader = self._near
         if not first <= row < stop:
             first, _, reader = self._near = self._row_reader(row)
         self._touched += self._cost
@@ -303,8 +340,6 @@ class ArrowReader:
     def _row_reader(self, row: int) -> tuple[int, int, Row]:
         """The first row of a record batch, the one behind it, and what gives rows of it."""
         ends = self._row_ends()
-        if not ends or not 0 <= row < ends[-1]:
-            raise IndexError(f"sample {row} of {self.num_rows()} in {self._path}")
         number = bisect_right(ends, row)
         loaded: Loaded = self._decoder.load(number, self._all)
         if loaded.row is None:
@@ -393,6 +428,21 @@ class ArrowReader:
     def _release(self, offset: int, length: int) -> None:
         if self._body.mapped is not None:
             self._body.mapped.release(offset, offset + length)
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """How one row is found.
+
+    Attributes:
+        times: how often pages had been given back when it was decided whether rows may be touched.
+        ends: for each record batch, the number of rows in it and all before.
+        get: what gives a row by its places; None if its batch is to be opened.
+    """
+
+    times: int
+    ends: list[int]
+    get: PlacedRow | None
 
 
 def _no_row(row: int) -> dict[str, Any]:

@@ -1,0 +1,165 @@
+"""Where the values of plain columns lie in an Arrow file or stream, for all record batches at once.
+
+To open a batch takes 100 µs and more, and who picks rows at random wants few of each. The heads of one writer's batches
+differ in numbers only, so they are read as one array, once; then the place of any value is a sum.
+
+Plain are numbers, times, text and bytes. Where anything else is not as it should be there are no places, and who reads
+batch by batch says what is wrong.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lading.formats._arrow_blocks import Blocks
+from lading.views import is_bytes, is_text, is_view
+
+__all__ = ["Places", "PlainColumn", "find_places"]
+
+_PREFIX = 8
+_WIDTHS = (1, 8, 16, 32, 64)
+
+
+@dataclass(frozen=True, slots=True)
+class PlainColumn:
+    """A column of numbers, times, text or bytes. A row is a batch.
+
+    Attributes:
+        kind: its type.
+        nulls: how many there are, where there is a bitmap that says which; None where no batch has any.
+        bits: where the bitmap begins, if there is one.
+        first: where the numbers begin, or the offsets of text and bytes, counted in numbers of their width from the
+            start of the file; of truth values, which are bits, in bytes.
+        data: where their bytes begin.
+        data_bytes: how many there are.
+    """
+
+    kind: pa.DataType
+    nulls: NDArray[np.int64] | None
+    bits: NDArray[np.int64]
+    first: NDArray[np.int64]
+    data: NDArray[np.int64] | None = None
+    data_bytes: NDArray[np.int64] | None = None
+
+    @property
+    def width(self) -> int:
+        """Bytes of a number, or of an offset; 0 for truth values."""
+        return _width(self.kind)
+
+    @property
+    def wide(self) -> bool:
+        """Whether offsets have 64 bits."""
+        return _is_wide(self.kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where values lie: all ranges are inside the file, and as long as the rows ask for.
+
+    Attributes:
+        rows: of each record batch.
+        columns: the plain ones, by number.
+    """
+
+    rows: NDArray[np.int64]
+    columns: dict[int, PlainColumn]
+
+
+def find_places(blocks: Blocks, schema: pa.Schema) -> Places | None:
+    """The places of an Arrow file or stream; None where only its batches tell them.
+
+    That is: batches of several writers, compressed ones, dictionaries, views and unions, heads that say what cannot be,
+    and more than 16 MiB of heads. Holds about as many bytes as there are heads.
+    """
+    layout, nodes, buffers = _layout(schema)
+    heads = blocks.heads() if layout else None
+    if heads is None or heads.buffers.shape[1] != buffers or heads.nodes.shape[1] != nodes:
+        return None
+    start = np.array([block.offset for block in blocks.batches]) + _PREFIX + heads.head_bytes
+    offset, length = heads.buffers[:, :, 0], heads.buffers[:, :, 1]
+    if min(offset.min(initial=0), length.min(initial=0)) < 0:
+        return None
+    if (offset > heads.body_bytes[:, None] - length).any():
+        return None
+    places, sizes = np.ascontiguousarray((start[:, None] + offset).T), np.ascontiguousarray(length.T)
+    found = {}
+    for number, (node, first) in layout.items():
+        rows, nulls = heads.nodes[:, node].T
+        mine = slice(first, first + 3)
+        column = _column(schema.field(number).type, heads.rows, nulls, places[mine], sizes[mine])
+        if column is None or (rows != heads.rows).any():
+            return None
+        found[number] = column
+    return Places(heads.rows, found)
+
+
+def _column(
+    kind: pa.DataType, rows: NDArray[np.int64], nulls: NDArray[np.int64], at: NDArray[np.int64], size: NDArray[np.int64]
+) -> PlainColumn | None:
+    """A column by its buffers; None where they are shorter than the rows ask for, or lie where numbers may not."""
+    width, with_offsets = _width(kind), _has_offsets(kind)
+    items = np.where(rows > 0, rows + with_offsets, 0)
+    if ((items * width if width else -(-items // 8)) > size[1]).any() or (at[1] % max(width, 1)).any():
+        return None
+    if (nulls < 0).any() or (rows > 8 * size[0])[nulls > 0].any():
+        return None
+    some = np.ascontiguousarray(nulls) if nulls.any() else None
+    data = (at[2], size[2]) if with_offsets else (None, None)
+    return PlainColumn(kind, some, at[0], at[1] // max(width, 1), *data)
+
+
+def _layout(schema: pa.Schema) -> tuple[dict[int, tuple[int, int]], int, int]:
+    """The node and the first buffer of each plain column, and how many there are of all; none if that cannot be told.
+
+    Source: https://arrow.apache.org/docs/format/Columnar.html#recordbatch-message
+    """
+    found, node, buffer = {}, 0, 0
+    for number, kind in enumerate(schema.types):
+        inside = _counts(kind)
+        if inside is None:
+            return {}, 0, 0
+        if not pa.types.is_nested(kind) and (_has_offsets(kind) or _is_number(kind)):
+            found[number] = node, buffer
+        node, buffer = node + inside[0], buffer + inside[1]
+    return found, node, buffer
+
+
+def _counts(kind: pa.DataType) -> tuple[int, int] | None:
+    """Nodes and buffers of a column with all that is inside it; None for types that hold another number."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return _counts(kind.storage_type)
+    if pa.types.is_nested(kind):
+        own = 1 if pa.types.is_struct(kind) or pa.types.is_fixed_size_list(kind) else 2
+        plain = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind) or own == 1
+        inside = [_counts(kind.field(i).type) for i in range(kind.num_fields)] if plain else [None]
+        known = [each for each in inside if each is not None]
+        if len(known) < len(inside):
+            return None
+        return 1 + sum(nodes for nodes, _ in known), own + sum(buffers for _, buffers in known)
+    if _has_offsets(kind):
+        return 1, 3
+    if pa.types.is_primitive(kind) or pa.types.is_decimal(kind) or pa.types.is_fixed_size_binary(kind):
+        return 1, 2
+    return (1, 0) if pa.types.is_null(kind) else None
+
+
+def _width(kind: pa.DataType) -> int:
+    if not _has_offsets(kind):
+        return int(kind.bit_width) // 8
+    return 8 if _is_wide(kind) else 4
+
+
+def _is_wide(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_large_binary(kind) or pa.types.is_large_string(kind))
+
+
+def _has_offsets(kind: pa.DataType) -> bool:
+    return (is_text(kind) or is_bytes(kind)) and not is_view(kind)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_primitive(kind)) and kind.bit_width in _WIDTHS
