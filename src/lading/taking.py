@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol
@@ -13,20 +13,23 @@ from numpy.typing import NDArray
 
 from lading.align import align_table, union_schema
 from lading.errors import DataError
-from lading.interleaved import sample_firsts, sample_rows
+from lading.formats.protocol import PickingReader
+from lading.interleaved import sample_firsts, sample_rows, without_source
 from lading.json_columns import fit_json, union_json_schemas
 from lading.layouts.protocol import LooseView, View
 from lading.layouts.samples import SamplesView
 from lading.manifest import lookup
+from lading.picks import Picks, as_array, put
 from lading.ref import concat, is_ref
 from lading.source import Listing
-from lading.views import is_view, reorder, settled
+from lading.views import is_bytes, is_text, is_view, reorder, share
 
 __all__ = ["HasSamples", "lying_rows", "taken_rows"]
 
 _SHARED_ROWS = 4096
 """Rows of which some are worth a thread."""
-_SMALL, _WIDE = (pa.binary(), pa.string()), (pa.large_binary(), pa.large_string())
+_HELD_SHARDS = 64
+"""That may stay open until all of their rows are known: each takes two of the files that a process may have open."""
 
 
 class HasSamples(Protocol):
@@ -62,17 +65,13 @@ class _Taken:
     """Rows of a shard.
 
     Attributes:
-        rows: perhaps with references or views.
+        rows: perhaps with references.
         firsts: the first row of each sample.
-        stored: the columns, in types without references and views.
-        in_place: whether values were left where they lie, as that saves something.
         loose: whether types are what the values happen to be.
     """
 
     rows: pa.Table
     firsts: NDArray[np.int64]
-    stored: pa.Schema
-    in_place: bool
     loose: bool
 
 
@@ -81,52 +80,161 @@ def taken_rows(
     views: bool,
 ) -> pa.Table:  # fmt: skip
     """Rows of samples with their bytes, as `Dataset.take`; in the columns of the target, if there is one."""
-    if target is not None:
-        lying, _ = lying_rows(dataset, wanted, columns, target)
-        return dataset.materialised(lying, views=views)
-    try:
-        return _settled_rows(dataset, wanted, columns, views=views, in_place=True)
-    except pa.ArrowInvalid:
-        # Text that is no UTF-8: where it stands is known when each shard's is copied by itself.
-        return _settled_rows(dataset, wanted, columns, views=views, in_place=False)
+    if target is None and len(wanted) and dataset.view == "samples":
+        try:
+            found = _picked_rows(dataset, wanted, columns, views=views)
+        except pa.ArrowInvalid:
+            # Text that is no UTF-8: where it stands is known when each shard's is read by itself.
+            found = None
+        if found is not None:
+            return _shown(found) if views else found
+    found = dataset.materialised(lying_rows(dataset, wanted, columns, target), views=views)
+    return _shown(found) if views and target is None else found
 
 
-def _settled_rows(
-    dataset: HasSamples, wanted: NDArray[np.int64], columns: Sequence[str] | None, *, views: bool, in_place: bool
-) -> pa.Table:
-    lying, small = lying_rows(dataset, wanted, columns, in_place=in_place)
-    return settled(dataset.materialised(lying, views=views), small, shown=views)
+def _shown(table: pa.Table) -> pa.Table:
+    """The rows with bytes as views of where they are."""
+    for i, field in enumerate(table.schema):
+        if is_bytes(field.type):
+            chunks = [share(chunk) for chunk in table.column(i).chunks]
+            if all(is_view(chunk.type) for chunk in chunks):
+                table = table.set_column(
+                    i, field.with_type(pa.binary_view()), pa.chunked_array(chunks, pa.binary_view())
+                )
+    return table
+
+
+def _picked_rows(
+    dataset: HasSamples, wanted: NDArray[np.int64], columns: Sequence[str] | None, *, views: bool
+) -> pa.Table | None:
+    """The rows, each value moved once; None if some shard does not say where they lie, or they differ in columns."""
+    ends = dataset.sample_ends()
+    if not len(ends) or int(wanted.min()) < 0 or int(wanted.max()) >= int(ends[-1]):
+        lookup(ends, wanted)
+
+    def put_together(rows: NDArray[np.int64]) -> pa.Table | None:
+        asked = _by_shard(rows, ends)
+        hold = len(asked) <= _HELD_SHARDS
+        picks: list[Picks] = []
+        for each in asked:
+            picker = _picker(dataset, each.shard)
+            found = None if picker is None else picker.pick(each.rows, columns, views=views, hold=hold)
+            if found is None or (picks and not _are_alike(found, picks[0])):
+                return None
+            picks.append(found)
+        return _put_together(picks, [each.places for each in asked], len(rows), views=views)
+
+    threads = min(pa.cpu_count(), len(wanted)) if len(wanted) >= _SHARED_ROWS else 1
+    if threads == 1:
+        return put_together(wanted)
+    # One is opened before, or each thread would look through all of its record batches.
+    if _picker(dataset, int(np.searchsorted(ends, wanted.min(), "right"))) is None:
+        return None
+    # Page faults are most of it: 20,000 texts of 300 bytes take two threads 12 ms, and one 16.
+    with ThreadPoolExecutor(threads, "lading-take") as pool:
+        parts = list(pool.map(put_together, np.array_split(wanted, threads)))
+    found = [part for part in parts if part is not None]
+    if len(found) < len(parts):
+        return None
+    if not all(part.schema.equals(found[0].schema) for part in found):
+        schema, _ = union_schema(("", part.schema) for part in found)
+        found = [align_table(part, schema) for part in found]
+    return pa.concat_tables(found)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Asked:
+    """What is asked of a shard.
+
+    Attributes:
+        shard: its number.
+        rows: of it.
+        places: which rows of the result they are.
+    """
+
+    shard: int
+    rows: NDArray[np.int64]
+    places: NDArray[np.int64]
+
+
+def _by_shard(wanted: NDArray[np.int64], ends: NDArray[np.int64]) -> list[_Asked]:
+    """What is asked of each shard, in their order, in rising rows; of a single one in the order asked for."""
+    low, high = (int(np.searchsorted(ends, row, "right")) for row in (wanted.min(), wanted.max()))
+    if low == high:
+        return [_Asked(low, wanted - int(ends[low - 1]) if low else wanted, np.arange(len(wanted)))]
+    order = np.argsort(wanted, kind="stable")
+    rising = wanted[order]
+    stops = np.searchsorted(rising, ends)
+    asked = []
+    for shard in np.flatnonzero(np.diff(stops, prepend=0)).tolist():
+        begin, before = (int(stops[shard - 1]), int(ends[shard - 1])) if shard else (0, 0)
+        mine = slice(begin, int(stops[shard]))
+        asked.append(_Asked(shard, rising[mine] - before, order[mine]))
+    return asked
+
+
+def _picker(dataset: HasSamples, shard: int) -> PickingReader | None:
+    view = dataset.counted_shard(shard)
+    return view.picks if isinstance(view, SamplesView) else None
+
+
+def _are_alike(one: Picks, other: Picks) -> bool:
+    return bool(one.schema.equals(other.schema)) and one.columns.keys() == other.columns.keys()
+
+
+def _put_together(picks: Sequence[Picks], places: Sequence[NDArray[np.int64]], count: int, *, views: bool) -> pa.Table:
+    """Rows of shards as one table."""
+    schema = without_source(picks[0].schema)
+    if any(each.schema.metadata != picks[0].schema.metadata for each in picks):
+        schema, _ = union_schema(("", each.schema) for each in picks)
+    rest = _rest(picks, places, count)
+    given = []
+    for field in schema:
+        if field.name not in picks[0].columns:
+            given.append(rest.column(field.name))
+            continue
+        parts = [each.columns[field.name] for each in picks]
+        column = as_array(put(parts, places, count) if len(parts) > 1 else parts[0], field.type, views=views)
+        if is_text(field.type):
+            column.validate(full=True)
+        given.append(column)
+    if [column.type for column in given] != schema.types:
+        fields = [field.with_type(column.type) for field, column in zip(schema, given, strict=True)]
+        schema = pa.schema(fields, metadata=schema.metadata)
+    return pa.table(given, schema)
+
+
+def _rest(picks: Sequence[Picks], places: Sequence[NDArray[np.int64]], count: int) -> pa.Table:
+    """Columns that were read, in order; none if there are none."""
+    read = [each.rest for each in picks if each.rest is not None]
+    if len(read) <= 1:
+        return read[0] if read else pa.table({})
+    rows = np.empty(count, np.int64)
+    rows[np.concatenate(places)] = np.arange(count)
+    return reorder(concat(read), rows)
 
 
 def lying_rows(
-    dataset: HasSamples, wanted: NDArray[np.int64], columns: Sequence[str] | None, target: pa.Schema | None = None, *,
-    in_place: bool = True,
-) -> tuple[pa.Table, Collection[str]]:  # fmt: skip
-    """The rows, perhaps with references or views, and columns of text and bytes that are small in all shards.
-
-    With `in_place=False` values are copied where a shard's reader may leave them.
-    """
+    dataset: HasSamples, wanted: NDArray[np.int64], columns: Sequence[str] | None, target: pa.Schema | None = None
+) -> pa.Table:
+    """The rows, perhaps with references; in the columns of the target, if there is one."""
     asked, place = np.unique(wanted, return_inverse=True)
     shard, ordinal = lookup(dataset.sample_ends(), asked)
     begins = np.flatnonzero(np.diff(shard, prepend=-1))
     numbers = shard[begins].tolist() or [*range(len(dataset.listing))][:1]
     parts, firsts, count, loose = [], [], 0, False
-    small, wide = set[str](), set[str]()
-    in_place = in_place and target is None
-    for taken in _taken(dataset, numbers, np.split(ordinal, begins[1:]), columns, in_place=in_place):
+    for number, mine in zip(numbers, np.split(ordinal, begins[1:]), strict=False):
+        taken = _taken(dataset, number, mine, columns)
         loose = taken.loose
-        wide |= {field.name for field in taken.stored if field.type in _WIDE}
-        small |= {field.name for field in taken.stored if taken.in_place and field.type in _SMALL}
         firsts.append(taken.firsts + count)
         parts.append(taken.rows)
         count += taken.rows.num_rows
     if not parts:
-        return dataset.schema.empty_table(), small
-    small -= wide
-    told = {(field.name, is_ref(field.type), is_view(field.type)) for part in parts for field in part.schema}
-    if len(told) > len({name for name, *_ in told}) and not loose:
-        # Some have references or views where others have bytes.
-        parts = [settled(dataset.materialised(part), small) for part in parts]
+        return dataset.schema.empty_table()
+    told = {(field.name, is_ref(field.type)) for part in parts for field in part.schema}
+    if len(told) > len({name for name, _ in told}) and not loose:
+        # Some have references where others have bytes.
+        parts = [dataset.materialised(part) for part in parts]
     # Shards may differ in types: to the first one's, values would be cut.
     if target is None and loose:
         schema = union_json_schemas(part.schema for part in parts)
@@ -135,36 +243,17 @@ def lying_rows(
         schema = target or union_schema((dataset.path(i), part.schema) for i, part in enumerate(parts))[0]
     table = concat([align_table(part, schema) for part in parts])
     if np.array_equal(asked, wanted):
-        return table, small
-    rows = place if count == len(asked) else sample_rows(np.append(np.concatenate(firsts), count), place)
-    return reorder(table, rows), small
+        return table
+    return reorder(
+        table, place if count == len(asked) else sample_rows(np.append(np.concatenate(firsts), count), place)
+    )
 
 
-def _taken(
-    dataset: HasSamples, shards: Sequence[int], ordinals: Sequence[NDArray[np.int64]], columns: Sequence[str] | None,
-    *, in_place: bool,
-) -> Iterator[_Taken]:  # fmt: skip
-    """Rows of each shard, in order."""
-
-    def take(shard: int, mine: NDArray[np.int64]) -> _Taken:
-        view = dataset.counted_shard(shard)
-        lying = view.read_in_place(mine, columns) if in_place and isinstance(view, SamplesView) else None
-        rows = view.read(mine, columns) if lying is None else lying
-        firsts = sample_firsts(rows, dataset.view)
-        if len(firsts) != len(mine):
-            raise DataError("samples of one id stand in this shard, and nothing tells their rows apart",
-                            file=dataset.path(shard), expected=f"{len(mine)} samples", found=len(firsts))  # fmt: skip
-        loose = isinstance(view, LooseView) and not view.declares_types()
-        return _Taken(rows, firsts, rows.schema if lying is None else view.schema(), lying is not None, loose)
-
-    threads = min(len(shards), pa.cpu_count()) if sum(map(len, ordinals)) >= _SHARED_ROWS else 1
-    if threads > 1 and _reads_in_place(dataset.counted_shard(shards[0])):
-        # Page faults are half of it: 20,000 texts out of four shards take two threads 20 ms, and one 31.
-        with ThreadPoolExecutor(threads, "lading-take") as pool:
-            yield from pool.map(take, shards, ordinals)
-    else:
-        yield from map(take, shards, ordinals)
-
-
-def _reads_in_place(view: View) -> bool:
-    return isinstance(view, SamplesView) and view.reads_in_place
+def _taken(dataset: HasSamples, shard: int, ordinals: NDArray[np.int64], columns: Sequence[str] | None) -> _Taken:
+    view = dataset.counted_shard(shard)
+    rows = view.read(ordinals, columns)
+    firsts = sample_firsts(rows, dataset.view)
+    if len(firsts) != len(ordinals):
+        raise DataError("samples of one id stand in this shard, and nothing tells their rows apart",
+                        file=dataset.path(shard), expected=f"{len(ordinals)} samples", found=len(firsts))  # fmt: skip
+    return _Taken(rows, firsts, isinstance(view, LooseView) and not view.declares_types())

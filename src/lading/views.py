@@ -18,7 +18,7 @@ from lading.pieces import Pieces, as_view, bitmap, room_for
 from lading.ref import RefType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -48,10 +48,8 @@ __all__ = [
     "reorder",
     "row_bytes",
     "same_values",
-    "settled",
     "share",
     "shown_bytes",
-    "shown_schema",
     "slices",
     "stored_type",
     "take",
@@ -188,8 +186,14 @@ def gather(
     offset: NDArray[np.int64],
     length: NDArray[np.int64],
     valid: NDArray[np.bool_] | None = None,
+    *,
+    prefixes: bool = True,
 ) -> pa.Array:
-    """Views of ranges of several buffers: value i is `buffers[which[i]][offset[i] : offset[i] + length[i]]`."""
+    """Views of ranges of several buffers: value i is `buffers[which[i]][offset[i] : offset[i] + length[i]]`.
+
+    Without `prefixes` only what lies inside the views themselves is touched: for who copies them at once, in a thread
+    that does not hold Python's lock. Such views are good for nothing else.
+    """
     count = len(offset)
     if valid is not None:
         length = np.where(valid, length, 0)
@@ -204,7 +208,8 @@ def gather(
     view = np.zeros((count, 4), np.int32)
     view[:, 0] = length
     raw = view.view(np.uint8)
-    order = np.argsort(which, kind="stable") if len(buffers) > 1 else np.arange(count)
+    touched = np.arange(count) if prefixes else np.flatnonzero(length <= _INLINE_BYTES)
+    order = touched[np.argsort(which[touched], kind="stable")] if len(buffers) > 1 else touched
     bounds = np.searchsorted(which[order], np.arange(len(buffers) + 1))
     for buffer, (begin, end) in zip(buffers, pairwise(bounds.tolist()), strict=True):
         if begin < end:
@@ -482,36 +487,6 @@ def reorder(table: pa.Table, rows: NDArray[np.int64]) -> pa.Table:
         else:
             columns.append(take_values(column.combine_chunks(), rows))
     return pa.table(columns, schema=pa.schema(fields, metadata=table.schema.metadata))
-
-
-def shown_schema(schema: pa.Schema, shown: pa.Schema) -> pa.Schema:
-    """The schema with views where the rows, as they are shown, have them."""
-    return pa.schema(
-        [mine.with_type(its.type) if is_view(its.type) else mine for mine, its in zip(schema, shown, strict=True)],
-        metadata=schema.metadata,
-    )
-
-
-def settled(table: pa.Table, small: Collection[str], *, shown: bool = False) -> pa.Table:
-    """The rows with text and bytes of these columns in 32-bit offsets, where they fit, and of others in 64-bit ones.
-
-    Copies what views show, and of other values none. With `shown` columns of bytes stay as they are.
-
-    Raises:
-        pa.ArrowInvalid: text that views showed is not UTF-8.
-    """
-    for i, field in enumerate(table.schema):
-        column, kind = table.column(i), field.type
-        if shown and is_bytes(kind):
-            continue
-        if field.name in small and kind in _SMALL and int(byte_lengths(column).sum()) <= _MAX_OFFSET:
-            kind = _SMALL[kind]
-        kind = _WITHOUT_VIEWS.get(kind, kind)
-        if kind != field.type:
-            table = table.set_column(i, field.with_type(kind), column.cast(kind))
-        if is_view(field.type) and is_text(kind):
-            table.column(i).validate(full=True)
-    return table
 
 
 def take_rows(batch: pa.RecordBatch, rows: NDArray[np.int64]) -> pa.RecordBatch:

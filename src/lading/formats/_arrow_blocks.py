@@ -35,6 +35,7 @@ from lading.formats._arrow_flat import (
     rows_heads,
 )
 from lading.formats.protocol import ShardSource
+from lading.pieces import ReadsInto
 from lading.ranges import plan_ranges
 from lading.store.protocol import MappedFile, Mapper
 
@@ -134,6 +135,11 @@ class Body:
         at = data.address - self.mapped.buffer.address
         return at if at >= 0 and at + data.size <= self.size_bytes else -1
 
+    def reopened(self) -> ReadsInto:
+        """The mapped file, for who reads of it later: opened for each read if nobody has it open then."""
+        assert isinstance(self._store, Mapper)
+        return _Reopened(self._store, self.path, self.size_bytes)
+
     def give_back(self) -> None:
         """Give the map's pages back; they are read again if touched again."""
         if self.mapped is not None:
@@ -142,6 +148,23 @@ class Body:
     def close(self) -> None:
         """Give up the map; what is asked for then is an error."""
         self.mapped, self._ahead, self._closed = None, (0, b""), True
+
+
+@dataclass(frozen=True, slots=True)
+class _Reopened:
+    """A file that is opened when it is read of."""
+
+    store: Mapper
+    path: str
+    size_bytes: int
+
+    def read_into(self, targets: Sequence[memoryview], offset: int) -> None:
+        """See `ReadsInto`. Raises CorruptShard if the file's size has changed."""
+        mapped = self.store.map(self.path)
+        if mapped.size_bytes != self.size_bytes:
+            raise CorruptShard("the file changed while it was read", file=self.path,
+                               expected=f"{self.size_bytes} bytes", found=f"{mapped.size_bytes} bytes")  # fmt: skip
+        mapped.read_into(targets, offset)
 
 
 class _Touched:
@@ -283,7 +306,7 @@ class Blocks:
                     self.parse(block, head, ROWS, buffers=False).rows
                     for block, head in zip(self.batches, heads, strict=True)
                 ]
-            self.batches = [block._replace(rows=n) for block, n in zip(self.batches, rows, strict=True)]
+            self.batches = [Block(*block[:3], n) for block, n in zip(self.batches, rows, strict=True)]
         return np.array([block.rows for block in self.batches], np.int64)
 
     def heads(self) -> RowsHeads | None:

@@ -30,6 +30,7 @@ class PlainColumn:
 
     Attributes:
         kind: its type.
+        width: bytes of a number, or of an offset; 0 for truth values.
         nulls: how many there are, where there is a bitmap that says which; None where no batch has any.
         bits: where the bitmap begins, if there is one.
         first: where the numbers begin, or the offsets of text and bytes, counted in numbers of their width from the
@@ -39,21 +40,12 @@ class PlainColumn:
     """
 
     kind: pa.DataType
+    width: int
     nulls: NDArray[np.int64] | None
     bits: NDArray[np.int64]
     first: NDArray[np.int64]
     data: NDArray[np.int64] | None = None
     data_bytes: NDArray[np.int64] | None = None
-
-    @property
-    def width(self) -> int:
-        """Bytes of a number, or of an offset; 0 for truth values."""
-        return _width(self.kind)
-
-    @property
-    def wide(self) -> bool:
-        """Whether offsets have 64 bits."""
-        return _is_wide(self.kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,17 +54,19 @@ class Places:
 
     Attributes:
         rows: of each record batch.
+        ends: for each, the number of rows in it and all before.
         columns: the plain ones, by number.
     """
 
     rows: NDArray[np.int64]
+    ends: NDArray[np.int64]
     columns: dict[int, PlainColumn]
 
 
 def find_places(blocks: Blocks, schema: pa.Schema) -> Places | None:
     """The places of an Arrow file or stream; None where only its batches tell them.
 
-    That is: batches of several writers, compressed ones, dictionaries, views and unions, heads that say what cannot be,
+    That is: batches of several writers, compressed ones, views, unions and run ends, heads that say what cannot be,
     and more than 16 MiB of heads. Holds about as many bytes as there are heads.
     """
     layout, nodes, buffers = _layout(schema)
@@ -94,7 +88,7 @@ def find_places(blocks: Blocks, schema: pa.Schema) -> Places | None:
         if column is None or (rows != heads.rows).any():
             return None
         found[number] = column
-    return Places(heads.rows, found)
+    return Places(heads.rows, np.cumsum(heads.rows), found)
 
 
 def _column(
@@ -109,7 +103,7 @@ def _column(
         return None
     some = np.ascontiguousarray(nulls) if nulls.any() else None
     data = (at[2], size[2]) if with_offsets else (None, None)
-    return PlainColumn(kind, some, at[0], at[1] // max(width, 1), *data)
+    return PlainColumn(kind, width, some, at[0], at[1] // max(width, 1), *data)
 
 
 def _layout(schema: pa.Schema) -> tuple[dict[int, tuple[int, int]], int, int]:
@@ -142,7 +136,8 @@ def _counts(kind: pa.DataType) -> tuple[int, int] | None:
         return 1 + sum(nodes for nodes, _ in known), own + sum(buffers for _, buffers in known)
     if _has_offsets(kind):
         return 1, 3
-    if pa.types.is_primitive(kind) or pa.types.is_decimal(kind) or pa.types.is_fixed_size_binary(kind):
+    fixed = pa.types.is_primitive(kind) or pa.types.is_decimal(kind) or pa.types.is_fixed_size_binary(kind)
+    if fixed or pa.types.is_dictionary(kind):
         return 1, 2
     return (1, 0) if pa.types.is_null(kind) else None
 
@@ -150,11 +145,7 @@ def _counts(kind: pa.DataType) -> tuple[int, int] | None:
 def _width(kind: pa.DataType) -> int:
     if not _has_offsets(kind):
         return int(kind.bit_width) // 8
-    return 8 if _is_wide(kind) else 4
-
-
-def _is_wide(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_large_binary(kind) or pa.types.is_large_string(kind))
+    return 8 if pa.types.is_large_binary(kind) or pa.types.is_large_string(kind) else 4
 
 
 def _has_offsets(kind: pa.DataType) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -17,12 +17,12 @@ from lading import views as binary_views
 from lading.align import refuse_twins
 from lading.batches import with_columns
 from lading.casts import without_null_values
-from lading.errors import CorruptShard, LadingError, LimitExceeded, SidecarMismatch, UsageError, errors_at
+from lading.errors import LadingError, LimitExceeded, ShortRead, SidecarMismatch, UsageError, errors_at
 from lading.features import feature_of
 from lading.formats._arrow_assets import Assets, has_assets, refuse_nested
 from lading.formats._arrow_blocks import Body, find_blocks
 from lading.formats._arrow_decode import Decoder, Loaded, check_text, damage
-from lading.formats._arrow_gather import gather_rows
+from lading.formats._arrow_gather import gather_columns
 from lading.formats._arrow_index import parse_entry
 from lading.formats._arrow_large import is_large, read_large, references, touched_bytes
 from lading.formats._arrow_places import Places, find_places
@@ -32,7 +32,8 @@ from lading.formats._arrow_symptoms import find_symptoms
 from lading.formats.protocol import ShardSource, Symptom
 from lading.huggingface import HUGGINGFACE_KEY, unwrapped
 from lading.interleaved import split_rows
-from lading.ref import FileEntry, ref_field, with_files
+from lading.picks import Picked, Picks, as_array
+from lading.ref import FileEntry, with_files
 
 __all__ = ["ArrowReader", "ReadOptions"]
 
@@ -43,6 +44,7 @@ batches touches the last ones late."""
 _TOUCH_BYTES = 2 << 20
 """Of a map that one touch may bring into memory."""
 _REPORTED_BYTES = 1 << 20
+_RUN_ROWS = 256
 _LEFT = "videos in files of their own, left there (load_assets=true reads them)"
 
 _INDEX_SCHEMA = pa.schema(
@@ -172,10 +174,13 @@ class ArrowReader:
         ends = np.array(self._row_ends(), np.int64)
         wanted = np.arange(self.num_rows()) if rows is None else np.asarray(rows, np.int64)
         self._refuse_outside(wanted)
+        found = self._gathered(wanted, chosen)
+        if found is not None:
+            return found
         number = np.searchsorted(ends, wanted, "right")
         order = None if bool((np.diff(number) >= 0).all()) else np.argsort(number, kind="stable")
         sorted_number, sorted_rows = (number, wanted) if order is None else (number[order], wanted[order])
-        parts = self._gathered(sorted_number, sorted_rows, chosen) or self._by_batch(sorted_number, sorted_rows, chosen)
+        parts = self._by_batch(sorted_number, sorted_rows, chosen)
         if not chosen:
             return pa.table({"none": pa.nulls(len(wanted))}).select([])
         table = pa.Table.from_batches(parts, schema)
@@ -185,65 +190,70 @@ class ArrowReader:
         place[order] = np.arange(len(order))
         return binary_views.reorder(table, place)
 
-    def _find_places(self) -> Places | None:
-        """Where values lie in a mapped file, if all columns stand there as they are given."""
-        if self._places is None:
-            stored = self._decoder.schema
-            plain = self._body.mapped is not None and self._assets is None and stored.types == self._schema.types
-            self._places = (find_places(self._blocks, stored) if plain else None,)
-        return self._places[0]
+    def pick(
+        self, rows: NDArray[np.int64], columns: Sequence[str] | None = None, *, views: bool = False, hold: bool = True
+    ) -> Picks | None:
+        """Values of rows where they lie, in the order asked for; None where that saves nothing.
 
-    def _gathered(
-        self, number: NDArray[np.int64], rows: NDArray[np.int64], chosen: tuple[int, ...], *, views: bool = False
-    ) -> list[pa.RecordBatch] | None:
-        """Rows of many record batches at once; None if they are to be taken one by one."""
-        places = self._find_places()
-        if places is None:
+        Columns that are not plain (`lading.formats._arrow_places`) are read. With `views` all bytes are left in the
+        map, for who shows them there. With `hold=False` nothing that is given keeps the file open.
+
+        Raises:
+            UsageError, CorruptShard: as `read`.
+        """
+        chosen = self._chosen(columns)
+        self._refuse_outside(rows)
+        found = self._picked(rows, chosen, views=views, hold=hold)
+        if found is None:
             return None
-        inside = rows - np.append(0, np.array(self._row_ends(), np.int64))[number]
-        found = gather_rows(self._body, places, self._schema, chosen, number, inside, views=views)
-        if not found:
+        rest = [self._schema.field(i).name for i in chosen if self._schema.field(i).name not in found]
+        return Picks(self._subschema(chosen), found, self.read(rows, rest) if rest else None)
+
+    def _picked(
+        self, rows: NDArray[np.int64], chosen: tuple[int, ...], *, views: bool = False, hold: bool = True
+    ) -> dict[str, Picked] | None:
+        """Values of the plain columns; None if there are none, or rows are to be taken batch by batch."""
+        places = self._find_places()
+        plain = [] if places is None else [i for i in chosen if i in places.columns]
+        if places is None or not plain or _are_runs(rows):
+            return None
+        ends = places.ends
+        number = np.searchsorted(ends, rows, "right")
+        inside = rows - np.append(0, ends)[number]
+        columns = [places.columns[i] for i in plain]
+        found = gather_columns(self._body, columns, number, inside, views=views, hold=hold)
+        if found is None:
+            return None
+        return {self._schema.field(i).name: column for i, column in zip(plain, found, strict=True)}
+
+    def _gathered(self, rows: NDArray[np.int64], chosen: tuple[int, ...]) -> pa.Table | None:
+        """Rows of plain columns alone; None if they are to be taken batch by batch."""
+        places = self._find_places()
+        if places is None or any(i not in places.columns for i in chosen):
+            return None
+        found = self._picked(rows, chosen)
+        if found is None:
             return None
         schema = self._subschema(chosen)
-        if views:
-            schema = binary_views.shown_schema(schema, found[0].schema)
-            return [pa.RecordBatch.from_arrays(part.columns, schema=schema) for part in found]
         try:
-            return [self._given(part, schema, int(number[0])) for part in found]
-        except CorruptShard:
+            columns = [as_array(found[field.name], field.type) for field in schema]
+            for column in columns:
+                check_text(column)
+        except (pa.ArrowInvalid, ShortRead):
             return None
+        kinds = [field.with_type(column.type) for field, column in zip(schema, columns, strict=True)]
+        return pa.table(columns, pa.schema(kinds, metadata=schema.metadata))
 
-    def read_in_place(self, rows: NDArray[np.int64], columns: Sequence[str] | None = None) -> pa.Table | None:
-        """As `read`, of rising ordinals, with values left in the map; None where that saves nothing.
-
-        Columns of large values come as references, those of small ones, text too, as views where all of the map is
-        touched anyway: for who copies it to check that text is UTF-8. So rows of several shards are put in order
-        first, and their values copied once, to where they belong.
-        """
-        chosen, ends = self._chosen(columns), np.array(self._row_ends(), np.int64)
-        self._refuse_outside(rows)
-        if self._body.mapped is None or self._assets is not None or not len(rows) or not chosen:
-            return None
-        number = np.searchsorted(ends, rows, "right")
-        shown = self._gathered(number, rows, chosen, views=True)
-        if shown:
-            return pa.Table.from_batches(shown)
-        first = self._decoder.load(int(number[0]), chosen).batch
-        large = {i for i, column in enumerate(first.columns) if is_large(column, self._body)}
-        if not large:
-            return None
-        kinds = [ref_field(field) if i in large else field for i, field in enumerate(self._subschema(chosen))]
-        schema = pa.schema(kinds, metadata=self._subschema(chosen).metadata)
-        parts = []
-        for at, batch, mine in self._touched_batches(number, rows, chosen):
-            arrays = [
-                references(c, mine, self._body) if i in large else binary_views.take_values(c, mine)
-                for i, c in enumerate(batch.columns)
-            ]
-            if any(array is None for array in arrays):
-                return None
-            parts.append(self._given(pa.RecordBatch.from_arrays(arrays, names=schema.names), schema, at))
-        return pa.Table.from_batches(parts, self._named(schema))
+    def _find_places(self) -> Places | None:
+        """Where values lie in a mapped file, of columns that stand there as they are given."""
+        if self._places is None:
+            mapped = self._body.mapped is not None and self._assets is None
+            found = find_places(self._blocks, self._decoder.schema) if mapped else None
+            if found is not None:
+                given = {i: column for i, column in found.columns.items() if column.kind == self._schema.field(i).type}
+                found = replace(found, columns=given)
+            self._places = (found,)
+        return self._places[0]
 
     def _by_batch(
         self, number: NDArray[np.int64], rows: NDArray[np.int64], chosen: tuple[int, ...]
@@ -447,6 +457,11 @@ class _Placed:
 
 def _no_row(row: int) -> dict[str, Any]:
     raise IndexError(row)
+
+
+def _are_runs(rows: NDArray[np.int64]) -> bool:
+    """Whether rows are neighbours in the main, which need no copy."""
+    return len(rows) >= _RUN_ROWS and len(rows) >= _RUN_ROWS * (1 + int(np.count_nonzero(np.diff(rows) != 1)))
 
 
 def _take(batch: pa.RecordBatch, rows: NDArray[np.int64], body: Body) -> pa.RecordBatch:

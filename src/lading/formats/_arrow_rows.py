@@ -38,6 +38,7 @@ MISPLACED = (*_FAILURES, struct.error, IndexError)
 """What a `PlacedRow` raises where the file is not as it should be: who opens the batch says what is wrong."""
 _MEDIA = (Image, Audio, Video)
 _NULL_INSIDE = (pa.DictionaryArray, pa.RunEndEncodedArray, pa.UnionArray, pa.ExtensionArray)
+_OFFSETS = {4: "i", 8: "q"}
 _NUMBERS: dict[pa.DataType, Any] = {
     pa.int8(): "b", pa.int16(): "h", pa.int32(): "i", pa.int64(): "q", pa.float32(): "f", pa.float64(): "d",
     pa.uint8(): "B", pa.uint16(): "H", pa.uint32(): "I", pa.uint64(): "Q",
@@ -165,7 +166,7 @@ def _placed_cell(column: PlainColumn, source: _Source) -> Callable[[int, int], A
         number = source.numbers(form)
         return lambda batch, row: number(first[batch] + row)
     data, limit, text, piece = column.data.data, column.data_bytes.data, is_text(kind), source.piece
-    pair = source.pairs("q" if column.wide else "i")
+    pair = source.pairs(_OFFSETS[column.width])
 
     def place(batch: int, row: int) -> tuple[int, int]:
         start, stop = pair(first[batch] + row)

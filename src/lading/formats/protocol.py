@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from lading.errors import LadingError, UsageError
 from lading.limits import DEFAULT_LIMITS, Limits
+from lading.picks import Picks
 from lading.pieces import Pieces, Runs
 from lading.store.protocol import FileInfo, MappedFile, Mapper, Sink, Store
 
@@ -30,7 +31,6 @@ __all__ = [
     "CopiesAlike",
     "ExactSizes",
     "Format",
-    "InPlaceReader",
     "ListedElsewhere",
     "ListedFile",
     "ListedShard",
@@ -39,6 +39,7 @@ __all__ = [
     "ManyFiles",
     "NamesInEntries",
     "PacksItems",
+    "PickingReader",
     "RangeWriter",
     "Ranges",
     "ReadsUnits",
@@ -236,11 +237,17 @@ class RowReader(Protocol):
 
 
 @runtime_checkable
-class InPlaceReader(Protocol):
-    """A shard reader of values in memory that can leave them where they lie, instead of reading them."""
+class PickingReader(Protocol):
+    """A shard reader of a file at hand that can leave values where they lie."""
 
-    def read_in_place(self, rows: NDArray[np.int64], columns: Sequence[str] | None = None) -> pa.Table | None:
-        """As `read`, of rising ordinals, with columns as references or views; None where that saves nothing."""
+    def pick(
+        self, rows: NDArray[np.int64], columns: Sequence[str] | None = None, *, views: bool = False, hold: bool = True
+    ) -> Picks | None:
+        """Values of rows, in the order asked for; None where that saves nothing.
+
+        With `views` bytes are left in memory, for who shows them there. With `hold=False` what is given keeps no file
+        open: for who takes rows of more shards than may be open.
+        """
 
 
 @runtime_checkable

@@ -10,17 +10,23 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.formats.protocol import InPlaceReader, LooseReader, RowReader, SampleReader, ShardReader
+from lading.formats.protocol import LooseReader, PickingReader, RowReader, SampleReader, ShardReader
 from lading.layouts.gather import HELD_BATCHES, gathered
 
 __all__ = ["SamplesView"]
 
 
 class SamplesView:
-    """A shard whose rows are samples."""
+    """A shard whose rows are samples.
+
+    Attributes:
+        picks: the reader, if it may leave values where they lie.
+        counts: what was left out, and how often.
+    """
 
     def __init__(self, reader: ShardReader) -> None:
         self._reader = reader
+        self.picks = reader if isinstance(reader, PickingReader) else None
         self.counts: Counter[str] = Counter()
 
     @property
@@ -74,16 +80,6 @@ class SamplesView:
     def read(self, samples: NDArray[np.int64], columns: Sequence[str] | None = None) -> pa.Table:
         """Rows by ordinal, in the order asked for."""
         return self._reader.read(samples, columns)
-
-    @property
-    def reads_in_place(self) -> bool:
-        """Whether the reader may leave values where they lie."""
-        return isinstance(self._reader, InPlaceReader)
-
-    def read_in_place(self, samples: NDArray[np.int64], columns: Sequence[str] | None = None) -> pa.Table | None:
-        """Rows by rising ordinals, values left where they lie; None where the reader has nothing to gain by it."""
-        reader = self._reader
-        return reader.read_in_place(samples, columns) if isinstance(reader, InPlaceReader) else None
 
     def declares_types(self) -> bool:
         """Whether the columns' types are the file's own, and not what its values happen to be."""
