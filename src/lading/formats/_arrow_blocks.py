@@ -12,7 +12,7 @@ Source: https://arrow.apache.org/docs/format/Columnar.html#serialization-and-int
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from mmap import PAGESIZE
 from threading import Lock
 from typing import NamedTuple
@@ -51,6 +51,8 @@ _MAX_REQUEST_BYTES = 64 << 20
 _PREFIX = 8
 _MAX_HEADS_BYTES = 16 << 20
 """Of all heads of a file together, to be kept as arrays: 40,000 batches of six columns."""
+_WALKED_BYTES = 1 << 20
+"""Of heads that are kept as they are met, or else read once more."""
 _TOUCHED_BYTES, _ASK_BYTES = 256 << 20, 4 << 20
 """Of maps that were touched out of order, before pages are given back: a look at 160 MB of texts fits."""
 
@@ -273,6 +275,7 @@ class Blocks:
         unended: whether a stream may lack its end mark.
         is_stream: whether there is no footer.
         alike: see `heads`, once somebody asked.
+        walked: the heads of a stream's record batches, as long as they are little.
     """
 
     body: Body
@@ -284,6 +287,7 @@ class Blocks:
     unended: bool = False
     is_stream: bool = False
     alike: RowsHeads | None = None
+    walked: list[bytes] = field(default_factory=list)
 
     def find(self, number: int) -> bool:
         """Whether there is a record batch of this number; walks a stream so far."""
@@ -312,7 +316,9 @@ class Blocks:
     def heads(self) -> RowsHeads | None:
         """What the heads of all record batches say; None if they are not alike, as those of one writer are."""
         rows = self.find_all()
-        if self.alike is None and len(rows):
+        if self.alike is None and len(self.walked) == len(rows) > 0:
+            self.alike = self._alike(self.walked)
+        elif self.alike is None and len(rows):
             places = np.array([block[:2] for block in self.batches], np.int64)
             if bool((places[:, 1] == places[0, 1]).all()) and int(places[:, 1].sum()) <= _MAX_HEADS_BYTES:
                 self.alike = self._alike(self.body.peek_each(places[:, 0], places[:, 1]))
@@ -352,13 +358,15 @@ class Blocks:
 
     def _step(self) -> None:
         """Find the next message of a stream."""
-        block, message = _next_message(self.body, self.at, unended=self.unended)
+        block, message, head = _next_message(self.body, self.at, unended=self.unended)
         if block is None or message is None:
             self.at = -1
             return
         if message.kind == ROWS:
             self.batches.append(block._replace(rows=message.rows))
             self.needs.append(len(self.dictionaries))
+            if len(self.batches) * len(head) <= _WALKED_BYTES:
+                self.walked.append(head)
         elif message.kind == DICTIONARY:
             self.dictionaries.append(block)
         else:
@@ -375,7 +383,7 @@ def find_blocks(body: Body, *, unended: bool) -> Blocks:
         LimitExceeded: the footer is larger than `footer_bytes`.
     """
     is_file = body.size_bytes >= _START and body.peek(0, _START)[: len(MAGIC)] == MAGIC
-    block, message = _next_message(body, _START if is_file else 0, unended=False)
+    block, message, _ = _next_message(body, _START if is_file else 0, unended=False)
     if block is None or message is None or message.kind != SCHEMA:
         raise CorruptShard("neither an Arrow file nor an Arrow stream: no schema", file=body.path,
                            expected="ARROW1, or the message of a schema",
@@ -442,11 +450,11 @@ def _check_places(listed: NDArray[np.void], end: int) -> None:
         raise CorruptShard("the footer lists blocks that overlap", found=f"two at {int(offset[order][over[0] + 1])}")
 
 
-def _next_message(body: Body, at: int, *, unended: bool) -> tuple[Block | None, Message | None]:
-    """The message that begins somewhere; None at the end of the stream."""
+def _next_message(body: Body, at: int, *, unended: bool) -> tuple[Block | None, Message | None, bytes]:
+    """The message that begins somewhere, and its head with the prefix; None at the end of the stream."""
     left = body.size_bytes - at
     if left == 0 and unended:
-        return None, None
+        return None, None, b""
     with errors_at(file=body.path, offset=at):
         start = body.peek(at, min(left, 8))
         if len(start) < len(CONTINUED):
@@ -456,16 +464,17 @@ def _next_message(body: Body, at: int, *, unended: bool) -> tuple[Block | None, 
             )  # fmt: skip
         prefix, head_bytes = _prefix(start)
         if head_bytes == 0:
-            return None, None
+            return None, None, b""
         if head_bytes < 0 or prefix + head_bytes > left:
             raise CorruptShard("the head of a message runs past the end of the file", expected=f"at most {left} bytes",
                                found=head_bytes)  # fmt: skip
-        message = parse_message(body.peek(at + prefix, head_bytes), buffers=False)
+        head = body.peek(at + prefix, head_bytes)
+        message = parse_message(head, buffers=False)
         if message.body_bytes > left - prefix - head_bytes:
             most = left - prefix - head_bytes
             raise CorruptShard("a message runs past the end of the file", expected=f"at most {most} bytes",
                                found=message.body_bytes)  # fmt: skip
-    return Block(at, prefix + head_bytes, message.body_bytes), message
+    return Block(at, prefix + head_bytes, message.body_bytes), message, start[:prefix] + head
 
 
 def _prefix(start: bytes) -> tuple[int, int]:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -118,6 +119,7 @@ class ArrowReader:
         self._ends: list[int] | None = None
         self._touched = self._cost = 0
         self._near: tuple[int, int, Row] = (0, 0, _no_row)
+        self._placing = Lock()
         self._places: tuple[Places | None] | None = None
         self._placed: _Placed | None = None
 
@@ -246,14 +248,16 @@ class ArrowReader:
 
     def _find_places(self) -> Places | None:
         """Where values lie in a mapped file, of columns that stand there as they are given."""
-        if self._places is None:
-            mapped = self._body.mapped is not None and self._assets is None
-            found = find_places(self._blocks, self._decoder.schema) if mapped else None
-            if found is not None:
-                given = {i: column for i, column in found.columns.items() if column.kind == self._schema.field(i).type}
-                found = replace(found, columns=given)
-            self._places = (found,)
-        return self._places[0]
+        with self._placing:
+            if self._places is None:
+                mapped = self._body.mapped is not None and self._assets is None
+                found = find_places(self._blocks, self._decoder.schema) if mapped else None
+                if found is not None:
+                    kinds = self._schema.types
+                    given = {i: column for i, column in found.columns.items() if column.kind == kinds[i]}
+                    found = replace(found, columns=given)
+                self._places = (found,)
+            return self._places[0]
 
     def _by_batch(
         self, number: NDArray[np.int64], rows: NDArray[np.int64], chosen: tuple[int, ...]
@@ -317,16 +321,14 @@ class ArrowReader:
         ends, get = placed.ends, placed.get
         if not 0 <= row < ends[-1]:
             raise IndexError(f"sample {row} of {ends[-1]} in {self._path}")
-        if self._body.mapped is not None:
-            self._body.mapped.check()
-        if get is not None:
-            number = bisect_right(ends, row)
-            try:
-                return get(number, row - ends[number - 1] if number else row)
-            except MISPLACED:
-                # The batch says what is wrong with it, and where.
-                return self._row_of_batch(row)
-        return self._row_of_batch(row)
+        if get is None:
+            return self._row_of_batch(row)
+        number = bisect_right(ends, row)
+        try:
+            return get(number, row - ends[number - 1] if number else row)
+        except MISPLACED:
+            # The batch says what is wrong with it, and where.
+            return self._row_of_batch(row)
 
     def _place_rows(self) -> _Placed:
         """What gives rows by their places, if that can be."""
@@ -335,6 +337,8 @@ class ArrowReader:
         return _Placed(self._body.times_given_back(), ends, get)
 
     def _row_of_batch(self, row: int) -> dict[str, Any]:
+        if self._body.mapped is not None:
+            self._body.mapped.check()
         first, stop, reader = self._near
         if not first <= row < stop:
             first, _, reader = self._near = self._row_reader(row)

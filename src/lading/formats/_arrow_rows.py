@@ -49,11 +49,12 @@ def placed_rows(body: Body, places: Places, schema: pa.Schema, features: list[Fe
     """What gives rows of a mapped file by the places of their values, decoded as these features say.
 
     None if there are columns that pyarrow is needed for. Nulls are left out. Values are touched where the whole map may
-    stay in memory (the caller has checked the file's size then), else read: where few are wanted of many, a page fault
-    takes twice as long, and brings 64 KiB and more into memory.
+    stay in memory, else read: where few are wanted of many, a page fault takes twice as long, and brings 64 KiB and
+    more into memory.
     """
-    assert body.mapped is not None
-    source = _Touched(body.mapped) if body.may_stay() else _Read(body.mapped)
+    mapped, touches = body.mapped, body.may_stay()
+    assert mapped is not None
+    source = _Touched(mapped) if touches else _Read(mapped)
     cells: dict[str, Callable[[int, int], Any]] = {}
     nullable, seen = False, bytearray(len(places.rows))
     check = partial(_check_offsets, places, source, seen)
@@ -77,7 +78,16 @@ def placed_rows(body: Body, places: Places, schema: pa.Schema, features: list[Fe
             check(batch)
         return {name: value for name, cell in pairs if (value := cell(batch, row)) is not None}
 
-    return present_ones if nullable else whole
+    get = present_ones if nullable else whole
+    if not touches:
+        return get
+    size_is_same = mapped.check
+
+    def touched(batch: int, row: int) -> dict[str, Any]:
+        size_is_same()
+        return get(batch, row)
+
+    return touched
 
 
 def _check_offsets(places: Places, source: _Source, seen: bytearray, batch: int) -> None:
