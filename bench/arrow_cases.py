@@ -14,6 +14,7 @@ import numpy as np
 from harness import Case, Done, Place, counted
 
 _PICKED = 20_000
+_BATCH = 64
 _FIELDS = {"images": ("jpg", "json"), "texts": ("txt",)}
 
 
@@ -74,13 +75,58 @@ def _take_by_datasets(corpus: str) -> Callable[[Place], Callable[[], Done]]:
     return way
 
 
-def _take_by_lading(corpus: str) -> Callable[[Place], Callable[[], Done]]:
+def _take_some_by_datasets(corpus: str) -> Callable[[Place], Callable[[], Done]]:
+    """Batches as a loader of torch's asks for them, a dict a sample."""
+
+    def way(place: Place) -> Callable[[], Done]:
+        dataset = _saved(place, corpus)
+        order = _order(len(dataset)).tolist()
+
+        def work() -> Done:
+            size = 0
+            for at in range(0, len(order), _BATCH):
+                size += sum(_size(sample, corpus) for sample in dataset.__getitems__(order[at : at + _BATCH]))
+            return Done(len(order), size)
+
+        return work
+
+    return way
+
+
+def _take_some_by_lading(corpus: str, folder: str) -> Callable[[Place], Callable[[], Done]]:
+    """Batches of as many samples, as Arrow has them."""
+
+    def way(place: Place) -> Callable[[], Done]:
+        import lading
+
+        dataset = lading.open(os.path.join(place.data, folder))
+        order = _order(len(dataset))
+
+        def work() -> Done:
+            size = 0
+            for at in range(0, len(order), _BATCH):
+                table = dataset.take(order[at : at + _BATCH])
+                size += sum(_bytes_of(table.column(name)) for name in _FIELDS[corpus])
+            return Done(len(order), size)
+
+        return work
+
+    return way
+
+
+def _bytes_of(column: Any) -> int:
+    """Bytes of text, which has a byte a letter in these corpora."""
+    ends = [np.frombuffer(part.buffers()[1], np.int32)[part.offset :][[0, len(part)]] for part in column.chunks]
+    return sum(int(stop - start) for start, stop in ends)
+
+
+def _take_by_lading(corpus: str, folder: str = "") -> Callable[[Place], Callable[[], Done]]:
     def way(place: Place) -> Callable[[], Done]:
         import pyarrow.compute as pc
 
         import lading
 
-        dataset = lading.open(_folder(place, corpus))
+        dataset = lading.open(os.path.join(place.data, folder) if folder else _folder(place, corpus))
         order = _order(len(dataset))
 
         def work() -> Done:
@@ -109,6 +155,12 @@ def _pick(opened: Callable[[Place, str], Any]) -> Callable[[str], Callable[[Plac
         return way
 
     return of
+
+
+def _cache_by_lading(place: Place, _corpus: str) -> Any:
+    import lading
+
+    return lading.open(os.path.join(place.data, "texts-cache"))
 
 
 def _opened_by_lading(place: Place, corpus: str) -> Any:
@@ -232,6 +284,30 @@ CASES = (
             picked=True,
         )
         for corpus in ("images", "texts")
+    ),
+    Case(
+        "cache take rows",
+        "texts-*/*.arrow",
+        peer="datasets, 64 at a time",
+        limit=_LIMIT,
+        ways={
+            "datasets, 64 at a time": _take_some_by_datasets("texts"),
+            "datasets, at once": _take_by_datasets("texts"),
+            "lading, 64 at a time": _take_some_by_lading("texts", "texts-cache"),
+            "lading, at once": _take_by_lading("texts", "texts-cache"),
+            _LIMIT: _limit("texts", picked=True),
+        },
+    ),
+    Case(
+        "cache pick rows",
+        "texts-*/*.arrow",
+        peer=_PEER,
+        limit=_LIMIT,
+        ways={
+            _PEER: _pick(_saved)("texts"),
+            "lading": _pick(_cache_by_lading)("texts"),
+            _LIMIT: _limit("texts", picked=True),
+        },
     ),
     Case(
         "arrow write images",

@@ -7,6 +7,7 @@
     references/*.parquet the same without bytes: source_ref texts that lead into the tars
     images-mds/, texts-mds/  the samples of the first two as MDS, made by mosaicml-streaming
     images-arrow/, texts-arrow/  the same as Arrow streams, saved by datasets
+  texts-cache/         the texts as a cache of lading's
     media/contents.bin   4,000 media of about 100 KB, every second of which compresses to half
     media/archive/*      the same as zstd records, made by datatrove; media/places.json says where each lies
     facts.json           samples, members and bytes of values of each
@@ -48,6 +49,7 @@ def main() -> None:
     for name, columns in _MDS.items():
         _mds_by_streaming(os.path.join(args.data, name), columns)
         _arrow_by_datasets(os.path.join(args.data, name), columns)
+    _cache_by_lading(os.path.join(args.data, "texts"), _MDS["texts"])
     _without_bytes(os.path.join(args.data, "documents"), os.path.join(args.data, "references"))
     with open(os.path.join(args.data, "facts.json"), "w", encoding="utf-8") as out:
         json.dump(facts, out, indent=1)
@@ -200,6 +202,17 @@ def _arrow_by_datasets(folder: str, columns: dict[str, str]) -> None:
             _samples, features=features, cache_dir=cache, gen_kwargs={"folder": folder, "columns": columns}
         )
         made.save_to_disk(target, num_shards=4)
+
+
+def _cache_by_lading(folder: str, columns: dict[str, str]) -> None:
+    import lading.arrow
+    from lading.features import Text, Value
+
+    if os.path.exists(f"{folder}-cache"):
+        return
+    kinds = {"int": Value("int64"), "str": Text()}
+    features = {name: kinds[kind] for name, kind in columns.items()}
+    lading.arrow.write_cache(_samples(folder, columns), features, f"{folder}-cache")
 
 
 def _without_bytes(source: str, folder: str) -> None:

@@ -1082,3 +1082,8 @@ def test_a_shard_with_two_fields_of_one_name_is_refused(names: list[str], tmp_pa
         writer.write_batch(batch)
     with pytest.raises(DuplicateField, match=r"twins\.arrow"):
         read_shard(tmp_path / "twins.arrow")
+
+
+def test_a_function_is_not_what_it_returns(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"nothing to take rows from.*Call it"):
+        write_cache(lambda: [{"n": 1}], {"n": Value("int64")}, tmp_path / "cache")  # type: ignore[arg-type]  # the fault

@@ -67,7 +67,8 @@ def batches_of(
     try:
         items = iter(generator)
     except TypeError as error:
-        raise UsageError("nothing to take rows from", expected="an iterable", found=str(error)) from None
+        advice = "Call it, and give what it returns." if callable(generator) else None
+        raise UsageError("nothing to take rows from", expected="an iterable", found=str(error), advice=advice) from None
     first = list(islice(items, 1))
     everything = chain(first, items)
     if first and isinstance(first[0], (pa.RecordBatch, pa.Table)):
