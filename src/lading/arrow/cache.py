@@ -120,8 +120,8 @@ def write_cache(  # noqa: PLR0913 - one argument a decision of the user; all but
             shards = _Shards(staged.path, schema, target, compression)
             try:
                 rules = replace(rules, assets=f"{staged.path}/{ASSETS}")
-                for batch in batches_of(generator, features, rules, settle=shards.settle):
-                    shards.write(batch)
+                for rows, batch_rows in batches_of(generator, features, rules, settle=shards.settle):
+                    shards.write(rows, batch_rows)
                 counts = shards.close()
             except BaseException:
                 shards.abort()
@@ -249,25 +249,36 @@ class _Shards:
         self._sink: LocalSink | None = None
         self._bytes = self._rows = 0
 
-    def write(self, batch: pa.RecordBatch) -> None:
-        """Add a batch; what it lies in stays as it is until `settle`."""
+    def write(self, rows: pa.RecordBatch, batch_rows: int) -> None:
+        """Add rows, in batches of so many; what they lie in stays as it is until `settle`."""
+        size = rows.nbytes
+        if self._target is not None and len(rows) > batch_rows and self._bytes + size >= self._target:
+            for start in range(0, len(rows), batch_rows):
+                self.write(rows.slice(start, batch_rows), batch_rows)
+            return
         if self._sink is None:
-            name = f"shard-{len(self._counts):05d}.arrow"
-            self._sink = LocalStore().put_stream(f"{self._folder}/{name}")
-            self._file = pa.OSFile(self._sink.native_path, "wb")
-            self._writer = pa.ipc.new_file(self._file, self._schema, options=self._options)
-            self._bytes = self._rows = 0
-        size = batch.nbytes
+            self._begin()
+        assert self._sink is not None
         with store_errors(self._sink.path, pa.ArrowException):
-            if size >= _BEHIND_BYTES:
-                self._sink.later(partial(self._writer.write_batch, batch))
+            if len(rows) > batch_rows:
+                self._sink.settle()
+                self._writer.write_table(pa.Table.from_batches([rows]), batch_rows)
+            elif size >= _BEHIND_BYTES:
+                self._sink.later(partial(self._writer.write_batch, rows))
             else:
                 self._sink.settle()
-                self._writer.write_batch(batch)
+                self._writer.write_batch(rows)
         self._bytes += size
-        self._rows += len(batch)
+        self._rows += len(rows)
         if self._target is not None and self._bytes >= self._target:
             self._finish()
+
+    def _begin(self) -> None:
+        """Open the next shard."""
+        self._sink = LocalStore().put_stream(f"{self._folder}/shard-{len(self._counts):05d}.arrow")
+        self._file = pa.OSFile(self._sink.native_path, "wb")
+        self._writer = pa.ipc.new_file(self._file, self._schema, options=self._options)
+        self._bytes = self._rows = 0
 
     def settle(self) -> None:
         """Wait until all batches are in the file."""
@@ -290,6 +301,7 @@ class _Shards:
         self._counts[os.path.basename(self._sink.path)] = self._rows
         self._sink.close()
         self._sink = None
+        self._bytes = 0
 
     def abort(self) -> None:
         """Drop the shard being written; the folder goes with its owner."""

@@ -54,8 +54,8 @@ def encode_example(example: Mapping[str, Any], features: Features, *, assets: st
 
 def batches_of(
     generator: Iterable[Any], features: Features, rules: Rules, *, settle: Callable[[], None]
-) -> Iterator[pa.RecordBatch]:
-    """Batches of the cache's schema, out of rows, pairs of a key and a row, or batches and tables.
+) -> Iterator[tuple[pa.RecordBatch, int]]:
+    """Rows of the cache's schema, and how many make a batch: of rows, pairs of a key and a row, or batches and tables.
 
     Before the generator is asked for more, `settle` is called if what it gave was given on: it may lie in memory that
     the generator uses again.
@@ -77,8 +77,8 @@ def batches_of(
     pending = _Pending(features, rules)
     for chunk in _encoded(everything, features, rules):
         pending.add(chunk)
-        yield from pending.full()
-    yield from pending.rest()
+        yield from ((batch, len(batch)) for batch in pending.full())
+    yield from ((batch, len(batch)) for batch in pending.rest())
 
 
 @dataclass(slots=True)

@@ -21,6 +21,9 @@ from lading.texts import refuse_bad_text
 
 __all__ = ["Rules", "check_keys", "cut_tables"]
 
+_MOST_BYTES = 32 << 20
+"""That are written by one call, which no signal interrupts."""
+
 
 @dataclass(frozen=True, slots=True)
 class Rules:
@@ -56,10 +59,10 @@ def check_keys(row: Mapping[str, Any], features: Features) -> None:
 
 def cut_tables(
     items: Iterable[Any], features: Features, rules: Rules, settle: Callable[[], None]
-) -> Iterator[pa.RecordBatch]:
-    """Batches with the columns of the cache, in its types and order; slices of those given where nothing must change.
+) -> Iterator[tuple[pa.RecordBatch, int]]:
+    """Rows with the columns of the cache, in its types and order, and how many make a batch of it.
 
-    Between two of the items `settle` is called.
+    They are slices of those given where nothing must change. Between two of the items `settle` is called.
 
     Raises:
         SchemaMismatch: columns are missing or too many. Unrepresentable: values do not fit. Both name the row.
@@ -91,10 +94,12 @@ def _batches(given: pa.RecordBatch | pa.Table) -> list[pa.RecordBatch]:
     return [given] if isinstance(given, pa.RecordBatch) else given.to_batches()
 
 
-def _cut(batch: pa.RecordBatch, rules: Rules) -> Iterator[pa.RecordBatch]:
+def _cut(batch: pa.RecordBatch, rules: Rules) -> Iterator[tuple[pa.RecordBatch, int]]:
     each = batch.nbytes // max(len(batch), 1) + 1
     step = max(min(rules.batch_rows, rules.batch_bytes // each), 1)
-    return (batch.slice(start, step) for start in range(0, len(batch), step))
+    # Many at once: what Python does for each of 500 batches of 1,000 small rows is a tenth of the time to write them.
+    many = step * max(_MOST_BYTES // (step * each), 1)
+    return ((batch.slice(start, many), step) for start in range(0, len(batch), many))
 
 
 def _fitted(
