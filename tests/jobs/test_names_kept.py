@@ -158,3 +158,37 @@ def write(table: pa.Table, path: Path) -> None:
         return
     with pa.ipc.new_file(path, table.schema) as writer:
         writer.write_table(table)
+
+
+def _put(path: Path, name: str) -> None:
+    """Two samples with a field of this name."""
+    table = pa.table({"a": [b"1", b"2"], name: [b"x", b"y"]})
+    if path.suffix == ".parquet":
+        pq.write_table(table, path)
+    elif path.suffix == ".arrow":
+        with pa.ipc.new_file(path, table.schema) as writer:
+            writer.write_table(table)
+    else:
+        with tarfile.open(path, "w") as tar:
+            for key, row in enumerate(table.to_pylist()):
+                for field, value in row.items():
+                    member = tarfile.TarInfo(f"{key}.{field}")
+                    member.size = len(value)
+                    tar.addfile(member, io.BytesIO(value))
+
+
+@pytest.mark.parametrize("kind, target", [("parquet", "arrow"), ("arrow", "parquet"), ("tar", "parquet")])
+def test_a_column_that_nobody_knew_of_is_not_left_out(tmp_path: Path, kind: str, target: str) -> None:
+    """A shard is exchanged, by one of the same size, between the look at all shards and its reading."""
+    (tmp_path / "in").mkdir()
+    for number in range(70):  # more than stay open
+        _put(tmp_path / "in" / f"{number:03}.{kind}", "b")
+    new = tmp_path / f"new.{kind}"
+    _put(new, "c")
+
+    def exchange(_: object) -> None:
+        if new.exists():
+            new.replace(tmp_path / "in" / f"001.{kind}")
+
+    with pytest.raises(SchemaMismatch, match=rf"001\.{kind}.*column 'c'.*expected.*a, b"):
+        lading.convert(tmp_path / "in", tmp_path / "out", format=target, on_progress=exchange)

@@ -244,6 +244,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
             kept_schema=dataset.kept_schema,
             index_file=dataset.listing.index_file,
             columns=None if columns is None else tuple(columns),
+            whole=columns is None and dataset.target is None and schema_policy == "union",
             schema=plan.schema,
             format=target.name,
             options=bounded_options(target, options or {}, max_bytes),

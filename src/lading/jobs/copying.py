@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from lading.align import align_table, as_text
 from lading.dataset import Dataset
-from lading.errors import DataError, UsageError, errors_at
+from lading.errors import DataError, SchemaMismatch, UsageError, errors_at
 from lading.fetch import earlier_errors
 from lading.formats.protocol import Format
 from lading.formats.registry import get_format
@@ -86,7 +86,7 @@ class Copier:
         """
         how = self._how
         columns = None if how.columns is None else [*how.columns, "__key__"]
-        if how.schema is not None:
+        if how.schema is not None and not how.whole:
             columns = how.schema.names
         for number in shards:
             if limit is not None and self.tally.samples >= limit:
@@ -98,6 +98,8 @@ class Copier:
                 if how.view == "interleaved" and how.source_format == "webdataset":
                     with errors_at(file=self._dataset.path(number)):
                         _refuse_neighbours(batch)
+                if how.schema is not None and how.whole:
+                    _refuse_unknown(batch.schema, how.schema, self._dataset.path(number))
                 fitted = batch if how.schema is None else align_table(batch, how.schema)
                 for kept in self._sifted(fitted, limit):
                     yield self._changed(kept)
@@ -229,6 +231,17 @@ def changed_schema(schema: pa.Schema, change: Hook) -> pa.Schema:
     """
     empty = pa.record_batch([pa.array([], f.type) for f in schema], schema)
     return without_source(_made_by(change, empty).schema)
+
+
+def _refuse_unknown(found: pa.Schema, known: pa.Schema, file: str) -> None:
+    """Raise SchemaMismatch for a column that nobody knew of: to read on would leave it out without a word."""
+    unknown = [name for name in found.names if known.get_field_index(name) < 0]
+    if unknown:
+        raise SchemaMismatch(
+            "rows hold a column that the shard was not said to hold", file=file, column=unknown[0],
+            expected=", ".join(known.names),
+            advice="A manifest or index beside it is wrong, or it changed since it was looked at.",
+        )  # fmt: skip
 
 
 def _refuse_neighbours(batch: pa.RecordBatch) -> None:

@@ -34,6 +34,7 @@ class Conversion:
         kept_schema: of the rows of the source, where their writer kept it.
         index_file: the file that listed the shards, for errors to name.
         columns: columns to keep where there is no schema; None keeps all.
+        whole: whether no column of the source may be left out: the schema is what all shards are said to hold.
         schema: of the rows to be written; None if the target takes rows as they come.
         format: format that is written.
         options: its options.
@@ -62,6 +63,7 @@ class Conversion:
     kept_schema: pa.Schema | None = None
     index_file: str | None = None
     columns: tuple[str, ...] | None = None
+    whole: bool = False
     schema: pa.Schema | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     roles: Mapping[str, str] = field(default_factory=dict)
