@@ -178,8 +178,40 @@ def test_no_columns_are_refused(docs: Path) -> None:
 def test_to_take_nothing_gives_the_columns(view: str) -> None:
     tar = str(resources.files("lading.data") / "docs-00000.tar")
     with lading.open(tar, view=view) as dataset:
-        for columns in (None, ["json"] if view == "samples" else ["text_content", "binary_content"]):
+        for columns in (None, ["md.json"] if view == "samples" else ["text_content", "binary_content"]):
             assert dataset.take([], columns).schema.equals(dataset.take([0], columns).schema)
+
+
+def _unlike(folder: Path, kind: str) -> None:
+    """Three shards of two samples: `a` in all, `b` in the first, `c` in the others."""
+    for number in range(3):
+        other = "c" if number else "b"
+        table = pa.table({"a": [b"%d" % number] * 2, other: [b"x", b"y"]})
+        path = folder / f"{number}.{kind}"
+        if kind == "parquet":
+            pq.write_table(table, path)
+        elif kind == "arrow":
+            with pa.ipc.new_file(path, table.schema) as writer:
+                writer.write_table(table)
+        else:
+            members = [(f"{i}.{name}", value) for i, row in enumerate(table.to_pylist()) for name, value in row.items()]
+            path.write_bytes(tar_of(*members))
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow", "tar"])
+def test_columns_that_only_some_shards_have(kind: str, tmp_path: Path) -> None:
+    _unlike(tmp_path, kind)
+    with lading.open(tmp_path, view="samples") as dataset:
+        assert dataset.take([0, 2], ["b"]).to_pydict() == {"b": [b"x", None]}
+        none = dataset.take([2, 5], ["b"])
+        assert (none.to_pydict(), none.schema.field("b").type) == (
+            {"b": [None, None]}, dataset.take([0], ["b"]).schema.field("b").type
+        )  # fmt: skip
+        assert dataset.take([2, 5], ["b", "a"]).to_pydict() == {"b": [None, None], "a": [b"1", b"2"]}
+        assert dataset.take([5, 0], ["c", "a"]).to_pydict() == {"c": [b"y", None], "a": [b"2", b"0"]}
+        for rows, name in (([0, 1], "c"), ([3, 0], "zzz"), ([], "zzz")):
+            with pytest.raises(UsageError, match=rf"no such column.*a, b.*'{name}'"):
+                dataset.take(rows, ["a", name])
 
 
 def test_indexes_of_one_file_cost_one_look_at_it_and_a_shard_costs_no_other() -> None:

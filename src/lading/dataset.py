@@ -422,12 +422,14 @@ class Dataset:
     ) -> pa.Table:
         """Rows of samples by ordinal, in the order asked for, repeats allowed; payload as `large_binary`.
 
-        Reads nothing but their ranges; of a remote store identical ones once, neighbours together. With `views` payload
-        is `binary_view`, over mapped files where it lies in such: bytes move when a value is looked at, and nothing
-        holds all of them.
+        Columns come in the order asked for; one that the shards of these rows lack, and the schema has, is null. Reads
+        nothing but their ranges; of a remote store identical ones once, neighbours together. With `views` payload is
+        `binary_view`, over mapped files where it lies in such: bytes move when a value is looked at, and nothing holds
+        all of them.
 
         Raises:
             IndexError: an ordinal is outside the dataset.
+            UsageError: a column that neither the schema nor a shard of these rows has.
         """
         _refuse_no_columns(columns)
         target, hidden = self.aligned_to(columns), self.hidden(columns)

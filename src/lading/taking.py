@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -12,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.align import align_table, union_schema
-from lading.errors import DataError
+from lading.errors import DataError, UsageError
 from lading.formats.protocol import PickingReader
 from lading.interleaved import sample_firsts, sample_rows, without_source
 from lading.json_columns import fit_json, union_json_schemas
@@ -80,16 +81,52 @@ def taken_rows(
     views: bool,
 ) -> pa.Table:  # fmt: skip
     """Rows of samples with their bytes, as `Dataset.take`; in the columns of the target, if there is one."""
-    if target is None and len(wanted) and dataset.view == "samples":
-        try:
+    if target is not None:
+        return dataset.materialised(lying_rows(dataset, wanted, columns, target), views=views)
+    if columns is not None and dataset.view == "samples":
+        _refuse_unknown(dataset, wanted, columns)
+    found = None
+    if len(wanted) and dataset.view == "samples":
+        # Text that is no UTF-8: where it stands is known when each shard's is read by itself.
+        with suppress(pa.ArrowInvalid):
             found = _picked_rows(dataset, wanted, columns, views=views)
-        except pa.ArrowInvalid:
-            # Text that is no UTF-8: where it stands is known when each shard's is read by itself.
-            found = None
-        if found is not None:
-            return _shown(found) if views else found
-    found = dataset.materialised(lying_rows(dataset, wanted, columns, target), views=views)
-    return _shown(found) if views and target is None else found
+    if found is None:
+        found = dataset.materialised(lying_rows(dataset, wanted, columns), views=views)
+    if columns is not None and dataset.view == "samples":
+        found = _with_all(found, columns, dataset.schema)
+    return _shown(found) if views else found
+
+
+def _refuse_unknown(dataset: HasSamples, wanted: NDArray[np.int64], columns: Sequence[str]) -> None:
+    """Raise UsageError for a column that neither the dataset's schema nor any shard with such rows has."""
+    unknown = [name for name in columns if name not in dataset.schema.names]
+    if not unknown:
+        return
+    shards = np.unique(lookup(dataset.sample_ends(), wanted)[0]).tolist()
+    there = {name for shard in shards for name in dataset.counted_shard(shard).schema().names}
+    for name in unknown:
+        if name not in there:
+            known = dict.fromkeys([*dataset.schema.names, *sorted(there)])
+            raise UsageError("no such column in the shards of these rows", expected=", ".join(known), found=repr(name))
+
+
+def _with_all(table: pa.Table, columns: Sequence[str], schema: pa.Schema) -> pa.Table:
+    """The columns in the order asked for; those that no shard with such rows has as nulls."""
+    names = list(dict.fromkeys(columns))
+    given = {
+        name for name, kind in zip(table.column_names, table.schema.types, strict=True) if not pa.types.is_null(kind)
+    }
+    if table.column_names == names and len(given) == len(names):
+        return table
+    fields, arrays = [], []
+    for name in names:
+        there = name in given or name not in schema.names
+        field = (table.schema if there else schema).field(name)
+        if is_ref(field.type):
+            field = field.with_type(pa.large_binary())
+        fields.append(field)
+        arrays.append(table.column(name) if there else pa.nulls(len(table), field.type))
+    return pa.table(arrays, pa.schema(fields, metadata=table.schema.metadata))
 
 
 def _shown(table: pa.Table) -> pa.Table:
@@ -251,7 +288,11 @@ def lying_rows(
 
 def _taken(dataset: HasSamples, shard: int, ordinals: NDArray[np.int64], columns: Sequence[str] | None) -> _Taken:
     view = dataset.counted_shard(shard)
-    rows = view.read(ordinals, columns)
+    if columns is not None and dataset.view == "samples" and not any(name in view.schema().names for name in columns):
+        # A table without columns would forget how many rows it has.
+        rows = pa.table({columns[0]: pa.nulls(len(ordinals))})
+    else:
+        rows = view.read(ordinals, columns)
     firsts = sample_firsts(rows, dataset.view)
     if len(firsts) != len(ordinals):
         raise DataError("samples of one id stand in this shard, and nothing tells their rows apart",
