@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise, repeat
+from operator import index as as_int
 from threading import RLock
 from typing import Any, Self
 
@@ -341,10 +342,11 @@ class Dataset:
         self._last = []
 
     def _close_views(self) -> None:
-        for view in self._views.values():
-            view.close()
-        self._views.clear()
-        self._one_of.clear()
+        with self._lock:
+            for view in self._views.values():
+                view.close()
+            self._views.clear()
+            self._one_of.clear()
 
     # Random access
 
@@ -366,6 +368,7 @@ class Dataset:
 
         In the view `interleaved`: `sample_id`, the sample's own fields, and `items`, a list of dicts.
         """
+        index = as_int(index)  # sums of numpy's small ones would come out too small
         ends = self._last or self._sample_list()
         at = index + ends[-1] if index < 0 else index
         if not 0 <= at < ends[-1]:

@@ -6,6 +6,7 @@ Source: mosaicml-streaming 0.13.0, base/format/base/reader.py (`Reader`).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import index as as_int
 from typing import Any, Protocol
 
 from lading.errors import UsageError
@@ -57,6 +58,7 @@ class ShardList(Sequence["Shard"]):
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
+        index = as_int(index)
         if not -len(self) <= index < len(self):
             raise IndexError(f"shard {index} of {len(self)}")
         return Shard(self._dataset, index % len(self))
@@ -77,7 +79,7 @@ class Shard:
         return self._dataset.open_shard(self.number).num_samples()
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        count = len(self)
+        index, count = as_int(index), len(self)
         if not -count <= index < count:
             raise IndexError(f"sample {index} of {count} in {self.path}")
         return self._dataset.one(self.number, index % count)

@@ -148,10 +148,11 @@ def _picked_rows(
     ends = dataset.sample_ends()
     if not len(ends) or int(wanted.min()) < 0 or int(wanted.max()) >= int(ends[-1]):
         lookup(ends, wanted)
+    threads = min(pa.cpu_count(), len(wanted)) if len(wanted) >= _SHARED_ROWS else 1
 
     def put_together(rows: NDArray[np.int64]) -> pa.Table | None:
         asked = _by_shard(rows, ends)
-        hold = len(asked) <= _HELD_SHARDS
+        hold = len(asked) <= _HELD_SHARDS // threads
         picks: list[Picks] = []
         for each in asked:
             picker = _picker(dataset, each.shard)
@@ -161,7 +162,6 @@ def _picked_rows(
             picks.append(found)
         return _put_together(picks, [each.places for each in asked], len(rows), views=views)
 
-    threads = min(pa.cpu_count(), len(wanted)) if len(wanted) >= _SHARED_ROWS else 1
     if threads == 1:
         return put_together(wanted)
     # One is opened before, or each thread would look through all of its record batches.
@@ -171,11 +171,8 @@ def _picked_rows(
     with ThreadPoolExecutor(threads, "lading-take") as pool:
         parts = list(pool.map(put_together, np.array_split(wanted, threads)))
     found = [part for part in parts if part is not None]
-    if len(found) < len(parts):
-        return None
-    if not all(part.schema.equals(found[0].schema) for part in found):
-        schema, _ = union_schema(("", part.schema) for part in found)
-        found = [align_table(part, schema) for part in found]
+    if len(found) < len(parts) or not all(part.schema.equals(found[0].schema, check_metadata=True) for part in found):
+        return None  # what the rows have in common goes by the order of the shards, not by that of the parts
     return pa.concat_tables(found)
 
 
@@ -216,7 +213,9 @@ def _picker(dataset: HasSamples, shard: int) -> PickingReader | None:
 
 
 def _are_alike(one: Picks, other: Picks) -> bool:
-    return bool(one.schema.equals(other.schema)) and one.columns.keys() == other.columns.keys()
+    """Whether rows of two shards are of the same columns, and fields tell the same, such as names of labels."""
+    mine, its = one.schema.remove_metadata(), other.schema.remove_metadata()
+    return bool(mine.equals(its, check_metadata=True)) and one.columns.keys() == other.columns.keys()
 
 
 def _put_together(picks: Sequence[Picks], places: Sequence[NDArray[np.int64]], count: int, *, views: bool) -> pa.Table:

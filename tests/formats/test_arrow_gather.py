@@ -18,7 +18,8 @@ import pytest
 import lading
 from arrow_files import arrow_bytes
 from lading import taking
-from lading.errors import LadingError
+from lading.errors import LadingError, SchemaMismatch
+from lading.features import ClassLabel, with_feature
 from lading.formats import _arrow_blocks, _arrow_read
 
 BATCHES, ROWS = 40, 30
@@ -259,7 +260,10 @@ def test_small_large_and_nested_columns_of_many_shards(
     assert any(taken)
 
 
-def test_rows_of_more_shards_than_may_be_open(tmp_path: Path) -> None:
+@pytest.mark.parametrize("threads", [1, 8])
+def test_rows_of_more_shards_than_may_be_open(tmp_path: Path, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(taking, "_SHARED_ROWS", 1)
+    monkeypatch.setattr(pa, "cpu_count", lambda: threads)
     count = 150
     for seed in range(count):
         table = _mixed(seed, 3).select(["n", "jpg", "caption"])
@@ -270,8 +274,48 @@ def test_rows_of_more_shards_than_may_be_open(tmp_path: Path) -> None:
     with lading.open(tmp_path) as dataset:
         resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 220, hard))
         try:
-            for views in (False, True):
-                found = dataset.take(rows, views=views)
-                assert found.to_pylist() == expected.take(pa.array(rows)).to_pylist()
+            for wanted in (rows, np.sort(rows)):
+                for views in (False, True):
+                    found = dataset.take(wanted, views=views)
+                    assert found.to_pylist() == expected.take(pa.array(wanted)).to_pylist()
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_streams_of_more_shards_than_stay_open_by_threads(tmp_path: Path) -> None:
+    whole = []
+    for shard in range(100):
+        table = pa.table({"a": range(shard * 600, shard * 600 + 600), "t": [f"t{i}" for i in range(600)]})
+        (tmp_path / f"s{shard:03d}.arrow").write_bytes(arrow_bytes(table, pa.ipc.new_stream, 10))
+        whole.append(table)
+    rows = np.random.default_rng(0).integers(0, 60_000, 5000)
+    expected = pa.concat_tables(whole).take(pa.array(rows))
+    for _ in range(3):
+        with lading.open(tmp_path) as dataset:
+            assert dataset.take(rows).equals(expected)
+
+
+@pytest.mark.usefixtures("shared")
+def test_labels_of_shards_are_not_mixed(tmp_path: Path) -> None:
+    for number, names in enumerate([("a", "b"), ("b", "a")]):
+        field = with_feature(pa.field("label", pa.int64()), ClassLabel(names))
+        table = pa.table({"label": [0] * 100}).cast(pa.schema([field]))
+        (tmp_path / f"{number}.arrow").write_bytes(arrow_bytes(table))
+    with lading.open(tmp_path) as dataset:
+        for rows in ([0, 199], [199, 0], range(200)):
+            with pytest.raises(SchemaMismatch, match="not the same label"):
+                dataset.take(rows)
+
+
+@pytest.mark.usefixtures("shared")
+def test_columns_and_metadata_go_by_the_order_of_the_shards(tmp_path: Path) -> None:
+    """Whatever order the rows are asked for in."""
+    one = pa.table({"a": range(50), "b": range(50)}).replace_schema_metadata({"m": "0"})
+    other = pa.table({"b": range(50), "a": range(50), "x": range(50)}).replace_schema_metadata({"m": "1"})
+    for number, table in enumerate([one, other]):
+        (tmp_path / f"{number}.arrow").write_bytes(arrow_bytes(table))
+    with lading.open(tmp_path) as dataset:
+        for rows in (np.arange(100), np.arange(100)[::-1], np.array([99, 0])):
+            found = dataset.take(rows)
+            assert found.column_names == ["a", "b", "x"]
+            assert found.schema.metadata == {b"m": b"0"}

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import struct
+import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -183,3 +186,63 @@ def test_rows_are_read_again_when_pages_were_given_back(
         assert all(other[i]["t"] == texts[i] for i in range(0, 9000, 3))
         assert one[98] == {"n": 98}
     assert by_place == [True, True]
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int16, np.uint16, np.int32, np.int64, np.uint64])
+def test_rows_by_numbers_of_numpy(tmp_path: Path, source: str, kind: type[np.integer[Any]]) -> None:
+    """Their sums stay as small as they are: places are beyond."""
+    count = 40_000
+    (tmp_path / "rows.arrow").write_bytes(arrow_bytes(pa.table({"a": range(count), "b": range(count)}), max_rows=None))
+    row = min(count - 1, int(np.iinfo(kind).max))
+    with lading.open(tmp_path / "rows.arrow") as dataset:
+        assert dataset[kind(row)] == {"a": row, "b": row}
+        assert dataset.shards[0][kind(row)] == {"a": row, "b": row}
+        assert dataset[np.int8(-1)] == {"a": count - 1, "b": count - 1}
+
+
+@pytest.mark.parametrize("make", [pa.ipc.new_file, pa.ipc.new_stream])
+def test_any_byte_of_a_head(tmp_path: Path, source: str, make: Any) -> None:
+    table = pa.table({"a": [1, 2], "t": ["x", None]})
+    whole = arrow_bytes(table, make, 1)
+    path = tmp_path / "rows.arrow"
+    for at in range(len(whole)):
+        for value in (whole[at] ^ 0x80, whole[at] ^ 1, 160):
+            path.write_bytes(whole[:at] + bytes([value]) + whole[at + 1 :])
+            with suppress(lading.LadingError), lading.open(path, format="arrow") as dataset:
+                for row in range(len(dataset)):
+                    dataset[row]
+                dataset.take(np.arange(len(dataset)))
+
+
+def test_a_shard_that_is_closed_in_the_midst(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By another thread: as if it came between finding the places and looking there."""
+    path = tmp_path / "rows.arrow"
+    path.write_bytes(arrow_bytes(pa.table({"t": [f"{n}" for n in range(99)]})))
+    find = _arrow_read.find_places
+    for ask in (lambda dataset: dataset[5], lambda dataset: dataset.take([5])):
+        with lading.open(path) as dataset:
+
+            def closing(*args: Any, dataset: Any = dataset) -> Any:
+                found = find(*args)
+                dataset.close()
+                return found
+
+            monkeypatch.setattr(_arrow_read, "find_places", closing)
+            with pytest.raises(lading.LadingError, match="closed"):
+                ask(dataset)
+
+
+def test_threads_that_share_a_stream_walk_it_once(tmp_path: Path) -> None:
+    table = pa.table({"n": range(6000), "t": [f"{n}" for n in range(6000)]})
+    for number in range(20):
+        (tmp_path / f"{number}.arrow").write_bytes(arrow_bytes(table, pa.ipc.new_stream, 10))
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        for number in range(20):
+            with lading.open(tmp_path / f"{number}.arrow") as dataset, ThreadPoolExecutor(4) as pool:
+                rows = np.random.default_rng(number).integers(0, 6000, 40).tolist()
+                assert list(pool.map(lambda row, ds=dataset: ds[row]["n"], rows)) == rows  # type: ignore[misc]  # a default
+                assert len(dataset) == 6000
+    finally:
+        sys.setswitchinterval(before)

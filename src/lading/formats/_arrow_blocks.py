@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from mmap import PAGESIZE
-from threading import Lock
+from threading import Lock, RLock
 from typing import NamedTuple
 from weakref import WeakSet
 
@@ -78,13 +78,19 @@ class Body:
         else:
             self.size_bytes = (source.info or source.store.head(source.path)).size_bytes
 
+    def open_map(self) -> MappedFile | None:
+        """The file, if it is mapped. Raises UsageError when it was closed, by whichever thread."""
+        mapped = self.mapped
+        if mapped is None and self._closed:
+            raise UsageError("the shard was closed", file=self.path, advice="Open it again.")
+        return mapped
+
     def read(self, offset: int, length: int) -> pa.Buffer:
         """Bytes of a range that lies inside the file: of a map, or fetched. Raises UsageError when it was closed."""
-        if self._closed:
-            raise UsageError("the shard was closed", file=self.path, advice="Open it again.")
-        if self.mapped is not None:
-            self.mapped.check()
-            return self.mapped.buffer.slice(offset, length)
+        mapped = self.open_map()
+        if mapped is not None:
+            mapped.check()
+            return mapped.buffer.slice(offset, length)
         [data] = self._store.get_ranges(self.path, [(offset, length)])
         return pa.py_buffer(data)
 
@@ -93,9 +99,10 @@ class Body:
 
         Of a file that is not mapped more are fetched, as the next will be near.
         """
-        if self.mapped is not None:
-            self.mapped.check()
-            return self.mapped.read(offset, length)
+        mapped = self.open_map()
+        if mapped is not None:
+            mapped.check()
+            return mapped.read(offset, length)
         begin, data = self._ahead
         if not begin <= offset <= offset + length <= begin + len(data):
             ahead = min(max(length, _AHEAD_BYTES), self.size_bytes - offset)
@@ -104,9 +111,10 @@ class Body:
 
     def peek_each(self, offset: NDArray[np.int64], length: NDArray[np.int64]) -> list[bytes]:
         """Bytes of many small ranges, neighbours together."""
-        if self.mapped is not None:
-            self.mapped.check()
-            return list(self.mapped.read_each(offset.tolist(), length.tolist()))
+        mapped = self.open_map()
+        if mapped is not None:
+            mapped.check()
+            return list(mapped.read_each(offset.tolist(), length.tolist()))
         gap = self._store.request_bytes
         plan = plan_ranges(offset, length, max_gap_bytes=gap, max_request_bytes=_MAX_REQUEST_BYTES)
         answers = self._store.get_ranges(self.path, plan.requests)
@@ -132,9 +140,10 @@ class Body:
 
     def place(self, data: pa.Buffer) -> int:
         """Where in the mapped file a buffer lies; −1 for one that is elsewhere in memory."""
-        if self.mapped is None:
+        mapped = self.mapped
+        if mapped is None:
             return -1
-        at = data.address - self.mapped.buffer.address
+        at = data.address - mapped.buffer.address
         return at if at >= 0 and at + data.size <= self.size_bytes else -1
 
     def reopened(self) -> ReadsInto:
@@ -144,12 +153,14 @@ class Body:
 
     def give_back(self) -> None:
         """Give the map's pages back; they are read again if touched again."""
-        if self.mapped is not None:
-            self.mapped.release(0, self.size_bytes)
+        mapped = self.mapped
+        if mapped is not None:
+            mapped.release(0, self.size_bytes)
 
     def close(self) -> None:
         """Give up the map; what is asked for then is an error."""
-        self.mapped, self._ahead, self._closed = None, (0, b""), True
+        self._closed = True  # first: who finds no map shall know why
+        self.mapped, self._ahead = None, (0, b"")
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,6 +287,7 @@ class Blocks:
         is_stream: whether there is no footer.
         alike: see `heads`, once somebody asked.
         walked: the heads of a stream's record batches, as long as they are little.
+        lock: held by who walks on: threads that share a shard walk it once.
     """
 
     body: Body
@@ -288,15 +300,22 @@ class Blocks:
     is_stream: bool = False
     alike: RowsHeads | None = None
     walked: list[bytes] = field(default_factory=list)
+    lock: RLock = field(default_factory=RLock)
 
     def find(self, number: int) -> bool:
         """Whether there is a record batch of this number; walks a stream so far."""
-        while self.at >= 0 and number >= len(self.batches):
-            self._step()
+        if number >= len(self.batches):
+            with self.lock:
+                while self.at >= 0 and number >= len(self.batches):
+                    self._step()
         return number < len(self.batches)
 
     def find_all(self) -> NDArray[np.int64]:
         """Rows of each record batch."""
+        with self.lock:
+            return self._find_all()
+
+    def _find_all(self) -> NDArray[np.int64]:
         while self.at >= 0:
             self._step()
         if any(block.rows < 0 for block in self.batches):
@@ -315,7 +334,11 @@ class Blocks:
 
     def heads(self) -> RowsHeads | None:
         """What the heads of all record batches say; None if they are not alike, as those of one writer are."""
-        rows = self.find_all()
+        with self.lock:
+            return self._heads()
+
+    def _heads(self) -> RowsHeads | None:
+        rows = self._find_all()
         if self.alike is None and len(self.walked) == len(rows) > 0:
             self.alike = self._alike(self.walked)
         elif self.alike is None and len(rows):

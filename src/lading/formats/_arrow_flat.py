@@ -191,7 +191,7 @@ def rows_heads(heads: NDArray[np.uint8]) -> RowsHeads | None:
         spans = [(head.place(0), 8), (root.place(3), 8), nodes, buffers]
     except CorruptShard:
         return None
-    if min(at for at, _ in spans) <= 0:
+    if any(at <= 0 or at + size > heads.shape[1] for at, size in spans):
         return None
     fixed = np.ones(heads.shape[1], np.bool_)
     for at, size in spans:

@@ -51,7 +51,8 @@ def gather_columns(
         found = [picker.column(column, batch, row) for column in columns]
     except _Misfit:
         return None
-    body.touched(min(len(row) * _FAULT_BYTES, body.size_bytes))
+    touches = sum(1 + (column.nulls is not None) for column in columns)
+    body.touched(min(len(row) * touches * _FAULT_BYTES, body.size_bytes))
     return found
 
 
@@ -59,9 +60,10 @@ class _Picker:
     """Gives values of a mapped file by their places."""
 
     def __init__(self, body: Body, *, views: bool, hold: bool) -> None:
-        assert body.mapped is not None
-        body.mapped.check()
-        self._body, self._mapped, self._buffer = body, body.mapped, body.mapped.buffer
+        mapped = body.open_map()
+        assert mapped is not None
+        mapped.check()
+        self._body, self._mapped, self._buffer = body, mapped, mapped.buffer
         self._may_touch, self._views, self._hold = hold and body.may_stay(), views, hold
 
     def column(self, column: PlainColumn, batch: NDArray[np.int64], row: NDArray[np.int64]) -> Picked:

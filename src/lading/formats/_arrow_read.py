@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from operator import index as as_int
 from threading import Lock
 from typing import Any
 
@@ -315,6 +316,7 @@ class ArrowReader:
 
     def get_sample(self, row: int) -> dict[str, Any]:
         """One row as `ds[i]` gives it. Raises IndexError."""
+        row = as_int(row)  # sums of numpy's small ones would come out too small
         placed = self._placed
         if placed is None or placed.times != self._body.times_given_back():
             placed = self._placed = self._place_rows()
@@ -332,13 +334,15 @@ class ArrowReader:
 
     def _place_rows(self) -> _Placed:
         """What gives rows by their places, if that can be."""
+        times = self._body.times_given_back()  # before anything is counted as touched
         ends, places = self._row_ends() or [0], self._find_places()
         get = None if places is None else placed_rows(self._body, places, self._schema, self._features)
-        return _Placed(self._body.times_given_back(), ends, get)
+        return _Placed(times, ends, get)
 
     def _row_of_batch(self, row: int) -> dict[str, Any]:
-        if self._body.mapped is not None:
-            self._body.mapped.check()
+        mapped = self._body.open_map()
+        if mapped is not None:
+            mapped.check()
         first, stop, reader = self._near
         if not first <= row < stop:
             first, _, reader = self._near = self._row_reader(row)

@@ -52,7 +52,7 @@ def placed_rows(body: Body, places: Places, schema: pa.Schema, features: list[Fe
     stay in memory, else read: where few are wanted of many, a page fault takes twice as long, and brings 64 KiB and
     more into memory.
     """
-    mapped, touches = body.mapped, body.may_stay()
+    mapped, touches = body.open_map(), body.may_stay()
     assert mapped is not None
     source = _Touched(mapped) if touches else _Read(mapped)
     cells: dict[str, Callable[[int, int], Any]] = {}
@@ -134,7 +134,7 @@ class _Touched:
 
     def piece(self, at: int, length: int) -> bytes | memoryview:
         """See `_Source`."""
-        return self._raw[at : at + length] if length < LARGE_BYTES else self._read(at, length)
+        return self._raw[at : at + length] if length < LARGE_BYTES else _whole(self._read(at, length), length)
 
 
 class _Read:
@@ -158,10 +158,14 @@ class _Read:
 
     def piece(self, at: int, length: int) -> bytes:
         """See `_Source`."""
-        found = self._read(at, length)
-        if len(found) != length:
-            raise IndexError(at)
-        return found
+        return _whole(self._read(at, length), length)
+
+
+def _whole(found: bytes, length: int) -> bytes:
+    """What was read. Raises IndexError where the file ended before."""
+    if len(found) != length:
+        raise IndexError(length)
+    return found
 
 
 def _placed_cell(column: PlainColumn, source: _Source) -> Callable[[int, int], Any] | None:
