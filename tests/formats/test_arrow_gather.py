@@ -20,7 +20,8 @@ from arrow_files import arrow_bytes
 from lading import taking
 from lading.errors import LadingError, SchemaMismatch
 from lading.features import ClassLabel, with_feature
-from lading.formats import _arrow_blocks, _arrow_read
+from lading.formats import _arrow_blocks, _arrow_gather, _arrow_read
+from watched import forget_peak, peak_mb
 
 BATCHES, ROWS = 40, 30
 
@@ -62,11 +63,14 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     return said
 
 
-@pytest.fixture(params=["all touched", "far between"])
+@pytest.fixture(params=["all touched", "touched in slices", "far between"])
 def dense(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Texts are copied from the map, or read: as where so many bytes a row make a large file."""
-    if request.param == "far between":
+    """Values are taken from the map, a part after another, or read: as where so many bytes a row make a large file."""
+    if request.param != "all touched":
         monkeypatch.setattr(_arrow_blocks, "_TOUCHED_BYTES", 0)
+        monkeypatch.setattr(_arrow_gather, "_SLICE_ROWS", 7)
+    if request.param == "far between":
+        monkeypatch.setattr(_arrow_gather, "_FAULT_BYTES", 0)
 
 
 @pytest.mark.usefixtures("dense")
@@ -319,3 +323,24 @@ def test_columns_and_metadata_go_by_the_order_of_the_shards(tmp_path: Path) -> N
             found = dataset.take(rows)
             assert found.column_names == ["a", "b", "x"]
             assert found.schema.metadata == {b"m": b"0"}
+
+
+@pytest.mark.parametrize("rows", [64, 5000])
+def test_pages_of_a_wide_table_do_not_stay(tmp_path: Path, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each value of a row lies elsewhere, and a touch may bring 2 MiB."""
+    monkeypatch.setattr(_arrow_blocks, "_TOUCHED_BYTES", 16 << 20)
+    path = tmp_path / "wide.arrow"
+    count = 1_000_000
+    batch = pa.record_batch([pa.array(range(count // 10))] * 16, [f"c{i}" for i in range(16)])
+    with pa.ipc.new_file(path, batch.schema) as writer:
+        for _ in range(10):
+            writer.write_batch(batch)
+    random = np.random.default_rng(0)
+    with lading.open(path) as dataset:
+        dataset.take([0])
+        forget_peak()
+        before = peak_mb()
+        for _ in range(20):
+            wanted = random.integers(0, count, rows)
+            assert dataset.take(wanted).column("c15").to_pylist() == (wanted % (count // 10)).tolist()
+        assert peak_mb() - before < 50  # of 128

@@ -1,8 +1,8 @@
 """Values picked out of many record batches of a mapped file at once, without a look at each batch by pyarrow.
 
 20,000 of 500,000 rows lie in all of 500 batches: numbers and offsets are picked of the whole map by their places. Text
-and bytes are left where they lie: in the map, where all of it may stay in memory, or they are large, in the file; small
-ones of a large file are read, as that takes no longer than a page fault, and leaves nothing in memory.
+and bytes are left where they lie: in the map, where all of it may stay in memory, or they are large, in the file. Small
+ones in a large file, and far between, are read: that takes less time than a page fault, and leaves nothing in memory.
 
 Only plain columns go this way (`lading.formats._arrow_places`). Anything that is not as it should be makes it give up,
 and who reads batch by batch says what is wrong.
@@ -26,6 +26,8 @@ __all__ = ["gather_columns"]
 
 _FAULT_BYTES = 64 << 10
 """That one touch brings into memory, as a rule."""
+_SLICE_ROWS = 4096
+"""Of a large map, that are touched before pages may be given back."""
 
 
 class _Misfit(Exception):
@@ -51,8 +53,6 @@ def gather_columns(
         found = [picker.column(column, batch, row) for column in columns]
     except _Misfit:
         return None
-    touches = sum(1 + (column.nulls is not None) for column in columns)
-    body.touched(min(len(row) * touches * _FAULT_BYTES, body.size_bytes))
     return found
 
 
@@ -72,7 +72,7 @@ class _Picker:
         first = column.first[batch]
         if column.data is None or column.data_bytes is None:
             return Numbers(self._numbers(column.width, first + row) if column.width else self._bits(first, row), there)
-        start, stop = (self._numbers(column.width, first + at).astype(np.int64) for at in (row, row + 1))
+        start, stop = (ends.astype(np.int64) for ends in self._pairs(column.width, first + row))
         size = stop - start
         if bool((start < 0).any() or (size < 0).any() or (stop > column.data_bytes[batch]).any()):
             raise _Misfit
@@ -103,12 +103,37 @@ class _Picker:
         there[nulls] = self._bits(column.bits[batch[nulls]], row[nulls])
         return there
 
+    def _pairs(self, width: int, place: NDArray[np.int64]) -> tuple[NDArray[np.uint], NDArray[np.uint]]:
+        """The numbers at places, and those behind them."""
+        if self._reads(place):
+            start, stop = self._read(width, place, 2).T
+            return start, stop
+        return self._numbers(width, place), self._numbers(width, place + 1)
+
     def _numbers(self, width: int, place: NDArray[np.int64]) -> NDArray[np.uint]:
         """Unsigned numbers of so many bytes by their places, counted in numbers."""
+        if self._reads(place):
+            return self._read(width, place, 1)[:, 0]
         # `take` lets other threads run, which an index does not: page faults are most of it.
-        return np.frombuffer(self._buffer, f"<u{width}", self._buffer.size // width).take(place)
+        whole = np.frombuffer(self._buffer, f"<u{width}", self._buffer.size // width)
+        if self._may_touch:
+            return whole.take(place)
+        order, found = np.argsort(place), np.empty(len(place), whole.dtype)
+        for at in range(0, len(place), _SLICE_ROWS):
+            some = order[at : at + _SLICE_ROWS]
+            found[some] = whole.take(place[some])
+            self._body.touched(min(len(some) * _FAULT_BYTES, self._body.size_bytes))
+        return found
+
+    def _reads(self, place: NDArray[np.int64]) -> bool:
+        """Whether numbers are read: they are far between, so that each would bring pages of its own."""
+        return not self._may_touch and len(place) * _FAULT_BYTES < self._body.size_bytes
+
+    def _read(self, width: int, place: NDArray[np.int64], count: int) -> NDArray[np.uint]:
+        """So many numbers from each place on: (places, numbers)."""
+        read = b"".join(self._body.peek_each(place * width, np.full(len(place), count * width)))
+        return np.frombuffer(read, f"<u{width}").reshape(-1, count)
 
     def _bits(self, at: NDArray[np.int64], row: NDArray[np.int64]) -> NDArray[np.bool_]:
         """The bit of each row, of bits that begin at these places."""
-        found = np.frombuffer(self._buffer, np.uint8).take(at + (row >> 3))
-        return (found >> (row & 7).astype(np.uint8) & 1).astype(np.bool_)
+        return (self._numbers(1, at + (row >> 3)) >> (row & 7).astype(np.uint8) & 1).astype(np.bool_)
