@@ -7,7 +7,7 @@
     references/*.parquet the same without bytes: source_ref texts that lead into the tars
     images-mds/, texts-mds/  the samples of the first two as MDS, made by mosaicml-streaming
     images-arrow/, texts-arrow/  the same as Arrow streams, saved by datasets
-  texts-cache/         the texts as a cache of lading's
+    texts-cache/         the texts as a cache of lading's
     media/contents.bin   4,000 media of about 100 KB, every second of which compresses to half
     media/archive/*      the same as zstd records, made by datatrove; media/places.json says where each lies
     facts.json           samples, members and bytes of values of each

@@ -39,10 +39,6 @@ class Numbers:
     def __len__(self) -> int:
         return len(self.values)
 
-    def __getitem__(self, rows: slice) -> Numbers:
-        """Consecutive values."""
-        return Numbers(self.values[rows], None if self.there is None else self.there[rows])
-
 
 Picked: TypeAlias = Numbers | Pieces
 """Values of a column."""

@@ -341,7 +341,7 @@ class Blocks:
         rows = self._find_all()
         if self.alike is None and len(self.walked) == len(rows) > 0:
             self.alike = self._alike(self.walked)
-        elif self.alike is None and len(rows):
+        elif self.alike is None and self.is_stream and len(rows):  # those of a file were all looked at
             places = np.array([block[:2] for block in self.batches], np.int64)
             if bool((places[:, 1] == places[0, 1]).all()) and int(places[:, 1].sum()) <= _MAX_HEADS_BYTES:
                 self.alike = self._alike(self.body.peek_each(places[:, 0], places[:, 1]))

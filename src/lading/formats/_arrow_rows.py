@@ -54,7 +54,7 @@ def placed_rows(body: Body, places: Places, schema: pa.Schema, features: list[Fe
     """
     mapped, touches = body.open_map(), body.may_stay()
     assert mapped is not None
-    source = _Touched(mapped) if touches else _Read(mapped)
+    source = _Mapped(mapped) if touches else _Read(mapped)
     cells: dict[str, Callable[[int, int], Any]] = {}
     nullable, seen = False, bytearray(len(places.rows))
     check = partial(_check_offsets, places, source, seen)
@@ -114,7 +114,7 @@ class _Source(Protocol):
         """Bytes of a range."""
 
 
-class _Touched:
+class _Mapped:
     """Values where they lie in the map, but for large ones."""
 
     def __init__(self, mapped: MappedFile) -> None:

@@ -215,8 +215,8 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
                 own_stores,
             )
         sifted = map is not None or filters.active
-        as_it_is = columns is None and dataset.target is None and schema_policy == "union" and not sifted
-        copying = as_it_is and dataset.format == target.name and dataset.view == "samples"
+        whole = columns is None and dataset.target is None and schema_policy == "union"
+        copying = whole and not sifted and dataset.format == target.name and dataset.view == "samples"
         options, members = as_members(dataset, target, options) if copying else (options, None)
         tasks = plan_tasks(dataset.listing, shard_bytes, stores)
         # Which items a column of a function's own belongs to in tars is found on the way, by who writes all of it.
@@ -244,7 +244,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
             kept_schema=dataset.kept_schema,
             index_file=dataset.listing.index_file,
             columns=None if columns is None else tuple(columns),
-            whole=columns is None and dataset.target is None and schema_policy == "union",
+            whole=whole,
             schema=plan.schema,
             format=target.name,
             options=bounded_options(target, options or {}, max_bytes),
