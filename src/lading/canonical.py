@@ -61,10 +61,13 @@ from lading.views import (
 __all__ = [
     "FORM",
     "FORMS",
+    "HASH_BYTES",
     "SHORT_BYTES",
     "column_forms",
     "field_forms",
     "hash_forms",
+    "hash_value",
+    "hashed_forms",
     "joined",
     "list_forms",
     "struct_forms",
@@ -100,7 +103,9 @@ _DEEP = 100
 _MANY_VALUES, _DEEP_COLUMNS, _MOSTLY_THERE = 64, 8, 4
 """Values out of JSON are taken by the column from so many on, above this depth, and if one field in four is there."""
 _EMPTY = pa.scalar(b"", FORM)
-_hash: Callable[[Any], bytes] = xxhash.xxh3_128_digest
+hash_value: Callable[[Any], bytes] = xxhash.xxh3_128_digest
+"""What a long value stands as: `HASH_BYTES` bytes."""
+HASH_BYTES = 16
 
 
 def hash_forms(forms: pa.Array) -> NDArray[np.uint8]:
@@ -122,7 +127,7 @@ def _all_alike(forms: pa.Array) -> bool:
 
 
 def _hashes(pieces: Pieces) -> NDArray[np.uint8]:
-    return np.frombuffer(b"".join(pieces.results(_hash)), np.uint8).reshape(-1, 16)
+    return np.frombuffer(b"".join(pieces.results(hash_value)), np.uint8).reshape(-1, 16)
 
 
 def field_forms(columns: Iterable[tuple[pa.Field, pa.Array | pa.ChunkedArray]]) -> dict[str, pa.Array]:
@@ -179,7 +184,12 @@ def value_form(feature: Feature, *, long: bool) -> tuple[bytes, Callable[[memory
     """
     if isinstance(feature, Json):
         return None
-    return (_head_of(feature) + b"h", _hash) if long else (_head_of(feature), _bytes_form)
+    return (_head_of(feature) + b"h", hash_value) if long else (_head_of(feature), _bytes_form)
+
+
+def hashed_forms(feature: Feature, hashes: NDArray[np.uint8]) -> pa.Array:
+    """Forms of long values of a column, but JSON, of their hashes."""
+    return _fixed(_head_of(feature) + b"h", hashes)
 
 
 def _head_of(feature: Feature) -> bytes:
@@ -190,7 +200,7 @@ def _head_of(feature: Feature) -> bytes:
 
 
 def _bytes_form(value: bytes | memoryview) -> bytes:
-    return b"s" + bytes((len(value),)) + value if len(value) <= SHORT_BYTES else b"h" + _hash(value)
+    return b"s" + bytes((len(value),)) + value if len(value) <= SHORT_BYTES else b"h" + hash_value(value)
 
 
 def _forms(column: pa.Array, feature: Feature) -> pa.Array:

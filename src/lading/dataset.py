@@ -58,6 +58,7 @@ from lading.shard import ShardList
 from lading.source import Listing
 from lading.store.open import Stores, resolve
 from lading.store.roots import folder_of
+from lading.store.windows import PassedRanges
 from lading.taking import taken_rows
 from lading.units import parse_bytes
 
@@ -550,16 +551,18 @@ class Dataset:
         *,
         views: bool = False,
         drifting: bool = False,
+        passed: PassedRanges | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Batches of one shard, references as they are; the shard is closed at the end.
 
         With `views`, payload that lies in memory comes as `binary_view`, large values of a mapped file as references,
-        in batches as large as the limits allow. With `drifting`, batches may differ in columns and types.
+        in batches as large as the limits allow. With `drifting`, batches may differ in columns and types. `passed`
+        takes what of a mapped file a reader passes by that walks over its headers.
         """
         source = self.source(shard)
         self._one_of.pop(shard, None)
         view = self._views.pop(shard, None) or self._open_view(
-            source if shard in self.stand_ins else replace(source, index=self._held.get(shard))
+            source if shard in self.stand_ins else replace(source, index=self._held.get(shard), passed=passed)
         )
         samples = 0
         lineage = {LINEAGE_KEY: orjson.dumps([source.path])}

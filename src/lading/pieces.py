@@ -7,13 +7,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, Self, TypeAlias, TypeVar
+from typing import Any, Protocol, Self, TypeAlias, TypeGuard, TypeVar
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-__all__ = ["Buffer", "Pieces", "ReadsInto", "Runs", "Source", "as_file", "as_view", "bitmap", "in_memory", "room_for"]
+__all__ = [
+    "Buffer",
+    "Pieces",
+    "ReadsInto",
+    "Runs",
+    "Source",
+    "as_file",
+    "as_view",
+    "bitmap",
+    "in_memory",
+    "is_held",
+    "room_for",
+]
 
 Buffer: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
 """Bytes in memory, by whatever name."""
@@ -149,6 +161,11 @@ class Runs:
     def there(self) -> NDArray[np.bool_]:
         """Which values are there: all."""
         return np.ones(len(self), np.bool_)
+
+
+def is_held(source: Source) -> TypeGuard[Buffer]:
+    """Whether a source is memory."""
+    return isinstance(source, _MEMORY)
 
 
 def as_file(source: Source) -> ReadsInto:

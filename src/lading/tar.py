@@ -22,6 +22,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +40,7 @@ __all__ = [
     "TYPE",
     "Cursor",
     "Headers",
+    "Passing",
     "Sparse",
     "Window",
     "checksums",
@@ -145,6 +147,19 @@ NOTHING = Headers(
 """No members."""
 
 
+class Passing(Protocol):
+    """A stream that is read on, a part at a time, and what of each part is payload.
+
+    Attributes:
+        passed: offset and length of payload that begins in the part at hand; the walk adds to it.
+    """
+
+    passed: list[tuple[int, int]]
+
+    def part(self, at: int, least_bytes: int) -> tuple[memoryview, int]:
+        """A part of the stream, good until the next, and where it begins; of `least_bytes` from `at` on if it can."""
+
+
 @dataclass(frozen=True, slots=True)
 class Window:
     """A part of a tar stream that is in memory.
@@ -155,6 +170,7 @@ class Window:
         total: size of the whole stream; None while that is not known.
         whole: take only members whose payload lies in the window.
         read: reads `(offset, length)` of the stream without touching `data`, where that is a map.
+        passing: reads on instead of `read`, for who is to see the payload that the walk passes by.
     """
 
     data: NDArray[np.uint8]
@@ -162,6 +178,7 @@ class Window:
     total: int | None
     whole: bool = False
     read: Callable[[int, int], bytes] | None = None
+    passing: Passing | None = None
 
     @property
     def stop(self) -> int:

@@ -5,18 +5,22 @@ from __future__ import annotations
 import io
 import json
 import tarfile
-import threading
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import lading
+from lading.digests import DatasetDigest, sample_digests
 from lading.errors import LadingError
+from lading.features import tag_by_extension
 from lading.jobs import digest as digest_job
 from lading.jobs.progress import Progress
-from lading.store.windows import results_in_windows
+from lading.store.local import LocalMap
 
 
 def document(key: str, sample_id: str, text: str) -> dict[str, bytes]:
@@ -94,25 +98,59 @@ def many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     return [write_tar(tmp_path / f"{i}.tar", *documents[4 * i : 4 * i + 4]) for i in range(3)]
 
 
-@pytest.mark.parametrize("cores", [1, 2])
-def test_files_are_read_beside_the_next_batch(
-    cores: int, many: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pa, "cpu_count", lambda: cores)
-    read_by: list[str] = []
-
-    def read(*args: Any) -> Any:
-        read_by.append(threading.current_thread().name.partition("_")[0])
-        return results_in_windows(*args)
-
-    monkeypatch.setattr(digest_job, "results_in_windows", read)
+def test_a_batch_a_document(many: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     steps: list[Progress] = []
     found = lading.digest(many, workers=1, on_progress=steps.append)
     assert [step.samples for step in steps if step.samples] == sorted([*range(1, 13), 4, 8, 12])
-    assert read_by == ["MainThread" if cores == 1 else "lading-digest"] * 12
     monkeypatch.undo()
     documents = [document(f"d{i:02d}", f"d{i:02d}", f"text {i}") for i in range(12)]
     assert found == lading.digest([write_tar(tmp_path / "whole.tar", *documents)])
+
+
+def pictures(tmp_path: Path, sizes: Sequence[int]) -> tuple[Path, bytes]:
+    """A tar of pictures of these sizes, each with a JSON; and the digest of its samples by the definition."""
+    values = [(b"%09d" % size + np.random.default_rng(size).bytes(size))[:size] for size in sizes]
+    samples = [{f"{i:05d}.json": b'{"n":%d}' % i, f"{i:05d}.jpg": value} for i, value in enumerate(values)]
+    fields = {
+        "__key__": pa.array([f"{i:05d}" for i in range(len(sizes))]),
+        "json": pa.array([b'{"n":%d}' % i for i in range(len(sizes))], pa.binary()),
+        "jpg": pa.array(values, pa.binary()),
+    }
+    schema = pa.schema([pa.field(n, c.type, metadata=tag_by_extension(n) or None) for n, c in fields.items()])
+    rows = pa.record_batch([*fields.values()], schema)
+    return write_tar(tmp_path / "pictures.tar", *samples), sample_digests(rows).tobytes()
+
+
+_SIZES = st.sampled_from(
+    [0, 1, 64, 65, 16 << 10, (16 << 10) + 1, 100_000, (1 << 20) - 512, 1 << 20, (1 << 20) + 1, 3 << 20]
+)
+
+
+@settings(max_examples=30)
+@given(sizes=st.lists(_SIZES, min_size=1, max_size=12))
+def test_pictures_of_any_size_are_digested_as_the_walk_passes_by(
+    tmp_path_factory: pytest.TempPathFactory, sizes: list[int]
+) -> None:
+    path, expected = pictures(tmp_path_factory.mktemp("pictures"), sizes)
+    total = DatasetDigest()
+    total.update(np.frombuffer(expected, np.uint8).reshape(-1, 16))
+    assert lading.digest([path], workers=1) == total
+
+
+def test_bytes_of_a_tar_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, _ = pictures(tmp_path, [100_000] * 50)
+    read: list[int] = []
+    read_into = LocalMap.read_into
+
+    def counted(self: LocalMap, targets: Sequence[memoryview], offset: int) -> None:
+        read.append(sum(map(len, targets)))
+        read_into(self, targets, offset)
+
+    monkeypatch.setattr(LocalMap, "read_into", counted)
+    lading.digest([path], workers=1)
+    size = path.stat().st_size
+    assert size <= sum(read) <= 1.1 * size + (1 << 20)  # of a picture that a window cuts, the beginning comes twice
+    assert len(read) <= 1.2 * size / (1 << 20) + 1
 
 
 def test_the_first_samples_alone(many: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:

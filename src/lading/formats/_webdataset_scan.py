@@ -24,6 +24,7 @@ from lading.tar import (
     EXTENSIONS,
     MAX_REACH,
     NOTHING,
+    REGULAR,
     TYPE,
     Cursor,
     Headers,
@@ -48,6 +49,7 @@ _MAGIC_VALUE = np.uint64(int.from_bytes(b"\0ustar", "little"))
 _MTIME = np.frombuffer(b" mtime=", np.uint8)
 _SIZE_TEXT = struct.Struct("11s").unpack_from
 _NEAR_BYTES = 2048
+_REGULAR = frozenset(np.flatnonzero(REGULAR).tolist())
 _NO_LIMIT = np.iinfo(np.int64).max
 
 
@@ -86,7 +88,7 @@ def _find_heads(window: Window, cursor: Cursor, limit: int) -> tuple[NDArray[np.
         if len(heads):
             return heads, headers
     if window.read is not None:
-        return _hop_reading(window.read, cursor.at - window.base, window, limit)
+        return _hop_reading(window.read, cursor.at, window, limit)
     heads = np.array(_hop(window.data.data, cursor.at - window.base, limit), np.int64)
     return heads, blocks[heads]
 
@@ -122,9 +124,10 @@ def _chain(heads: NDArray[np.int64], follows: NDArray[np.int64], count: int) -> 
 def _hop_reading(
     read: Callable[[int, int], bytes], at: int, window: Window, limit: int
 ) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-    """As `_hop`, and the headers: by reads of 512 bytes, since to touch a map costs twice that and more memory."""
-    at += window.base
-    near, first, stop = b"", at, at
+    """As `_hop`, and the headers: by small reads, since to touch a map costs twice that and more memory."""
+    passing = window.passing
+    near: bytes | memoryview = b""
+    first = stop = at
     starts: list[int] = []
     headers: list[bytes] = []
     last = window.stop - BLOCK
@@ -132,14 +135,19 @@ def _hop_reading(
         while at <= last and len(starts) < limit:
             if at + BLOCK > stop:
                 # Behind a small member (its JSON) the next header often comes with the same read.
-                near, first = read(at, _NEAR_BYTES), at
-                stop = at + len(near)
-            header = near[at - first : at - first + BLOCK]
+                near, first = (read(at, _NEAR_BYTES), at) if passing is None else passing.part(at, BLOCK)
+                stop = first + len(near)
+            header = bytes(near[at - first : at - first + BLOCK])
             size = int(header[124:135], 8)
             starts.append(at)
             headers.append(header)
             if size < 0:
                 break
+            if passing is not None and header[TYPE] in _REGULAR:
+                if at + BLOCK + size > stop:
+                    near, first = passing.part(at, BLOCK + size)
+                    stop = first + len(near)
+                passing.passed.append((at + BLOCK, size))
             at += (size + 2 * BLOCK - 1) & -BLOCK
     except ValueError:
         pass  # no plain octal number: zeros at the end, base-256, or damage

@@ -111,7 +111,9 @@ class Walk:
 
     def _over_map(self, mapped: MappedFile) -> Iterator[Headers]:
         data = _as_array(mapped.buffer)[: self._stop]
-        window = Window(data, 0, len(data), read=mapped.read)
+        passed = self._tar.source.passed
+        passing = None if passed is None else passed.walk(mapped)
+        window = Window(data, 0, len(data), read=mapped.read, passing=passing)
         released = self.cursor.at
         try:
             while not self.cursor.done:

@@ -25,6 +25,7 @@ from lading.limits import DEFAULT_LIMITS, Limits
 from lading.picks import Picks
 from lading.pieces import Pieces, Runs
 from lading.store.protocol import FileInfo, MappedFile, Mapper, Sink, Store
+from lading.store.windows import PassedRanges
 
 __all__ = [
     "ClaimsColumns",
@@ -81,6 +82,7 @@ class ShardSource:
             (`lading.layouts.open`), a format knows nothing of it.
         stands_for: the file that this one was made of, and that relative paths in it go by; empty if it is its own.
         limits: on what the file may ask for.
+        passed: takes what a reader passes by that walks over the file's own headers, for who looks at all bytes anyway.
     """
 
     store: Store
@@ -92,6 +94,7 @@ class ShardSource:
     rows: NDArray[np.int64] | None = None
     stands_for: str = ""
     limits: Limits = DEFAULT_LIMITS
+    passed: PassedRanges | None = None
 
     @property
     def place(self) -> str:

@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import repeat
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lading.batches import with_columns
-from lading.canonical import FORM, FORMS, SHORT_BYTES, joined, value_form
+from lading.canonical import FORM, FORMS, HASH_BYTES, SHORT_BYTES, hash_value, hashed_forms, joined, value_form
 from lading.dataset import Dataset
 from lading.digests import DatasetDigest, interleaved_digests, sample_digests
-from lading.features import feature_of
+from lading.features import Json, feature_of
 from lading.interleaved import sample_firsts
 from lading.jobs.progress import OnProgress, Progress
 from lading.jobs.reading import Look, OnRead, Reading, look_at_shards
 from lading.layouts.gather import HELD_BATCHES, across_shards
 from lading.opening import open_dataset
+from lading.pieces import Pieces
 from lading.ref import files_of, has_codec, is_ref
 from lading.source import Source
-from lading.store.windows import results_in_windows
+from lading.store.windows import PassedRanges, Work, results_in_windows
 from lading.views import holds_bytes, row_bytes
 
 __all__ = [
@@ -43,6 +44,9 @@ _MAX_BYTES = 128 << 20
 _TOGETHER_SHARDS = 64
 _COPIED_BYTES = 16 << 20
 """Of columns whose forms are made by the column, so much of a batch is copied at most; more is taken as views."""
+
+_Seen: TypeAlias = tuple[NDArray[np.bool_], pa.Array]
+"""Rows whose values a reader has passed by, and their forms."""
 
 
 def batch_digests(batch: pa.RecordBatch, view: str) -> NDArray[np.uint8]:
@@ -98,19 +102,17 @@ class _Batch:
     size_bytes: int
     shards: int
 
-    def with_columns(self, columns: Mapping[int, pa.Array]) -> _Batch:
-        return replace(self, rows=with_columns(self.rows, columns))
-
 
 def digests_of(dataset: Dataset, shards: Iterable[int], *, keyed: bool = False) -> Iterator[Digested]:
     """Digests of all samples of some shards, in order, and with `keyed` keys; small shards may come together."""
     begun = 0
+    passed = PassedRanges(hash_value, HASH_BYTES)
 
     def batches() -> Iterator[pa.RecordBatch]:
         nonlocal begun
         for shard in shards:
             begun += 1
-            yield from _shard_batches(dataset, shard)
+            yield from _shard_batches(dataset, shard, passed)
 
     def together() -> Iterator[_Batch]:
         # A batch takes 300 calls of Arrow and numpy, 3 ms: of tars of 100 documents and 25 MB, a fifth of the time.
@@ -119,9 +121,9 @@ def digests_of(dataset: Dataset, shards: Iterable[int], *, keyed: bool = False) 
             yield _Batch(rows, int(row_bytes(rows).sum()), begun - 1)
             del rows  # before as much is read again
 
-    for batch in _with_forms(dataset, together()):
+    for batch in together():
         found = []
-        for part in _parts(dataset, batch.rows):
+        for part in _parts(dataset, _with_forms(dataset, batch.rows, passed)):
             found.append(batch_digests(part, dataset.view))
             del part  # before as much is unpacked again
         keys = _keys(batch.rows, dataset.view) if keyed else None
@@ -145,63 +147,41 @@ def _lies_in_files(batch: pa.RecordBatch) -> bool:
     return not in_memory and not has_codec(batch) and not any(file.wrap for file in files_of(batch.schema))
 
 
-def _shard_batches(dataset: Dataset, shard: int) -> Iterator[pa.RecordBatch]:
+def _shard_batches(dataset: Dataset, shard: int, passed: PassedRanges | None = None) -> Iterator[pa.RecordBatch]:
     # Types may differ from batch to batch: to settle them, all JSON would be read once before.
-    return dataset.shard_batches(shard, _MAX_ROWS, _MAX_BYTES, views=True, drifting=True)
+    return dataset.shard_batches(shard, _MAX_ROWS, _MAX_BYTES, views=True, drifting=True, passed=passed)
 
 
-def _with_forms(dataset: Dataset, batches: Iterator[_Batch]) -> Iterator[_Batch]:
-    """Batches with forms in the place of references, or bytes where forms are made by the column.
-
-    Files are read beside the making of the next batch, where there is a core for it and little more is held for it: a
-    third of the time goes to the kernel, which copies pages and needs no Python meanwhile.
-    """
-    most_held = _MAX_BYTES // HELD_BATCHES if pa.cpu_count() > 1 else -1
-    with ThreadPoolExecutor(1, "lading-digest") as thread:
-        waiting: tuple[_Batch, Future[dict[int, pa.Array]]] | None = None
-        for batch in batches:
-            forms = _forms_of(dataset, batch.rows)
-            beside = batch.rows.nbytes <= most_held and _lies_in_files(batch.rows)
-            reading = thread.submit(forms) if beside else None
-            if waiting is not None:
-                yield waiting[0].with_columns(waiting[1].result())
-                waiting = None
-            if reading is not None:
-                waiting = batch, reading
-            else:
-                yield batch.with_columns(forms())
-            del batch, forms  # before as much is read again
-        if waiting is not None:
-            yield waiting[0].with_columns(waiting[1].result())
-
-
-def _forms_of(dataset: Dataset, batch: pa.RecordBatch) -> Callable[[], dict[int, pa.Array]]:
-    """What reads the files that columns of references lead to, and makes what takes their place, by number."""
-    references = {field.name: feature_of(field) for field in batch.schema if is_ref(field.type)}
+def _with_forms(dataset: Dataset, batch: pa.RecordBatch, passed: PassedRanges) -> pa.RecordBatch:
+    """The batch with forms in the place of references, or bytes where forms are made by the column."""
+    features = {field.name: feature_of(field) for field in batch.schema if is_ref(field.type)}
     wanted = [
         name
-        for name, feature in references.items()
+        for name, feature in features.items()
         if value_form(feature, long=False) or int(row_bytes(batch.select([name])).sum()) <= _COPIED_BYTES
     ]
-    pieces = dataset.fetcher.pieces_to_read(batch, wanted)
-    made = {
-        name: value_form(references[name], long=bool((found.length[found.there] > SHORT_BYTES).all()))
-        for name, found in pieces.items()
+    left: dict[str, Pieces] = {}
+    seen: dict[str, _Seen] = {}
+    for name, pieces in dataset.fetcher.pieces_to_read(batch, wanted).items():
+        hashes, known, left[name] = passed.look_up(pieces, worked=not isinstance(features[name], Json))
+        if known.any():
+            seen[name] = known, hashed_forms(features[name], hashes)
+    forms = {
+        name: value_form(features[name], long=bool((pieces.length[pieces.there] > SHORT_BYTES).all()))
+        for name, pieces in left.items()
     }
-    works: dict[str, Callable[[memoryview], bytes]] = {name: form[1] if form else bytes for name, form in made.items()}
-
-    def read() -> dict[int, pa.Array]:
-        found = results_in_windows(pieces, works)
-        return {batch.schema.get_field_index(name): _behind(made[name], values) for name, values in found.items()}
-
-    return read
+    works: dict[str, Work] = {name: form[1] if form else bytes for name, form in forms.items()}
+    found = results_in_windows(left, works)
+    made = {name: _behind(forms[name], values, seen.get(name)) for name, values in found.items()}
+    return with_columns(batch, {batch.schema.get_field_index(name): column for name, column in made.items()})
 
 
-def _behind(form: tuple[bytes, object] | None, values: pa.Array) -> pa.Array:
-    """Forms behind what stands before each of them, called so; bytes as they are."""
+def _behind(form: tuple[bytes, object] | None, values: pa.Array, seen: _Seen | None) -> pa.Array:
+    """Forms behind what stands before each of them, called so, with those that were seen; bytes as they are."""
     if form is None:
         return values
-    return pa.ExtensionArray.from_storage(FORMS, joined(pa.scalar(form[0], FORM), values) if form[0] else values)
+    forms = joined(pa.scalar(form[0], FORM), values) if form[0] else values
+    return pa.ExtensionArray.from_storage(FORMS, forms if seen is None else pc.if_else(*seen, forms))
 
 
 def begin_digest(dataset: Dataset) -> Look:

@@ -160,11 +160,15 @@ class MintView:
     def _load(self, rows: NDArray[np.int64]) -> list[dict[str, Any]]:
         members = self._members()
         # One by one: to map small values far apart would bring their neighbourhoods, mostly pictures, into memory.
-        texts = self._fetcher.values(make_refs(members.offset[rows], members.length[rows]), self._reader.files)
-        documents = []
+        found = self._fetcher.values(make_refs(members.offset[rows], members.length[rows]), self._reader.files)
+        texts = [text or b"" for text in found]
+        plain = jsontext.loads_plain(texts)
+        if plain is not None and all(isinstance(document, dict) for document in plain):
+            return plain
+        documents: list[dict[str, Any]] = []
         for row, text in zip(rows.tolist(), texts, strict=True):
             try:  # not `errors_at`, which costs as much as the parsing
-                document = jsontext.loads(text or b"", base=int(members.offset[row]))
+                document = jsontext.loads(text, base=int(members.offset[row]))
             except LadingError as error:
                 raise error.at(file=self._path, sample=members.names[row].as_py()) from None
             if not isinstance(document, dict):
