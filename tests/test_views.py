@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lading.pieces import bitmap
 from lading.ref import make_refs
 from lading.views import (
     SEGMENT_BYTES,
@@ -29,6 +30,7 @@ from lading.views import (
     slices,
     take,
     take_rows,
+    total_bytes,
 )
 
 _BODY = bytes(range(256)) * 4
@@ -195,10 +197,18 @@ def test_large_columns_are_shared_by_segments(large: pa.Buffer) -> None:
 # Bytes of rows.
 
 
+def hiding(texts: list[str], row: int) -> pa.Array:
+    """Texts, one of them null, its bytes still there, as Arrow allows."""
+    _, ends, data = pa.array(texts).buffers()
+    valid = bitmap(np.arange(len(texts)) != row)
+    return pa.Array.from_buffers(pa.string(), len(texts), [valid, ends, data])
+
+
 @pytest.mark.parametrize(
     "column, expected",
     [
         (pa.array(["é", None, ""]), [2, 0, 0]),
+        (hiding(["ab", "cde", "f"], 1), [2, 0, 1]),
         (pa.array([b"x" * 40, None], pa.binary_view()), [40, 0]),
         (pa.array([b"abc", None], pa.binary(3)), [3, 0]),
         (pa.array([1, None], pa.int16()), [2, 2]),
@@ -223,12 +233,15 @@ def test_bytes_of_rows(column: pa.Array, expected: list[int]) -> None:
         for count in (len(column) - start, min(1, len(column) - start)):
             batch = pa.record_batch([column.slice(start, count)], names=["c"])
             assert row_bytes(batch).tolist() == expected[start : start + count]
+            assert total_bytes(batch) == sum(expected[start : start + count])
 
 
 def test_bytes_of_rows_add_up() -> None:
     batch = pa.record_batch({"a": ["x", "yy"], "b": [[1, 2], []], "c": [1.0, 2.0]})
     assert row_bytes(batch).tolist() == [1 + 16 + 8, 2 + 0 + 8]
+    assert total_bytes(batch) == 35
     assert row_bytes(batch.select([])).tolist() == [0, 0]
+    assert total_bytes(batch.select([])) == 0
 
 
 @pytest.mark.parametrize("kept, kind", [(1, pa.large_binary()), (3, pa.binary_view())])

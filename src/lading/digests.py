@@ -20,7 +20,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from lading.align import refuse_bare
-from lading.canonical import column_forms, field_forms, hash_forms, joined, list_forms, struct_forms
+from lading.canonical import FORM, column_forms, field_forms, hash_forms, joined, list_forms, struct_forms
 from lading.errors import DataError, Unrepresentable, UsageError
 from lading.features import Text
 from lading.interleaved import sample_starts, split_rows
@@ -99,21 +99,25 @@ def _of_items(table: pa.Table) -> NDArray[np.uint8]:
     sample = np.repeat(np.arange(len(starts)), np.diff(starts, append=table.num_rows))
     columns = zip(table.schema, table.columns, strict=True)
     forms = field_forms([(field, column) for field, column in columns if field.name not in _NOT_CONTENT])
-    values = {name: form for name, form in forms.items() if name not in _ITEM_KEYS}
     carries = np.zeros(table.num_rows, np.bool_)
-    for form in values.values():
-        carries |= present(form)
-    modality = np.asarray(table["modality"].cast(pa.large_string()).to_numpy())
-    metadata, text = modality == "metadata", modality == "text"
+    for name, form in forms.items():
+        carries |= present(form) & (name not in _ITEM_KEYS)
+    metadata, text = _is_of(table["modality"], "metadata"), _is_of(table["modality"], "text")
     position = np.asarray(pc.fill_null(table["position"], 0).to_numpy(), np.int64)
     order = np.lexsort((~text, position, ~metadata, sample))
     order = order[(carries | ~(metadata | text))[order]]
-    rows = pc.if_else(pa.array(metadata), struct_forms(values, len(sample)), struct_forms(forms, len(sample)))
+    for name in forms.keys() & _ITEM_KEYS:  # a form without them is that of the values alone
+        forms[name] = pc.if_else(pa.array(metadata), pa.scalar(None, FORM), forms[name])
+    rows = struct_forms(forms, len(sample))
     # Of each sample the metadata rows come first: two lists that lie one after the other.
     counts = np.bincount(sample[order] * 2 + ~metadata[order], minlength=2 * len(starts))
     lists = list_forms(rows.take(pa.array(order)), np.concatenate([[0], np.cumsum(counts)]))
     ids = column_forms(table["sample_id"], Text()).take(pa.array(starts))
     return hash_forms(joined(ids, lists[::2], lists[1::2]))
+
+
+def _is_of(modality: pa.ChunkedArray, name: str) -> NDArray[np.bool_]:
+    return np.asarray(pc.fill_null(pc.equal(modality.cast(pa.string()), name), fill_value=False), np.bool_)
 
 
 def _table(rows: pa.Table | pa.RecordBatch) -> pa.Table:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lading.pieces import Pieces, as_view, bitmap, room_for
 from lading.ref import RefType
@@ -55,6 +56,7 @@ __all__ = [
     "take",
     "take_rows",
     "take_values",
+    "total_bytes",
     "with_child_fields",
     "without_runs",
     "without_views",
@@ -315,6 +317,23 @@ def row_bytes(batch: pa.RecordBatch) -> NDArray[np.int64]:
     for column in batch.columns:
         total += _value_bytes(column)
     return total
+
+
+def total_bytes(batch: pa.RecordBatch) -> int:
+    """Sum of `row_bytes`: many batches have few rows, and then it costs as much as a batch's other work."""
+    return sum(map(_all_bytes, batch.columns))
+
+
+def _all_bytes(column: pa.Array) -> int:
+    kind = column.type
+    plain = is_text(kind) or is_bytes(kind)
+    if pa.types.is_primitive(kind):
+        return len(column) * int((kind.bit_width + 7) // 8)
+    if (plain or isinstance(kind, RefType)) and column.null_count == len(column):
+        return 0
+    if plain and not is_view(kind):
+        return int(pc.sum(pc.binary_length(column)).as_py())
+    return int(_value_bytes(column).sum())
 
 
 def _value_bytes(column: pa.Array) -> NDArray[np.int64]:

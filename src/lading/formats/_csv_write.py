@@ -22,7 +22,7 @@ from lading.formats.textfile import (
     without_dictionary,
 )
 from lading.store.protocol import Sink
-from lading.views import is_bytes, is_text, join, row_bytes
+from lading.views import is_bytes, is_text, join, total_bytes
 
 __all__ = ["CsvWriter", "WriteOptions"]
 
@@ -73,7 +73,7 @@ class CsvWriter:
         for part in parts_of(batch):
             self._out.write_rows(self._records(part))
             self._rows += len(part)
-            self._payload += int(row_bytes(part).sum())
+            self._payload += total_bytes(part)
 
     def bytes_written(self) -> int:
         """Bytes of the file so far; of a compressed one, what has come out of the compression."""

@@ -20,7 +20,7 @@ from lading.interleaved import is_interleaved_schema
 from lading.json_columns import is_nested_json
 from lading.ref import is_ref
 from lading.store.protocol import Sink
-from lading.views import is_bytes, is_text, join, row_bytes
+from lading.views import is_bytes, is_text, join, total_bytes
 
 __all__ = ["JsonlWriter", "WriteOptions", "becomes_base64", "check_schema"]
 
@@ -84,7 +84,7 @@ class JsonlWriter:
         for part in parts_of(batch):
             self._out.write_rows(self._lines(part))
             self._rows += len(part)
-            self._payload += int(row_bytes(part).sum())
+            self._payload += total_bytes(part)
 
     def bytes_written(self) -> int:
         """Bytes of the file so far; of a compressed one, what has come out of the compression."""

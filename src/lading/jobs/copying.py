@@ -25,7 +25,7 @@ from lading.layouts.gather import HELD_BATCHES, across_shards
 from lading.part_writer import Namesakes
 from lading.ref import files_of, has_codec, is_ref
 from lading.units import parse_bytes
-from lading.views import compacted, holds_bytes, is_text, row_bytes, shown_bytes, without_views
+from lading.views import compacted, holds_bytes, is_text, shown_bytes, total_bytes, without_views
 
 __all__ = ["Copier", "bounded_options", "changed_schema"]
 
@@ -124,7 +124,7 @@ class Copier:
             self.losses.add(loss)
         self.tally.samples += samples
         self.tally.rows += kept.num_rows
-        self.tally.payload_bytes += int(row_bytes(kept).sum())
+        self.tally.payload_bytes += total_bytes(kept)
         # Views at this stage are of pages in memory, and a table holds its rows until a row group is full.
         yield compacted(kept, shown_bytes(batch)) if self._holds_rows and lost else kept
 
@@ -158,7 +158,7 @@ class Copier:
                 writer.write_batch(fitted, behind=True, namesakes="apart")
                 self._dataset.release(writer.held_bytes())
             since += batch.num_rows
-            since_bytes += int(row_bytes(batch).sum())
+            since_bytes += total_bytes(batch)
             if since >= _MAX_ROWS or since_bytes >= how.max_batch_bytes:
                 # The pool keeps pages of what was: of tiny rows 35 MB after 300,000, of pages of Parquet that were
                 # unpacked 60 MB after 600. A release takes 0.4 ms.
@@ -192,13 +192,13 @@ class Copier:
         # What is left where it is, is not fetched: only rows with an error already fail.
         columns: list[str] | None = [] if how.lazy else None
         held = how.max_batch_bytes if how.lazy else how.max_batch_bytes // HELD_BATCHES
-        rows, samples, size = batch.num_rows, len(sample_firsts(batch, how.view)), int(row_bytes(batch).sum())
+        rows, samples, size = batch.num_rows, len(sample_firsts(batch, how.view)), total_bytes(batch)
         for done in self._dataset.materialise_parts(
             batch, held, columns=columns, views=True, on_error=how.on_error, on_failure=self._failed
         ):
             rows -= done.num_rows
             samples -= len(sample_firsts(done, how.view))
-            size -= int(row_bytes(done).sum())
+            size -= total_bytes(done)
             yield as_text(done, how.schema)
         if rows:
             tally.rows -= rows

@@ -39,7 +39,7 @@ from lading.ref import has_codec, is_ref
 from lading.source import Source
 from lading.store.open import Stores, resolve
 from lading.units import parse_bytes
-from lading.views import is_text, row_bytes
+from lading.views import is_text, total_bytes
 
 __all__ = ["LOST_NAME", "SalvageResult", "salvage"]
 
@@ -371,7 +371,7 @@ def _write(
                 writer.write_batch(part, behind=True, namesakes="apart")
                 dataset.release(writer.held_bytes())
             samples += len(firsts)
-            payload += int(row_bytes(batch).sum())
+            payload += total_bytes(batch)
             if on_progress is not None:
                 on_progress(Progress(number, total, samples, payload))
 

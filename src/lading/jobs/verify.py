@@ -44,7 +44,7 @@ from lading.opening import open_dataset
 from lading.source import Source
 from lading.store.open import Stores, resolve
 from lading.units import parse_part, spread
-from lading.views import row_bytes
+from lading.views import total_bytes
 
 __all__ = ["VerifyResult", "begin_verify", "verify"]
 
@@ -270,7 +270,7 @@ def _read(
     first, told = 0, cache(partial(_told_errors, dataset, number))
     for batch in shard_content(dataset, number):
         digests = batch_digests(batch, dataset.view) if digested else NO_DIGESTS
-        on_read(digests, len(sample_firsts(batch, dataset.view)), int(row_bytes(batch).sum()))
+        on_read(digests, len(sample_firsts(batch, dataset.view)), total_bytes(batch))
         if not deep:
             continue
         errors = {first + row: text for row, text in earlier_errors(batch).items()}

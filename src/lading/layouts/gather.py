@@ -15,7 +15,7 @@ from lading.batches import with_columns
 from lading.features import Json, feature_of
 from lading.interleaved import LINEAGE_KEY, lineage_of, split_rows
 from lading.ref import concat, is_ref
-from lading.views import row_bytes, share
+from lading.views import row_bytes, share, total_bytes
 
 __all__ = ["HELD_BATCHES", "across_shards", "gathered", "joined", "split_samples"]
 
@@ -39,7 +39,7 @@ def gathered(
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
-        more = int(row_bytes(batch).sum())
+        more = total_bytes(batch)
         if more >= _LARGE_BYTES and any(pa.types.is_nested(field.type) for field in batch.schema):
             # What stands in lists can be no view: it would be copied.
             if waiting:
@@ -101,7 +101,7 @@ def across_shards(
         if not batch.num_rows:
             continue
         alone = only is not None and not only(batch)
-        more = int(row_bytes(batch).sum())
+        more = total_bytes(batch)
         [file] = lineage_of(batch.schema)
         shards = len({*files, file})
         full = rows + batch.num_rows > max_rows or size + more > max_bytes or shards > (max_shards or shards)
@@ -158,6 +158,9 @@ def split_samples(
     batch: pa.RecordBatch, starts: NDArray[np.int64], max_rows: int, max_bytes: int
 ) -> Iterator[pa.RecordBatch]:
     """The same rows in batches that keep the limits and cut no sample; `starts` are the first rows of samples."""
+    if len(starts) and batch.num_rows <= max_rows and total_bytes(batch) <= max_bytes:
+        yield batch
+        return
     bounds = split_rows(starts, row_bytes(batch), max_rows=max_rows, max_bytes=max_bytes)
     for start, stop in pairwise(bounds.tolist()):
         yield batch.slice(start, stop - start)

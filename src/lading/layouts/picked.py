@@ -11,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.formats.protocol import LooseReader, ShardReader
-from lading.views import row_bytes
+from lading.views import total_bytes
 
 __all__ = ["picked"]
 
@@ -71,7 +71,7 @@ class _Picked:
         while at < len(self._rows):
             table = read(self._rows[at : at + min(count, max_rows)])
             at += min(count, max_rows)
-            size = sum(int(row_bytes(batch).sum()) for batch in table.to_batches())
+            size = sum(total_bytes(batch) for batch in table.to_batches())
             count = min(4 * count, max(1, max_bytes * table.num_rows // max(size, 1)))
             yield table
 
