@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import glob
 import json
+import mmap
 import os
 import resource
 import shutil
@@ -127,7 +128,8 @@ def copy_files(paths: Iterable[str], folder: str) -> None:
 
 def hash_files(paths: Iterable[str], new_hash: Callable[[], Any]) -> None:
     """Hash the bytes of each file, a MiB at a time: the limit of everything that looks at all of them."""
-    buffer = memoryview(bytearray(1 << 20))
+    # Whole pages: into a `bytearray`, which begins 16 bytes behind one, reads take 1.6 times as long.
+    buffer = memoryview(mmap.mmap(-1, 1 << 20))
     for path in paths:
         total = new_hash()
         with open(path, "rb", buffering=0) as file:

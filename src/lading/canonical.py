@@ -68,6 +68,7 @@ __all__ = [
     "hash_forms",
     "hash_value",
     "hashed_forms",
+    "hasher",
     "joined",
     "list_forms",
     "struct_forms",
@@ -106,6 +107,8 @@ _EMPTY = pa.scalar(b"", FORM)
 hash_value: Callable[[Any], bytes] = xxhash.xxh3_128_digest
 """What a long value stands as: `HASH_BYTES` bytes."""
 HASH_BYTES = 16
+hasher: Callable[[], Any] = xxhash.xxh3_128
+"""Begins the same hash of a value that comes in parts."""
 
 
 def hash_forms(forms: pa.Array) -> NDArray[np.uint8]:

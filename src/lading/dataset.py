@@ -57,8 +57,8 @@ from lading.ref import FileEntry, files_of, is_ref, with_files
 from lading.shard import ShardList
 from lading.source import Listing
 from lading.store.open import Stores, resolve
+from lading.store.passed import PassedRanges
 from lading.store.roots import folder_of
-from lading.store.windows import PassedRanges
 from lading.taking import taken_rows
 from lading.units import parse_bytes
 

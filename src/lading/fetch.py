@@ -337,19 +337,23 @@ class Fetcher:
             found[name] = plain.pieces(refs)
         return found
 
-    def pieces_to_read(self, batch: pa.RecordBatch, names: Sequence[str]) -> dict[str, Pieces]:
-        """Where the values of reference columns lie in files of this machine, for who looks at all of their bytes once.
+    def pieces_to_read(self, batch: pa.RecordBatch, wanted: Mapping[str, NDArray[np.bool_]]) -> dict[str, Pieces]:
+        """Where values of reference columns lie in files of this machine, for who looks at all of their bytes once.
 
         Files are read in their order then (`lading.store.windows`). Columns that do not lie in such files as they are,
-        are left out; and all, where values are so small that a call for each costs more.
+        are left out; and those of which something is wanted, where that is so small that a call for each costs more.
+
+        Args:
+            batch: the references.
+            wanted: names of columns, and which of their values.
         """
         files = files_of(batch.schema)
-        told = {name: unpack(batch.column(name)) for name in names}
+        told = {name: unpack(batch.column(name)) for name in wanted}
+        told = {name: replace(refs, valid=refs.valid & wanted[name]) for name, refs in told.items()}
         plain = {name: found for name, refs in told.items() if (found := self._plain_ranges(refs, files)) is not None}
-        count = sum(int(np.count_nonzero(told[name].valid)) for name in plain)
-        if sum(int(ranges.length.sum()) for ranges in plain.values()) < _MIN_RANGE_BYTES * count:
-            return {}
-        return {name: ranges.pieces(told[name]) for name, ranges in plain.items()}
+        count = {name: int(np.count_nonzero(told[name].valid)) for name in plain}
+        small = sum(int(ranges.length.sum()) for ranges in plain.values()) < _MIN_RANGE_BYTES * sum(count.values())
+        return {name: ranges.pieces(told[name]) for name, ranges in plain.items() if not (small and count[name])}
 
     def read_large(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch with columns of large values read, where `file_ranges` says where they lie; no map is touched."""

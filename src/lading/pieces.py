@@ -191,6 +191,9 @@ def bitmap(valid: NDArray[np.bool_] | None) -> pa.Buffer | None:
 def room_for(size: int) -> pa.Buffer:
     """Memory to be filled: of pyarrow's pool, which it may have had before, as fresh pages cost more than to read.
 
+    What is read from files into a `bytearray` goes at 5 GB/s, and here at 9: a large one begins 16 bytes behind a page,
+    and the processor takes what it stored last for what it is about to load 4 KiB further.
+
     So much that it was never there before comes from the system: the pool asks for huge pages, and where the host of a
     virtual machine must find them first, they take two to five times as long as small ones.
     """

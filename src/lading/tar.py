@@ -148,16 +148,16 @@ NOTHING = Headers(
 
 
 class Passing(Protocol):
-    """A stream that is read on, a part at a time, and what of each part is payload.
+    """A stream that is read on, a part at a time, by who looks at the values too."""
 
-    Attributes:
-        passed: offset and length of payload that begins in the part at hand; the walk adds to it.
-    """
+    def part(self, at: int) -> tuple[memoryview, int]:
+        """A part with the header at `at`, and where it begins."""
 
-    passed: list[tuple[int, int]]
+    def take(self, at: int, size: int, *, text: bool) -> bool:
+        """A value lies there; `text` says that more is wanted than to look at it once.
 
-    def part(self, at: int, least_bytes: int) -> tuple[memoryview, int]:
-        """A part of the stream, good until the next, and where it begins; of `least_bytes` from `at` on if it can."""
+        Gives whether the part at hand is no longer good.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +170,7 @@ class Window:
         total: size of the whole stream; None while that is not known.
         whole: take only members whose payload lies in the window.
         read: reads `(offset, length)` of the stream without touching `data`, where that is a map.
-        passing: reads on instead of `read`, for who is to see the payload that the walk passes by.
+        passing: reads on instead of `read`, and is told of the values.
     """
 
     data: NDArray[np.uint8]

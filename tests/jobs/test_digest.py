@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import json
+import os
 import tarfile
-from collections.abc import Sequence
+import tracemalloc
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +19,7 @@ from hypothesis import strategies as st
 
 import lading
 from lading.digests import DatasetDigest, sample_digests
-from lading.errors import LadingError
+from lading.errors import CorruptShard, LadingError
 from lading.features import tag_by_extension
 from lading.jobs import digest as digest_job
 from lading.jobs.progress import Progress
@@ -137,20 +140,104 @@ def test_pictures_of_any_size_are_digested_as_the_walk_passes_by(
     assert lading.digest([path], workers=1) == total
 
 
-def test_bytes_of_a_tar_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, _ = pictures(tmp_path, [100_000] * 50)
+@pytest.fixture
+def read_bytes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Bytes of each read of a file, as they are read."""
     read: list[int] = []
-    read_into = LocalMap.read_into
+    read_into, read_near, read_each = LocalMap.read_into, LocalMap.read, LocalMap.read_each
 
-    def counted(self: LocalMap, targets: Sequence[memoryview], offset: int) -> None:
+    def into(self: LocalMap, targets: Sequence[memoryview], offset: int) -> None:
         read.append(sum(map(len, targets)))
         read_into(self, targets, offset)
 
-    monkeypatch.setattr(LocalMap, "read_into", counted)
+    def near(self: LocalMap, offset: int, length: int) -> bytes:
+        read.append(length)
+        return read_near(self, offset, length)
+
+    def each(self: LocalMap, offset: Sequence[int], length: Sequence[int]) -> Iterator[bytes]:
+        read.append(sum(length))
+        return read_each(self, offset, length)
+
+    monkeypatch.setattr(LocalMap, "read_into", into)
+    monkeypatch.setattr(LocalMap, "read", near)
+    monkeypatch.setattr(LocalMap, "read_each", each)
+    return read
+
+
+@pytest.mark.parametrize("sizes", [[16 << 10], [100_000], [350_000], [520_000, 700_000], [3_000_000], [900, 1_100_000]])
+def test_bytes_of_a_tar_are_read_once(tmp_path: Path, read_bytes: list[int], sizes: list[int]) -> None:
+    many = sizes * (9_000_000 // sum(sizes))
+    path, _ = pictures(tmp_path, many)
     lading.digest([path], workers=1)
     size = path.stat().st_size
-    assert size <= sum(read) <= 1.1 * size + (1 << 20)  # of a picture that a window cuts, the beginning comes twice
-    assert len(read) <= 1.2 * size / (1 << 20) + 1
+    large = [count for count in read_bytes if count > 2048]  # before, headers are looked at, to know the view
+    assert size - 10_240 <= sum(large) <= 1.04 * size
+    assert len(large) <= 2 * size / (1 << 20) + 3
+    assert sum(read_bytes) - sum(large) <= 2048 * 2 * len(many)
+
+
+def test_nothing_is_read_for_a_damaged_header(tmp_path: Path, read_bytes: list[int]) -> None:
+    path, _ = pictures(tmp_path, [100_000] * 400)
+    with path.open("r+b") as file:
+        file.seek(40 * (512 * 2 + 512 + 100_352) + 124)  # the size of a JSON, which the checksum is then wrong for
+        file.write(b"%011o" % 30_000_000)
+    with pytest.raises(CorruptShard, match="checksum"):
+        lading.digest([path], workers=1)
+    assert sum(count for count in read_bytes if count > 2048) < 8_000_000
+
+
+def test_bytes_that_nobody_asked_for_are_not_read(tmp_path: Path, read_bytes: list[int]) -> None:
+    path, _ = pictures(tmp_path, [2_000_000] * 50)
+    small = pa.schema([("__key__", pa.string()), pa.field("json", pa.binary(), metadata=tag_by_extension("json"))])
+    assert lading.digest([path], workers=1, schema=small).count == 50
+    assert sum(read_bytes) < 500_000
+    read_bytes.clear()
+    assert lading.digest([path], workers=1, limit=1).count == 1
+    assert sum(read_bytes) < 3_000_000
+
+
+def test_values_of_many_columns_and_shards_take_their_own_memory(tmp_path: Path) -> None:
+    """Such as are kept while a walk passes by: 20 MB, not that much for each of 60 columns."""
+    paths = [
+        write_tar(
+            tmp_path / f"{n:02d}.tar",
+            {f"s{n}.f{i:03d}.json": b'"%016380d"' % i for i in range(60)},
+            {f"t{n}.jpg": b"x" * 900_000},
+        )
+        for n in range(20)
+    ]
+    tracemalloc.start()
+    try:
+        found = lading.digest(paths, workers=1)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert found.count == 40
+    assert int(found.unordered, 16) == sum_of(paths)
+    assert peak_bytes < 80 << 20
+
+
+def test_no_file_is_open_afterwards_and_few_are_before(tmp_path: Path) -> None:
+    paths = [write_tar(tmp_path / f"{n:03d}.tar", {f"{n}.jpg": b"x" * 70_000}) for n in range(100)]
+    seen: list[int] = []
+    gc.disable()  # nothing waits for the collector of cycles
+    try:
+        lading.digest(paths, workers=1, on_progress=lambda _: seen.append(open_files(tmp_path)))
+        assert open_files(tmp_path) == 0
+    finally:
+        gc.enable()
+    assert 0 < max(seen) <= 8
+
+
+def open_files(folder: Path) -> int:
+    return sum(str(folder) in target_of(name) for name in os.listdir("/proc/self/fd"))
+
+
+def target_of(descriptor: str) -> str:
+    try:
+        return os.readlink(f"/proc/self/fd/{descriptor}")
+    except OSError:
+        return ""
 
 
 def test_the_first_samples_alone(many: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lading.errors import ShortRead
-from lading.pieces import Pieces, is_held
+from lading.pieces import Pieces
 from lading.store.local import LocalMap, LocalStore
-from lading.store.windows import PassedRanges, results_in_windows
+from lading.store.windows import results_in_windows
 
 BODY = np.random.default_rng(3).bytes(3 << 20)
 
@@ -60,6 +58,18 @@ def test_each_function_gets_the_bytes_of_its_column(
     assert found["other"].to_pylist() == [None if v is None else b"%d" % len(v) + v[:9] for v in values]
 
 
+def test_values_in_memory_and_in_files(files: list[LocalMap]) -> None:
+    """One buffer for several columns, one column in several buffers and a file."""
+    sources = [b"abcdef", files[0], b"xyz"]
+    source, offset, length = np.array([[0, 1, 2, -1, 0, 1], [1, 70_000, 0, 0, 3, 5], [2, 3, 3, 0, 0, 4]])
+    one = Pieces(sources, source, offset, length)
+    other = Pieces(sources[::-1], np.array([2, 1]), np.array([4, 9]), np.array([2, 1]))
+    found = results_in_windows({"one": one, "other": other}, {"one": bytes, "other": bytes})
+    assert found["one"].to_pylist() == [b"bc", BODY[70_000:70_003], b"xyz", None, b"", BODY[5:9]]
+    assert found["other"].to_pylist() == [b"ef", BODY[9:10]]
+    assert results_in_windows({}, {}) == {}
+
+
 def test_files_are_read_in_their_order_and_once(tmp_path: Path) -> None:
     """Two columns of neighbours, in the reverse order: as many reads as the file has windows."""
     (tmp_path / "a").write_bytes(BODY)
@@ -97,110 +107,3 @@ def test_a_file_that_became_shorter(tmp_path: Path) -> None:
         cut.truncate(1000)
     with pytest.raises(ShortRead, match="the file became shorter"):
         results_in_windows({"x": pieces([file], [(0, 500, 1000)])}, {"x": bytes})
-
-
-_RANGES = st.lists(
-    st.tuples(
-        st.integers(0, 70_000),
-        st.sampled_from([0, 1, 65, 16 << 10, (16 << 10) + 1, 200_000, (1 << 20) - 1, 1 << 20, (1 << 20) + 1]),
-    ),
-    max_size=20,
-)
-
-
-def walked(passed: PassedRanges, file: LocalMap, gaps: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Walk over ranges that lie so far apart as a reader does, and give those that lie in the file."""
-    passing, at, found = passed.walk(file), 0, []
-    for gap, length in gaps:
-        at += gap
-        if at + length > len(BODY):
-            break
-        part, first = passing.part(at, length)
-        if length <= 1 << 20:
-            assert bytes(part[at - first : at - first + length]) == bytes(file.buffer[at : at + length])
-        passing.passed.append((at, length))
-        found.append((at, length))
-        at += length
-    return found
-
-
-def content(file: LocalMap, hashes: np.ndarray, known: np.ndarray, others: Pieces) -> list[bytes]:
-    """What is known of each piece: the hash, the bytes that were kept, or what lies in the file."""
-    values = results_in_windows({"": others}, {"": bytes})[""].to_pylist()
-    return [bytes(hashes[row]) if known[row] else value for row, value in enumerate(values)]
-
-
-@given(one=_RANGES, other=_RANGES, worked=st.booleans())
-def test_ranges_are_worked_on_as_a_walk_passes_by(
-    files: list[LocalMap], one: list[tuple[int, int]], other: list[tuple[int, int]], worked: bool
-) -> None:
-    passed = PassedRanges(lambda value: hashlib.md5(value).digest(), 16)
-    for file, gaps in zip(files, (one, other), strict=True):
-        ranges = walked(passed, file, gaps)
-        mine = pieces([file], [(0, at, length) for at, length in ranges] + [None, (0, 5, 77_777)])
-        hashes, known, others = passed.look_up(mine, worked=worked)
-        bodies = [bytes(file.buffer[at : at + length]) for at, length in [*ranges, (0, 0), (5, 77_777)]]
-        long = [worked and 16 << 10 < length <= 1 << 20 for _, length in ranges]
-        assert known.tolist()[: len(ranges)] == long
-        assert not known[len(ranges) :].any() or (5, 77_777) in ranges
-        kept = [length <= 16 << 10 for _, length in ranges]
-        assert [is_held(others.sources[n]) for n in others.source[: len(ranges)][np.array(kept, bool)]] == [True] * sum(
-            kept
-        )
-        found = content(file, hashes, known, others)
-        expected = [
-            hashlib.md5(body).digest() if is_known else body for body, is_known in zip(bodies, known, strict=True)
-        ]
-        assert found == [*expected[: len(ranges)], None, expected[-1]]
-
-
-def test_two_walks_that_take_turns(files: list[LocalMap]) -> None:
-    passed = PassedRanges(lambda value: hashlib.md5(value).digest(), 16)
-    walks = [passed.walk(file) for file in files]
-    for at in range(0, 2 << 20, 100_000):
-        for file, walk in zip(files, walks, strict=True):
-            part, first = walk.part(at, 100_000)
-            assert bytes(part[at - first : at - first + 100_000]) == bytes(file.buffer[at : at + 100_000])
-            walk.passed.append((at, 100_000))
-    for file in files:
-        mine = pieces([file], [(0, at, 100_000) for at in range(0, 2 << 20, 100_000)])
-        hashes, known, _ = passed.look_up(mine, worked=True)
-        assert known.all()
-        expected = [hashlib.md5(file.buffer[at : at + 100_000]).digest() for at in range(0, 2 << 20, 100_000)]
-        assert [bytes(row) for row in hashes] == expected
-
-
-def test_a_walk_that_goes_back_and_one_that_begins_again(files: list[LocalMap]) -> None:
-    passed = PassedRanges(lambda value: hashlib.md5(value).digest(), 16)
-    for _ in range(2):
-        walk = passed.walk(files[0])
-        for at in [0, 50_000, 100_000, 50_000, 100_000, 150_000]:
-            walk.part(at, 50_000)
-            walk.passed.append((at, 50_000))
-        mine = pieces(files[:1], [(0, at, 50_000) for at in (100_000, 0, 150_000, 50_000)])
-        hashes, known, _ = passed.look_up(mine, worked=True)
-        assert known.all()
-        assert bytes(hashes[0]) == hashlib.md5(files[0].buffer[100_000:150_000]).digest()
-
-
-def test_files_passed_by_long_ago_are_let_go(tmp_path: Path) -> None:
-    passed = PassedRanges(lambda value: hashlib.md5(value).digest(), 16)
-    store, held = LocalStore(), []
-    for number in range(100):
-        (tmp_path / f"{number}").write_bytes(BODY[:100_000])
-        file = store.map(str(tmp_path / f"{number}"))
-        held = [*held[:1], file]
-        walk = passed.walk(file)
-        walk.part(0, 100_000)
-        walk.passed.append((0, 100_000))
-    open_files = [name for name in os.listdir("/proc/self/fd") if str(tmp_path) in _target(name)]
-    assert len(open_files) <= 2 * 66  # a map takes two
-    _, known, _ = passed.look_up(pieces(held, [(0, 0, 100_000), (1, 0, 100_000)]), worked=True)
-    assert known.tolist() == [False, True]
-
-
-def _target(descriptor: str) -> str:
-    try:
-        return os.readlink(f"/proc/self/fd/{descriptor}")
-    except OSError:
-        return ""

@@ -49,7 +49,11 @@ _MAGIC_VALUE = np.uint64(int.from_bytes(b"\0ustar", "little"))
 _MTIME = np.frombuffer(b" mtime=", np.uint8)
 _SIZE_TEXT = struct.Struct("11s").unpack_from
 _NEAR_BYTES = 2048
-_REGULAR = frozenset(np.flatnonzero(REGULAR).tolist())
+_ALONE = b"Sg"
+"""Types of headers that `read_member` has to read."""
+_PLAIN = frozenset(np.flatnonzero(REGULAR).tolist())
+_NAME_BYTES = 101
+_MUCH_BYTES = 1 << 20
 _NO_LIMIT = np.iinfo(np.int64).max
 
 
@@ -135,19 +139,19 @@ def _hop_reading(
         while at <= last and len(starts) < limit:
             if at + BLOCK > stop:
                 # Behind a small member (its JSON) the next header often comes with the same read.
-                near, first = (read(at, _NEAR_BYTES), at) if passing is None else passing.part(at, BLOCK)
+                near, first = (read(at, _NEAR_BYTES), at) if passing is None else passing.part(at)
                 stop = first + len(near)
             header = bytes(near[at - first : at - first + BLOCK])
             size = int(header[124:135], 8)
             starts.append(at)
             headers.append(header)
-            if size < 0:
+            if size < 0 or header[TYPE] in _ALONE:
                 break
-            if passing is not None and header[TYPE] in _REGULAR:
-                if at + BLOCK + size > stop:
-                    near, first = passing.part(at, BLOCK + size)
-                    stop = first + len(near)
-                passing.passed.append((at + BLOCK, size))
+            if passing is not None and header[TYPE] in _PLAIN:
+                if size > _MUCH_BYTES and not valid(np.frombuffer(header, np.uint8).reshape(1, -1)).all():
+                    break  # before much is read for nothing
+                if passing.take(at + BLOCK, size, text=header.find(b".json\0", 0, _NAME_BYTES) >= 0):
+                    stop = 0
             at += (size + 2 * BLOCK - 1) & -BLOCK
     except ValueError:
         pass  # no plain octal number: zeros at the end, base-256, or damage

@@ -112,7 +112,7 @@ class Walk:
     def _over_map(self, mapped: MappedFile) -> Iterator[Headers]:
         data = _as_array(mapped.buffer)[: self._stop]
         passed = self._tar.source.passed
-        passing = None if passed is None else passed.walk(mapped)
+        passing = None if passed is None else passed.walk(mapped, self._tar.entry)
         window = Window(data, 0, len(data), read=mapped.read, passing=passing)
         released = self.cursor.at
         try:

@@ -24,8 +24,8 @@ from lading.errors import LadingError, UsageError
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.picks import Picks
 from lading.pieces import Pieces, Runs
+from lading.store.passed import PassedRanges
 from lading.store.protocol import FileInfo, MappedFile, Mapper, Sink, Store
-from lading.store.windows import PassedRanges
 
 __all__ = [
     "ClaimsColumns",

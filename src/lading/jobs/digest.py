@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,19 +13,20 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lading.batches import with_columns
-from lading.canonical import FORM, FORMS, HASH_BYTES, SHORT_BYTES, hash_value, hashed_forms, joined, value_form
+from lading.canonical import FORM, FORMS, HASH_BYTES, SHORT_BYTES, hash_value, hashed_forms, hasher, joined, value_form
 from lading.dataset import Dataset
 from lading.digests import DatasetDigest, interleaved_digests, sample_digests
-from lading.features import Json, feature_of
+from lading.features import Feature, Json, feature_of
 from lading.interleaved import sample_firsts
 from lading.jobs.progress import OnProgress, Progress
 from lading.jobs.reading import Look, OnRead, Reading, look_at_shards
 from lading.layouts.gather import HELD_BATCHES, across_shards
 from lading.opening import open_dataset
 from lading.pieces import Pieces
-from lading.ref import files_of, has_codec, is_ref
+from lading.ref import files_of, has_codec, is_ref, unpack
 from lading.source import Source
-from lading.store.windows import PassedRanges, Work, results_in_windows
+from lading.store.passed import PassedRanges, PassedValues
+from lading.store.windows import Work, results_in_windows
 from lading.views import holds_bytes, total_bytes
 
 __all__ = [
@@ -44,9 +45,6 @@ _MAX_BYTES = 128 << 20
 _TOGETHER_SHARDS = 64
 _COPIED_BYTES = 16 << 20
 """Of columns whose forms are made by the column, so much of a batch is copied at most; more is taken as views."""
-
-_Seen: TypeAlias = tuple[NDArray[np.bool_], pa.Array]
-"""Rows whose values a reader has passed by, and their forms."""
 
 
 def batch_digests(batch: pa.RecordBatch, view: str) -> NDArray[np.uint8]:
@@ -103,20 +101,27 @@ class _Batch:
     shards: int
 
 
-def digests_of(dataset: Dataset, shards: Iterable[int], *, keyed: bool = False) -> Iterator[Digested]:
-    """Digests of all samples of some shards, in order, and with `keyed` keys; small shards may come together."""
+def digests_of(
+    dataset: Dataset, shards: Iterable[int], *, keyed: bool = False, limit: int | None = None
+) -> Iterator[Digested]:
+    """Digests of all samples of some shards, in order, and with `keyed` keys; small shards may come together.
+
+    Who gives a limit will take no more samples, and for those behind nothing is read.
+    """
     begun = 0
-    passed = PassedRanges(hash_value, HASH_BYTES)
+    passed = PassedRanges(hash_value, hasher, HASH_BYTES, keep_text=dataset.view == "samples")
+    shown = passed if limit is None and dataset.target is None else None  # else not all values are looked at
+    most_rows = _MAX_ROWS if limit is None else min(max(limit, 1), _MAX_ROWS)
 
     def batches() -> Iterator[pa.RecordBatch]:
         nonlocal begun
         for shard in shards:
             begun += 1
-            yield from _shard_batches(dataset, shard, passed)
+            yield from _shard_batches(dataset, shard, most_rows, shown)
 
     def together() -> Iterator[_Batch]:
         # A batch takes 300 calls of Arrow and numpy, 3 ms: of tars of 100 documents and 25 MB, a fifth of the time.
-        for rows in across_shards(batches(), _MAX_ROWS, _MAX_BYTES, _TOGETHER_SHARDS, _lies_in_files):
+        for rows in across_shards(batches(), most_rows, _MAX_BYTES, _TOGETHER_SHARDS, _lies_in_files):
             # The shard begun last is looked into already, or was seen to the end.
             yield _Batch(rows, total_bytes(rows), begun - 1)
             del rows  # before as much is read again
@@ -147,41 +152,52 @@ def _lies_in_files(batch: pa.RecordBatch) -> bool:
     return not in_memory and not has_codec(batch) and not any(file.wrap for file in files_of(batch.schema))
 
 
-def _shard_batches(dataset: Dataset, shard: int, passed: PassedRanges | None = None) -> Iterator[pa.RecordBatch]:
+def _shard_batches(
+    dataset: Dataset, shard: int, max_rows: int = _MAX_ROWS, passed: PassedRanges | None = None
+) -> Iterator[pa.RecordBatch]:
     # Types may differ from batch to batch: to settle them, all JSON would be read once before.
-    return dataset.shard_batches(shard, _MAX_ROWS, _MAX_BYTES, views=True, drifting=True, passed=passed)
+    return dataset.shard_batches(shard, max_rows, _MAX_BYTES, views=True, drifting=True, passed=passed)
 
 
 def _with_forms(dataset: Dataset, batch: pa.RecordBatch, passed: PassedRanges) -> pa.RecordBatch:
     """The batch with forms in the place of references, or bytes where forms are made by the column."""
     features = {field.name: feature_of(field) for field in batch.schema if is_ref(field.type)}
-    wanted = [
-        name
+    refs = {
+        name: unpack(batch.column(name))
         for name, feature in features.items()
         if value_form(feature, long=False) or total_bytes(batch.select([name])) <= _COPIED_BYTES
-    ]
-    left: dict[str, Pieces] = {}
-    seen: dict[str, _Seen] = {}
-    for name, pieces in dataset.fetcher.pieces_to_read(batch, wanted).items():
-        hashes, known, left[name] = passed.look_up(pieces, worked=not isinstance(features[name], Json))
-        if known.any():
-            seen[name] = known, hashed_forms(features[name], hashes)
+    }
+    texts = {name for name in refs if isinstance(features[name], Json)}
+    seen = passed.look_up(refs, files_of(batch.schema), texts)
+    left = dataset.fetcher.pieces_to_read(batch, {name: ~values.known for name, values in seen.items()})
+    pieces = {name: _either(seen[name].kept, rest) for name, rest in left.items()}
     forms = {
-        name: value_form(features[name], long=bool((pieces.length[pieces.there] > SHORT_BYTES).all()))
-        for name, pieces in left.items()
+        name: value_form(features[name], long=bool((mine.length[mine.there] > SHORT_BYTES).all()))
+        for name, mine in pieces.items()
     }
     works: dict[str, Work] = {name: form[1] if form else bytes for name, form in forms.items()}
-    found = results_in_windows(left, works)
-    made = {name: _behind(forms[name], values, seen.get(name)) for name, values in found.items()}
+    made = {
+        name: _behind(features[name], forms[name], values, seen[name])
+        for name, values in results_in_windows(pieces, works).items()
+    }
     return with_columns(batch, {batch.schema.get_field_index(name): column for name, column in made.items()})
 
 
-def _behind(form: tuple[bytes, object] | None, values: pa.Array, seen: _Seen | None) -> pa.Array:
-    """Forms behind what stands before each of them, called so, with those that were seen; bytes as they are."""
+def _either(one: Pieces, other: Pieces) -> Pieces:
+    """The pieces of both, of which each row has one at most."""
+    both = Pieces.joined([one, other])
+    rows = np.arange(len(one))
+    return both[np.where(one.there, rows, len(one) + rows)]
+
+
+def _behind(feature: Feature, form: tuple[bytes, object] | None, values: pa.Array, seen: PassedValues) -> pa.Array:
+    """Forms behind what stands before each of them, called so, with those of hashes; bytes as they are."""
     if form is None:
         return values
     forms = joined(pa.scalar(form[0], FORM), values) if form[0] else values
-    return pa.ExtensionArray.from_storage(FORMS, forms if seen is None else pc.if_else(*seen, forms))
+    if len(seen.hashes):
+        forms = pc.replace_with_mask(forms, pa.array(seen.hashed), hashed_forms(feature, seen.hashes))
+    return pa.ExtensionArray.from_storage(FORMS, forms)
 
 
 def begin_digest(dataset: Dataset) -> Look:
@@ -237,7 +253,7 @@ def dataset_digest(
             for _ in look_at_shards(dataset, look, reading, shards, on_digests=total.update, on_progress=on_progress):
                 pass
             return total
-        for part in _digests(dataset, on_progress):
+        for part in _digests(dataset, on_progress, limit):
             total.update(part.digests[: limit - total.count])
             if total.count >= limit:
                 break
@@ -262,10 +278,10 @@ class _Part:
         return _Part(self.digests[count:], self.keys[count:])
 
 
-def _digests(dataset: Dataset, on_progress: OnProgress | None = None) -> Iterator[_Part]:
+def _digests(dataset: Dataset, on_progress: OnProgress | None = None, limit: int | None = None) -> Iterator[_Part]:
     """Digests and keys of samples, a batch at a time."""
     total, samples, size_bytes = len(dataset.listing), 0, 0
-    for found in digests_of(dataset, range(total), keyed=True):
+    for found in digests_of(dataset, range(total), keyed=True, limit=limit):
         yield _Part(found.digests, found.keys or [])
         if on_progress is not None:
             samples += len(found.digests)

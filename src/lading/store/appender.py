@@ -15,7 +15,7 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from lading.pieces import Buffer, Pieces, ReadsInto, as_file, as_view
+from lading.pieces import Buffer, Pieces, ReadsInto, as_file, as_view, room_for
 
 __all__ = ["Appender"]
 
@@ -69,7 +69,7 @@ class Appender:
             return
         wanted = min(_BLOCK_BYTES, total)
         if len(self._block) < wanted:
-            self._block = memoryview(bytearray(wanted))
+            self._block = as_view(room_for(wanted))
         block, between, size = self._block, self._between, len(self._block)
         cut, at = _cut(pieces, size, total)
         in_file = cut.in_file

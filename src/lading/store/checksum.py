@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import xxhash
 
 from lading.extents import ExtentSums
+from lading.pieces import as_view, room_for
 from lading.store.protocol import Buffer, FileInfo, Mapper, Sink, Store, SummedSink, TakesChecksum, look_at
 
 __all__ = ["Checksum", "ChecksumSink", "add_file", "file_checksum", "file_checksums", "with_checksum"]
@@ -111,7 +112,7 @@ def file_checksum(store: Store, info: FileInfo) -> str:
 def add_file(total: Checksum, store: Store, info: FileInfo) -> None:
     """Take the bytes of a file. Memory and errors as of `file_checksum`."""
     if isinstance(store, Mapper):
-        file, block = store.map(info.path), memoryview(bytearray(min(_CHUNK_BYTES, info.size_bytes)))
+        file, block = store.map(info.path), as_view(room_for(min(_CHUNK_BYTES, info.size_bytes)))
         for at in range(0, info.size_bytes, _CHUNK_BYTES):
             piece = block[: info.size_bytes - at]
             file.read_into([piece], at)
