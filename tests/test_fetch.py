@@ -113,8 +113,10 @@ def test_ranges_of_files_of_this_machine(tmp_path: Path) -> None:
     files = [FileEntry(str(tmp_path / name)) for name in ("a.bin", "b.bin")]
     with Fetcher() as fetcher:
         some = batch([(1, 5, 20_000), None, (0, 3, -1), (0, 0, 0)], files)
-        made = results_in_windows(fetcher.pieces_to_read(some, ["image"]), {"image": bytes})["image"]
-        assert made.to_pylist() == [body[::-1][5:20_005], None, body[3:], b""]
+        for wanted in ([True] * 4, [False, True, True, True]):
+            left = fetcher.pieces_to_read(some, {"image": np.array(wanted)})
+            made = results_in_windows(left, {"image": bytes})["image"]
+            assert made.to_pylist() == [body[::-1][5:20_005] if wanted[0] else None, None, body[3:], b""]
         found = fetcher.file_ranges(some)["image"]
         assert found.there.tolist() == found.in_file.tolist() == [True, False, True, True]
         there = found[found.there]
@@ -140,7 +142,10 @@ def test_other_references_are_no_ranges(
     files, stores = places
     with Fetcher(stores, mmap=mmap) as fetcher:
         other = batch(rows, [*files, FileEntry(f"{files[0].url}.gone")])
-        assert fetcher.file_ranges(other) == fetcher.pieces_to_read(other, ["image"]) == {}
+        assert fetcher.file_ranges(other) == {}
+        assert fetcher.pieces_to_read(other, {"image": np.ones(len(rows), np.bool_)}) == {}
+        none_left = fetcher.pieces_to_read(other, {"image": np.zeros(len(rows), np.bool_)})
+        assert [pieces.there.tolist() for pieces in none_left.values()] == ([[False] * len(rows)] if mmap else [])
 
 
 @pytest.mark.parametrize("most", [3, None])

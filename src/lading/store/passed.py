@@ -19,10 +19,11 @@ from numpy.typing import NDArray
 from lading.pieces import Pieces, as_view, room_for
 from lading.ref import FileEntry, Refs
 from lading.store.protocol import MappedFile
-from lading.store.windows import WINDOW_BYTES
 
 __all__ = ["Hasher", "PassedRanges", "PassedValues", "PassingBy"]
 
+_WINDOW_BYTES = 1 << 20
+"""As large as in `lading.store.windows`, for the same reason."""
 _HEADER_BYTES, _NEAR_BYTES = 512, 2 << 10
 """A header, and what is read where nobody looks at the values: it often has the next one too."""
 _SHORT_BYTES, _TEXT_BYTES = 64, 16 << 10
@@ -124,15 +125,12 @@ class PassedRanges:
             rows, at = known.find(file, refs.offset, refs.length)
             used[at] = True
             is_hash = known.place[at] >= 0
-            hashed, source, offset = (
-                np.zeros(len(file), np.bool_),
-                np.full(len(file), -1),
-                np.zeros(len(file), np.int64),
-            )
+            hashed, kept = np.zeros(len(file), np.bool_), rows[~is_hash]
             hashed[rows[is_hash]] = name not in texts
-            source[rows[~is_hash]], offset[rows[~is_hash]] = file[rows[~is_hash]], ~known.place[at[~is_hash]]
-            kept = Pieces(memory, source, offset, np.where(source < 0, 0, refs.length))
-            found[name] = PassedValues(hashed, known.hashes[known.place[at[hashed[rows]]]], kept)
+            source, offset = np.full(len(file), -1), np.zeros(len(file), np.int64)
+            source[kept], offset[kept] = file[kept], ~known.place[at[~is_hash]]
+            pieces = Pieces(memory, source, offset, np.where(source < 0, 0, refs.length))
+            found[name] = PassedValues(hashed, known.hashes[known.place[at[hashed[rows]]]], pieces)
         for record, (first, stop) in zip(records, pairwise(known.bounds), strict=True):
             record.forget(used[first:stop])
         return found
@@ -142,14 +140,14 @@ class _Window:
     """Memory that walks share: one at a time has it.
 
     Attributes:
-        memory: of `WINDOW_BYTES`.
+        memory: of 1 MB.
         turn: number of the walk that has it.
     """
 
     __slots__ = ("memory", "turn")
 
     def __init__(self) -> None:
-        self.memory = as_view(room_for(WINDOW_BYTES))
+        self.memory = as_view(room_for(_WINDOW_BYTES))
         self.turn = 0
 
 
@@ -212,7 +210,7 @@ class PassingBy:
         return self._part[at - self._base : at - self._base + size]
 
     def _hash(self, at: int, size: int) -> bytes:
-        if size <= WINDOW_BYTES:
+        if size <= _WINDOW_BYTES:
             return self._hash_value(self._value(at, size))
         hasher, stop = self._hasher(), at + size
         while at < stop:
@@ -224,7 +222,7 @@ class PassingBy:
 
     def _read(self, at: int) -> None:
         """Make the window begin at `at`; what of it is in memory already is not read again."""
-        window, size = self._window, min(WINDOW_BYTES, self._file.size_bytes - at)
+        window, size = self._window, min(_WINDOW_BYTES, self._file.size_bytes - at)
         if self._turn != window.turn:
             window.turn += 1
             self._turn, self._part = window.turn, window.memory[:0]

@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from lading.pieces import Pieces, ReadsInto, as_file, as_view, is_held, room_for
 from lading.ranges import FetchPlan, plan_ranges
 
-__all__ = ["WINDOW_BYTES", "Work", "results_in_windows"]
+__all__ = ["Work", "results_in_windows"]
 
 Work = Callable[[memoryview], bytes]
 """What is made of a value, which is there for the call only."""
 
-WINDOW_BYTES = 1 << 20
+_WINDOW_BYTES = 1 << 20
 """Half of a usual second-level cache. Of 20,000 pictures of 100 KB: read into a window of up to 4 MB and hashed there
 at 10.6 GB/s, into one of 128 MB at 5, in a map at 6.5, for page faults."""
 _GAP_BYTES = 32 << 10
@@ -60,7 +60,7 @@ def results_in_windows(columns: Mapping[str, Pieces], works: Mapping[str, Work])
     for number, file in enumerate(files.values()):
         rows = np.flatnonzero(file_of == number)
         offset, length = left.offset[rows], left.length[rows]
-        plan = plan_ranges(offset, length, max_gap_bytes=_GAP_BYTES, max_request_bytes=WINDOW_BYTES)
+        plan = plan_ranges(offset, length, max_gap_bytes=_GAP_BYTES, max_request_bytes=_WINDOW_BYTES)
         order = np.lexsort((plan.offset_in, plan.request_of))
         turn[rows[order]] = np.arange(len(made), len(made) + len(rows))
         made += _worked(file, plan, order, length, [functions[row] for row in rows[order].tolist()])
@@ -83,7 +83,7 @@ def _worked(
     """What functions make of ranges of a file, in the order of the plan's requests."""
     starts, stops = plan.offset_in[order].tolist(), (plan.offset_in + length)[order].tolist()
     bounds = np.searchsorted(plan.request_of[order], np.arange(len(plan.length) + 1)).tolist()
-    window = as_view(room_for(min(WINDOW_BYTES, int(plan.length.max(initial=1)))))
+    window = as_view(room_for(min(_WINDOW_BYTES, int(plan.length.max(initial=1)))))
     for (at, size), first, stop in zip(plan.requests, bounds[:-1], bounds[1:], strict=True):
         body = window[:size] if size <= len(window) else as_view(room_for(size))
         file.read_into([body], at)
