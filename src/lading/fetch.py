@@ -341,19 +341,28 @@ class Fetcher:
         """Where values of reference columns lie in files of this machine, for who looks at all of their bytes once.
 
         Files are read in their order then (`lading.store.windows`). Columns that do not lie in such files as they are,
-        are left out; and those of which something is wanted, where that is so small that a call for each costs more.
+        are left out; and those of which most is wanted, where values are so small that a call for each costs more.
 
         Args:
             batch: the references.
             wanted: names of columns, and which of their values.
         """
         files = files_of(batch.schema)
-        told = {name: unpack(batch.column(name)) for name in wanted}
-        told = {name: replace(refs, valid=refs.valid & wanted[name]) for name, refs in told.items()}
-        plain = {name: found for name, refs in told.items() if (found := self._plain_ranges(refs, files)) is not None}
-        count = {name: int(np.count_nonzero(told[name].valid)) for name in plain}
-        small = sum(int(ranges.length.sum()) for ranges in plain.values()) < _MIN_RANGE_BYTES * sum(count.values())
-        return {name: ranges.pieces(told[name]) for name, ranges in plain.items() if not (small and count[name])}
+        refs = {name: unpack(batch.column(name)) for name in wanted}
+        count = {name: int(np.count_nonzero(one.valid)) for name, one in refs.items()}
+        # How long a whole file is, its reference does not say.
+        size = sum(
+            int(np.where(one.length < 0, _MIN_RANGE_BYTES, one.length)[one.valid].sum()) for one in refs.values()
+        )
+        small = size < _MIN_RANGE_BYTES * sum(count.values())
+        told = {name: replace(one, valid=one.valid & wanted[name]) for name, one in refs.items()}
+        found = {}
+        for name, one in told.items():
+            few = 2 * np.count_nonzero(one.valid) <= count[name]
+            plain = self._plain_ranges(one, files) if few or not small else None
+            if plain is not None:
+                found[name] = plain.pieces(one)
+        return found
 
     def read_large(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch with columns of large values read, where `file_ranges` says where they lie; no map is touched."""

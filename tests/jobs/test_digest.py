@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import lading
 from lading.digests import DatasetDigest, sample_digests
-from lading.errors import CorruptShard, LadingError
+from lading.errors import CorruptShard, LadingError, UsageError
 from lading.features import tag_by_extension
 from lading.jobs import digest as digest_job
 from lading.jobs.progress import Progress
@@ -176,6 +176,35 @@ def test_bytes_of_a_tar_are_read_once(tmp_path: Path, read_bytes: list[int], siz
     assert sum(read_bytes) - sum(large) <= 2048 * 2 * len(many)
 
 
+def test_few_values_that_are_not_known_are_read_alone(tmp_path: Path, read_bytes: list[int]) -> None:
+    """A reader gives up passing by at a header that is not plain; what was hashed before need not be read again."""
+    size = [90_000] * 59 + [0]
+    path, expected = pictures(tmp_path, size)
+    with path.open("r+b") as file:  # the same JSON, its size in another spelling
+        at = 58 * (512 * 2 + 512 + 90_112)
+        head = bytearray(path.read_bytes()[at : at + 512])
+        head[124:136] = b" %o " % 8 + b"\0" * (12 - 4)
+        head[148:156] = b" " * 8
+        head[148:156] = b"%06o\0 " % sum(head)
+        file.seek(at)
+        file.write(head)
+    total = DatasetDigest()
+    total.update(np.frombuffer(expected, np.uint8).reshape(-1, 16))
+    assert lading.digest([path], workers=1) == total
+    assert sum(read_bytes) < 1.3 * path.stat().st_size
+
+
+def test_a_file_cut_after_it_was_opened(tmp_path: Path) -> None:
+    """At the end of a member, so that its headers are in order."""
+    path, _ = pictures(tmp_path, [100_000] * 30)
+    with lading.open([path]) as dataset:
+        assert len(dataset.schema)
+        with path.open("r+b") as file:
+            file.truncate(10 * (512 * 2 + 512 + 100_352))
+        with pytest.raises(LadingError, match="changed"):
+            list(digest_job.digests_of(dataset, [0]))
+
+
 def test_nothing_is_read_for_a_damaged_header(tmp_path: Path, read_bytes: list[int]) -> None:
     path, _ = pictures(tmp_path, [100_000] * 400)
     with path.open("r+b") as file:
@@ -245,6 +274,9 @@ def test_the_first_samples_alone(many: list[Path], monkeypatch: pytest.MonkeyPat
     assert [each.count for each in found] == [1, 5, 12, 12]
     monkeypatch.undo()
     assert found[-1] == found[-2] == lading.digest(many)
+    assert lading.digest(many, limit=0).count == 0
+    with pytest.raises(UsageError, match="limit"):
+        lading.digest(many, limit=-1)
 
 
 def test_a_file_that_shrinks_meanwhile_is_an_error_that_names_it(many: list[Path]) -> None:

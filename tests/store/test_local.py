@@ -297,9 +297,10 @@ def test_released_pages_are_no_longer_resident(tmp_path: Path) -> None:
         return int(next(line for line in lines if line.startswith("Rss:")).split()[1])
 
     assert not content.any()
-    assert resident_kb() == 64 << 10
+    # Not to the page: the system may reclaim some that were not used for a while.
+    assert 60 << 10 <= resident_kb() <= 64 << 10
     mapped.release(5000, 32 << 20)
-    assert resident_kb() == (32 << 10) + 8
+    assert 28 << 10 <= resident_kb() <= (32 << 10) + 8
     mapped.release(0, 64 << 20)
     assert resident_kb() == 0
     assert from_ranges(mapped.buffer, np.array([100]), np.array([20])).to_pylist() == [bytes(20)]

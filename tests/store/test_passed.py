@@ -25,7 +25,7 @@ MB, HEADER = 1 << 20, 512
 
 
 def ranges_of(*, keep_text: bool = True) -> PassedRanges:
-    return PassedRanges(md5, hashlib.md5, 16, keep_text=keep_text)
+    return PassedRanges(md5, hashlib.md5, 16, short_bytes=64, keep_text=keep_text)
 
 
 def md5(value: memoryview | bytes) -> bytes:
@@ -139,16 +139,45 @@ def test_columns_get_what_they_can_use(files: list[tuple[LocalMap, FileEntry]]) 
     assert found["hashes"].kept.sources is found["values"].kept.sources  # kept once for all
 
 
-def test_what_stays_is_known_later(files: list[tuple[LocalMap, FileEntry]]) -> None:
+@given(sizes=st.lists(st.sampled_from([0, 10, 64, 65, 5000]), min_size=1, max_size=40), data=st.data())
+def test_what_stays_is_known_later(
+    files: list[tuple[LocalMap, FileEntry]], sizes: list[int], data: st.DataObject
+) -> None:
+    """Values are asked for in any order, each once, while the walk goes on."""
     file, entry = files[0]
     passed = ranges_of()
-    sizes = [10, 5000, 20, 6000, 30, 7000]
-    walk = passed.walk(file, entry)
-    got = [(0, *value) for value in taken(walk, [(0, size, False) for size in sizes])]
-    for some in (got[1:3], got[4:], got[:1], got[3:4]):
+    walk = taken(passed.walk(file, entry), [(0, size, False) for size in sizes], alone=False)
+    waiting: list[tuple[int, int, int]] = []
+    for value in walk:
+        waiting.append((0, *value))
+        some = (
+            data.draw(st.lists(st.sampled_from(waiting), unique=True, max_size=4)) if data.draw(st.booleans()) else []
+        )
         found = passed.look_up({"c": refs_to(some)}, [entry], ())["c"]
-        values = [BODY[at : at + size] for _, at, size in some]
-        assert content(found) == [value if len(value) <= 64 else md5(value) for value in values]
+        whole = [BODY[at : at + size] for _, at, size in some]
+        assert content(found) == [value if len(value) <= 64 else md5(value) for value in whole]
+        waiting = [one for one in waiting if one not in some]
+
+
+def test_much_that_is_kept_goes_before_hashes_do(tmp_path: Path) -> None:
+    """Of 20 files, 2 MB each of short values: 24 MB may be held beside the last one's."""
+    body = BODY[: 130 * (HEADER + 16_000)]
+    passed, entries, values = ranges_of(), [], [(0, 16_000, n % 13 > 0) for n in range(130)]
+    for number in range(20):
+        (tmp_path / f"{number}").write_bytes(body)
+        file, entry = opened(tmp_path / f"{number}")
+        got = list(taken(passed.walk(file, entry), values, body))
+        entries.append(entry)
+    refs = refs_to([(number, *value) for number in range(20) for value in got])
+    found = passed.look_up({"c": refs}, entries, ())["c"]
+    assert found.hashed.reshape(20, 130).sum(axis=1).tolist() == [10] * 20
+    kept = found.kept.there.reshape(20, 130).sum(axis=1)
+    assert kept.tolist() == [0] * 6 + [120] * 14
+    expected = [
+        BODY[at : at + size] if text else md5(BODY[at : at + size])
+        for (at, size), (*_, text) in zip(got, values, strict=True)
+    ]
+    assert content(found)[-130:] == expected
 
 
 def test_references_that_are_no_plain_ranges(files: list[tuple[LocalMap, FileEntry]]) -> None:

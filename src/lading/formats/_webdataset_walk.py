@@ -112,7 +112,9 @@ class Walk:
     def _over_map(self, mapped: MappedFile) -> Iterator[Headers]:
         data = _as_array(mapped.buffer)[: self._stop]
         passed = self._tar.source.passed
-        passing = None if passed is None else passed.walk(mapped, self._tar.entry)
+        # Of a file that changed since it was listed, who follows the references is to hear.
+        same = mapped.size_bytes == self._tar.entry.size_bytes
+        passing = passed.walk(mapped, self._tar.entry) if passed is not None and same else None
         window = Window(data, 0, len(data), read=mapped.read, passing=passing)
         released = self.cursor.at
         try:

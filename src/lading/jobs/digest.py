@@ -16,6 +16,7 @@ from lading.batches import with_columns
 from lading.canonical import FORM, FORMS, HASH_BYTES, SHORT_BYTES, hash_value, hashed_forms, hasher, joined, value_form
 from lading.dataset import Dataset
 from lading.digests import DatasetDigest, interleaved_digests, sample_digests
+from lading.errors import UsageError
 from lading.features import Feature, Json, feature_of
 from lading.interleaved import sample_firsts
 from lading.jobs.progress import OnProgress, Progress
@@ -109,7 +110,7 @@ def digests_of(
     Who gives a limit will take no more samples, and for those behind nothing is read.
     """
     begun = 0
-    passed = PassedRanges(hash_value, hasher, HASH_BYTES, keep_text=dataset.view == "samples")
+    passed = PassedRanges(hash_value, hasher, HASH_BYTES, short_bytes=SHORT_BYTES, keep_text=dataset.view == "samples")
     shown = passed if limit is None and dataset.target is None else None  # else not all values are looked at
     most_rows = _MAX_ROWS if limit is None else min(max(limit, 1), _MAX_ROWS)
 
@@ -242,9 +243,11 @@ def dataset_digest(
         opening: the other arguments of `lading.open`.
 
     Raises:
-        UsageError: workers are asked for that could not reach the data.
+        UsageError: workers are asked for that could not reach the data; or the limit is negative.
         StoreError: among others, a worker died; names the source shards it had.
     """
+    if limit is not None and limit < 0:
+        raise UsageError("a limit is no less than 0", found=limit)
     total = DatasetDigest()
     with open_dataset(source, **opening) as dataset:
         if limit is None:

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +26,8 @@ _WINDOW_BYTES = 1 << 20
 """As large as in `lading.store.windows`, for the same reason."""
 _HEADER_BYTES, _NEAR_BYTES = 512, 2 << 10
 """A header, and what is read where nobody looks at the values: it often has the next one too."""
-_SHORT_BYTES, _TEXT_BYTES = 64, 16 << 10
-"""Values up to so long are kept as they are: all, and those of which more is wanted than a hash."""
+_TEXT_BYTES = 16 << 10
+"""Values up to so long are kept as they are, if more is wanted of them than a hash."""
 _MOST_KEPT_BYTES, _MOST_VALUES = 16 << 20, 1 << 20
 """Of a file."""
 _MOST_FILES, _MOST_BYTES = 64, 24 << 20
@@ -77,6 +77,7 @@ class PassedRanges:
         hash_value: hash of bytes that are all there.
         hasher: begins the same hash of bytes that come in parts.
         hash_bytes: its length.
+        short_bytes: values up to so long are kept, and not hashed.
         keep_text: keep values of up to 16 KB of which a walk says that they are text; other text is not looked at.
     """
 
@@ -86,20 +87,26 @@ class PassedRanges:
         hasher: Callable[[], Hasher],
         hash_bytes: int,
         *,
+        short_bytes: int,
         keep_text: bool,
     ) -> None:
-        self._hash_value, self._hasher, self._hash_bytes, self._keep_text = hash_value, hasher, hash_bytes, keep_text
+        self._hash_value, self._hasher, self._hash_bytes = hash_value, hasher, hash_bytes
+        self._most_kept_bytes = (short_bytes, _TEXT_BYTES if keep_text else -1)
         self._window = _Window()
         self._records: OrderedDict[FileEntry, _Record] = OrderedDict()
 
     def walk(self, file: MappedFile, entry: FileEntry) -> PassingBy:
         """For a walk over a file; what an earlier one found there is forgotten."""
         self._records.pop(entry, None)
+        while len(self._records) > _MOST_FILES:
+            self._records.popitem(last=False)
         held = sum(record.nbytes for record in self._records.values())
-        while len(self._records) > _MOST_FILES or held > _MOST_BYTES:
-            held -= self._records.popitem(last=False)[1].nbytes
+        for record in self._records.values():  # the oldest first: of what is kept there is most
+            if held > _MOST_BYTES:
+                held -= len(record.kept)
+                record.forget_kept()
         record = self._records[entry] = _Record(self._hash_bytes)
-        return PassingBy(file, self._window, record, self._hash_value, self._hasher, keep_text=self._keep_text)
+        return PassingBy(file, self._window, record, self._hash_value, self._hasher, self._most_kept_bytes)
 
     def look_up(
         self, columns: Mapping[str, Refs], files: Sequence[FileEntry], texts: Collection[str]
@@ -154,7 +161,7 @@ class _Window:
 class PassingBy:
     """A walk over a file, through a window that goes along with it."""
 
-    __slots__ = ("_base", "_file", "_hash_value", "_hasher", "_keep_text", "_part", "_record", "_turn", "_window")
+    __slots__ = ("_base", "_file", "_hash_value", "_hasher", "_most_kept_bytes", "_part", "_record", "_turn", "_window")
 
     def __init__(
         self,
@@ -163,11 +170,10 @@ class PassingBy:
         record: _Record,
         hash_value: Callable[[memoryview], bytes],
         hasher: Callable[[], Hasher],
-        *,
-        keep_text: bool,
+        most_kept_bytes: tuple[int, int],
     ) -> None:
         self._file, self._window, self._record = file, window, record
-        self._hash_value, self._hasher, self._keep_text = hash_value, hasher, keep_text
+        self._hash_value, self._hasher, self._most_kept_bytes = hash_value, hasher, most_kept_bytes
         self._turn, self._base, self._part = -1, 0, window.memory[:0]
 
     def part(self, at: int) -> tuple[memoryview, int]:
@@ -197,8 +203,8 @@ class PassingBy:
         record, base = self._record, self._base
         if at < record.known_bytes or at + size > self._file.size_bytes:
             return False
-        if size <= (_TEXT_BYTES if text else _SHORT_BYTES):
-            if record.has_room and (self._keep_text or not text):
+        if size <= self._most_kept_bytes[text]:
+            if record.has_room:
                 record.keep(at, self._value(at, size))
         elif not text and record.has_place:
             record.add(at, size, self._hash(at, size))
@@ -233,15 +239,32 @@ class PassingBy:
         self._part, self._base = window.memory[:size], at
 
 
-class _Record:
+@dataclass(frozen=True, slots=True)
+class _Table:
     """What is known of a file.
+
+    Attributes:
+        offset: of each value, ascending.
+        length: of each.
+        place: of each, a row of the hashes, or if it is kept, the complement of where.
+        hashes: a row each.
+    """
+
+    offset: NDArray[np.int64]
+    length: NDArray[np.int64]
+    place: NDArray[np.int64]
+    hashes: NDArray[np.uint8]
+
+
+class _Record:
+    """What is known of a file, and grows.
 
     Attributes:
         known_bytes: values that begin before were looked at.
         kept: the short values, one after another.
     """
 
-    __slots__ = ("_hash_bytes", "_hashes", "_length", "_offset", "_place", "kept", "known_bytes")
+    __slots__ = ("_gone", "_hash_bytes", "_hashes", "_length", "_offset", "_place", "_table", "kept", "known_bytes")
 
     def __init__(self, hash_bytes: int) -> None:
         self._hash_bytes = hash_bytes
@@ -249,6 +272,8 @@ class _Record:
         self._offset, self._length, self._place = array("q"), array("q"), array("q")
         self._hashes, self.kept = bytearray(), bytearray()
         self.known_bytes = 0
+        self._gone = np.zeros(0, np.bool_)
+        self._table: _Table | None = None
 
     @property
     def nbytes(self) -> int:
@@ -279,26 +304,46 @@ class _Record:
         self._offset.append(at)
         self._length.append(size)
         self._place.append(place)
-        self.known_bytes = at + 1
+        self.known_bytes, self._table = at + 1, None
 
-    def ranges(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Offset, length and place of each value: a row of the hashes, or if it is kept, the complement of where."""
-        return np.array(self._offset, np.int64), np.array(self._length, np.int64), np.array(self._place, np.int64)
-
-    def hashes(self) -> NDArray[np.uint8]:
-        """The hashes, a row each."""
-        return np.frombuffer(bytes(self._hashes), np.uint8).reshape(-1, self._hash_bytes)
+    def table(self) -> _Table:
+        """What there is, as arrays: made again only when there is more."""
+        if self._table is None:
+            offset, length, place = (np.array(part, np.int64) for part in (self._offset, self._length, self._place))
+            hashes = np.frombuffer(bytes(self._hashes), np.uint8).reshape(-1, self._hash_bytes)
+            self._table = _Table(offset, length, place, hashes)
+        return self._table
 
     def forget(self, mine: NDArray[np.bool_]) -> None:
-        """Let go of values."""
-        offset, length, place = (numbers[~mine] for numbers in self.ranges())
+        """Let go of values: at once, or later, when so much is to go that it is worth to move the others."""
+        gone = mine.copy()
+        gone[: len(self._gone)] |= self._gone
+        self._gone = gone
+        if 2 * np.count_nonzero(gone) >= len(gone) or 2 * len(self.kept) >= _MOST_KEPT_BYTES:
+            self._keep_only(~gone)
+
+    def forget_kept(self) -> None:
+        """Let go of the short values."""
+        if self.kept:
+            self._keep_only(self.table().place >= 0)
+
+    def _keep_only(self, mine: NDArray[np.bool_]) -> None:
+        table = self.table()
+        offset, length, place = table.offset[mine], table.length[mine], table.place[mine]
         is_hash = place >= 0
-        hashes = self.hashes()[place[is_hash]]
-        first = int((~place[~is_hash]).min(initial=len(self.kept)))
-        place = np.where(is_hash, np.cumsum(is_hash) - 1, place + first)
+        self._hashes = bytearray(table.hashes[place[is_hash]].tobytes())
+        starts, sizes = ~place[~is_hash], length[~is_hash]
+        kept = memoryview(self.kept)
+        self.kept = bytearray().join(kept[i : i + n] for i, n in zip(starts.tolist(), sizes.tolist(), strict=True))
+        place[is_hash] = np.arange(np.count_nonzero(is_hash))
+        place[~is_hash] = ~(np.cumsum(sizes) - sizes)
         self._offset, self._length, self._place = (array("q", numbers.tobytes()) for numbers in (offset, length, place))
-        self._hashes = bytearray(hashes.tobytes())
-        del self.kept[:first]
+        self._gone, self._table = np.zeros(0, np.bool_), None
+
+
+def _one(parts: list[NDArray[Any]]) -> NDArray[Any]:
+    """All parts behind the first, which is empty; of one, that itself: there may be a million of values."""
+    return parts[1] if len(parts) == 2 else np.concatenate(parts)  # noqa: PLR2004 - the first, and one
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,19 +367,18 @@ class _Known:
     @classmethod
     def of(cls, records: Sequence[_Record], hash_bytes: int) -> _Known:
         """Of these files."""
-        none = np.zeros(0, np.int64)
-        keys, lengths, places, hashes, rows = [none], [none], [none], [np.zeros((0, hash_bytes), np.uint8)], 0
+        keys, lengths, places = ([np.zeros(0, np.int64)] for _ in range(3))
+        hashes = [np.zeros((0, hash_bytes), np.uint8)]
+        rows = 0
         for number, record in enumerate(records):
-            offset, length, place = record.ranges()
-            keys.append((number << _OFFSET_BITS) + offset)
-            lengths.append(length)
-            places.append(np.where(place < 0, place, place + rows))
-            hashes.append(record.hashes())
+            table = record.table()
+            keys.append((number << _OFFSET_BITS) + table.offset if number else table.offset)
+            lengths.append(table.length)
+            places.append(np.where(table.place < 0, table.place, table.place + rows) if rows else table.place)
+            hashes.append(table.hashes)
             rows += len(hashes[-1])
         bounds = np.cumsum([len(key) for key in keys]).tolist()
-        return cls(
-            np.concatenate(keys), np.concatenate(lengths), np.concatenate(places), np.concatenate(hashes), bounds
-        )
+        return cls(_one(keys), _one(lengths), _one(places), _one(hashes), bounds)
 
     def find(
         self, file: NDArray[np.int64], offset: NDArray[np.int64], length: NDArray[np.int64]
