@@ -329,19 +329,24 @@ def test_a_file_that_changes_while_it_is_read() -> None:
     sink = store.put_stream("d.jsonl")
     sink.write([b'{"b": 1}\n'])
     sink.close()
-    with pytest.raises(SchemaMismatch, match="a field that was not there before"):
+    with pytest.raises(SchemaMismatch, match=r"d\.jsonl column 'b': a line has a field that"):
         list(FORMAT.open_shard(source, {}).batches(max_rows=9, max_bytes=_ALL))
+    for rows in (None, np.array([0])):
+        with pytest.raises(SchemaMismatch, match="was not said to have"):
+            FORMAT.open_shard(source, {}).read(rows)
 
 
 def test_rows_come_in_the_types_asked_for() -> None:
     opened = reader(lines('{"a": 1}', '{"a": 2, "b": "x"}'))
     assert isinstance(opened, LooseReader)
     wanted = pa.schema([reader(lines('{"a": [1]}')).schema().field("a"), pa.field("c", pa.int64())])
-    [batch] = opened.typed_batches(wanted, max_rows=9, max_bytes=_ALL)
+    [batch] = opened.typed_batches(wanted, max_rows=9, max_bytes=_ALL, columns=["a", "c"])
     assert batch.schema == wanted
     assert batch.to_pydict() == {"a": ["1", "2"], "c": [None, None]}
     with pytest.raises(SchemaMismatch, match=r"d\.jsonl column 'b'"):
-        list(opened.typed_batches(pa.schema([("b", pa.int64())]), max_rows=9, max_bytes=_ALL))
+        list(opened.typed_batches(pa.schema([("b", pa.int64())]), max_rows=9, max_bytes=_ALL, columns=["b"]))
+    with pytest.raises(SchemaMismatch, match=r"d\.jsonl column 'b': a line has a field"):
+        list(opened.typed_batches(wanted, max_rows=9, max_bytes=_ALL))
 
 
 def test_the_first_rows_tell_a_schema_without_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import tarfile
+from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 
 import pyarrow as pa
@@ -168,6 +170,8 @@ def _put(path: Path, name: str) -> None:
     elif path.suffix == ".arrow":
         with pa.ipc.new_file(path, table.schema) as writer:
             writer.write_table(table)
+    elif path.suffix == ".jsonl":
+        path.write_text("".join(f'{{"a": "{i}", "{name}": "x"}}\n' for i in range(2)))
     else:
         with tarfile.open(path, "w") as tar:
             for key, row in enumerate(table.to_pylist()):
@@ -177,18 +181,36 @@ def _put(path: Path, name: str) -> None:
                     tar.addfile(member, io.BytesIO(value))
 
 
-@pytest.mark.parametrize("kind, target", [("parquet", "arrow"), ("arrow", "parquet"), ("tar", "parquet")])
-def test_a_column_that_nobody_knew_of_is_not_left_out(tmp_path: Path, kind: str, target: str) -> None:
+@pytest.mark.parametrize("job, looked_at", [(lading.convert, 1), (salvage, 71)])
+@pytest.mark.parametrize(
+    "kind, target", [("parquet", "arrow"), ("arrow", "parquet"), ("tar", "parquet"), ("jsonl", "parquet")]
+)
+def test_a_column_that_nobody_knew_of_is_not_left_out(
+    tmp_path: Path, kind: str, target: str, job: Callable[..., object], looked_at: int
+) -> None:
     """A shard is exchanged, by one of the same size, between the look at all shards and its reading."""
     (tmp_path / "in").mkdir()
     for number in range(70):  # more than stay open
         _put(tmp_path / "in" / f"{number:03}.{kind}", "b")
     new = tmp_path / f"new.{kind}"
     _put(new, "c")
+    told = count(1)
 
     def exchange(_: object) -> None:
-        if new.exists():
+        if next(told) == looked_at:  # salvage tells of its look, too
             new.replace(tmp_path / "in" / f"001.{kind}")
 
     with pytest.raises(SchemaMismatch, match=rf"001\.{kind}.*column 'c'.*expected.*a, b"):
-        lading.convert(tmp_path / "in", tmp_path / "out", format=target, on_progress=exchange)
+        job(tmp_path / "in", tmp_path / "out", format=target, on_progress=exchange)
+
+
+def test_a_field_that_was_not_written_is_not_left_out(tmp_path: Path) -> None:
+    """Somebody puts another field, of the same size, into a file that has a manifest."""
+    with lading.writer(tmp_path / "out", format="jsonl") as writer:
+        writer.write_batch(pa.table({"a": ["one", "two,three,four"]}))
+    [file] = (tmp_path / "out").glob("*.jsonl")
+    file.write_text(file.read_text().replace('"two,three,four"', '"two","b":"four"'))
+    with lading.open(tmp_path / "out") as dataset:
+        with pytest.raises(SchemaMismatch, match="column 'b': a line has a field"):
+            list(dataset.batches())
+        assert [batch.to_pydict() for batch in dataset.batches(columns=["a"])] == [{"a": ["one", "two"]}]

@@ -30,8 +30,6 @@ from lading.json_columns import build_column, column_type, kinds_of
 
 __all__ = ["JsonlReader", "ReadOptions"]
 
-"""Most columns: documents with names of their own each would make a table of nulls without end."""
-
 _MAX_CELLS = 4 << 20
 _UNIT_BYTES = 256 << 10
 _FEW_ROWS = 4096
@@ -201,18 +199,18 @@ class JsonlReader:
             LimitExceeded: a line is too long, or there are too many fields.
         """
         schema = self.schema()
-        known = {*schema.names}
-        for rows in self._streamed(max_rows, max_bytes, len(known)):
-            if not known.issuperset(chain.from_iterable(rows.documents)):
-                raise SchemaMismatch("a field that was not there before", file=self._file.path,
-                                     advice="The file was changed while it was read.")  # fmt: skip
+        for rows in self._streamed(max_rows, max_bytes, schema):
             yield self._batch(rows, _chosen(schema, columns))
 
     def typed_batches(
         self, schema: pa.Schema, *, max_rows: int, max_bytes: int, columns: Sequence[str] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """All rows in order, with the columns of this schema; takes no pass to find one."""
-        for rows in self._streamed(max_rows, max_bytes, len(schema)):
+        """All rows in order, with the columns of this schema; takes no pass to find one.
+
+        Raises:
+            SchemaMismatch: a value does not fit; or all columns are wanted, and a line has another field.
+        """
+        for rows in self._streamed(max_rows, max_bytes, schema, complete=columns is None):
             yield self._batch(rows, _chosen(schema, columns))
 
     def read(self, rows: NDArray[np.int64] | None = None, columns: Sequence[str] | None = None) -> pa.Table:
@@ -225,8 +223,8 @@ class JsonlReader:
         """
         schema = _chosen(self.schema(), columns)
         if rows is None:
-            parts = [self._batch(found, schema) for found in self._streamed(_FEW_ROWS, _UNIT_BYTES, len(schema))]
-            return _table(parts, schema)
+            found = self._streamed(_FEW_ROWS, _UNIT_BYTES, self.schema())
+            return _table([self._batch(part, schema) for part in found], schema)
         return self.typed_read(schema, rows)
 
     def typed_read(self, schema: pa.Schema, rows: NDArray[np.int64]) -> pa.Table:
@@ -315,12 +313,28 @@ class JsonlReader:
                 raise CorruptShard("the file is not the one that was looked at before", file=self._file.path,
                                    offset=int(index["offset"][number]), found=f"{len(lines.texts)} rows",
                                    expected=f"{index['num_rows'][number]} rows")  # fmt: skip
-            yield self._rows(lines[ordinals[unit == number] - index["first_row"][number]])
+            rows = self._rows(lines[ordinals[unit == number] - index["first_row"][number]])
+            self._refuse_new(rows, self.schema())
+            yield rows
 
-    def _streamed(self, max_rows: int, max_bytes: int, columns: int) -> Iterator[_Rows]:
+    def _streamed(self, max_rows: int, max_bytes: int, schema: pa.Schema, *, complete: bool = True) -> Iterator[_Rows]:
+        """All rows, a part at a time; if the schema is `complete`, no row has a field that it lacks."""
         for _, rows in self._blocks():
-            for start, stop in _slices(rows, columns, max_rows, max_bytes):
+            if complete:
+                self._refuse_new(rows, schema)
+            for start, stop in _slices(rows, len(schema), max_rows, max_bytes):
                 yield rows.part(start, stop)
+
+    def _refuse_new(self, rows: _Rows, schema: pa.Schema) -> None:
+        known = {*schema.names}
+        if known.issuperset(chain.from_iterable(rows.documents)):
+            return
+        new = next(name for document in rows.documents for name in document if name not in known)
+        raise SchemaMismatch(
+            "a line has a field that the file was not said to have", file=self._file.path, column=new,
+            expected=", ".join(schema.names),
+            advice="It was changed since it was looked at, or a manifest or index beside it is wrong.",
+        )  # fmt: skip
 
     def _blocks(self) -> Iterator[tuple[_Lines, _Rows]]:
         """All rows, a block at a time."""

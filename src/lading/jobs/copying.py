@@ -27,7 +27,7 @@ from lading.ref import files_of, has_codec, is_ref
 from lading.units import parse_bytes
 from lading.views import compacted, holds_bytes, is_text, shown_bytes, total_bytes, without_views
 
-__all__ = ["Copier", "bounded_options", "changed_schema"]
+__all__ = ["Copier", "bounded_options", "changed_schema", "refuse_unknown"]
 
 _TOGETHER_BYTES, _TOGETHER_SHARDS = 64 << 20, 64
 """Payload and shards of a batch of what is left of several small ones; so many files are mapped at once."""
@@ -99,7 +99,7 @@ class Copier:
                     with errors_at(file=self._dataset.path(number)):
                         _refuse_neighbours(batch)
                 if how.schema is not None and how.whole:
-                    _refuse_unknown(batch.schema, how.schema, self._dataset.path(number))
+                    refuse_unknown(batch.schema, how.schema, self._dataset.path(number))
                 fitted = batch if how.schema is None else align_table(batch, how.schema)
                 for kept in self._sifted(fitted, limit):
                     yield self._changed(kept)
@@ -233,7 +233,7 @@ def changed_schema(schema: pa.Schema, change: Hook) -> pa.Schema:
     return without_source(_made_by(change, empty).schema)
 
 
-def _refuse_unknown(found: pa.Schema, known: pa.Schema, file: str) -> None:
+def refuse_unknown(found: pa.Schema, known: pa.Schema, file: str) -> None:
     """Raise SchemaMismatch for a column that nobody knew of: to read on would leave it out without a word."""
     unknown = [name for name in found.names if known.get_field_index(name) < 0]
     if unknown:

@@ -22,7 +22,7 @@ from lading.formats.protocol import ShardSource
 from lading.formats.registry import get_format
 from lading.interleaved import sample_firsts
 from lading.jobs.checksums import check_shard
-from lading.jobs.copying import bounded_options
+from lading.jobs.copying import bounded_options, refuse_unknown
 from lading.jobs.plan import as_members, make_plan, refuse_inside
 from lading.jobs.progress import OnProgress, Progress
 from lading.jobs.salvage_extents import known_remains
@@ -353,11 +353,12 @@ def _write(
 ) -> None:
     """Write all rows that are left."""
     texts = {f.name for f in schema or () if is_text(f.type)}
-    columns = None if schema is None else schema.names
     samples = payload = 0
     total = len(dataset.listing)
     for number in range(total):
-        for batch in dataset.shard_batches(number, _MAX_ROWS, max_bytes, columns, schema, views=True, drifting=True):
+        for batch in dataset.shard_batches(number, _MAX_ROWS, max_bytes, None, schema, views=True, drifting=True):
+            if schema is not None:
+                refuse_unknown(batch.schema, schema, dataset.path(number))
             fitted = batch if schema is None else align_table(batch, schema)
             if dataset.stand_ins[number].stands_for:
                 fitted = _without_source(fitted)

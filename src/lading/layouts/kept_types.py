@@ -64,7 +64,8 @@ class KeptTypes:
         target = self._chosen(columns)
         reader = self._reader
         if isinstance(reader, LooseReader):
-            yield from reader.typed_batches(target, max_rows=max_rows, max_bytes=max_bytes)
+            names = None if columns is None else target.names
+            yield from reader.typed_batches(self._schema, max_rows=max_rows, max_bytes=max_bytes, columns=names)
         else:
             names = target.names
             for batch in reader.batches(max_rows=max_rows, max_bytes=max_bytes, columns=names, views=views):
