@@ -177,7 +177,7 @@ def test_arrays_are_stored_little_endian_in_c_order() -> None:
         ([2**53 + 1, 1.0], "int64", (2,)),
         ([2**53 + 1, 1.0], "float64", (2,)),
         ([[2**53 + 1], [0.5]], "float64", (2, 1)),
-        ([np.uint64(2**63 + 1), np.int64(5)], "uint64", (2,)),
+        ([np.uint64(2**63 + 1), np.int64(-5)], "uint64", (2,)),
     ],
 )
 def test_arrays_that_do_not_fit_are_refused(value: Any, dtype: str, shape: tuple[int | None, ...]) -> None:
@@ -261,3 +261,48 @@ def test_an_array_with_values_left_out_is_refused() -> None:
     with pytest.warns(UserWarning, match="masked"), pytest.raises(Unrepresentable, match="left out"):
         array_bytes([np.ma.masked, 1.0], "float64", (2,))
     assert array_bytes(np.ma.MaskedArray([1, 2, 3]), "int8", (3,)) == b"\1\2\3"
+
+
+def test_an_image_edited_before_its_pixels_were_read_is_not_its_file() -> None:
+    file = io.BytesIO()
+    Image.new("RGB", (4, 4), (200, 10, 10)).quantize(4).save(file, "PNG")
+    colours = Image.open(io.BytesIO(file.getvalue()))
+    colours.putpalette([9, 8, 7] * 256)
+    with Image.open(io.BytesIO(image_bytes(colours))) as again:
+        assert again.convert("RGB").getpixel((0, 0)) == (9, 8, 7)
+
+    file = io.BytesIO()
+    Image.new("RGB", (64, 64)).save(file, "JPEG")
+    small = Image.open(io.BytesIO(file.getvalue()))
+    small.draft("L", (16, 16))
+    with Image.open(io.BytesIO(image_bytes(small))) as again:
+        assert (again.mode, again.size) == (small.mode, small.size)
+
+
+@pytest.mark.parametrize("fmt", ["JPEG", "PNG", "GIF", "TIFF", "WEBP", "BMP", "PPM", "ICO"])
+def test_an_image_that_nobody_touched_is_its_file(fmt: str) -> None:
+    file = io.BytesIO()
+    Image.new("RGB", (32, 32), (1, 2, 3)).save(file, fmt)
+    assert image_bytes(Image.open(io.BytesIO(file.getvalue()))) == file.getvalue()
+
+
+def test_a_picture_with_values_left_out_is_refused() -> None:
+    with pytest.raises(Unrepresentable, match="left out"):
+        image_bytes(np.ma.array(np.full((2, 2), 7, np.uint8), mask=True))
+
+
+def test_the_widest_whole_numbers_are_kept_where_the_type_holds_them() -> None:
+    widest = [2**64 - 1, 0]
+    assert np.frombuffer(array_bytes(widest, "uint64", (2,)), "<u8").tolist() == widest
+    assert np.load(io.BytesIO(npy_bytes(widest, "uint64"))).tolist() == widest
+    mixed = [np.uint64(2**63 + 1), np.int64(5)]
+    assert np.frombuffer(array_bytes(mixed, "uint64", (2,)), "<u8").tolist() == [2**63 + 1, 5]
+    for value, dtype in (([2**64, 0], "uint64"), ([2**64 - 1, -1], "uint64"), (widest, "int64")):
+        with pytest.raises(Unrepresentable):
+            array_bytes(value, dtype, (2,))
+
+
+def test_texts_and_numbers_make_no_array() -> None:
+    with pytest.raises(Unrepresentable, match="texts and other values"):
+        npy_bytes([1, "a"])
+    assert np.load(io.BytesIO(npy_bytes(["b", np.str_("c")]))).tolist() == ["b", "c"]

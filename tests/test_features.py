@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from lading.encoding import npy_bytes
 from lading.errors import DataError, Unrepresentable, UsageError
 from lading.features import (
     Array,
@@ -83,10 +84,70 @@ def test_an_untagged_field_has_the_feature_of_its_type(kind: pa.DataType, featur
     assert feature_of(pa.field("x", kind)) == feature
 
 
-@pytest.mark.parametrize("told", [b"{}", b"[1]", b"x", b'{"kind": "hologram"}', b'{"kind": "array"}'])
+def _array(dtype: str, shape: str) -> bytes:
+    return b'{"kind": "array", "dtype": %s, "shape": %s}' % (dtype.encode(), shape.encode())
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        *(b"{}", b"[1]", b"5", b"null", b'"text"', b"x", b'{"kind": "hologram"}', b'{"kind": ["text"]}'),
+        b'{"kind": "array"}',
+        *(_array(f'"{dtype}"', "[1]") for dtype in ("O", "object", "nope", "", "V1000000000000", "U2", "S2", "f4,f4")),
+        *(_array(dtype, "[1]") for dtype in ("5", '["f4"]', '[["a", "f4"]]')),
+        *(_array('"int8"', shape) for shape in ("[-1]", "[true]", "[1.0]", "[18446744073709551616]", "3", '"ab"')),
+        _array('"int8"', str([1] * 71)),
+        b'{"kind": "value", "dtype": 5}',
+        b'{"kind": "encoded", "encoding": ["x"]}',
+        b'{"kind": "class_label", "names": "ab"}',
+        b'{"kind": "class_label", "names": [1]}',
+        b'{"kind": "image", "encode_format": 3}',
+        b'{"kind": "struct", "fields": [[1, {"kind": "text"}]]}',
+        b'{"kind": "sequence", "feature": ' * 900 + b'{"kind": "text"}' + b"}" * 900,
+        b'{"kind": "sequence", "feature": ' * 65 + b'{"kind": "text"}' + b"}" * 65,
+    ],
+)
 def test_an_unknown_feature_is_an_error_that_names_its_column(told: bytes) -> None:
     with pytest.raises(DataError, match=r"column 'x'.*does not know"):
         feature_of(pa.field("x", pa.binary(), metadata={b"lading.feature": told}))
+
+
+@pytest.mark.parametrize(
+    "feature, value",
+    [
+        (Sequence(Text()), b"ab"),
+        (Sequence(Text()), 5),
+        (Struct((("a", Text()),)), b"ab"),
+        (Array("int8", (1,)), "text"),
+        (Array("int8", (0, 1 << 62, 4)), b""),
+        (Array("int8"), npy_bytes(np.array([1.5]))),
+        (Array(None, (2, 2)), npy_bytes(np.ones(3))),
+        (Array(None, (2,)), npy_bytes(np.ones((2, 1)))),
+    ],
+)
+def test_a_value_that_is_not_what_its_column_says_is_an_error(feature: Feature, value: Any) -> None:
+    with pytest.raises(DataError):
+        decode(feature, value)
+
+
+def test_arrays_in_npy_files_have_what_their_column_says() -> None:
+    swapped = np.array([[1.5, 2.5]], ">f4")
+    assert decode(Array("float32"), npy_bytes(swapped)).tolist() == [[1.5, 2.5]]
+    assert decode(Array(None, (None, 2)), npy_bytes(swapped)).tolist() == [[1.5, 2.5]]
+
+
+@pytest.mark.parametrize(
+    "kind, told",
+    [
+        (pa.int64(), {"_type": "ClassLabel", "names": ["\ud800"]}),
+        (pa.list_(pa.list_(pa.int64())), {"_type": "Array2D", "dtype": "int64", "shape": [1 << 64, 2]}),
+        (pa.list_(pa.list_(pa.int64())), {"_type": "Array2D", "dtype": ["int64"], "shape": [1, 2]}),
+    ],
+)
+def test_what_hugging_face_could_not_mean_is_left_to_the_type(kind: pa.DataType, told: dict[str, Any]) -> None:
+    text = json.dumps({"info": {"features": {"x": told}}})
+    schema = pa.schema([("x", kind)], metadata={b"huggingface": text.encode()})
+    assert from_huggingface(schema) == schema
 
 
 @pytest.mark.parametrize(

@@ -110,6 +110,8 @@ def _source_bytes(image: Any) -> bytes | None:
     """Bytes of the file that an image was read from, if it is still what they show."""
     if not image.format or (hasattr(image, "tell") and image.tell() != 0):
         return None
+    from PIL import Image
+
     file = getattr(image, "fp", None)
     if getattr(image, "tile", None) and file is not None:  # no pixel was read yet, so none was changed
         with suppress(OSError, ValueError):
@@ -117,16 +119,22 @@ def _source_bytes(image: Any) -> bytes | None:
             file.seek(0)
             data = bytes(file.read())
             file.seek(at)
-            return data
+            with Image.open(io.BytesIO(data)) as again:
+                return data if _seen_alike(image, again) else None
     with suppress(OSError, ValueError, AssertionError, StoreError):  # of one that was closed, anything may come
-        from PIL import Image
-
         name = getattr(image, "filename", "")
         data = media_bytes(name) if name else b""
         with Image.open(io.BytesIO(data)) as again:
             again.load()
             return data if again.format == image.format and again == image else None
     return None
+
+
+def _seen_alike(image: Any, other: Any) -> bool:
+    """Whether two images of one file, of which no pixel was read, show the same: `draft` and palettes change it."""
+    palettes = [None if each.palette is None else (each.palette.mode, each.palette.palette) for each in (image, other)]
+    one, two = ((each.mode, each.size, each.tile, each.info.get("transparency")) for each in (image, other))
+    return bool(one == two and palettes[0] == palettes[1])
 
 
 def _format_of(image: Any) -> str:
@@ -141,6 +149,8 @@ def _picture(array: NDArray[Any]) -> Any:
     """An array as a Pillow image, if it comes back as it was: other types would be cut to 8 or 16 bits."""
     from PIL import Image
 
+    if np.ma.is_masked(array):
+        raise Unrepresentable("a picture with values left out", expected="an array without a mask")
     flat = array[:, :, 0] if array.ndim == 3 and array.shape[2] == 1 else array  # noqa: PLR2004 - one channel
     try:
         if flat.dtype.name not in _PICTURE_DTYPES or not flat.size or flat.ndim not in (2, 3):
@@ -205,7 +215,7 @@ def array_bytes(value: Any, dtype: str, shape: Sequence[int | None]) -> bytes:
         Unrepresentable: another shape, or values that the dtype cannot hold.
     """
     kind = np.dtype(dtype).newbyteorder("<")
-    array = _as_array(value)
+    array = _as_array(value, kind)
     fits = array.ndim == len(shape) and all(e is None or e == n for e, n in zip(shape, array.shape, strict=True))
     if not fits:
         raise Unrepresentable("an array of another shape", expected=_spelled(shape), found=_spelled(array.shape))
@@ -231,12 +241,13 @@ def _cast(array: NDArray[Any], kind: np.dtype[Any]) -> NDArray[Any]:
 def npy_bytes(value: Any, dtype: str | None = None) -> bytes:
     """An array as a `.npy` file, of this dtype if one is given. Raises Unrepresentable as `array_bytes`."""
     out = io.BytesIO()
-    array = _as_array(value)
+    array = _as_array(value, None if dtype is None else np.dtype(dtype))
     np.save(out, array if dtype is None or array.dtype == dtype else _cast(array, np.dtype(dtype)), allow_pickle=False)
     return out.getvalue()
 
 
-def _as_array(value: Any) -> NDArray[Any]:
+def _as_array(value: Any, kind: np.dtype[Any] | None = None) -> NDArray[Any]:
+    """What numpy makes of a value, if all of it is kept; whole numbers that only the type wanted holds as that type."""
     try:
         array = np.asarray(value)
     except (ValueError, TypeError, RuntimeError) as error:  # the last of a tensor with a gradient
@@ -246,9 +257,21 @@ def _as_array(value: Any) -> NDArray[Any]:
     listed = isinstance(value, (list, tuple)) and array.dtype.kind in "fc"
     if np.ma.is_masked(value) or (listed and np.isnan(array).any() and _has_masked(value)):
         raise _misfit("an array with values left out cannot be stored", "an array without a mask", value)
+    if isinstance(value, (list, tuple)) and array.dtype.kind in "US" and len(_types_in(value)) > 1:
+        raise _misfit("texts and other values do not go together in one array", "an array of one type", value)
     if listed and not _keeps_whole_numbers(array, value):
+        if kind is not None and kind.kind in "iu" and _types_in(value) == {int}:
+            with suppress(OverflowError):  # of Python's own numbers; numpy's would wrap around
+                return np.array([plain_item(item) for item in np.asarray(value, object).ravel()], kind).reshape(
+                    array.shape
+                )
         raise _misfit("whole numbers of this size do not go with floats in one array", "an array of one type", value)
     return array
+
+
+def _types_in(value: Sequence[Any]) -> set[type]:
+    """Types of the items of lists, however deep."""
+    return {type(plain_item(item)) for item in np.asarray(value, object).ravel()}
 
 
 def _has_masked(value: Any) -> bool:

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from lading import jsontext
 from lading.arrow_values import arrow_type, exact_value
 from lading.encoding import array_bytes, as_bytes, image_bytes, media_bytes, npy_bytes, plain_item, video_cell
-from lading.errors import DataError, Unrepresentable, UsageError
+from lading.errors import DataError, Unrepresentable, UsageError, errors_at
 from lading.mds_values import decode_mds
 from lading.ref import is_ref
 
@@ -47,6 +47,7 @@ __all__ = [
     "Video",
     "decode",
     "encode",
+    "feature_from",
     "feature_of",
     "fingerprint",
     "from_huggingface",
@@ -215,15 +216,31 @@ def feature_of(field: pa.Field) -> Feature:
     told = (field.metadata or {}).get(FEATURE_KEY)
     if told is None:
         return _natural(field.type)
+    with errors_at(column=field.name):
+        try:
+            return feature_from(orjson.loads(told))
+        except ValueError:
+            raise _unknown(told.decode("utf-8", "replace")) from None
+
+
+def feature_from(told: Any) -> Feature:
+    """The feature that JSON in a file tells: what `lading.feature` holds, parsed.
+
+    Raises:
+        DataError: it is none that this version knows, or one that no value could have.
+    """
     try:
-        return _from_json(orjson.loads(told))
+        return _from_json(told)
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise DataError(
-            "a feature that this version of lading does not know",
-            column=field.name,
-            expected=", ".join([*_PLAIN, "array", "class_label", "encoded", "value", "sequence", "struct"]),
-            found=told[:200].decode("utf-8", "replace"),
-        ) from None
+        raise _unknown(repr(told)) from None
+
+
+def _unknown(told: str) -> DataError:
+    return DataError(
+        "a feature that this version of lading does not know",
+        expected=", ".join([*_PLAIN, "array", "class_label", "encoded", "value", "sequence", "struct"]),
+        found=told[:_SHOWN],
+    )
 
 
 def with_feature(field: pa.Field, feature: Feature) -> pa.Field:
@@ -320,25 +337,56 @@ def _to_text(feature: Feature) -> bytes:
     return orjson.dumps(_to_json(feature), option=orjson.OPT_SORT_KEYS)
 
 
-def _from_json(told: Mapping[str, Any]) -> Feature:
+def _from_json(told: Mapping[str, Any], depth: int = 0) -> Feature:
+    if depth > _DEEP:
+        raise ValueError
     made = _MAKERS.get(told["kind"])
-    return _PLAIN[told["kind"]] if made is None else made(told)
+    return _PLAIN[told["kind"]] if made is None else made(told, depth + 1)
 
 
-def _array_from(told: Mapping[str, Any]) -> Feature:
-    shape = told["shape"]
-    return Array(told["dtype"], None if shape is None else tuple(shape))
+def _array_from(told: Mapping[str, Any], _depth: int) -> Feature:
+    dtype, shape = told["dtype"], told["shape"]
+    # Of objects the bytes would be addresses; of texts, numbers that are no letters.
+    if dtype is not None and np.dtype(_text_of(dtype)).kind not in _NUMBER_KINDS:
+        raise ValueError
+    if shape is not None and not _is_shape(shape):
+        raise ValueError
+    return Array(dtype, None if shape is None else tuple(shape))
 
 
-_MAKERS: dict[str, Callable[[Mapping[str, Any]], Feature]] = {
+def _is_shape(told: Any) -> bool:
+    """Whether this is a list of extents that numpy could have."""
+    extents = isinstance(told, list) and len(told) <= _MOST_DIMENSIONS
+    return extents and all(extent is None or (type(extent) is int and 0 <= extent < _MOST_ITEMS) for extent in told)
+
+
+def _text_of(told: Any) -> str:
+    if not isinstance(told, str):
+        raise TypeError
+    return told
+
+
+def _texts_of(told: Any) -> tuple[str, ...]:
+    if not isinstance(told, list) or not set(map(type, told)) <= {str}:
+        raise TypeError
+    return tuple(told)
+
+
+_DEEP = 64
+"""As deep as Arrow's own types go."""
+_NUMBER_KINDS, _MOST_DIMENSIONS, _MOST_ITEMS = "biufcMm", 64, 1 << 63
+_SHOWN = 200
+_MAKERS: dict[str, Callable[[Mapping[str, Any], int], Feature]] = {
     "array": _array_from,
-    "class_label": lambda told: ClassLabel(tuple(told["names"])),
-    "encoded": lambda told: Encoded(told["encoding"]),
-    "image": lambda told: Image(told.get("encode_format", "PNG")),
-    "sequence": lambda told: Sequence(_from_json(told["feature"])),
-    "struct": lambda told: Struct(tuple((str(name), _from_json(inner)) for name, inner in told["fields"])),
-    "value": lambda told: Value(told["dtype"]),
-    "video": lambda told: Video(told.get("storage", "bytes")),
+    "class_label": lambda told, _: ClassLabel(_texts_of(told["names"])),
+    "encoded": lambda told, _: Encoded(_text_of(told["encoding"])),
+    "image": lambda told, _: Image(_text_of(told.get("encode_format", "PNG"))),
+    "sequence": lambda told, depth: Sequence(_from_json(told["feature"], depth)),
+    "struct": lambda told, depth: Struct(
+        tuple((_text_of(name), _from_json(inner, depth)) for name, inner in told["fields"])
+    ),
+    "value": lambda told, _: Value(_text_of(told["dtype"])),
+    "video": lambda told, _: Video(_text_of(told.get("storage", "bytes"))),
 }
 
 
@@ -391,7 +439,8 @@ def _huggingface_feature(told: Any, kind: pa.DataType) -> Feature | None:
     if name in ("Image", "Audio", "Video") and (pa.types.is_struct(plain) or pa.types.is_binary(plain)):
         found = _PLAIN[name.lower()]
     elif name == "ClassLabel" and isinstance(told.get("names"), list) and pa.types.is_integer(plain):
-        found = ClassLabel(tuple(map(str, told["names"])))
+        names = tuple(map(str, told["names"]))
+        found = ClassLabel(names) if all(map(jsontext.is_unicode, names)) else None
     elif name in ("Array2D", "Array3D", "Array4D", "Array5D") and pa.types.is_list(plain):
         found = _huggingface_array(told.get("dtype"), told.get("shape"))
     elif name in ("Sequence", "List", "LargeList") and pa.types.is_list(plain):
@@ -406,8 +455,8 @@ def _huggingface_feature(told: Any, kind: pa.DataType) -> Feature | None:
 
 def _huggingface_array(dtype: Any, shape: Any) -> Array | None:
     """None for what no array can be."""
-    sound = isinstance(shape, list) and all(extent is None or type(extent) is int for extent in shape)
-    return Array(dtype, tuple(shape)) if sound and dtype in _ARRAY_TYPES else None
+    known = isinstance(dtype, str) and dtype in _ARRAY_TYPES and _is_shape(shape)
+    return Array(dtype, tuple(shape)) if known else None
 
 
 def keeps_files(feature: Feature) -> bool:
@@ -535,7 +584,13 @@ def _stored_video(feature: Video, value: Any, assets: str | None) -> dict[str, A
 
 def _stored_array(feature: Array, value: Any, _assets: str | None) -> bytes:
     if feature.dtype is None or feature.shape is None:
-        return npy_bytes(value, feature.dtype)
+        stored = npy_bytes(value, feature.dtype)
+        if feature.shape is not None:
+            try:
+                decode(feature, stored)
+            except DataError as error:
+                raise Unrepresentable("an array of another shape", expected=error.expected, found=error.found) from None
+        return stored
     return array_bytes(value, feature.dtype, feature.shape)
 
 
@@ -611,10 +666,14 @@ def _number(feature: Value | ClassLabel, value: Any) -> Any:
 
 
 def _items(feature: Sequence, value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise DataError("no list, though the column's feature says so", found=type(value).__name__)
     return [decode(feature.feature, item) for item in value]
 
 
 def _struct(feature: Struct, value: Any) -> Any:
+    if not isinstance(value, dict):
+        raise DataError("no struct, though the column's feature says so", found=type(value).__name__)
     return {**value, **{name: decode(inner, value[name]) for name, inner in feature.fields if name in value}}
 
 
@@ -625,11 +684,16 @@ def _media(_feature: Image | Audio | Video, value: Any) -> Any:
 def _array(feature: Array, value: Any) -> NDArray[Any]:
     shape = [-1 if extent is None else extent for extent in feature.shape or ()]
     if not isinstance(value, (bytes, memoryview)):
-        array = np.asarray(value, feature.dtype)
+        try:
+            array = np.asarray(value, feature.dtype)
+        except (ValueError, TypeError, OverflowError):
+            raise DataError(
+                "no array, though the column's feature says so", expected=str(feature), found=type(value).__name__
+            ) from None
         whole = shape and -1 not in shape and array.size == math.prod(shape)
         return array.reshape(shape) if whole else array
     if feature.dtype is None or feature.shape is None:
-        return _npy(memoryview(value))
+        return _expected(feature, _npy(memoryview(value)))
     kind = np.dtype(feature.dtype).newbyteorder("<")
     known = math.prod(extent for extent in shape if extent >= 0) * kind.itemsize
     if -1 in shape and known:
@@ -637,12 +701,27 @@ def _array(feature: Array, value: Any) -> NDArray[Any]:
     return _filled(kind, tuple(shape), memoryview(value))
 
 
+def _expected(feature: Array, array: NDArray[Any]) -> NDArray[Any]:
+    """An array out of a `.npy` file, if it has what the feature says of all of them."""
+    dtype, shape = array.dtype.newbyteorder("="), feature.shape
+    same = shape is None or (
+        len(shape) == array.ndim and all(n in (None, m) for n, m in zip(shape, array.shape, strict=True))
+    )
+    if not same or (feature.dtype is not None and np.dtype(feature.dtype) != dtype):
+        raise DataError("another array than the column's feature says", expected=str(feature),
+                        found=f"{dtype} of {array.shape}")  # fmt: skip
+    return array
+
+
 def _filled(kind: np.dtype[Any], shape: tuple[int, ...], data: memoryview, *, fortran: bool = False) -> NDArray[Any]:
     if min(shape, default=0) < 0 or math.prod(shape) * kind.itemsize != len(data):
         raise DataError(
             "an array of another size than its shape says", expected=f"{shape} of {kind}", found=f"{len(data)} bytes"
         )
-    return np.ndarray(shape, kind, data, order="F" if fortran else "C").copy(order="K")
+    try:
+        return np.ndarray(shape, kind, data, order="F" if fortran else "C").copy(order="K")
+    except ValueError:  # (0, 1 << 62, 8) takes no bytes, but no array may be so large
+        raise DataError("an array that numpy cannot have", found=f"{shape} of {kind}") from None
 
 
 _FLOATS = ("halffloat", "float", "double")

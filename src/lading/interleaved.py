@@ -39,7 +39,6 @@ __all__ = [
     "extension_of",
     "format_source_ref",
     "is_interleaved_schema",
-    "is_unicode",
     "lineage_of",
     "parse_source_ref",
     "quote_key",
@@ -417,18 +416,9 @@ def _object(text: str) -> dict[str, Any]:
 
 def _string(told: dict[str, Any], key: str) -> str | None:
     value = told.get(key)
-    if value is not None and not (isinstance(value, str) and is_unicode(value)):
+    if value is not None and not (isinstance(value, str) and jsontext.is_unicode(value)):
         raise DataError(f"{key} is no text", found=repr(value)[:40])
     return value or None
-
-
-def is_unicode(text: str) -> bool:
-    """Whether UTF-8 can hold a text: no lone surrogate is in it, as JSON may have them."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _whole(told: dict[str, Any], key: str) -> int:

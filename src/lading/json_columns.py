@@ -18,7 +18,6 @@ import pyarrow.compute as pc
 from lading import jsontext
 from lading.errors import SchemaMismatch
 from lading.features import Json, feature_of, with_feature
-from lading.interleaved import is_unicode
 from lading.views import is_text
 
 __all__ = [
@@ -85,7 +84,7 @@ def kinds_of(values: Sequence[Any], *, plain: bool = False) -> int:
     """
     if plain:
         return reduce(or_, (_KINDS.get(kind, _NESTED) for kind in set(map(type, values))), 0)
-    odd = (isinstance(value, str) and not is_unicode(value) for value in values)
+    odd = (isinstance(value, str) and not jsontext.is_unicode(value) for value in values)
     return reduce(or_, (_LONG if is_odd else _kind(value) for is_odd, value in zip(odd, values, strict=True)), 0)
 
 

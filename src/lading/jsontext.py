@@ -26,7 +26,17 @@ from numpy.typing import NDArray
 
 from lading.errors import DataError, Unrepresentable
 
-__all__ = ["canonical", "dumps", "dumps_each", "find_repeated_name", "glued", "joined_runs", "loads", "loads_plain"]
+__all__ = [
+    "canonical",
+    "dumps",
+    "dumps_each",
+    "find_repeated_name",
+    "glued",
+    "is_unicode",
+    "joined_runs",
+    "loads",
+    "loads_plain",
+]
 
 # A text as `0` for a digit and a space for the rest: a search in it says whether a number may be there that orjson
 # reads otherwise (19 digits: near 64 bits).
@@ -77,6 +87,15 @@ def loads_plain(texts: Sequence[bytes]) -> list[Any] | None:
     finally:
         if collects:
             gc.enable()
+
+
+def is_unicode(text: str) -> bool:
+    """Whether UTF-8 can hold a text: no lone surrogate is in it, as JSON may have them."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def find_repeated_name(texts: Sequence[bytes], values: Sequence[Any]) -> tuple[int, str] | None:

@@ -6,6 +6,7 @@ One kilobyte is 1,024 bytes, as in the peers (`"100kb"` = 102,400).
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 from math import ceil
 
 from lading.errors import UsageError
@@ -26,14 +27,21 @@ def parse_bytes(size: int | str) -> int:
     if isinstance(size, int):
         if size < 0:
             raise UsageError("a size cannot be negative", found=size)
-        return size
+        return _no_larger_than_files(size)
     match = _SIZE.fullmatch(size) if isinstance(size, str) else None
     unit = match[2].lower() if match else ""
     if unit and not unit.endswith("b"):
         unit += "b"
     if match is None or (unit and unit not in _UNITS):
         raise UsageError("not a size", expected="a number and b, kb, mb, gb, tb …, such as 256MB", found=repr(size))
-    return int(float(match[1]) * 1024 ** (_UNITS.index(unit) if unit else 0))
+    factor = 1024 ** (_UNITS.index(unit) if unit else 0)
+    return _no_larger_than_files(int(Fraction(match[1]) * factor))  # in floats 2**60 + 1 would be another number
+
+
+def _no_larger_than_files(size: int) -> int:
+    if size >= 1 << 63:
+        raise UsageError("a size that no file has", expected="less than 8 EB", found="more")
+    return size
 
 
 def parse_part(part: float | str) -> float:

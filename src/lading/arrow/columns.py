@@ -181,9 +181,9 @@ def _infinities(array: pa.Array | pa.ChunkedArray) -> int:
 
 def _rounded(column: pa.Array | pa.ChunkedArray, cast: pa.Array | pa.ChunkedArray) -> bool:
     """Whether whole numbers became others as halves, inside too: of these pyarrow does not say so."""
-    while isinstance(cast.type, _LIST_TYPES):
+    while isinstance(cast.type, _LIST_TYPES) and isinstance(column.type, _LIST_TYPES):
         column, cast = pc.list_flatten(column), pc.list_flatten(cast)
-    if pa.types.is_struct(cast.type):
+    if pa.types.is_struct(cast.type) and pa.types.is_struct(column.type):
         return any(map(_rounded, column.flatten(), cast.flatten()))
     if not (pa.types.is_float16(cast.type) and pa.types.is_integer(column.type)):
         return False

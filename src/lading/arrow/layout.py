@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Mapping
+from itertools import zip_longest
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -18,7 +19,7 @@ import pyarrow as pa
 
 from lading.arrow_values import arrow_type
 from lading.encoding import VIDEO_FIELDS
-from lading.errors import DataError, UsageError
+from lading.errors import DataError, UsageError, errors_at
 from lading.features import (
     FEATURE_KEY,
     Array,
@@ -33,6 +34,7 @@ from lading.features import (
     Text,
     Value,
     Video,
+    feature_from,
     feature_of,
     with_feature,
 )
@@ -56,6 +58,7 @@ _PEER_DTYPES = {"halffloat": "float16", "float": "float32", "double": "float64"}
 _PEER_ARRAYS = {3: "Array3D", 4: "Array4D"}
 _PEER_VIDEO_BYTES = "Video(storage='bytes', allowed_extensions=('.mp4', '.avi', '.mov', '.webm', '.mkv'))"
 _FEW_NAMES = 5
+_SHOWN = 300
 _MAX_EXTENT = 1 << 63
 
 
@@ -98,6 +101,8 @@ def _type(feature: Feature) -> pa.DataType:
             _check_texts(names, "name of a label", twice=True)
         case Array(dtype, shape):
             _check_array(dtype, shape)
+        case Image(encode_format):
+            _check_texts([encode_format], "format of an image")
         case Video(storage) if storage not in ("bytes", "path"):
             raise UsageError("no storage of videos", expected="bytes or path", found=repr(storage))
     if kind is None:
@@ -199,12 +204,33 @@ def from_description(told: Any) -> dict[str, Feature]:
     """What `to_description` gave.
 
     Raises:
-        DataError: it is no such thing, or holds a feature that this version does not know.
+        DataError: it is no such thing, or holds a feature that this version does not know, or that no cache stores.
     """
     if not isinstance(told, list) or not all(isinstance(row, list) and len(row) == 2 for row in told):  # noqa: PLR2004 - pairs
         raise DataError("no description of features", expected="a list of pairs", found=repr(told)[:80])
-    fields = [pa.field(str(name), pa.null(), metadata={FEATURE_KEY: orjson.dumps(feature)}) for name, feature in told]
-    return {field.name: feature_of(field) for field in fields}
+    features = {}
+    for name, feature in told:
+        with errors_at(column=str(name)):
+            features[str(name)] = feature_from(feature)
+            try:
+                _type(features[str(name)])
+            except UsageError as error:  # here it is the file that is wrong, and nobody's call
+                raise DataError(error.message, expected=error.expected, found=error.found) from None
+    return features
+
+
+def _short(feature: Feature) -> str:
+    text = str(feature)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+def _label(one: Feature, other: Feature) -> str:
+    """The first label that has another name, in words: there may be a million of them."""
+    if not (isinstance(one, ClassLabel) and isinstance(other, ClassLabel)):
+        return ""
+    pairs = enumerate(zip_longest(one.names, other.names))
+    number, (there, here) = next((number, pair) for number, pair in pairs if pair[0] != pair[1])
+    return f": label {number} is {there!r} there and {here!r} here"
 
 
 def differences(found: Features, expected: Features) -> list[str]:
@@ -217,7 +243,9 @@ def differences(found: Features, expected: Features) -> list[str]:
         elif name not in expected:
             lines.append(f"column {name!r} is only in the cache")
         elif (there := _normal(found[name])) != (here := _normal(expected[name])):
-            lines.append(f"column {name!r} is {there} in the cache and {here} here")
+            lines.append(
+                f"column {name!r} is {_short(there)} in the cache and {_short(here)} here{_label(there, here)}"
+            )
     if not lines and list(found) != list(expected):
         lines.append(f"the columns stand in another order: {list(found)} in the cache, {list(expected)} here")
     return lines

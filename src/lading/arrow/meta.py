@@ -72,8 +72,8 @@ def new_meta(
     """Metadata of a cache that was just built; `shards` are names and rows."""
     counts = tuple(shards.values())
     return CacheMeta(
-        cache_dir, sum(counts), tuple(shards), counts, fingerprint(features), target, compression, lineage,
-        dict(features),
+        cache_dir, sum(counts), tuple(shards), counts, fingerprint(features), target, compression, lineage or None,
+        from_description(to_description(features)),
     )  # fmt: skip
 
 
@@ -142,9 +142,12 @@ def _checked(folder: str, told: dict[str, Any]) -> CacheMeta:
     hashed, target, codec, lineage, own = (
         told.get(key) for key in ("schema_fingerprint", "shard_size_target_bytes", "compression", "lineage", _OWN)
     )
+    if not isinstance(hashed, str | None):  # None: caches of older versions have none
+        raise SidecarMismatch("no fingerprint", column="schema_fingerprint", expected="16 hex digits",
+                              found=repr(hashed)[:40])  # fmt: skip
     return CacheMeta(
         folder, rows, tuple(names), tuple(counts),
-        schema_fingerprint=hashed if isinstance(hashed, str) else "",
+        schema_fingerprint=hashed or "",
         shard_size_target_bytes=target if _count(target) else None,
         compression=codec if isinstance(codec, str) else None,
         lineage=lineage if isinstance(lineage, dict) else None,
@@ -154,7 +157,7 @@ def _checked(folder: str, told: dict[str, Any]) -> CacheMeta:
 
 def _expect(told: Mapping[str, Any], key: str, known: set[Any]) -> None:
     value = told.get(key)
-    if isinstance(value, (list, dict)) or value not in known:
+    if isinstance(value, (bool, float, list, dict)) or value not in known:
         raise SidecarMismatch("a cache of another kind", column=key, expected=", ".join(map(str, known - {None})),
                               found=repr(value)[:80])  # fmt: skip
 

@@ -25,7 +25,7 @@ from lading.errors import (
 )
 from lading.formats.protocol import Remains
 from lading.formats.textfile import BOM, MAX_TOLD, Block, TextFile, laid_end_to_end, too_long
-from lading.interleaved import is_unicode, split_rows
+from lading.interleaved import split_rows
 from lading.json_columns import build_column, column_type, kinds_of
 
 __all__ = ["JsonlReader", "ReadOptions"]
@@ -377,7 +377,7 @@ class JsonlReader:
             raise self._bad(lines, at, "no JSON object")
         names = dict.fromkeys(chain.from_iterable(values))
         self._refuse_many(len(names), lines)
-        odd = None if plain else next((name for name in names if not is_unicode(name)), None)
+        odd = None if plain else next((name for name in names if not jsontext.is_unicode(name)), None)
         if odd is not None:
             at = next(i for i, value in enumerate(values) if odd in value)
             raise self._bad(lines, at, f"a name that no UTF-8 holds ({odd!r})")

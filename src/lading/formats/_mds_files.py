@@ -19,6 +19,7 @@ import pyarrow as pa
 import zstandard
 from numpy.typing import NDArray
 
+from lading import jsontext
 from lading.codecs import new_hash, pack_snappy
 from lading.errors import DataError, Unrepresentable, UsageError, errors_at
 from lading.formats._mds_index import INDEX_NAME, KINDS, SEPARATORS, Column, meta_name, parse_config, read_mds_index
@@ -98,7 +99,7 @@ class WriteOptions:
             raise UsageError("only the split formats have lines", expected="kind=json, csv, tsv or xsv",
                              found=f"newline={self.newline!r}")  # fmt: skip
         for name, value in (("newline", self.newline), ("separator", self.separator)):
-            if value is not None and not (isinstance(value, str) and value and _is_unicode(value)):
+            if value is not None and not (isinstance(value, str) and value and jsontext.is_unicode(value)):
                 raise UsageError(f"{name} is a text, and not empty", found=f"{name}={value!r}",
                                  advice=f"""A number is given as {name}='"1"'.""")  # fmt: skip
         if self.kind == "json" and self.line_end.strip(_BLANKS):
@@ -132,14 +133,6 @@ class WriteOptions:
             "version": 2, "format": self.kind, "compression": self.compression, "hashes": sorted(self.hashes),
             "size_limit": self.limit_bytes,
         }  # fmt: skip
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def columns_as(

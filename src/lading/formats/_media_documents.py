@@ -21,7 +21,6 @@ from lading import jsontext
 from lading.casts import cast
 from lading.errors import CorruptShard, DataError, SchemaMismatch, Unrepresentable
 from lading.features import Json, Place, with_feature
-from lading.interleaved import is_unicode
 from lading.json_columns import is_json_type, is_nested_json
 from lading.views import is_bytes, is_text, present
 
@@ -255,7 +254,7 @@ def _fits(name: str, value: Any) -> bool:
     if isinstance(value, int):
         return -(1 << 63) <= value < 1 << 63
     if name != BYTES:
-        return is_unicode(value)
+        return jsontext.is_unicode(value)
     try:
         _unpacked(value)
     except ValueError:

@@ -36,7 +36,6 @@ from lading.interleaved import (
     MEANT_NULLS_KEY,
     METADATA_POSITION,
     RESERVED,
-    is_unicode,
     sample_starts,
     split_rows,
 )
@@ -428,7 +427,9 @@ def _column_of_texts(documents: pa.RecordBatch, name: str) -> pa.Array:
     given = documents.column(at)
     if isinstance(feature_of(documents.schema.field(at)), Json):
         values = [None if text is None else jsontext.loads(text) for text in given.to_pylist()]
-        told = [v if v is None or (isinstance(v, str) and is_unicode(v)) else jsontext.dumps(v) for v in values]
+        told = [
+            v if v is None or (isinstance(v, str) and jsontext.is_unicode(v)) else jsontext.dumps(v) for v in values
+        ]
         return pa.array(told, pa.string())
     return _cast(given, pa.string(), name)
 

@@ -18,8 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from lading import jsontext
 from lading.errors import DataError
-from lading.interleaved import METADATA_POSITION, MODALITIES, content_type_of, content_types, is_unicode
+from lading.interleaved import METADATA_POSITION, MODALITIES, content_type_of, content_types
 from lading.layouts.mint_members import Members
 from lading.layouts.options import InterleavedOptions
 from lading.views import present
@@ -118,7 +119,8 @@ class _Entries:
             strings = pa.array(values, pa.string())
             there = np.flatnonzero(present(strings))
         except (pa.ArrowInvalid, pa.ArrowTypeError, UnicodeEncodeError):
-            strings = pa.array([v if isinstance(v, str) and is_unicode(v) else None for v in values], pa.string())
+            texts = [v if isinstance(v, str) and jsontext.is_unicode(v) else None for v in values]
+            strings = pa.array(texts, pa.string())
             there = np.flatnonzero([v is not None for v in values])
         document = np.repeat(np.arange(len(lists)), length)[there]
         return cls(values, strings, there, document, there - (np.cumsum(length) - length)[document])
@@ -185,7 +187,7 @@ def _with_kept_types(
     if not kept:
         return content_type
     for row, value in kept.items():
-        if value is not None and not (isinstance(value, str) and is_unicode(value)):
+        if value is not None and not (isinstance(value, str) and jsontext.is_unicode(value)):
             raise DataError("a content type is a text", file=path, column="content_type", row=row,
                             found=ascii(value)[:80] if isinstance(value, str) else type(value).__name__)  # fmt: skip
     mask = np.zeros(len(kind), np.bool_)
@@ -255,7 +257,7 @@ def _defaults(window: Window, numbers: NDArray[np.int64], options: InterleavedOp
 
 
 def _find_names(members: Members, names: Sequence[object]) -> NDArray[np.int64]:
-    texts = [name if isinstance(name, str) and is_unicode(name) else None for name in names]
+    texts = [name if isinstance(name, str) and jsontext.is_unicode(name) else None for name in names]
     return members.table.find(pa.array(texts, pa.string()))
 
 
@@ -315,6 +317,6 @@ def string_column(values: Sequence[str | None], path: str, column: str) -> pa.Ar
     try:
         return pa.array(values, pa.string())
     except UnicodeEncodeError as error:
-        bad = next(i for i, v in enumerate(values) if v is not None and not is_unicode(v))
+        bad = next(i for i, v in enumerate(values) if v is not None and not jsontext.is_unicode(v))
         raise DataError("a text holds a lone surrogate, which is no Unicode", file=path, column=column, row=bad,
                         found=ascii(values[bad])[:80]) from error  # fmt: skip
