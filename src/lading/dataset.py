@@ -6,6 +6,7 @@ shard's index is made when it is first needed (or found in a manifest or the ind
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_right
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -56,7 +57,7 @@ from lading.manifest_files import KeptTables
 from lading.ref import FileEntry, files_of, is_ref, with_files
 from lading.shard import ShardList
 from lading.source import Listing
-from lading.store.open import Stores, resolve
+from lading.store.open import Stores, is_local, resolve
 from lading.store.passed import PassedRanges
 from lading.store.roots import folder_of
 from lading.taking import taken_rows
@@ -125,6 +126,8 @@ class Dataset:
         if kept_shards is not None and listing.folder is not None:
             store, folder = resolve(listing.folder, stores)
             self.kept = KeptTables(store, folder, kept_shards, self.limits)
+        self._places = _local_places(listing, manifest, stores)
+        self._identity = _identity(self._places)
         self._source: tuple[int, ShardSource] | None = None
         self._views: OrderedDict[int, View] = OrderedDict()
         self._one_of: dict[int, Callable[[int], dict[str, Any]]] = {}
@@ -184,6 +187,7 @@ class Dataset:
     def _looked_at(self, shard: int) -> ShardSource:
         if shard in self.stand_ins:
             return self.stand_ins[shard]
+        self._refuse_another()
         store, path = resolve(self.path(shard), self._stores)
         info = store.head(path)
         listed = self.listing.table.column("size_bytes")[shard].as_py()
@@ -221,7 +225,14 @@ class Dataset:
             self.kept_schema, self.members,
         )  # fmt: skip
         self.interleaved = settle(view, self.interleaved)
+        self._refuse_another()  # it may have come between the look at the file and its opening
         return view
+
+    def _refuse_another(self) -> None:
+        """Raise StoreError if another dataset lies in the place of this one: rows of both would be mixed."""
+        if _identity(self._places) not in ([], self._identity):
+            raise StoreError("another dataset took the place of this one since it was opened", file=self._places[0],
+                             advice="Open it again.")  # fmt: skip
 
     def hold_index(self, shard: int) -> None:
         """Keep the index of an open shard at hand for its next reading, while all such take less than 64 MiB.
@@ -741,6 +752,29 @@ def _refuse_no_columns(columns: Sequence[str] | None) -> None:
     """A batch without columns has no rows either, so nobody could be right."""
     if columns is not None and not len(columns):
         raise UsageError("no column is asked for", advice="Name one, or leave columns out for all of them.")
+
+
+def _local_places(listing: Listing, manifest: Manifest | None, stores: Stores) -> list[str]:
+    """The folder of a dataset and what in it lists the shards, where another dataset may take their place at once."""
+    folder = listing.folder
+    if folder is None and listing.index_file is not None:
+        folder = folder_of(listing.index_file) or "."
+    lists = [listing.index_file] if listing.index_file is not None else []
+    lists += [f"{folder}/{FOLDER}"] if manifest is not None else []
+    places = [resolve(place, stores) for place in ([] if folder is None else [folder, *lists])]
+    return [path for store, path in places if is_local(store)]
+
+
+def _identity(places: Sequence[str]) -> list[tuple[int, int, int]]:
+    """What tells a folder and its lists from others that are put in their place; empty if one is not there.
+
+    Of the folder the time does not count: somebody may put a file into it. But its number may come back.
+    """
+    try:
+        found = [os.stat(place) for place in places]
+    except OSError:
+        return []
+    return [(each.st_dev, each.st_ino, each.st_mtime_ns if i else 0) for i, each in enumerate(found)]
 
 
 def _index_of(source: ShardSource, index: pa.Table) -> pa.Table:

@@ -904,7 +904,10 @@ def test_a_cache_without_rows_has_its_columns_and_keeps_them(tmp_path: Path) -> 
     told = json.loads(path.read_text())
     for broken in ([], 7, [["n", {"kind": "value", "dtype": "no such"}]]):
         path.write_text(json.dumps({**told, "lading": {"features": broken}}))
-        with lading.open(meta.cache_dir) as dataset, pytest.raises(DataError, match=r"_metadata\.json column '(lading|n)'"):
+        with (
+            lading.open(meta.cache_dir) as dataset,
+            pytest.raises(DataError, match=r"_metadata\.json column '(lading|n)'"),
+        ):
             _ = dataset.schema
 
 
@@ -1089,6 +1092,26 @@ def test_a_shard_with_two_fields_of_one_name_is_refused(names: list[str], tmp_pa
 def test_a_function_is_not_what_it_returns(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"nothing to take rows from.*Call it"):
         write_cache(lambda: [{"n": 1}], {"n": Value("int64")}, tmp_path / "cache")  # type: ignore[arg-type]  # the fault
+
+
+def test_an_open_dataset_never_gives_rows_of_two_caches(tmp_path: Path) -> None:
+    def build(first: int) -> None:
+        write_cache(numbers(30, first), NUMBERS, tmp_path / "c", batch_size=10, shard_size=1)
+
+    for rebuilds in (1, 2, 3):  # the number of a folder comes back
+        build(0)
+        with lading.open(tmp_path / "c") as streamed, lading.open(tmp_path / "c") as picked:
+            rows = iter(streamed)
+            got = [next(rows)["n"]]
+            assert picked[0] == {"n": 0}
+            for _ in range(rebuilds):
+                build(1000)
+            with pytest.raises(StoreError, match="another dataset took the place.*Open it again"):
+                got.extend(row["n"] for row in rows)
+            assert got == list(range(10))
+            with pytest.raises(StoreError, match="another dataset took the place"):
+                picked.take([0, 15, 29])
+            assert picked[1] == {"n": 1}
 
 
 @pytest.mark.parametrize(

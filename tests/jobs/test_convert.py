@@ -22,6 +22,7 @@ from lading.errors import (
     DestinationExists,
     SchemaMismatch,
     SourceNotFound,
+    StoreError,
     Unrepresentable,
     UsageError,
 )
@@ -499,3 +500,18 @@ def test_types_that_no_type_holds_both_of_can_be_told(tmp_path: Path) -> None:
     lading.convert(source, tmp_path / "out", format="arrow", schema=pa.schema([("n", pa.int64())]))
     with lading.open(tmp_path / "out") as dataset:
         assert list(dataset) == [{"n": 1}, {"n": 1}]
+
+
+def test_an_open_dataset_that_is_replaced_gives_no_rows_of_the_other(tmp_path: Path) -> None:
+    for first in (0, 1000):
+        (tmp_path / f"in{first}").mkdir()
+        for number in range(3):
+            table = pa.table({"n": [first + number]})
+            pq.write_table(table, tmp_path / f"in{first}" / f"{number}.parquet")
+    lading.convert(tmp_path / "in0", tmp_path / "out", format="parquet", shard_size=1)
+    with lading.open(tmp_path / "out") as dataset:
+        rows = iter(dataset)
+        assert next(rows) == {"n": 0}
+        lading.convert(tmp_path / "in1000", tmp_path / "out", format="parquet", shard_size=1, overwrite=True)
+        with pytest.raises(StoreError, match="another dataset took the place"):
+            list(rows)
