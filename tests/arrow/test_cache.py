@@ -1106,7 +1106,7 @@ def test_an_open_dataset_never_gives_rows_of_two_caches(tmp_path: Path) -> None:
             assert picked[0] == {"n": 0}
             for _ in range(rebuilds):
                 build(1000)
-            with pytest.raises(StoreError, match="another dataset took the place.*Open it again"):
+            with pytest.raises(StoreError, match=r"another dataset took the place.*Open it again"):
                 got.extend(row["n"] for row in rows)
             assert got == list(range(10))
             with pytest.raises(StoreError, match="another dataset took the place"):
