@@ -226,6 +226,9 @@ def test_a_video_lies_inside_or_in_a_file_called_after_its_content(tmp_path: Pat
     assert [p.name for p in assets.iterdir()] == [f"{digest}.mov"]
     assert (assets / f"{digest}.mov").read_bytes() == data
     assert video_cell({"path": str(path), "checksum": "given"})["checksum"] == "given"
+    assert video_cell({"path": str(path), "checksum": digest.upper()})["checksum"] == digest.upper()
+    with pytest.raises(Unrepresentable, match="the checksum of another"):
+        video_cell({"path": str(path), "checksum": "0" * 64})
     assert video_cell(b"x")["extension"] == ".mp4"
     assert video_cell({"bytes": b"x", "extension": ".odd"})["media_type"] == "application/octet-stream"
 

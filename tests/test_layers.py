@@ -35,7 +35,7 @@ LAYERS = (
 """What stands on one line does not import each other, but for the first line (there without cycles)."""
 
 SHARED = {
-    "arrow": {"columns", "layout", "meta", "tables"},
+    "arrow": {"columns", "films", "layout", "meta", "tables"},
     "codecs": {"protocol"},
     "store": {"appender", "background", "checksum", "lock", "protocol"},
     "formats": {"index_json", "protocol", "registry", "symptoms", "textfile"},

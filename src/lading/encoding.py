@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import re
 import secrets
 import stat
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,6 +27,7 @@ __all__ = [
     "array_bytes",
     "as_bytes",
     "image_bytes",
+    "is_sha256",
     "media_bytes",
     "npy_bytes",
     "plain_item",
@@ -43,6 +45,7 @@ _FIRST_INEXACT = 1 << 53
 """From here on floats of 64 bits leave out whole numbers."""
 _PICTURE_DTYPES = ("bool", "uint8", "uint16")
 _PNG_MODES = ("RGBA", "LA", "PA", "P")
+_SHA256 = re.compile("[0-9a-fA-F]{64}")
 _FIRST_VIDEO_EXTENSION = ".mp4"
 _VIDEO_TYPES = {
     ".mp4": "video/mp4",
@@ -300,11 +303,11 @@ def video_cell(value: Any, assets: str | None = None) -> dict[str, Any]:
 
     Args:
         value: a path, bytes (`.mp4`, unless said otherwise), or a mapping with `path` or `bytes`, and perhaps
-            `extension` and `checksum`, which are kept as they are.
+            `extension` and `checksum`, which are kept as they are; a SHA-256 is to be that of the bytes.
         assets: the folder; without it the bytes come inside. It is made when it is needed.
 
     Raises:
-        Unrepresentable: something else.
+        Unrepresentable: something else, or a SHA-256 of other bytes.
         NotFound, StoreError: as `media_bytes`, or the file cannot be written.
     """
     told = value if isinstance(value, Mapping) else {}
@@ -328,7 +331,14 @@ def video_cell(value: Any, assets: str | None = None) -> dict[str, Any]:
     media_type = _VIDEO_TYPES.get(extension, "application/octet-stream")
     mode = "bytes" if assets is None else "path"
     checksum = told.get("checksum") or digest
+    if is_sha256(checksum) and checksum.lower() != digest:  # nobody could tell the video from a damaged one
+        raise Unrepresentable("a video with the checksum of another", expected=f"sha256 {digest}", found=checksum)
     return dict(zip(VIDEO_FIELDS, (mode, name, data, extension, media_type, size, checksum), strict=True))
+
+
+def is_sha256(told: Any) -> bool:
+    """Whether a checksum is a SHA-256, as 64 hex digits."""
+    return isinstance(told, str) and _SHA256.fullmatch(told) is not None
 
 
 def _extension(told: Any) -> str:

@@ -21,10 +21,11 @@ from typing import Any
 import pyarrow as pa
 
 from lading import jsontext
+from lading.arrow.films import ASSETS
 from lading.arrow.layout import Features, schema_of
 from lading.arrow.meta import META_NAME, CacheMeta, meta_text, new_meta
 from lading.arrow.rows import batches_of
-from lading.arrow.shard import ASSETS, identity, validate_cache
+from lading.arrow.shard import identity, validate_cache
 from lading.arrow.tables import Rules
 from lading.errors import DataError, DestinationExists, LadingError, StoreError, UsageError
 from lading.store.local import LocalSink, LocalStore

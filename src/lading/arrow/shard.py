@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lading.align import refuse_twins
+from lading.arrow.films import Film, FilmFolder, kept_films
 from lading.arrow.layout import Features, differences, fingerprint, schema_of
 from lading.arrow.meta import META_NAME, CacheMeta, read_cache_meta
-from lading.encoding import VIDEO_FIELDS
-from lading.errors import CorruptShard, LadingError, SchemaMismatch, SidecarMismatch, errors_at
-from lading.features import Feature, Sequence, Struct, keeps_files
+from lading.errors import CorruptShard, LadingError, NotFound, SchemaMismatch, SidecarMismatch, errors_at
+from lading.features import keeps_files
 from lading.store.local import LocalStore
 from lading.texts import check_names
 
-__all__ = ["ASSETS", "identity", "read_shard", "validate_cache"]
-
-ASSETS = "_assets/video"
-"""Folder of the files of videos in a cache."""
+__all__ = ["identity", "read_shard", "validate_cache"]
 
 _BROKEN = (pa.ArrowException, OSError, EOFError, MemoryError, ValueError, OverflowError)
 _REBUILD = "Build the cache again (lading.arrow.write_cache)."
 _TURNS = 100
+_FILM_ROWS = 4096
+"""Whose cells are looked at together."""
 _OLDER = {pa.binary(): pa.large_binary(), pa.string(): pa.large_string()}
 
 
@@ -74,12 +73,15 @@ def identity(cache_dir: str) -> tuple[int, int, int] | None:
 def validate_cache(cache_dir: str | os.PathLike[str], features: Features) -> CacheMeta:
     """What a cache says of itself, if it is one of these features, and its files are what it says.
 
-    Each shard is opened, its rows are counted, its types compared; values are not read. A cache that is built anew
-    meanwhile is looked at again, so the answer is of the old one or of the new one.
+    Each shard is opened, its rows are counted, its types compared; values are not read. Of each video in a file of its
+    own it is held against its cell that there is a file, and its size (`lading.verify` also reads what is in it). A
+    cache that is built anew meanwhile is looked at again, so the answer is of the old one or of the new one.
 
     Raises:
         SchemaMismatch: the cache is of other features; says of which.
-        SidecarMismatch: a shard has other rows or types than the cache says, or a video's file is not there.
+        SidecarMismatch: a shard has other rows or types than the cache says, or a video's file is not there, or has
+            another size than its cell says.
+        BadReference: a video's file is none, or leads out of its folder.
         NotFound: no cache, or a shard is not there.
         CorruptShard: a file is damaged.
         UsageError: no features.
@@ -149,28 +151,25 @@ def _same_type(one: pa.Field, other: pa.Field) -> bool:
 
 
 def _check_videos(folder: str, path: str, reader: pa.ipc.RecordBatchFileReader, features: Features) -> None:
-    """Raise SidecarMismatch if a video is to lie in a file that is not there."""
+    """Raise SidecarMismatch, or BadReference, if a video is to lie in a file that is not there, or not that one."""
     kept = {name: feature for name, feature in features.items() if keeps_files(feature)}
     if not kept:
         return
-    there = {info.path.rpartition("/")[2] for info in LocalStore().walk(os.path.join(folder, ASSETS))}
+    files = FilmFolder(LocalStore(), folder, path)
     for i in range(reader.num_record_batches):
         batch = reader.get_batch(i)
         batch.validate(full=True)
         for name, feature in kept.items():
-            missing = set(_video_paths(batch.column(name), feature)) - there
-            if missing:
-                raise SidecarMismatch("the file of a video is not there", file=path, column=name,
-                                      expected=os.path.join(folder, ASSETS, min(missing)), advice=_REBUILD)  # fmt: skip
+            for at in range(0, len(batch), _FILM_ROWS):
+                some = batch.column(name).slice(at, _FILM_ROWS)
+                with errors_at(column=name):
+                    _check_films(files, {film for _, film in kept_films(some, feature, np.arange(len(some)))})
 
 
-def _video_paths(column: pa.Array, feature: Feature) -> list[str]:
-    """Names of the files of a column's videos."""
-    if isinstance(feature, Sequence):
-        return _video_paths(pc.list_flatten(column), feature.feature)
-    if isinstance(feature, Struct):
-        fields = zip(feature.fields, column.flatten(), strict=True)
-        return [path for (_, inner), child in fields if keeps_files(inner) for path in _video_paths(child, inner)]
-    # Under a null, a field of its own may hold anything: `flatten` makes it null too.
-    paths: list[str] = column.flatten()[VIDEO_FIELDS.index("path")].drop_null().to_pylist()
-    return paths
+def _check_films(files: FilmFolder, films: Iterable[Film]) -> None:
+    for film in films:
+        try:
+            files.head(film)
+        except NotFound as error:
+            raise SidecarMismatch("the file of a video is not there", file=files.shard, expected=error.file,
+                                  advice=_REBUILD) from error  # fmt: skip

@@ -1,29 +1,29 @@
-"""Videos that stable-datasets keeps in files of their own, beside the shards of a cache.
+"""Videos that stable-datasets keeps in files of their own, beside the shards of a cache, as a reader meets them.
 
-A column of them is `struct<mode, path, bytes, extension, media_type, size, checksum>`; in the mode `path` the bytes are
-the file `_assets/video/{path}`.
+What cells say of these files, and what they are held against: `lading.arrow.films`.
 
 Source: stable-datasets f38ac71 schema.py (`Video`).
 """
 
 from __future__ import annotations
 
-import posixpath
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.errors import BadReference, UsageError, errors_at
-from lading.features import Video, feature_of, keeps_files
+from lading.arrow.films import ASSETS, Film, FilmFolder, films_of, is_film, kept_films
+from lading.errors import BadReference, DataError, LadingError, StoreError, UsageError, errors_at
+from lading.features import FEATURE_KEY, Feature, Video, feature_of, keeps_files, with_feature
+from lading.formats._arrow_decode import damage
 from lading.formats._arrow_schema import STABLE_KEY
 from lading.formats.protocol import ShardSource
-from lading.store.roots import Roots, folder_of
+from lading.store.roots import folder_of
 
-__all__ = ["Assets", "has_assets", "refuse_nested"]
+__all__ = ["Assets", "filled_schema", "has_assets", "refuse_nested", "with_assets", "wrong_assets"]
 
-_FOLDER = "_assets/video"
-_NEEDED = {"mode", "path", "bytes"}
+_STORAGE_KEY = b"stable_datasets.video.storage"
 
 
 class Assets:
@@ -35,30 +35,30 @@ class Assets:
     """
 
     def __init__(self, source: ShardSource, schema: pa.Schema) -> None:
-        self._store, self._path = source.store, source.path
-        folder = posixpath.join(folder_of(source.place) or ".", _FOLDER)
-        self._folder, self._roots = folder, Roots([folder])
+        self._path = source.path
+        self._files = FilmFolder(source.store, folder_of(source.place), source.path)
         self._names = {field.name for field in schema if _is_video(field)}
-        self._sizes: dict[str, int] = {}
 
     def sizes(self, batch: pa.RecordBatch) -> NDArray[np.int64]:
         """Bytes of files that each row would get."""
         total = np.zeros(batch.num_rows, np.int64)
         for name in self._names & set(batch.schema.names):
             with errors_at(column=name):
-                total += [0 if path is None else self._size(path) for path in self._paths(batch.column(name))]
+                films = self._films(batch.column(name))
+                total += [0 if film is None else self._files.size(film) for film in films]
         return total
 
     def count(self, batch: pa.RecordBatch) -> int:
         """How many values are files."""
         names = self._names & set(batch.schema.names)
-        return sum(path is not None for name in names for path in self._paths(batch.column(name)))
+        return sum(film is not None for name in names for film in self._films(batch.column(name)))
 
     def filled(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows with the bytes of their files, each file read once.
+        """The rows with the bytes of their files, each file read once, as cells that hold their bytes.
 
         Raises:
             BadReference: a path that leads out of the folder of videos. NotFound: a file that is not there.
+            SidecarMismatch: a file of another size or content than its cell says.
         """
         for at, name in enumerate(batch.schema.names):
             if name in self._names:
@@ -67,41 +67,47 @@ class Assets:
         return batch
 
     def _with_bytes(self, column: pa.StructArray) -> pa.StructArray:
-        paths = self._paths(column)
-        found = {path: self._read(path) for path in dict.fromkeys(paths) if path is not None}
-        own = column.field("bytes")
-        values = [found[path] if path is not None else own[row].as_py() for row, path in enumerate(paths)]
+        films = self._films(column)
+        found = {film: self._files.read(film) for film in dict.fromkeys(films) if film is not None}
+        parts = dict(zip((child.name for child in column.type), column.flatten(), strict=True))
+        own = parts["bytes"]
+        new = {
+            "mode": [mode if film is None else "bytes" for film, mode in _with(films, parts["mode"])],
+            "path": [path if film is None else None for film, path in _with(films, parts["path"])],
+            "bytes": [own[row].as_py() if film is None else found[film] for row, film in enumerate(films)],
+        }
         children = [
-            pa.array(values, child.type) if child.name == "bytes" else column.field(child.name) for child in column.type
+            pa.array(new[child.name], child.type) if child.name in new else parts[child.name] for child in column.type
         ]
         return pa.StructArray.from_arrays(children, fields=list(column.type), mask=column.is_null())
 
-    def _paths(self, column: pa.StructArray) -> list[str | None]:
-        """The path of each row whose bytes are a file."""
-        modes, paths = column.field("mode").to_pylist(), column.field("path").to_pylist()
-        there = column.is_valid().to_pylist()
-        return [path if here and mode == "path" else None for mode, path, here in zip(modes, paths, there, strict=True)]
+    def _films(self, column: pa.StructArray) -> list[Film | None]:
+        with damage(self._path):
+            return films_of(column)
 
-    def _size(self, path: str) -> int:
-        if path not in self._sizes:
-            self._sizes[path] = self._store.head(self._place(path)).size_bytes
-        return self._sizes[path]
 
-    def _read(self, path: str) -> bytes:
-        [data] = self._store.get_ranges(self._place(path), [(0, self._size(path))])
-        return bytes(data)
-
-    def _place(self, path: str) -> str:
-        if "/" in path or "\\" in path or "\0" in path or path in ("", ".", ".."):
-            raise BadReference("not the name of a video of this cache", file=self._path, found=repr(path)[:200])
-        place = f"{self._folder}/{path}"
-        self._roots.check(place)
-        return place
+def _with(films: list[Film | None], part: pa.Array) -> Iterable[tuple[Film | None, str | None]]:
+    return zip(films, part.to_pylist(), strict=True)
 
 
 def has_assets(schema: pa.Schema) -> bool:
     """Whether a column may have its bytes in files of their own."""
     return any(map(_is_video, schema))
+
+
+def with_assets(schema: pa.Schema) -> list[str]:
+    """Names of the columns whose values may have bytes in files of their own, inside lists and structs too."""
+    return [field.name for field in schema if keeps_files(_feature(field))]
+
+
+def filled_schema(schema: pa.Schema) -> pa.Schema:
+    """The schema of rows with these bytes: their columns are no longer ones of files."""
+    for at, field in enumerate(schema):
+        if _is_video(field):
+            metadata = {**field.metadata, _STORAGE_KEY: b"bytes"} if _STORAGE_KEY in field.metadata else field.metadata
+            filled = field.with_metadata(metadata)
+            schema = schema.set(at, with_feature(filled, Video()) if FEATURE_KEY in metadata else filled)
+    return schema
 
 
 def refuse_nested(schema: pa.Schema) -> None:
@@ -111,10 +117,36 @@ def refuse_nested(schema: pa.Schema) -> None:
         if not isinstance(feature, Video) and keeps_files(feature):
             raise UsageError(
                 "files of videos inside lists and structs are not read", column=field.name, expected="a column of them",
-                found=str(feature), advice="Leave out load_assets: the paths are names in " + _FOLDER + ".",
+                found=str(feature), advice=f"With load_assets=false they are left as names in {ASSETS}, without bytes.",
             )  # fmt: skip
 
 
+def wrong_assets(source: ShardSource, batch: pa.RecordBatch, first_row: int, *, deep: bool) -> Iterator[LadingError]:
+    """What is wrong with the files of a batch's videos, each file looked at once; `deep` reads what is in them."""
+    files = FilmFolder(source.store, folder_of(source.place), source.path)
+    rows = np.arange(first_row, first_row + len(batch))
+    for column, field in zip(batch.columns, batch.schema, strict=True):
+        films: dict[Film, int] = {}
+        with damage(source.path, column=field.name):
+            for row, film in kept_films(column, _feature(field), rows):
+                films.setdefault(film, row)
+        for film, row in films.items():
+            try:
+                files.check(film) if deep else files.head(film)
+            except (DataError, StoreError) as error:
+                yield _told(error, source.path).at(row=row, column=field.name)
+
+
+def _told(error: LadingError, shard: str) -> LadingError:
+    """An error as one of the shard, whose row says which."""
+    if error.file == shard:
+        return error
+    return BadReference(f"no video where one should lie: {error.message}", file=shard, found=error.file)
+
+
+def _feature(field: pa.Field) -> Feature:
+    return Video("path") if _is_video(field) else feature_of(field)
+
+
 def _is_video(field: pa.Field) -> bool:
-    told = (field.metadata or {}).get(STABLE_KEY) == b"Video"
-    return told and bool(pa.types.is_struct(field.type)) and {child.name for child in field.type} >= _NEEDED
+    return (field.metadata or {}).get(STABLE_KEY) == b"Video" and is_film(field.type)

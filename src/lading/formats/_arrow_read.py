@@ -21,7 +21,7 @@ from lading.batches import with_columns
 from lading.casts import without_null_values
 from lading.errors import LadingError, LimitExceeded, ShortRead, SidecarMismatch, UsageError, errors_at
 from lading.features import feature_of
-from lading.formats._arrow_assets import Assets, has_assets, refuse_nested
+from lading.formats._arrow_assets import Assets, filled_schema, has_assets, refuse_nested
 from lading.formats._arrow_blocks import Body, find_blocks
 from lading.formats._arrow_decode import Decoder, Loaded, check_text, damage
 from lading.formats._arrow_gather import gather_columns
@@ -114,6 +114,8 @@ class ArrowReader:
         if options.load_assets:
             refuse_nested(self._schema)
         videos = Assets(source, self._schema) if has_assets(self._schema) else None
+        if options.load_assets:
+            self._schema = filled_schema(self._schema)
         self._assets = videos if options.load_assets else None
         self._left_alone = None if options.load_assets else videos
         self._all = tuple(range(len(self._schema)))
@@ -158,7 +160,9 @@ class ArrowReader:
         return self._blocks.is_stream and HUGGINGFACE_KEY in (self._decoder.schema.metadata or {})
 
     def unit_rows(self) -> NDArray[np.int64]:
-        """Rows of each record batch: of one that is damaged none can be read."""
+        """Rows of each record batch: of one that is damaged none can be read. One where each has files."""
+        if self._assets is not None:
+            return np.ones(self.num_rows(), np.int64)
         ends = np.array([0, *self._row_ends()], np.int64)
         return ends[1:] - ends[:-1]
 

@@ -14,13 +14,15 @@ Source: https://arrow.apache.org/docs/format/Columnar.html; stable-datasets f38a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import pyarrow as pa
 
-from lading.errors import LadingError
+from lading.errors import DataError, LadingError, StoreError
+from lading.formats._arrow_assets import with_assets, wrong_assets
 from lading.formats._arrow_blocks import CONTINUED, MAGIC
 from lading.formats._arrow_claims import false_columns
 from lading.formats._arrow_decode import unpacked_bytes
@@ -35,6 +37,8 @@ from lading.limits import DEFAULT_LIMITS, Limits
 from lading.store.protocol import Sink, Store
 
 __all__ = ["FORMAT", "ArrowFormat", "ArrowReader", "ArrowWriter", "ReadOptions", "WriteOptions", "unpacked_bytes"]
+
+_FILM_ROWS, _FILM_BYTES = 4096, 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,7 @@ class ArrowFormat:
     )
     fixed_schema: bool = True
     copy_options: tuple[Mapping[str, Any], Mapping[str, Any]] = field(default=({}, {}), hash=False)
+    whole_options: Mapping[str, Any] = field(default_factory=lambda: {"load_assets": True}, hash=False)
     read_options: type | None = ReadOptions
     write_options: type | None = WriteOptions
 
@@ -120,6 +125,24 @@ class ArrowFormat:
         """The messages that are whole, as a stream; see `lading.formats._arrow_resync`. Raises CorruptShard."""
         mapped = map_file(source)
         return resync_messages(mapped, source.path, schema) if error is not None else resync_stream(mapped, source.path)
+
+    def check_files(
+        self, source: ShardSource, options: Mapping[str, Any], *, deep: bool, most: int
+    ) -> list[LadingError] | None:
+        """What is wrong with the files of videos, by what cells say of them: name, size, checksum if `deep`."""
+        found: list[LadingError] = []
+        with suppress(DataError, StoreError):  # of the shard itself, which who reads it is told
+            with closing(self.open_shard(source, {**options, "load_assets": False})) as reader:
+                names, first = with_assets(reader.schema()), 0
+                if not names:
+                    return None
+                for batch in reader.batches(max_rows=_FILM_ROWS, max_bytes=_FILM_BYTES, columns=names):
+                    found += islice(wrong_assets(source, batch, first, deep=deep), most - len(found))
+                    first += len(batch)
+                    if len(found) >= most:
+                        break
+            return found
+        return found or None
 
     def shard_name(self, number: int) -> str:
         """`shard-00000`, as stable-datasets has it; datasets takes any."""

@@ -32,6 +32,7 @@ __all__ = [
     "CopiesAlike",
     "ExactSizes",
     "Format",
+    "KeepsFiles",
     "ListedElsewhere",
     "ListedFile",
     "ListedShard",
@@ -272,6 +273,31 @@ class ClaimsColumns(Protocol):
 
         Raises:
             DataError, StoreError: what is told cannot be read.
+        """
+
+
+@runtime_checkable
+class KeepsFiles(Protocol):
+    """A format whose rows may have bytes in files of their own, of which they tell the names.
+
+    Attributes:
+        whole_options: options of reading under which rows come with these bytes; who copies them needs that.
+    """
+
+    whole_options: Mapping[str, Any]
+
+    def check_files(
+        self, source: ShardSource, options: Mapping[str, Any], *, deep: bool, most: int
+    ) -> Sequence[LadingError] | None:
+        """What is wrong with such files, by what the rows say of them; None if the shard is one without.
+
+        Of a damaged shard only files of rows before the damage are looked at: it is told when the rows are read.
+
+        Args:
+            source: the shard.
+            options: as `open_shard` takes them.
+            deep: read what is in the files, too.
+            most: errors, at most.
         """
 
 

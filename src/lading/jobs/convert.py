@@ -26,7 +26,7 @@ from lading.formats.webdataset import KEY
 from lading.jobs.copying import bounded_options, changed_schema
 from lading.jobs.digest import dataset_digest
 from lading.jobs.filters import Drop, Filters, Hook
-from lading.jobs.plan import as_members, make_plan, refuse_inside
+from lading.jobs.plan import as_members, make_plan, refuse_inside, take_files_in
 from lading.jobs.progress import OnProgress, Progress
 from lading.jobs.reading import refuse_out_of_reach
 from lading.jobs.run import Hiring, Run, is_quick
@@ -128,6 +128,8 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
 ) -> ConvertSummary:
     """Read every sample of a source and write it to a new dataset, losing nothing but what is filtered out.
 
+    Bytes that a source keeps in files of their own (videos of a cache) are taken in, unless `source_options` say not.
+
     The schema of all shards is found first; the destination appears in one step at the end. The source is cut into
     tasks of about one output shard, and the output is the same bytes with any number of workers. Peak memory of each
     process: 250 MB and twice `max_batch_bytes`.
@@ -200,6 +202,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
             limits=limits,
         ) as dataset,
     ):
+        source_options = take_files_in(dataset, source_options)
         refuse_inside(dataset, destination, stores)
         store, path = resolve(os.fspath(destination).rstrip("/"), stores)
         check_destination(store, path, overwrite=overwrite)
@@ -219,10 +222,14 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
         copying = whole and not sifted and dataset.format == target.name and dataset.view == "samples"
         options, members = as_members(dataset, target, options) if copying else (options, None)
         tasks = plan_tasks(dataset.listing, shard_bytes, stores)
-        # Which items a column of a function's own belongs to in tars is found on the way, by who writes all of it.
-        alone = dry_run or limit is not None or (map is not None and not target.fixed_schema)
-        # Workers do not know what their shards will be called.
-        alone = alone or (isinstance(target, ManyFiles) and target.names_inside)
+        alone = (
+            dry_run
+            or limit is not None
+            # Which items a column of a function's own belongs to in tars is found on the way, by who writes all of it.
+            or (map is not None and not target.fixed_schema)
+            # Workers do not know what their shards will be called.
+            or (isinstance(target, ManyFiles) and target.names_inside)
+        )
         helpers = 1 if alone else min(workers, len(tasks))
         staging = hiring = None
         if helpers > 1:

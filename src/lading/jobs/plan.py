@@ -12,7 +12,8 @@ import pyarrow as pa
 from lading.align import SchemaPolicy, union_schema
 from lading.dataset import Dataset
 from lading.errors import UsageError, errors_at
-from lading.formats.protocol import Format
+from lading.formats.protocol import Format, KeepsFiles
+from lading.formats.registry import get_format
 from lading.interleaved import RESERVED, without_source
 from lading.json_columns import union_json_schemas
 from lading.layouts.mint import MintView, column_name, field_name
@@ -21,7 +22,7 @@ from lading.layouts.mint_write import find_roles
 from lading.layouts.protocol import LooseView
 from lading.store.open import Stores, is_local, resolve
 
-__all__ = ["Plan", "as_members", "make_plan", "refuse_inside"]
+__all__ = ["Plan", "as_members", "make_plan", "refuse_inside", "take_files_in"]
 
 _SCAN_ROWS = 65_536
 _SCAN_BYTES = 64 << 20
@@ -153,6 +154,19 @@ def as_members(
         return options, None
     members, dataset.members = dataset.members, None
     return options, members
+
+
+def take_files_in(dataset: Dataset, options: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """Have rows read with bytes that lie in files of their own, which a copy would lack; give the options of reading.
+
+    Args:
+        dataset: the source.
+        options: what the caller said of reading: that these files are to be left, it may be.
+    """
+    fmt = get_format(dataset.format)
+    whole = fmt.whole_options if isinstance(fmt, KeepsFiles) else {}
+    dataset.format_options = {**whole, **dataset.format_options}
+    return {**whole, **(options or {})}
 
 
 def refuse_inside(dataset: Dataset, destination: str | os.PathLike[str], stores: Stores) -> None:

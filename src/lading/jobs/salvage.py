@@ -23,7 +23,7 @@ from lading.formats.registry import get_format
 from lading.interleaved import sample_firsts
 from lading.jobs.checksums import check_shard
 from lading.jobs.copying import bounded_options, refuse_unknown
-from lading.jobs.plan import as_members, make_plan, refuse_inside
+from lading.jobs.plan import as_members, make_plan, refuse_inside, take_files_in
 from lading.jobs.progress import OnProgress, Progress
 from lading.jobs.salvage_extents import known_remains
 from lading.jobs.salvage_files import Workshop
@@ -151,6 +151,7 @@ def salvage(  # noqa: PLR0913 - one argument a decision of the user; all but two
             roots=roots, stores=stores, limits=limits,
         ) as dataset
     ):  # fmt: skip
+        take_files_in(dataset, source_options)
         refuse_inside(dataset, destination, stores)
         check_destination(store, path, overwrite=overwrite)
         with Workshop(store, path) as workshop, _Lost(workshop) as lost:

@@ -28,7 +28,7 @@ from lading.errors import (
     Unrepresentable,
 )
 from lading.fetch import ERROR_COLUMN, earlier_errors
-from lading.formats.protocol import HasSidecar, ListedElsewhere, ListedFile
+from lading.formats.protocol import HasSidecar, KeepsFiles, ListedElsewhere, ListedFile
 from lading.formats.registry import get_format
 from lading.interleaved import sample_firsts
 from lading.jobs.checksums import check_own_files, check_shard
@@ -61,8 +61,8 @@ class VerifyResult:
         size_bytes: bytes of the shards.
         digest: ordered content digest; None if not all samples were read.
         checked: what there was to check against: sizes, counts, hashes, checksums, indexes of a dataset, files
-            beside shards that say where samples lie (sidecars), digest; of a manifest that nothing can be read by,
-            that alone.
+            beside shards that say where samples lie (sidecars), rows that say of videos which files they are, digest;
+            of a manifest that nothing can be read by, that alone.
         findings: what is wrong: each as `LadingError.to_dict` gives it.
         seconds: wall-clock time.
         all_shards: shards of the dataset, of which `shards` were looked at.
@@ -101,7 +101,8 @@ def verify(
     Every shard is read to its end and its samples are counted, so that damage inside it shows; a shard that is broken
     is a finding, and the next one is looked at. A manifest is held against its copy in the list of shards. The peer's
     own indexes beside a manifest are held against it, and the hashes in them against the files. A shard that lies among
-    those of the dataset and that its manifest does not list is a finding.
+    those of the dataset and that its manifest does not list is a finding. Videos that a cache keeps in files of their
+    own must be there, as regular files, with the size that their rows tell.
 
     With `deep` every file that lading wrote is also held against its checksum in the manifest, so that one flipped bit
     shows; of one that differs, the samples that do are named, if checksums of samples were kept. Samples of a shard
@@ -109,7 +110,7 @@ def verify(
     to bytes in other files. Of a shard that differs, samples are read, so that the damaged one is named if the format
     notices; and so are those of shards that others wrote. Of samples that are read, a row that leads to bytes that
     cannot be had is a finding, unless it came with its error, and so is a picture that begins as one and has no whole
-    header.
+    header. Videos in files of their own are read, in pieces, and held against the SHA-256 that name and checksum tell.
 
     Args:
         source: as `lading.open` takes it.
@@ -200,6 +201,9 @@ def _look(dataset: Dataset, stores: Stores, indexes: Indexes, deep: bool, max_fi
             size_bytes = shard.info.size_bytes if shard.info else 0
             checked.update(_check_files(dataset, number, indexes, stores))
             checked.update(_known(dataset, number))
+            beside, wrong = _check_films(dataset, number, deep=deep, most=max_findings)
+            checked.update(beside)
+            findings += [error.to_dict() for error in wrong]
             unread = known is not None and not known.errors and dataset.holds_its_bytes
             beside, wrong = _check_sidecar(dataset, number, unread=unread)
             checked.update(beside)
@@ -340,6 +344,19 @@ def _check_sidecar(dataset: Dataset, number: int, *, unread: bool) -> tuple[set[
     except (DataError, StoreError) as error:
         return {"sidecars"}, [error] if unread or error.file == path else []
     return {"sidecars"}, []
+
+
+def _check_films(dataset: Dataset, number: int, *, deep: bool, most: int) -> tuple[set[str], Sequence[LadingError]]:
+    """Hold files that rows keep bytes in against what the rows say of them.
+
+    Returns:
+        What there was to hold against, and what is wrong with it.
+    """
+    fmt = get_format(dataset.format)
+    if not isinstance(fmt, KeepsFiles):
+        return set(), []
+    wrong = fmt.check_files(dataset.source(number), dataset.format_options, deep=deep, most=most)
+    return ({"videos"}, wrong) if wrong is not None else (set(), [])
 
 
 def _told_errors(dataset: Dataset, number: int) -> set[int]:

@@ -1,0 +1,174 @@
+"""Videos that a cache keeps in files of their own: held against their rows, and taken along by whoever copies these."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lading
+from golden_cases import Golden
+from lading.arrow import validate_cache, write_cache
+from lading.errors import BadReference, LadingError, SidecarMismatch, UsageError
+from lading.features import Feature, Sequence, Struct, Value, Video
+from lading.jobs.salvage import salvage
+
+_FEATURES: dict[str, Feature] = {"v": Video("path"), "x": Value("int64")}
+_INSIDE: dict[str, Feature] = {"l": Sequence(Struct((("n", Value("int64")), ("w", Video("path")))))}
+_LOAD = {"load_assets": True}
+_Change = Callable[[Path], object]
+
+
+def rows(count: int = 4) -> Iterator[dict[str, Any]]:
+    return ({"v": b"film-%d" % number if number else None, "x": number} for number in range(count))
+
+
+def film(cache: Path, content: bytes) -> Path:
+    [path] = [path for path in (cache / "_assets/video").iterdir() if path.read_bytes() == content]
+    return path
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def as_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def as_link(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("/etc/passwd")
+
+
+_CHANGES: list[tuple[_Change, type[LadingError], str]] = [
+    (cut, SidecarMismatch, "another size"),
+    (Path.unlink, BadReference, "no such file"),
+    (as_folder, BadReference, "no regular file"),
+    (as_link, BadReference, "outside the folders"),
+]
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    write_cache(rows(), _FEATURES, tmp_path / "cache")
+    return tmp_path / "cache"
+
+
+@pytest.mark.parametrize("deep", [False, True])
+@pytest.mark.parametrize("change, kind, told", _CHANGES)
+def test_a_film_that_is_not_what_its_row_says_is_a_finding(
+    change: _Change, kind: type[LadingError], told: str, cache: Path, *, deep: bool
+) -> None:
+    change(film(cache, b"film-2"))
+    [found] = lading.verify(cache, deep=deep).findings
+    assert (found["error"], found["file"], found["row"], found["column"]) == (
+        kind.__name__, str(cache / "shard-00000.arrow"), 2, "v",
+    )  # fmt: skip
+    assert told in found["message"]
+    assert "_assets/video" in found["found"]
+
+
+@pytest.mark.parametrize("change", [change for change, _, _ in _CHANGES])
+def test_such_a_film_is_no_video_of_the_cache_and_is_not_read(change: _Change, cache: Path) -> None:
+    change(film(cache, b"film-2"))
+    with pytest.raises((SidecarMismatch, BadReference), match=r"column 'v'.*"):
+        validate_cache(cache, _FEATURES)
+    with lading.open(cache, options=_LOAD) as dataset:
+        for read in (list, lambda given: given[2], lambda given: given.take([1, 2])):
+            with pytest.raises(LadingError, match=r"column 'v'.*"):
+                read(dataset)
+
+
+def test_a_film_of_other_bytes_is_found_by_who_reads_it(cache: Path) -> None:
+    film(cache, b"film-2").write_bytes(b"FILM-2")
+    assert lading.verify(cache).findings == []
+    [found] = lading.verify(cache, deep=True).findings
+    assert (found["row"], found["column"], found["message"]) == (
+        2,
+        "v",
+        "the file of a video differs from its checksum",
+    )
+    with (
+        lading.open(cache, options=_LOAD) as dataset,
+        pytest.raises(SidecarMismatch, match="differs from its checksum; expected sha256 "),
+    ):
+        list(dataset)
+
+
+def test_films_inside_lists_and_structs_are_held_against_their_rows(tmp_path: Path) -> None:
+    cells = [[], [{"n": 1, "w": b"one"}, {"n": 2, "w": None}], None, [{"n": 3, "w": b"two"}, {"n": 4, "w": b"one"}]]
+    write_cache(({"l": cell} for cell in cells), _INSIDE, tmp_path / "cache")
+    result = lading.verify(tmp_path / "cache", deep=True)
+    assert (result.findings, "videos" in result.checked) == ([], True)
+    film(tmp_path / "cache", b"two").write_bytes(b"TWO")
+    film(tmp_path / "cache", b"one").unlink()
+    assert [found["row"] for found in lading.verify(tmp_path / "cache").findings] == [1]
+    assert [found["row"] for found in lading.verify(tmp_path / "cache", deep=True).findings] == [1, 3]
+    assert len(lading.verify(tmp_path / "cache", deep=True, max_findings=1).findings) == 1
+
+
+def test_a_checksum_of_another_kind_says_nothing_of_a_film(golden: Golden, tmp_path: Path) -> None:
+    """stable-datasets keeps whatever it is given."""
+    case = golden("arrow") / "stable-video-path"
+    assert lading.verify(case, deep=True).findings == []
+    copy = Path(shutil.copytree(case, tmp_path / "copy"))
+    for path in (copy / "_assets/video").iterdir():
+        path.write_bytes(path.read_bytes()[::-1])
+    assert [found["message"] for found in lading.verify(copy, deep=True).findings][:1] == [
+        "the file of a video differs from its checksum"
+    ]
+
+
+@pytest.mark.parametrize("target", ["arrow", "parquet"])
+def test_a_copy_has_the_films(target: str, cache: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    done = lading.convert(cache, out, format=target, verify=True)
+    assert (done.counts, lading.verify(out, deep=True).findings) == ({}, [])
+    with lading.open(out) as dataset:
+        assert [row.get("v") for row in dataset] == [row["v"] for row in rows()]
+        cells = [row["v"] for row in dataset.take(range(4)).to_pylist()]
+    assert cells[0] is None
+    assert {(cell["mode"], cell["path"]) for cell in cells[1:]} == {("bytes", None)}
+    write_cache(rows(), {**_FEATURES, "v": Video()}, tmp_path / "bytes")
+    digests = {lading.digest(out).ordered, lading.digest(tmp_path / "bytes").ordered}
+    assert digests == {lading.digest(cache, options=_LOAD).ordered}
+    if target == "arrow":
+        assert validate_cache(out, {**_FEATURES, "v": Video()}).num_rows == 4
+
+
+def test_a_copy_by_workers_has_the_films(tmp_path: Path) -> None:
+    write_cache(rows(8), _FEATURES, tmp_path / "cache", shard_size=1, batch_size=2)
+    lading.convert(tmp_path / "cache", tmp_path / "out", format="parquet", shard_size=1, workers=2, verify=True)
+    with lading.open(tmp_path / "out") as dataset:
+        assert [row.get("v") for row in dataset] == [row["v"] for row in rows(8)]
+
+
+def test_films_are_left_where_that_is_asked_for_and_told(cache: Path, tmp_path: Path) -> None:
+    done = lading.convert(cache, tmp_path / "out", format="arrow", verify=True, source_options={"load_assets": False})
+    assert done.counts == {"videos in files of their own, left there (load_assets=true reads them)": 3}
+    assert len(lading.verify(tmp_path / "out").findings) == 3
+
+
+def test_films_that_are_not_read_are_not_lost_unsaid(cache: Path, tmp_path: Path) -> None:
+    film(cache, b"film-2").unlink()
+    with pytest.raises(LadingError, match=r"column 'v': no such file"):
+        lading.convert(cache, tmp_path / "out", format="parquet")
+    write_cache([{"l": [{"n": 1, "w": b"one"}]}], _INSIDE, tmp_path / "inside")
+    with pytest.raises(UsageError, match=r"column 'l': files of videos inside lists.*load_assets=false"):
+        lading.convert(tmp_path / "inside", tmp_path / "out", format="parquet")
+    assert not os.path.lexists(tmp_path / "out")
+
+
+def test_salvage_loses_the_rows_whose_films_are_lost_and_no_others(cache: Path, tmp_path: Path) -> None:
+    assert salvage(cache, tmp_path / "whole").ok
+    film(cache, b"film-2").unlink()
+    result = salvage(cache, tmp_path / "out")
+    assert (result.samples, result.lost_samples, len(result.lost)) == (3, 1, 1)
+    with lading.open(tmp_path / "out") as dataset:
+        assert [row.get("v") for row in dataset] == [None, b"film-1", b"film-3"]
