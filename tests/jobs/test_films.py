@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import lading
@@ -99,6 +100,16 @@ def test_a_film_of_other_bytes_is_found_by_who_reads_it(cache: Path) -> None:
         pytest.raises(SidecarMismatch, match="differs from its checksum; expected sha256 "),
     ):
         list(dataset)
+
+
+def test_films_that_were_read_do_not_stay_in_memory(tmp_path: Path) -> None:
+    write_cache(({"v": b"%d" % number * 1_000_000} for number in range(9)), {"v": Video("path")}, tmp_path / "cache")
+    with lading.open(tmp_path / "cache", options=_LOAD) as dataset:
+        before = pa.total_allocated_bytes()
+        for batch in dataset.batches(max_rows=100, max_bytes=2_000_000):
+            assert len(batch) <= 2
+            del batch
+        assert pa.total_allocated_bytes() - before < 3_000_000
 
 
 def test_films_inside_lists_and_structs_are_held_against_their_rows(tmp_path: Path) -> None:

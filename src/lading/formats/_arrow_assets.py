@@ -19,6 +19,7 @@ from lading.features import FEATURE_KEY, Feature, Video, feature_of, keeps_files
 from lading.formats._arrow_decode import damage
 from lading.formats._arrow_schema import STABLE_KEY
 from lading.formats.protocol import ShardSource
+from lading.store.protocol import Buffer
 from lading.store.roots import folder_of
 
 __all__ = ["Assets", "filled_schema", "has_assets", "refuse_nested", "with_assets", "wrong_assets"]
@@ -71,14 +72,14 @@ class Assets:
         found = {film: self._files.read(film) for film in dict.fromkeys(films) if film is not None}
         parts = dict(zip((child.name for child in column.type), column.flatten(), strict=True))
         own = parts["bytes"]
+        values = [own[row].as_py() if film is None else found[film] for row, film in enumerate(films)]
         new = {
             "mode": [mode if film is None else "bytes" for film, mode in _with(films, parts["mode"])],
             "path": [path if film is None else None for film, path in _with(films, parts["path"])],
-            "bytes": [own[row].as_py() if film is None else found[film] for row, film in enumerate(films)],
         }
-        children = [
-            pa.array(new[child.name], child.type) if child.name in new else parts[child.name] for child in column.type
-        ]
+        parts |= {name: pa.array(told, parts[name].type) for name, told in new.items()}
+        parts["bytes"] = _joined(values).cast(own.type)
+        children = [parts[child.name] for child in column.type]
         return pa.StructArray.from_arrays(children, fields=list(column.type), mask=column.is_null())
 
     def _films(self, column: pa.StructArray) -> list[Film | None]:
@@ -88,6 +89,15 @@ class Assets:
 
 def _with(films: list[Film | None], part: pa.Array) -> Iterable[tuple[Film | None, str | None]]:
     return zip(films, part.to_pylist(), strict=True)
+
+
+def _joined(values: list[Buffer | None]) -> pa.LargeBinaryArray:
+    """Values as an array. pyarrow 26.0.1 never lets go of a memory view that `pa.array` was given, and of its bytes."""
+    sizes = [0 if value is None else len(value) for value in values]
+    offsets = np.cumsum([0, *sizes], dtype=np.int64)
+    valid = pa.array([value is not None for value in values], pa.bool_()).buffers()[1]
+    data = pa.py_buffer(b"".join(value for value in values if value is not None))
+    return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(values), [valid, pa.py_buffer(offsets), data])
 
 
 def has_assets(schema: pa.Schema) -> bool:

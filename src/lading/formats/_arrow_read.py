@@ -67,7 +67,8 @@ class ReadOptions:
     Attributes:
         mmap: map local files; False reads them through `pread`, a record batch at a time.
         media: `stored`, or `bytes` to have media that Hugging Face keeps as a struct of bytes and path as bytes alone.
-        load_assets: fill the bytes of videos that stable-datasets keeps in files of their own (`_assets/video`).
+        load_assets: fill the bytes of videos that stable-datasets keeps in files of their own (`_assets/video`);
+            convert and salvage do, unless it is false.
         unended: take a stream that lacks its end mark for a whole one; it may as well have been cut.
     """
 
@@ -160,7 +161,7 @@ class ArrowReader:
         return self._blocks.is_stream and HUGGINGFACE_KEY in (self._decoder.schema.metadata or {})
 
     def unit_rows(self) -> NDArray[np.int64]:
-        """Rows of each record batch: of one that is damaged none can be read. One where each has files."""
+        """Rows of each record batch: of one that is damaged none can be read. Each row, where each may have a file."""
         if self._assets is not None:
             return np.ones(self.num_rows(), np.int64)
         ends = np.array([0, *self._row_ends()], np.int64)
