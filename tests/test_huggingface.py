@@ -8,8 +8,21 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from lading.encoding import VIDEO_FIELDS
 from lading.errors import BadReference, DataError, Unrepresentable, UsageError
-from lading.features import Audio, ClassLabel, Feature, Image, Sequence, Struct, feature_of, with_feature
+from lading.features import (
+    Array,
+    Audio,
+    ClassLabel,
+    Feature,
+    Image,
+    Json,
+    Sequence,
+    Struct,
+    Video,
+    feature_of,
+    with_feature,
+)
 from lading.huggingface import (
     huggingface_batch,
     huggingface_features,
@@ -251,6 +264,78 @@ def test_media_of_others_are_bytes_where_that_is_asked_for() -> None:
     assert unwrapped_schema(schema, media="bytes").types == [pa.large_binary(), MEDIA]
     with pytest.raises(UsageError, match="found 'pixels'"):
         unwrapped_schema(schema, media="pixels")
+
+
+def _stored(values: list[Any], feature: Feature, kind: pa.DataType | None = None) -> pa.Array:
+    """A column as it is written for datasets."""
+    kind = kind or pa.large_binary()
+    schema = pa.schema([with_feature(pa.field("x", kind), feature)])
+    return huggingface_batch(pa.record_batch([pa.array(values, kind)], schema=schema), huggingface_schema(schema))[0]
+
+
+@pytest.mark.parametrize(
+    "feature",
+    [
+        Array(), Array("int8"), Array("int8", ()), Array("int8", (1,) * 6), Array("int8", (2, None)),
+        Array("int8", (0,)), Array("int8", (2, 0)), Array("complex64", (2,)), Array("int8", (1 << 31,)),
+    ],
+)  # fmt: skip
+def test_arrays_that_datasets_has_no_feature_for_stay_bytes(feature: Feature) -> None:
+    assert _stored([b"a", None], feature).equals(pa.array([b"a", None], pa.large_binary()))
+
+
+@pytest.mark.parametrize("feature", [Array("int16", (3,)), Array("int16", (1, 3)), Array("int16", (None, 3))])
+def test_arrays_of_another_size_than_their_shape_says(feature: Feature) -> None:
+    with pytest.raises(Unrepresentable, match=r"row 2 column 'x'.*another size.*found 5 bytes"):
+        _stored([bytes(6), None, bytes(5)], feature)
+    inside = pa.list_(pa.large_binary())
+    with pytest.raises(Unrepresentable, match=r"^column 'x'.*another size"):
+        _stored([[bytes(6)], [bytes(5)]], Sequence(feature), inside)
+
+
+def test_arrays_come_back_from_slices() -> None:
+    values = [bytes(range(6)), None, bytes(6), b"abcdef"]
+    for feature in (Array("int8", (6,)), Array("int8", (None,)), Array("int8", (2, 3)), Array("int16", (None, 3))):
+        stored = _stored(values, feature)
+        for column in (stored, getattr(stored, "storage", stored)):  # with and without datasets
+            for start in range(4):
+                assert unwrapped(column.slice(start), pa.large_binary()).to_pylist() == values[start:]
+
+
+@pytest.mark.parametrize(
+    "values", [[[[1], [2, 3]]], [[[1], None]], [[[1, None]]], [[[1, 2]], [[1], [2]]]], ids=str
+)  # fmt: skip
+def test_lists_that_are_no_array_are_not_bytes(values: list[Any]) -> None:
+    with pytest.raises(DataError, match=r"no array|nulls among"):
+        unwrapped(pa.array(values, pa.list_(pa.list_(pa.int8()))), pa.large_binary())
+
+
+def test_marks_of_what_was_changed_since_are_passed_over() -> None:
+    for kind in (pa.int8(), pa.list_(pa.string()), pa.struct([("a", pa.int8())])):
+        schema = pa.schema([pa.field("x", kind, metadata={"lading.wrapped": "bytes"})])
+        assert unwrapped_schema(schema, media="stored") == pa.schema([("x", kind)])
+
+
+def test_json_that_is_no_text() -> None:
+    with pytest.raises(Unrepresentable, match=r"row 1 column 'x'.*no UTF-8"):
+        _stored([b"[1]", b"\xff", None], Json())
+    assert _stored(["[1]", None], Json(), pa.dictionary(pa.int8(), pa.string())).storage.to_pylist() == ["[1]", None]
+
+
+def test_structs_of_videos() -> None:
+    kind = pa.struct([(n, {"bytes": pa.large_binary(), "size": pa.int64()}.get(n, pa.string())) for n in VIDEO_FIELDS])
+    here, there = {"mode": "bytes", "bytes": b"a"}, {"mode": "path", "path": "a.mp4"}
+    assert _stored([here, None], Video(), kind).to_pylist() == [{"bytes": b"a", "path": None}, None]
+    with pytest.raises(BadReference, match=r"row 1 column 'x'.*found a\.mp4.*load_assets=true"):
+        _stored([here, there], Video("path"), kind)
+    field = with_feature(pa.field("x", kind, metadata={"stable_datasets.feature": "Video", "own": "1"}), Video("path"))
+    given = unwrapped_schema(pa.schema([field]), media="bytes").field("x")
+    assert given.equals(with_feature(pa.field("x", pa.large_binary(), metadata={"own": "1"}), Video()), check_metadata=True)
+    assert unwrapped(pa.array([here, None], kind), given.type).to_pylist() == [b"a", None]
+    with pytest.raises(BadReference, match=r"found a\.mp4.*load_assets=true"):
+        unwrapped(pa.array([there], kind), given.type)
+    more = pa.struct([*kind, ("frames", pa.int64())])  # nothing is left out but what is known
+    assert unwrapped_schema(pa.schema([with_feature(pa.field("x", more), Video())]), media="bytes").types == [more]
 
 
 def test_features_inside_structs_do_not_need_their_fields_metadata() -> None:

@@ -1,18 +1,22 @@
 """Columns as Hugging Face's datasets keeps them, and the features it is told of them.
 
-Media are `struct<bytes: binary, path: string>`, labels int64; what a column means stands as JSON in the metadata of the
-Arrow schema, under `huggingface`: `{"info": {"features": {name: feature}}}`. Field metadata stay, so that lading finds
-its own features again; a column of bytes that became such a struct is marked, and read as bytes.
+Media are `struct<bytes: binary, path: string>`, labels int64, arrays lists inside each other, JSON the extension type
+`arrow.json`; what a column means stands as JSON in the metadata of the Arrow schema, under `huggingface`:
+`{"info": {"features": {name: feature}}}`. Field metadata stay, so that lading finds its own features again; a column of
+bytes or text that became one of those is marked, and read as the bytes or text that it was.
 
-Source: datasets 5.2.0 features/features.py (`Features.arrow_schema`, `generate_from_arrow_type`), image.py, audio.py.
+Source: datasets 5.2.0 features/features.py (`Features.arrow_schema`, `generate_from_arrow_type`, `Array2D`, `Json`),
+image.py, audio.py, video.py.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,9 +24,23 @@ import pyarrow.compute as pc
 from lading import jsontext
 from lading.arrow_values import arrow_type
 from lading.casts import cast, rebuilt
-from lading.errors import BadReference, DataError, Unrepresentable, UsageError, errors_at
-from lading.features import Audio, ClassLabel, Feature, Image, Sequence, Struct, Video, feature_of
-from lading.views import byte_lengths, child_fields, is_bytes, with_child_fields
+from lading.encoding import VIDEO_FIELDS
+from lading.errors import BadReference, DataError, LadingError, Unrepresentable, UsageError, errors_at
+from lading.features import (
+    Array,
+    Audio,
+    ClassLabel,
+    Feature,
+    Image,
+    Json,
+    Sequence,
+    Struct,
+    Video,
+    feature_of,
+    with_feature,
+)
+from lading.pieces import bitmap
+from lading.views import byte_lengths, child_fields, decoded, is_bytes, is_text, present, slices, with_child_fields
 
 __all__ = [
     "HUGGINGFACE_KEY",
@@ -42,8 +60,22 @@ HUGGINGFACE_KEY = b"huggingface"
 _WRAPPED_KEY = b"lading.wrapped"
 _MEDIA = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 _MEDIA_FEATURES = (Image, Audio, Video)
-_MAX_VALUE_BYTES = 1 << 31
+_MAX_VALUE_BYTES = _MAX_ITEMS = 1 << 31
 _MAX_DEPTH = 100
+_PEER_KEYS = b"stable_datasets."
+"""What stable-datasets says of a field begins with it."""
+_EXTENSION_KEYS = (b"ARROW:extension:name", b"ARROW:extension:metadata")
+_MARKS = {b"bytes": pa.large_binary(), b"string": pa.string(), b"large_string": pa.large_string()}
+"""What a column was before it became one of datasets' types, as its field is marked."""
+_ITEM_TYPES = {
+    name: pa.from_numpy_dtype(np.dtype(name))
+    for name in ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+                 "float16", "float32", "float64")
+}  # fmt: skip
+"""What the arrays of datasets are of."""
+_MAX_DIMENSIONS = 5
+_SMALL = {"binary": pa.binary(), "string": pa.string()}
+_LARGE = {"binary": pa.large_binary(), "string": pa.large_string()}
 _MEDIA_NAMES = ("Image", "Audio", "Video", "Pdf", "Nifti", "Mesh", "BioSequence", "BioStructure")
 """What datasets keeps as bytes and path."""
 _FIXED = re.compile(r"fixed_size_binary\[(\d{1,9})\]")
@@ -63,6 +95,33 @@ _AS_ARROW_SAYS = (
     pa.types.is_decimal128, pa.types.is_decimal256,
 )  # fmt: skip
 """Types that datasets calls by the name that Arrow has for them."""
+
+
+class _ArrayType(pa.ExtensionType):  # type: ignore[misc] # pyarrow has no type information
+    """The type of datasets' arrays of 2 to 5 dimensions, written as it writes it. It is not registered: datasets does.
+
+    Args:
+        shape: extent of each dimension; of the first one it may be None.
+        dtype: numpy's name of the type of the items.
+    """
+
+    def __init__(self, shape: tuple[int | None, ...], dtype: str) -> None:
+        self.shape, self.dtype = shape, dtype
+        storage = _ITEM_TYPES[dtype]
+        for _ in shape:
+            storage = pa.list_(storage)
+        super().__init__(storage, f"datasets.features.features.Array{len(shape)}DExtensionType")
+
+    def __hash__(self) -> int:
+        return hash((self.shape, self.dtype))
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return jsontext.dumps([list(self.shape), self.dtype]).encode()
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, storage_type: pa.DataType, serialized: bytes) -> _ArrayType:
+        shape, dtype = jsontext.loads(serialized)
+        return cls(tuple(shape), dtype)
 
 
 def huggingface_features(schema: pa.Schema) -> dict[str, Any]:
@@ -89,7 +148,7 @@ def huggingface_schema(schema: pa.Schema) -> pa.Schema:
             kind, told = field.type, before[field.name]
         else:
             with errors_at(column=field.name):
-                kind, told = _fitted(field.type, feature_of(field))
+                kind, told = _fitted(_as_told(field.type, before.get(field.name)), feature_of(field))
         fields.append(_with_kind(field, kind))
         features[field.name] = _renewed(before.get(field.name), told) if kind == field.type else told
     text = orjson.dumps({"info": {"features": features}})
@@ -164,6 +223,12 @@ _STORED: dict[Any, Callable[[dict[str, Any], int], pa.DataType]] = {
 }
 
 
+def _as_told(kind: pa.DataType, before: Any) -> pa.DataType:
+    """The type with 32-bit offsets where that is what was told of a column: readers give bytes with longer ones."""
+    name = before.get("dtype") if isinstance(before, dict) and before.get("_type") == "Value" else None
+    return _SMALL[name] if name in ("binary", "string") and kind == _LARGE[name] else kind
+
+
 def _has_extension(kind: pa.DataType) -> bool:
     """Whether it is a type of datasets' own, such as that of arrays, or holds one."""
     return isinstance(kind, pa.ExtensionType) or any(_has_extension(child.type) for child in child_fields(kind))
@@ -183,10 +248,12 @@ def _renewed(before: Any, now: Any) -> Any:
 
 
 def huggingface_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The rows in the types of such a schema, columns in its order; bytes that are no media stay as they come.
+    """The rows in the types of such a schema, columns in its order; bytes that stay bytes stay as they come.
 
     Raises:
-        Unrepresentable: a value of 2 GiB or more among media; names column and row.
+        Unrepresentable: a value of 2 GiB or more among media, JSON that is no text, an array of another size than its
+            shape says.
+        BadReference: a video without its bytes. All name the column, and the row if the value is in no other.
     """
     columns = []
     for field in schema:
@@ -197,14 +264,23 @@ def huggingface_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatc
 
 
 def _with_kind(field: pa.Field, kind: pa.DataType) -> pa.Field:
-    """The field in a type of datasets, marked if that puts bytes in a struct."""
-    if not is_bytes(field.type) or kind != _MEDIA:
+    """The field in a type of datasets, marked if that makes another thing of bytes or text."""
+    mark = _mark(field.type.value_type if pa.types.is_dictionary(field.type) else field.type, kind)
+    if mark is None:
         return field.with_type(kind)
-    return field.with_type(kind).with_metadata({**(field.metadata or {}), _WRAPPED_KEY: b"bytes"})
+    return field.with_type(kind).with_metadata({**(field.metadata or {}), _WRAPPED_KEY: mark})
+
+
+def _mark(before: pa.DataType, kind: pa.DataType) -> bytes | None:
+    if is_bytes(before):
+        return None if is_bytes(kind) else b"bytes"
+    if is_text(before) and isinstance(kind, pa.JsonType):
+        return b"string" if pa.types.is_string(before) else b"large_string"
+    return None
 
 
 def unwrapped_schema(schema: pa.Schema, *, media: str) -> pa.Schema:
-    """The schema with media as bytes: those that lading wrapped, and with `media="bytes"` all columns of media.
+    """The schema with what lading wrapped as it was, and with `media="bytes"` all columns of media as bytes.
 
     Args:
         schema: with features in its fields (`lading.features.from_huggingface`).
@@ -215,48 +291,138 @@ def unwrapped_schema(schema: pa.Schema, *, media: str) -> pa.Schema:
                          found=repr(media))  # fmt: skip
     fields = []
     for field in schema:
-        asked = media == "bytes" and is_media(field.type) and isinstance(feature_of(field), _MEDIA_FEATURES)
-        fields.append(field.with_type(pa.large_binary()) if asked else field)
+        asked = media == "bytes" and _keeps_media(field.type) and isinstance(feature_of(field), _MEDIA_FEATURES)
+        fields.append(_of_bytes(field) if asked else field)
     return pa.schema([_unmarked(field) for field in fields], metadata=schema.metadata)
 
 
+def _of_bytes(field: pa.Field) -> pa.Field:
+    """The field of the bytes of media. What stable-datasets says of its structs of videos is not true of them."""
+    if is_media(field.type):
+        return field.with_type(pa.large_binary())
+    metadata = {key: value for key, value in (field.metadata or {}).items() if not key.startswith(_PEER_KEYS)}
+    return with_feature(field.with_type(pa.large_binary()).with_metadata(metadata), Video())
+
+
 def _unmarked(field: pa.Field) -> pa.Field:
-    """The field with bytes where lading put them in a struct, inside lists and structs too."""
+    """The field with bytes or text where lading made another thing of them, inside lists and structs too."""
     metadata = dict(field.metadata or {})
-    if metadata.pop(_WRAPPED_KEY, None) is not None:
-        kind = pa.large_binary() if is_media(field.type) else field.type
-        return field.with_type(kind).with_metadata(metadata or None)
+    mark = metadata.pop(_WRAPPED_KEY, None)
+    if mark is not None:
+        if not _may_be_wrapped(field.type) or mark not in _MARKS:
+            return field.with_metadata(metadata or None)
+        for key in _EXTENSION_KEYS:  # where datasets is not there to know its types, they are lists of that name
+            metadata.pop(key, None)
+        return field.with_type(_MARKS[mark]).with_metadata(metadata or None)
     inner = [_unmarked(child) for child in child_fields(field.type)]
     return field.with_type(with_child_fields(field.type, inner)) if inner else field
 
 
+def _may_be_wrapped(kind: pa.DataType) -> bool:
+    """Whether bytes or text may have become such a type: media, JSON, or lists of numbers inside each other."""
+    if is_media(kind) or isinstance(kind, pa.JsonType):
+        return True
+    depth = 0
+    inner = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
+    while pa.types.is_list(inner) or pa.types.is_fixed_size_list(inner):
+        inner, depth = inner.value_type, depth + 1
+    return 0 < depth <= _MAX_DIMENSIONS and inner in _ITEM_TYPES.values()
+
+
 def unwrapped(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Values in the type that a reader gives: wrapped media as their bytes, without the names of files; else cast.
+    """Values in the type that a reader gives: media as their bytes, without the names of files; arrays and JSON too.
+
+    What else the structs of stable-datasets tell of a video (how it is kept, its extension, media type, size and
+    checksum) is left out: all but the extension follow from the bytes.
 
     Raises:
         BadReference: bytes that are in a file of their own; names the first.
+        DataError: lists that are no array.
     """
     if column.type == kind:
         return column
-    if not is_bytes(kind) or not is_media(column.type):
-        return rebuilt(column, kind, unwrapped) if _holds_media(column.type) else cast(column, kind)
-    there, found, path = column.is_valid(), column.field("bytes"), column.field("path")
-    if column.null_count:
-        found = pc.if_else(there, found, None)
-    elsewhere = pc.and_(pc.and_(found.is_null(), path.is_valid()), there)
-    if pc.any(elsewhere).as_py():
-        first = path[pc.index(elsewhere, value=True).as_py()].as_py()
-        raise BadReference("the bytes are not here, but in a file of their own", found=first,
-                           advice="Read the column with media=stored.")  # fmt: skip
-    return found.cast(kind)
+    if not _is_wrapped(column.type, kind):
+        return rebuilt(column, kind, unwrapped) if _holds_wrapped(column.type, kind) else cast(column, kind)
+    if _keeps_media(column.type):
+        return _media_bytes(column).cast(kind)
+    stored = column.storage if isinstance(column.type, pa.BaseExtensionType) else column
+    return _array_bytes(stored).cast(kind) if child_fields(stored.type) else stored.cast(kind)
+
+
+def _is_wrapped(kind: pa.DataType, given: pa.DataType) -> bool:
+    """Whether values of a type that is no bytes or text are given as such."""
+    wrapped = isinstance(kind, pa.BaseExtensionType) or bool(child_fields(kind))
+    return wrapped and (is_bytes(given) or is_text(given))
+
+
+def _holds_wrapped(kind: pa.DataType, given: pa.DataType) -> bool:
+    """Whether a list, map or struct holds such values."""
+    pairs = zip(child_fields(kind), child_fields(given), strict=False)
+    return any(_is_wrapped(one.type, other.type) or _holds_wrapped(one.type, other.type) for one, other in pairs)
+
+
+def _media_bytes(column: pa.Array) -> pa.Array:
+    """The bytes of media. Raises BadReference where one has none, but a path."""
+    there, found = column.is_valid(), column.field("bytes")
+    row = _first_path(column)
+    if row is not None:
+        raise _elsewhere(column, row, "Read the column with media=stored." if is_media(column.type) else _LOAD)
+    return pc.if_else(there, found, None) if column.null_count else found
+
+
+_LOAD = "Read the cache with load_assets=true, which fills in the bytes."
+
+
+def _first_path(column: pa.Array) -> int | None:
+    """The number of the first of media that is a path without bytes."""
+    elsewhere = pc.and_(pc.and_(column.field("bytes").is_null(), column.field("path").is_valid()), column.is_valid())
+    return pc.index(elsewhere, value=True).as_py() if pc.any(elsewhere).as_py() else None
+
+
+def _elsewhere(column: pa.Array, row: int, advice: str) -> BadReference:
+    return BadReference("the bytes are not here, but in a file of their own", found=column.field("path")[row].as_py(),
+                        advice=advice)  # fmt: skip
+
+
+def _array_bytes(column: pa.Array) -> pa.Array:
+    """The items of arrays that are lists inside each other, in C order, little-endian. Raises DataError."""
+    there, (values, sizes) = present(column), _listed(column)
+    while child_fields(values.type):
+        inner, widths = _listed(values)
+        width = int(widths[0]) if len(widths) else 0
+        if values.null_count or (widths != width).any():
+            raise DataError("lists of several lengths, or nulls, are no array", found=str(column.type))
+        values, sizes = inner, sizes * width
+    if values.null_count:
+        raise DataError("nulls among the items of an array", found=str(column.type))
+    numbers = values.to_numpy(zero_copy_only=False)
+    numbers = np.ascontiguousarray(numbers, numbers.dtype.newbyteorder("<"))
+    ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)]) * numbers.dtype.itemsize
+    buffers = [bitmap(there), pa.py_buffer(ends), pa.py_buffer(numbers)]
+    return pa.Array.from_buffers(pa.large_binary(), len(column), buffers)
+
+
+def _listed(column: pa.Array) -> tuple[pa.Array, Any]:
+    """The items of lists, one after another, and how many each list has; nulls have none."""
+    if pa.types.is_fixed_size_list(column.type):
+        sizes = np.full(len(column), column.type.list_size, np.int64)
+    else:
+        sizes = np.diff(column.offsets.to_numpy().astype(np.int64))
+    # Not `listed_items`, which makes a number of 8 bytes for each item, and those of arrays may have one.
+    return column.flatten(), np.where(present(column), sizes, 0)
 
 
 def _fitted(kind: pa.DataType, feature: Feature) -> tuple[pa.DataType, dict[str, Any]]:
     """The type in which datasets keeps such a column, and its feature."""
     types = pa.types
     found: tuple[pa.DataType, dict[str, Any]]
-    if isinstance(feature, _MEDIA_FEATURES) and (is_bytes(kind) or is_media(kind)):
+    array = _fitted_array(feature) if isinstance(feature, Array) and is_bytes(kind) else None
+    if isinstance(feature, _MEDIA_FEATURES) and (is_bytes(kind) or _keeps_media(kind)):
         found = _MEDIA, {"_type": type(feature).__name__}
+    elif array is not None:
+        found = array
+    elif isinstance(feature, Json) and (is_bytes(kind) or is_text(kind)):
+        found = pa.json_(), {"_type": "Json"}
     elif isinstance(feature, ClassLabel) and types.is_integer(kind) and not types.is_uint64(kind):
         found = pa.int64(), {"names": list(feature.names), "_type": "ClassLabel"}
     elif isinstance(kind, pa.JsonType):
@@ -274,6 +440,26 @@ def _fitted(kind: pa.DataType, feature: Feature) -> tuple[pa.DataType, dict[str,
                                   advice="Cast the column, or leave it out.")  # fmt: skip
         found = kind, {"dtype": name, "_type": "Value"}
     return found
+
+
+def _fitted_array(feature: Array) -> tuple[pa.DataType, dict[str, Any]] | None:
+    """The type and feature of arrays of bytes; None for those that datasets has no feature for.
+
+    That is: without a type or shape of their own, of no dimension or more than five, of an extent that varies behind
+    the first, of none (Parquet gives back no lists of no size), and of complex numbers.
+    """
+    dtype, shape = feature.dtype, feature.shape
+    if dtype not in _ITEM_TYPES or not shape or len(shape) > _MAX_DIMENSIONS:
+        return None
+    if any(extent is None for extent in shape[1:]) or any(extent is not None and extent < 1 for extent in shape):
+        return None
+    if len(shape) > 1:
+        return _ArrayType(shape, dtype), {"shape": list(shape), "dtype": dtype, "_type": f"Array{len(shape)}D"}
+    length = -1 if shape[0] is None else shape[0]
+    if length >= _MAX_ITEMS:
+        return None
+    told = {"feature": {"dtype": dtype, "_type": "Value"}, **({} if length < 0 else {"length": length})}
+    return pa.list_(_ITEM_TYPES[dtype], length), {**told, "_type": "List"}
 
 
 def _fitted_struct(kind: pa.StructType, feature: Feature) -> tuple[pa.DataType, dict[str, Any]]:
@@ -361,21 +547,95 @@ def is_media(kind: pa.DataType) -> bool:
     return bool(pa.types.is_struct(kind) and {child.name for child in kind} == {"bytes", "path"})
 
 
+def _keeps_media(kind: pa.DataType) -> bool:
+    """Whether it is a struct of `bytes` and `path`, or one of a video as stable-datasets has it."""
+    if is_media(kind):
+        return True
+    names = {child.name for child in kind} if pa.types.is_struct(kind) else set()
+    return names == {*VIDEO_FIELDS}
+
+
 def _as_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Values in another type: bytes as media, and whatever lies around them; else cast."""
+    """Values in another type: bytes as media and arrays, text as JSON, and whatever lies around them; else cast."""
+    if pa.types.is_dictionary(column.type) and not pa.types.is_dictionary(kind):
+        column = decoded(column)
     if column.type == kind or (is_bytes(column.type) and is_bytes(kind)):
-        return column
-    if kind == _MEDIA:
-        bare = is_bytes(column.type)
-        path = pa.nulls(len(column), pa.string()) if bare else column.field("path").cast(pa.string())
-        parts = [_small(column if bare else column.field("bytes")), path]
-        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=column.is_null())
-    return rebuilt(column, kind, _as_type)
+        found = column
+    elif kind == _MEDIA:
+        found = _as_media(column)
+    elif isinstance(kind, pa.JsonType):
+        found = pa.ExtensionArray.from_storage(kind, _as_text(column))
+    elif is_bytes(column.type):
+        found = _as_arrays(column, kind)
+    else:
+        found = rebuilt(column, kind, _inside)
+    return found
 
 
-def _holds_media(kind: pa.DataType) -> bool:
-    """Whether a list, map or struct holds media."""
-    return any(is_media(child.type) or _holds_media(child.type) for child in child_fields(kind))
+def _inside(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """As `_as_type`, of values inside others, whose numbers are not those of rows."""
+    try:
+        return _as_type(column, kind)
+    except LadingError as error:
+        error.row = None
+        raise
+
+
+def _as_media(column: pa.Array) -> pa.Array:
+    bare = is_bytes(column.type)
+    row = None if bare or is_media(column.type) else _first_path(column)
+    if row is not None:
+        raise _elsewhere(column, row, _LOAD).at(row=row)
+    path = pa.nulls(len(column), pa.string()) if bare else column.field("path").cast(pa.string())
+    parts = [_small(column if bare else column.field("bytes")), path]
+    return pa.StructArray.from_arrays(parts, fields=list(_MEDIA), mask=column.is_null())
+
+
+def _as_text(column: pa.Array) -> pa.Array:
+    try:
+        return column.cast(pa.string())
+    except pa.ArrowInvalid as error:
+        for row, text in enumerate(slices(column)):
+            try:
+                str(b"" if text is None else text, "utf-8")
+            except UnicodeDecodeError:
+                raise Unrepresentable("JSON of datasets is text; this is no UTF-8", row=row,
+                                      found=repr(bytes(text or b"")[:40])) from None  # fmt: skip
+        raise Unrepresentable(f"no JSON of datasets: {error}") from None
+
+
+def _as_arrays(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Bytes of arrays as lists inside each other."""
+    shape: tuple[int | None, ...]
+    if isinstance(kind, _ArrayType):
+        item, shape = _ITEM_TYPES[kind.dtype], kind.shape
+    else:
+        item, shape = kind.value_type, (kind.list_size if pa.types.is_fixed_size_list(kind) else None,)
+    dtype = np.dtype(item.to_pandas_dtype()).newbyteorder("<")
+    block, sizes, there = math.prod(extent or 1 for extent in shape[1:]), byte_lengths(column), present(column)
+    if shape[0] is None:
+        wrong = sizes % (block * dtype.itemsize) != 0
+    else:
+        wrong = there & (sizes != shape[0] * block * dtype.itemsize)
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise Unrepresentable("an array of another size than its shape says", row=row,
+                              expected=f"{list(shape)} of {dtype}", found=f"{int(sizes[row])} bytes")  # fmt: skip
+    if int(sizes.sum()) // dtype.itemsize >= _MAX_ITEMS:
+        raise Unrepresentable("more items of arrays at once than lists of datasets hold", expected=f"< {_MAX_ITEMS}",
+                              advice="Write fewer rows at once.")  # fmt: skip
+    numbers = np.frombuffer(b"".join(view for view in slices(column) if view is not None), dtype)
+    if pa.types.is_fixed_size_list(kind):
+        filled = np.zeros((len(column), kind.list_size), dtype)
+        filled[there] = numbers.reshape(-1, kind.list_size)
+        return pa.FixedSizeListArray.from_arrays(pa.array(filled.ravel(), item), type=kind, mask=column.is_null())
+    values = pa.array(numbers, item)
+    for extent in reversed(shape[1:]):
+        assert extent is not None, "only the first extent varies"
+        values = pa.ListArray.from_arrays(pa.array(np.arange(0, len(values) + 1, extent), pa.int32()), values)
+    ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes // (block * dtype.itemsize))])
+    lists = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), values, mask=column.is_null())
+    return pa.ExtensionArray.from_storage(kind, lists) if isinstance(kind, _ArrayType) else lists.cast(kind)
 
 
 def _small(column: pa.Array) -> pa.Array:

@@ -8,13 +8,16 @@ from datetime import date, datetime, time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from PIL import Image as Picture
 
 import lading
+from lading import errors
 from lading.arrow import write_cache
 from lading.features import (
+    Array,
     ClassLabel,
     Feature,
     Image,
@@ -22,6 +25,7 @@ from lading.features import (
     Sequence,
     Struct,
     Value,
+    Video,
     feature_of,
     with_feature,
 )
@@ -74,12 +78,13 @@ def _write(table: pa.Table, folder: Path, fmt: str, **options: Any) -> Path:
 
 def _of_datasets(row: dict[str, Any]) -> dict[str, Any]:
     image = None if row["image"] is None else {"bytes": row["image"], "path": None}
-    return {**row, "image": image}
+    return {**row, "image": image, "about": json.loads(row["about"])}
 
 
 def _check_features(datasets: Any, features: Any) -> None:
     assert features["image"] == datasets.Image()
     assert features["label"] == datasets.ClassLabel(names=["cat", "ünicorn"])
+    assert features["about"] == datasets.Json()
     assert features["pair"] == datasets.List(datasets.Value("int8"), length=2)
     assert features["inside"] == {"a": datasets.Value("large_string"), "b": datasets.Value("timestamp[us]")}
 
@@ -291,3 +296,135 @@ def test_media_inside_lists_and_structs_go_there_and_back(
         assert found[0]["s"]["i"].tobytes() == Picture.open(io.BytesIO(b)).tobytes()
     lading.convert(tmp_path / "new", tmp_path / "back", format="arrow")
     assert lading.diff(tmp_path / "cache", tmp_path / "back").equal
+
+
+_TO_DATASETS = [("arrow", {"layout": "huggingface"}), ("parquet", {"huggingface": True})]
+
+
+def _opened(datasets: Any, folder: Path) -> Any:
+    """A folder of either format as datasets opens it."""
+    files = [str(path) for path in sorted(folder.glob("*.parquet"))]
+    if not files:
+        return datasets.load_from_disk(str(folder))
+    return datasets.load_dataset("parquet", data_files=files, split="train", cache_dir=str(folder / "cache"))
+
+
+def _arrays(datasets: Any, dtype: str) -> dict[str, tuple[Feature, Any, Any]]:
+    """Features, what datasets should make of each, and a value."""
+    value = datasets.Value(dtype)
+    return {
+        "list": (Array(dtype, (3,)), datasets.List(value, length=3), np.array([0, 1, 2], dtype)),
+        "any": (Array(dtype, (None,)), datasets.List(value), np.arange(2).astype(dtype)),
+        "none": (Array(dtype, (None,)), datasets.List(value), np.zeros(0, dtype)),
+        "a2": (Array(dtype, (2, 3)), datasets.Array2D((2, 3), dtype), np.arange(6).reshape(2, 3).astype(dtype)),
+        "d2": (Array(dtype, (None, 2)), datasets.Array2D((None, 2), dtype), np.ones((4, 2), dtype)),
+        "a3": (Array(dtype, (1, 2, 3)), datasets.Array3D((1, 2, 3), dtype), np.ones((1, 2, 3), dtype)),
+        "a4": (Array(dtype, (2, 1, 1, 2)), datasets.Array4D((2, 1, 1, 2), dtype), np.ones((2, 1, 1, 2), dtype)),
+        "a5": (Array(dtype, (1,) * 5), datasets.Array5D((1,) * 5, dtype), np.ones((1,) * 5, dtype)),
+    }
+
+
+@pytest.mark.parametrize("to, options", _TO_DATASETS)
+@pytest.mark.parametrize("dtype", ["float32", "uint8", "bool", "float16"])
+def test_arrays_are_arrays(datasets: Any, to: str, options: dict[str, Any], dtype: str, tmp_path: Path) -> None:
+    known = _arrays(datasets, dtype)
+    features = {name: feature for name, (feature, _, _) in known.items()}
+    rows = [{name: value for name, (_, _, value) in known.items()}, dict.fromkeys(known)]
+    write_cache([*rows, rows[0]], features, tmp_path / "cache")
+    assert lading.convert(tmp_path / "cache", tmp_path / "new", format=to, options=options, verify=True).verified
+    found = _opened(datasets, tmp_path / "new")
+    assert found.features == {name: theirs for name, (_, theirs, _) in known.items()}
+    for name, (_, _, value) in known.items():
+        assert [np.asarray(found[i][name], dtype).tolist() for i in (0, 2)] == [value.tolist()] * 2
+        assert found.data.column(name).is_valid().to_pylist() == [True, False, True]
+    with lading.open(tmp_path / "new") as dataset:
+        assert {field.name: feature_of(field) for field in dataset.schema} == features
+        assert {*dataset.schema.types} == {pa.large_binary()}
+        np.testing.assert_array_equal(dataset[2]["a3"], known["a3"][2])
+    assert lading.diff(tmp_path / "cache", tmp_path / "new").equal
+
+
+def test_arrays_are_stored_as_datasets_stores_them(datasets: Any, tmp_path: Path) -> None:
+    feature = datasets.Array2D((None, 2), "int16")
+    rows = datasets.Dataset.from_dict({"x": [[[1, 2]], None]}, features=datasets.Features({"x": feature}))
+    theirs = pa.ipc.open_stream(next(_saved(rows, tmp_path / "theirs").glob("*.arrow"))).schema
+    write_cache([{"x": np.array([[1, 2]], np.int16)}], {"x": Array("int16", (None, 2))}, tmp_path / "cache")
+    lading.convert(tmp_path / "cache", tmp_path / "ours", format="arrow", options={"layout": "huggingface"})
+    ours = pa.ipc.open_stream(next((tmp_path / "ours").glob("*.arrow"))).schema
+    assert ours.field("x").type == theirs.field("x").type
+    assert ours.field("x").type.__arrow_ext_serialize__() == theirs.field("x").type.__arrow_ext_serialize__()
+    assert json.loads(ours.metadata[b"huggingface"]) == json.loads(theirs.metadata[b"huggingface"])
+
+
+@pytest.mark.parametrize("to, options", _TO_DATASETS)
+def test_json_is_json(datasets: Any, to: str, options: dict[str, Any], tmp_path: Path) -> None:
+    values: list[Any] = [{"k": 1, "ü": [None, {"x": 1.5}]}, None, [], "text", 3]
+    features: dict[str, Feature] = {"j": Json(), "l": Sequence(Json()), "a": Struct((("q", Array("int8", (1, 2))),))}
+    array = np.array([[1, 2]], np.int8)
+    write_cache([{"j": value, "l": [value, 1], "a": {"q": array}} for value in values], features, tmp_path / "cache")
+    assert lading.convert(tmp_path / "cache", tmp_path / "new", format=to, options=options, verify=True).verified
+    found = _opened(datasets, tmp_path / "new")
+    assert found.features == {
+        "j": datasets.Json(), "l": datasets.List(datasets.Json()), "a": {"q": datasets.Array2D((1, 2), "int8")}
+    }  # fmt: skip
+    assert [found[i]["j"] for i in range(5)] == values
+    assert found[0]["l"] == [values[0], 1]
+    assert found[0]["a"] == {"q": [[1, 2]]}
+    lading.convert(tmp_path / "new", tmp_path / "back", format="arrow", verify=True)
+    with lading.open(tmp_path / "cache") as before, lading.open(tmp_path / "back") as after:
+        assert after.schema.equals(before.schema, check_metadata=False)
+        assert [feature_of(field) for field in after.schema] == [*features.values()]
+    assert lading.diff(tmp_path / "cache", tmp_path / "back").equal
+
+
+def test_json_of_bytes_is_json(datasets: Any, tmp_path: Path) -> None:
+    field = with_feature(pa.field("j", pa.large_binary()), Json())
+    rows = pa.table([pa.array([b"[1]", None, b'"x"'], pa.large_binary())], pa.schema([field]))
+    folder = _write(rows, tmp_path / "set", "arrow", layout="huggingface")
+    assert datasets.load_from_disk(str(folder))["j"][:] == [[1], None, "x"]
+    with lading.open(folder) as dataset:
+        assert dataset.schema.field("j").type == pa.large_binary()
+        assert [row.get("j") for row in dataset] == [[1], None, "x"]
+
+
+@pytest.mark.parametrize("storage", ["bytes", "path"])
+@pytest.mark.parametrize("to, options", _TO_DATASETS)
+def test_videos_of_a_cache_are_videos(
+    datasets: Any, to: str, options: dict[str, Any], storage: str, tmp_path: Path
+) -> None:
+    write_cache([{"v": b"abc"}, {"v": None}, {"v": b"de"}], {"v": Video(storage)}, tmp_path / "cache")
+    own = {"load_assets": storage == "path"}
+    lading.convert(tmp_path / "cache", tmp_path / "cells", format=to, options=options, source_options=own)
+    own["media"] = "bytes"
+    done = lading.convert(
+        tmp_path / "cache", tmp_path / "bytes", format=to, options=options, source_options=own, verify=True
+    )
+    assert done.verified
+    for folder in (tmp_path / "cells", tmp_path / "bytes"):
+        found = _opened(datasets, folder)
+        assert found.features == {"v": datasets.Video()}
+        plain = found.cast_column("v", datasets.Video(decode=False))[:]["v"]
+        assert [cell and cell["bytes"] for cell in plain] == [b"abc", None, b"de"]
+        with lading.open(folder, options={"media": "bytes"}) as dataset:
+            assert [row.get("v") for row in dataset] == [b"abc", None, b"de"]
+            assert isinstance(feature_of(dataset.schema.field("v")), Video)
+    if storage == "path":
+        with pytest.raises(errors.BadReference, match=r"row 0.*'v'.*load_assets=true"):
+            lading.convert(tmp_path / "cache", tmp_path / "no", format=to, options=options)
+
+
+@pytest.mark.parametrize("kind", ["binary", "string", "large_binary", "large_string"])
+def test_types_of_values_stay_by_way_of_parquet(datasets: Any, kind: str, tmp_path: Path) -> None:
+    value = b"a" if kind.endswith("binary") else "a"
+    features = datasets.Features({"x": datasets.Value(kind), "l": datasets.List(datasets.Value(kind))})
+    rows = datasets.Dataset.from_dict({"x": [value, None], "l": [[value], None]}, features=features)
+    saved = _saved(rows, tmp_path / "set")
+    lading.convert(saved, tmp_path / "pq", format="parquet", options={"huggingface": True}, verify=True)
+    assert _opened(datasets, tmp_path / "pq").features == features
+    lading.convert(tmp_path / "pq", tmp_path / "new", format="arrow", options={"layout": "huggingface"}, verify=True)
+    found = datasets.load_from_disk(str(tmp_path / "new"))
+    assert found.features == features
+    assert found[:] == rows[:]
+    assert lading.verify(tmp_path / "new").ok
+    lading.convert(tmp_path / "pq", tmp_path / "again", format="parquet", options={"huggingface": True}, verify=True)
+    assert _opened(datasets, tmp_path / "again").features == features

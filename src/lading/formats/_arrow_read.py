@@ -114,7 +114,7 @@ class ArrowReader:
             )  # fmt: skip
         if options.load_assets:
             refuse_nested(self._schema)
-        videos = Assets(source, self._schema) if has_assets(self._schema) else None
+        videos = Assets(source, stored) if has_assets(stored) else None
         if options.load_assets:
             self._schema = filled_schema(self._schema)
         self._assets = videos if options.load_assets else None
@@ -307,7 +307,7 @@ class ArrowReader:
             for part in self._cut(batch, max_rows, max_bytes):
                 given = self._given(part, schema, number)
                 if self._left_alone is not None:
-                    self.counts[_LEFT] += self._left_alone.count(given)
+                    self.counts[_LEFT] += self._left_alone.count(part)
                 yield self._lightened(given) if views else given
                 if block.size_bytes >= _RELEASE_BYTES:
                     self._release(block.offset, block.size_bytes)
@@ -368,13 +368,13 @@ class ArrowReader:
         if loaded.row is None:
             batch = loaded.batch
             with damage(self._path), errors_at(file=self._path):
+                if self._assets is not None:
+                    batch = self._assets.filled(batch)
                 columns = [
                     unwrapped(column, field.type) if pa.types.is_nested(column.type) else column
                     for column, field in zip(batch.columns, self._schema, strict=True)
                 ]
                 batch = pa.RecordBatch.from_arrays(columns, names=self._schema.names)
-                if self._assets is not None:
-                    batch = self._assets.filled(batch)
                 loaded.row = row_reader(batch, self._features, self._body)
                 loaded.touched_bytes = min(touched_bytes(loaded.batch, self._body), _TOUCH_BYTES)
         self._cost = loaded.touched_bytes
@@ -429,9 +429,11 @@ class ArrowReader:
         for column, field in zip(batch.columns, schema, strict=True):
             with errors_at(file=self._path, column=field.name), damage(self._path, offset, field.name):
                 check_text(column)
+        filled = batch if self._assets is None else self._assets.filled(batch)
+        for column, field in zip(filled.columns, schema, strict=True):
+            with errors_at(file=self._path, column=field.name), damage(self._path, offset, field.name):
                 columns.append(unwrapped(without_null_values(column), field.type))
-        given = pa.RecordBatch.from_arrays(columns, schema=schema)
-        return given if self._assets is None else self._assets.filled(given)
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
 
     def _lightened(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows with large values of a mapped file as references, other payload as views of the same bytes."""

@@ -83,6 +83,7 @@ class ArrowWriter:
         if options.layout == "huggingface":
             with errors_at(file=sink.path):
                 self._schema = huggingface_schema(self._rows_schema)
+            self._rows_schema = _narrowed(self._rows_schema, self._schema)
         self._codec = _codec(options)
         self._handle: pa.NativeFile | None = None
         self._writer: pa.ipc.RecordBatchWriter | None = None
@@ -163,7 +164,8 @@ class ArrowWriter:
         with self._failures(), errors_at(file=self._sink.path):
             batch = parts[0] if not len(self._rows_schema) else self._joined(parts)
             if self._options.layout == "huggingface":
-                batch = huggingface_batch(batch, self._schema) if len(self._schema) else batch
+                with _rows_from(self._flushed_rows):
+                    batch = huggingface_batch(batch, self._schema) if len(self._schema) else batch
             assert batch.num_rows == rows or not len(self._schema)
             writer, handle = self._opened()
             writer.write_batch(self._with_one_dictionary(batch))
@@ -224,6 +226,24 @@ class ArrowWriter:
                 raise Unrepresentable(
                     f"cannot be written as Arrow: {str(error).splitlines()[0]}", file=self._sink.path
                 ) from error
+
+
+def _narrowed(rows: pa.Schema, written: pa.Schema) -> pa.Schema:
+    """The schema of rows with the bytes and text that are written with shorter offsets in those."""
+    pairs = zip(rows, written, strict=True)
+    fields = [one.with_type(other.type) if views.same_values(one.type, other.type) else one for one, other in pairs]
+    return pa.schema(fields, metadata=rows.metadata)
+
+
+@contextmanager
+def _rows_from(first: int) -> Iterator[None]:
+    """Count the rows of errors from the first of the file, not of the record batch."""
+    try:
+        yield
+    except LadingError as error:
+        if error.row is not None:
+            error.row += first
+        raise
 
 
 def _codec(options: WriteOptions) -> pa.Codec | str | None:

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from lading import views
 from lading.casts import cast, without_null_values
-from lading.errors import LadingError, SchemaMismatch, Unrepresentable, UsageError, errors_at
+from lading.errors import LadingError, SchemaMismatch, Unrepresentable, UsageError
 from lading.extents import NO_ROWS
 from lading.formats._parquet_columns import check_codecs, plan_columns, shrinking, values_at_once
 from lading.formats._parquet_options import WriteOptions
@@ -138,8 +138,12 @@ class ParquetWriter:
                 found=batch.schema.names,
             )
         if self._options.huggingface:
-            with errors_at(file=self._sink.path):
+            try:
                 batch = huggingface_batch(batch, self._given_schema)
+            except LadingError as error:
+                if error.row is not None:
+                    error.row += self._num_samples
+                raise error.at(file=self._sink.path) from None
         columns = []
         for field in self._schema:
             try:
