@@ -48,6 +48,7 @@ __all__ = [
     "huggingface_features",
     "huggingface_schema",
     "is_media",
+    "left_out",
     "may_hold",
     "schema_of_features",
     "unwrapped",
@@ -153,6 +154,20 @@ def huggingface_schema(schema: pa.Schema) -> pa.Schema:
         features[field.name] = _renewed(before.get(field.name), told) if kind == field.type else told
     text = orjson.dumps({"info": {"features": features}})
     return pa.schema(fields, metadata={**(schema.metadata or {}), HUGGINGFACE_KEY: text})
+
+
+def left_out(schema: pa.Schema) -> list[str]:
+    """Names of the columns of which datasets has no place for all: structs of videos as stable-datasets has them.
+
+    Raises Unrepresentable as `huggingface_schema`.
+    """
+    pairs = zip(schema, huggingface_schema(schema), strict=True)
+    return [field.name for field, written in pairs if _holds_videos(field.type) and not _holds_videos(written.type)]
+
+
+def _holds_videos(kind: pa.DataType) -> bool:
+    own = _keeps_media(kind) and not is_media(kind)
+    return own or any(_holds_videos(child.type) for child in child_fields(kind))
 
 
 def schema_of_features(features: dict[str, Any]) -> pa.Schema:
@@ -322,9 +337,10 @@ def _may_be_wrapped(kind: pa.DataType) -> bool:
     """Whether bytes or text may have become such a type: media, JSON, or lists of numbers inside each other."""
     if is_media(kind) or isinstance(kind, pa.JsonType):
         return True
-    depth = 0
-    inner = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
-    while pa.types.is_list(inner) or pa.types.is_fixed_size_list(inner):
+    inner, depth = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind, 0
+    if pa.types.is_fixed_size_list(inner):
+        return inner.list_size > 0 and inner.value_type in _ITEM_TYPES.values()
+    while pa.types.is_list(inner):
         inner, depth = inner.value_type, depth + 1
     return 0 < depth <= _MAX_DIMENSIONS and inner in _ITEM_TYPES.values()
 

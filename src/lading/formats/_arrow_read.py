@@ -66,7 +66,8 @@ class ReadOptions:
 
     Attributes:
         mmap: map local files; False reads them through `pread`, a record batch at a time.
-        media: `stored`, or `bytes` to have media that Hugging Face keeps as a struct of bytes and path as bytes alone.
+        media: `stored`, or `bytes` to have media that Hugging Face keeps as a struct of bytes and path as bytes alone,
+            and videos that stable-datasets keeps in a struct, too.
         load_assets: fill the bytes of videos that stable-datasets keeps in files of their own (`_assets/video`);
             convert and salvage do, unless it is false.
         unended: take a stream that lacks its end mark for a whole one; it may as well have been cut.

@@ -21,7 +21,8 @@ class ReadOptions:
         mmap: read through a memory map, where the store has one.
         views: give payload as `binary_view` that own their bytes, where the file's Arrow schema says so or the file has
             none. For a sink or `materialise` at once: views cross no filter, take or process.
-        media: `stored`, or `bytes` to have media that Hugging Face keeps as a struct of bytes and path as bytes alone.
+        media: `stored`, or `bytes` to have media that Hugging Face keeps as a struct of bytes and path as bytes alone,
+            and videos that stable-datasets keeps in a struct, too.
     """
 
     filter: pc.Expression | None = None

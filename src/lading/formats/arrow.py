@@ -32,7 +32,7 @@ from lading.formats._arrow_resync import resync_messages, resync_stream
 from lading.formats._arrow_schema import check_schema, given_schema, stored_schema
 from lading.formats._arrow_write import ArrowWriter, WriteOptions
 from lading.formats.protocol import ListedShard, Remains, ShardFacts, ShardSource, Symptom, map_file, parse_options
-from lading.huggingface import huggingface_schema
+from lading.huggingface import huggingface_schema, left_out
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.store.protocol import Sink, Store
 
@@ -113,6 +113,10 @@ class ArrowFormat:
             stored = huggingface_schema(stored)
         found = given_schema(stored, "", media="stored")
         return pa.schema([f.with_type(found.field(f.name).type) for f in schema], metadata=schema.metadata)
+
+    def left_out(self, schema: pa.Schema, options: Mapping[str, Any]) -> Sequence[str]:
+        """For datasets, structs of videos: see `lading.huggingface.left_out`."""
+        return left_out(schema) if parse_options(self.name, WriteOptions, options).layout == "huggingface" else []
 
     def resync(
         self,

@@ -54,7 +54,7 @@ from lading.formats._parquet_schema import check_schema, given_schema, leaves_by
 from lading.formats._parquet_symptoms import find_symptoms
 from lading.formats._parquet_write import ParquetWriter
 from lading.formats.protocol import ListedShard, Remains, ShardFacts, ShardSource, Symptom, parse_options
-from lading.huggingface import HUGGINGFACE_KEY, huggingface_schema, unwrapped, unwrapped_schema
+from lading.huggingface import HUGGINGFACE_KEY, huggingface_schema, left_out, unwrapped, unwrapped_schema
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.store.memory import MemoryStore
 from lading.store.protocol import Sink, Store, aborting
@@ -138,6 +138,10 @@ class ParquetFormat:
             sink.close()
         found = self.open_shard(ShardSource(store, "rows.parquet"), {}).schema()
         return pa.schema([f.with_type(found.field(f.name).type) for f in schema], metadata=schema.metadata)
+
+    def left_out(self, schema: pa.Schema, options: Mapping[str, Any]) -> Sequence[str]:
+        """For datasets, structs of videos: see `lading.huggingface.left_out`."""
+        return left_out(schema) if parse_options(self.name, WriteOptions, options).huggingface else []
 
     def resync(
         self,

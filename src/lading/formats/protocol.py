@@ -33,6 +33,7 @@ __all__ = [
     "ExactSizes",
     "Format",
     "KeepsFiles",
+    "LeavesOut",
     "ListedElsewhere",
     "ListedFile",
     "ListedShard",
@@ -658,6 +659,14 @@ class TurnsToText(Protocol):
 
     def turned_to_text(self, schema: pa.Schema, options: Mapping[str, Any]) -> Sequence[str]:
         """Names of the columns that become text when rows of this schema are written with these options."""
+
+
+@runtime_checkable
+class LeavesOut(Protocol):
+    """A format that can write less of a column than it has, where a peer has no place for the rest."""
+
+    def left_out(self, schema: pa.Schema, options: Mapping[str, Any]) -> Sequence[str]:
+        """Names of the columns that come back as less when rows of this schema are written with these options."""
 
 
 @runtime_checkable

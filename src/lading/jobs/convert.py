@@ -20,7 +20,7 @@ from lading.dataset_writer import DatasetWriter, WriteSummary
 from lading.digests import DatasetDigest
 from lading.errors import DataError, DestinationExists, UsageError
 from lading.fetch import OnError
-from lading.formats.protocol import Format, ManyFiles, PacksItems, TurnsToText
+from lading.formats.protocol import Format, LeavesOut, ManyFiles, PacksItems, TurnsToText
 from lading.formats.registry import get_format
 from lading.formats.webdataset import KEY
 from lading.jobs.copying import bounded_options, changed_schema
@@ -366,12 +366,16 @@ def _begun_digest(target: Format, schema: pa.Schema | None, options: Mapping[str
     """The digest by which what is written will be compared.
 
     Raises:
-        UsageError: bytes become text, and would never be found to be what the source has.
+        UsageError: bytes become text, or a column less than it is, and would never be found to be what the source has.
     """
     texts = target.turned_to_text(schema, options) if schema is not None and isinstance(target, TurnsToText) else ()
     if texts:
         raise UsageError("bytes that are written as text cannot be compared with those of the source", column=texts[0],
                          advice="Convert without --verify, or to a format that holds bytes.")  # fmt: skip
+    less = target.left_out(schema, options) if schema is not None and isinstance(target, LeavesOut) else ()
+    if less:
+        raise UsageError("videos for datasets are less than the structs of the source, and cannot be compared",
+                         column=less[0], advice="Read the source with media=bytes, or leave out --verify.")  # fmt: skip
     return DatasetDigest()
 
 
