@@ -16,6 +16,7 @@ import pytest
 import lading
 from documents import TALL, WIDE, documents, tiff_of
 from golden_cases import Golden
+from lading.arrow import write_cache
 from lading.errors import (
     BadReference,
     DataError,
@@ -26,6 +27,7 @@ from lading.errors import (
     Unrepresentable,
     UsageError,
 )
+from lading.features import Video
 from lading.interleaved import INTERLEAVED_SCHEMA
 from tars import tar_of
 
@@ -515,3 +517,18 @@ def test_an_open_dataset_that_is_replaced_gives_no_rows_of_the_other(tmp_path: P
         lading.convert(tmp_path / "in1000", tmp_path / "out", format="parquet", shard_size=1, overwrite=True)
         with pytest.raises(StoreError, match="another dataset took the place"):
             list(rows)
+
+
+@pytest.mark.parametrize("storage", ["bytes", "path"])
+@pytest.mark.parametrize("to", ["mds", "webdataset", "media_archive", "parquet", "arrow"])
+def test_videos_of_a_cache_go_to_every_format_for_bytes(to: str, storage: str, tmp_path: Path) -> None:
+    videos = [b"abc", b"de", b"f"]
+    write_cache([{"v": video} for video in videos], {"v": Video(storage)}, tmp_path / "cache")
+    own = {"media": "bytes", "load_assets": storage == "path"}
+    assert lading.convert(tmp_path / "cache", tmp_path / "new", format=to, source_options=own, verify=True).verified
+    for folder, options in (("new", {}), ("cache", own)):
+        with lading.open(tmp_path / folder, options=options) as dataset:
+            assert [row["v"] for row in dataset] == [dataset[i]["v"] for i in range(3)] == videos
+    if storage == "path":
+        with pytest.raises(BadReference, match=r"cache.*'v'.*load_assets=true"):
+            lading.convert(tmp_path / "cache", tmp_path / "no", format=to, source_options={"media": "bytes"})
