@@ -531,4 +531,5 @@ def test_videos_of_a_cache_go_to_every_format_for_bytes(to: str, storage: str, t
             assert [row["v"] for row in dataset] == [dataset[i]["v"] for i in range(3)] == videos
     if storage == "path":
         with pytest.raises(BadReference, match=r"cache.*'v'.*load_assets=true"):
-            lading.convert(tmp_path / "cache", tmp_path / "no", format=to, source_options={"media": "bytes"})
+            told = {"media": "bytes", "load_assets": False}
+            lading.convert(tmp_path / "cache", tmp_path / "no", format=to, source_options=told)
