@@ -372,7 +372,9 @@ class DatasetWriter:
         roles = {**_READING.get((kind.format.name, kind.view), {}), **kind.roles.options(schema.names)}
         if roles:
             options = {"interleaved": roles}
-        if isinstance(kind.format, TellsReading) and (told := kind.format.reading(kind.options)):
+        # Options of rows say nothing of tars of documents, whose members have names by a rule of their own.
+        as_rows = kind.view == "samples" or kind.format.fixed_schema
+        if as_rows and isinstance(kind.format, TellsReading) and (told := kind.format.reading(kind.options)):
             options["reading"] = told
         manifest = Manifest(
             kind.format.name,

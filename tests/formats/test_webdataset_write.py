@@ -95,7 +95,7 @@ def _try_to_write(samples: pa.Table) -> tuple[bytes, Unrepresentable | None]:
 
 
 @given(st.lists(keys(), max_size=6, unique=True))
-def test_escaped_keys_come_back_escaped(names: list[str]) -> None:
+def test_escaped_keys_stand_in_the_tar_and_come_back(names: list[str]) -> None:
     def escape(key: str) -> str:
         for character in "%.\0\n":
             key = key.replace(character, f"%{ord(character):02X}")
@@ -106,6 +106,10 @@ def test_escaped_keys_come_back_escaped(names: list[str]) -> None:
     data, _, [refs] = write(samples, escape="percent")
     assert [row["__key__"].decode() for row in read_back(data)] == [escape(name) for name in names]
     assert refs.column("__key__").to_pylist() == [escape(name) for name in names]
+    undone = FORMAT.open_shard(ShardSource(MemoryStore({"t.tar": data}), "t.tar"), {"escape": "percent"})
+    assert [key for b in undone.batches(max_rows=2, max_bytes=1) for key in b["__key__"].to_pylist()] == names
+    if names:
+        assert undone.read(columns=["__key__"]).column("__key__").to_pylist() == names
 
 
 @pytest.mark.parametrize("key", ["a.b", "dir/.hidden", ".", "", "a\0b", "__meta__/x", "v1.0/.h"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from lading.errors import CorruptShard, Unrepresentable, UsageError, errors_at
 from lading.features import tag_by_extension
+from lading.formats._webdataset_keys import unescaped
 from lading.formats._webdataset_lists import read_idx, sidecar_mismatch
 from lading.formats._webdataset_pass import Pass
 from lading.formats._webdataset_rows import KEY, Rows, cut, join_rows, regroup, texts
@@ -28,6 +29,8 @@ _CHECKED_ENTRIES = 64
 _FEW_ROWS = 64
 _NO_LIMIT = 1 << 62
 
+_Rows = TypeVar("_Rows", pa.RecordBatch, pa.Table)
+
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
@@ -40,6 +43,8 @@ class ReadOptions:
         mmap: map the file where the store can. False reads by range, so that a file cut by others meanwhile is an error
             and not the end of the process.
         lower_case: field names in lower case, as webdataset has them.
+        escape: `percent` for keys that were written with `escape='percent'`: `%2E` stands for a dot, and so on. The
+            manifest of what lading wrote says so.
     """
 
     on_duplicate: Literal["error", "keep_first", "keep_last"] = "error"
@@ -47,12 +52,14 @@ class ReadOptions:
     sidecar: Literal["use", "ignore"] = "use"
     mmap: bool = True
     lower_case: bool = True
+    escape: Literal["none", "percent"] = "none"
 
     def __post_init__(self) -> None:
         """Refuse words that are not known."""
         for name, value, known in (
             ("on_duplicate", self.on_duplicate, ("error", "keep_first", "keep_last")),
             ("sidecar", self.sidecar, ("use", "ignore")),
+            ("escape", self.escape, ("none", "percent")),
         ):
             if value not in known:
                 raise UsageError("no such policy", expected=" or ".join(known), found=f"{name}={value!r}")
@@ -132,6 +139,8 @@ class WebdatasetReader:
     def index(self) -> pa.Table:
         """`__key__` and a reference column a field, a row a sample; no payload is read. Kept in the reader.
 
+        Keys are as they stand in the tar, whatever `escape` says, so that an index is good for every reader.
+
         Raises:
             Unrepresentable: a sparse member, which no range of the tar is.
             LimitExceeded: the samples' fields differ so much that a table of them would be nearly empty.
@@ -159,8 +168,9 @@ class WebdatasetReader:
         """
         entries = None if self._index is not None or self._options.regroup else self._sidecar()
         if entries is not None and rows is not None and 0 < len(rows) <= _FEW_ROWS:
-            return self._read_few(rows, columns, entries)
+            return self._with_keys(self._read_few(rows, columns, entries))
         table = self.index() if rows is None else self.index().take(pa.array(rows))
+        table = self._with_keys(table)
         if columns is None:
             return table
         known = {*table.column_names}
@@ -188,10 +198,11 @@ class WebdatasetReader:
         """
         walk = self._pass()
         if self.holds_values:
-            yield from walk.stream_batches(max_rows=max_rows, max_bytes=max_bytes, columns=columns)
+            batches = walk.stream_batches(max_rows=max_rows, max_bytes=max_bytes, columns=columns)
         else:
-            for rows in self._samples_of(walk.rows(), walk, max_rows, max_bytes, columns):
-                yield walk.batch(rows, columns)
+            found = self._samples_of(walk.rows(), walk, max_rows, max_bytes, columns)
+            batches = (walk.batch(rows, columns) for rows in found)
+        yield from map(self._with_keys, batches)
         self._note(walk)
 
     def members(self, max_members: int = 65_536) -> Iterator[Members]:
@@ -223,6 +234,13 @@ class WebdatasetReader:
         for _ in walk.rows():
             pass
         return walk.samples
+
+    def _with_keys(self, rows: _Rows) -> _Rows:
+        """Rows with their keys as they were before they were escaped, if they were."""
+        at = rows.schema.get_field_index(KEY)
+        if self._options.escape == "none" or at < 0:
+            return rows
+        return rows.set_column(at, rows.schema.field(at), unescaped(rows.column(at)))
 
     # Passes
 

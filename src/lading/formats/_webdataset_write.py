@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from lading.codecs import WRAPS, stream_encoder
 from lading.errors import Unrepresentable, UsageError
 from lading.extents import NO_ROWS
+from lading.formats._webdataset_keys import escaped
 from lading.formats._webdataset_rows import KEY, split_name
 from lading.formats._webdataset_values import Encoder, encoder_of, npy_head
 from lading.formats.protocol import Ranges, ShardFacts, single_pieces
@@ -36,7 +37,6 @@ _SMALL_BYTES = 4096
 
 _MAX_MTIME = 8**11 - 1
 _ODD_KEY = r"[.\x00\n]|^__|/$|^$"
-_ESCAPES = (("%", "%25"), (".", "%2E"), ("\0", "%00"), ("\n", "%0A"))
 _ADVICE = "Rename it, or write with escape='percent', which writes %2E for a dot."
 _KEY_ADVICE = "Cast it to text, or rename it: rows without keys get their numbers."
 _TAKEN = ("__url__", "__local_path__")
@@ -53,7 +53,8 @@ class WriteOptions:
         compression_level: None for the codec's usual one.
         mtime: time of all members, in seconds from 1970 on.
         escape: what happens to a key that a reader would see differently: an `error`, or `percent`: in all keys `%`,
-            `.`, NUL and line ends are written as `%25`, `%2E`, `%00` and `%0A`.
+            `.`, NUL and line ends are written as `%25`, `%2E`, `%00` and `%0A`. The manifest says so, and lading
+            gives the keys as they were.
         fields: `sorted` writes a sample's members by name; `given` as the columns come, text and bytes alone, for tars
             made of tars.
     """
@@ -187,8 +188,7 @@ class WebdatasetWriter:
             row = int(np.argmin(present(keys)))
             raise self._misfit("a sample needs a key", row, None, found="null")
         if self._options.escape == "percent":
-            for character, escaped in _ESCAPES:
-                keys = pc.replace_substring(keys, character, escaped)
+            keys = escaped(keys)
         for row in np.flatnonzero(pc.match_substring_regex(keys, _ODD_KEY).to_numpy(zero_copy_only=False)).tolist():
             key = keys[row].as_py()
             for name in (names[i] for i in np.flatnonzero(there[row]).tolist()):

@@ -201,6 +201,11 @@ class WebdatasetFormat:
         """`.tar`, and the ending of the compression."""
         return _ENDINGS.get(parse_options(self.name, WriteOptions, options).compression or "", ".tar")
 
+    def reading(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """That keys are escaped, if they are: nothing in a tar tells them from keys that hold `%2E` themselves."""
+        escape = parse_options(self.name, WriteOptions, options).escape
+        return {"escape": escape} if escape == "percent" else {}
+
     def write_sidecars(self, store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts]]) -> list[str]:
         """Write `index.json` (wids)."""
         return write_wids(store, folder, shards)

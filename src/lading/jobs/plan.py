@@ -16,6 +16,7 @@ from lading.formats.protocol import Format, KeepsFiles
 from lading.formats.registry import get_format
 from lading.interleaved import RESERVED, without_source
 from lading.json_columns import union_json_schemas
+from lading.kept_reading import kept_reading
 from lading.layouts.mint import MintView, column_name, field_name
 from lading.layouts.mint_items import refuse_modalities
 from lading.layouts.mint_write import find_roles
@@ -149,11 +150,11 @@ def as_members(
     """Have a source read as what a copy keeps; give the options of its writing, and what members of tars stand for."""
     reading, writing = target.copy_options
     dataset.format_options = {**reading, **dataset.format_options}
-    options = {**writing, **(options or {})}
     if target.fixed_schema:
-        return options, None
+        return {**writing, **(options or {})}, None
     members, dataset.members = dataset.members, None
-    return options, members
+    # Keys that a tar holds only in another spelling go into the copy as they are in the source.
+    return {**writing, **kept_reading(dataset.manifest, target), **(options or {})}, members
 
 
 def take_files_in(dataset: Dataset, options: Mapping[str, Any] | None) -> Mapping[str, Any]:
