@@ -261,11 +261,11 @@ class Dataset:
         source = replace(source, index=self._known_index(shard, source))
         return self._format.symptoms(source, self.format_options, self.view)
 
-    def alike(self) -> Mapping[str, Any]:
-        """Options of writing under which the files of a copy are like the first shard."""
+    def alike(self, shard: int = 0) -> Mapping[str, Any]:
+        """Options of writing under which the files of a copy are like a shard."""
         if not isinstance(self._format, CopiesAlike) or not len(self.listing):
             return {}
-        return {**kept_reading(self.manifest, self._format), **self._format.alike(self.source(0))}
+        return {**kept_reading(self.manifest, self._format), **self._format.alike(self.source(shard))}
 
     @property
     def files_beside(self) -> bool:

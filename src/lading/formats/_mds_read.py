@@ -166,6 +166,7 @@ class MdsReader:
 
     Attributes:
         counts: nothing is left out.
+        config: what the samples have in common, by the index, or by the shard's head.
         raw_bytes: size of the shard's files when they are not compressed.
         zip_bytes: size of its compressed files; None if it has none.
         unsafe_columns: columns of pickles.
@@ -186,14 +187,14 @@ class MdsReader:
         with errors_at(file=source.path):
             if entry is None and not _is_mds(source.path):
                 raise UsageError("a shard of a split format is opened by its index", advice="Open the index.json.")
-            self._offset, self._config = self._begin(entry, compression)
+            self._offset, self.config = self._begin(entry, compression)
             self._layout = self._laid_out()
-        marks = marks_of(self._config.columns).values()
-        self._names = [column.name for column in self._config.columns if column.name not in marks]
+        marks = marks_of(self.config.columns).values()
+        self._names = [column.name for column in self.config.columns if column.name not in marks]
         self._written = pa.schema([])
         self._place = memoryview(self._offset.data)
         self.raw_bytes, self.zip_bytes = self._sizes(entry, compression)
-        self.unsafe_columns = [column.name for column in self._config.columns if column.encoding == "pkl"]
+        self.unsafe_columns = [column.name for column in self.config.columns if column.encoding == "pkl"]
 
     def _begin(self, entry: Entry | None, compression: str) -> tuple[NDArray[np.int64], Config]:
         """Where samples begin, and the last one ends; and what the shard says of itself."""
@@ -225,7 +226,7 @@ class MdsReader:
 
     def _laid_out(self) -> SampleLayout | LineLayout:
         """How samples are laid out. Raises SidecarMismatch for values between separators under other names."""
-        config = self._config
+        config = self.config
         if config.format == "mds":
             return SampleLayout(config.columns)
         if config.format != "json":

@@ -23,6 +23,7 @@ from __future__ import annotations
 import json
 import posixpath
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,6 +42,7 @@ from lading.formats._mds_index import (
     read_mds_index,
 )
 from lading.formats._mds_lines_write import LineWriter
+from lading.formats._mds_nulls import marks_of
 from lading.formats._mds_read import MdsReader, ReadOptions
 from lading.formats._mds_resync import resync_samples
 from lading.formats._mds_write import MdsWriter
@@ -154,11 +156,25 @@ class MdsFormat:
         return write_index(store, folder, shards)
 
     def alike(self, source: ShardSource) -> dict[str, Any]:
-        """The compression, by the file's ending, and the kind of a split format, by the index."""
+        """The compression, by the file's ending; by index or head the columns with marks of nulls, or the lines.
+
+        Raises:
+            CorruptShard, SidecarMismatch: as `open_shard`, of a shard that no index tells of.
+        """
         ending = posixpath.splitext(source.path)[1][1:]
-        found = {"compression": ending} if ending in COMPRESSIONS else {}
-        kind = parse_entry(source.entry).config.format if source.entry else self.name
-        return found if kind == self.name else {**found, "kind": kind}
+        found: dict[str, Any] = {"compression": ending} if ending in COMPRESSIONS else {}
+        if source.entry:
+            config = parse_entry(source.entry, source.limits).config
+        else:
+            with closing(self.open_shard(source, {})) as reader:
+                config = reader.config
+        if config.format == self.name:
+            marked = list(marks_of(config.columns))
+            return {**found, "nulls": marked} if marked else found
+        found["kind"] = config.format
+        if config.newline != WriteOptions().line_end:
+            found["newline"] = config.newline
+        return {**found, "separator": config.separator} if config.format == "xsv" else found
 
 
 FORMAT = MdsFormat()

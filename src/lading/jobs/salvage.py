@@ -126,7 +126,8 @@ def salvage(  # noqa: PLR0913 - one argument a decision of the user; all but two
         max_batch_bytes: payload held at once.
         overwrite: replace what is at the destination.
         source_options: options of the source's format.
-        options: options of the format written.
+        options: options of the format written; in the format of the source, those that are not told follow its first
+            shard that can be read.
         interleaved: names of fields and policies for interleaved data.
         roots: folders that references in tables may point into, beside those of the source.
         stores: which store serves which URL.
@@ -158,9 +159,11 @@ def salvage(  # noqa: PLR0913 - one argument a decision of the user; all but two
             search = _Search(dataset, found, workshop, lost, stores, on_progress)
             if view is None and found.manifest is None:
                 search.settle_view()
+            target = get_format(format) if format is not None else found.format
+            if target.name == found.format.name:
+                options = {**_alike(dataset), **(options or {})}
             search.look()
             saved = _saved(dataset, search.left, lost)
-            target = get_format(format) if format is not None else found.format
             copying = target.name == found.format.name and dataset.view == "samples"
             options, members = as_members(saved, target, options) if copying else (options, None)
             plan = make_plan(saved, target)
@@ -323,6 +326,14 @@ def _with_count(left: Left, lost: int, path: str) -> list[LadingError]:
     if left.lost or not lost:
         return list(left.lost)
     return [CorruptShard("samples are missing that the list of shards tells of", file=path, found=f"{lost} of them")]
+
+
+def _alike(dataset: Dataset) -> Mapping[str, Any]:
+    """Options of writing under which what is saved can be held as the source held it; none if nothing of it says."""
+    for number in range(min(len(dataset.listing), _LOOKED_AT)):
+        with suppress(DataError, StoreError):
+            return dataset.alike(number)
+    return {}
 
 
 def _saved(dataset: Dataset, left: Sequence[Left], lost: _Lost) -> Dataset:
