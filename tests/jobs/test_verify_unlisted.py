@@ -56,6 +56,31 @@ def test_second_files_of_shards_are_no_strangers(options: dict[str, str], tmp_pa
     assert lading.verify(out).ok
 
 
+@pytest.mark.parametrize("options", [{"kind": "json"}, {"kind": "csv", "compression": "zstd"}, {"kind": "tsv"}])
+@pytest.mark.parametrize("manifest", [True, False])
+def test_lines_of_mds_are_known_by_their_names(options: dict[str, str], tmp_path: Path, *, manifest: bool) -> None:
+    out = written(tmp_path / "out", "mds", options=options)
+    if not manifest:
+        shutil.rmtree(out / "_lading")
+    first, *_ = shards(out)
+    ending = first.name.removeprefix("shard.00000")
+    meta = next(path.name for path in out.iterdir() if path.name.startswith("shard.00000") and ".meta" in path.name)
+    shutil.copyfile(first, out / f"shard.00009{ending}")
+    shutil.copyfile(out / meta, out / meta.replace("00000", "00009"))
+    shutil.copyfile(out / meta, out / meta.replace("00000", "00010"))
+    shutil.copyfile(first, out / f"notes{ending}")
+    assert [finding["file"] for finding in lading.verify(out).findings] == [str(out / f"shard.00009{ending}")]
+
+
+def test_archives_of_media_are_known_by_their_names(tmp_path: Path) -> None:
+    out = written(tmp_path / "out", "media_archive")
+    archive = next(out.glob("*.bin.zst"))
+    shutil.copyfile(archive, out / "shard-000009.bin.zst")
+    shutil.copyfile(archive, out / "other.bin.zst")
+    (out / "shard-000009.txt").write_text("about it")
+    assert [finding["file"] for finding in lading.verify(out).findings] == [str(out / "shard-000009.bin.zst")]
+
+
 def test_shards_of_all_ranks_are_listed(tmp_path: Path) -> None:
     for rank in range(2):
         written(tmp_path / "out", "webdataset", rank=rank)

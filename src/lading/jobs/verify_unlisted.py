@@ -22,13 +22,17 @@ __all__ = ["unlisted_shards"]
 
 _OF_DATASETS = re.compile(r"cache-[0-9a-f]{16}.*\.arrow")
 """What datasets keeps of `map`, `filter` and `shuffle` beside the files of a dataset that it loaded."""
+_DIGITS = re.compile(r"[0-9]+")
+_OF_SHARDS = re.compile(r"\.meta(\.[a-z0-9]+)?$")
+"""What the name of a file beside a shard of MDS's lines ends with, which gives no samples by itself."""
 
 
 def unlisted_shards(dataset: Dataset, indexes: Indexes, stores: Stores) -> Iterator[LadingError]:
     """The files of the dataset's format, in the folders of its shards, that its manifest or index does not list.
 
-    Nothing where no manifest lists the shards, nor the index of a format that goes by one. The folder is listed, no
-    file is opened.
+    So are files whose names differ from those of the dataset's files in numbers alone: lines of MDS and archives of
+    media have endings that anything may have. Nothing where no manifest lists the shards, nor the index of a format
+    that goes by one. The folder is listed, no file is opened.
     """
     lists, where = _lister(dataset)
     if not lists:
@@ -38,10 +42,13 @@ def unlisted_shards(dataset: Dataset, indexes: Indexes, stores: Stores) -> Itera
     known = {*_files(dataset), *(path for shards in indexes.shards.values() for path in shards)}
     folders = {root, *map(posixpath.dirname, known)}
     endings = get_format(dataset.format).extensions
+    alike = {_numberless(path) for path in known}
     with suppress(StoreError):  # there are stores that list nothing, and then nobody reads all files of a folder
         for info in store.walk(root):
             path, (place, name) = info.path, posixpath.split(info.path)
-            if path in known or place not in folders or not name.lower().endswith(endings):
+            if path in known or place not in folders:
+                continue
+            if not name.lower().endswith(endings) and (_numberless(path) not in alike or _OF_SHARDS.search(name)):
                 continue
             hidden = any(part.startswith((".", "_lading")) for part in path[len(root) :].split("/"))
             if not hidden and not _OF_DATASETS.fullmatch(name):
@@ -49,6 +56,10 @@ def unlisted_shards(dataset: Dataset, indexes: Indexes, stores: Stores) -> Itera
                     f"a shard lies here that {lists} does not list", file=path, found=f"{info.size_bytes} bytes",
                     advice="Who reads all files of the folder gets its samples, too: remove it, if it is not wanted.",
                 )  # fmt: skip
+
+
+def _numberless(path: str) -> str:
+    return _DIGITS.sub("0", posixpath.basename(path))
 
 
 def _lister(dataset: Dataset) -> tuple[str, str]:
