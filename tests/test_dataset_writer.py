@@ -72,6 +72,30 @@ def test_shards_begin_at_a_size(fmt: str, tmp_path: Path) -> None:
         assert [len(s) for s in dataset.shards] == [n for n in map(len, dataset.shards) if n]
 
 
+@pytest.mark.parametrize("fmt", ["parquet", "arrow", "mds", "jsonl", "csv", "webdataset", "media_archive"])
+def test_columns_without_rows_are_kept_as_schema_keeps_them(fmt: str, tmp_path: Path) -> None:
+    none = pa.schema([("n", pa.int64()), ("txt", pa.string())]).empty_table()
+    with lading.writer(tmp_path / "told", format=fmt, schema=none.schema):
+        pass
+    with lading.open(tmp_path / "told") as told:
+        expected = told.schema, len(told.shards)
+    for number, rows in enumerate((none, pa.RecordBatch.from_pylist([], none.schema))):
+        with lading.writer(tmp_path / f"{number}", format=fmt) as writer:
+            writer.write_batch(rows)
+            writer.write_batch(pa.table({"other": pa.nulls(0)}))
+        with lading.open(tmp_path / f"{number}") as dataset:
+            assert (dataset.schema, len(dataset.shards), len(dataset)) == (*expected, 0)
+        assert lading.verify(tmp_path / f"{number}").ok
+
+
+def test_columns_without_rows_bind_no_rows(tmp_path: Path) -> None:
+    with lading.writer(tmp_path / "out", format="parquet") as writer:
+        writer.write_batch(pa.table({"n": pa.nulls(0)}))
+        writer.write_batch(pa.table({"n": ["a"], "m": [1]}))
+    with lading.open(tmp_path / "out") as dataset:
+        assert [*dataset] == [{"n": "a", "m": 1}]
+
+
 def test_a_first_sample_above_the_size_makes_no_empty_shard(tmp_path: Path) -> None:
     with lading.writer(tmp_path / "out", format="webdataset", shard_size="4kb") as writer:
         writer.write_batch(table(3, size=60_000))

@@ -78,7 +78,8 @@ class DatasetWriter:
         destination: folder of the dataset, a path or URL.
         format: name of the format.
         view: `samples` (a row is a sample) or `interleaved` (rows are items of `INTERLEAVED_SCHEMA`, samples whole).
-        schema: columns of all rows; by default those of the first batch. Formats without a fixed schema take any.
+        schema: columns of all rows; by default those of the first batch that has rows, or of one that has none if there
+            is no other. Formats without a fixed schema take any.
         shard_size: a new shard begins before a sample that would pass this, in bytes or as text (`"256MB"`).
         name: `string.Template` of a shard's name without ending: `${rank}`, `${shard}` (its number) and the tags. A
             template without `${shard}` gets the number as a prefix (`000_`), as datatrove's writers do.
@@ -329,6 +330,8 @@ class DatasetWriter:
         with self._dropping():
             self._flush_rows()
             self._part.end_shard()
+            if self._part.schema is None:
+                self._part.schema = self._part.without_rows
             if not len(self._shards) and self._part.schema is not None:
                 # A dataset without rows still has a schema that its format must hold, and mostly a file that says so.
                 self._part.begin_shard()

@@ -186,6 +186,7 @@ class PartWriter:
     Attributes:
         schema: columns of all rows, or of the first batch; None before.
         columns: all columns seen, for formats that do not fix them.
+        without_rows: columns of the first batch that had no rows; None before. They bind no rows that come after.
     """
 
     def __init__(  # noqa: PLR0913 - one value a decision of the owner
@@ -206,6 +207,7 @@ class PartWriter:
     ) -> None:
         self._checked: pa.Schema | None = None
         self.schema = None if schema is None else _written_schema(schema)
+        self.without_rows: pa.Schema | None = None
         self._takes_any = not kind.format.fixed_schema and (schema is None or kind.view == "samples")
         self.columns: dict[str, pa.Field] = {}
         self._store, self._folder, self._kind = store, folder, kind
@@ -238,6 +240,8 @@ class PartWriter:
         if self._checked is None or not rows.schema.equals(self._checked):
             refuse_twins(rows.schema)
             self._checked = rows.schema
+        if not rows.num_rows and rows.num_columns and self.without_rows is None:
+            self.without_rows = _written_schema(rows.schema)
         refuse_bad_text(rows)
         batches = rows.to_batches() if isinstance(rows, pa.Table) else [rows]
         if self._kind.view == "interleaved" and len(batches) > 1:
