@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.codecs import sniff_wrap, unpacked_name
-from lading.errors import BadReference, CorruptShard, DataError, LadingError, StoreError
+from lading.errors import BadReference, CorruptShard, DataError, LadingError, StoreError, UsageError
 from lading.fetch import ERROR_COLUMN, earlier_errors
 from lading.formats.protocol import (
     HasSidecar,
@@ -101,7 +101,7 @@ def find_view(kind: Kind, source: ShardSource, workshop: Workshop) -> str | None
     except (DataError, StoreError) as problem:
         found, error = None, problem
         if kind.index_file and source.entry:
-            with suppress(DataError, StoreError):
+            with suppress(DataError, StoreError, UsageError):  # lines of MDS cannot be read without it
                 return _view_of(kind, replace(source, entry=""))
     if found == "interleaved" or (error is None and kind.format.name != "webdataset"):
         return found
@@ -208,9 +208,10 @@ class _Search:
             source, now = self._without_sidecar(source)
         if now is not None and self._kind.index_file and source.entry:
             alone = replace(source, entry="")
-            if self._read(alone) is None:
-                self._findings.append(index_lies(self._kind.index_file, source, now))
-                source, now = alone, None
+            with suppress(UsageError):  # nothing but the index says how lines of MDS are to be read
+                if self._read(alone) is None:
+                    self._findings.append(index_lies(self._kind.index_file, source, now))
+                    source, now = alone, None
         return source, now
 
     def _without_sidecar(self, source: ShardSource) -> tuple[ShardSource, LadingError | None]:
