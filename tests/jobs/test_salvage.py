@@ -714,6 +714,74 @@ def test_the_schema_of_an_arrow_file_is_taken_from_its_footer(tmp_path: Path) ->
     assert [entry["offset"] for entry in result.lost] == [8]
 
 
+NUMBERED = pa.table({"n": [*range(200)], "t": [f"text {n} " * 10 for n in range(200)]})
+
+
+def numbers(source: Path) -> list[int]:
+    """The samples of `NUMBERED` that are left, each of which is as it was."""
+    with lading.open(source) as dataset:
+        found = list(dataset)
+    assert [sample["t"] for sample in found] == [f"text {sample['n']} " * 10 for sample in found]
+    return [sample["n"] for sample in found]
+
+
+def bodies_of(body: bytes) -> list[int]:
+    """Where the messages of an Arrow file or stream begin that are none of the schema, and where the last one ends."""
+    with pa.BufferReader(body) as stream:
+        stream.seek(8 if body.startswith(b"ARROW1") else 0)
+        starts = []
+        while True:
+            try:
+                pa.ipc.read_message(stream)
+            except (EOFError, pa.ArrowInvalid):
+                return starts
+            starts.append(stream.tell())
+
+
+@pytest.mark.parametrize("make", [pa.ipc.new_stream, pa.ipc.new_file])
+@pytest.mark.parametrize("size", [1, 8, 1024, -1, -8, -500])
+def test_a_record_batch_that_bytes_came_into_or_went_from_is_lost(make: object, size: int, tmp_path: Path) -> None:
+    path, out = tmp_path / "a.arrow", tmp_path / "out"
+    body = arrow_bytes(NUMBERED, make, 50)
+    starts = bodies_of(body)
+    assert len(starts) == 5
+    for batch in (0, 2, 3):  # the last one has the end mark behind it
+        at = starts[batch + 1] - 600
+        path.write_bytes(body[:at] + b"x" * size + body[at + max(-size, 0) :])
+        result = salvage(path, out, overwrite=True)
+        assert numbers(out) == [n for n in range(200) if n // 50 != batch]
+        assert [entry["offset"] for entry in result.lost] == [starts[batch]]
+
+
+@pytest.mark.parametrize("kind", ["flipped", "zeroed"])
+def test_a_head_that_is_damaged_in_its_place_costs_no_record_batch_before_it(kind: str, tmp_path: Path) -> None:
+    path, out = tmp_path / "a.arrow", tmp_path / "out"
+    body = arrow_bytes(NUMBERED, pa.ipc.new_file, 50)
+    starts = bodies_of(body)
+    for at, lost in ((starts[0], 0), (starts[2], 2), (starts[3], 3)):  # where its footer says
+        path.write_bytes(damaged(body, at, kind))
+        salvage(path, out, overwrite=True)
+        assert numbers(out) == [n for n in range(200) if n // 50 != lost]
+    body = arrow_bytes(NUMBERED, pa.ipc.new_stream, 50)
+    starts = bodies_of(body)
+    path.write_bytes(damaged(body, starts[2] + 16, kind))  # where it goes on as the others do
+    salvage(path, out, overwrite=True)
+    assert numbers(out) == [n for n in range(200) if n // 50 != 2]
+    path.write_bytes(damaged(body, starts[2], kind))  # where nothing tells
+    salvage(path, out, overwrite=True)
+    assert numbers(out) == [n for n in range(200) if n // 50 not in (1, 2)]
+
+
+def test_a_file_cut_behind_a_record_batch_keeps_it(tmp_path: Path) -> None:
+    path, out = tmp_path / "a.arrow", tmp_path / "out"
+    body = arrow_bytes(NUMBERED, pa.ipc.new_stream, 50)
+    starts = bodies_of(body)
+    for end in (starts[2], starts[2] + 100):
+        path.write_bytes(body[:end])
+        salvage(path, out, overwrite=True)
+        assert numbers(out) == [*range(100)]
+
+
 def test_random_damage_to_two_places_of_a_tar_leaves_the_samples_between(tmp_path: Path) -> None:
     body = tar_of(*pairs(*(f"{n:03d}" for n in range(100))))
     chance = random.Random(7)

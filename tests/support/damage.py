@@ -120,7 +120,7 @@ def _parquet(path: Path) -> Places:
 
 
 def _arrow(path: Path) -> Places:
-    """By the messages of the stream, each of which `read_message` takes from where it begins."""
+    """Messages of the stream, each with the beginning of the next: without that, nothing tells where it should end."""
     with pa.memory_map(str(path)) as source:
         is_file = source.read(6) == b"ARROW1"
         source.seek(8 if is_file else 0)
@@ -134,7 +134,7 @@ def _arrow(path: Path) -> Places:
                 return
             rows = pa.ipc.read_record_batch(message, schema).num_rows
             for each in range(row, row + rows):
-                yield path, start, source.tell(), each
+                yield path, start, source.tell() + 16, each
             row += rows
 
 

@@ -5,6 +5,10 @@ message goes on and how long its head is, and behind them a head that can be. Th
 is found inside it. Inside it a message is taken only if the walk from there comes further than it should have ended:
 values may be Arrow messages themselves.
 
+Where the walk stops, bytes may have come into the message before, or gone from it. So that one is lost too, unless its
+end is where it should be: the head behind it still begins as those of other messages do, or the footer lists both it
+and what is found next at these places, and stands itself where the last message that it lists ends.
+
 The schema stands at the beginning of both, and in the footer of a file. Where it is damaged, the other one is taken, or
 the one that a manifest kept. Dictionaries are needed by all record batches behind them: where one may be lost, so are
 these.
@@ -22,7 +26,7 @@ from numpy.typing import NDArray
 
 from lading.errors import CorruptShard, DataError, LadingError
 from lading.formats._arrow_blocks import CONTINUED, MAGIC
-from lading.formats._arrow_flat import DICTIONARY, ROWS, SCHEMA, Message, parse_footer, parse_message
+from lading.formats._arrow_flat import DICTIONARY, ROWS, SCHEMA, Footer, Message, parse_footer, parse_message
 from lading.formats.protocol import Remains
 from lading.store.protocol import MappedFile
 from lading.texts import check_names
@@ -33,6 +37,13 @@ _START, _PREFIX_BYTES, _TAIL_BYTES = 8, 8, 10
 _END_MARK = CONTINUED + bytes(4)
 _MAX_HEAD_BYTES = 64 << 20
 _STEP_BYTES = 4 << 20
+_ALIKE_BYTES, _ALIKE_PLACES = 16, (0, 8, 16)
+"""As much of a head as tells it from values, and where: its prefix and what says which fields it has, as in all others.
+What comes behind are numbers that repeat, as values do."""
+_LEAST_TOLD = 4
+"""Bytes of these that are no zeros."""
+_LEGACY_END_BYTES = 4
+"""Zeros that readers take for the end of a stream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +121,11 @@ def resync_stream(mapped: MappedFile, path: str) -> Remains | None:
         return None
     walker = _Walker(mapped)
     walker.walk()
-    if begin == MAGIC:  # a footer that was zeroed lists nothing
-        [length] = struct.unpack("<i", walker.data[-_TAIL_BYTES : -len(MAGIC)].tobytes())
-        listed = len(parse_footer(walker.data[-_TAIL_BYTES - length : -_TAIL_BYTES].tobytes()).batches)
+    if begin == MAGIC:
+        footer = walker.footer()
+        listed = len(footer[1].batches) if footer is not None else 0  # one that was zeroed lists nothing
         found = sum(m.message.kind == ROWS for m in walker.messages)
-        return resync_messages(mapped, path, None) if found > listed else None
+        return resync_messages(mapped, path, None) if found > listed or walker.is_moved() else None
     return resync_messages(mapped, path, None) if walker.gaps else None
 
 
@@ -156,8 +167,16 @@ def _schema_message(data: NDArray[np.uint8], path: str, schema: pa.Schema | None
         except (pa.ArrowException, OSError, UnicodeDecodeError):
             pass  # damaged too
     if schema is None:
-        raise CorruptShard("the schema is damaged, and nothing else says what the columns are", file=path, offset=0)
+        raise CorruptShard(
+            "the schema is damaged, or may be, and nothing else says what the columns are", file=path, offset=0
+        )
     return bytes(schema.serialize())
+
+
+def _end(footer: Footer) -> int:
+    """Where the last message ends that a footer lists."""
+    blocks = np.concatenate([footer.dictionaries, footer.batches])
+    return int((blocks["offset"] + blocks["meta"] + blocks["body"]).max(initial=0))
 
 
 class _Walker:
@@ -180,18 +199,88 @@ class _Walker:
         """Find all messages."""
         is_file = self.data[: len(MAGIC)].tobytes() == MAGIC
         at, size = _START if is_file else 0, len(self.data)
+        stops: list[tuple[int, _Found | None, int]] = []
         while at < size:
             stop, ended = self._run(at, self.messages)
-            if ended or not self.data[stop:].any():
-                return
             before = self.messages[-1] if self.messages else None
+            if ended or self._ends_in_zeros(stop, before):
+                break
             at = self._find_next(stop, before)
-            if at >= size and self._is_tail(stop):
-                return
-            if before is not None and at < before.stop:
-                self.messages.pop()
-                stop = before.offset
-            self.gaps.append((min(stop, at), at))
+            stops.append((stop, before, at))
+        listed, alike = self._listed() if is_file else set(), self._alike()
+        hurt: set[int] = set()
+        for stop, before, at in stops:
+            if before is not None and not self._ends_there(before, at, listed, alike):
+                hurt.add(before.offset)
+                self.gaps.append((before.offset, at))
+            elif at < size or not self._is_tail(stop):
+                self.gaps.append((stop, at))
+        self.messages = [m for m in self.messages if m.offset not in hurt]
+
+    def _ends_in_zeros(self, stop: int, before: _Found | None) -> bool:
+        """Whether nothing but zeros follows, and none of an end mark that should follow lies in the message before."""
+        zeros = len(self.data) - stop
+        if self.data[stop:].any() or 0 < zeros < _LEGACY_END_BYTES:
+            return False
+        cut = zeros < len(_END_MARK) and self.data[-len(_END_MARK) :].tobytes() == _END_MARK
+        return before is None or not cut
+
+    def footer(self) -> tuple[int, Footer] | None:
+        """Where the footer begins and what it lists; None if there is none that can be read."""
+        tail = self.data[-_TAIL_BYTES:].tobytes()
+        [length] = struct.unpack("<i", tail[:4]) if tail[4:] == MAGIC else [0]
+        start = len(self.data) - _TAIL_BYTES - length
+        if not 0 < length <= start + length:
+            return None
+        try:
+            return start, parse_footer(self.data[start:-_TAIL_BYTES].tobytes())
+        except DataError:
+            return None
+
+    def is_moved(self) -> bool:
+        """Whether the end mark of a file does not stand where the footer says that the last message ends."""
+        found = self.footer()
+        if found is None:
+            return False
+        start, footer = found
+        mark = start - len(_END_MARK)
+        return self.data[mark:start].tobytes() == _END_MARK and mark != _end(footer)
+
+    def _listed(self) -> set[tuple[int, int, int]]:
+        """Place, bytes of the head and of the body of each message that the footer lists, if it stands behind them."""
+        found = self.footer()
+        if found is None or found[0] != _end(found[1]) + len(_END_MARK):
+            return set()
+        blocks = np.concatenate([found[1].dictionaries, found[1].batches])
+        return {(at, meta, body) for at, meta, _, body in blocks.tolist()}
+
+    def _alike(self) -> set[tuple[int, bytes]]:
+        """Parts of the heads that were found, with their places in these."""
+        parts = {
+            (place, self.data[m.offset + place : m.offset + place + _ALIKE_BYTES].tobytes())
+            for m in self.messages
+            if m.message.kind in (DICTIONARY, ROWS)
+            for place in _ALIKE_PLACES
+        }
+        return {(place, part) for place, part in parts if len(part) - part.count(0) >= _LEAST_TOLD}
+
+    def _ends_there(
+        self, before: _Found, at: int, listed: set[tuple[int, int, int]], alike: set[tuple[int, bytes]]
+    ) -> bool:
+        """Whether a message behind which no other begins ends where it says; `at`: the next that is found."""
+        stop = before.stop
+        if at < stop:
+            return False
+        parts = {(place, self.data[stop + place : stop + place + _ALIKE_BYTES].tobytes()) for place in _ALIKE_PLACES}
+        if parts & alike:
+            return True
+        in_place = before.message.kind == SCHEMA or self._block(before.offset) in listed
+        return bool(listed) and in_place and (at == len(self.data) or self._is_end(at) or self._block(at) in listed)
+
+    def _block(self, at: int) -> tuple[int, int, int]:
+        """What a footer would list of the message here."""
+        found = self._message(at)
+        return (at, found.meta_bytes, found.message.body_bytes) if found is not None else (at, 0, 0)
 
     def _run(self, at: int, messages: list[_Found]) -> tuple[int, bool]:
         """The messages from here on; where they stop, and whether that is at the end mark."""
