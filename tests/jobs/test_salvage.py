@@ -9,6 +9,7 @@ import random
 import shutil
 import struct
 import tarfile
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -475,9 +476,12 @@ def texts_of(source: Path) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("kind", ["flipped", "cut"])
-@pytest.mark.parametrize("fmt, options", [("parquet", {"row_group_bytes": 3000}), ("arrow", {"batch_rows": 10})])
+@pytest.mark.parametrize("fmt, options", [
+    ("parquet", {"row_group_bytes": 3000}), ("arrow", {"batch_rows": 10}),
+    ("arrow", {"batch_rows": 10, "layout": "huggingface"}),
+])  # fmt: skip
 def test_no_sample_is_kept_without_the_items_that_checksums_say_are_lost(
-    fmt: str, options: dict[str, int], kind: str, tmp_path: Path
+    fmt: str, options: dict[str, object], kind: str, tmp_path: Path
 ) -> None:
     source, out = tmp_path / "source", tmp_path / "out"
     with lading.writer(source, format=fmt, view="interleaved", options=options) as writer:
@@ -770,6 +774,39 @@ def test_a_head_that_is_damaged_in_its_place_costs_no_record_batch_before_it(kin
     path.write_bytes(damaged(body, starts[2], kind))  # where nothing tells
     salvage(path, out, overwrite=True)
     assert numbers(out) == [n for n in range(200) if n // 50 not in (1, 2)]
+
+
+@pytest.mark.parametrize("kind", ["flipped", "zeroed", "cut"])
+def test_of_a_stream_with_checksums_no_more_is_lost_than_was_hit(kind: str, tmp_path: Path) -> None:
+    source, out = tmp_path / "source", tmp_path / "out"
+    with lading.writer(source, format="arrow", options={"layout": "huggingface", "batch_rows": 10}) as writer:
+        writer.write_batch(NUMBERED)
+    path = min(source.glob("*.arrow"))
+    body = path.read_bytes()
+    starts = bodies_of(body)
+    for at in (starts[3] - 100, starts[5], starts[6] + 100):
+        path.write_bytes(damaged(body, at, kind))
+        hit = [n for n, (start, stop) in enumerate(pairwise(starts)) if start < at + 1024 and stop > at]
+        result = salvage(source, out, overwrite=True)
+        assert numbers(out) == [n for n in range(200) if n // 10 not in hit]
+        assert result.lost_samples == 10 * len(hit)
+
+
+def test_no_rows_are_read_with_another_dictionary_than_theirs(tmp_path: Path) -> None:
+    path, out = tmp_path / "a.arrow", tmp_path / "out"
+    kind = pa.list_(pa.dictionary(pa.int32(), pa.string()))
+    texts = pa.array([[f"text {n // 20} {n % 3} " * 20] for n in range(100)])
+    parts = [pa.record_batch({"n": [*range(at, at + 20)], "t": texts[at : at + 20].cast(kind)})
+             for at in range(0, 100, 20)]  # fmt: skip
+    body = arrow_bytes(pa.Table.from_batches(parts), pa.ipc.new_stream, None)
+    starts = bodies_of(body)
+    assert len(starts) == 11  # each record batch has a dictionary before it
+    for at in starts[2:8:2]:
+        path.write_bytes(body[: at + 16] + bytes(64) + body[at + 80 :])
+        salvage(path, out, overwrite=True)
+        with lading.open(out) as dataset:
+            found = list(dataset)
+        assert all(sample["t"] == texts[sample["n"]].as_py() for sample in found)
 
 
 def test_a_file_cut_behind_a_record_batch_keeps_it(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from lading import views
 from lading.errors import CorruptShard, DataError, LadingError
 from lading.formats._arrow_blocks import CONTINUED, MAGIC
 from lading.formats._arrow_flat import DICTIONARY, ROWS, SCHEMA, Footer, Message, parse_footer, parse_message
@@ -31,7 +32,7 @@ from lading.formats.protocol import Remains
 from lading.store.protocol import MappedFile
 from lading.texts import check_names
 
-__all__ = ["resync_messages", "resync_stream"]
+__all__ = ["may_hold_dictionary", "resync_messages", "resync_stream"]
 
 _START, _PREFIX_BYTES, _TAIL_BYTES = 8, 8, 10
 _END_MARK = CONTINUED + bytes(4)
@@ -133,15 +134,20 @@ def _with_dictionaries(
     kept: list[_Found], gaps: list[tuple[int, int]], data: NDArray[np.uint8], made: bytes, head: _Found | None
 ) -> list[_Found]:
     """The messages but for the rows behind a gap that may have held a dictionary of theirs."""
-    schema = _read_schema(made or (data[head.offset : head.stop].tobytes() if head is not None else b""))
-    needed = schema is None or any(pa.types.is_dictionary(field.type) for field in schema)
-    if not gaps or not needed:
+    schema = made or (data[head.offset : head.stop].tobytes() if head is not None else b"")
+    if not gaps or not may_hold_dictionary(schema):
         return kept
     rows = [m.offset for m in kept if m.message.kind == ROWS]
     dictionaries = [m.offset for m in kept if m.message.kind == DICTIONARY]
     if rows and dictionaries and max(dictionaries) < min(rows) < gaps[0][0]:
         return kept  # all dictionaries come first, as in files
     return [m for m in kept if m.offset < gaps[0][0]]
+
+
+def may_hold_dictionary(schema: bytes) -> bool:
+    """Whether columns need dictionaries, by the message of their schema; so they do if that is damaged."""
+    found = _read_schema(schema)
+    return found is None or any(views.holds_dictionary(field.type) for field in found)
 
 
 def _read_schema(message: bytes) -> pa.Schema | None:

@@ -28,7 +28,7 @@ from lading.formats._arrow_claims import false_columns
 from lading.formats._arrow_decode import unpacked_bytes
 from lading.formats._arrow_index import CACHE_INDEX, SPLITS_INDEX, STATE_INDEX, list_arrow, listed_schema, write_indexes
 from lading.formats._arrow_read import ArrowReader, ReadOptions
-from lading.formats._arrow_resync import resync_messages, resync_stream
+from lading.formats._arrow_resync import may_hold_dictionary, resync_messages, resync_stream
 from lading.formats._arrow_schema import check_schema, given_schema, stored_schema
 from lading.formats._arrow_write import ArrowWriter, WriteOptions
 from lading.formats.protocol import ListedShard, Remains, ShardFacts, ShardSource, Symptom, map_file, parse_options
@@ -117,6 +117,10 @@ class ArrowFormat:
     def left_out(self, schema: pa.Schema, options: Mapping[str, Any]) -> Sequence[str]:
         """For datasets, structs of videos: see `lading.huggingface.left_out`."""
         return left_out(schema) if parse_options(self.name, WriteOptions, options).layout == "huggingface" else []
+
+    def rows_stand_alone(self, path: str, head: bytes) -> bool:  # noqa: ARG002 - the head tells
+        """In streams, unless a record batch may need a dictionary that came with another one."""
+        return head.startswith(CONTINUED) and not may_hold_dictionary(head)
 
     def resync(
         self,

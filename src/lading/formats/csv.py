@@ -100,7 +100,7 @@ class CsvFormat:
         """`shard-000000`."""
         return f"shard-{number:06d}"
 
-    def rows_stand_alone(self, path: str) -> bool:  # noqa: ARG002 - in every file
+    def rows_stand_alone(self, path: str, head: bytes) -> bool:  # noqa: ARG002 - in every file
         """Yes."""
         return True
 

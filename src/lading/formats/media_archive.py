@@ -130,7 +130,7 @@ class MediaArchiveFormat:
         """`shard-000000`."""
         return f"shard-{number:06d}"
 
-    def rows_stand_alone(self, path: str) -> bool:
+    def rows_stand_alone(self, path: str, head: bytes) -> bool:  # noqa: ARG002 - the name tells
         """Whether the documents are lines."""
         return not path.endswith(".parquet")
 

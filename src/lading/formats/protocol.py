@@ -610,8 +610,13 @@ class ListedElsewhere(Protocol):
 class RowsStandAlone(Protocol):
     """A format in whose files rows follow each other, and nothing tells where."""
 
-    def rows_stand_alone(self, path: str) -> bool:
-        """Whether a file of this name is still a shard when rows are cut out of it."""
+    def rows_stand_alone(self, path: str, head: bytes) -> bool:
+        """Whether a file is still a shard when rows are cut out of it, or those that are read together with them.
+
+        Args:
+            path: its name.
+            head: what stands in it before its rows, as it was written; empty if there is nothing.
+        """
 
 
 @runtime_checkable

@@ -46,18 +46,20 @@ def known_remains(
         return None
     own_rows = _lost_rows(own)
     target, total = own.begin, int(size.sum())
-    if isinstance(fmt, RowsStandAlone) and fmt.rows_stand_alone(source.path):
+    breaks = np.zeros(0, np.int64)
+    head = copies[0].as_py() or b""
+    if isinstance(fmt, RowsStandAlone) and fmt.rows_stand_alone(source.path, head):
         kept = there.copy()
         kept[put_back] = True
         target = np.cumsum(size * kept) - size * kept
         total = int((size * kept).sum())
         rows = np.setdiff1d(rows, own_rows)
         rows -= np.searchsorted(own_rows, rows)
-        gone = len(own_rows)
+        breaks, gone = np.unique(own_rows - np.arange(len(own_rows))), len(own_rows)
     else:
         rows, gone = np.union1d(rows, own_rows), 0
     made = [(int(target[number]), copies[number].as_py()) for number in put_back.tolist()]
-    return Remains(own.found[there], target[there], size[there], total, made, rows, lost, gone)
+    return Remains(own.found[there], target[there], size[there], total, made, rows, lost, gone, breaks=breaks)
 
 
 def _lost_rows(file: FileExtents) -> NDArray[np.int64]:
