@@ -819,6 +819,70 @@ def test_a_file_cut_behind_a_record_batch_keeps_it(tmp_path: Path) -> None:
         assert numbers(out) == [*range(100)]
 
 
+@pytest.mark.parametrize("size", [1, 100, 5000])
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+def test_bytes_that_came_into_a_parquet_file_cost_their_row_group(compression: str, size: int, tmp_path: Path) -> None:
+    path, out = tmp_path / "a.parquet", tmp_path / "out"
+    pq.write_table(NUMBERED, path, row_group_size=40, compression=compression)
+    told = pq.read_metadata(path)
+    body = path.read_bytes()
+    for group, where in ((0, 0.5), (2, 0.1), (2, 0.9), (4, 0.5)):
+        chunks = [told.row_group(group).column(number) for number in range(2)]
+        start = chunks[0].dictionary_page_offset or chunks[0].data_page_offset
+        at = start + int(where * sum(chunk.total_compressed_size for chunk in chunks))
+        path.write_bytes(body[:at] + b"x" * size + body[at:])
+        result = salvage(path, out, overwrite=True)
+        assert numbers(out) == [n for n in range(200) if n // 40 != group]
+        assert result.lost_samples == 40
+
+
+@pytest.mark.parametrize("size", [1, 100, 5000])
+@pytest.mark.parametrize("index", [True, False])
+def test_bytes_that_came_into_an_mds_shard_cost_their_sample(index: bool, size: int, tmp_path: Path) -> None:
+    source, out = tmp_path / "source", tmp_path / "out"
+    with lading.writer(source, format="mds", checksums="none") as writer:
+        writer.write_batch(NUMBERED)
+    shutil.rmtree(source / "_lading")
+    path = min(source.glob("*.mds"))
+    body = path.read_bytes()
+    offset = np.frombuffer(body, "<u4", 201, 4)
+    if not index:
+        (source / "index.json").unlink()
+    for sample in (0, 100, 199):
+        at = int(offset[sample + 1]) - 20
+        path.write_bytes(body[:at] + b"x" * size + body[at:])
+        result = salvage(source, out, overwrite=True)
+        assert numbers(out) == [n for n in range(200) if n != sample]
+        assert result.lost_samples == 1
+
+
+def test_bytes_that_came_into_the_head_of_an_mds_shard_cost_no_sample(tmp_path: Path) -> None:
+    source, out = tmp_path / "source", tmp_path / "out"
+    with lading.writer(source, format="mds", checksums="none") as writer:
+        writer.write_batch(NUMBERED)
+    shutil.rmtree(source / "_lading")
+    path = min(source.glob("*.mds"))
+    body = path.read_bytes()
+    for at, size in ((0, 3), (100, 1), (400, 1000), (850, 100)):
+        path.write_bytes(body[:at] + b"x" * size + body[at:])
+        salvage(source, out, overwrite=True)
+        assert numbers(out) == [*range(200)]
+
+
+@pytest.mark.parametrize("change", [-8, 8])
+def test_of_mds_samples_of_one_size_none_is_kept_at_a_place_that_is_not_its_own(change: int, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    with lading.writer(source, format="mds", checksums="none") as writer:
+        writer.write_batch(NUMBERED.select(["n"]))
+    shutil.rmtree(source / "_lading")
+    path = min(source.glob("*.mds"))
+    body = path.read_bytes()
+    at = len(body) - 804
+    path.write_bytes(body[:at] + bytes(max(change, 0)) + body[at + max(-change, 0) :])
+    with pytest.raises(DataError, match="not one sample is left"):
+        salvage(source, tmp_path / "out")
+
+
 def test_random_damage_to_two_places_of_a_tar_leaves_the_samples_between(tmp_path: Path) -> None:
     body = tar_of(*pairs(*(f"{n:03d}" for n in range(100))))
     chance = random.Random(7)

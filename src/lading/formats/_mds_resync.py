@@ -6,8 +6,8 @@ A sample says the sizes of its values, and they add up to its own. So a table of
 by walking from sample to sample, and where bytes are missing, the samples before the cut are those that fit where they
 should be, and those behind it the ones that fit so many bytes earlier. The last sample that fits before the cut lost
 bytes of its values, or may have: unless the sizes of the next one are cut after their first bytes, nothing tells, and
-it is lost. Of samples whose values are all of one size nothing can
-be told in this way.
+it is lost. Where bytes came in, it is the same, so many bytes
+later. Of samples whose values are all of one size nothing can be told in this way.
 """
 
 from __future__ import annotations
@@ -54,9 +54,6 @@ def resync_samples(mapped: MappedFile, path: str, entry: str) -> Remains | None:
         shift = head.size_bytes - len(data)
         if not shift and not head.damaged:
             return None
-        if shift < 0:
-            raise CorruptShard("the file is longer than it should be", expected=f"{head.size_bytes} bytes",
-                               found=f"{len(data)} bytes")  # fmt: skip
         before, behind = _border(data, head, shift)
     return _laid_out(head, shift, before, behind, path)
 
@@ -168,9 +165,6 @@ def _refound(data: NDArray[np.uint8], samples: int, columns: Sequence[Column], s
         CorruptShard: the walk does not come to the end.
     """
     missing = size_bytes - len(data)
-    if missing < 0:
-        raise CorruptShard("the file is longer than it should be", expected=f"{size_bytes} bytes",
-                           found=f"{len(data)} bytes")  # fmt: skip
     low = max(end - missing, 0)
     text = data[low : low + _MAX_JSON_BYTES].tobytes()
     braces = [low + at + 1 for at, byte in enumerate(text) if byte == _BRACE]
@@ -223,15 +217,15 @@ def _border(data: NDArray[np.uint8], head: _Head, shift: int) -> tuple[int, int]
         return 0, head.lost
     if not shift:
         return samples, samples
+    if all(column.size is not None for column in head.columns):
+        raise CorruptShard("bytes are missing or came in, and nothing in the samples says where",
+                           expected=f"{head.size_bytes} bytes", found=f"{len(data)} bytes")  # fmt: skip
     if int(head.offset[0]) - shift >= 0 and _fits(data, head, shift).all():
         return 0, 0
-    if all(column.size is not None for column in head.columns):
-        raise CorruptShard("bytes are missing, and nothing in the samples says where",
-                           expected=f"{head.size_bytes} bytes", found=f"{len(data)} bytes")  # fmt: skip
     before = _leading(_fits(data, head, 0))
     behind = samples - _leading(_fits(data, head, shift)[::-1])
     # The sizes of the last one fit: the cut is in its values, unless it is in the sizes of the next one.
-    if not (before < behind and _begins(data, head, before)):
+    if shift < 0 or not (before < behind and _begins(data, head, before)):
         before = max(before - 1, 0)
     return before, max(behind, before)
 
@@ -274,8 +268,9 @@ def _laid_out(head: _Head, shift: int, before: int, behind: int, path: str) -> R
               (int(ends[behind]) - shift, int(ends[behind]), int(ends[count] - ends[behind]))]  # fmt: skip
     offset, target, length = np.array([piece for piece in pieces if piece[2]], np.int64).reshape(-1, 3).T
     lost: list[LadingError] = [
-        CorruptShard("bytes are missing: the samples around cannot be told apart" if row == before else
-                     "a sample beside missing bytes", file=path, row=row, offset=int(ends[row]))
+        CorruptShard("bytes are missing: the samples around cannot be told apart" if shift > 0 and row == before else
+                     f"a sample beside {'missing' if shift > 0 else 'further'} bytes", file=path, row=row,
+                     offset=int(ends[row]))
         for row in range(before, behind)
     ]  # fmt: skip
     if head.damaged:

@@ -1,8 +1,9 @@
-"""What is left of a Parquet file that was cut: its column chunks, each where the footer says.
+"""What is left of a Parquet file that bytes were cut from or came into: its column chunks, each where the footer says.
 
 The footer says where each chunk lies, and so where it would begin itself. If it begins earlier, so many bytes are
-missing, and all chunks behind the cut lie so much earlier. Which these are, the heads of their first pages tell. A row
-group with bytes that are missing is lost, whatever of it might still decode.
+missing, and all chunks behind the cut lie so much earlier; if later, so many came in, and they lie so much later. Which
+these are, the heads of their first pages tell. The row group at that place is lost, whatever of it might still decode,
+and so is one of which it is not told on which side it lies.
 
 Without a footer nothing says what the pages are of.
 """
@@ -39,28 +40,27 @@ def resync_groups(file: Input) -> Remains | None:
     shift = _end(file, footer) - footer.start
     if not shift:
         return None
-    if shift < 0:
-        raise CorruptShard("the footer begins later than it should", file=file.path, expected=footer.start + shift,
-                           found=footer.start)  # fmt: skip
     start = footer.chunks[:, :, 0].reshape(-1)
     order = np.argsort(start, kind="stable")
     here = np.array([_is_page(file, at) for at in start[order].tolist()], np.bool_)
-    earlier = np.array([_is_page(file, at - shift) for at in start[order].tolist()], np.bool_)
-    moved = np.flatnonzero(earlier & ~here)
+    moved_too = np.array([_is_page(file, at - shift) for at in start[order].tolist()], np.bool_)
+    moved = np.flatnonzero(moved_too & ~here)
     first = int(moved[0]) if len(moved) else len(order)
-    kept = np.flatnonzero(here[:first])
+    kept = np.flatnonzero(here[:first] & ~moved_too[:first])
     last = int(kept[-1]) if len(kept) else 0
     cut = int(start[order[first]]) - shift if first < len(order) else footer.start
     groups = np.unique(order[last:first] // max(footer.chunks.shape[1], 1))
     ends = np.cumsum(footer.num_rows)
     rows = [np.arange(ends[group] - footer.num_rows[group], ends[group]) for group in groups.tolist()]
+    what = f"{shift} bytes of the file are missing here" if shift > 0 else f"{-shift} bytes came into the file here"
     lost: list[LadingError] = [
-        CorruptShard(f"row group {group}: {shift} bytes of the file are missing here", file=file.path,
+        CorruptShard(f"row group {group}: {what}", file=file.path,
                      offset=int(footer.chunks[group, :, 0].min()), expected=f"{int(footer.num_rows[group])} rows")
         for group in groups.tolist()
     ]  # fmt: skip
     return Remains(
-        np.array([0, cut]), np.array([0, cut + shift]), np.array([cut, file.size_bytes - cut]), file.size_bytes + shift,
+        np.array([0, cut]), np.array([0, cut + shift]), np.array([min(cut, cut + shift), file.size_bytes - cut]),
+        file.size_bytes + shift,
         lost_rows=np.concatenate([np.zeros(0, np.int64), *rows]), lost=lost,
     )  # fmt: skip
 
