@@ -856,6 +856,22 @@ def test_bytes_that_came_into_an_mds_shard_cost_their_sample(index: bool, size: 
         assert result.lost_samples == 1
 
 
+def test_a_byte_that_is_as_the_size_of_the_next_sample_is_no_sign_of_it(tmp_path: Path) -> None:
+    source, out = tmp_path / "source", tmp_path / "out"
+    text = chr(90) * 90
+    with lading.writer(source, format="mds", checksums="none") as writer:
+        writer.write_batch(pa.table({"n": [*range(200)], "t": [text] * 199 + ["end"]}))
+    shutil.rmtree(source / "_lading")
+    path = min(source.glob("*.mds"))
+    body = path.read_bytes()
+    at = int(np.frombuffer(body, "<u4", 201, 4)[101]) - 10
+    path.write_bytes(body[:at] + body[at + 20 :])
+    salvage(source, out)
+    with lading.open(out) as dataset:
+        found = {sample["n"]: sample["t"] for sample in dataset}
+    assert found == {n: text if n < 199 else "end" for n in range(200) if n not in (100, 101)}
+
+
 def test_bytes_that_came_into_the_head_of_an_mds_shard_cost_no_sample(tmp_path: Path) -> None:
     source, out = tmp_path / "source", tmp_path / "out"
     with lading.writer(source, format="mds", checksums="none") as writer:

@@ -231,8 +231,13 @@ def _border(data: NDArray[np.uint8], head: _Head, shift: int) -> tuple[int, int]
 
 
 def _begins(data: NDArray[np.uint8], head: _Head, row: int) -> bool:
-    """Whether a sample's sizes are cut, but not before the last of them: its first byte is what the others leave."""
+    """Whether a sample's sizes are cut, but not before the last of them: its first byte is what the others leave.
+
+    False where it is the only one: any byte may be as the first of it.
+    """
     varying = sum(column.size is None for column in head.columns)
+    if varying == 1:
+        return False
     start, last = int(head.offset[row]), int(head.offset[row]) + _NUMBER_BYTES * (varying - 1)
     if last >= len(data):
         return start < len(data)
