@@ -141,6 +141,7 @@ def huggingface_schema(schema: pa.Schema) -> pa.Schema:
 
     Raises:
         Unrepresentable: a column of a type that datasets does not have; names it.
+        DataError: what the metadata tell of a column is nothing that a column could be.
     """
     before = huggingface_features(schema)
     fields, features = [], {}
@@ -152,8 +153,14 @@ def huggingface_schema(schema: pa.Schema) -> pa.Schema:
                 kind, told = _fitted(_as_told(field.type, before.get(field.name)), feature_of(field))
         fields.append(_with_kind(field, kind))
         features[field.name] = _renewed(before.get(field.name), told) if kind == field.type else told
-    text = orjson.dumps({"info": {"features": features}})
-    return pa.schema(fields, metadata={**(schema.metadata or {}), HUGGINGFACE_KEY: text})
+    return pa.schema(fields, metadata={**(schema.metadata or {}), HUGGINGFACE_KEY: _as_metadata(features)})
+
+
+def _as_metadata(features: Mapping[str, Any]) -> bytes:
+    try:
+        return orjson.dumps({"info": {"features": features}})
+    except TypeError as error:  # of what a file told of its features: numbers and depths without end
+        raise DataError("features of Hugging Face that no column has", found=str(error)) from None
 
 
 def left_out(schema: pa.Schema) -> list[str]:
@@ -182,7 +189,7 @@ def schema_of_features(features: dict[str, Any]) -> pa.Schema:
     for name, told in features.items():
         with errors_at(column=name):
             fields.append(pa.field(name, _stored_type(told)))
-    return pa.schema(fields, metadata={HUGGINGFACE_KEY: orjson.dumps({"info": {"features": features}})})
+    return pa.schema(fields, metadata={HUGGINGFACE_KEY: _as_metadata(features)})
 
 
 def _stored_type(told: Any, depth: int = 0) -> pa.DataType:

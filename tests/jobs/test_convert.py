@@ -530,6 +530,6 @@ def test_videos_of_a_cache_go_to_every_format_for_bytes(to: str, storage: str, t
         with lading.open(tmp_path / folder, options=options) as dataset:
             assert [row["v"] for row in dataset] == [dataset[i]["v"] for i in range(3)] == videos
     if storage == "path":
+        told = {"media": "bytes", "load_assets": False}
         with pytest.raises(BadReference, match=r"cache.*'v'.*load_assets=true"):
-            told = {"media": "bytes", "load_assets": False}
             lading.convert(tmp_path / "cache", tmp_path / "no", format=to, source_options=told)
