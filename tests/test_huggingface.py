@@ -388,6 +388,6 @@ def test_types_that_a_feature_may_have(kind: pa.DataType, told: object, *, expec
     "told", ['{"_type": "Value", "dtype": "int64", "id": 1180591620717411303424}', '{"a": ' * 400 + "1" + "}" * 400]
 )
 def test_features_that_no_column_has_are_damage(told: str) -> None:
-    metadata = {"huggingface": '{"info": {"features": {"x": %s}}}' % told}
+    metadata = {"huggingface": f'{{"info": {{"features": {{"x": {told}}}}}}}'}
     with pytest.raises(DataError, match="features of Hugging Face that no column has"):
         huggingface_schema(pa.schema([("x", pa.int64())], metadata=metadata))
