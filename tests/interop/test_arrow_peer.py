@@ -411,8 +411,9 @@ def test_videos_of_a_cache_are_videos(
             assert [row.get("v") for row in dataset] == [b"abc", None, b"de"]
             assert isinstance(feature_of(dataset.schema.field("v")), Video)
     if storage == "path":
+        own = {"load_assets": False}
         with pytest.raises(errors.BadReference, match=r"row 0.*'v'.*load_assets=true"):
-            lading.convert(tmp_path / "cache", tmp_path / "no", format=to, options=options)
+            lading.convert(tmp_path / "cache", tmp_path / "no", format=to, options=options, source_options=own)
 
 
 @pytest.mark.parametrize("kind", ["binary", "string", "large_binary", "large_string"])
