@@ -72,7 +72,14 @@ class _Way:
         digest = lading.digest(source, workers=1, **opening)
         if not digest.count == info(source, **opening).samples == len(samples):
             yield f"{len(samples)} samples are counted otherwise"
-        yield from self._converted(scratch, view, digest)
+        yield from self._converted(scratch, view, self._taken_in(opening, digest))
+
+    def _taken_in(self, opening: Mapping[str, Any], digest: Any) -> Any:
+        """The digest of a copy: conversions take in films that lie beside a cache, and who only reads does not."""
+        if self.reading.target != "arrow":
+            return digest
+        options = {"load_assets": True, **opening.get("options", {})}
+        return lading.digest(self.reading.source, workers=1, **{**opening, "options": options})
 
     def _read(self, dataset: lading.Dataset, samples: list[Any], rows: list[Any]) -> Iterator[str]:
         rng, count = self.rng, len(samples)
