@@ -654,14 +654,11 @@ class Dataset:
         """
         first = 0
         for some in split_samples(batch, sample_firsts(batch, self.view), batch.num_rows, max_bytes):
-            try:
+            with errors_at(first_row=first):
                 yield from self.fetcher.materialise_parts(
                     some, sample_firsts(some, self.view), max_bytes, columns, on_error, views=views, earlier=earlier,
                     on_failure=on_failure,
                 )  # fmt: skip
-            except LadingError as error:
-                error.row = None if error.row is None else first + error.row
-                raise
             first += len(some)
 
     def roots(self) -> list[str]:

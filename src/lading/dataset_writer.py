@@ -21,7 +21,7 @@ import pyarrow as pa
 from lading.align import refuse_twins
 from lading.commit import Staging, check_destination
 from lading.digests import DatasetDigest
-from lading.errors import Unrepresentable, UsageError
+from lading.errors import UsageError, errors_at
 from lading.fetch import Fetcher
 from lading.formats.protocol import ManyFiles, NamesInEntries, ShardFacts, TellsReading, TellsTypes, TurnsToText
 from lading.formats.registry import get_format
@@ -176,12 +176,8 @@ class DatasetWriter:
         rows, originals = self._rows, self._originals
         self._rows, self._originals, self._row_bytes = [], [], 0
         if rows:
-            try:
+            with errors_at(first_row=self._flushed):
                 batch = rows_to_batch(rows, originals)
-            except Unrepresentable as error:
-                if error.row is not None:
-                    error.row += self._flushed
-                raise
             self._flushed += len(rows)
             self._part.write_batch(batch)
 

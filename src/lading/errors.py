@@ -134,11 +134,16 @@ class LadingError(Exception):
 
 
 @contextmanager
-def errors_at(**places: Any) -> Iterator[None]:
-    """Errors of the body that do not know these places yet (`LadingError.at`) know them after."""
+def errors_at(*, first_row: int = 0, **places: Any) -> Iterator[None]:
+    """Errors of the body that do not know these places yet (`LadingError.at`) know them after.
+
+    The rows that the body counts begin at `first_row` of whatever the caller speaks of.
+    """
     try:
         yield
     except LadingError as error:
+        if error.row is not None:
+            error.row += first_row
         raise error.at(**places) from None
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from lading import views
 from lading.batches import with_columns
 from lading.casts import cast, rebuilt, without_null_values
-from lading.errors import LadingError, SchemaMismatch, Unrepresentable, UsageError, errors_at
+from lading.errors import SchemaMismatch, Unrepresentable, UsageError, errors_at
 from lading.extents import NO_ROWS
 from lading.formats._arrow_schema import stored_schema
 from lading.formats.protocol import ShardFacts
@@ -146,12 +146,8 @@ class ArrowWriter:
                                  expected=self._rows_schema.names, found=batch.schema.names)  # fmt: skip
         columns = []
         for field in self._rows_schema:
-            try:
+            with errors_at(first_row=self._num_samples, file=self._sink.path, column=field.name):
                 columns.append(_fit(without_null_values(batch.column(field.name)), field))
-            except LadingError as error:
-                if error.row is not None:
-                    error.row += self._num_samples
-                raise error.at(file=self._sink.path, column=field.name) from None
         if not columns:
             return batch
         return pa.RecordBatch.from_arrays(columns, names=self._rows_schema.names)
@@ -164,7 +160,7 @@ class ArrowWriter:
         with self._failures(), errors_at(file=self._sink.path):
             batch = parts[0] if not len(self._rows_schema) else self._joined(parts)
             if self._options.layout == "huggingface":
-                with _rows_from(self._flushed_rows):
+                with errors_at(first_row=self._flushed_rows):
                     batch = huggingface_batch(batch, self._schema) if len(self._schema) else batch
             assert batch.num_rows == rows or not len(self._schema)
             writer, handle = self._opened()
@@ -233,17 +229,6 @@ def _narrowed(rows: pa.Schema, written: pa.Schema) -> pa.Schema:
     pairs = zip(rows, written, strict=True)
     fields = [one.with_type(other.type) if views.same_values(one.type, other.type) else one for one, other in pairs]
     return pa.schema(fields, metadata=rows.metadata)
-
-
-@contextmanager
-def _rows_from(first: int) -> Iterator[None]:
-    """Count the rows of errors from the first of the file, not of the record batch."""
-    try:
-        yield
-    except LadingError as error:
-        if error.row is not None:
-            error.row += first
-        raise
 
 
 def _codec(options: WriteOptions) -> pa.Codec | str | None:

@@ -97,12 +97,8 @@ class CsvWriter:
     def _records(self, batch: pa.RecordBatch) -> pa.LargeStringArray:
         cells = []
         for name, texts in self._columns.items():
-            try:
-                with errors_at(column=name, file=self._path):
-                    cells.append(_quoted(texts(join(batch.column(name))), self._delimiter).fill_null(""))
-            except Unrepresentable as error:
-                error.row = None if error.row is None else self._rows + error.row
-                raise
+            with errors_at(first_row=self._rows, column=name, file=self._path):
+                cells.append(_quoted(texts(join(batch.column(name))), self._delimiter).fill_null(""))
         records = pc.binary_join_element_wise(*cells, pa.scalar(self._delimiter, pa.large_string()))
         end = pa.scalar("\n", pa.large_string())
         return pc.binary_join_element_wise(records, end, pa.scalar("", pa.large_string()))

@@ -109,12 +109,8 @@ class JsonlWriter:
         return pc.binary_join_element_wise(*parts, _text("}\n"), _text(""))
 
     def _texts(self, column: _Column, batch: pa.RecordBatch) -> pa.LargeStringArray:
-        try:
-            with errors_at(column=column.name, file=self._path):
-                return column.texts(join(batch.column(column.name)))
-        except Unrepresentable as error:
-            error.row = None if error.row is None else self._rows + error.row
-            raise
+        with errors_at(first_row=self._rows, column=column.name, file=self._path):
+            return column.texts(join(batch.column(column.name)))
 
 
 def check_schema(schema: pa.Schema) -> None:

@@ -66,12 +66,8 @@ class _Line:
         """The lines of rows. Raises Unrepresentable, naming row and column."""
         parts: list[pa.LargeStringScalar | pa.LargeStringArray] = []
         for before, (name, texts) in zip(self.before, self.texts.items(), strict=True):
-            try:
-                with errors_at(column=name):
-                    values = self._checked(join(batch.column(name)), texts, last=len(parts) == 2 * len(self.texts) - 2)
-            except Unrepresentable as error:
-                error.row = None if error.row is None else first_row + error.row
-                raise
+            with errors_at(first_row=first_row, column=name):
+                values = self._checked(join(batch.column(name)), texts, last=len(parts) == 2 * len(self.texts) - 2)
             parts += [_text(before), values]
         return pc.binary_join_element_wise(*parts, _text(self.end), _text(""))
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from lading import views
 from lading.casts import cast, without_null_values
-from lading.errors import LadingError, SchemaMismatch, Unrepresentable, UsageError
+from lading.errors import SchemaMismatch, Unrepresentable, UsageError, errors_at
 from lading.extents import NO_ROWS
 from lading.formats._parquet_columns import check_codecs, plan_columns, shrinking, values_at_once
 from lading.formats._parquet_options import WriteOptions
@@ -138,22 +138,14 @@ class ParquetWriter:
                 found=batch.schema.names,
             )
         if self._options.huggingface:
-            try:
+            with errors_at(first_row=self._num_samples, file=self._sink.path):
                 batch = huggingface_batch(batch, self._given_schema)
-            except LadingError as error:
-                if error.row is not None:
-                    error.row += self._num_samples
-                raise error.at(file=self._sink.path) from None
         columns = []
         for field in self._schema:
-            try:
+            with errors_at(first_row=self._num_samples, file=self._sink.path, column=field.name):
                 if field.name in self._in_seconds:
                     _refuse_long_times(batch.column(field.name))
                 columns.append(_fit(without_null_values(batch.column(field.name)), field))
-            except LadingError as error:
-                if error.row is not None:
-                    error.row += self._num_samples
-                raise error.at(file=self._sink.path, column=field.name) from None
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def _flush(self) -> None:

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lading.codecs import WRAPS, stream_encoder
-from lading.errors import Unrepresentable, UsageError
+from lading.errors import Unrepresentable, UsageError, errors_at
 from lading.extents import NO_ROWS
 from lading.formats._webdataset_keys import escaped
 from lading.formats._webdataset_rows import KEY, split_name
@@ -175,11 +175,8 @@ class WebdatasetWriter:
         values = single_pieces(ranges).get(name)
         if values is not None and npy_head(batch.schema.field(name)) is None:
             return values
-        try:
+        with errors_at(first_row=self._samples, file=self._sink.path, column=name):
             return encode(batch.column(name) if values is None else in_memory(values))
-        except Unrepresentable as error:
-            error.row = None if error.row is None else self._samples + error.row
-            raise error.at(file=self._sink.path, column=name) from None
 
     def _checked_keys(self, column: pa.Array, names: Sequence[str], there: NDArray[np.bool_]) -> pa.StringArray:
         """The keys as they are to be written: escaped if asked for, and such that a reader gets them back."""
