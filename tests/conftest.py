@@ -8,13 +8,37 @@ from importlib import resources
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from golden_cases import ARCHIVES, Golden
 
 # Nothing depends on wall-clock time: a machine that is busy is no failure.
-settings.register_profile("lading", deadline=None)
+settings.register_profile("lading", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("lading")
+
+
+class _AtOnce:
+    """Says which test failed, and how, when it does: a run that is cut off never comes to its summary."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            lines = report.longreprtext.splitlines()
+            raised = [line for line in lines if line.startswith("E ")]
+            text = "\n".join([f"\nFAILED {report.nodeid} ({report.when})", *raised[:_MOST_LINES], *lines[-1:]])
+            writer = self._config.get_terminal_writer()
+            writer.line(text)
+            writer.flush()
+
+
+_MOST_LINES = 20
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):  # the workers' reports come to the process that started them
+        config.pluginmanager.register(_AtOnce(config))
 
 
 @pytest.fixture(scope="session")

@@ -517,10 +517,10 @@ def test_what_is_no_condition(text: str, says: str) -> None:
     ids=lambda text: text[:8],
 )
 def test_hostile_texts_are_an_error_and_quick(text: str) -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     message = error(text)
     assert len(message) < 500
-    assert time.perf_counter() - began < 2
+    assert time.process_time() - began < 2
 
 
 def test_long_conditions_within_the_limits() -> None:

@@ -17,6 +17,8 @@ from processes import busy_workers, gone
 from tars import write_hollow_tar
 
 _LADING = [sys.executable, "-c", "from lading.cli.main import run; run()"]
+_HANGS_S = 600
+"""After so long, a process is taken to hang on any machine."""
 
 
 @pytest.fixture
@@ -32,7 +34,7 @@ def start(place: Path, *words: str, **environment: str) -> subprocess.Popen[byte
 
 def run(place: Path, *words: str, **environment: str) -> tuple[int, bytes, bytes]:
     process = start(place, *words, **environment)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=_HANGS_S)
     return process.returncode, out, err
 
 
@@ -53,7 +55,7 @@ def test_a_reader_that_has_enough_ends_it_quietly(place: Path) -> None:
     assert process.stdout.read(10) == b'{"sample_i'
     process.stdout.close()
     assert process.stderr.read() == b""
-    assert process.wait(timeout=60) == 0
+    assert process.wait(timeout=_HANGS_S) == 0
     process.stderr.close()
 
 
@@ -64,7 +66,7 @@ def test_text_ends_quietly_too(place: Path) -> None:
     process.stdout.read(10)
     process.stdout.close()
     assert process.stderr.read() == b""
-    assert process.wait(timeout=60) == 0
+    assert process.wait(timeout=_HANGS_S) == 0
     process.stderr.close()
 
 
@@ -74,7 +76,7 @@ def test_a_job_goes_on_when_nobody_reads_its_standard_error(place: Path) -> None
     assert process.stderr is not None
     process.stderr.close()
     assert b"13 samples" in process.stdout.read()
-    assert process.wait(timeout=60) == 0
+    assert process.wait(timeout=_HANGS_S) == 0
     process.stdout.close()
 
 
@@ -115,7 +117,7 @@ def test_an_interrupted_conversion_leaves_the_destination_as_it_was(place: Path,
     while process.poll() is None and not any(p.is_dir() and any(p.iterdir()) for p in hidden(place)):
         time.sleep(0.002)  # until the first shard is being written
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=_HANGS_S)
     assert process.returncode == 130
     assert err == b"interrupted: nothing half-written is left at out\n"
     assert sorted((p.name, p.stat().st_mtime_ns) for p in place.rglob("*") if "out" in p.parts) == before
@@ -131,7 +133,7 @@ def test_an_interrupt_ends_the_workers_too(place: Path) -> None:
     while process.poll() is None and not workers:
         workers = busy_workers(process.pid)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=_HANGS_S)
     assert process.returncode == 130
     assert err.splitlines()[-1] == b"interrupted: nothing half-written is left at out"
     assert workers
@@ -178,7 +180,7 @@ def test_a_closed_standard_output_is_no_trouble(place: Path) -> None:
         ["sh", "-c", '"$@" >&-', "sh", *_LADING, "info", "docs"],
         cwd=place,
         capture_output=True,
-        timeout=60,
+        timeout=_HANGS_S,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, b"")

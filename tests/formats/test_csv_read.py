@@ -42,7 +42,7 @@ def rows(data: bytes, path: str = "t.csv", **options: Any) -> list[list[Any]]:
     return [list(row) for row in zip(*(column.to_pylist() for column in streamed.columns), strict=True)]
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     st.integers(1, 4).flatmap(lambda n: st.lists(st.lists(_CELL, min_size=n, max_size=n), max_size=8)),
     st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]),
