@@ -26,6 +26,7 @@ __all__ = [
     "VIDEO_FIELDS",
     "array_bytes",
     "as_bytes",
+    "has_shape",
     "image_bytes",
     "is_sha256",
     "media_bytes",
@@ -219,10 +220,18 @@ def array_bytes(value: Any, dtype: str, shape: Sequence[int | None]) -> bytes:
     """
     kind = np.dtype(dtype).newbyteorder("<")
     array = _as_array(value, kind)
-    fits = array.ndim == len(shape) and all(e is None or e == n for e, n in zip(shape, array.shape, strict=True))
-    if not fits:
-        raise Unrepresentable("an array of another shape", expected=_spelled(shape), found=_spelled(array.shape))
+    _refuse_shape(array, shape)
     return (array if array.dtype == kind else _cast(array, kind)).tobytes()
+
+
+def has_shape(array: NDArray[Any], shape: Sequence[int | None]) -> bool:
+    """Whether an array has these extents; None stands for any."""
+    return array.ndim == len(shape) and all(told in (None, n) for told, n in zip(shape, array.shape, strict=True))
+
+
+def _refuse_shape(array: NDArray[Any], shape: Sequence[int | None]) -> None:
+    if not has_shape(array, shape):
+        raise Unrepresentable("an array of another shape", expected=_spelled(shape), found=_spelled(array.shape))
 
 
 def _cast(array: NDArray[Any], kind: np.dtype[Any]) -> NDArray[Any]:
@@ -241,10 +250,12 @@ def _cast(array: NDArray[Any], kind: np.dtype[Any]) -> NDArray[Any]:
     return cast
 
 
-def npy_bytes(value: Any, dtype: str | None = None) -> bytes:
-    """An array as a `.npy` file, of this dtype if one is given. Raises Unrepresentable as `array_bytes`."""
+def npy_bytes(value: Any, dtype: str | None = None, shape: Sequence[int | None] | None = None) -> bytes:
+    """An array as a `.npy` file, of this dtype and shape if they are given. Raises Unrepresentable as `array_bytes`."""
     out = io.BytesIO()
     array = _as_array(value, None if dtype is None else np.dtype(dtype))
+    if shape is not None:
+        _refuse_shape(array, shape)
     np.save(out, array if dtype is None or array.dtype == dtype else _cast(array, np.dtype(dtype)), allow_pickle=False)
     return out.getvalue()
 
@@ -265,16 +276,18 @@ def _as_array(value: Any, kind: np.dtype[Any] | None = None) -> NDArray[Any]:
     if listed and not _keeps_whole_numbers(array, value):
         if kind is not None and kind.kind in "iu" and _types_in(value) == {int}:
             with suppress(OverflowError):  # of Python's own numbers; numpy's would wrap around
-                return np.array([plain_item(item) for item in np.asarray(value, object).ravel()], kind).reshape(
-                    array.shape
-                )
+                return np.array(_plain_items(value), kind).reshape(array.shape)
         raise _misfit("whole numbers of this size do not go with floats in one array", "an array of one type", value)
     return array
 
 
+def _plain_items(value: Sequence[Any]) -> list[Any]:
+    """The items of lists, however deep, as Python's own."""
+    return [plain_item(item) for item in np.asarray(value, object).ravel()]
+
+
 def _types_in(value: Sequence[Any]) -> set[type]:
-    """Types of the items of lists, however deep."""
-    return {type(plain_item(item)) for item in np.asarray(value, object).ravel()}
+    return {*map(type, _plain_items(value))}
 
 
 def _has_masked(value: Any) -> bool:
@@ -288,8 +301,8 @@ def _keeps_whole_numbers(array: NDArray[Any], value: Sequence[Any]) -> bool:
     """
     if not (np.abs(array) >= _FIRST_INEXACT).any():
         return True
-    exact = map(plain_item, np.asarray(value, object).ravel())
-    return all(type(kept) is not int or kept == made for kept, made in zip(exact, array.ravel().tolist(), strict=True))
+    pairs = zip(_plain_items(value), array.ravel().tolist(), strict=True)
+    return all(type(kept) is not int or kept == made for kept, made in pairs)
 
 
 def _spelled(shape: Sequence[int | None]) -> str:

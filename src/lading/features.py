@@ -24,13 +24,23 @@ from numpy.typing import NDArray
 
 from lading import jsontext
 from lading.arrow_values import arrow_type, exact_value
-from lading.encoding import array_bytes, as_bytes, image_bytes, media_bytes, npy_bytes, plain_item, video_cell
+from lading.encoding import (
+    array_bytes,
+    as_bytes,
+    has_shape,
+    image_bytes,
+    media_bytes,
+    npy_bytes,
+    plain_item,
+    video_cell,
+)
 from lading.errors import DataError, Unrepresentable, UsageError, errors_at
 from lading.mds_values import decode_mds
 from lading.ref import is_ref
 
 __all__ = [
     "FEATURE_KEY",
+    "NUMBER_TYPES",
     "Array",
     "Audio",
     "Bytes",
@@ -59,6 +69,12 @@ __all__ = [
 
 FEATURE_KEY = b"lading.feature"
 """Key of a field's metadata: the feature as JSON."""
+
+NUMBER_TYPES = (
+    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    *("float16", "float32", "float64"),
+)
+"""numpy's names of the numbers that arrays of one type are of, in every format and library that has such arrays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,10 +297,6 @@ def _says_more(field: pa.Field) -> bool:
 
 
 _NATURAL: dict[pa.DataType, Feature] = {pa.string(): Text(), pa.binary(): Bytes()}
-_ARRAY_TYPES = {
-    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
-    *("float16", "float32", "float64"),
-}
 _LISTS = (pa.ListType, pa.LargeListType, pa.FixedSizeListType, pa.ListViewType, pa.LargeListViewType)
 _VARIANTS = {
     pa.large_string(): pa.string(),
@@ -455,7 +467,7 @@ def _huggingface_feature(told: Any, kind: pa.DataType) -> Feature | None:
 
 def _huggingface_array(dtype: Any, shape: Any) -> Array | None:
     """None for what no array can be."""
-    known = isinstance(dtype, str) and dtype in _ARRAY_TYPES and _is_shape(shape)
+    known = isinstance(dtype, str) and dtype in NUMBER_TYPES and _is_shape(shape)
     return Array(dtype, tuple(shape)) if known else None
 
 
@@ -584,13 +596,7 @@ def _stored_video(feature: Video, value: Any, assets: str | None) -> dict[str, A
 
 def _stored_array(feature: Array, value: Any, _assets: str | None) -> bytes:
     if feature.dtype is None or feature.shape is None:
-        stored = npy_bytes(value, feature.dtype)
-        if feature.shape is not None:
-            try:
-                decode(feature, stored)
-            except DataError as error:
-                raise Unrepresentable("an array of another shape", expected=error.expected, found=error.found) from None
-        return stored
+        return npy_bytes(value, feature.dtype, feature.shape)
     return array_bytes(value, feature.dtype, feature.shape)
 
 
@@ -703,10 +709,8 @@ def _array(feature: Array, value: Any) -> NDArray[Any]:
 
 def _expected(feature: Array, array: NDArray[Any]) -> NDArray[Any]:
     """An array out of a `.npy` file, if it has what the feature says of all of them."""
-    dtype, shape = array.dtype.newbyteorder("="), feature.shape
-    same = shape is None or (
-        len(shape) == array.ndim and all(n in (None, m) for n, m in zip(shape, array.shape, strict=True))
-    )
+    dtype = array.dtype.newbyteorder("=")
+    same = feature.shape is None or has_shape(array, feature.shape)
     if not same or (feature.dtype is not None and np.dtype(feature.dtype) != dtype):
         raise DataError("another array than the column's feature says", expected=str(feature),
                         found=f"{dtype} of {array.shape}")  # fmt: skip

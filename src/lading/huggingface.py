@@ -27,6 +27,7 @@ from lading.casts import cast, rebuilt
 from lading.encoding import VIDEO_FIELDS
 from lading.errors import BadReference, DataError, LadingError, Unrepresentable, UsageError, errors_at
 from lading.features import (
+    NUMBER_TYPES,
     Array,
     Audio,
     ClassLabel,
@@ -68,11 +69,7 @@ _PEER_KEYS = b"stable_datasets."
 _EXTENSION_KEYS = (b"ARROW:extension:name", b"ARROW:extension:metadata")
 _MARKS = {b"bytes": pa.large_binary(), b"string": pa.string(), b"large_string": pa.large_string()}
 """What a column was before it became one of datasets' types, as its field is marked."""
-_ITEM_TYPES = {
-    name: pa.from_numpy_dtype(np.dtype(name))
-    for name in ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
-                 "float16", "float32", "float64")
-}  # fmt: skip
+_ITEM_TYPES = {name: pa.from_numpy_dtype(np.dtype(name)) for name in NUMBER_TYPES}
 """What the arrays of datasets are of."""
 _MAX_DIMENSIONS = 5
 _SMALL = {"binary": pa.binary(), "string": pa.string()}

@@ -211,11 +211,12 @@ def from_description(told: Any) -> dict[str, Feature]:
     features = {}
     for name, feature in told:
         with errors_at(column=str(name)):
-            features[str(name)] = feature_from(feature)
+            made = feature_from(feature)
             try:
-                _type(features[str(name)])
+                _type(made)
             except UsageError as error:  # here it is the file that is wrong, and nobody's call
                 raise DataError(error.message, expected=error.expected, found=error.found) from None
+        features[str(name)] = made
     return features
 
 

@@ -19,6 +19,7 @@ from lading.features import FEATURE_KEY, Feature, Video, feature_of, keeps_files
 from lading.formats._arrow_decode import damage
 from lading.formats._arrow_schema import STABLE_KEY
 from lading.formats.protocol import ShardSource
+from lading.pieces import bitmap
 from lading.store.protocol import Buffer
 from lading.store.roots import folder_of
 
@@ -95,7 +96,7 @@ def _joined(values: list[Buffer | None]) -> pa.LargeBinaryArray:
     """Values as an array. pyarrow 26.0.1 never lets go of a memory view that `pa.array` was given, and of its bytes."""
     sizes = [0 if value is None else len(value) for value in values]
     offsets = np.cumsum([0, *sizes], dtype=np.int64)
-    valid = pa.array([value is not None for value in values], pa.bool_()).buffers()[1]
+    valid = bitmap(np.array([value is not None for value in values], bool))
     data = pa.py_buffer(b"".join(value for value in values if value is not None))
     return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(values), [valid, pa.py_buffer(offsets), data])
 

@@ -306,6 +306,7 @@ class JsonlReader:
         index = {name: self.index().column(name).to_numpy() for name in _INDEX_SCHEMA.names}
         unit = np.searchsorted(index["first_row"], ordinals, "right") - 1
         touched = np.unique(unit)
+        schema = self.schema()
         ranges = zip(index["offset"][touched].tolist(), index["length"][touched].tolist(), strict=True)
         for number, data in zip(touched.tolist(), self._file.read_each(list(ranges)), strict=True):
             lines = self._lines(Block(data, int(index["offset"][number]), int(index["first_line"][number])))
@@ -314,7 +315,7 @@ class JsonlReader:
                                    offset=int(index["offset"][number]), found=f"{len(lines.texts)} rows",
                                    expected=f"{index['num_rows'][number]} rows")  # fmt: skip
             rows = self._rows(lines[ordinals[unit == number] - index["first_row"][number]])
-            self._refuse_new(rows, self.schema())
+            self._refuse_new(rows, schema)
             yield rows
 
     def _streamed(self, max_rows: int, max_bytes: int, schema: pa.Schema, *, complete: bool = True) -> Iterator[_Rows]:

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from lading import jsontext
 from lading.errors import DataError, Unrepresentable
-from lading.features import FEATURE_KEY, Array, Json, decode, feature_of, tag_by_extension
+from lading.features import FEATURE_KEY, NUMBER_TYPES, Array, Json, decode, feature_of, tag_by_extension
 from lading.json_columns import is_nested_json
 from lading.pieces import bitmap
 from lading.ref import Refs, is_ref, make_refs, unpack
@@ -210,16 +210,12 @@ def npy_head(field: pa.Field) -> tuple[bytes, int] | None:
     So a member is a `.npy` file, and the value a range of it. None for all other fields.
     """
     feature = feature_of(field) if is_payload(field.type) else None
-    if not isinstance(feature, Array) or feature.dtype not in _NUMBERS or feature.shape is None:
+    if not isinstance(feature, Array) or feature.dtype not in NUMBER_TYPES or feature.shape is None:
         return None
     if any(extent is None for extent in feature.shape):
         return None
     dtype, shape = np.dtype(feature.dtype).newbyteorder("<"), tuple(int(extent or 0) for extent in feature.shape)
     return _head_of(dtype, shape), math.prod(shape) * dtype.itemsize
-
-
-_NUMBERS = ("bool", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
-            *(f"float{bits}" for bits in (16, 32, 64)))  # fmt: skip
 
 
 def _head_encoder(field: pa.Field, head: bytes, size: int) -> Encoder:
