@@ -51,6 +51,7 @@ SHARED = {
         "indexes",
         "ledger",
         "messages",
+        "own_process",
         "plan",
         "pool",
         "progress",

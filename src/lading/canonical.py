@@ -103,7 +103,6 @@ _JSON_BYTES = 8 << 20
 _DEEP = 100
 _MANY_VALUES, _DEEP_COLUMNS, _MOSTLY_THERE = 64, 8, 4
 """Values out of JSON are taken by the column from so many on, above this depth, and if one field in four is there."""
-_EMPTY = pa.scalar(b"", FORM)
 hash_value: Callable[[Any], bytes] = xxhash.xxh3_128_digest
 """What a long value stands as: `HASH_BYTES` bytes."""
 HASH_BYTES = 16
@@ -169,13 +168,18 @@ def struct_forms(forms: Mapping[str, pa.Array], count: int) -> pa.Array:
         # Put before a form only where it must go with it: otherwise the join below does it, and copies once less.
         named += [joined(label, form)] if form.null_count else [label, form]
     return pc.binary_join_element_wise(
-        pa.scalar(b"{", FORM), *named, pa.scalar(b"}", FORM), _EMPTY, null_handling="replace", null_replacement=b""
+        pa.scalar(b"{", FORM),
+        *named,
+        pa.scalar(b"}", FORM),
+        pa.scalar(b"", FORM),
+        null_handling="replace",
+        null_replacement=b"",
     )
 
 
 def joined(*parts: Any) -> pa.Array:
     """Forms put together row by row; null where one of them is."""
-    return pc.binary_join_element_wise(*parts, _EMPTY)
+    return pc.binary_join_element_wise(*parts, pa.scalar(b"", FORM))
 
 
 def value_form(feature: Feature, *, long: bool) -> tuple[bytes, Callable[[memoryview], bytes]] | None:

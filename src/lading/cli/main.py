@@ -19,6 +19,7 @@ from lading.cli.merge import merge
 from lading.cli.output import prepare_streams
 from lading.cli.salvage import salvage
 from lading.cli.verify import verify
+from lading.jobs.own_process import leave_pandas_out
 
 __all__ = ["app", "run"]
 
@@ -55,5 +56,6 @@ def lading(
 
 def run() -> None:
     """What the shell's `lading` runs."""
+    leave_pandas_out()
     prepare_streams()
     app(prog_name="lading")

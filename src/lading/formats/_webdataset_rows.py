@@ -111,7 +111,7 @@ _NO_ROWS = Rows(
     np.zeros(0, np.int64),
     np.zeros(0, np.int64),
     {},
-    pa.array([], pa.string()),
+    pa.nulls(0, pa.string()),
 )
 
 

@@ -66,7 +66,6 @@ Encoder: TypeAlias = Callable[[pa.Array], pa.Array]
 """Makes of a column the text or bytes of its members, null where it is null."""
 
 _TEXT, _BYTES = pa.large_string(), pa.large_binary()
-_NOTHING = pa.scalar("", _TEXT)
 _ADVICE = "Leave it out with --columns, or cast it."
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _DAY_S = 86_400
@@ -171,7 +170,7 @@ def _json_texts(column: pa.Array) -> pa.Array:
 def _time_texts(column: pa.Array) -> pa.Array:
     kind = column.type
     counts = column.view(pa.int32() if kind.bit_width == 32 else pa.int64())  # noqa: PLR2004 - the two widths of times
-    counted = pc.binary_join_element_wise(counts.cast(_TEXT), pa.scalar(_unit(kind), _TEXT), _NOTHING)
+    counted = pc.binary_join_element_wise(counts.cast(_TEXT), pa.scalar(_unit(kind), _TEXT), pa.scalar("", _TEXT))
     plain = _is_plain(kind, np.asarray(counts.fill_null(0).to_numpy(), np.int64))
     if not plain.any():
         return counted
@@ -180,7 +179,7 @@ def _time_texts(column: pa.Array) -> pa.Array:
     texts = pc.if_else(pa.array(plain), column, pa.scalar(None, column.type)).cast(_TEXT)
     if pa.types.is_timestamp(kind):
         zone = pa.scalar("Z" if kind.tz is not None else "", _TEXT)
-        texts = pc.binary_join_element_wise(pc.replace_substring(texts, " ", "T"), zone, _NOTHING)
+        texts = pc.binary_join_element_wise(pc.replace_substring(texts, " ", "T"), zone, pa.scalar("", _TEXT))
     return pc.coalesce(texts, counted)
 
 
@@ -408,7 +407,7 @@ def _plain_counts(kind: pa.DataType, texts: pa.Array) -> pa.Array:
         return texts.cast(kind).view(pa.int32() if pa.types.is_date32(kind) else pa.int64()).cast(pa.int64())
     if pa.types.is_time(kind):
         # Arrow 26 reads no times alone.
-        texts = pc.binary_join_element_wise(pa.scalar("1970-01-01T", _TEXT), texts, _NOTHING)
+        texts = pc.binary_join_element_wise(pa.scalar("1970-01-01T", _TEXT), texts, pa.scalar("", _TEXT))
         return texts.cast(pa.timestamp(kind.unit)).view(pa.int64())
     zone = None if kind.tz is None else "UTC"
     return texts.cast(pa.timestamp(kind.unit, zone)).view(pa.int64())

@@ -32,6 +32,7 @@ from lading.formats.registry import all_formats, get_format
 from lading.jobs.copying import Copier
 from lading.jobs.ledger import LEDGER_NAME
 from lading.jobs.messages import DIGESTS_NAME, encode_error, encode_part, encode_warning, read_message, write_message
+from lading.jobs.own_process import leave_pandas_out
 from lading.jobs.reading import Taken
 from lading.jobs.spec import Conversion
 from lading.jobs.threads import using_threads
@@ -90,6 +91,7 @@ class _Parent:
 
 def main() -> None:
     """Do tasks until standard input ends."""
+    leave_pandas_out()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is the other process's business
     with _Parent() as parent:
 

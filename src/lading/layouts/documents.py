@@ -62,7 +62,7 @@ ITEMS_COLUMN = "lading_items"
 
 _MODALITIES = ("metadata", "text", *MODALITIES)
 _METADATA, _TEXT, _FIRST_TYPE = range(3)
-_CONTENT_TYPES = pa.array(["application/json", "text/plain"])
+_CONTENT_TYPES = ("application/json", "text/plain")
 _ITEMS = ("id", "text", "media")
 _OWN = ("type", BYTES, *PLACE)
 """Fields of a media that are not passed through."""
@@ -182,7 +182,7 @@ class DocumentsView:
             "sample_id": ids.take(pa.array(places.document)),
             "position": pa.array(places.position, pa.int32()),
             "modality": pa.array(_MODALITIES).take(pa.array(places.kind)),
-            "content_type": _at(_CONTENT_TYPES, np.where(places.kind <= _TEXT, places.kind, -1)),
+            "content_type": _at(pa.array(_CONTENT_TYPES), np.where(places.kind <= _TEXT, places.kind, -1)),
             "text_content": _at(_texts(documents), np.where(places.kind == _TEXT, places.document, -1)),
             "binary_content": _at(content, places.item),
         }

@@ -24,7 +24,6 @@ METADATA, TEXT, IMAGE = range(len(MODALITIES))
 MAX_POSITIONS = 1_000_000
 """Positions of a sample, at most: a tar's lists have an entry for each, filled or not."""
 
-_MODALITIES = pa.array(MODALITIES)
 _Misfit: TypeAlias = tuple[str, str, NDArray[np.bool_]]
 """What is wrong, in which column, and in which rows."""
 
@@ -150,7 +149,7 @@ def refuse_modalities(batch: pa.RecordBatch) -> None:
 
 def _kinds(batch: pa.RecordBatch) -> NDArray[np.int64]:
     """Modalities as numbers; −1 for others."""
-    return numbers(pc.index_in(batch.column("modality"), value_set=_MODALITIES), without=-1)
+    return numbers(pc.index_in(batch.column("modality"), value_set=pa.array(MODALITIES)), without=-1)
 
 
 def _other_modality(kind: NDArray[np.int64]) -> _Misfit:

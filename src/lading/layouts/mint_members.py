@@ -64,4 +64,4 @@ def _places(reader: WebdatasetReader) -> Iterator[tuple[pa.Array, NDArray[np.int
         yield part.name, part.offset, part.length
 
 
-_NO_MEMBERS = (pa.array([], pa.string()), np.zeros(0, np.int64), np.zeros(0, np.int64))
+_NO_MEMBERS = (pa.nulls(0, pa.string()), np.zeros(0, np.int64), np.zeros(0, np.int64))
