@@ -72,3 +72,30 @@ def test_what_is_intact_is_found_where_it_is(fmt: str, kind: str, tmp_path: Path
     path.unlink()
     [gone] = [one for one in found_in(out) if one.path == str(path)]
     assert (gone.info, len(gone.lost)) == (None, len(gone.begin))
+
+
+def twice_damaged(body: bytes, random: Random, *, sizes: tuple[int, ...] = (1, 100, 1024)) -> tuple[bytes, int, int]:
+    """With bytes cut out of it or put into it at two places; where these are, and what lies between them moved by."""
+    one, two = len(body) // 5 + random.randrange(999), len(body) * 4 // 5 - random.randrange(999)
+    damaged, moved = body, []
+    for at in (two, one):
+        size = random.choice(sizes)
+        cut = random.random() < 0.5
+        damaged = damaged[:at] + damaged[at + size :] if cut else damaged[:at] + random.randbytes(size) + damaged[at:]
+        moved.append(-size if cut else size)
+    return damaged, one + (-moved[1] if moved[1] < 0 else 0), moved[1]
+
+
+@pytest.mark.parametrize("fmt", ["webdataset", "mds", "jsonl", "csv", "arrow", "media_archive"])
+def test_what_lies_between_two_places_that_grew_or_shrank_is_found(fmt: str, tmp_path: Path) -> None:
+    path = Path(found_in(written(tmp_path / "out", fmt))[-1].path)
+    body = path.read_bytes()
+    random = Random(fmt)
+    for _ in range(12):
+        damaged, begin, moved = twice_damaged(body, random)
+        path.write_bytes(damaged)
+        [found] = [one for one in found_in(tmp_path / "out") if one.path == str(path)]
+        size = found.extents["size_bytes"].to_numpy()
+        between = np.flatnonzero((found.begin >= begin) & (found.begin + size <= len(body) * 4 // 5 - 999))
+        assert len(between) >= 2
+        assert found.found[between].tolist() == (found.begin[between] + moved).tolist()
