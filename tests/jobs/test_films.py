@@ -17,6 +17,8 @@ from lading.arrow import validate_cache, write_cache
 from lading.errors import BadReference, LadingError, SidecarMismatch, UsageError
 from lading.features import Feature, Sequence, Struct, Value, Video
 from lading.jobs.salvage import salvage
+from lading.store.memory import MemoryStore
+from lading.store.open import Stores
 
 _FEATURES: dict[str, Feature] = {"v": Video("path"), "x": Value("int64")}
 _INSIDE: dict[str, Feature] = {"l": Sequence(Struct((("n", Value("int64")), ("w", Video("path")))))}
@@ -183,3 +185,13 @@ def test_salvage_loses_the_rows_whose_films_are_lost_and_no_others(cache: Path, 
     assert (result.samples, result.lost_samples, len(result.lost)) == (3, 1, 1)
     with lading.open(tmp_path / "out") as dataset:
         assert [row.get("v") for row in dataset] == [None, b"film-1", b"film-3"]
+
+
+def test_films_of_a_damaged_cache_are_read_from_the_store_where_it_lies(cache: Path, tmp_path: Path) -> None:
+    [shard] = cache.glob("*.arrow")
+    body = shard.read_bytes()
+    shard.write_bytes(body[:-40])  # without its footer the shard is laid out anew, on this machine
+    files = {f"memory://far/{p.relative_to(cache)}": p.read_bytes() for p in cache.rglob("*") if p.is_file()}
+    salvage("memory://far", tmp_path / "out", stores=Stores({"memory://far": MemoryStore(files)}))
+    with lading.open(tmp_path / "out") as dataset:
+        assert [row.get("v") for row in dataset] == [None, b"film-1", b"film-2", b"film-3"]

@@ -38,7 +38,7 @@ class Assets:
 
     def __init__(self, source: ShardSource, schema: pa.Schema) -> None:
         self._path = source.path
-        self._files = FilmFolder(source.store, folder_of(source.place), source.path)
+        self._files = FilmFolder(source.place_store, folder_of(source.place), source.path)
         self._names = {field.name for field in schema if _is_video(field)}
 
     def sizes(self, batch: pa.RecordBatch) -> NDArray[np.int64]:
@@ -134,7 +134,7 @@ def refuse_nested(schema: pa.Schema) -> None:
 
 def wrong_assets(source: ShardSource, batch: pa.RecordBatch, first_row: int, *, deep: bool) -> Iterator[LadingError]:
     """What is wrong with the files of a batch's videos, each file looked at once; `deep` reads what is in them."""
-    files = FilmFolder(source.store, folder_of(source.place), source.path)
+    files = FilmFolder(source.place_store, folder_of(source.place), source.path)
     rows = np.arange(first_row, first_row + len(batch))
     for column, field in zip(batch.columns, batch.schema, strict=True):
         films: dict[Film, int] = {}

@@ -276,8 +276,9 @@ def _put(batch: pa.RecordBatch, at: int, content: list[bytes | None]) -> pa.Reco
 def _record_reader(source: ShardSource, options: ReadOptions) -> RecordReader:
     """What reads records out of the archives of these documents."""
     folder = options.media if options.media is not None else folder_of(source.place) or "."
+    scheme = _scheme(source.place)
     # What nobody says otherwise, the store of the documents has.
-    stores = Stores({"": source.store}) if _scheme(folder) == _scheme(source.path) else None
+    stores = Stores({"" if _scheme(folder) == scheme else f"{scheme}://": source.place_store})
     kept: dict[str, Any] = {"preserve_order": True, "on_error": options.on_error, "roots": list(options.roots),
                             "stores": stores, "limits": source.limits}  # fmt: skip
     if options.archives == "warc":

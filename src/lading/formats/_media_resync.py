@@ -24,10 +24,10 @@ __all__ = ["resync_archives"]
 _MAX_ROWS, _MAX_BYTES = 4096, 8 << 20
 
 
-def resync_archives(reader: MediaArchiveReader) -> dict[str, tuple[str, Remains | None]]:
+def resync_archives(reader: MediaArchiveReader, known: Mapping[str, Remains]) -> dict[str, tuple[str, Remains | None]]:
     """Archives by the path that documents give them: where they lie, and how to lay out those that were cut.
 
-    Empty where none was.
+    Empty where none was. Those that are `known`, by their paths, are laid out so.
 
     Raises:
         DataError: the documents cannot be read.
@@ -41,7 +41,8 @@ def resync_archives(reader: MediaArchiveReader) -> dict[str, tuple[str, Remains 
         except DataError:
             continue
         shift = int((offset + length).max()) - archive.size_bytes
-        found[path] = archive.name, _laid_out(reader, path, offset, length, shift, archive.size_bytes)
+        told = known.get(archive.name)
+        found[path] = archive.name, told or _laid_out(reader, path, offset, length, shift, archive.size_bytes)
     return found if any(remains is not None for _, remains in found.values()) else {}
 
 
@@ -74,7 +75,7 @@ def _laid_out(
     if not shift or reader.options.archives != "zstd":
         return None
 
-    def moved(row: int) -> bool:
+    def moved(row: np.int64) -> bool:
         at = int(offset[row]) - shift
         try:
             place = {"path": path, "offset": at, "length": int(length[row])}
@@ -82,16 +83,31 @@ def _laid_out(
         except DataError:
             return False
 
-    first = bisect_left(range(len(offset)), x=True, key=moved)
-    if first == len(offset):
+    in_doubt = _is_one(offset, length, -shift) | _is_one(offset, length, shift)
+    sure = np.append(np.flatnonzero(~in_doubt), len(offset))
+    at = bisect_left(sure[:-1], x=True, key=moved)
+    behind, first = int(sure[at - 1]) + 1 if at else 0, int(sure[at])  # of those that have not moved; that has moved
+    doubts = int(np.count_nonzero(in_doubt[behind:first]))
+    if first == len(offset) and not doubts:
         return None
-    place = int(offset[first])
+    place = int(offset[first]) if first < len(offset) else size_bytes + shift
     now = place - shift
+    # The cut ends in the last that has not moved, or bytes came in there. What they touch may be read all the same.
+    ends = offset + length
+    kept = int(max(ends[ends <= int(offset[behind - 1]) - max(shift, 0)], default=0)) if behind else 0
+    found = f"{abs(shift)} bytes"
+    if doubts:
+        found += f", as long as records are: nobody can tell which is which of {doubts} before it"
     what = "are missing from" if shift > 0 else "came into"
-    lost = [
-        CorruptShard(f"bytes {what} the archive before this one", file=path, offset=now, found=f"{abs(shift)} bytes")
-    ]
+    lost = [CorruptShard(f"bytes {what} the archive before this one", file=path, offset=now, found=found)]
     return Remains(
-        np.array([0, now]), np.array([0, place]), np.array([min(now, place), size_bytes - now]), size_bytes + shift,
-        lost=lost,
+        np.array([0, now]), np.array([0, place]), np.array([kept, size_bytes - now]),
+        size_bytes + shift, lost=lost,
     )  # fmt: skip
+
+
+def _is_one(offset: NDArray[np.int64], length: NDArray[np.int64], shift: int) -> NDArray[np.bool_]:
+    """Which records would be taken for another one of the same length where they are so far from their places."""
+    at = np.minimum(np.searchsorted(offset, offset + shift), len(offset) - 1)
+    found: NDArray[np.bool_] = (offset[at] == offset + shift) & (length[at] == length)
+    return found

@@ -115,12 +115,12 @@ class MediaArchiveFormat:
         return documents.resync(source, {}, error=error)
 
     def resync_beside(
-        self, source: ShardSource, options: Mapping[str, Any]
+        self, source: ShardSource, options: Mapping[str, Any], known: Mapping[str, Remains]
     ) -> tuple[Mapping[str, tuple[str, Remains | None]], Callable[[str], Mapping[str, Any]]] | None:
         """The archives; see `lading.formats._media_resync`. Raises DataError for documents that cannot be read."""
         reader = self.open_shard(source, options)
         try:
-            found = resync_archives(reader)
+            found = resync_archives(reader, known)
         finally:
             reader.close()
         roots = [*reader.options.roots, reader.options.media or folder_of(source.place) or "."]

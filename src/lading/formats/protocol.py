@@ -83,6 +83,7 @@ class ShardSource:
         rows: the rows to be read, ascending, where the others cannot be; None for all. Views pass the others over
             (`lading.layouts.open`), a format knows nothing of it.
         stands_for: the file that this one was made of, and that relative paths in it go by; empty if it is its own.
+        stands_in: the store where that one lies; None if it is its own.
         limits: on what the file may ask for.
         passed: takes what a reader passes by that walks over the file's own headers, for who looks at all bytes anyway.
     """
@@ -95,6 +96,7 @@ class ShardSource:
     options: Mapping[str, Any] = field(default_factory=dict)
     rows: NDArray[np.int64] | None = None
     stands_for: str = ""
+    stands_in: Store | None = None
     limits: Limits = DEFAULT_LIMITS
     passed: PassedRanges | None = None
 
@@ -102,6 +104,11 @@ class ShardSource:
     def place(self) -> str:
         """The path that relative paths in the file go by."""
         return self.stands_for or self.path
+
+    @property
+    def place_store(self) -> Store:
+        """The store where the files lie that relative paths lead to."""
+        return self.stands_in or self.store
 
 
 @dataclass(frozen=True, slots=True)
@@ -495,6 +502,7 @@ class Remains:
         lost_samples: how many samples are lost, as far as is known; those of `lost_rows` are not among them.
         options: options of the format with which the file to be made is read.
         breaks: rows of the file to be made right before which others may be missing, its number of rows for the end.
+        beside: files beside it in which bytes moved, by their paths, where checksums say how.
     """
 
     offset: NDArray[np.int64]
@@ -507,6 +515,7 @@ class Remains:
     lost_samples: int = 0
     options: Mapping[str, Any] = field(default_factory=dict)
     breaks: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    beside: Mapping[str, Remains] = field(default_factory=dict)
 
 
 @runtime_checkable
@@ -539,9 +548,9 @@ class ResyncsBeside(Protocol):
     """A format whose files lead to others that may be damaged, too."""
 
     def resync_beside(
-        self, source: ShardSource, options: Mapping[str, Any]
+        self, source: ShardSource, options: Mapping[str, Any], known: Mapping[str, Remains]
     ) -> tuple[Mapping[str, tuple[str, Remains | None]], Callable[[str], Mapping[str, Any]]] | None:
-        """How to lay out files beside a shard that were cut; None if none was.
+        """How to lay out files beside a shard that were cut, those that are `known` as is known; None if none was.
 
         By the path that the shard gives them: where they lie, and what is left of them (None: all). And what gives the
         options with which the shard is read when they lie in another folder, called with that.

@@ -31,13 +31,16 @@ def known_remains(
     """
     lost = [error for error in differing if error.row is not None]
     own = next((file for file in files if file.path == source.path), None)
-    beside = [_lost_rows(file) for file in files if file is not own]
-    rows = np.unique(np.concatenate([np.zeros(0, np.int64), *beside]))
+    others = [file for file in files if file is not own]
+    rows = np.unique(np.concatenate([np.zeros(0, np.int64), *map(_lost_rows, others)]))
+    beside = {file.path: _with_holes(file) for file in others if (file.found != file.begin)[file.found >= 0].any()}
     if own is None:
         intact = not any(error.file == source.path for error in differing)
         size = source.info.size_bytes if source.info is not None else 0
         place, length = np.zeros(1, np.int64), np.array([size])
-        return Remains(place, place, length, size, lost_rows=rows, lost=lost) if intact and len(files) else None
+        if not intact or not len(files):
+            return None
+        return Remains(place, place, length, size, lost_rows=rows, lost=lost, beside=beside)
     size = own.extents["size_bytes"].to_numpy()
     copies = own.extents["copy"]
     there = own.found >= 0
@@ -59,7 +62,15 @@ def known_remains(
     else:
         rows, gone = np.union1d(rows, own_rows), 0
     made = [(int(target[number]), copies[number].as_py()) for number in put_back.tolist()]
-    return Remains(own.found[there], target[there], size[there], total, made, rows, lost, gone, breaks=breaks)
+    return Remains(
+        own.found[there], target[there], size[there], total, made, rows, lost, gone, breaks=breaks, beside=beside
+    )
+
+
+def _with_holes(file: FileExtents) -> Remains:
+    """A file with everything where it was, and holes where it is damaged."""
+    size, there = file.extents["size_bytes"].to_numpy(), file.found >= 0
+    return Remains(file.found[there], file.begin[there], size[there], int(size.sum()))
 
 
 def _lost_rows(file: FileExtents) -> NDArray[np.int64]:

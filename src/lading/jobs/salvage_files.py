@@ -76,7 +76,7 @@ class Workshop:
         info = self._store.head(path)
         return ShardSource(
             self._store, path, info, entry=source.entry, limits=source.limits, options=source.options,
-            stands_for=source.place,
+            stands_for=source.place, stands_in=source.place_store,
         )  # fmt: skip
 
     def drop(self, source: ShardSource) -> None:
@@ -114,7 +114,7 @@ class Workshop:
         return replace(self._as_source(sink.path, source), options={**source.options, **remains.options})
 
     def laid_out_beside(self, store: Store, files: Mapping[str, tuple[str, Remains | None]]) -> str:
-        """Files by their paths, laid out anew or as links to where they lie, in a folder of their own; gives that."""
+        """A folder with files by their paths: laid out anew, or as they are, by links where they are near."""
         self._made += 1
         folder = f"{self._staged.path}/{self._made}"
         for path, (lies, remains) in files.items():
@@ -123,10 +123,11 @@ class Workshop:
                 continue
             with store_errors(place):
                 os.makedirs(posixpath.dirname(place), exist_ok=True)
-                if remains is None:
+                if remains is None and is_local(store):
                     os.symlink(os.path.abspath(lies), place)
                     continue
-            made = self.laid_out(ShardSource(store, lies), remains)
+            source = ShardSource(store, lies)
+            made = self.laid_out(source, remains or _whole(source))
             self._store.publish(made.path, place)
         return folder
 
@@ -210,6 +211,13 @@ def _pieces(source: ShardSource, remains: Remains) -> Iterator[tuple[int, Buffer
             yield place + done, part
             done += memoryview(part).nbytes
     yield from made[at:]
+
+
+def _whole(source: ShardSource) -> Remains:
+    """All of a file, as it is."""
+    size = source.store.head(source.path).size_bytes
+    begin = np.zeros(1, np.int64)
+    return Remains(begin, begin, np.array([size]), size)
 
 
 def _joined(remains: Remains) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:

@@ -6,7 +6,7 @@ an error, so that whoever copies rows need not know of damage.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -36,7 +36,6 @@ from lading.layouts.mint import MintView
 from lading.layouts.open import detect_view, open_view, remains_of
 from lading.layouts.protocol import View
 from lading.source import read_head
-from lading.store.open import is_local
 from lading.store.protocol import Mapper
 
 __all__ = ["Left", "find_left", "find_view"]
@@ -152,8 +151,8 @@ class _Search:
 
     def _find_known(self, known: Remains) -> Left | None:
         made, error = self._laid_out(self._source, known)
-        if error is not None and isinstance(self._kind.format, ResyncsBeside):
-            made, error = self._with_beside(made, error)
+        if (error is not None or known.beside) and isinstance(self._kind.format, ResyncsBeside):
+            made, error = self._with_beside(made, error, known.beside)
         lost, lost_samples = list(self._lost), self._lost_samples
         if error is not None and isinstance(self._kind.format, Resyncs):
             # Where the heads of units lie among them, a hole is no shard: what has them all is found in the others.
@@ -190,7 +189,7 @@ class _Search:
         if remains is not None:
             source, error = self._laid_out(source, remains)
         if error is not None and isinstance(self._kind.format, ResyncsBeside):
-            source, error = self._with_beside(source, error)
+            source, error = self._with_beside(source, error, {})
         if error is not None:
             source = self._with_good_rows(source, error)
         if self._samples:
@@ -267,15 +266,17 @@ class _Search:
         made = replace(made, rows=rows)
         return made, self._read(made)
 
-    def _with_beside(self, source: ShardSource, error: LadingError) -> tuple[ShardSource, LadingError | None]:
+    def _with_beside(
+        self, source: ShardSource, error: LadingError | None, known: Mapping[str, Remains]
+    ) -> tuple[ShardSource, LadingError | None]:
         """The shard with files beside it laid out anew, and what is wrong with reading it then."""
         kind = self._kind
         assert isinstance(kind.format, ResyncsBeside), "the caller looked"
         try:
-            found = kind.format.resync_beside(source, {**kind.options, **source.options})
+            found = kind.format.resync_beside(source, {**kind.options, **source.options}, known)
         except DataError:
             return source, error
-        if found is None or not is_local(self._source.store):
+        if found is None:
             return source, error
         files, options_in = found
         for lies, remains in files.values():
