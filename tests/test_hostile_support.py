@@ -13,8 +13,9 @@ import pytest
 from hostile import judge_cases
 from lading.errors import CorruptShard
 
-_ERROR = {"expect": "error", "error_names_any": ["x.tar"], "max_seconds": 5, "max_rss_mb": 200}
+_ERROR = {"expect": "error", "error_names_any": ["x.tar"], "max_seconds": 2, "max_rss_mb": 200}
 _SAFE = {**_ERROR, "expect": "safe"}
+_SLOW = {**_SAFE, "max_seconds": 20}
 _CASES = {
     "named": (_ERROR, None),
     "unnamed": (_ERROR, "names none of"),
@@ -23,9 +24,10 @@ _CASES = {
     "named-safe": (_SAFE, None),
     "foreign": (_SAFE, "ZeroDivisionError"),
     "after-a-death": (_SAFE, None),
-    "hang": (_SAFE, "no end after 5 s"),
-    "big": (_SAFE, "used "),
-    "small-after-big": (_SAFE, None),
+    "hang": (_SAFE, "no end after 20 s"),
+    "busy": (_SAFE, "took "),
+    "big": (_SLOW, "used "),
+    "small-after-big": (_SLOW, None),
     "stray": (_SAFE, "outside the case"),
     "canary": ({**_SAFE, "canaries": ["../canary"]}, "code ran"),
 }
@@ -38,7 +40,11 @@ def read_case(folder: Path, spec: dict[str, Any]) -> Iterator[int]:
     if what == "unnamed":
         raise CorruptShard("cut short")
     if what == "hang":
-        time.sleep(60)
+        time.sleep(600)
+    if what == "busy":
+        began = time.process_time()
+        while time.process_time() - began < _ERROR["max_seconds"]:
+            pass
     if what == "big":
         yield len(b"x" * (300 << 20))
     if what in {"stray", "canary"}:
@@ -53,7 +59,8 @@ def verdicts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     for name, (spec, _) in _CASES.items():
         (cases / name).mkdir()
         (cases / name / "expected.json").write_text(json.dumps({**spec, "what": name}))
-    return judge_cases([cases / name for name in _CASES], Path(__file__), tmp_path_factory.mktemp("scratch"))
+    scratch = tmp_path_factory.mktemp("scratch")
+    return judge_cases([cases / name for name in _CASES], Path(__file__), scratch, max_wait_s=20)
 
 
 @pytest.mark.parametrize("case", _CASES)

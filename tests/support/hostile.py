@@ -50,11 +50,13 @@ def source_of(opened: dict[str, Any]) -> str | list[str]:
 
 
 def judge_cases(
-    cases: Sequence[Path], reader: Path, scratch: Path, max_seconds: int = 20, max_rss_mb: int = 1024
-) -> dict[str, list[str]]:
+    cases: Sequence[Path], reader: Path, scratch: Path, max_seconds: int = 20, max_rss_mb: int = 1024, *,
+    max_wait_s: float = 300,
+) -> dict[str, list[str]]:  # fmt: skip
     """What is wrong with how `reader`'s `read_case` took each case, by name of the case; nothing if all is well.
 
-    A case's own limits hold where they are lower than these.
+    A case's own limits hold where they are lower than these; seconds are of processor time, for a machine may be busy.
+    After `max_wait_s` of silence a case hangs.
     """
     verdicts: dict[str, list[str]] = {}
     child: subprocess.Popen[str] | None = None
@@ -66,7 +68,7 @@ def judge_cases(
         limits = {"max_seconds": max_seconds, "max_rss_mb": max_rss_mb}
         spec = load_spec(folder)
         spec |= {name: min(spec.get(name, most), most) for name, most in limits.items()}
-        verdicts[case.name] = _judge(folder, spec, scratch, child)
+        verdicts[case.name] = _judge(folder, spec, scratch, child, max_wait_s)
     if child is not None and child.poll() is None:
         child.communicate()
     return verdicts
@@ -82,17 +84,19 @@ def _start(reader: Path) -> subprocess.Popen[str]:
     return child
 
 
-def _judge(folder: Path, spec: dict[str, Any], scratch: Path, child: subprocess.Popen[str]) -> list[str]:
+def _judge(
+    folder: Path, spec: dict[str, Any], scratch: Path, child: subprocess.Popen[str], max_wait_s: float
+) -> list[str]:
     canaries = [folder / canary for canary in spec.get("canaries", [])]
     before = _files_outside(folder, scratch)
-    answer = _ask(child, folder, spec["max_seconds"])
+    answer = _ask(child, folder, max_wait_s)
     problems = [answer] if isinstance(answer, str) else _judge_answer(spec, answer)
     stray = _files_outside(folder, scratch) - before
     problems += [f"wrote {path} outside the case" for path in sorted(stray)]
     return problems + [f"{canary} was made: code ran, or a path escaped" for canary in canaries if canary.exists()]
 
 
-def _ask(child: subprocess.Popen[str], folder: Path, seconds: int) -> dict[str, Any] | str:
+def _ask(child: subprocess.Popen[str], folder: Path, seconds: float) -> dict[str, Any] | str:
     assert child.stdin is not None
     assert child.stdout is not None
     child.stdin.write(f"{folder}\n")
@@ -112,6 +116,8 @@ def _judge_answer(spec: dict[str, Any], answer: dict[str, Any]) -> list[str]:
     problems = []
     if answer["peak_mb"] > spec["max_rss_mb"]:
         problems.append(f"used {answer['peak_mb']} MB")
+    if answer["seconds"] > spec["max_seconds"]:
+        problems.append(f"took {answer['seconds']:.1f} s")
     if spec["expect"] == "error":
         names = spec.get("error_names_any", [])
         if answer["error"] is None:

@@ -10,6 +10,7 @@ import os
 import resource
 import runpy
 import sys
+import time
 from pathlib import Path
 
 from golden_cases import load_spec
@@ -28,13 +29,14 @@ def main() -> None:
         spec = load_spec(folder)
         os.chdir(folder)
         forget_peak()
-        count, text = 0, None
+        began, count, text = time.process_time(), 0, None
         try:
             for _sample in read_case(folder, spec):
                 count += 1
         except LadingError as error:
             text = f"{type(error).__name__}: {error}"
-        say({"samples": count, "error": text, "peak_mb": peak_mb()})
+        seconds = time.process_time() - began
+        say({"samples": count, "error": text, "seconds": seconds, "peak_mb": peak_mb()})
 
 
 if __name__ == "__main__":
