@@ -24,7 +24,7 @@ from lading.errors import LadingError
 from lading.jobs.info import info
 from lading.jobs.salvage import salvage
 
-_COUNT = int(os.environ.get("LADING_FUZZ", "1000")) // 30
+_COUNT = int(os.environ.get("LADING_FUZZ", "1000")) // 80
 _SEED = os.environ.get("LADING_FUZZ_SEED", "0")
 _FORMATS = ("webdataset", "parquet", "mds", "arrow", "media_archive", "jsonl", "csv")
 _NO_PICTURE = "a picture has no whole header"

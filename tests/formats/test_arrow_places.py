@@ -206,12 +206,12 @@ def test_any_byte_of_a_head(tmp_path: Path, source: str, make: Any) -> None:
     whole = arrow_bytes(table, make, 1)
     path = tmp_path / "rows.arrow"
     for at in range(len(whole)):
-        for value in (whole[at] ^ 0x80, whole[at] ^ 1, 160):
-            path.write_bytes(whole[:at] + bytes([value]) + whole[at + 1 :])
-            with suppress(lading.LadingError), lading.open(path, format="arrow") as dataset:
-                for row in range(len(dataset)):
-                    dataset[row]
-                dataset.take(np.arange(len(dataset)))
+        value = (whole[at] ^ 0x80, whole[at] ^ 1, 160)[at % 3]
+        path.write_bytes(whole[:at] + bytes([value]) + whole[at + 1 :])
+        with suppress(lading.LadingError), lading.open(path, format="arrow") as dataset:
+            for row in range(len(dataset)):
+                dataset[row]
+            dataset.take(np.arange(len(dataset)))
 
 
 def test_a_shard_that_is_closed_in_the_midst(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from lading.formats import symptoms
 from lading.formats._arrow_blocks import Body, find_blocks
 from lading.formats._arrow_symptoms import find_symptoms, longest_column
 from lading.formats.protocol import ShardSource
@@ -55,8 +56,9 @@ def test_packed_values_count_as_they_unpack(compression: str, tmp_path: Path) ->
     assert longest(batch, tmp_path / "a.arrow", compression) == ("text", 100_000)
 
 
-def test_a_large_batch_is_found_though_it_is_packed(tmp_path: Path) -> None:
-    batch = pa.record_batch({"text": ["q" * (30 << 20)] * 20})
+def test_a_large_batch_is_found_though_it_is_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(symptoms, "LARGE_UNIT_BYTES", 5 << 20)
+    batch = pa.record_batch({"text": ["q" * (300 << 10)] * 20})
     for compression in (None, "zstd"):
         path = tmp_path / f"{compression}.arrow"
         with pa.ipc.new_file(path, batch.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as writer:
@@ -64,7 +66,7 @@ def test_a_large_batch_is_found_though_it_is_packed(tmp_path: Path) -> None:
         blocks = find_blocks(Body(ShardSource(LocalStore(), str(path)), mmap=True), unended=False)
         [symptom] = find_symptoms(blocks, batch.schema)
         assert symptom.name == "large record batch"
-        assert symptom.weight - 20 * (30 << 20) in range(1000)
+        assert symptom.weight - 20 * (300 << 10) in range(1000)
 
 
 def test_bytes_of_media_count_for_their_column(tmp_path: Path) -> None:

@@ -60,8 +60,8 @@ def test_what_is_written_is_read(options: dict[str, Any], compression: str | Non
 
 @pytest.mark.parametrize("options", _KINDS)
 def test_workers_write_the_same_files(options: dict[str, Any], tmp_path: Path) -> None:
-    with lading.writer(tmp_path / "source", format="parquet", shard_size=20_000) as writer:
-        writer.write_batch(_table(4000))
+    with lading.writer(tmp_path / "source", format="parquet", shard_size=5000) as writer:
+        writer.write_batch(_table(1000))
     for workers in (1, 2):
         lading.convert(tmp_path / "source", tmp_path / str(workers), format="mds", shard_size=8000, workers=workers,
                        options={**options, "compression": "gz"}, verify=True)  # fmt: skip

@@ -10,6 +10,7 @@ import random
 import struct
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -30,12 +31,29 @@ _PEER = Path(__file__).parents[1] / "support" / "mds_peer.py"
 _RANDOM = random.Random(5)
 
 
-def _peer(verb: str, spec: Any, scratch: Path) -> Any:
-    file = scratch / "spec.pickle"
-    file.write_bytes(pickle.dumps(spec))
-    done = subprocess.run([sys.executable, str(_PEER), verb, str(file)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return pickle.loads(file.read_bytes())
+Peer = Callable[[str, Any, Path], Any]
+"""Does `read` or `write` with a spec; files that both see lie in a folder."""
+
+
+@pytest.fixture(scope="module")
+def peer() -> Iterator[Peer]:
+    command = [sys.executable, "-W", "ignore", str(_PEER)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        ask, answers = process.stdin, process.stdout
+
+        def done(verb: str, spec: Any, scratch: Path) -> Any:
+            file = scratch / "spec.pickle"
+            file.write_bytes(pickle.dumps(spec))
+            ask.write(f"{verb} {file}\n")
+            ask.flush()
+            answer = answers.readline()
+            assert answer == "\n", answer or "the peer died"
+            return pickle.loads(file.read_bytes())
+
+        yield done
+        ask.close()
 
 
 def _picture(number: int) -> bytes:
@@ -135,14 +153,14 @@ def _without_packed_hashes(index: bytes) -> bytes:
     return json.dumps(told, sort_keys=True).encode()
 
 
-def test_the_same_rows_give_the_same_files(tmp_path: Path) -> None:
+def test_the_same_rows_give_the_same_files(peer: Peer, tmp_path: Path) -> None:
     rows = _rows(150)
     encodings = {name: encoding for name, (encoding, _, _) in _ENCODINGS.items()}
     jobs = [
         {"out": str(tmp_path / f"peer-{i}"), "columns": encodings, "options": options, "rows": rows}
         for i, options in enumerate(_OPTIONS)
     ]
-    _peer("write", jobs, tmp_path)
+    peer("write", jobs, tmp_path)
     for i, options in enumerate(_OPTIONS):
         mine, theirs = tmp_path / f"mine-{i}", tmp_path / f"peer-{i}"
         _write(_table(rows), mine, options, batch_rows=[1, 7, 64, 1000][i % 4])
@@ -152,10 +170,10 @@ def test_the_same_rows_give_the_same_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("compression", [None, "zstd", "gz"])
-def test_the_peer_reads_what_lading_writes(tmp_path: Path, compression: str | None) -> None:
+def test_the_peer_reads_what_lading_writes(peer: Peer, tmp_path: Path, compression: str | None) -> None:
     rows = _rows(60)
     _write(_table(rows), tmp_path / "new", {"compression": compression, "size_limit": "100kb"}, batch_rows=13)
-    [found] = _peer("read", [str(tmp_path / "new")], tmp_path)
+    [found] = peer("read", [str(tmp_path / "new")], tmp_path)
     assert len(found) == len(rows)
     for one, other in zip(found, rows, strict=True):
         assert one.keys() == other.keys()
@@ -215,9 +233,9 @@ def _split_jobs(place: Path) -> list[dict[str, Any]]:
     return jobs
 
 
-def test_the_same_rows_give_the_same_files_of_lines(tmp_path: Path) -> None:
+def test_the_same_rows_give_the_same_files_of_lines(peer: Peer, tmp_path: Path) -> None:
     jobs = _split_jobs(tmp_path)
-    _peer("write", jobs, tmp_path)
+    peer("write", jobs, tmp_path)
     shards = 0
     for i, job in enumerate(jobs):
         theirs = Path(job["out"])
@@ -229,7 +247,7 @@ def test_the_same_rows_give_the_same_files_of_lines(tmp_path: Path) -> None:
     assert shards > 3 * len(jobs)
 
 
-def test_the_peer_reads_the_lines_that_lading_writes(tmp_path: Path) -> None:
+def test_the_peer_reads_the_lines_that_lading_writes(peer: Peer, tmp_path: Path) -> None:
     written = {}
     for i, (kind, letters) in enumerate(_SPLIT):
         rows = _split_rows(letters, 50)
@@ -241,17 +259,17 @@ def test_the_peer_reads_the_lines_that_lading_writes(tmp_path: Path) -> None:
             with lading.open(place) as dataset:
                 assert [_sorted(row) for row in dataset] == [_sorted(row) for row in rows]
         written[str(out)] = rows
-    found = _peer("read", list(written), tmp_path)
+    found = peer("read", list(written), tmp_path)
     for rows, expected in zip(found, written.values(), strict=True):
         assert [_sorted(row) for row in rows] == [_sorted(row) for row in expected]
 
 
-def test_what_the_peer_reads_otherwise_than_it_wrote_is_refused(tmp_path: Path) -> None:
+def test_what_the_peer_reads_otherwise_than_it_wrote_is_refused(peer: Peer, tmp_path: Path) -> None:
     rows = [{"a": "x", "b": "y"}, {"a": "1,", "b": "2"}]
     options = {"separator": ",,"}
     job = {"kind": "xsv", "out": str(tmp_path / "peer"), "columns": {"a": "str", "b": "str"}, "rows": rows}
-    _peer("write", [{**job, "options": options}], tmp_path)
-    assert _peer("read", [str(tmp_path / "peer")], tmp_path) == [[rows[0], {"a": "1", "b": ",2"}]]
+    peer("write", [{**job, "options": options}], tmp_path)
+    assert peer("read", [str(tmp_path / "peer")], tmp_path) == [[rows[0], {"a": "1", "b": ",2"}]]
     with pytest.raises(Unrepresentable) as caught:
         _write(pa.Table.from_pylist(rows), tmp_path / "mine", {**options, "kind": "xsv"}, batch_rows=1)
     assert (caught.value.column, caught.value.row) == ("a", 1)
@@ -275,12 +293,12 @@ _OF_NOTHING: dict[str, tuple[str, Feature | None, pa.DataType]] = {
 }
 
 
-def test_the_peer_reads_nulls_as_marks_beside_values_that_stand_for_nothing(tmp_path: Path) -> None:
+def test_the_peer_reads_nulls_as_marks_beside_values_that_stand_for_nothing(peer: Peer, tmp_path: Path) -> None:
     fields = [(pa.field(name, kind), feature) for name, (_, feature, kind) in _OF_NOTHING.items()]
     schema = pa.schema([field if feature is None else with_feature(field, feature) for field, feature in fields])
     table = pa.table([pa.nulls(2, field.type) for field in schema], schema=schema)
     _write(table, tmp_path / "new", {"nulls": "mask"}, batch_rows=2)
-    [found] = _peer("read", [str(tmp_path / "new")], tmp_path)
+    [found] = peer("read", [str(tmp_path / "new")], tmp_path)
     assert len(found) == 2
     for sample in found:
         assert {name: sample.pop("lading.null:" + name) for name in _OF_NOTHING} == dict.fromkeys(_OF_NOTHING, 1)
@@ -295,13 +313,13 @@ def test_the_peer_reads_nulls_as_marks_beside_values_that_stand_for_nothing(tmp_
         assert (sample["whole"], sample["part"], sample["decimal"]) == (0, 0, 0)
 
 
-def test_marks_that_the_peer_wrote_are_nulls(tmp_path: Path) -> None:
+def test_marks_that_the_peer_wrote_are_nulls(peer: Peer, tmp_path: Path) -> None:
     columns = {"n": "int", "text": "str", "lading.null:n": "uint8", "lading.null:text": "uint8", "key": "str"}
     rows = [
         {"key": "a", "n": 0, "text": "told", "lading.null:n": np.uint8(1), "lading.null:text": np.uint8(0)},
         {"key": "b", "n": 3, "text": "", "lading.null:n": np.uint8(0), "lading.null:text": np.uint8(1)},
     ]
-    _peer("write", [{"out": str(tmp_path / "peer"), "columns": columns, "options": {}, "rows": rows}], tmp_path)
+    peer("write", [{"out": str(tmp_path / "peer"), "columns": columns, "options": {}, "rows": rows}], tmp_path)
     with lading.open(tmp_path / "peer") as dataset:
         assert list(dataset) == [{"key": "a", "text": "told"}, {"key": "b", "n": 3}]
         assert dataset[0] == {"key": "a", "text": "told"}
@@ -316,10 +334,10 @@ def test_marks_that_the_peer_wrote_are_nulls(tmp_path: Path) -> None:
         assert one == other, name
 
 
-def test_the_peer_slices_the_content_of_interleaved_samples(tmp_path: Path) -> None:
+def test_the_peer_slices_the_content_of_interleaved_samples(peer: Peer, tmp_path: Path) -> None:
     source = [str(resources.files("lading.data") / f"docs-0000{number}.tar") for number in (0, 1)]
     lading.convert(source, tmp_path / "mds", format="mds", verify=True)
-    [found] = _peer("read", [str(tmp_path / "mds")], tmp_path)
+    [found] = peer("read", [str(tmp_path / "mds")], tmp_path)
     with lading.open(source) as dataset:
         assert len(found) == len(dataset) > 10
         for sample, other in zip(found, dataset, strict=True):
@@ -337,12 +355,12 @@ def test_the_peer_slices_the_content_of_interleaved_samples(tmp_path: Path) -> N
             assert sample["sample_id"] == other["sample_id"]
 
 
-def test_interleaved_samples_that_the_peer_wrote(tmp_path: Path) -> None:
+def test_interleaved_samples_that_the_peer_wrote(peer: Peer, tmp_path: Path) -> None:
     columns = {"sample_id": "str", "items": "json", "content": "bytes"}
     items = [{"position": 0, "modality": "text", "text_content": "t", "score": 0.5},
              {"position": 1, "modality": "image", "bytes": 3}]  # fmt: skip
     rows = [{"sample_id": name, "items": items, "content": name.encode() * 3} for name in "ab"]
-    _peer("write", [{"out": str(tmp_path / "peer"), "columns": columns, "options": {}, "rows": rows}], tmp_path)
+    peer("write", [{"out": str(tmp_path / "peer"), "columns": columns, "options": {}, "rows": rows}], tmp_path)
     with lading.open(tmp_path / "peer") as dataset:
         assert dataset.view == "interleaved"
         taken = dataset.take([0, 1], columns=["modality", "text_content", "score", "binary_content"])

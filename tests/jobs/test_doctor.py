@@ -96,15 +96,16 @@ def test_a_few_shards_that_are_somewhat_unequal_are_well(tmp_path: Path) -> None
     assert doctor(tmp_path).ok
 
 
-def test_very_many_small_shards(tmp_path: Path) -> None:
+def test_very_many_small_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lading.jobs.doctor.MANY_SHARDS", 100)
     folder = tmp_path / "many"
     folder.mkdir()
-    for number in range(1000):
+    for number in range(100):
         (folder / f"{number:04d}.jsonl.gz").write_bytes(gzip.compress(b'{"n": %d}\n' % number))
     assert doctor(folder).ok
-    (folder / "1000.jsonl.gz").write_bytes(gzip.compress(b'{"n": 1000}\n'))
+    (folder / "0100.jsonl.gz").write_bytes(gzip.compress(b'{"n": 100}\n'))
     finding = only(folder, "very many small shards")
-    assert finding.shards == 1001
+    assert finding.shards == 101
     place = mended(finding)
     assert [path.name for path in Path(place).glob("*.jsonl*")] == ["shard-000000.jsonl.gz"]
     same(folder, place)
@@ -360,11 +361,14 @@ def test_the_destination_is_one_that_is_free(tmp_path: Path, monkeypatch: pytest
 @pytest.mark.parametrize("name, told", [
     ("a.tsv", ["--to-option", "delimiter=tab"]), ("a.csv.gz", ["--to-option", "compression=gzip"]), ("a.csv", []),
 ])  # fmt: skip
-def test_a_copy_keeps_how_text_is_written(name: str, told: list[str], tmp_path: Path) -> None:
+def test_a_copy_keeps_how_text_is_written(
+    name: str, told: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lading.jobs.doctor.MANY_SHARDS", 100)
     folder = tmp_path / "in"
     folder.mkdir()
     body = b"n\n1\n"
-    for number in range(1001):
+    for number in range(101):
         (folder / f"{number}{name}").write_bytes(gzip.compress(body) if name.endswith("gz") else body)
     words = shlex.split(str(only(folder, "very many small shards").command))
     assert words[words.index("--to") + 2 :] == told
@@ -376,11 +380,12 @@ def test_a_copy_keeps_how_text_is_written(name: str, told: list[str], tmp_path: 
     ("jsonl", {"compression": "xz"}, "*.jsonl.xz"), ("parquet", {"huggingface": True}, "*.parquet"),
 ])  # fmt: skip
 def test_a_copy_keeps_how_shards_are_written(
-    format_name: str, options: dict[str, str], files: str, tmp_path: Path
+    format_name: str, options: dict[str, str], files: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("lading.jobs.doctor.MANY_SHARDS", 100)
     folder = tmp_path / "in"
     with lading.writer(folder, format=format_name, shard_size=1, options=options) as writer:
-        for number in range(1001):
+        for number in range(101):
             writer.write_batch(pa.table({"n": [str(number)]}))
     place = mended(only(folder, "very many small shards"))
     assert list(Path(place).glob(files))

@@ -30,7 +30,7 @@ _MAX_SECONDS, _MAX_MB = 5, 500
 
 def fuzz(
     cases: Sequence[tuple[Path, Reading]], seed: str, count: int, scratch: Path, *, start: int = 0,
-    child: Path = _CHILD, max_wait: float = 60,
+    ways: int = 5, child: Path = _CHILD, max_wait: float = 60,
 ) -> list[str]:  # fmt: skip
     """What was wrong with how damaged cases were read; nothing if all is well.
 
@@ -40,6 +40,7 @@ def fuzz(
         count: how many.
         scratch: an empty folder.
         start: the first damage, to look at one again: seed and number are in what is told.
+        ways: in how many ways each is read, at most: drawn from all there are.
         child: the program that damages and reads.
         max_wait: seconds of silence after which it hangs. The limit of 5 is of processor time: a machine may be busy.
     """
@@ -47,7 +48,7 @@ def fuzz(
     place = scratch / "a" / "b"
     place.mkdir(parents=True)
     while number < start + count:
-        job = {"seed": seed, "start": number, "stop": start + count, "scratch": str(place)}
+        job = {"seed": seed, "start": number, "stop": start + count, "scratch": str(place), "ways": ways}
         job["cases"] = [(str(folder), asdict(reading)) for folder, reading in cases]
         (scratch / "job.json").write_text(json.dumps(job))
         command = [sys.executable, "-W", "ignore", str(child), str(scratch / "job.json")]

@@ -1,12 +1,16 @@
-"""mosaicml-streaming in a process of its own: `python mds_peer.py read|write SPEC`, a pickle in, a pickle out.
+"""mosaicml-streaming in a process of its own: `python mds_peer.py` does what each line of standard input asks.
 
-The peer imports torchvision and transformers for datasets that nobody here opens.
+A line is `read FILE` or `write FILE`, a pickle in, a pickle out; its answer is a line with what went wrong, or an empty
+one. Each is done by a fork, since the peer keeps state, and takes ten seconds to import. It imports torchvision and
+transformers for datasets that nobody here opens.
 """
 
 from __future__ import annotations
 
+import os
 import pickle
 import sys
+import traceback
 from pathlib import Path
 
 from stand_ins import stand_in
@@ -14,10 +18,31 @@ from stand_ins import stand_in
 
 def main() -> None:
     stand_in("torchvision", "transformers")
+    import streaming  # noqa: F401 - here, once, for all forks
+
+    for line in sys.stdin:
+        read, told = os.pipe()
+        if not os.fork():
+            verb, file = line.split(maxsplit=1)
+            os.dup2(2, 1)  # what the peer prints is no answer
+            try:
+                _do(verb, Path(file.rstrip("\n")))
+            except BaseException:  # noqa: BLE001 - whatever it is, whoever asked is told
+                os.write(told, repr(traceback.format_exc()).encode())
+            return  # it ends as processes do: the peer gives its shared memory back then
+        os.close(told)
+        with os.fdopen(read, "rb") as answer:
+            sys.stdout.write(answer.read().decode() + "\n")
+            sys.stdout.flush()
+        _, status = os.wait()
+        assert status == 0, status
+
+
+def _do(verb: str, file: Path) -> None:
     from streaming import CSVWriter, JSONWriter, MDSWriter, StreamingDataset, TSVWriter, XSVWriter
 
     writers = {"mds": MDSWriter, "json": JSONWriter, "csv": CSVWriter, "tsv": TSVWriter, "xsv": XSVWriter}
-    verb, spec = sys.argv[1], pickle.loads(Path(sys.argv[2]).read_bytes())
+    spec = pickle.loads(file.read_bytes())
     if verb == "write":
         for job in spec:
             with writers[job.get("kind", "mds")](out=job["out"], columns=job["columns"], **job["options"]) as writer:
@@ -28,7 +53,7 @@ def main() -> None:
     for folder in spec:
         dataset = StreamingDataset(local=folder, batch_size=1, validate_hash=None)
         found.append([dataset[i] for i in range(len(dataset))])
-    Path(sys.argv[2]).write_bytes(pickle.dumps(found))
+    file.write_bytes(pickle.dumps(found))
 
 
 if __name__ == "__main__":
