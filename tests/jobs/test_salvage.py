@@ -572,31 +572,6 @@ def test_it_is_told_of_a_compressed_shard_that_what_is_kept_may_differ_though_so
         assert [entry["file"] for entry in told] == [str(path)] * (result.lost_samples < first["samples"])
 
 
-@pytest.mark.parametrize("kind", ["json", "csv"])
-@pytest.mark.parametrize("manifest", [True, False])
-def test_of_a_damaged_shard_of_lines_those_are_kept_that_are_whole(
-    kind: str, tmp_path: Path, *, manifest: bool
-) -> None:
-    source, rows = tmp_path / "source", pa.table({"n": range(400), "t": [f"text {i} " * 5 for i in range(400)]})
-    with lading.writer(source, format="mds", options={"kind": kind}) as writer:
-        for first in (0, 100, 200, 300):
-            writer.write_batch(rows.slice(first, 100))
-            writer.end_part("1mb")
-    if not manifest:
-        shutil.rmtree(source / "_lading")
-    first, second, third = (source / f"shard.{number:05d}.{kind}" for number in range(3))
-    data = first.read_bytes()
-    first.write_bytes(data[:2000] + bytes(1024) + data[3024:])
-    second.write_bytes(second.read_bytes()[:3000])
-    third.with_name(f"{third.name}.meta").unlink()
-    result = salvage(source, tmp_path / "out")
-    with lading.open(tmp_path / "out") as saved:
-        kept = [sample["n"] for sample in saved]
-    assert {*range(300, 400), *range(10), *range(90, 100)} <= {*kept} <= {*range(100), *range(300, 400)}
-    assert result.lost_samples == 400 - len(kept) <= 240
-    assert {str(first), str(second)} <= {entry["file"] for entry in result.lost}
-
-
 def test_where_nothing_is_left_it_says_so_and_writes_nothing(tmp_path: Path) -> None:
     (tmp_path / "a.tar").write_bytes(random.Random(0).randbytes(5000))
     with pytest.raises(DataError, match="not one sample is left"):

@@ -8,24 +8,27 @@ Source: mosaicml-streaming 0.13.0, base/format/json and base/format/xsv.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from lading import jsontext
 from lading.errors import CorruptShard, DataError, errors_at
 from lading.features import Text, with_feature
 from lading.formats._mds_index import Config
 from lading.formats._mds_samples import Part, text_column
+from lading.store.protocol import Buffer
 
-__all__ = ["LineLayout"]
+__all__ = ["LineLayout", "check_line_ends", "first_line", "line_ends"]
 
 _TYPES = {"str": pa.large_string(), "int": pa.int64(), "float": pa.float64()}
 _KINDS: dict[str, type | tuple[type, ...]] = {"str": str, "int": int, "float": (float, int)}
 _LINE = pa.field("line", pa.large_string())
+_WINDOW_BYTES = 16 << 20
 
 
 class LineLayout:
@@ -96,6 +99,10 @@ class LineLayout:
             self._fail(part, int(wrong[0]), "a line with another number of values than columns", expected=count,
                        found=int(found[wrong[0]]))  # fmt: skip
         values, order = cells.flatten(), [column.name for column in self._config.columns]
+        ended = pc.match_substring(values, self._config.newline)
+        if pc.any(ended).as_py():  # no writer writes that
+            self._fail(part, pc.index(ended, value=True).as_py() // count, "a value that holds what ends lines",
+                       found=repr(self._config.newline))  # fmt: skip
         at = np.arange(len(lines)) * count
         return [self._cell_column(part, values.take(pa.array(at + order.index(field.name))), field) for field in fields]
 
@@ -110,3 +117,37 @@ class LineLayout:
                     self._fail(part, row, "a value that is no number", column=field.name,
                                expected=str(field.type), found=repr(values[row].as_py())[:80])  # fmt: skip
             raise
+
+
+def first_line(config: Config) -> bytes:
+    """The line of names that a shard begins with; empty for JSON."""
+    if config.format == "json":
+        return b""
+    return (config.separator.join(column.name for column in config.columns) + config.newline).encode()
+
+
+def check_line_ends(config: Config) -> None:
+    """Raise CorruptShard where a line end may also stand inside a line, so that `.meta` alone tells lines apart."""
+    end = config.newline
+    inside = not end.strip(" ") if config.format == "json" else bool({*end} & {*config.separator})
+    if inside or any(end.startswith(end[size:]) for size in range(1, len(end))):
+        raise CorruptShard("lines are not told apart by what ends them", found=f"newline={end!r}")
+
+
+def line_ends(read: Callable[[int, int], Buffer], size_bytes: int, newline: bytes) -> NDArray[np.int64]:
+    """Where lines end, by what ends them. Memory: 8 bytes a line, and 16 MiB twice.
+
+    Args:
+        read: gives the bytes from a place on, so many.
+        size_bytes: of the file.
+        newline: what ends a line; see `check_line_ends`.
+    """
+    found = [np.zeros(0, np.int64)]
+    for at in range(0, size_bytes, _WINDOW_BYTES):
+        length = min(_WINDOW_BYTES + len(newline) - 1, size_bytes - at)
+        data = np.frombuffer(read(at, length), np.uint8)
+        there = np.ones(max(length - len(newline) + 1, 0), bool)
+        for number, byte in enumerate(newline):
+            there &= data[number : number + len(there)] == byte
+        found.append(at + np.flatnonzero(there) + len(newline))
+    return np.concatenate(found)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import posixpath
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from lading.codecs import new_hash, unpack_file
 from lading.errors import CorruptShard, LadingError, LimitExceeded, SidecarMismatch, UsageError, errors_at
 from lading.formats._mds_index import COMPRESSIONS, Config, Entry, ShardFile, meta_name, parse_config, parse_entry
-from lading.formats._mds_lines import LineLayout
+from lading.formats._mds_lines import LineLayout, check_line_ends, first_line, line_ends
 from lading.formats._mds_nulls import marks_of
 from lading.formats._mds_samples import Part, SampleLayout
 from lading.formats._mds_written import given_field, in_type, written_schema
@@ -32,7 +32,7 @@ from lading.ranges import plan_ranges
 from lading.ref import FileEntry, RefType, is_ref, make_refs, with_files
 from lading.store.protocol import MappedFile, Mapper
 
-__all__ = ["MdsReader", "ReadOptions"]
+__all__ = ["MdsReader", "ReadOptions", "told_places"]
 
 _MAX_REQUEST_BYTES = 64 << 20
 _META = ".meta"
@@ -47,15 +47,18 @@ class ReadOptions:
             bytes.
         verify: hold the files against the hashes in the index when a shard is opened.
         mmap: map local files; False reads them through `pread`.
+        walk_lines: lines of a split format are what lies between line ends, whatever `.meta` and the index say of them:
+            for a `.meta` that is damaged or gone.
     """
 
     allow_pickle: bool = False
     verify: bool = False
     mmap: bool = True
+    walk_lines: bool = False
 
     def __post_init__(self) -> None:
         """Refuse values that are not true or false: a text that says no would be taken for yes."""
-        for name in ("allow_pickle", "verify", "mmap"):
+        for name in ("allow_pickle", "verify", "mmap", "walk_lines"):
             if not isinstance(getattr(self, name), bool):
                 found = f"{name}={getattr(self, name)!r}"
                 raise UsageError("neither true nor false", expected="true or false", found=found)
@@ -177,17 +180,14 @@ class MdsReader:
         self._source, self._path, self._options = source, source.path, options
         with errors_at(file=source.path):
             entry = parse_entry(source.entry, source.limits) if source.entry else None
-        compression = COMPRESSIONS.get(posixpath.splitext(source.path)[1][1:], "")
-        if entry is not None and posixpath.basename(source.path) == posixpath.basename(entry.raw.name):
-            compression = ""
-        elif entry is not None and entry.packed is not None:
-            compression = entry.compression
+        compression = _compression(source.path, entry)
         raw, zipped = (entry.raw, entry.packed) if entry else (None, None)
-        self._body = _Body(source, source.path, compression, _Told(raw, zipped, options))
+        walked = options.walk_lines and entry is not None and entry.raw_meta is not None
+        self._body = _Body(source, source.path, compression, _Told(None if walked else raw, zipped, options))
         with errors_at(file=source.path):
             if entry is None and not _is_mds(source.path):
                 raise UsageError("a shard of a split format is opened by its index", advice="Open the index.json.")
-            self._offset, self.config = self._begin(entry, compression)
+            self._offset, self.config = self._walked(entry.config) if walked and entry else self._begin(entry)
             self._layout = self._laid_out()
         marks = marks_of(self.config.columns).values()
         self._names = [column.name for column in self.config.columns if column.name not in marks]
@@ -196,10 +196,22 @@ class MdsReader:
         self.raw_bytes, self.zip_bytes = self._sizes(entry, compression)
         self.unsafe_columns = [column.name for column in self.config.columns if column.encoding == "pkl"]
 
-    def _begin(self, entry: Entry | None, compression: str) -> tuple[NDArray[np.int64], Config]:
+    def _walked(self, config: Config) -> tuple[NDArray[np.int64], Config]:
+        """Where lines begin, and the last one ends, by what stands between them."""
+        check_line_ends(config)
+        read, size = self._body.one, self._body.size_bytes
+        place = np.append(0, line_ends(read, size, config.newline.encode()))
+        if int(place[-1]) != size:
+            raise CorruptShard("the last line has no end", offset=int(place[-1]), found=f"{size} bytes")
+        place = place if config.format == "json" else place[1:]
+        if not len(place):
+            raise CorruptShard("the line of names is missing", offset=0)
+        return place.astype(np.uint32), config
+
+    def _begin(self, entry: Entry | None) -> tuple[NDArray[np.int64], Config]:
         """Where samples begin, and the last one ends; and what the shard says of itself."""
         split = entry is not None and entry.raw_meta is not None
-        head = self._meta(entry, compression) if split and entry is not None else self._body
+        head = _meta(self._source, entry, self._options) if split and entry is not None else self._body
         with errors_at(file=head.path):
             offset, told = _read_head(head, self._body.size_bytes, self._source.limits, split=split)
             if entry is None:
@@ -231,21 +243,11 @@ class MdsReader:
             return SampleLayout(config.columns)
         if config.format != "json":
             [found] = self._body.read([(0, int(self._offset[0]))])
-            names = config.separator.join(column.name for column in config.columns) + config.newline
-            if bytes(found) != names.encode():
+            names = first_line(config)
+            if bytes(found) != names:
                 raise SidecarMismatch("the first line has other names than the index says", offset=0,
                                       expected=repr(names)[:200], found=repr(bytes(found)[:200]))  # fmt: skip
         return LineLayout(config)
-
-    def _meta(self, entry: Entry, compression: str) -> _Body:
-        own, meta = (entry.packed, entry.packed_meta) if compression else (entry.raw, entry.raw_meta)
-        assert own is not None
-        assert meta is not None
-        if f"/{self._path}".endswith(f"/{own.name}"):
-            path = self._path.removesuffix(own.name) + meta.name
-        else:  # the entry is older than the shard's name, which a dataset gives when it takes over what a worker wrote
-            path = meta_name(self._path, posixpath.splitext(self._path)[1] if compression else "")
-        return _Body(self._source, path, compression, _Told(entry.raw_meta, entry.packed_meta, self._options))
 
     def close(self) -> None:
         """Give up the map; references and bytes made before stay good."""
@@ -355,6 +357,45 @@ class MdsReader:
         at = begins[:-1][plan.request_of] + plan.offset_in if len(rows) else start
         data = answers[0] if len(answers) == 1 else pa.py_buffer(b"".join(map(memoryview, answers)))
         return Part(data, at, at + stop - start, rows, is_file=False)
+
+
+def told_places(source: ShardSource, entry: Entry) -> NDArray[np.int64]:
+    """Where the lines of a shard of a split format begin, and the last one ends, as its `.meta` says.
+
+    Raises:
+        DataError, StoreError: it cannot be read, or is of another shard.
+    """
+    body = _meta(source, entry, ReadOptions())
+    with errors_at(file=body.path):
+        offset, _ = _read_head(body, entry.raw.size_bytes, source.limits, split=True)
+    expected = entry.samples, len(first_line(entry.config))
+    if (len(offset) - 1, int(offset[0])) != expected:
+        raise SidecarMismatch("not the places of so many lines, behind the names", file=body.path,
+                              expected=expected, found=(len(offset) - 1, int(offset[0])))  # fmt: skip
+    return offset.astype(np.int64)
+
+
+def _compression(path: str, entry: Entry | None) -> str:
+    """How a shard's file is compressed: by its ending, and by the index, which may list it in both forms."""
+    if entry is not None and posixpath.basename(path) == posixpath.basename(entry.raw.name):
+        return ""
+    if entry is not None and entry.packed is not None:
+        return entry.compression
+    return COMPRESSIONS.get(posixpath.splitext(path)[1][1:], "")
+
+
+def _meta(source: ShardSource, entry: Entry, options: ReadOptions) -> _Body:
+    """The `.meta` beside a shard of a split format, or beside the file that this one stands for."""
+    path, compression = source.place, _compression(source.place, entry)
+    own, meta = (entry.packed, entry.packed_meta) if compression else (entry.raw, entry.raw_meta)
+    assert own is not None
+    assert meta is not None
+    if f"/{path}".endswith(f"/{own.name}"):
+        path = path.removesuffix(own.name) + meta.name
+    else:  # the entry is older than the shard's name, which a dataset gives when it takes over what a worker wrote
+        path = meta_name(path, posixpath.splitext(path)[1] if compression else "")
+    told = _Told(entry.raw_meta, entry.packed_meta, options)
+    return _Body(replace(source, store=source.place_store), path, compression, told)
 
 
 def _shown(config: Config) -> str:

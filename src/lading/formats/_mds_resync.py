@@ -46,8 +46,6 @@ def resync_samples(mapped: MappedFile, path: str, entry: str) -> Remains | None:
     """
     with errors_at(file=path):
         told = parse_entry(entry) if entry else None
-        if told is not None and told.config.format != "mds":
-            return None
         view = memoryview(mapped.buffer)
         data = np.frombuffer(view, np.uint8) if view.nbytes else np.zeros(0, np.uint8)
         head = _head(data, told)

@@ -41,6 +41,7 @@ from lading.formats._mds_index import (
     parse_entry,
     read_mds_index,
 )
+from lading.formats._mds_lines_resync import resync_lines
 from lading.formats._mds_lines_write import LineWriter
 from lading.formats._mds_nulls import marks_of
 from lading.formats._mds_read import MdsReader, ReadOptions
@@ -135,8 +136,15 @@ class MdsFormat:
         schema: pa.Schema | None = None,  # noqa: ARG002 - contract
         error: LadingError | None = None,
     ) -> Remains | None:
-        """The samples where they should be, the head made anew; see `lading.formats._mds_resync`. Raises DataError."""
-        return None if error is None else resync_samples(map_file(source), source.path, source.entry)
+        """The samples where they should be, the head made anew, or the lines that are whole. Raises DataError.
+
+        See `lading.formats._mds_resync` and `lading.formats._mds_lines_resync`.
+        """
+        if error is None:
+            return None
+        if source.entry and parse_entry(source.entry, source.limits).config.format != self.name:
+            return resync_lines(map_file(source), source)
+        return resync_samples(map_file(source), source.path, source.entry)
 
     def shard_name(self, number: int) -> str:
         """`shard.00000`, as the peer has it."""

@@ -1,0 +1,171 @@
+"""Salvage of MDS's split formats, where a line is a sample and `.meta` says where each begins."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import lading
+from lading.errors import CorruptShard, DataError
+from lading.jobs.salvage import salvage
+from lading.store.memory import MemoryStore
+from lading.store.open import Stores
+
+_ROWS, _BYTES = 200, 600
+"""Rows of 30 to 120 bytes, and how many are damaged: of 20 lines at most."""
+_KINDS: dict[str, dict[str, Any]] = {
+    "json": {"kind": "json"},
+    "csv": {"kind": "csv"},
+    "tsv": {"kind": "tsv", "newline": "\r\n"},
+    "xsv": {"kind": "xsv", "separator": "::"},
+}
+_DAMAGES = ["cut", "further", "zeroed", "truncated"]
+
+
+def texts() -> dict[int, str]:
+    random = Random(1)
+    return {n: f"text {n} " + random.randbytes(random.randrange(10, 50)).hex() for n in range(_ROWS)}
+
+
+def written(folder: Path, kind: str, **more: Any) -> tuple[Path, Path]:
+    """A dataset of these; gives the shard's two files."""
+    rows = texts()
+    with lading.writer(folder, format="mds", options={**_KINDS[kind], **more}) as writer:
+        writer.write_batch(pa.table({"n": [*rows], "t": [*rows.values()]}))
+    [meta] = folder.glob("*.meta*")
+    return meta.with_name(meta.name.replace(".meta", "")), meta
+
+
+def damaged(body: bytes, at: int, how: str) -> bytes:
+    rest = {
+        "cut": body[at + _BYTES :],
+        "further": Random(at).randbytes(_BYTES) + body[at:],
+        "zeroed": bytes(len(body[at : at + _BYTES])) + body[at + _BYTES :],
+        "truncated": b"",
+    }
+    return body[:at] + rest[how]
+
+
+def whole(body: bytes, at: int, how: str) -> set[int]:
+    """The rows none of whose bytes were touched: lines by Python's own splitting."""
+    stop = {"further": at, "truncated": len(body)}.get(how, at + _BYTES)
+    lines = body.splitlines(keepends=True)
+    ends = [sum(map(len, lines[: n + 1])) for n in range(len(lines))]
+    first = len(lines) - _ROWS  # of CSV and its like, the names
+    spans = list(zip([0, *ends], ends, strict=False))[first:]
+    # Of a line right behind further bytes nobody can tell that it is whole.
+    return {n for n, (begin, end) in enumerate(spans) if end <= at or begin >= stop + (how == "further")}
+
+
+def saved(folder: Path) -> dict[int, str]:
+    with lading.open(folder) as dataset:
+        return {sample["n"]: sample["t"] for sample in dataset}
+
+
+@pytest.mark.parametrize("how", _DAMAGES)
+@pytest.mark.parametrize("kind", _KINDS)
+def test_every_line_is_kept_that_is_whole(kind: str, how: str, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    shard, _ = written(source, kind)
+    body = shard.read_bytes()
+    for bare in (False, True):
+        if bare:
+            shutil.rmtree(source / "_lading")
+        for at in (0, 2, 29, len(body) // 2, len(body) - _BYTES - 1, len(body) - 50):
+            shard.write_bytes(damaged(body, at, how))
+            expected = whole(body, at, how)
+            if not expected:
+                continue
+            result = salvage(source, tmp_path / "out", overwrite=True)
+            kept = saved(tmp_path / "out")
+            assert kept.items() <= texts().items(), at
+            assert expected <= {*kept}, at
+            assert result.lost_samples == _ROWS - len(kept), at
+            assert bool(result.lost) or len(kept) == _ROWS, at
+
+
+@pytest.mark.parametrize("compression", [None, "zstd"])
+@pytest.mark.parametrize("kind", _KINDS)
+def test_no_line_is_lost_with_what_says_where_they_begin(kind: str, compression: str | None, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    _, meta = written(source, kind, compression=compression)
+    body, random = meta.read_bytes(), Random(0)
+    for bare in (False, True):
+        if bare:
+            shutil.rmtree(source / "_lading")
+        for wrong in (b"", body[:100], body[:20] + random.randbytes(30) + body[50:], None):
+            meta.unlink(missing_ok=True)
+            if wrong is not None:
+                meta.write_bytes(wrong)
+            result = salvage(source, tmp_path / "out", overwrite=True)
+            assert saved(tmp_path / "out") == texts()
+            told = [*result.lost, *result.findings]
+            assert str(meta) in {entry["file"] for entry in told}
+
+
+@pytest.mark.parametrize("kind", _KINDS)
+def test_lines_of_one_length_are_not_taken_for_each_other(kind: str, tmp_path: Path) -> None:
+    source, out = tmp_path / "source", tmp_path / "out"
+    rows = {n: Random(n).randbytes(20).hex() for n in range(100, 200)}
+    with lading.writer(source, format="mds", options=_KINDS[kind]) as writer:
+        writer.write_batch(pa.table({"n": [*rows], "t": [*rows.values()]}))
+    shutil.rmtree(source / "_lading")
+    [shard] = (path for path in source.glob("shard*") if not path.name.endswith(".meta"))
+    body = shard.read_bytes()
+    line = len(body.splitlines(keepends=True)[-1])
+    for at in (5, line * 3 // 2, len(body) // 2, len(body) - 3 * line - 5):
+        for by in (line, 2 * line):
+            shard.write_bytes(body[:at] + body[at + by :])  # halves of two lines are one like all others
+            with contextlib.suppress(DataError):  # nothing is left
+                salvage(source, out, overwrite=True)
+                assert saved(out).items() <= rows.items()
+        shard.write_bytes(body[:at] + body[at + line + 7 :])
+        salvage(source, out, overwrite=True)
+        kept = saved(out)
+        assert kept.items() <= rows.items()
+        assert len(kept) >= len(rows) - 3
+
+
+def test_both_files_of_a_shard_may_lie_in_another_store(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    shard, _ = written(source, "csv")
+    body = shard.read_bytes()
+    shard.write_bytes(damaged(body, 3000, "cut"))
+    shutil.rmtree(source / "_lading")
+    files = {f"memory://far/{path.name}": path.read_bytes() for path in source.iterdir()}
+    salvage("memory://far", tmp_path / "out", stores=Stores({"memory://far": MemoryStore(files)}))
+    assert {*saved(tmp_path / "out")} == whole(body, 3000, "cut")
+
+
+def test_a_line_end_inside_a_value_is_damage(tmp_path: Path) -> None:
+    shard, _ = written(tmp_path / "source", "csv")
+    body = bytearray(shard.read_bytes())
+    body[body.index(b"text 7 ") + 4] = ord("\n")
+    shard.write_bytes(body)
+    with pytest.raises(CorruptShard, match=r"row 7.*holds what ends lines"):
+        list(lading.open(tmp_path / "source"))
+    salvage(tmp_path / "source", tmp_path / "out")
+    assert {*range(_ROWS)} - {*saved(tmp_path / "out")} == {7}
+
+
+def test_lines_that_their_ends_do_not_tell_apart_are_not_walked(tmp_path: Path) -> None:
+    for number, options in enumerate([
+        {"kind": "json", "newline": "  "}, {"kind": "csv", "newline": "\n\n"},
+        {"kind": "xsv", "newline": "ab", "separator": "b"},
+    ]):  # fmt: skip
+        source = tmp_path / str(number)
+        with lading.writer(source, format="mds", options=options) as writer:
+            writer.write_batch(pa.table({"n": [1, 2], "t": ["d d", "d\n"]}))
+        with lading.open(source) as dataset:
+            assert len([*dataset]) == 2
+        with (
+            lading.open(source, options={"walk_lines": True}) as dataset,
+            pytest.raises(CorruptShard, match="not told apart"),
+        ):
+            list(dataset)
