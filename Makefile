@@ -1,6 +1,7 @@
 # make demo   a small real dataset through every format, and the proof that nothing was lost
 # make test   lint, types and tests; what continuous integration runs
-# make soak   every reader with 10,000 damaged files a format, and many ways to read what is sound (FUZZ=100000 for more, SEED=2 for others)
+# make soak   every reader with 10,000 damaged files a format, many ways to read what is sound, and the memory of all
+#             conversions (FUZZ=100000 for more, SEED=2 for others)
 # make lint   only the linter, the formatter's check and the types
 # make bench  speed beside the peers' and the machine's limit (FULL=1 for the large corpora, CASES='read*', REPS=5)
 # make clean  remove what these made
@@ -26,11 +27,12 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 demo: $(VENV)/.lading
 	$(BIN)/lading demo
 
+# A module's tests stay with one worker: what its fixtures make is made once.
 test: $(VENV)/.peers lint
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder
 
 soak: $(VENV)/.dev
-	LADING_FUZZ=$(FUZZ) LADING_FUZZ_SEED=$(SEED) $(BIN)/python -m pytest -n 2 tests/e2e/test_fuzz.py tests/e2e/test_any_operation.py
+	LADING_FUZZ=$(FUZZ) LADING_FUZZ_SEED=$(SEED) $(BIN)/python -m pytest -n 2 tests/e2e/test_fuzz.py tests/e2e/test_any_operation.py tests/e2e/test_memory.py
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

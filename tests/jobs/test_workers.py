@@ -49,19 +49,19 @@ def test_the_same_bytes_with_any_number_of_workers(
     summaries = []
     source = tmp_path / "source"
     lading.convert(docs, source, format=start, view=view, shard_size="150kb")
-    for workers in (1, 2, 3):
+    for workers in (1, 3):
         done = lading.convert(source, tmp_path / f"out{workers}", format=target, view=view, shard_size="300kb",
                               workers=workers, verify=True)  # fmt: skip
         summaries.append({**asdict(done), "seconds": None})
-    assert summaries[0] == summaries[1] == summaries[2]
+    assert summaries[0] == summaries[1]
     assert summaries[0]["shards"] > 3
     assert summaries[0]["digest"] == lading.digest(source, view=view).ordered
     found = contents(tmp_path / "out1")
-    assert found == contents(tmp_path / "out2") == contents(tmp_path / "out3")
+    assert found == contents(tmp_path / "out3")
     names = [name for name in found if name.startswith("shard-")]
     assert min(names).startswith("shard-000000.")
     assert len(names) == summaries[0]["shards"]
-    assert lading.verify(tmp_path / "out2").ok
+    assert lading.verify(tmp_path / "out3").ok
     assert children(os.getpid()) == []
 
 
