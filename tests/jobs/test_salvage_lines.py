@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import lading
-from lading.errors import CorruptShard, DataError
+from lading.errors import CorruptShard, DataError, NotFound, SidecarMismatch
 from lading.jobs.salvage import salvage
 from lading.store.memory import MemoryStore
 from lading.store.open import Stores
@@ -63,8 +63,8 @@ def whole(body: bytes, at: int, how: str) -> set[int]:
     return {n for n, (begin, end) in enumerate(spans) if end <= at or begin >= stop + (how == "further")}
 
 
-def saved(folder: Path) -> dict[int, str]:
-    with lading.open(folder) as dataset:
+def saved(folder: Path, **options: Any) -> dict[int, str]:
+    with lading.open(folder, options=options) as dataset:
         return {sample["n"]: sample["t"] for sample in dataset}
 
 
@@ -103,6 +103,9 @@ def test_no_line_is_lost_with_what_says_where_they_begin(kind: str, compression:
             meta.unlink(missing_ok=True)
             if wrong is not None:
                 meta.write_bytes(wrong)
+            with pytest.raises((CorruptShard, SidecarMismatch, NotFound)):
+                saved(source)
+            assert saved(source, walk_lines=True) == texts()
             result = salvage(source, tmp_path / "out", overwrite=True)
             assert saved(tmp_path / "out") == texts()
             told = [*result.lost, *result.findings]

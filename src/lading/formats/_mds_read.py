@@ -19,7 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.codecs import new_hash, unpack_file
-from lading.errors import CorruptShard, LadingError, LimitExceeded, SidecarMismatch, UsageError, errors_at
+from lading.errors import CorruptShard, LadingError, LimitExceeded, NotFound, SidecarMismatch, UsageError, errors_at
 from lading.formats._mds_index import COMPRESSIONS, Config, Entry, ShardFile, meta_name, parse_config, parse_entry
 from lading.formats._mds_lines import LineLayout, check_line_ends, first_line, line_ends
 from lading.formats._mds_nulls import marks_of
@@ -395,7 +395,11 @@ def _meta(source: ShardSource, entry: Entry, options: ReadOptions) -> _Body:
     else:  # the entry is older than the shard's name, which a dataset gives when it takes over what a worker wrote
         path = meta_name(path, posixpath.splitext(path)[1] if compression else "")
     told = _Told(entry.raw_meta, entry.packed_meta, options)
-    return _Body(replace(source, store=source.place_store), path, compression, told)
+    try:
+        return _Body(replace(source, store=source.place_store), path, compression, told)
+    except NotFound as error:
+        error.advice = "With the option walk_lines=true lines are what lies between line ends, without this file."
+        raise
 
 
 def _shown(config: Config) -> str:
