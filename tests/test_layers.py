@@ -61,6 +61,7 @@ SHARED = {
         "salvage_shard",
         "salvage_source",
         "spec",
+        "splits",
         "tasks",
         "threads",
     },

@@ -11,6 +11,7 @@
     │   └── Unrepresentable           the target format cannot hold this value or column
     ├── UsageError (ValueError)       the call is wrong                                  exit status 2
     │   ├── SourceNotFound            nothing is at the place, or matches the pattern
+    │   ├── SeveralSplits             a folder of several datasets, where one is asked for
     │   ├── DestinationExists         the destination holds something already
     │   ├── UnknownFormat             no registered format has this name or recognises this file
     │   └── MissingExtra              a feature needs a package that is not installed
@@ -24,7 +25,7 @@ error passes (`error.at(row=…)`) and never replace what a lower level said.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Self
 
@@ -39,6 +40,7 @@ __all__ = [
     "MissingExtra",
     "NotFound",
     "SchemaMismatch",
+    "SeveralSplits",
     "ShortRead",
     "SidecarMismatch",
     "SourceNotFound",
@@ -189,6 +191,16 @@ class UsageError(LadingError, ValueError):
     """The call is wrong."""
 
     exit_status = 2
+
+
+class SeveralSplits(UsageError):
+    """A folder of several datasets, where one is asked for.
+
+    Attributes:
+        splits: what they are called: folders below that of the file which lists them.
+    """
+
+    splits: Sequence[str] = ()
 
 
 class SourceNotFound(UsageError, FileNotFoundError):

@@ -199,6 +199,12 @@ def test_splits(datasets: Any, table: pa.Table, tmp_path: Path) -> None:
         assert [
             row["about"]["n"] if isinstance(row["about"], dict) else json.loads(row["about"])["n"] for row in dataset
         ] == list(range(7))
+    lading.convert(tmp_path / "set", tmp_path / "ours", format="arrow", options={"layout": "huggingface"})
+    theirs, ours = (datasets.load_from_disk(str(tmp_path / name)) for name in ("set", "ours"))
+    assert list(ours) == list(theirs) == ["train", "test"]
+    for name in theirs:
+        assert ours[name].features == theirs[name].features
+        assert ours[name].with_format("arrow")[:].equals(theirs[name].with_format("arrow")[:])
 
 
 @pytest.mark.parametrize("compression", ["none", "zstd", "lz4"])

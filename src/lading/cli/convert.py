@@ -288,11 +288,15 @@ def _text(destination: str, done: ConvertSummary) -> Iterator[RenderableType]:
     else:
         wrote = f": {count(done.shards, 'shard')} of {done.format}, {format_bytes(done.size_bytes)}"
         rows.append(("wrote", Text.assemble((visible(destination), "bold"), wrote)))
+    if done.splits:
+        told = (f"{visible(name)} {count(one.samples, 'sample')}" for name, one in done.splits.items())
+        rows.append(("splits", Text(", ".join(told))))
     speed = f", {format_bytes(int(done.payload_bytes / done.seconds))}/s" if done.seconds > 0 else ""
     rows.append(("took", Text(f"{done.seconds:.1f} s{speed}")))
     rows += [("noticed", Text(f"{number:,} {visible(what)}", "yellow")) for what, number in done.counts.items()]
     rows += [("lost", Text(_lost(entry), "yellow")) for entry in done.lost]
     rows += [("schemas", Text(visible(difference), "yellow")) for difference in done.differences]
     if done.verified:
-        rows.append(("verified", Text.assemble(("equal", "bold green"), f" when read back: digest {done.digest}")))
+        read_back = " when read back" + (f": digest {done.digest}" if done.digest else "")
+        rows.append(("verified", Text.assemble(("equal", "bold green"), read_back)))
     yield facts(rows)

@@ -23,7 +23,7 @@ import pyarrow as pa
 import xxhash
 
 from lading.arrow.layout import from_description, schema_of
-from lading.errors import BadReference, DataError, NotFound, StoreError, UsageError, errors_at
+from lading.errors import BadReference, DataError, NotFound, SeveralSplits, StoreError, UsageError, errors_at
 from lading.formats._arrow_blocks import Body, find_blocks
 from lading.formats._arrow_decode import Decoder
 from lading.formats._arrow_schema import given_schema, schema_hash
@@ -45,6 +45,7 @@ __all__ = [
     "parse_entry",
     "schema_of_shard",
     "write_indexes",
+    "write_splits",
 ]
 
 CACHE_INDEX, STATE_INDEX, SPLITS_INDEX = "_metadata.json", "state.json", "dataset_dict.json"
@@ -82,7 +83,7 @@ def list_arrow(store: Store, path: str, limits: Limits = DEFAULT_LIMITS) -> list
     Raises:
         DataError: it is an index, but broken, of another version, or its counts do not add up.
         BadReference: a shard outside the folder of the index.
-        UsageError: it lists several splits.
+        SeveralSplits: it lists several splits.
     """
     reader = {CACHE_INDEX: _list_cache, STATE_INDEX: _list_saved, SPLITS_INDEX: _list_splits}.get(
         posixpath.basename(path)
@@ -123,7 +124,7 @@ def listed_schema(store: Store, path: str, limits: Limits = DEFAULT_LIMITS) -> p
 
     Raises:
         DataError: they are no features.
-        UsageError: it lists several splits.
+        SeveralSplits: it lists several splits.
     """
     index = load_index(store, path, limits)
     if posixpath.basename(path) == SPLITS_INDEX and isinstance(index, dict):
@@ -165,15 +166,17 @@ def _list_splits(store: Store, path: str, index: Mapping[str, Any], limits: Limi
 
 
 def _only_split(path: str, index: Mapping[str, Any]) -> str:
-    """The index of the split that there is. Raises DataError or UsageError if there is none, or more."""
+    """The index of the split that there is. Raises DataError or SeveralSplits if there is none, or more."""
     splits = index.get("splits")
     folders = [_inside(split, "splits") for split in splits] if isinstance(splits, list) else []
     if not folders:
         raise DataError("the dataset has no split", column="splits", expected="one", found="none")
     if len(folders) > 1:
         root = posixpath.dirname(path) or "."
-        raise UsageError("the dataset has several splits", expected="one of them", found=", ".join(folders),
-                         advice=f"Open one of their folders, such as {root}/{folders[0]}.")  # fmt: skip
+        error = SeveralSplits("the dataset has several splits", expected="one of them", found=", ".join(folders),
+                              advice=f"Open one of their folders, such as {root}/{folders[0]}.")  # fmt: skip
+        error.splits = folders
+        raise error
     return posixpath.join(posixpath.dirname(path), folders[0], STATE_INDEX)
 
 
@@ -248,6 +251,11 @@ def write_indexes(store: Store, folder: str, shards: Sequence[tuple[str, ShardFa
         "shard_size_target_bytes": None,
     }
     return [_write(store, f"{folder}/{CACHE_INDEX}", index)]
+
+
+def write_splits(store: Store, folder: str, splits: Sequence[str]) -> str:
+    """Write the index of saved datasets that stand in folders of these names; give its path."""
+    return _write(store, f"{folder}/{SPLITS_INDEX}", {"splits": list(splits)})
 
 
 def _write_saved(

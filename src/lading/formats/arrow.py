@@ -26,7 +26,15 @@ from lading.formats._arrow_assets import with_assets, wrong_assets
 from lading.formats._arrow_blocks import CONTINUED, MAGIC
 from lading.formats._arrow_claims import false_columns
 from lading.formats._arrow_decode import unpacked_bytes
-from lading.formats._arrow_index import CACHE_INDEX, SPLITS_INDEX, STATE_INDEX, list_arrow, listed_schema, write_indexes
+from lading.formats._arrow_index import (
+    CACHE_INDEX,
+    SPLITS_INDEX,
+    STATE_INDEX,
+    list_arrow,
+    listed_schema,
+    write_indexes,
+    write_splits,
+)
 from lading.formats._arrow_read import ArrowReader, ReadOptions
 from lading.formats._arrow_resync import may_hold_dictionary, resync_messages, resync_stream
 from lading.formats._arrow_schema import check_schema, given_schema, stored_schema
@@ -113,6 +121,11 @@ class ArrowFormat:
             stored = huggingface_schema(stored)
         found = given_schema(stored, "", media="stored")
         return pa.schema([f.with_type(found.field(f.name).type) for f in schema], metadata=schema.metadata)
+
+    def write_splits(self, store: Store, folder: str, splits: Sequence[str], options: Mapping[str, Any]) -> None:
+        """Write `dataset_dict.json`, for datasets."""
+        if parse_options(self.name, WriteOptions, options).layout == "huggingface":
+            write_splits(store, folder, splits)
 
     def left_out(self, schema: pa.Schema, options: Mapping[str, Any]) -> Sequence[str]:
         """For datasets, structs of videos: see `lading.huggingface.left_out`."""

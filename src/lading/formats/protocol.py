@@ -684,6 +684,14 @@ class LeavesOut(Protocol):
 
 
 @runtime_checkable
+class ListsSplits(Protocol):
+    """A format that has an index of several datasets, each in a folder of its own."""
+
+    def write_splits(self, store: Store, folder: str, splits: Sequence[str], options: Mapping[str, Any]) -> None:
+        """Write that index for datasets of these names, which were written with these options, if they have one."""
+
+
+@runtime_checkable
 class PacksItems(Protocol):
     """A format whose rows are no place for items: an interleaved sample is one row (`lading.layouts.packed`).
 

@@ -18,9 +18,9 @@ from lading.commit import Staging, check_destination
 from lading.dataset import Dataset
 from lading.dataset_writer import DatasetWriter, WriteSummary
 from lading.digests import DatasetDigest
-from lading.errors import DataError, DestinationExists, UsageError
+from lading.errors import DataError, DestinationExists, SeveralSplits, UsageError
 from lading.fetch import OnError
-from lading.formats.protocol import Format, LeavesOut, ManyFiles, PacksItems, TurnsToText
+from lading.formats.protocol import Format, LeavesOut, ListsSplits, ManyFiles, PacksItems, TurnsToText
 from lading.formats.registry import get_format
 from lading.formats.webdataset import KEY
 from lading.jobs.copying import bounded_options, changed_schema
@@ -31,6 +31,7 @@ from lading.jobs.progress import OnProgress, Progress
 from lading.jobs.reading import refuse_out_of_reach
 from lading.jobs.run import Hiring, Run, is_quick
 from lading.jobs.spec import Conversion
+from lading.jobs.splits import each_split, folder_of_splits
 from lading.jobs.tasks import Task, plan_tasks
 from lading.jobs.threads import threads_each, using_threads
 from lading.layouts.mint_write import Roles
@@ -40,7 +41,7 @@ from lading.opening import open_dataset
 from lading.part_writer import ShardKind
 from lading.source import Source
 from lading.store.open import Stores, is_local, resolve
-from lading.store.protocol import Sink, aborting
+from lading.store.protocol import Sink, Store, aborting
 from lading.units import parse_bytes
 
 __all__ = ["ConvertSummary", "Progress", "convert"]
@@ -67,6 +68,8 @@ class ConvertSummary:
         lost: the first few rows that were not kept: file, what names the row, reason, fate, detail.
         differences: how the source's shards differ in their schemas.
         dry_run: nothing was written.
+        splits: of a source that lists several datasets, what was done of each, by name; all else is of them together,
+            and no digest.
     """
 
     source_format: str
@@ -85,6 +88,7 @@ class ConvertSummary:
     lost: Sequence[Mapping[str, Any]] = ()
     differences: Sequence[str] = ()
     dry_run: bool = False
+    splits: Mapping[str, ConvertSummary] = field(default_factory=dict)
 
 
 def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two by keyword
@@ -129,6 +133,8 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
     """Read every sample of a source and write it to a new dataset, losing nothing but what is filtered out.
 
     Bytes that a source keeps in files of their own (videos of a cache) are taken in, unless `source_options` say not.
+    Of a source that lists several datasets (a `DatasetDict`) each becomes one, in a folder below the destination of its
+    own, and those for datasets are listed there too.
 
     The schema of all shards is found first; the destination appears in one step at the end. The source is cut into
     tasks of about one output shard, and the output is the same bytes with any number of workers. Peak memory of each
@@ -182,26 +188,18 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
         DataError: the data are bad; with `verify`, the destination does not hold what the source does.
         StoreError: among others, a worker died; names the source shards it had.
     """
+    asked = {name: value for name, value in locals().items() if name not in ("source", "destination")}
     began = time.perf_counter()
     _refuse_misuse(on_error, workers=workers, threads=threads)
-    own_stores, stores = stores, stores or Stores()
-    max_bytes, shard_bytes = parse_bytes(max_batch_bytes), parse_bytes(shard_size)
-    with (
-        using_threads(threads),
-        ExitStack() as held,
-        open_dataset(
-            source,
-            format=source_format,
-            view=view,
-            options=source_options,
-            interleaved=interleaved,
-            roots=roots,
-            schema=schema,
-            schema_overrides=schema_overrides,
-            stores=stores,
-            limits=limits,
-        ) as dataset,
-    ):
+    stores, max_bytes, shard_bytes = stores or Stores(), parse_bytes(max_batch_bytes), parse_bytes(shard_size)
+    try:
+        opened = open_dataset(
+            source, format=source_format, view=view, options=source_options, interleaved=interleaved, roots=roots,
+            schema=schema, schema_overrides=schema_overrides, stores=stores, limits=limits,
+        )  # fmt: skip
+    except SeveralSplits as error:
+        return _of_splits(error, source, destination, asked)
+    with using_threads(threads), ExitStack() as held, opened as dataset:
         source_options = take_files_in(dataset, source_options)
         refuse_inside(dataset, destination, stores)
         store, path = resolve(os.fspath(destination).rstrip("/"), stores)
@@ -209,13 +207,12 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
         told = held.enter_context(_kept_ledger(ledger, destination, stores, dry_run=dry_run))
         target = get_format(format)
         filters = Filters(where, min_aspect_ratio, max_aspect_ratio, min_side, max_side, filter, drop)
-        if lazy:
-            _refuse_lazy(dataset, target, path if overwrite and is_local(store) else None)
+        _check_lazy(dataset, target, path if overwrite and is_local(store) else None, lazy=lazy)
         if workers > 1:
             refuse_out_of_reach(
                 [dataset.format, target.name],
                 [*dataset.listing.table["path"].to_pylist(), os.fspath(destination)],
-                own_stores,
+                asked["stores"],
             )
         sifted = map is not None or filters.active
         whole = columns is None and dataset.target is None and schema_policy == "union"
@@ -270,8 +267,8 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
             checksums=checksums,
             limits=limits,
         )
-        tasks = tasks if dry_run else _numbered(tasks, dataset, how)
-        run = Run(dataset, how, tasks, DatasetDigest() if how.digests else None, told, on_progress)
+        run = Run(dataset, how, tasks if dry_run else _numbered(tasks, dataset, how),
+                  DatasetDigest() if how.digests else None, told, on_progress)  # fmt: skip
         summary = WriteSummary(0, 0, 0, 0)
         if dry_run:
             run.look(limit)
@@ -289,8 +286,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
                         source, limit=limit, view=how.view, format=source_format, options=source_options,
                         stores=stores, limits=limits, workers=workers,
                     )  # fmt: skip
-                    writer.add_digest(digest)
-                    _compare(digest, writer.finish(), stores, how.roots if lazy else (), limits, workers)
+                    _compare(digest, writer, stores, how.roots if lazy else (), limits, workers)
                 _end(writer, told)
             summary = writer.close()
         return ConvertSummary(
@@ -302,6 +298,43 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
         )  # fmt: skip
 
 
+def _of_splits(
+    error: SeveralSplits, source: Source, destination: str | os.PathLike[str], asked: Mapping[str, Any]
+) -> ConvertSummary:
+    """Convert each split of a source; gives what was done of all, as of one dataset."""
+    began, folder = time.perf_counter(), folder_of_splits(source, error)
+    if folder is None:
+        raise error
+    for name in ("limit", "ledger"):
+        if asked[name] is not None:
+            raise UsageError(f"a {name} is of one split", file=folder, found=", ".join(error.splits),
+                             advice=f"Convert one of their folders, such as {folder}/{error.splits[0]}.")  # fmt: skip
+
+    def write(one: str, to: str, stores: Stores) -> ConvertSummary:
+        return convert(one, to, **{**asked, "stores": stores, "overwrite": False})
+
+    def index(store: Store, place: str) -> None:
+        target = get_format(asked["format"])
+        if isinstance(target, ListsSplits):
+            target.write_splits(store, place, error.splits, asked["options"] or {})
+
+    splits = each_split(
+        folder, error.splits, destination, write, index, stores=asked["stores"] or Stores(),
+        overwrite=asked["overwrite"], dry_run=asked["dry_run"],
+    )  # fmt: skip
+    each = list(splits.values())
+    counts: Counter[str] = Counter()
+    for one in each:
+        counts.update(one.counts)
+    numbers = ("source_shards", "shards", "samples", "rows", "size_bytes", "payload_bytes")
+    return replace(
+        each[0], **{name: sum(getattr(one, name) for one in each) for name in numbers},
+        seconds=time.perf_counter() - began, digest=None, verified=all(one.verified for one in each),
+        counts=dict(counts), lost=[row for one in each for row in one.lost],
+        differences=[told for one in each for told in one.differences], splits=splits,
+    )  # fmt: skip
+
+
 def _refuse_misuse(on_error: str, **counts: int | None) -> None:
     if on_error not in get_args(OnError):
         raise UsageError("no such policy", expected=", ".join(get_args(OnError)), found=repr(on_error))
@@ -310,8 +343,10 @@ def _refuse_misuse(on_error: str, **counts: int | None) -> None:
             raise UsageError("a job has one process, and that one thread, at least", found=f"{name}={count}")
 
 
-def _refuse_lazy(dataset: Dataset, target: Format, replaced: str | None) -> None:
+def _check_lazy(dataset: Dataset, target: Format, replaced: str | None, *, lazy: bool) -> None:
     """Only tables of items hold references; and what they lead to must not be what is replaced."""
+    if not lazy:
+        return
     if replaced is not None and os.path.lexists(replaced):
         place = os.path.realpath(replaced)
         for folder in [os.path.realpath(root) for root in dataset.roots()]:
@@ -401,9 +436,11 @@ def _end(writer: DatasetWriter, ledger: Sink | None) -> None:
 
 
 def _compare(
-    digest: DatasetDigest, folder: str, stores: Stores, roots: Sequence[str], limits: Limits, workers: int
+    digest: DatasetDigest, writer: DatasetWriter, stores: Stores, roots: Sequence[str], limits: Limits, workers: int
 ) -> None:
-    """Read back what was written, before anybody sees it."""
+    """Read back what was written, with its digest, before anybody sees it."""
+    writer.add_digest(digest)
+    folder = writer.finish()
     found = dataset_digest(folder, stores=stores, roots=roots, limits=limits, workers=workers)
     if found.ordered != digest.ordered or found.count != digest.count:
         raise DataError(

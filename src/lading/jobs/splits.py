@@ -1,0 +1,76 @@
+"""Jobs over the splits of a source: several datasets, which one index lists."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import TypeVar
+
+from lading.commit import Staging, check_destination
+from lading.errors import SeveralSplits, UsageError
+from lading.source import Source
+from lading.store.open import Stores, is_local, resolve
+from lading.store.protocol import Store
+
+__all__ = ["each_split", "folder_of_splits"]
+
+_Done = TypeVar("_Done")
+
+
+def folder_of_splits(source: Source, error: SeveralSplits) -> str | None:
+    """The folder that a source is, if the error is of its own index; None if that is one of several sources."""
+    if not isinstance(source, (str, os.PathLike)) or error.file is None:
+        return None
+    folder, named = os.path.dirname(error.file), os.fspath(source).rstrip("/")
+    return folder or "." if named in (folder or ".", error.file) else None
+
+
+def each_split(
+    folder: str,
+    splits: Sequence[str],
+    destination: str | os.PathLike[str],
+    write: Callable[[str, str, Stores], _Done],
+    index: Callable[[Store, str], None],
+    *,
+    stores: Stores,
+    overwrite: bool,
+    dry_run: bool,
+) -> dict[str, _Done]:
+    """What `write` did of each split, by name; the destination appears in one step at the end.
+
+    Args:
+        folder: of the splits.
+        splits: their names.
+        destination: folder of the new splits.
+        write: writes a dataset; called with its folder, its destination, and which store serves which URL.
+        index: writes what lists them into a folder of a store.
+        stores: which store serves which URL.
+        overwrite: replace what is at the destination.
+        dry_run: nothing is written.
+
+    Raises:
+        DestinationExists: the destination holds something.
+        UsageError: the destination lies inside the source, or holds it. And whatever `write` raises.
+    """
+    store, path = resolve(os.fspath(destination).rstrip("/"), stores)
+    _refuse_each_other(folder, path, near=is_local(store))
+    check_destination(store, path, overwrite=overwrite)
+    if dry_run:
+        return {name: write(f"{folder}/{name}", f"{path}/{name}", stores) for name in splits}
+    with ExitStack() as held:
+        staging = Staging.begin(store, path, shared=False)
+        held.callback(staging.drop)  # nothing is left to drop after the commit
+        here = stores if stores.find(path) is None else Stores({**stores.by_prefix, staging.folder: store})
+        done = {name: write(f"{folder}/{name}", staging.path(name), here) for name in splits}
+        index(store, staging.folder)
+        staging.commit()
+    return done
+
+
+def _refuse_each_other(folder: str, destination: str, *, near: bool) -> None:
+    """A destination that holds the source would replace it; one inside it would be taken for a split."""
+    source, target = (f"{os.path.realpath(p) if near else p}/" for p in (folder, destination))
+    if source.startswith(target) or target.startswith(source):
+        raise UsageError("the destination lies inside the source, or holds it", file=destination,
+                         found=f"the source is {folder}")  # fmt: skip

@@ -1,0 +1,112 @@
+"""Sources of several splits, which one index lists: each becomes a dataset, and all appear at once."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import lading
+from golden_cases import Golden
+from lading.cli.main import app
+from lading.errors import DataError, DestinationExists, SeveralSplits, UsageError
+from lading.store.memory import MemoryStore
+from lading.store.open import Stores
+
+_FOR_DATASETS = {"layout": "huggingface"}
+
+
+@pytest.fixture
+def source(golden: Golden, tmp_path: Path) -> Path:
+    """A DatasetDict of train and test that datasets saved."""
+    shutil.copytree(golden("arrow") / "hf-dataset-dict", tmp_path / "source")
+    return tmp_path / "source"
+
+
+def rows(folder: Path | str) -> list[str]:
+    with lading.open(folder) as dataset:
+        return [str(row) for row in dataset]
+
+
+def test_the_error_tells_the_splits(source: Path) -> None:
+    with pytest.raises(SeveralSplits) as told:
+        lading.open(source)
+    assert list(told.value.splits) == ["train", "test"]
+
+
+@pytest.mark.parametrize("named", ["", "/", "/dataset_dict.json"])
+def test_all_splits_are_converted_and_listed(named: str, source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    done = lading.convert(f"{source}{named}", out, format="arrow", options=_FOR_DATASETS, verify=True)
+    assert sorted(path.name for path in out.iterdir()) == ["dataset_dict.json", "test", "train"]
+    assert json.loads((out / "dataset_dict.json").read_bytes()) == {"splits": ["train", "test"]}
+    for name in ("train", "test"):
+        assert rows(out / name) == rows(source / name)
+        assert lading.digest(out / name).ordered == lading.digest(source / name).ordered == done.splits[name].digest
+        assert lading.verify(out / name, deep=True).ok
+    assert done.samples == sum(one.samples for one in done.splits.values()) == 3 + len(rows(source / "train"))
+    assert (done.verified, done.digest) == (True, None)
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+@pytest.mark.parametrize("fmt", ["parquet", "arrow"])
+def test_other_formats_have_a_folder_for_each(fmt: str, source: Path, tmp_path: Path) -> None:
+    lading.convert(source, tmp_path / "out", format=fmt, workers=2)
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["test", "train"]
+    for name in ("train", "test"):
+        assert lading.digest(tmp_path / "out" / name).ordered == lading.digest(source / name).ordered
+
+
+def test_usual_rules_of_destinations_hold(source: Path, tmp_path: Path) -> None:
+    for inside in (source, source / "more", tmp_path):
+        with pytest.raises(UsageError, match="inside the source"):
+            lading.convert(source, inside, format="parquet", overwrite=True)
+    out = tmp_path / "out"
+    assert lading.convert(source, out, format="parquet", dry_run=True).samples > 3
+    assert not out.exists()
+    lading.convert(source, out, format="parquet")
+    with pytest.raises(DestinationExists):
+        lading.convert(source, out, format="parquet")
+    lading.convert(source, out, format="csv", columns=["label"], overwrite=True)
+    assert {path.name for path in out.rglob("*.parquet")} == set()
+    for more in ({"limit": 1}, {"ledger": tmp_path / "ledger"}):
+        with pytest.raises(UsageError, match="of one split"):
+            lading.convert(source, tmp_path / "more", format="csv", **more)
+    with pytest.raises(SeveralSplits):
+        lading.convert([source, source / "train"], tmp_path / "more", format="csv")
+
+
+def test_where_one_fails_nothing_appears(source: Path, tmp_path: Path) -> None:
+    [shard] = (source / "test").glob("*.arrow")
+    shard.write_bytes(shard.read_bytes()[:-100])
+    (tmp_path / "out").mkdir()
+    with pytest.raises(DataError):
+        lading.convert(source, tmp_path / "out", format="arrow", options=_FOR_DATASETS)
+    assert list((tmp_path / "out").iterdir()) == []
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "source"]
+
+
+def test_splits_of_another_store(source: Path) -> None:
+    store = MemoryStore({
+        f"memory://far/{path.relative_to(source)}": path.read_bytes() for path in source.rglob("*") if path.is_file()
+    })  # fmt: skip
+    stores = Stores({"memory://far": store})
+    lading.convert("memory://far", "memory://far-away/out", format="arrow", options=_FOR_DATASETS, stores=stores)
+    with lading.open("memory://far-away/out/test", stores=stores) as dataset:
+        assert [str(row) for row in dataset] == rows(source / "test")
+    with pytest.raises(SeveralSplits):
+        lading.open("memory://far-away/out", stores=stores)
+
+
+def test_the_command_says_what_was_done_of_each(source: Path, tmp_path: Path) -> None:
+    words = ["convert", str(source), str(tmp_path / "out"), "--to", "arrow", "--to-option", "layout=huggingface"]
+    done = CliRunner().invoke(app, [*words, "--verify"])
+    assert done.exit_code == 0, done.output
+    assert "train" in done.output
+    assert "test 3 samples" in done.output
+    assert "equal when read back" in done.output
+    told = CliRunner().invoke(app, [*words, "--json", "--overwrite"])
+    assert json.loads(told.stdout)["splits"]["test"]["samples"] == 3
