@@ -148,9 +148,13 @@ def _keys(batch: pa.RecordBatch, view: str) -> list[str | None]:
 
 
 def _lies_in_files(batch: pa.RecordBatch) -> bool:
-    """Whether nothing of a batch is held in memory, or would be: payload, or what its values are unpacked of."""
-    in_memory = any(holds_bytes(kind) for kind in batch.schema.types)
-    return not in_memory and not has_codec(batch) and not any(file.wrap for file in files_of(batch.schema))
+    """Whether little of a batch is held in memory, or would be: payload, text, or what its values are unpacked of."""
+    kinds, files = batch.schema.types, files_of(batch.schema)
+    if any(holds_bytes(kind) for kind in kinds) or has_codec(batch) or any(file.wrap for file in files):
+        return False
+    # To put batches together copies them but for what is referred to.
+    held = batch.select([i for i, kind in enumerate(kinds) if not is_ref(kind)])
+    return total_bytes(held) <= _MAX_BYTES // _TOGETHER_SHARDS
 
 
 def _shard_batches(
