@@ -1,7 +1,8 @@
 # make demo   a small real dataset through every format, and the proof that nothing was lost
 # make test   lint, types and tests; what continuous integration runs
-# make soak   every reader with 10,000 damaged files a format, many ways to read what is sound, and the memory of all
-#             conversions (FUZZ=100000 for more, SEED=2 for others)
+# make soak   what `make test` does some of: every reader with 10,000 damaged files a format (FUZZ=100000 for more,
+#             SEED=2 for others), 200 damages of each kind for verify and salvage, many ways to read what is sound, the
+#             memory of all conversions, the laws with many examples
 # make lint   only the linter, the formatter's check and the types
 # make bench  speed beside the peers' and the machine's limit (FULL=1 for the large corpora, CASES='read*', REPS=5)
 # make clean  remove what these made
@@ -15,6 +16,8 @@ REPS ?= 3
 CASES ?= *
 FUZZ ?= 10000
 SEED ?= 1
+SOAKED := $(addprefix tests/,$(addprefix e2e/test_,fuzz.py any_operation.py memory.py salvage.py) \
+  jobs/test_verify_deep.py property)
 
 # Where it is set, each of the thousand processes that the tests start compiles lading anew: half of a run's time.
 unexport PYTHONDONTWRITEBYTECODE
@@ -33,7 +36,7 @@ test: $(VENV)/.peers lint
 	$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder
 
 soak: $(VENV)/.dev
-	LADING_FUZZ=$(FUZZ) LADING_FUZZ_SEED=$(SEED) $(BIN)/python -m pytest -n 2 tests/e2e/test_fuzz.py tests/e2e/test_any_operation.py tests/e2e/test_memory.py
+	LADING_FUZZ=$(FUZZ) LADING_FUZZ_SEED=$(SEED) $(BIN)/python -m pytest -n 2 $(SOAKED)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

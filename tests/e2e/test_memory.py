@@ -12,7 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -26,7 +26,7 @@ from tars import tar_of
 
 BATCH_BYTES = 16 << 20
 LIMIT_MB = 250 + 2 * BATCH_BYTES / 1e6
-COUNT, SIZE = 6000, 100_000
+COUNT, SIZE = 4000, 100_000
 
 CONVERT = """
 import resource, sys, lading
@@ -89,24 +89,21 @@ def _documents(first: int, count: int) -> pa.Table:
 
 
 KINDS = {
-    "media": (_media, "samples", 2000, ("webdataset", "parquet", "mds", "arrow", "media_archive")),
-    "texts": (_texts, "samples", 25_000, ("webdataset", "parquet", "mds", "arrow", "jsonl", "csv")),
-    "documents": (_documents, "interleaved", 3200, ("webdataset", "parquet", "mds", "arrow", "media_archive")),
+    "media": (_media, "samples", 1200, ("webdataset", "parquet", "mds", "arrow", "media_archive")),
+    "texts": (_texts, "samples", 15_000, ("webdataset", "parquet", "mds", "arrow", "jsonl", "csv")),
+    "documents": (_documents, "interleaved", 1900, ("webdataset", "parquet", "mds", "arrow", "media_archive")),
 }
 _ALL = "LADING_FUZZ" in os.environ
-
-
-def _following(known: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Each format to the next, so that each is read and written; all to all in `make soak`."""
-    for source, following in zip(known, (*known[1:], known[0]), strict=True):
-        for target in known if _ALL else (following,):
-            yield source, target
-
-
-PAIRS = [(kind, *pair) for kind, (_, _, _, known) in KINDS.items() for pair in _following(known)]
-EACH = [(kind, fmt) for kind, (*_, known) in KINDS.items() for fmt in known if _ALL or kind != "media"]
+EACH = [(kind, fmt) for kind, (*_, known) in KINDS.items() for fmt in known]
+PAIRS = [(kind, source, target) for kind, source in EACH for target in KINDS[kind][3]]
+if not _ALL:  # each format once, and read and written
+    EACH = [("documents", "webdataset"), ("documents", "parquet"), ("documents", "media_archive"), ("texts", "mds"),
+            ("texts", "arrow"), ("texts", "jsonl"), ("texts", "csv")]  # fmt: skip
+    PAIRS = [("documents", "webdataset", "parquet"), ("documents", "parquet", "media_archive"),
+             ("documents", "media_archive", "webdataset"), ("texts", "mds", "arrow"), ("texts", "arrow", "jsonl"),
+             ("texts", "jsonl", "csv"), ("texts", "csv", "mds")]  # fmt: skip
 _MORE_MB = 160
-"""What a job takes more than a process that has imported lading: less than any of the shards, which are 200 MB."""
+"""What a job may take more than a process that has imported lading. It takes 45 to 140; to hold a shard, 120 more."""
 _HELD_MB = {"mds": 67}
 """A shard that is held (docs/formats/mds.md)."""
 
@@ -127,7 +124,7 @@ elif sys.argv[1] == "salvage":
     salvage.salvage(source, out, max_batch_bytes="8MB")
 else:
     digest._MAX_BYTES = verify._MAX_BYTES = 8 << 20
-    for _ in lading.open(source):
+    for _ in lading.open(source).batches(max_bytes="8MB"):
         pass
     lading.digest(source, workers=1)
     lading.verify(source, deep=True, workers=1)
@@ -144,7 +141,7 @@ def _taken_mb(job: str, source: Path, out: Path, target: str = "") -> float:
 
 @pytest.fixture(scope="module")
 def one_shard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str, str], Path]]:
-    """200 MB of a kind in a format, as one shard where it can be; written when they are first asked for."""
+    """120 MB of a kind in a format, as one shard where it can be; written when they are first asked for."""
     folder = tmp_path_factory.mktemp("pairs")
 
     @cache
@@ -249,7 +246,7 @@ def test_converting_compressed_parquet_keeps_to_the_limit(fmt: str, own_parquet:
         *(("one_arrow", 0, fmt) for fmt in _some("arrow", "webdataset", "parquet", "mds")),
     ],
 )
-def test_converting_600_mb_keeps_to_the_limit(
+def test_converting_400_mb_keeps_to_the_limit(
     source: str, page_mb: float, fmt: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     command = [sys.executable, "-c", CONVERT, str(request.getfixturevalue(source)), str(tmp_path / "out"), fmt]
@@ -302,7 +299,7 @@ def test_many_tiny_documents_keep_to_the_limit(tiny: Path, tmp_path: Path) -> No
 
 @pytest.fixture(scope="module")
 def packed_media(one_tar: Path) -> Path:
-    """600 MB of values that take 25 bytes each as records of an archive."""
+    """400 MB of values that take 25 bytes each as records of an archive."""
     folder = one_tar.parent / "media"
     lading.convert(one_tar, folder, format="media_archive", shard_size="1gb")
     assert sum(path.stat().st_size for path in folder.glob("*.zst")) < COUNT * 100
@@ -318,11 +315,8 @@ def test_converting_what_unpacks_to_much_keeps_to_the_limit(fmt: str, packed_med
 
 
 @pytest.mark.slow
-def test_a_digest_of_what_unpacks_to_much_keeps_to_the_limit(packed_media: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", DIGEST, packed_media], capture_output=True, text=True, check=True)
-    digested, peak_mb = map(float, done.stdout.split())
-    assert digested == COUNT
-    assert peak_mb <= 250 + 2 * (128 << 20) / 1e6
+def test_a_look_at_what_unpacks_to_much_keeps_to_the_limit(packed_media: Path, tmp_path: Path) -> None:
+    assert _taken_mb("look", packed_media, tmp_path / "out") <= _MORE_MB
 
 
 @pytest.mark.slow
