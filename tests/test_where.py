@@ -520,7 +520,7 @@ def test_hostile_texts_are_an_error_and_quick(text: str) -> None:
     began = time.process_time()
     message = error(text)
     assert len(message) < 500
-    assert time.process_time() - began < 2
+    assert time.process_time() - began < 20  # a hundredth is usual; a collection of all of a test run's garbage takes 3
 
 
 def test_long_conditions_within_the_limits() -> None:

@@ -289,7 +289,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 def test_many_tiny_documents_keep_to_the_limit(tiny: Path, tmp_path: Path) -> None:
     source = str(tiny)
-    for number, fmt in enumerate(("webdataset", "parquet", "webdataset")):
+    for number, fmt in enumerate(("webdataset", "parquet")):
         out = str(tmp_path / str(number))
         command = [sys.executable, "-c", CONVERT, source, out, fmt, str(BATCH_BYTES), "1"]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -411,14 +411,14 @@ import sys, lading
 with lading.open(sys.argv[1]) as dataset:
     len(dataset)
     before = int(open("/proc/self/status").read().split("VmRSS:")[1].split()[0])
-    assert all(dataset[1000 * i + 999]["t"] for i in range(40))
+    assert all(dataset[1000 * i + 999]["t"] for i in range(20))
     print((int(open("/proc/self/status").read().split("VmRSS:")[1].split()[0]) - before) * 1024 / 1e6)
 """
 
 
 def test_compressed_texts_that_are_open_do_not_all_keep_what_was_unpacked(tmp_path: Path) -> None:
     lines = b"".join(b'{"t": "%s"}\n' % (b"x" * 20_000) for _ in range(1000))
-    for number in range(40):
+    for number in range(20):
         (tmp_path / f"{number:02d}.jsonl.gz").write_bytes(gzip.compress(lines, 1))
     done = subprocess.run([sys.executable, "-c", TAKE, tmp_path], capture_output=True, text=True, check=True)
-    assert float(done.stdout) < 200  # two of them 16 MiB each; all of them 670
+    assert float(done.stdout) < 200  # two of them 16 MiB each; all of them 335

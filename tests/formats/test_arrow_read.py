@@ -176,17 +176,15 @@ def test_what_follows_the_end_of_a_stream_is_not_read() -> None:
     assert len(_read(data + b"garbage")) == 100
 
 
-_ZEROS = pa.table({"b": pa.array([bytes(1 << 20)] * 300, pa.large_binary())})
-
-
 @pytest.mark.parametrize("compression", ["zstd", "lz4"])
 def test_a_batch_that_unpacks_to_far_more_is_refused(compression: str) -> None:
-    data = arrow_bytes(_ZEROS, max_rows=1000, compression=compression)
+    zeros = pa.table({"b": pa.array([bytes(1 << 20)] * 300, pa.large_binary())})
+    data = arrow_bytes(zeros, max_rows=1000, compression=compression)
     with pytest.raises(LimitExceeded, match=r"s.arrow @ \d+: a compressed batch.*arrow_batch_bytes"):
         _read(data)
     reader, _ = _open(data, limits=Limits(arrow_batch_bytes=1 << 30))
     assert sum(batch.num_rows for batch in reader.batches(max_rows=10, max_bytes=1 << 30)) == 300
-    assert len(_read(arrow_bytes(_ZEROS, max_rows=100, compression=compression))) == 300
+    assert len(_read(arrow_bytes(zeros, max_rows=100, compression=compression))) == 300
 
 
 def test_a_size_before_compressed_bytes_is_not_believed() -> None:

@@ -89,7 +89,7 @@ def tars(folder: Path) -> dict[str, bytes]:
 def test_there_and_on(source: Path, tmp_path: Path) -> None:
     digest = lading.digest(source)
     one, two, table = (tmp_path / name for name in ("one", "two", "table"))
-    size = ("--shard-size", "4kb")
+    size = ("--shard-size", "64kb")
     convert(str(source), str(one), "--to", "webdataset", *size, "--workers", "1")
     convert(str(source), str(two), "--to", "webdataset", *size, "--workers", "2")
     assert len(tars(one)) >= 4

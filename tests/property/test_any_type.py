@@ -123,7 +123,7 @@ def _batches(draw: st.DrawFn) -> list[pa.RecordBatch]:
     ],
     ids=str,
 )
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, suppress_health_check=list(HealthCheck))
 @given(batches=_batches())
 def test_what_is_written_is_read_or_refused(fmt: str, options: dict[str, Any], batches: list[pa.RecordBatch]) -> None:
     expected = DatasetDigest()
