@@ -41,7 +41,7 @@ def tars(draw: st.DrawFn) -> Tar:
     ending = draw(st.sampled_from([".json", ".JSON"]))
     body, items = io.BytesIO(), []
     with tarfile.open(fileobj=body, mode="w", format=tarfile.GNU_FORMAT) as tar:
-        for number in range(draw(st.integers(1, 60))):
+        for number in range(draw(st.integers(1, 30))):
             stem = f"{number}" + draw(st.text("ab.-_~é %", max_size=4)) + "x"
             sample_id = stem if id_field is None else f"{number} {draw(_TEXTS)}"
             entries = draw(st.lists(st.tuples(st.none() | _TEXTS, st.none() | st.binary(max_size=40)), max_size=6))
@@ -95,7 +95,7 @@ def _rows(source: Path, **options: Any) -> list[tuple[Any, ...]]:
 @settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(tars(), st.sampled_from([10_000, 1 << 30]), st.sampled_from([5_000, 1 << 20]))
 def test_there_and_back_is_one_digest(tar: Tar, shard_size: int, max_batch_bytes: int) -> None:
-    """Some thousand documents in 40 tars; in `make soak` in 300."""
+    """Some hundred documents in 40 tars; in `make soak` in 300."""
     sizes = {"shard_size": shard_size, "max_batch_bytes": max_batch_bytes}
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
