@@ -24,7 +24,7 @@ class Limits:
 
     Attributes:
         arrow_bare_rows: rows of an Arrow file beyond those that its bytes can hold: nulls and empty structs take none.
-        arrow_batch_bytes: what a compressed Arrow batch says it unpacks to, where that is over 100 times its size.
+        arrow_batch_bytes: what a compressed Arrow batch (`read_shard`: file) says to unpack to, if over 100 × its size.
         footer_bytes: the footer of a Parquet or Arrow file.
         image_frames: frames of a TIFF file, one of which is asked for.
         image_strips: strips or tiles of a frame of a TIFF file.

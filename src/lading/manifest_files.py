@@ -17,7 +17,7 @@ import pyarrow as pa
 from lading import manifest as mf
 from lading.errors import CorruptShard, DataError, LadingError, NotFound, SidecarMismatch, StoreError, errors_at
 from lading.extents import EXTENTS_SCHEMA, NO_ROWS
-from lading.formats.arrow import unpacked_bytes
+from lading.ipc import unpacked_sizes
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.manifest import Manifest
 from lading.ref import files_of, is_ref
@@ -144,7 +144,7 @@ def _read_list(listed: pa.Buffer, path: str, limits: Limits) -> pa.Table:
         DataError: it is none. LimitExceeded: it unpacks to more than `manifest_bytes`.
     """
     with errors_at(file=path):
-        _refuse_large(path, unpacked_bytes(listed), limits)
+        _refuse_large(path, sum(unpacked_sizes(listed)), limits)
     return mf.read_shards(listed, file=path)
 
 
@@ -224,7 +224,7 @@ def _tables(file: pa.Buffer, path: str, limits: Limits) -> pa.ipc.RecordBatchFil
     Raises:
         CorruptShard: it is no such file. LimitExceeded: its tables unpack to more than `manifest_bytes`.
     """
-    _refuse_large(path, unpacked_bytes(file), limits)
+    _refuse_large(path, sum(unpacked_sizes(file)), limits)
     # Without threads: no process that forks may have those.
     return pa.ipc.open_file(file, options=pa.ipc.IpcReadOptions(use_threads=False))
 

@@ -35,6 +35,7 @@ from lading.errors import (
     DestinationExists,
     DuplicateField,
     LadingError,
+    LimitExceeded,
     NotFound,
     SchemaMismatch,
     SidecarMismatch,
@@ -56,6 +57,7 @@ from lading.features import (
     Video,
     feature_of,
 )
+from lading.limits import Limits
 
 
 class Suit(str, enum.Enum):  # noqa: UP042 - of which str() gives the name, not the text
@@ -994,6 +996,18 @@ def test_killed_at_any_moment_the_old_cache_or_the_new_is_there(tmp_path: Path) 
     assert int(done.stdout) > 1
     write_cache(numbers(10), NUMBERS, folder)
     assert names(tmp_path) == ["out", "out.lock"]
+
+
+def test_a_shard_that_unpacks_to_far_more_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "zeros.arrow"
+    batch = pa.record_batch({"b": [bytes(1 << 20)]})
+    with pa.ipc.new_file(path, batch.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        for _ in range(300):
+            writer.write_batch(batch)
+    assert path.stat().st_size < 1 << 20
+    with pytest.raises(LimitExceeded, match=r"zeros.arrow: a compressed shard.*limits=Limits\(arrow_batch_bytes="):
+        read_shard(path)
+    assert read_shard(path, limits=Limits(arrow_batch_bytes=1 << 30)).nbytes > 300 << 20
 
 
 _ORPHAN = """

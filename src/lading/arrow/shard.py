@@ -15,6 +15,8 @@ from lading.arrow.layout import Features, differences, fingerprint, schema_of
 from lading.arrow.meta import META_NAME, CacheMeta, read_cache_meta
 from lading.errors import CorruptShard, LadingError, NotFound, SchemaMismatch, SidecarMismatch, errors_at
 from lading.features import keeps_files
+from lading.ipc import MAX_RATIO, unpacked_sizes
+from lading.limits import DEFAULT_LIMITS, Limits
 from lading.store.local import LocalStore
 from lading.texts import check_names
 
@@ -28,19 +30,24 @@ _FILM_ROWS = 4096
 _OLDER = {pa.binary(): pa.large_binary(), pa.string(): pa.large_string()}
 
 
-def read_shard(path: str | os.PathLike[str]) -> pa.Table:
+def read_shard(path: str | os.PathLike[str], *, limits: Limits = DEFAULT_LIMITS) -> pa.Table:
     """One shard as a table over a map of the file: nothing is copied, unless it is compressed.
 
     Offsets and texts are checked, so they are read; other values are not touched. A compressed shard takes as much
     memory as its values.
 
+    Args:
+        path: of the file.
+        limits: `arrow_batch_bytes` is held against all batches together, for they are in memory together.
+
     Raises:
         NotFound, StoreError: no such file, or it cannot be read.
         CorruptShard: it is no Arrow IPC file, or damaged.
+        LimitExceeded: it is compressed, and says that it unpacks to far more than it takes in the file.
         DuplicateField: two columns have one name, or two fields of a struct.
     """
     name = os.fspath(path)
-    with _opened(name) as reader:
+    with _opened(name, limits, at_once=True) as reader:
         table = reader.read_all()
         table.validate(full=True)
         check_names(table.schema)
@@ -50,9 +57,20 @@ def read_shard(path: str | os.PathLike[str]) -> pa.Table:
 
 
 @contextmanager
-def _opened(path: str) -> Iterator[pa.ipc.RecordBatchFileReader]:
-    """A reader over a map of the file; what fails with it is the file's fault."""
+def _opened(
+    path: str, limits: Limits = DEFAULT_LIMITS, *, at_once: bool = False
+) -> Iterator[pa.ipc.RecordBatchFileReader]:
+    """A reader over a map of the file, for its batches one by one, or at once; what fails is the file's fault."""
     mapped = LocalStore().map(path)
+    with errors_at(file=path):
+        packed, unpacked = mapped.buffer.size, unpacked_sizes(mapped.buffer)
+        found = sum(unpacked) if at_once else max(unpacked, default=0)
+        most = max(limits.arrow_batch_bytes, MAX_RATIO * packed)
+        if found > most:
+            raise limits.exceeded(
+                "arrow_batch_bytes", "a compressed shard says that it is much larger than it seems",
+                found=f"{found} bytes", expected=f"at most {most} of {packed} packed",
+            )  # fmt: skip
     try:
         yield pa.ipc.open_file(pa.BufferReader(mapped.buffer))
     except LadingError:

@@ -23,29 +23,29 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.errors import CorruptShard, UsageError, errors_at
-from lading.formats._arrow_flat import (
+from lading.formats.protocol import ShardSource
+from lading.ipc import (
+    CONTINUED,
     DICTIONARY,
+    MAGIC,
     ROWS,
     SCHEMA,
-    Footer,
+    START_BYTES,
+    TAIL_BYTES,
     Message,
     RowsHeads,
-    parse_footer,
+    footer_bytes,
+    footer_that_begins,
     parse_message,
+    prefix_of,
     rows_heads,
 )
-from lading.formats.protocol import ShardSource
 from lading.pieces import ReadsInto
 from lading.ranges import plan_ranges
 from lading.store.protocol import MappedFile, Mapper
 
-__all__ = ["CONTINUED", "MAGIC", "Block", "Blocks", "Body", "find_blocks", "footer_of"]
+__all__ = ["Block", "Blocks", "Body", "find_blocks"]
 
-MAGIC = b"ARROW1"
-CONTINUED = b"\xff\xff\xff\xff"
-
-_START = 8
-_TAIL = len(MAGIC) + 4
 _AHEAD_BYTES = 64 << 10
 _MAX_REQUEST_BYTES = 64 << 20
 _PREFIX = 8
@@ -366,7 +366,7 @@ class Blocks:
     def parse(self, block: Block, data: bytes, kind: int, *, buffers: bool = True) -> Message:
         """The head of a block, checked. Raises CorruptShard where it is not what the block promises."""
         with errors_at(file=self.body.path, offset=block.offset):
-            prefix, head_bytes = _prefix(data[:8])
+            prefix, head_bytes = prefix_of(data[:8])
             if head_bytes < 0 or prefix + head_bytes > block.meta_bytes:
                 raise CorruptShard("not the length of the head of a message", expected=f"at most {block.meta_bytes}",
                                    found=head_bytes)  # fmt: skip
@@ -405,8 +405,8 @@ def find_blocks(body: Body, *, unended: bool) -> Blocks:
         CorruptShard: it is neither, is cut, or its footer is damaged.
         LimitExceeded: the footer is larger than `footer_bytes`.
     """
-    is_file = body.size_bytes >= _START and body.peek(0, _START)[: len(MAGIC)] == MAGIC
-    block, message, _ = _next_message(body, _START if is_file else 0, unended=False)
+    is_file = body.size_bytes >= START_BYTES and body.peek(0, START_BYTES)[: len(MAGIC)] == MAGIC
+    block, message, _ = _next_message(body, START_BYTES if is_file else 0, unended=False)
     if block is None or message is None or message.kind != SCHEMA:
         raise CorruptShard("neither an Arrow file nor an Arrow stream: no schema", file=body.path,
                            expected="ARROW1, or the message of a schema",
@@ -417,60 +417,17 @@ def find_blocks(body: Body, *, unended: bool) -> Blocks:
 
 
 def _of_file(body: Body, schema_block: Block) -> Blocks:
-    path, end = body.path, body.size_bytes - _TAIL
+    path, end = body.path, body.size_bytes - TAIL_BYTES
     with errors_at(file=path):
-        tail = body.peek(max(end, 0), min(_TAIL, body.size_bytes))
-        length = _footer_bytes(tail, end, schema_block.offset + schema_block.size_bytes)
+        tail = body.peek(max(end, 0), min(TAIL_BYTES, body.size_bytes))
+        length = footer_bytes(tail, end, schema_block.offset + schema_block.size_bytes)
     if length > body.limits.footer_bytes:
         raise body.limits.exceeded("footer_bytes", "the footer is too large", file=path, found=length)
     with errors_at(file=path, offset=end - length):
-        footer = _footer(bytes(body.read(end - length, length)), end - length)
+        footer = footer_that_begins(bytes(body.read(end - length, length)), end - length)
     dictionaries, batches = ([Block(at, meta, size) for at, meta, _, size in listed.tolist()]
                              for listed in (footer.dictionaries, footer.batches))  # fmt: skip
     return Blocks(body, schema_block, dictionaries, batches, [len(dictionaries)] * len(batches))
-
-
-def footer_of(file: memoryview) -> Footer:
-    """The footer of an Arrow file in memory, whose blocks lie inside the file.
-
-    Raises:
-        CorruptShard: it has none, or a damaged one.
-    """
-    end = len(file) - _TAIL
-    length = _footer_bytes(bytes(file[max(end, 0) :]), end, _START)
-    return _footer(bytes(file[end - length : end]), end - length)
-
-
-def _footer_bytes(tail: bytes, end: int, start: int) -> int:
-    """Length of the footer that ends before the tail of a file, at `end`, and begins behind `start`."""
-    if tail[4:] != MAGIC:
-        raise CorruptShard("the file does not end as an Arrow file does", offset=max(end + 4, 0), expected=repr(MAGIC),
-                           found=repr(tail[4:]), advice="It was cut, or never finished.")  # fmt: skip
-    length = int.from_bytes(tail[:4], "little", signed=True)
-    if not 0 < length <= end - start:
-        raise CorruptShard("not the length of a footer in this file", offset=end, found=length)
-    return length
-
-
-def _footer(data: bytes, start: int) -> Footer:
-    """The footer that begins at `start`; its blocks lie before it."""
-    footer = parse_footer(data)
-    _check_places(np.concatenate([footer.dictionaries, footer.batches]), start)
-    return footer
-
-
-def _check_places(listed: NDArray[np.void], end: int) -> None:
-    """Raise CorruptShard for blocks outside the file, or over one another: few bytes would say much."""
-    offset, meta, body = (listed[name].astype(np.int64) for name in ("offset", "meta", "body"))
-    sound = (offset >= _START) & (meta >= _START) & (body >= 0) & (offset <= end) & (body <= end)
-    if not bool(sound.all()) or bool((offset + meta + body > end).any()):
-        bad = int(np.argmin(sound & (offset + np.minimum(meta, end) + np.minimum(body, end) <= end)))
-        raise CorruptShard("the footer lists a block outside the file", expected=f"{_START} to {end}",
-                           found=f"{int(body[bad])} bytes at {int(offset[bad])}")  # fmt: skip
-    order = np.argsort(offset)
-    over = np.flatnonzero((offset + meta + body)[order][:-1] > offset[order][1:])
-    if len(over):
-        raise CorruptShard("the footer lists blocks that overlap", found=f"two at {int(offset[order][over[0] + 1])}")
 
 
 def _next_message(body: Body, at: int, *, unended: bool) -> tuple[Block | None, Message | None, bytes]:
@@ -485,7 +442,7 @@ def _next_message(body: Body, at: int, *, unended: bool) -> tuple[Block | None, 
                 "the stream ends without its end mark", expected="0xFFFFFFFF 0x00000000", found=repr(start),
                 advice="It was cut, or never finished. If that is how it was written, say unended=true.",
             )  # fmt: skip
-        prefix, head_bytes = _prefix(start)
+        prefix, head_bytes = prefix_of(start)
         if head_bytes == 0:
             return None, None, b""
         if head_bytes < 0 or prefix + head_bytes > left:
@@ -498,15 +455,6 @@ def _next_message(body: Body, at: int, *, unended: bool) -> tuple[Block | None, 
             raise CorruptShard("a message runs past the end of the file", expected=f"at most {most} bytes",
                                found=message.body_bytes)  # fmt: skip
     return Block(at, prefix + head_bytes, message.body_bytes), message, start[:prefix] + head
-
-
-def _prefix(start: bytes) -> tuple[int, int]:
-    """Bytes of the prefix of a message, and of its head."""
-    old = start[:4] != CONTINUED
-    told = start[:4] if old else start[4:8]
-    if len(told) < len(CONTINUED):
-        raise CorruptShard("a message is cut", found=repr(start))
-    return (4 if old else 8), int.from_bytes(told, "little", signed=True)
 
 
 def message_bytes(body: Body, blocks: Sequence[Block]) -> list[pa.Buffer]:

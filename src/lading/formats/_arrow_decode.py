@@ -13,7 +13,6 @@ fed the messages that it needs, one after another.
 from __future__ import annotations
 
 import io
-import struct
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -25,18 +24,15 @@ from typing import Any
 import pyarrow as pa
 
 from lading.errors import CorruptShard, LadingError, errors_at
-from lading.formats._arrow_blocks import CONTINUED, Block, Blocks, footer_of, message_bytes
-from lading.formats._arrow_flat import DICTIONARY, ROWS, Message, parse_message
+from lading.formats._arrow_blocks import Block, Blocks, message_bytes
+from lading.ipc import DICTIONARY, MAX_RATIO, ROWS, Message, prefix_of, unpacked_bytes
 from lading.texts import check_names
 from lading.views import is_text
 
-__all__ = ["Decoder", "Loaded", "check_text", "damage", "unpacked_bytes"]
+__all__ = ["Decoder", "Loaded", "check_text", "damage"]
 
-_MAX_RATIO = 100
-"""A batch that unpacks to so many times its bytes in the file is not refused, whatever its size."""
 _KEPT_BYTES = 64 << 20
 _MAPPED_BATCH_BYTES = 4 << 10
-_SIZE = struct.Struct("<q")
 _BYTES = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary(), pa.string_view(): pa.binary_view()}
 
 
@@ -193,11 +189,9 @@ class Decoder:
         """The head of a message, whose declared sizes are possible."""
         message = self._blocks.parse(block, bytes(data.slice(0, block.meta_bytes)), kind)
         with errors_at(file=self._body.path, offset=block.offset):
-            unpacked = message.body_bytes
-            if message.codec:
-                # The body begins behind the head, however much of a block a file's footer grants the head.
-                unpacked = _unpacked_bytes(message, memoryview(data)[_head_end(data) :])
-            most = max(self._limits.arrow_batch_bytes, _MAX_RATIO * message.body_bytes)
+            # The body begins behind the head, however much of a block a file's footer grants the head.
+            unpacked = unpacked_bytes(message, memoryview(data)[sum(prefix_of(bytes(data.slice(0, 8)))) :])
+            most = max(self._limits.arrow_batch_bytes, MAX_RATIO * message.body_bytes)
             if unpacked > most:
                 raise self._limits.exceeded(
                     "arrow_batch_bytes", "a compressed batch says that it is much larger than it seems",
@@ -302,51 +296,6 @@ def _check_structure(column: pa.Array) -> None:
         buffers, at = column.buffers(), column.offset
         column = pa.Array.from_buffers(kind, len(column), buffers, column.null_count, at)
     column.validate(full=True)
-
-
-def _head_end(data: pa.Buffer) -> int:
-    start = bytes(data.slice(0, 8))
-    old = start[:4] != b"\xff\xff\xff\xff"
-    return (4 if old else 8) + int.from_bytes(start[:4] if old else start[4:], "little")
-
-
-def _unpacked_bytes(message: Message, body: memoryview) -> int:
-    """Bytes that compressed buffers say they unpack to: each begins with an int64, −1 if it is not compressed."""
-    total = 0
-    assert message.buffers is not None
-    for offset, length in message.buffers.tolist():
-        if not length:
-            continue
-        if length < _SIZE.size:
-            raise CorruptShard("a compressed buffer is too short to say its size", found=f"{length} bytes")
-        [size] = _SIZE.unpack_from(body, offset)
-        if size < -1:
-            raise CorruptShard("a compressed buffer of a negative size", found=size)
-        total += length if size < 0 else size
-    return total
-
-
-def unpacked_bytes(file: pa.Buffer) -> int:
-    """Bytes that the record batches of an Arrow file in memory say they unpack to. Nothing is unpacked.
-
-    Raises:
-        CorruptShard: it is none, or a head of a batch is damaged; or it has dictionaries, which nobody asked for.
-    """
-    view = memoryview(file)
-    footer = footer_of(view)
-    if len(footer.dictionaries):
-        raise CorruptShard("the file has dictionaries", found=f"{len(footer.dictionaries)} of them")
-    total = 0
-    for offset, meta, _, size in footer.batches.tolist():
-        block = file.slice(offset, meta + size)
-        begin = _head_end(block)
-        if bytes(block.slice(0, 4)) != CONTINUED:
-            raise CorruptShard("no message begins here", offset=offset, expected=CONTINUED.hex(" "))
-        message = parse_message(bytes(block.slice(0, meta))[8:begin])
-        if message.body_bytes > len(block) - begin:
-            raise CorruptShard("a record batch goes past its block", offset=offset)
-        total += _unpacked_bytes(message, memoryview(block)[begin:]) if message.codec else message.body_bytes
-    return total
 
 
 def _bare(rows: int) -> pa.RecordBatch:

@@ -26,9 +26,18 @@ from numpy.typing import NDArray
 
 from lading import views
 from lading.errors import CorruptShard, DataError, LadingError
-from lading.formats._arrow_blocks import CONTINUED, MAGIC
-from lading.formats._arrow_flat import DICTIONARY, ROWS, SCHEMA, Footer, Message, parse_footer, parse_message
 from lading.formats.protocol import Remains
+from lading.ipc import (
+    CONTINUED,
+    DICTIONARY,
+    MAGIC,
+    ROWS,
+    SCHEMA,
+    Footer,
+    Message,
+    parse_footer,
+    parse_message,
+)
 from lading.store.protocol import MappedFile
 from lading.texts import check_names
 

@@ -9,9 +9,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.formats._arrow_blocks import Blocks
-from lading.formats._arrow_flat import ROWS
 from lading.formats.protocol import Symptom
 from lading.formats.symptoms import NEAR_BYTES, large_strings, large_unit
+from lading.ipc import ROWS
 
 __all__ = ["find_symptoms", "longest_column"]
 

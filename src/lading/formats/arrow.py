@@ -23,9 +23,7 @@ import pyarrow as pa
 
 from lading.errors import DataError, LadingError, StoreError
 from lading.formats._arrow_assets import with_assets, wrong_assets
-from lading.formats._arrow_blocks import CONTINUED, MAGIC
 from lading.formats._arrow_claims import false_columns
-from lading.formats._arrow_decode import unpacked_bytes
 from lading.formats._arrow_index import (
     CACHE_INDEX,
     SPLITS_INDEX,
@@ -41,10 +39,11 @@ from lading.formats._arrow_schema import check_schema, given_schema, stored_sche
 from lading.formats._arrow_write import ArrowWriter, WriteOptions
 from lading.formats.protocol import ListedShard, Remains, ShardFacts, ShardSource, Symptom, map_file, parse_options
 from lading.huggingface import huggingface_schema, left_out
+from lading.ipc import CONTINUED, MAGIC
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.store.protocol import Sink, Store
 
-__all__ = ["FORMAT", "ArrowFormat", "ArrowReader", "ArrowWriter", "ReadOptions", "WriteOptions", "unpacked_bytes"]
+__all__ = ["FORMAT", "ArrowFormat", "ArrowReader", "ArrowWriter", "ReadOptions", "WriteOptions"]
 
 _FILM_ROWS, _FILM_BYTES = 4096, 16 << 20
 

@@ -2,6 +2,8 @@
 
 Every place is checked to lie inside the bytes given. Schemas are left to pyarrow.
 
+    file      "ARROW1" 0 0, messages, footer, int32 length of the footer, "ARROW1"
+    message   0xFFFFFFFF, int32 length of the head, head, body        (before Arrow 0.15 without the first four bytes)
     table     int32 back to its vtable; vtable: uint16 its size, uint16 size of the table, uint16 place of each field
     vector    uint32 count, items; a field that is a table or vector holds a uint32 distance to it
 
@@ -15,22 +17,40 @@ import struct
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.errors import CorruptShard
+from lading.errors import CorruptShard, errors_at
 
 __all__ = [
+    "CONTINUED",
     "DICTIONARY",
+    "MAGIC",
+    "MAX_RATIO",
     "ROWS",
     "SCHEMA",
+    "START_BYTES",
+    "TAIL_BYTES",
     "Footer",
     "Message",
     "RowsHeads",
+    "footer_bytes",
+    "footer_that_begins",
     "parse_footer",
     "parse_message",
+    "prefix_of",
     "rows_heads",
+    "unpacked_bytes",
+    "unpacked_sizes",
 ]
 
+MAGIC = b"ARROW1"
+CONTINUED = b"\xff\xff\xff\xff"
+START_BYTES, TAIL_BYTES = 8, len(MAGIC) + 4
+"""Of a file: before its messages, and behind its footer."""
+
+MAX_RATIO = 100
+"""What unpacks to so many times its bytes in the file is not refused, whatever its size."""
 SCHEMA, DICTIONARY, ROWS = 1, 2, 3
 """Kinds of messages: the schema, values of a dictionary, a record batch."""
 
@@ -226,3 +246,100 @@ def parse_footer(data: bytes) -> Footer:
     """What the footer of a file lists. Raises CorruptShard if it points outside itself."""
     root = _root(data)
     return Footer(root.vector(2, _BLOCK), root.vector(3, _BLOCK))
+
+
+def footer_bytes(tail: bytes, end: int, start: int) -> int:
+    """Length of the footer that ends before the tail of a file, at `end`, and begins behind `start`.
+
+    Raises:
+        CorruptShard: the tail says of none.
+    """
+    if tail[4:] != MAGIC:
+        raise CorruptShard("the file does not end as an Arrow file does", offset=max(end + 4, 0), expected=repr(MAGIC),
+                           found=repr(tail[4:]), advice="It was cut, or never finished.")  # fmt: skip
+    length = int.from_bytes(tail[:4], "little", signed=True)
+    if not 0 < length <= end - start:
+        raise CorruptShard("not the length of a footer in this file", offset=end, found=length)
+    return length
+
+
+def footer_that_begins(data: bytes, start: int) -> Footer:
+    """The footer that begins at `start` of a file. Raises CorruptShard if its blocks do not lie before it."""
+    footer = parse_footer(data)
+    _check_places(np.concatenate([footer.dictionaries, footer.batches]), start)
+    return footer
+
+
+def _check_places(listed: NDArray[np.void], end: int) -> None:
+    """Raise CorruptShard for blocks outside the file, or over one another: few bytes would say much."""
+    offset, meta, body = (listed[name].astype(np.int64) for name in ("offset", "meta", "body"))
+    sound = (offset >= START_BYTES) & (meta >= START_BYTES) & (body >= 0) & (offset <= end) & (body <= end)
+    if not bool(sound.all()) or bool((offset + meta + body > end).any()):
+        bad = int(np.argmin(sound & (offset + np.minimum(meta, end) + np.minimum(body, end) <= end)))
+        raise CorruptShard("the footer lists a block outside the file", expected=f"{START_BYTES} to {end}",
+                           found=f"{int(body[bad])} bytes at {int(offset[bad])}")  # fmt: skip
+    order = np.argsort(offset)
+    over = np.flatnonzero((offset + meta + body)[order][:-1] > offset[order][1:])
+    if len(over):
+        raise CorruptShard("the footer lists blocks that overlap", found=f"two at {int(offset[order][over[0] + 1])}")
+
+
+def prefix_of(start: bytes) -> tuple[int, int]:
+    """Bytes of the prefix of a message, and of its head; by its first eight bytes. Raises CorruptShard if cut."""
+    old = start[:4] != CONTINUED
+    told = start[:4] if old else start[4:8]
+    if len(told) < len(CONTINUED):
+        raise CorruptShard("a message is cut", found=repr(start))
+    return (4 if old else 8), int.from_bytes(told, "little", signed=True)
+
+
+def unpacked_bytes(message: Message, body: memoryview) -> int:
+    """Bytes of a message's buffers, in its body; of compressed ones, what they say they unpack to. Nothing is unpacked.
+
+    A compressed buffer begins with an int64, −1 if it is not compressed after all.
+
+    Raises:
+        CorruptShard: a buffer says what cannot be.
+    """
+    if not message.codec:
+        return message.body_bytes
+    total = 0
+    assert message.buffers is not None
+    for offset, length in message.buffers.tolist():
+        if not length:
+            continue
+        if length < _INT64.size:
+            raise CorruptShard("a compressed buffer is too short to say its size", found=f"{length} bytes")
+        [size] = _INT64.unpack_from(body, offset)
+        if size < -1:
+            raise CorruptShard("a compressed buffer of a negative size", found=size)
+        total += length if size < 0 else size
+    return total
+
+
+def unpacked_sizes(file: pa.Buffer) -> list[int]:
+    """Bytes of each dictionary and record batch of an Arrow file, unpacked. Nothing is unpacked, only heads are read.
+
+    Raises:
+        CorruptShard: it is no Arrow file, or its footer or a head is damaged.
+    """
+    view = memoryview(file)
+    end = len(view) - TAIL_BYTES
+    length = footer_bytes(bytes(view[max(end, 0) :]), end, START_BYTES)
+    footer = footer_that_begins(bytes(view[end - length : end]), end - length)
+    sizes = []
+    for at, meta_bytes, _, body_bytes in np.concatenate([footer.dictionaries, footer.batches]).tolist():
+        block = view[at : at + meta_bytes + body_bytes]
+        with errors_at(offset=at):
+            prefix, head_bytes = prefix_of(bytes(block[:8]))
+            if not 0 < head_bytes <= meta_bytes - prefix:
+                raise CorruptShard("the head of a message runs past its block", expected=f"at most {meta_bytes} bytes",
+                                   found=head_bytes)  # fmt: skip
+            # The body begins behind the head, however much of a block the footer grants the head.
+            body = block[prefix + head_bytes :]
+            message = parse_message(bytes(block[prefix : prefix + head_bytes]))
+            if message.body_bytes > len(body):
+                raise CorruptShard("a message runs past its block", expected=f"at most {len(body)} bytes",
+                                   found=message.body_bytes)  # fmt: skip
+            sizes.append(unpacked_bytes(message, body))
+    return sizes
