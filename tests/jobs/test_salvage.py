@@ -307,6 +307,19 @@ def test_a_tar_inside_a_tar_is_a_member(tmp_path: Path) -> None:
         assert keys(tmp_path / name) == (["a", "b", "c", "d"] if hurt else ["a", "b", "c", "d", "e"])
 
 
+def test_members_behind_any_number_of_extension_records_are_found(tmp_path: Path) -> None:
+    told = tarfile.TarInfo("a.txt")
+    told.pax_headers = {"comment": "one of them"}
+    record = told.tobuf(tarfile.PAX_FORMAT)[:1024]
+    (tmp_path / "a.tar").write_bytes(record * 1500 + tar_of(*pairs("a", "b")))
+    result = salvage(tmp_path / "a.tar", tmp_path / "out")
+    assert keys(tmp_path / "out") == ["a", "b"]
+    assert [entry["offset"] for entry in result.lost] == [0]
+    (tmp_path / "b.tar").write_bytes(record * 1500)
+    with pytest.raises(DataError, match="not one sample is left"):
+        salvage(tmp_path / "b.tar", tmp_path / "none")
+
+
 @pytest.mark.parametrize("left", [-100, -1100, 2600, 4300])
 def test_a_tar_that_is_a_member_may_be_cut_itself(left: int, tmp_path: Path) -> None:
     inner = tar_of(*pairs("x", "y"))[:left]

@@ -24,6 +24,7 @@ What a tar does not say is told by these rules:
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -34,8 +35,9 @@ from lading.errors import CorruptShard, LadingError, LimitExceeded, errors_at
 from lading.formats._webdataset_rows import Rows, Splitter, join_rows
 from lading.formats._webdataset_scan import scan
 from lading.formats.protocol import Remains
+from lading.limits import DEFAULT_LIMITS
 from lading.store.protocol import MappedFile
-from lading.tar import BLOCK, EXTENSIONS, TYPE, Cursor, Headers, Window, is_header, valid
+from lading.tar import BLOCK, EXTENSIONS, TYPE, Cursor, Headers, Window, is_header, padded, sizes, valid
 
 __all__ = ["FoundMembers", "find_members", "laid_out", "resync_samples"]
 
@@ -359,8 +361,21 @@ class _Walker:
                 return at
             if self._tries > _MOST_TRIES:
                 break
-            tried = (int(run[-1].start[-1]) if run else at) + 1
+            tried = int(run[-1].start[-1]) + 1 if run else max(self._within_reach(at), at + 1)
         return self.size
+
+    def _within_reach(self, at: int) -> int:
+        """The first header from here on that a member may be read from: no more extension records stand before it."""
+        starts = deque([at], maxlen=DEFAULT_LIMITS.tar_extensions)
+        while True:
+            header = self._data[at : at + BLOCK]
+            if not is_header(header.tobytes()) or not EXTENSIONS[header[TYPE]]:
+                return starts[0]
+            size, plain = sizes(header[None])
+            if not plain[0]:
+                return starts[0]
+            starts.append(at)
+            at += BLOCK + padded(int(size[0]))
 
     def _goes_on(self, end: int) -> bool:
         """Whether a header follows an end of archive, as it does behind a tar that is a member."""
