@@ -17,7 +17,7 @@ CASES ?= *
 FUZZ ?= 10000
 SEED ?= 1
 SOAKED := $(addprefix tests/,$(addprefix e2e/test_,fuzz.py any_operation.py memory.py salvage.py) \
-  jobs/test_verify_deep.py property)
+  $(addprefix jobs/test_,doctor.py verify_deep.py) interop/test_streaming_peer.py property)
 
 # Where it is set, each of the thousand processes that the tests start compiles lading anew: half of a run's time.
 unexport PYTHONDONTWRITEBYTECODE
@@ -35,7 +35,7 @@ demo: $(VENV)/.lading
 test: $(VENV)/.peers lint
 	$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder
 
-soak: $(VENV)/.dev
+soak: $(VENV)/.peers
 	LADING_FUZZ=$(FUZZ) LADING_FUZZ_SEED=$(SEED) $(BIN)/python -m pytest -n 2 $(SOAKED)
 
 lint: $(VENV)/.dev

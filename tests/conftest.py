@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tarfile
 from collections.abc import Iterator
 from importlib import resources
@@ -12,13 +11,14 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from golden_cases import ARCHIVES, Golden
+from soak import SOAK
 
 # Nothing depends on wall-clock time: a machine that is busy is no failure. `make soak` tries more of everything.
 settings.register_profile(
     "lading",
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
-    max_examples=300 if "LADING_FUZZ" in os.environ else 40,
+    max_examples=300 if SOAK else 40,
 )
 settings.load_profile("lading")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import shutil
 from collections.abc import Iterator
@@ -20,9 +19,10 @@ from damage import Extent, damaged, extents, some_rows
 from hostile import source_of
 from lading.errors import LadingError
 from lading.jobs.salvage import salvage
+from soak import SOAK
 from tars import tar_of
 
-PLACES = 200 if "LADING_FUZZ" in os.environ else 6
+PLACES = 200 if SOAK else 4
 """Places that are damaged in each way."""
 
 OWN = ["webdataset", "mds", "jsonl", "csv", "media_archive", "arrow", "parquet"]
@@ -151,6 +151,10 @@ def test_a_damage_to_any_list_of_shards_loses_nothing(case: str, tmp_path: Path)
         assert {*contents(out)} == before, (path.name, result.lost, result.findings)
         assert result.samples == len(before)
         path.write_bytes(body)
+
+
+READS = 3
+"""How often a salvage reads a case: for its view, for what is left, and to write that."""
 
 
 def read_case(folder: Path, spec: dict[str, Any]) -> Iterator[object]:

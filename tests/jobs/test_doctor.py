@@ -25,6 +25,7 @@ from lading.jobs.doctor import Finding, doctor
 from lading.store.memory import MemoryStore
 from lading.store.open import Stores
 from lading.testing import CountingStore
+from soak import SOAK
 from tars import tar_of, write_hollow_tar
 
 _MB = 1 << 20
@@ -139,7 +140,8 @@ def test_strings_near_the_limit_of_32_bits_behind_a_dictionary(tmp_path: Path) -
     assert [f.symptom for f in findings] == ["large row group", "32-bit strings near their limit"]
     assert findings[1].measured == "row group 0, column 'text': 1.1 GB of the 2.0 GB that fit"
     assert findings[0].command == findings[1].command
-    mended(findings[1])
+    if SOAK:  # 1 GB
+        mended(findings[1])
 
 
 @pytest.mark.parametrize("kind", [pa.large_string(), pa.struct([("text", pa.large_string())])])
@@ -234,7 +236,8 @@ def test_large_record_batches_and_strings_near_their_limit(tmp_path: Path) -> No
     findings = doctor(path).findings
     assert [f.symptom for f in findings] == ["one huge shard", "large record batch", "32-bit strings near their limit"]
     assert findings[2].measured == "record batch 0, column 'text': 1.0 GB of the 2.0 GB that fit"
-    mended(findings[0])
+    if SOAK:  # 1 GB
+        mended(findings[0])
 
 
 # Tars

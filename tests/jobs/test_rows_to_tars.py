@@ -151,7 +151,7 @@ def more_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def test_a_function_may_make_more_rows(tmp_path: Path) -> None:
     write_parquet(tmp_path)
-    lading.convert(f"{tmp_path}/*.parquet", tmp_path / "out", format="webdataset", shard_size="1kb", map=more_rows)
+    lading.convert(f"{tmp_path}/*.parquet", tmp_path / "out", format="webdataset", shard_size="10kb", map=more_rows)
     with lading.open(tmp_path / "out") as ds:
         assert len(ds) == 480
         keys = [key for batch in ds.batches(columns=["__key__"]) for key in batch.column(0).to_pylist()]

@@ -21,10 +21,11 @@ import lading
 from documents import SAMPLES, documents
 from lading.errors import LadingError, SidecarMismatch, UsageError
 from lading.limits import Limits
+from soak import SOAK
 from tars import energon_index, tar_of
 
 FORMATS = ["webdataset", "parquet", "mds", "jsonl", "csv", "media_archive", "arrow"]
-PLACES = 200 if "LADING_FUZZ" in os.environ else 25
+PLACES = 200 if SOAK else 25
 
 
 def rows(fmt: str, count: int = 120) -> pa.Table:

@@ -51,12 +51,12 @@ def source_of(opened: dict[str, Any]) -> str | list[str]:
 
 def judge_cases(
     cases: Sequence[Path], reader: Path, scratch: Path, max_seconds: int = 20, max_rss_mb: int = 1024, *,
-    max_wait_s: float = 300,
+    max_wait_s: float = 300, times: int = 1,
 ) -> dict[str, list[str]]:  # fmt: skip
     """What is wrong with how `reader`'s `read_case` took each case, by name of the case; nothing if all is well.
 
     A case's own limits hold where they are lower than these; seconds are of processor time, for a machine may be busy.
-    After `max_wait_s` of silence a case hangs.
+    After `max_wait_s` of silence a case hangs. A case that is read so many `times` may take so often its seconds.
     """
     verdicts: dict[str, list[str]] = {}
     child: subprocess.Popen[str] | None = None
@@ -68,6 +68,7 @@ def judge_cases(
         limits = {"max_seconds": max_seconds, "max_rss_mb": max_rss_mb}
         spec = load_spec(folder)
         spec |= {name: min(spec.get(name, most), most) for name, most in limits.items()}
+        spec["max_seconds"] *= times
         verdicts[case.name] = _judge(folder, spec, scratch, child, max_wait_s)
     if child is not None and child.poll() is None:
         child.communicate()
