@@ -41,6 +41,8 @@ def test_what_pyarrow_has_no_kernels_for() -> None:
     assert sample_digests(pa.table({"x": runs[1:]})).tobytes() == plain
     words = pa.DictionaryArray.from_arrays(pa.array([0, 0, 1, 2]), views)
     assert sample_digests(pa.table({"x": words})).tobytes() == plain
+    words_in_runs = pa.RunEndEncodedArray.from_arrays(pa.array([2, 3, 4], pa.int16()), words[1:])
+    assert sample_digests(pa.table({"x": words_in_runs})).tobytes() == plain
     empty = pa.array([[], None], pa.list_(pa.string()))
     json = pa.ExtensionArray.from_storage(pa.json_(), pa.array(["1"]))
     lists = pa.ListViewArray.from_arrays(pa.array([1, None], pa.int32()), pa.array([0, 0], pa.int32()), json)

@@ -220,12 +220,11 @@ def _forms(column: pa.Array, feature: Feature) -> pa.Array:
     if isinstance(column.type, pa.BaseExtensionType):
         return _forms(column.storage, feature)
     if pa.types.is_run_end_encoded(column.type):
-        column = without_runs(column)
+        return _forms(without_runs(column), feature)
     if pa.types.is_nested(column.type):
         return _of_nested(column, feature)
-    if not (is_bytes(column.type) or is_text(column.type) or pa.types.is_fixed_size_binary(column.type)):
-        return _of_scalar(column)
-    return _of_text(column, feature)
+    is_scalar = not (is_bytes(column.type) or is_text(column.type) or pa.types.is_fixed_size_binary(column.type))
+    return _of_scalar(column) if is_scalar else _of_text(column, feature)
 
 
 def _of_text(column: pa.Array, feature: Feature) -> pa.Array:

@@ -36,6 +36,7 @@ __all__ = [
     "RowsHeads",
     "footer_bytes",
     "footer_that_begins",
+    "needs_dictionaries",
     "parse_footer",
     "parse_message",
     "prefix_of",
@@ -291,6 +292,14 @@ def prefix_of(start: bytes) -> tuple[int, int]:
     if len(told) < len(CONTINUED):
         raise CorruptShard("a message is cut", found=repr(start))
     return (4 if old else 8), int.from_bytes(told, "little", signed=True)
+
+
+def needs_dictionaries(kind: pa.DataType) -> bool:
+    """Whether messages of dictionaries come with values of a type: it is one, or holds one, at any depth."""
+    if isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
+    inner = (kind.field(i).type for i in range(kind.num_fields))
+    return bool(pa.types.is_dictionary(kind)) or any(map(needs_dictionaries, inner))
 
 
 def unpacked_bytes(message: Message, body: memoryview) -> int:

@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from lading.errors import CorruptShard, LadingError, errors_at
 from lading.formats._arrow_blocks import Block, Blocks, message_bytes
-from lading.ipc import DICTIONARY, MAX_RATIO, ROWS, Message, prefix_of, unpacked_bytes
+from lading.ipc import DICTIONARY, MAX_RATIO, ROWS, Message, needs_dictionaries, prefix_of, unpacked_bytes
 from lading.texts import check_names
 from lading.views import is_text
 
@@ -139,7 +139,7 @@ class Decoder:
                 raise self._limits.exceeded("table_columns", "too many columns", file=self._body.path,
                                             found=len(self.schema))  # fmt: skip
             check_names(self.schema)
-        self._has_dictionaries = any(map(_holds_dictionary, self.schema.types))
+        self._has_dictionaries = any(map(needs_dictionaries, self.schema.types))
 
     def load(self, number: int, columns: Sequence[int], *, keep: bool = True) -> Loaded:
         """A record batch with these columns, in this order; with `keep`, at hand for the next time.
@@ -301,17 +301,3 @@ def _check_structure(column: pa.Array) -> None:
 def _bare(rows: int) -> pa.RecordBatch:
     """Rows without columns."""
     return pa.RecordBatch.from_arrays([pa.nulls(rows)], ["none"]).select([])
-
-
-def _holds_dictionary(kind: pa.DataType) -> bool:
-    if isinstance(kind, pa.BaseExtensionType):
-        return _holds_dictionary(kind.storage_type)
-    if pa.types.is_dictionary(kind):
-        return True
-    if pa.types.is_run_end_encoded(kind):
-        return _holds_dictionary(kind.value_type)
-    return (
-        any(_holds_dictionary(kind.field(i).type) for i in range(kind.num_fields))
-        if pa.types.is_nested(kind)
-        else False
-    )

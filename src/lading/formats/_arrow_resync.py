@@ -24,7 +24,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading import views
 from lading.errors import CorruptShard, DataError, LadingError
 from lading.formats.protocol import Remains
 from lading.ipc import (
@@ -35,6 +34,7 @@ from lading.ipc import (
     SCHEMA,
     Footer,
     Message,
+    needs_dictionaries,
     parse_footer,
     parse_message,
 )
@@ -156,7 +156,7 @@ def _with_dictionaries(
 def may_hold_dictionary(schema: bytes) -> bool:
     """Whether columns need dictionaries, by the message of their schema; so they do if that is damaged."""
     found = _read_schema(schema)
-    return found is None or any(views.holds_dictionary(field.type) for field in found)
+    return found is None or any(map(needs_dictionaries, found.types))
 
 
 def _read_schema(message: bytes) -> pa.Schema | None:

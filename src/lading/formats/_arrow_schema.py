@@ -54,11 +54,11 @@ def stored_schema(schema: pa.Schema) -> pa.Schema:
     return pa.schema([field.with_type(stored_type(field.type)) for field in schema], metadata=metadata or None)
 
 
-def check_schema(schema: pa.Schema, path: str) -> None:
+def check_schema(schema: pa.Schema) -> None:
     """Raise Unrepresentable for what no Arrow file can hold: references, and two columns of one name."""
     for field in schema:
         if is_ref(field.type):
-            raise Unrepresentable("an Arrow file holds bytes, not references", file=path, column=field.name,
+            raise Unrepresentable("an Arrow file holds bytes, not references", column=field.name,
                                   advice="Materialise it first.")  # fmt: skip
         if len(schema.get_all_field_indices(field.name)) > 1:
-            raise Unrepresentable("two columns of one name", file=path, column=field.name)
+            raise Unrepresentable("two columns of one name", column=field.name)

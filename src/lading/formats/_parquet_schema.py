@@ -95,21 +95,20 @@ def told_metadata(schema: pa.Schema) -> dict[bytes, bytes]:
     return {**metadata, ARROW_SCHEMA: base64.b64encode(told.serialize().to_pybytes())}
 
 
-def check_schema(schema: pa.Schema, path: str) -> None:
+def check_schema(schema: pa.Schema) -> None:
     """Raise Unrepresentable for what no Parquet file can hold: references, equal names, some types."""
     taken: set[pa.DataType] = set()
     for field in schema:
         if is_ref(field.type):
             raise Unrepresentable(
                 "a Parquet file holds bytes, not references",
-                file=path,
                 column=field.name,
                 advice="Materialise it first.",
             )
         if len(schema.get_all_field_indices(field.name)) > 1:
-            raise Unrepresentable("two columns of one name", file=path, column=field.name)
+            raise Unrepresentable("two columns of one name", column=field.name)
         if _has_empty_arrays(field.type):
-            raise Unrepresentable("Parquet does not give back arrays of size 0", file=path, column=field.name,
+            raise Unrepresentable("Parquet does not give back arrays of size 0", column=field.name,
                                   found=str(field.type))  # fmt: skip
         if field.type in taken:
             continue
@@ -117,9 +116,8 @@ def check_schema(schema: pa.Schema, path: str) -> None:
         try:
             pq.ParquetWriter(pa.BufferOutputStream(), pa.schema([field])).close()
         except (pa.ArrowNotImplementedError, pa.ArrowInvalid, OSError) as error:
-            raise Unrepresentable(
-                "Parquet has no such type", file=path, column=field.name, found=str(field.type)
-            ) from error
+            raise Unrepresentable("Parquet has no such type", column=field.name, found=str(field.type),
+                                  advice="Cast it, or leave it out with --columns.") from error  # fmt: skip
 
 
 def _has_empty_arrays(kind: pa.DataType) -> bool:

@@ -110,7 +110,7 @@ class ArrowFormat:
             Unrepresentable: references, two columns of one name, or a type that datasets does not have.
         """
         chosen = parse_options(self.name, WriteOptions, options)
-        check_schema(schema, sink.path)
+        check_schema(schema)
         return ArrowWriter(sink, schema, chosen)
 
     def types_read(self, schema: pa.Schema, options: Mapping[str, Any]) -> pa.Schema:

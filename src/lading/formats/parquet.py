@@ -124,7 +124,7 @@ class ParquetFormat:
             Unrepresentable: references, two columns of one name, or a type that Parquet (or datasets) does not have.
         """
         chosen = parse_options(self.name, WriteOptions, options)
-        check_schema(schema, sink.path)
+        check_schema(schema)
         if chosen.huggingface:
             with errors_at(file=sink.path):
                 schema = huggingface_schema(schema)
