@@ -61,15 +61,16 @@ def load_manifest(
     single = _load_one(store, folder, mf.FOLDER, limits)
     if single is not None:
         return single
-    parts = [part for own in _own_folders(store, folder) if (part := _load_one(store, folder, own, limits)) is not None]
+    [owns] = _own_folders(store, folder, mf.MANIFEST_NAME)
+    parts = [part for own in owns if (part := _load_one(store, folder, own, limits)) is not None]
     return mf.merge(parts) if parts else None
 
 
-def _own_folders(store: Store, folder: str) -> list[str]:
-    """The folders below the dataset's that have a manifest: one, or those of many writers, in the order of ranks."""
-    found = [i.path[len(folder) + 1 :].removesuffix(f"/{mf.MANIFEST_NAME}") for i in store.walk(f"{folder}/{mf.FOLDER}")
-             if i.path.endswith(f"/{mf.MANIFEST_NAME}")]  # fmt: skip
-    return [mf.FOLDER] if mf.FOLDER in found else found
+def _own_folders(store: Store, folder: str, *names: str) -> list[list[str]]:
+    """For each name the folders with such a file below the dataset's: one, or those of many writers, by rank."""
+    files = [info.path[len(folder) + 1 :] for info in store.walk(f"{folder}/{mf.FOLDER}")]
+    found = [[file.removesuffix(f"/{name}") for file in files if file.endswith(f"/{name}")] for name in names]
+    return [[mf.FOLDER] if mf.FOLDER in owns else owns for owns in found]
 
 
 def _load_one(store: Store, folder: str, own: str, limits: Limits) -> tuple[Manifest, pa.Table] | None:
@@ -90,9 +91,18 @@ def _load_one(store: Store, folder: str, own: str, limits: Limits) -> tuple[Mani
 
 
 def changed_manifests(store: Store, folder: str, limits: Limits = DEFAULT_LIMITS) -> list[LadingError]:
-    """What the manifests of a dataset's folder have otherwise than their copies; those that cannot be read aside."""
-    found: list[LadingError] = []
-    for own in _own_folders(store, folder):
+    """What the manifests of a dataset's folder have otherwise than their copies; those that cannot be read aside.
+
+    A list of shards without its manifest is told too: whoever opens the dataset sees files that nobody wrote.
+    """
+    manifests, lists = _own_folders(store, folder, mf.MANIFEST_NAME, mf.SHARDS_NAME)
+    found: list[LadingError] = [
+        SidecarMismatch("the list of shards has no manifest beside it", file=f"{folder}/{own}/{mf.MANIFEST_NAME}",
+                        advice="'lading salvage' takes the copy of it that is in the list.")
+        for own in lists
+        if own not in manifests
+    ]  # fmt: skip
+    for own in manifests:
         path, listed_as = f"{folder}/{own}/{mf.MANIFEST_NAME}", f"{own}/{mf.SHARDS_NAME}"
         with suppress(DataError, StoreError):  # who opens the dataset is told
             data, listed = _whole(store, path, limits), _mapped(store, f"{folder}/{listed_as}", limits)
@@ -112,19 +122,23 @@ def load_readable(
 ) -> tuple[Manifest | None, pa.Table | None, list[LadingError]]:
     """Manifest and shards of a dataset's folder as `load_manifest` gives them, or what of both can be read.
 
-    Of a manifest that was changed, the copy in the list of shards is taken.
+    Of a manifest that was changed, or is gone, the copy in the list of shards is taken.
 
     Returns:
-        The two, None for what is not there or cannot be read; and the errors of what cannot, or was changed.
+        The two, None for what is not there or cannot be read; and the errors of what cannot, was changed or is gone.
     """
     try:
         manifest, shards = load_manifest(store, folder, limits=limits) or (None, None)
     except (DataError, StoreError) as error:
         errors: list[LadingError] = [error.at(file=f"{folder}/{mf.FOLDER}")]
     else:
-        changed = changed_manifests(store, folder, limits) if manifest is not None else []
+        changed = changed_manifests(store, folder, limits)
         if changed:
-            manifest, shards = mf.merge([_from_copy(store, folder, own, limits) for own in _own_folders(store, folder)])
+            [owns] = _own_folders(store, folder, mf.SHARDS_NAME)
+            try:
+                manifest, shards = mf.merge([_from_copy(store, folder, own, limits) for own in owns])
+            except (DataError, StoreError) as error:
+                changed.append(error)
         return manifest, shards, changed
     path = f"{folder}/{mf.FOLDER}/{mf.MANIFEST_NAME}"
     with suppress(DataError, StoreError):  # not there, or told already

@@ -257,6 +257,35 @@ def test_of_a_manifest_that_lies_the_copy_is_taken(name: str, value: object, fmt
     assert samples(tmp_path / "out") == expected
 
 
+@pytest.mark.parametrize("fmt", ["webdataset", "parquet"])
+def test_of_a_manifest_that_is_gone_the_copy_is_taken(fmt: str, tmp_path: Path) -> None:
+    """By what it says of checksums a damage is found that the format does not see."""
+    source = written(tmp_path / "source", fmt)
+    expected = samples(source)
+    path = source / "_lading" / "manifest.json"
+    path.unlink()
+    shard = min(source.glob("*.tar" if fmt == "webdataset" else "*.parquet"))
+    body = shard.read_bytes()
+    at = len(body) // 3
+    shard.write_bytes(body[:at] + bytes([body[at] ^ 1]) + body[at + 1 :])
+    result = salvage(source, tmp_path / "out")
+    assert [finding["file"] for finding in result.findings] == [str(path)]
+    assert [entry["file"] for entry in result.lost] == [str(shard)]
+    kept = samples(tmp_path / "out")
+    assert 0 < result.lost_samples == 120 - len(kept)
+    assert set(kept) < set(expected)
+
+
+def test_a_list_of_shards_that_is_damaged_and_has_no_manifest_is_passed_over(tmp_path: Path) -> None:
+    source = written(tmp_path / "source", "parquet")
+    expected = samples(source)
+    (source / "_lading" / "manifest.json").unlink()
+    (source / "_lading" / "shards.arrow").write_bytes(b"gone")
+    result = salvage(source, tmp_path / "out")
+    assert len(result.findings) == 2
+    assert samples(tmp_path / "out") == expected
+
+
 def test_without_a_copy_of_a_manifest_of_an_unknown_format_the_files_say_theirs(tmp_path: Path) -> None:
     source = written(tmp_path / "source", "parquet")
     path = source / "_lading" / "manifest.json"

@@ -219,6 +219,19 @@ def test_what_nobody_changed_is_its_copy_in_all_ranks_too(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("deep", [False, True])
+@pytest.mark.parametrize("rank", [None, 1])
+def test_a_manifest_that_is_gone_is_a_finding(rank: int | None, tmp_path: Path, *, deep: bool) -> None:
+    for one in (0, 1) if rank else (None,):
+        with lading.writer(tmp_path / "out", format="jsonl", rank=one) as writer:
+            writer.write({"n": one or 0})
+    path = tmp_path / "out" / "_lading" / ("00001" if rank else "") / "manifest.json"
+    path.unlink()
+    first, *others = lading.verify(tmp_path / "out", deep=deep).findings
+    assert (first["error"], first["file"]) == ("SidecarMismatch", str(path))
+    assert [Path(str(finding["file"])).suffix for finding in others] == ([".jsonl"] if rank else [])
+
+
+@pytest.mark.parametrize("deep", [False, True])
 @pytest.mark.parametrize("mode", ["sparse", "dense"])
 def test_values_without_a_digest_are_read_and_counted(mode: str, tmp_path: Path, *, deep: bool) -> None:
     numbers, texts = pa.array([1, 2, 3]), pa.array(["a", "b", "c"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -66,7 +67,7 @@ def _packed(out: Path, *samples: tuple[str, Any, bytes]) -> Path:
     ids, items, content = zip(*samples, strict=True)
     texts = [value if isinstance(value, str) else json.dumps(value) for value in items]
     _write(out, pa.table([list(ids), texts, list(content)], schema=PACKED_SCHEMA), "samples")
-    (out / "_lading" / "manifest.json").unlink()
+    shutil.rmtree(out / "_lading")
     return out
 
 
