@@ -88,6 +88,7 @@ def measure_here(case: Case, way: str, place: Place) -> dict[str, object]:
         work = case.ways[way](place)
     except ImportError as error:
         return {"skipped": str(error)}
+    _import_lazily()
     if case.writes:
         _touch_memory(place, sum(os.path.getsize(path) for path in place.files(case.inputs)))
     cpu, start = _cpu_s(), time.perf_counter()
@@ -157,6 +158,15 @@ def _summary(taken: list[dict], case: Case, medians: Mapping[str, float]) -> dic
     if case.limit in medians:
         summary["of_limit"] = round(medians[case.limit] / seconds, 3)
     return summary
+
+
+def _import_lazily() -> None:
+    """Let pyarrow import what it imports once a process: pandas at the first array, wherever it is installed.
+
+    That takes half a second to a second, and some peers (datasets) import it themselves while they are set up.
+    """
+    if "pyarrow" in sys.modules:
+        sys.modules["pyarrow"].array([])
 
 
 def _touch_memory(place: Place, size: int) -> None:
