@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lading
+from lading.dataset import Dataset
 from lading.errors import DataError, LimitExceeded, SidecarMismatch, Unrepresentable, UsageError
 from lading.features import Encoded, Json, Text, with_feature
 from lading.formats import _mds_lines_write
@@ -42,6 +44,27 @@ def _write(out: Path, table: pa.Table, batch_rows: int = 1000, **options: Any) -
 def _rows(place: Path) -> list[dict[str, Any]]:
     with lading.open(place) as dataset:
         return list(dataset)
+
+
+@pytest.mark.parametrize("written, given, column", [
+    (b'"abcdef"', b'"\\udc69"', "text"),
+    (b"1234567890123456789", b"9" * 19, "n"),
+    (b"0.24680135791357924", b"9" * 19, "f"),
+])  # fmt: skip
+@pytest.mark.parametrize("read", [lambda ds: list(ds.batches()), lambda ds: ds[1], lambda ds: ds.take([0, 1])])
+def test_what_no_column_holds_names_file_row_and_column(
+    written: bytes, given: bytes, column: str, read: Callable[[Dataset], object], tmp_path: Path
+) -> None:
+    """The peer gives Python's own: half of a character out of an escape, an integer of any size."""
+    table = pa.table([["abcdef"] * 3, [1234567890123456789] * 3, [0.24680135791357924] * 3], schema=_SCHEMA)
+    _write(tmp_path / "out", table, kind="json")
+    path = tmp_path / "out" / "shard.00000.json"
+    first, second, third = path.read_bytes().splitlines(keepends=True)
+    assert written in second
+    path.write_bytes(first + second.replace(written, given) + third)
+    with lading.open(tmp_path / "out" / "index.json") as dataset, pytest.raises(DataError, match="cannot hold") as told:
+        read(dataset)
+    assert (told.value.file, told.value.row, told.value.column) == (str(path), 1, column)
 
 
 @pytest.mark.parametrize("options", _KINDS)

@@ -16,7 +16,7 @@ import pytest
 
 import lading
 from golden_cases import Golden
-from lading.errors import DataError, SidecarMismatch, SourceNotFound, UsageError
+from lading.errors import CorruptShard, DataError, SidecarMismatch, SourceNotFound, UsageError
 from lading.features import Array, Bytes, Encoded, Image, Json, Text, feature_of
 from lading.ref import is_ref
 from lading.store.memory import MemoryStore
@@ -258,3 +258,13 @@ def test_samples_are_taken_by_whole_numbers(golden: Golden) -> None:
         with pytest.raises(UsageError, match="whole"):
             dataset.take([1.7])  # type: ignore[list-item] # what is refused
         assert dataset.take([]).num_rows == 0
+
+
+def test_an_error_of_one_sample_names_its_row(tmp_path: Path) -> None:
+    with lading.writer(tmp_path / "out", format="mds", shard_size="1mb") as writer:
+        writer.write_batch(pa.table({"text": ["abc", "def", "ghi"]}))
+    path = tmp_path / "out" / "shard.00000.mds"
+    path.write_bytes(path.read_bytes().replace(b"def", b"d\xfff"))
+    with lading.open(tmp_path / "out") as dataset, pytest.raises(CorruptShard, match="no UTF-8") as caught:
+        dataset[1]
+    assert (caught.value.file, caught.value.row, caught.value.column) == (str(path), 1, "text")

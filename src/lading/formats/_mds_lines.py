@@ -27,6 +27,7 @@ __all__ = ["LineLayout", "check_line_ends", "first_line", "line_ends"]
 
 _TYPES = {"str": pa.large_string(), "int": pa.int64(), "float": pa.float64()}
 _KINDS: dict[str, type | tuple[type, ...]] = {"str": str, "int": int, "float": (float, int)}
+_MISFITS = (OverflowError, pa.ArrowInvalid, UnicodeEncodeError)
 _LINE = pa.field("line", pa.large_string())
 _WINDOW_BYTES = 16 << 20
 
@@ -51,7 +52,12 @@ class LineLayout:
         """One sample as Python values."""
         part = Part(pa.py_buffer(data), np.array([0]), np.array([len(data)]), np.array([0]), is_file=False)
         fields = [self.field(name, refs=False, views=False) for name in self._encoding]
-        return {field.name: column[0].as_py() for field, column in zip(fields, self.arrays(part, fields), strict=True)}
+        try:
+            arrays = self.arrays(part, fields)
+        except DataError as error:
+            error.row = error.offset = None  # who has the bytes alone does not know
+            raise
+        return {field.name: column[0].as_py() for field, column in zip(fields, arrays, strict=True)}
 
     def arrays(self, part: Part, fields: Sequence[pa.Field]) -> list[pa.Array]:
         """Columns of samples. Raises CorruptShard, naming row and column, for a line that is not one of these."""
@@ -87,8 +93,13 @@ class LineLayout:
                            expected=self._encoding[field.name], found=repr(value)[:80])  # fmt: skip
         try:
             return pa.array(values, field.type)
-        except (OverflowError, pa.ArrowInvalid) as error:
-            raise DataError("a number beyond 64 bits", column=field.name, found=str(error)) from None
+        except _MISFITS:
+            row, value = next(pair for pair in enumerate(values) if not _fits(pair[1], field.type))
+            raise DataError(
+                "a value that its column cannot hold: a number too large, or text with half of a character",
+                row=int(part.rows[row]), offset=int(part.start[row]), column=field.name, expected=str(field.type),
+                found=ascii(value)[:80],
+            ) from None  # fmt: skip
 
     def _of_cells(self, part: Part, lines: pa.Array, fields: Sequence[pa.Field]) -> list[pa.Array]:
         count = len(self._config.columns)
@@ -117,6 +128,14 @@ class LineLayout:
                     self._fail(part, row, "a value that is no number", column=field.name,
                                expected=str(field.type), found=repr(values[row].as_py())[:80])  # fmt: skip
             raise
+
+
+def _fits(value: Any, kind: pa.DataType) -> bool:
+    try:
+        pa.array([value], kind)
+    except _MISFITS:
+        return False
+    return True
 
 
 def first_line(config: Config) -> bytes:

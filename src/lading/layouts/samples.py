@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from lading.errors import LadingError
 from lading.formats.protocol import LooseReader, PickingReader, RowReader, SampleReader, ShardReader
 from lading.layouts.gather import HELD_BATCHES, gathered
 
@@ -43,7 +44,14 @@ class SamplesView:
         if not isinstance(reader, SampleReader):
             return None
         decode, read = reader.decode_sample, reader.get_sample_data
-        return lambda row: decode(read(row))
+
+        def get(row: int) -> dict[str, Any]:
+            try:
+                return decode(read(row))
+            except LadingError as error:
+                raise error.at(row=row) from None
+
+        return get
 
     def schema(self) -> pa.Schema:
         """The exact schema of all rows."""
