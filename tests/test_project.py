@@ -6,6 +6,8 @@ import ast
 import builtins
 import inspect
 import re
+import subprocess
+import sys
 import tarfile
 import tomllib
 from collections.abc import Iterator
@@ -17,6 +19,7 @@ import pytest
 
 import lading
 from lading import errors
+from lading.cli.main import app
 from lading.formats.registry import format_names
 
 _ROOT = Path(__file__).parents[1]
@@ -29,9 +32,20 @@ _ERRORS = {name: made for name in errors.__all__ if isinstance(made := getattr(e
 
 def test_the_package_shows_few_names_and_explains_each() -> None:
     names = getattr(lading, "__all__", [])
-    assert len(names) <= 15
+    assert len(names) <= 17
     assert names == sorted(names)
     assert [name for name in names if not inspect.getdoc(getattr(lading, name))] == []
+
+
+def test_verbs_and_rooms_are_there_once_the_package_is() -> None:
+    """In a process that has imported nothing else; a verb that shows something is no function."""
+    verbs = {command.name or getattr(command.callback, "__name__", "") for command in app.registered_commands}
+    verbs -= {"demo", "formats", "head"}
+    said = ["arrow.write_cache", "media.MediaReader", "features.Image", "limits.Limits", "errors.DataError", *verbs]
+    script = "\n".join(["import lading", *(f"lading.{name}" for name in said)])
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False)
+    assert not run.returncode, run.stderr.decode()
+    assert {"arrow", "media"} <= set(dir(lading))
 
 
 def _drawn_tree() -> Iterator[tuple[int, str]]:

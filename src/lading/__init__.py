@@ -14,9 +14,11 @@ if TYPE_CHECKING:
     from lading.jobs.convert import convert
     from lading.jobs.digest import dataset_digest as digest
     from lading.jobs.digest import diff
+    from lading.jobs.doctor import doctor
     from lading.jobs.index import index
     from lading.jobs.info import info
     from lading.jobs.merge import merge
+    from lading.jobs.salvage import salvage
     from lading.jobs.verify import verify
     from lading.layouts.options import InterleavedOptions
     from lading.local_copy import LocalCopy, MDSShard
@@ -31,11 +33,13 @@ __all__ = [
     "convert",
     "diff",
     "digest",
+    "doctor",
     "index",
     "info",
     "materialise",
     "merge",
     "open",
+    "salvage",
     "verify",
     "writer",
 ]
@@ -49,18 +53,24 @@ _HOMES = {
     "convert": ("lading.jobs.convert", "convert"),
     "diff": ("lading.jobs.digest", "diff"),
     "digest": ("lading.jobs.digest", "dataset_digest"),
+    "doctor": ("lading.jobs.doctor", "doctor"),
     "index": ("lading.jobs.index", "index"),
     "info": ("lading.jobs.info", "info"),
     "materialise": ("lading.fetch", "materialise"),
     "merge": ("lading.jobs.merge", "merge"),
     "open": ("lading.opening", "open_dataset"),
+    "salvage": ("lading.jobs.salvage", "salvage"),
     "verify": ("lading.jobs.verify", "verify"),
     "writer": ("lading.dataset_writer", "DatasetWriter"),
 }
+_MODULES = frozenset(("arrow", "errors", "features", "limits", "media"))
+"""What users reach as `lading.arrow.write_cache(…)`, imported when it is asked for."""
 
 
 def __getattr__(name: str) -> Any:
     """Load what is asked for."""
+    if name in _MODULES:
+        return import_module(f"lading.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'lading' has no attribute {name!r}")
     module, attribute = _HOMES[name]
@@ -68,7 +78,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted([*__all__, *_MODULES])
 
 
 # The console script does without: `lading --help` need not wait for pyarrow. Everybody else gets all at the import, so
