@@ -14,7 +14,7 @@ from typing import Self
 from lading.errors import DestinationExists, UsageError
 from lading.manifest import MANIFEST_NAME
 from lading.store.open import is_local
-from lading.store.protocol import Store
+from lading.store.protocol import Store, native_path
 from lading.store.staging import StagedFolder, stage_folder, sweep_stale
 
 __all__ = ["Staging", "check_destination"]
@@ -26,7 +26,8 @@ def check_destination(store: Store, destination: str, *, overwrite: bool) -> Non
     Raises:
         DestinationExists: a folder with something in it. UsageError: a file.
     """
-    if is_local(store) and os.path.lexists(destination) and not os.path.isdir(destination):
+    native = native_path(destination) if is_local(store) else None
+    if native is not None and os.path.lexists(native) and not os.path.isdir(native):
         raise UsageError("the destination is no folder", file=destination)
     if overwrite:
         return

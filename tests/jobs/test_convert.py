@@ -29,6 +29,8 @@ from lading.errors import (
 )
 from lading.features import Video
 from lading.interleaved import INTERLEAVED_SCHEMA
+from lading.store.memory import MemoryStore
+from lading.store.open import Stores
 from tars import tar_of
 
 
@@ -120,22 +122,46 @@ def test_limit_columns_and_dry_run(docs: Path, tmp_path: Path) -> None:
         lading.convert(docs, tmp_path / "b", format="parquet", columns=["nope"])
 
 
-def test_destinations_that_are_refused(docs: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("target", ["", "file://", "FILE://"])
+@pytest.mark.parametrize("origin", ["", "file://"])
+def test_destinations_that_are_refused(origin: str, target: str, docs: Path, tmp_path: Path) -> None:
+    """However they are spelled."""
     before = sorted(p.read_bytes() for p in docs.iterdir())
     with pytest.raises(UsageError, match="inside the source"):
-        lading.convert(docs, docs / "out", format="parquet")
+        lading.convert(f"{origin}{docs}", f"{target}{docs}/out", format="parquet")
     with pytest.raises(UsageError, match="inside the source"):
-        lading.convert(docs, docs, format="parquet", overwrite=True)
+        lading.convert(f"{origin}{docs}", f"{target}{docs}/", format="parquet", overwrite=True)
     with pytest.raises(UsageError, match="files of the source"):
-        lading.convert(str(docs / "*.tar"), tmp_path, format="parquet", overwrite=True)
+        lading.convert(f"{origin}{docs}/*.tar", f"{target}{tmp_path}", format="parquet", overwrite=True)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "x").write_text("mine")
     with pytest.raises(DestinationExists):
-        lading.convert(docs, tmp_path / "full", format="parquet")
+        lading.convert(f"{origin}{docs}", f"{target}{tmp_path}/full", format="parquet")
+    for overwrite in (False, True):
+        with pytest.raises(UsageError, match="no folder"):
+            lading.convert(f"{origin}{docs}", f"{target}{tmp_path}/full/x", format="parquet", overwrite=overwrite)
     with pytest.raises(SourceNotFound):
-        lading.convert(tmp_path / "nothing", tmp_path / "out", format="parquet")
+        lading.convert(f"{origin}{tmp_path}/nothing", f"{target}{tmp_path}/out", format="parquet")
     assert sorted(p.read_bytes() for p in docs.iterdir()) == before
     assert (tmp_path / "full" / "x").read_text() == "mine"
+
+
+def test_destinations_elsewhere_that_are_refused() -> None:
+    stores = Stores({"memory://": MemoryStore()})
+    with lading.writer("memory://a/data", format="webdataset", stores=stores) as writer:
+        writer.write({"__key__": "a", "txt": "x"})
+    before = lading.digest("memory://a/data", stores=stores)
+    for inside in ("memory://a/data", "memory://a/data/", "memory://a/data/out", "memory://a/./data"):
+        with pytest.raises(UsageError, match="inside the source"):
+            lading.convert("memory://a/data", inside, format="parquet", overwrite=True, stores=stores)
+    with pytest.raises(UsageError, match="files of the source"):
+        lading.convert("memory://a/data/*.tar", "memory://a", format="parquet", overwrite=True, stores=stores)
+    lading.convert("memory://a/data", "memory://a/data2", format="parquet", stores=stores)
+    with pytest.raises(DestinationExists, match="ledger"):
+        lading.convert("memory://a/data", "memory://a/data3", format="parquet", where="txt == 'x'", stores=stores,
+                       ledger="memory://a/data2/_lading/manifest.json")  # fmt: skip
+    assert lading.digest("memory://a/data", stores=stores) == before
+    assert lading.digest("memory://a/data2", stores=stores) == before
 
 
 def test_overwriting_builds_beside_and_exchanges(docs: Path, tmp_path: Path) -> None:

@@ -633,6 +633,8 @@ def test_usual_rules_of_destinations_hold(tmp_path: Path) -> None:
         salvage(tmp_path / "in", tmp_path / "out")
     with pytest.raises(UsageError, match="inside the source"):
         salvage(tmp_path / "in", tmp_path / "in" / "out")
+    with pytest.raises(UsageError, match="inside the source"):
+        salvage(f"file://{tmp_path}/in", tmp_path / "in", overwrite=True)
     with pytest.raises(SourceNotFound):
         salvage(tmp_path / "none", tmp_path / "out", overwrite=True)
     assert salvage(tmp_path / "in", tmp_path / "out", overwrite=True).samples == 1

@@ -226,7 +226,8 @@ def test_a_modality_that_tars_do_not_hold_is_found_before_anything_is_written(tm
 def test_a_ledger_replaces_nothing(source: Path, tmp_path: Path) -> None:
     shard = next(source.glob("*.*"))
     before = shard.read_bytes()
-    for place in (shard, tmp_path, tmp_path / "out" / "ledger.jsonl", tmp_path / "out", ""):
+    places = [shard, tmp_path, tmp_path / "out" / "ledger.jsonl", tmp_path / "out"]
+    for place in [*places, *(f"file://{place}" for place in places), ""]:
         with pytest.raises(UsageError, match="ledger"):
             lading.convert(source, tmp_path / "out", format="parquet", ledger=place, min_side=1)
     assert shard.read_bytes() == before

@@ -61,7 +61,7 @@ def test_other_formats_have_a_folder_for_each(fmt: str, source: Path, tmp_path: 
 
 
 def test_usual_rules_of_destinations_hold(source: Path, tmp_path: Path) -> None:
-    for inside in (source, source / "more", tmp_path):
+    for inside in (source, f"file://{source}", source / "more", f"file://{source}/more", tmp_path):
         with pytest.raises(UsageError, match="inside the source"):
             lading.convert(source, inside, format="parquet", overwrite=True)
     out = tmp_path / "out"

@@ -6,7 +6,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, get_args
 
@@ -18,7 +18,7 @@ from lading.commit import Staging, check_destination
 from lading.dataset import Dataset
 from lading.dataset_writer import DatasetWriter, WriteSummary
 from lading.digests import DatasetDigest
-from lading.errors import DataError, DestinationExists, SeveralSplits, UsageError
+from lading.errors import DataError, DestinationExists, NotFound, SeveralSplits, UsageError
 from lading.fetch import OnError
 from lading.formats.protocol import Format, LeavesOut, ListsSplits, ManyFiles, PacksItems, TurnsToText
 from lading.formats.registry import get_format
@@ -41,7 +41,8 @@ from lading.opening import open_dataset
 from lading.part_writer import ShardKind
 from lading.source import Source
 from lading.store.open import Stores, is_local, resolve
-from lading.store.protocol import Sink, Store, aborting
+from lading.store.protocol import Sink, Store, aborting, native_path
+from lading.store.roots import lies_in, real_place
 from lading.units import parse_bytes
 
 __all__ = ["ConvertSummary", "Progress", "convert"]
@@ -207,7 +208,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
         told = held.enter_context(_kept_ledger(ledger, destination, stores, dry_run=dry_run))
         target = get_format(format)
         filters = Filters(where, min_aspect_ratio, max_aspect_ratio, min_side, max_side, filter, drop)
-        _check_lazy(dataset, target, path if overwrite and is_local(store) else None, lazy=lazy)
+        _check_lazy(dataset, target, path if overwrite else None, stores, lazy=lazy)
         if workers > 1:
             refuse_out_of_reach(
                 [dataset.format, target.name],
@@ -343,14 +344,14 @@ def _refuse_misuse(on_error: str, **counts: int | None) -> None:
             raise UsageError("a job has one process, and that one thread, at least", found=f"{name}={count}")
 
 
-def _check_lazy(dataset: Dataset, target: Format, replaced: str | None, *, lazy: bool) -> None:
+def _check_lazy(dataset: Dataset, target: Format, replaced: str | None, stores: Stores, *, lazy: bool) -> None:
     """Only tables of items hold references; and what they lead to must not be what is replaced."""
     if not lazy:
         return
-    if replaced is not None and os.path.lexists(replaced):
-        place = os.path.realpath(replaced)
-        for folder in [os.path.realpath(root) for root in dataset.roots()]:
-            if os.path.commonpath([place, folder]) in (place, folder):
+    if replaced is not None and _is_there(replaced, stores):
+        place = real_place(replaced, stores)
+        for folder in [real_place(root, stores) for root in dataset.roots()]:
+            if lies_in(place, folder) or lies_in(folder, place):
                 raise UsageError(
                     "the destination may hold what references would lead to", file=replaced, found=f"a root, {folder}",
                     advice="Write to another folder, and remove this one when you have looked.",
@@ -364,12 +365,21 @@ def _check_lazy(dataset: Dataset, target: Format, replaced: str | None, *, lazy:
 
 def _refuse_ledger(ledger: str, destination: str | os.PathLike[str], stores: Stores) -> None:
     """A ledger replaces no file, and does not lie in the destination."""
-    store, path = resolve(ledger, stores)
-    place, target = (os.path.realpath(p) if is_local(store) else p for p in (path, os.fspath(destination).rstrip("/")))
-    if not path or f"{place}/".startswith(f"{target}/"):
-        raise UsageError("the ledger needs a file of its own, outside the destination", found=repr(path))
-    if is_local(store) and os.path.lexists(path):
-        raise DestinationExists("the file for the ledger is there already", file=path)
+    if not ledger or lies_in(real_place(ledger, stores), real_place(os.fspath(destination), stores)):
+        raise UsageError("the ledger needs a file of its own, outside the destination", found=repr(ledger))
+    if _is_there(ledger, stores):
+        raise DestinationExists("the file for the ledger is there already", file=ledger)
+
+
+def _is_there(url: str, stores: Stores) -> bool:
+    """Whether a file, or a folder with something in it, is at a place; a link too, wherever it leads."""
+    store, path = resolve(url, stores)
+    if is_local(store):
+        return os.path.lexists(native_path(path))
+    with suppress(NotFound):
+        store.head(path)
+        return True
+    return next(iter(store.walk(path)), None) is not None
 
 
 @contextmanager

@@ -21,7 +21,8 @@ from lading.layouts.mint import MintView, column_name, field_name
 from lading.layouts.mint_items import refuse_modalities
 from lading.layouts.mint_write import find_roles
 from lading.layouts.protocol import LooseView
-from lading.store.open import Stores, is_local, resolve
+from lading.store.open import Stores
+from lading.store.roots import folder_of, lies_in, real_place
 
 __all__ = ["Plan", "as_members", "make_plan", "refuse_inside", "take_files_in"]
 
@@ -172,14 +173,10 @@ def take_files_in(dataset: Dataset, options: Mapping[str, Any] | None) -> Mappin
 
 def refuse_inside(dataset: Dataset, destination: str | os.PathLike[str], stores: Stores) -> None:
     """A destination that holds the source's files would replace them; one inside a source folder would join it."""
-    store, path = resolve(os.fspath(destination).rstrip("/"), stores)
-    if not is_local(store):
-        return
-    target = os.path.realpath(path)
-    named = os.path.realpath(dataset.listing.folder) if dataset.listing.folder is not None else None
-    if named is not None and f"{target}/".startswith(f"{named}/"):
+    path = os.fspath(destination)
+    target, named = real_place(path, stores), dataset.listing.folder
+    if named is not None and lies_in(target, real_place(named, stores)):
         raise UsageError("the destination lies inside the source", file=path, found=f"the source is {named}")
-    folders = {os.path.dirname(p) for p in dataset.listing.table.column("path").to_pylist() if "://" not in p}
-    for folder in folders:
-        if f"{os.path.realpath(folder or '.')}/".startswith(f"{target}/"):
+    for folder in {folder_of(shard) for shard in dataset.listing.table.column("path").to_pylist()}:
+        if lies_in(real_place(folder, stores), target):
             raise UsageError("the destination holds files of the source", file=path, found=f"source files in {folder}")

@@ -10,8 +10,9 @@ from typing import TypeVar
 from lading.commit import Staging, check_destination
 from lading.errors import SeveralSplits, UsageError
 from lading.source import Source
-from lading.store.open import Stores, is_local, resolve
+from lading.store.open import Stores, resolve
 from lading.store.protocol import Store
+from lading.store.roots import lies_in, real_place
 
 __all__ = ["each_split", "folder_of_splits"]
 
@@ -54,7 +55,7 @@ def each_split(
         UsageError: the destination lies inside the source, or holds it. And whatever `write` raises.
     """
     store, path = resolve(os.fspath(destination).rstrip("/"), stores)
-    _refuse_each_other(folder, path, near=is_local(store))
+    _refuse_each_other(folder, path, stores)
     check_destination(store, path, overwrite=overwrite)
     if dry_run:
         return {name: write(f"{folder}/{name}", f"{path}/{name}", stores) for name in splits}
@@ -68,9 +69,9 @@ def each_split(
     return done
 
 
-def _refuse_each_other(folder: str, destination: str, *, near: bool) -> None:
+def _refuse_each_other(folder: str, destination: str, stores: Stores) -> None:
     """A destination that holds the source would replace it; one inside it would be taken for a split."""
-    source, target = (f"{os.path.realpath(p) if near else p}/" for p in (folder, destination))
-    if source.startswith(target) or target.startswith(source):
+    source, target = (real_place(place, stores) for place in (folder, destination))
+    if lies_in(source, target) or lies_in(target, source):
         raise UsageError("the destination lies inside the source, or holds it", file=destination,
                          found=f"the source is {folder}")  # fmt: skip

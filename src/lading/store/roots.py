@@ -15,7 +15,7 @@ from lading.errors import BadReference
 from lading.store.open import Stores, is_local, resolve
 from lading.store.protocol import native_path
 
-__all__ = ["Roots", "folder_of"]
+__all__ = ["Roots", "folder_of", "lies_in", "real_place"]
 
 _ON_DISK = ("", "file", "local")
 _OTHERWISE_READ = re.compile(r"[\x00-\x1f\x7f\\]|%2e|%2f|%5c", re.IGNORECASE)
@@ -32,7 +32,7 @@ class Roots:
 
     def __init__(self, folders: Iterable[str], stores: Stores | None = None) -> None:
         self._stores = stores
-        self._places = {self._real(folder) for folder in folders}
+        self._places = {real_place(folder, stores) for folder in folders}
 
     def check(self, url: str) -> None:
         """Raise BadReference for what lies below none of the roots, and for what is there and no regular file.
@@ -44,7 +44,7 @@ class Roots:
         local = is_local(store)
         if not local and _OTHERWISE_READ.search(url):
             raise BadReference("the reference holds what may lead elsewhere", file=url)
-        if not any(above in self._places for above in _upwards(self._real(url))):
+        if not any(above in self._places for above in _upwards(real_place(url, self._stores))):
             raise BadReference(
                 "the reference leads outside the folders that it may name", file=url,
                 advice="If that is meant, name the folder with --root (roots= in Python).",
@@ -52,15 +52,25 @@ class Roots:
         if local and os.path.lexists(native_path(path)) and not os.path.isfile(native_path(path)):
             raise BadReference("the reference names no regular file", file=url)
 
-    def _real(self, url: str) -> str:
-        """A path or URL without links, dots and a slash at its end."""
-        store, path = resolve(url or ".", self._stores)
-        if is_local(store):
-            return os.path.realpath(native_path(path))
-        scheme, mark, rest = path.rpartition("://")
-        if scheme in _ON_DISK:  # a store of another kind, over the same files
-            return os.path.realpath(rest)
-        return f"{scheme}{mark}{posixpath.normpath('/' + rest).lstrip('/')}"
+
+def real_place(url: str, stores: Stores | None = None) -> str:
+    """A path or URL without links, dots and a slash at its end; one on this machine as an absolute path.
+
+    Raises:
+        UsageError: a command, or one URL inside another.
+    """
+    store, path = resolve(url or ".", stores)
+    if is_local(store):
+        return os.path.realpath(native_path(path))
+    scheme, mark, rest = path.rpartition("://")
+    if scheme in _ON_DISK:  # a store of another kind, over the same files
+        return os.path.realpath(rest)
+    return f"{scheme}{mark}{posixpath.normpath('/' + rest).lstrip('/')}"
+
+
+def lies_in(place: str, folder: str) -> bool:
+    """Whether a place is a folder, or lies in it: both as `real_place` gives them."""
+    return f"{place}/".startswith(f"{folder.rstrip('/')}/")
 
 
 def folder_of(path: str) -> str:
