@@ -15,7 +15,16 @@ import numpy as np
 import pyarrow as pa
 
 from lading import manifest as mf
-from lading.errors import CorruptShard, DataError, LadingError, NotFound, SidecarMismatch, StoreError, errors_at
+from lading.errors import (
+    CorruptShard,
+    DataError,
+    LadingError,
+    NotFound,
+    SidecarMismatch,
+    StoreError,
+    UsageError,
+    errors_at,
+)
 from lading.extents import EXTENTS_SCHEMA, NO_ROWS
 from lading.ipc import unpacked_sizes
 from lading.limits import DEFAULT_LIMITS, Limits
@@ -96,12 +105,7 @@ def changed_manifests(store: Store, folder: str, limits: Limits = DEFAULT_LIMITS
     A list of shards without its manifest is told too: whoever opens the dataset sees files that nobody wrote.
     """
     manifests, lists = _own_folders(store, folder, mf.MANIFEST_NAME, mf.SHARDS_NAME)
-    found: list[LadingError] = [
-        SidecarMismatch("the list of shards has no manifest beside it", file=f"{folder}/{own}/{mf.MANIFEST_NAME}",
-                        advice="'lading salvage' takes the copy of it that is in the list.")
-        for own in lists
-        if own not in manifests
-    ]  # fmt: skip
+    found: list[LadingError] = [_gone(folder, own) for own in lists if own not in manifests]
     for own in manifests:
         path, listed_as = f"{folder}/{own}/{mf.MANIFEST_NAME}", f"{own}/{mf.SHARDS_NAME}"
         with suppress(DataError, StoreError):  # who opens the dataset is told
@@ -117,20 +121,26 @@ def _from_copy(store: Store, folder: str, own: str, limits: Limits) -> tuple[Man
     return mf.kept_manifest(listed, file=path), _read_list(listed, path, limits)
 
 
+def _gone(folder: str, own: str) -> LadingError:
+    return SidecarMismatch("the list of shards has no manifest beside it", file=f"{folder}/{own}/{mf.MANIFEST_NAME}",
+                           advice="'lading salvage' takes the copy of it that is in the list.")  # fmt: skip
+
+
 def load_readable(
     store: Store, folder: str, limits: Limits = DEFAULT_LIMITS
 ) -> tuple[Manifest | None, pa.Table | None, list[LadingError]]:
     """Manifest and shards of a dataset's folder as `load_manifest` gives them, or what of both can be read.
 
-    Of a manifest that was changed, or is gone, the copy in the list of shards is taken.
+    Of a manifest that was changed, is damaged or gone, the copy in the list of shards is taken. Where the lists of many
+    writers cannot all be read, there is none: the rest would not be all shards.
 
     Returns:
         The two, None for what is not there or cannot be read; and the errors of what cannot, was changed or is gone.
     """
     try:
         manifest, shards = load_manifest(store, folder, limits=limits) or (None, None)
-    except (DataError, StoreError) as error:
-        errors: list[LadingError] = [error.at(file=f"{folder}/{mf.FOLDER}")]
+    except (DataError, StoreError):
+        return _load_each(store, folder, limits)
     else:
         changed = changed_manifests(store, folder, limits)
         if changed:
@@ -140,11 +150,41 @@ def load_readable(
             except (DataError, StoreError) as error:
                 changed.append(error)
         return manifest, shards, changed
-    path = f"{folder}/{mf.FOLDER}/{mf.MANIFEST_NAME}"
+
+
+def _load_each(store: Store, folder: str, limits: Limits) -> tuple[Manifest | None, pa.Table | None, list[LadingError]]:
+    """As `load_readable`, of each writer by itself."""
+    owns = {mf.FOLDER}
+    with suppress(StoreError, UsageError):  # a store that lists nothing
+        owns = {own for some in _own_folders(store, folder, mf.MANIFEST_NAME, mf.SHARDS_NAME) for own in some}
+    names = [mf.FOLDER] if mf.FOLDER in owns else sorted(owns)
+    found = [_load_one_readable(store, folder, own, limits) for own in names]
+    errors = [error for _, _, told in found for error in told]
+    parts = [(manifest, shards) for manifest, shards, _ in found if manifest is not None and shards is not None]
+    if len(parts) < len(found):
+        return found[0][0] if len(found) == 1 else None, None, errors
+    try:
+        return *mf.merge(parts), errors
+    except DataError as error:
+        return None, None, [*errors, error.at(file=f"{folder}/{mf.FOLDER}")]
+
+
+def _load_one_readable(
+    store: Store, folder: str, own: str, limits: Limits
+) -> tuple[Manifest | None, pa.Table | None, list[LadingError]]:
+    path = f"{folder}/{own}/{mf.MANIFEST_NAME}"
+    errors: list[LadingError] = []
+    try:
+        one = _load_one(store, folder, own, limits)
+        if one is not None:
+            return *one, []
+        errors.append(_gone(folder, own))
+    except (DataError, StoreError) as error:
+        errors.append(error.at(file=f"{folder}/{own}"))
     with suppress(DataError, StoreError):  # not there, or told already
         return mf.from_json(_whole(store, path, limits), file=path), None, errors
     try:
-        return *_from_copy(store, folder, mf.FOLDER, limits), errors
+        return *_from_copy(store, folder, own, limits), errors
     except NotFound:
         return None, None, errors
     except (DataError, StoreError) as error:

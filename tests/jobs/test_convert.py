@@ -262,9 +262,13 @@ def test_documents_of_one_id_that_follow_each_other(target: str, tmp_path: Path)
     (tmp_path / "twins.tar").write_bytes(twins)
     with pytest.raises(DataError, match=r"twins\.tar sample 'a'.*follow each other.*sample_id_field=null"):
         lading.convert(tmp_path / "twins.tar", tmp_path / "out", format=target)
+    with pytest.raises(DataError, match=r"twins\.tar sample 'a'.*follow each other.*sample_id_field=null"):
+        lading.salvage(tmp_path / "twins.tar", tmp_path / "out", format=target, view="interleaved")
     by_name = lading.InterleavedOptions(sample_id_field=None)
     done = lading.convert(tmp_path / "twins.tar", tmp_path / "names", format=target, interleaved=by_name, verify=True)
     assert done.samples == 2
+    saved = lading.salvage(tmp_path / "twins.tar", tmp_path / "saved", format=target, interleaved=by_name)
+    assert (saved.samples, saved.ok) == (2, True)
     for number in range(2):
         (tmp_path / f"{number}.tar").write_bytes(documents(("a", [f"text {number}"], {})))
     done = lading.convert(str(tmp_path / "{0..1}.tar"), tmp_path / "two", format=target, verify=True)

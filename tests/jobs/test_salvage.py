@@ -276,6 +276,28 @@ def test_of_a_manifest_that_is_gone_the_copy_is_taken(fmt: str, tmp_path: Path) 
     assert set(kept) < set(expected)
 
 
+@pytest.mark.parametrize("harm", [Path.unlink, lambda path: path.write_bytes(path.read_bytes()[:500])])
+def test_of_one_manifest_among_many_that_is_damaged_the_copy_is_taken(
+    harm: Callable[[Path], object], tmp_path: Path
+) -> None:
+    """What the others say of checksums holds on."""
+    source = tmp_path / "source"
+    for rank in range(3):
+        rows = pa.table({"__key__": [f"{rank}-{n}" for n in range(20)], "txt": [f"hello {n} " * 50 for n in range(20)]})
+        with lading.writer(source, format="webdataset", rank=rank) as writer:
+            writer.write_batch(rows)
+    first, *_, last = sorted(source.glob("*.tar"))
+    first.write_bytes(first.read_bytes().replace(b"hello 7 hello 7", b"hello 7 hallo 7", 1))
+    harm(source / "_lading" / "00001" / "manifest.json")
+    last.write_bytes(last.read_bytes().replace(b"hello 7 hello 7", b"hello 7 hallo 7", 1))
+    result = salvage(source, tmp_path / "out")
+    assert [(entry["file"], entry["sample"]) for entry in result.lost] == [(str(first), "0-7"), (str(last), "2-7")]
+    assert [str(finding["file"]).removeprefix(str(source)) for finding in result.findings] == [
+        "/_lading/00001/manifest.json"
+    ]
+    assert (result.samples, result.lost_samples) == (58, 2)
+
+
 def test_a_list_of_shards_that_is_damaged_and_has_no_manifest_is_passed_over(tmp_path: Path) -> None:
     source = written(tmp_path / "source", "parquet")
     expected = samples(source)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from lading.align import align_table, as_text
 from lading.dataset import Dataset
-from lading.errors import DataError, SchemaMismatch, UsageError, errors_at
+from lading.errors import DataError, SchemaMismatch, UsageError
 from lading.fetch import earlier_errors
 from lading.formats.protocol import Format
 from lading.formats.registry import get_format
@@ -27,7 +27,7 @@ from lading.ref import files_of, has_codec, is_ref
 from lading.units import parse_bytes
 from lading.views import compacted, holds_bytes, is_text, shown_bytes, total_bytes, without_views
 
-__all__ = ["Copier", "bounded_options", "changed_schema", "refuse_unknown"]
+__all__ = ["Copier", "bounded_options", "changed_schema", "refuse_neighbours", "refuse_unknown"]
 
 _TOGETHER_BYTES, _TOGETHER_SHARDS = 64 << 20, 64
 """Payload and shards of a batch of what is left of several small ones; so many files are mapped at once."""
@@ -95,9 +95,7 @@ class Copier:
                 number, _MAX_ROWS, how.max_batch_bytes, columns, how.schema, views=True, drifting=True
             )
             for batch in found:
-                if how.view == "interleaved" and how.source_format == "webdataset":
-                    with errors_at(file=self._dataset.path(number)):
-                        _refuse_neighbours(batch)
+                refuse_neighbours(batch, self._dataset, number)
                 if how.schema is not None and how.whole:
                     refuse_unknown(batch.schema, how.schema, self._dataset.path(number))
                 fitted = batch if how.schema is None else align_table(batch, how.schema)
@@ -244,16 +242,17 @@ def refuse_unknown(found: pa.Schema, known: pa.Schema, file: str) -> None:
         )  # fmt: skip
 
 
-def _refuse_neighbours(batch: pa.RecordBatch) -> None:
-    """Raise DataError for documents of one id that follow each other: as rows they would be one sample."""
-    if "position" not in batch.schema.names:
+def refuse_neighbours(batch: pa.RecordBatch, dataset: Dataset, number: int) -> None:
+    """Raise DataError for documents of one id that follow each other in a tar: as rows they would be one sample."""
+    if dataset.view != "interleaved" or dataset.format != "webdataset" or "position" not in batch.schema.names:
         return
     begins = np.asarray(batch.column("position").to_numpy() == METADATA_POSITION, np.bool_)
     begins[sample_starts(batch.column("sample_id"))] = False
     if begins.any():
         raise DataError(
-            "documents of one id follow each other", sample=batch.column("sample_id")[int(np.argmax(begins))].as_py(),
-            column="sample_id", expected="ids that tell neighbours apart",
+            "documents of one id follow each other", file=dataset.path(number),
+            sample=batch.column("sample_id")[int(np.argmax(begins))].as_py(), column="sample_id",
+            expected="ids that tell neighbours apart",
             advice="Take the names of their JSON members as ids: --option sample_id_field=null.",
         )  # fmt: skip
 
