@@ -27,7 +27,7 @@ from lading.interleaved import sample_starts, split_rows
 from lading.ref import is_ref
 from lading.views import present
 
-__all__ = ["DatasetDigest", "interleaved_digests", "sample_digests", "undigested"]
+__all__ = ["DatasetDigest", "differing_columns", "interleaved_digests", "sample_digests", "undigested"]
 
 _SLICE_ROWS = 1 << 16
 
@@ -67,7 +67,30 @@ def undigested(schema: pa.Schema) -> str | None:
     return None
 
 
-_NOT_CONTENT = ("sample_id", "source_ref", "materialize_error")
+def differing_columns(one: pa.Table, other: pa.Table) -> list[str]:
+    """Names of the columns in which two samples differ, as their digests have it: a column of nulls is as none.
+
+    Args:
+        one: the rows of a sample, materialised.
+        other: those of the other.
+
+    Raises:
+        UsageError, Unrepresentable: as `sample_digests`.
+    """
+    here, there = (field_forms(zip(rows.schema, rows.columns, strict=True)) for rows in (one, other))
+    names = sorted({*here, *there} - {*_ELSEWHERE}, key=str.encode)
+    pairs = [(here.get(name), there.get(name)) for name in names]
+    return [name for name, (a, b) in zip(names, pairs, strict=True) if not _same_forms(a, b)]
+
+
+def _same_forms(one: pa.Array | None, other: pa.Array | None) -> bool:
+    if one is None or other is None:
+        return all(forms is None or forms.null_count == len(forms) for forms in (one, other))
+    return bool(one.equals(other))
+
+
+_ELSEWHERE = ("source_ref", "materialize_error")
+_NOT_CONTENT = ("sample_id", *_ELSEWHERE)
 _ITEM_KEYS = ("position", "modality", "content_type")
 
 

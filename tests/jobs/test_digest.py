@@ -9,10 +9,12 @@ import os
 import tarfile
 import tracemalloc
 from collections.abc import Iterator, Sequence
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -286,3 +288,34 @@ def test_a_file_that_shrinks_meanwhile_is_an_error_that_names_it(many: list[Path
     with pytest.raises(LadingError) as raised:
         lading.digest(many, workers=1, on_progress=shrink)
     assert raised.value.file == str(many[1])
+
+
+@pytest.mark.parametrize("one, other", [
+    (pa.array([0.0]), pa.array([-0.0])),
+    (pa.array([1]), pa.array([1.0])),
+    (pa.array([1]), pa.array([True])),
+    (pa.array([[1, 2]]), pa.array([[1.0, 2.0]])),
+    (pa.array([Decimal("1.0")]), pa.array([Decimal("1.00")])),
+    (pa.array([1], pa.timestamp("ns")), pa.array([2], pa.timestamp("ns"))),
+    (pa.array(["a"]), pa.array([None], pa.string())),
+])  # fmt: skip
+def test_what_differs_is_what_the_digest_says(one: pa.Array, other: pa.Array, tmp_path: Path) -> None:
+    """By the values as Python has them some are equal, a NaN beside them is not, and some are none."""
+    for name, value in (("a", one), ("b", other)):
+        pq.write_table(pa.table({"same": [float("nan")], "n": value}), tmp_path / f"{name}.parquet")
+    found = lading.diff(tmp_path / "a.parquet", tmp_path / "b.parquet")
+    assert [told["fields"] for told in found.differences] == [["n"]]
+
+
+def test_samples_with_broken_json_are_told_apart(tmp_path: Path) -> None:
+    for name, text in (("a", b"{broken"), ("b", b"{broken!")):
+        write_tar(tmp_path / f"{name}.tar", {"x.json": text, "x.txt": b"same"})
+    found = lading.diff(tmp_path / "a.tar", tmp_path / "b.tar")
+    assert [told["fields"] for told in found.differences] == [["json"]]
+
+
+def test_items_are_told_apart_by_their_columns(tmp_path: Path) -> None:
+    for name, text in (("a", "first"), ("b", "second")):
+        write_tar(tmp_path / f"{name}.tar", document("x", "x", text))
+    found = lading.diff(tmp_path / "a.tar", tmp_path / "b.tar")
+    assert [told["fields"] for told in found.differences] == [["binary_content", "text_content"]]

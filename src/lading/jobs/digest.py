@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from lading.batches import with_columns
 from lading.canonical import FORM, FORMS, HASH_BYTES, SHORT_BYTES, hash_value, hashed_forms, hasher, joined, value_form
 from lading.dataset import Dataset
-from lading.digests import DatasetDigest, interleaved_digests, sample_digests
+from lading.digests import DatasetDigest, differing_columns, interleaved_digests, sample_digests
 from lading.errors import UsageError
 from lading.features import Feature, Json, feature_of
 from lading.interleaved import sample_firsts
@@ -346,7 +346,7 @@ def diff(
             differing += len(unlike) + abs(len(left.keys) - len(right.keys))
             wanted = unlike[: max_differences - len(found)].tolist()
             found += [{"sample": first + i, "keys": (left.keys[i], right.keys[i])} for i in wanted]
-        found = [{**d, "fields": _differing_fields(a[d["sample"]], b[d["sample"]])} for d in found]
+        found = [{**d, "fields": differing_columns(*(each.take([d["sample"]]) for each in (a, b)))} for d in found]
     equal = totals[0].ordered == totals[1].ordered and totals[0].count == totals[1].count
     return DiffResult(
         equal, totals[0].unordered == totals[1].unordered and totals[0].count == totals[1].count,
@@ -377,14 +377,3 @@ def _next(parts: Iterator[_Part], total: DatasetDigest) -> _Part:
         if part.keys:
             return part
     return _Part.empty()
-
-
-def _differing_fields(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    """Names of the fields whose values differ."""
-    return [n for n in dict.fromkeys([*one, *other]) if not _same(one.get(n), other.get(n))]
-
-
-def _same(one: Any, other: Any) -> bool:
-    if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
-        return bool(np.array_equal(one, other))
-    return bool(one == other)
