@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
 import json
 import os
@@ -23,7 +24,7 @@ import zstandard
 import lading
 from arrow_files import arrow_bytes
 from damage import damaged, some_rows
-from lading.errors import DataError, DestinationExists, SourceNotFound, UnknownFormat, UsageError
+from lading.errors import DataError, DestinationExists, LadingError, SourceNotFound, UnknownFormat, UsageError
 from lading.jobs.salvage import salvage
 from soak import SOAK
 from tars import tar_of
@@ -661,6 +662,21 @@ def test_usual_rules_of_destinations_hold(tmp_path: Path) -> None:
         salvage(tmp_path / "none", tmp_path / "out", overwrite=True)
     assert salvage(tmp_path / "in", tmp_path / "out", overwrite=True).samples == 1
     assert keys(tmp_path / "out") == ["a"]
+
+
+def test_what_was_lost_is_held_for_one_shard_at_a_time(tmp_path: Path) -> None:
+    for number in range(3):
+        rows = [{"sample_id": f"{number}-{n}", "position": 0, "modality": "image",
+                 "source_ref": json.dumps({"path": f"gone-{number}-{n}.jpg"})} for n in range(50)]  # fmt: skip
+        pq.write_table(pa.Table.from_pylist(rows), tmp_path / f"{number}.parquet")
+    held = []
+
+    def count(_: object) -> None:
+        held.append(sum(isinstance(one, LadingError) for one in gc.get_objects()))
+
+    result = salvage(str(tmp_path / "*.parquet"), tmp_path / "out", view="interleaved", on_progress=count)
+    assert result.lost_entries == 150
+    assert max(held) < 100
 
 
 def test_the_list_of_what_was_lost_is_whole_and_has_its_checksum(tmp_path: Path) -> None:

@@ -270,7 +270,8 @@ class _Search:
                 self.findings.append(SidecarMismatch("a shard has more samples than its list says",
                                                      file=self._dataset.path(number), expected=told,
                                                      found=left.samples))  # fmt: skip
-            self.left.append(left)
+            # What was told is not held: a shard may have lost millions of rows.
+            self.left.append(replace(left, lost=(), findings=(), missing=()))
             samples += left.samples
             if self._on_progress is not None:
                 self._on_progress(Progress(number + 1, total, samples, 0))
