@@ -123,8 +123,8 @@ class Dataset:
         self.format_options = dict(format_options)
         self.cache = IndexCache()
         self.kept: KeptTables | None = None
-        if kept_shards is not None and listing.folder is not None:
-            store, folder = resolve(listing.folder, stores)
+        if kept_shards is not None and listing.own is not None:
+            store, folder = resolve(listing.own, stores)
             self.kept = KeptTables(store, folder, kept_shards, self.limits)
         self._places = _local_places(listing, manifest, stores)
         self._identity = _identity(self._places)
@@ -192,7 +192,7 @@ class Dataset:
         info = store.head(path)
         listed = self.listing.table.column("size_bytes")[shard].as_py()
         if listed is not None and listed != info.size_bytes:
-            own = f"{self.listing.folder}/{FOLDER}" if self.manifest is not None else None
+            own = f"{self.listing.folder}/{FOLDER}" if self.listing.folder is not None and self.manifest else None
             lists = self.listing.index_file or own
             raise SidecarMismatch(
                 f"the size differs from what {lists} says" if lists else "the size has changed since it was listed",

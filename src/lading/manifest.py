@@ -47,6 +47,7 @@ __all__ = [
     "lookup",
     "merge",
     "read_shards",
+    "seen_from",
     "shards_table",
     "slice_shards",
     "to_json",
@@ -401,6 +402,16 @@ def merge(parts: Sequence[tuple[Manifest, pa.Table]]) -> tuple[Manifest, pa.Tabl
     if not parts:
         raise UsageError("there is no manifest to merge")
     return reduce(_merged, parts)
+
+
+def seen_from(prefix: str, part: tuple[Manifest, pa.Table]) -> tuple[Manifest, pa.Table]:
+    """A manifest and its list of shards with names as a folder above has them: behind a prefix that ends in a slash."""
+    manifest, shards = part
+    for column in ("path", "index_file", "extents_file"):
+        at = shards.schema.get_field_index(column)
+        named = pc.binary_join_element_wise(prefix, shards[column], "")
+        shards = shards.set_column(at, shards.schema.field(at), named)
+    return replace(manifest, files={prefix + name: taken for name, taken in manifest.files.items()}), shards
 
 
 def _merged(one: tuple[Manifest, pa.Table], two: tuple[Manifest, pa.Table]) -> tuple[Manifest, pa.Table]:

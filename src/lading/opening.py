@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
+from functools import reduce
+from itertools import takewhile
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from lading import manifest as mf
 from lading.align import resolve_schema
 from lading.dataset import Dataset
 from lading.errors import SourceNotFound, UsageError, errors_at
@@ -21,8 +25,8 @@ from lading.layouts.options import InterleavedOptions
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.manifest import Manifest
 from lading.manifest_files import load_manifest
-from lading.source import Listing, Source, list_kept, list_source, read_head
-from lading.store.open import Stores, resolve
+from lading.source import Listing, Source, list_kept, list_source, named_folders, read_head
+from lading.store.open import Stores, is_local, resolve
 
 __all__ = ["dataset_of", "open_dataset"]
 
@@ -63,9 +67,8 @@ def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all bu
     if view is not None and view not in VIEWS:
         raise UsageError("no such view", expected=" or ".join(VIEWS), found=repr(view))
     stores = stores or Stores()
-    folder, kept = _find_manifest(source, stores, limits)
+    listing, kept = _listed(source, stores, limits)
     manifest = kept[0] if kept else None
-    listing = list_kept(kept[1], folder) if kept else list_source(source, stores, limits)
     if manifest is not None and view not in (None, manifest.view):
         listing = replace(listing, table=_uncounted(listing.table))
     if not len(listing) and manifest is None and not listing.format:
@@ -144,11 +147,56 @@ def dataset_of(  # noqa: PLR0913 - as `open_dataset`
     )
 
 
-def _find_manifest(source: object, stores: Stores, limits: Limits) -> tuple[str, tuple[Manifest, pa.Table] | None]:
-    if not isinstance(source, (str, os.PathLike)) or "::" in os.fspath(source):
-        return "", None
-    store, path = resolve(os.fspath(source).rstrip("/"), stores)
-    return path, load_manifest(store, path, limits=limits)
+def _listed(source: Source, stores: Stores, limits: Limits) -> tuple[Listing, tuple[Manifest, pa.Table] | None]:
+    """The shards of a source: as a manifest lists them, or those of several datasets; else as they are found.
+
+    Raises:
+        UsageError: some shards are of datasets with a manifest, others are not. SchemaMismatch: manifests do not agree.
+    """
+    names = [source] if isinstance(source, (str, os.PathLike)) else source
+    is_one = len(names) == 1 and "::" not in os.fspath(names[0])
+    if is_one:
+        store, path = resolve(os.fspath(names[0]).rstrip("/"), stores)
+        kept = load_manifest(store, path, limits=limits)
+        if kept is not None:
+            return list_kept(kept[1], path), kept
+    listing, folders = list_source(source, stores, limits), named_folders(source, stores)
+    below = listing.datasets
+    if not is_one or len(folders) > 1:  # those that an index lists are not known yet
+        below = tuple(each for name in folders for each in (name, *(b for b in below if b.startswith(f"{name}/"))))
+    found = [(folder, load_manifest(resolve(folder, stores)[0], folder, limits=limits)) for folder in below]
+    parts = [(folder, part) for folder, part in found if part is not None]
+    if not parts:
+        return listing, None
+    mine = [pc.starts_with(listing.table["path"], f"{folder}/") for folder, _ in parts]
+    loose = listing.table.filter(pc.invert(reduce(pc.or_, mine)))
+    if len(loose):
+        raise UsageError(
+            "some of the shards belong to datasets with a manifest, and others do not", file=loose["path"][0].as_py(),
+            expected=f"shards below {', '.join(folder for folder, _ in parts[:5])}", found=f"{len(loose)} others",
+            advice="Name files by a pattern, as in 'data/*.tar', to take all of them without manifests.",
+        )  # fmt: skip
+    own, kept = _as_one(parts, stores)
+    return list_kept(kept[1], own, named=listing.folder == own), kept
+
+
+def _as_one(
+    parts: Sequence[tuple[str, tuple[Manifest, pa.Table]]], stores: Stores
+) -> tuple[str, tuple[Manifest, pa.Table]]:
+    """The folder that datasets share, and what their manifests say together, as seen from there."""
+    folders = [folder for folder, _ in parts]
+    [store, *others] = {id(store): store for store, _ in (resolve(folder, stores) for folder in folders)}.values()
+    if is_local(store) and len({os.path.isabs(folder) for folder in folders}) > 1:
+        folders = [os.path.abspath(folder) for folder in folders]
+    words = [folder.split("/")[:-1] for folder in folders]
+    shared = [same[0] for same in takewhile(lambda some: len({*some}) == 1, zip(*words, strict=False))]
+    own = "/".join(shared) if shared else "."
+    if others or resolve(own, stores)[0] is not store:
+        raise UsageError("datasets in several stores are not read as one", found=", ".join(folders[:5]),
+                         advice="Open each by itself.")  # fmt: skip
+    inside = [folder[len(own) + 1 :] if shared else folder for folder in folders]
+    manifest, shards = mf.merge([mf.seen_from(f"{i}/", part) for i, (_, part) in zip(inside, parts, strict=True)])
+    return own, (replace(manifest, sidecars=()), shards)
 
 
 def _uncounted(listed: pa.Table) -> pa.Table:

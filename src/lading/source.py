@@ -25,6 +25,7 @@ from lading.errors import DataError, NotFound, SourceNotFound, StoreError, Unkno
 from lading.formats.protocol import Format, ListedShard
 from lading.formats.registry import all_formats, get_format
 from lading.limits import DEFAULT_LIMITS, Limits
+from lading.manifest import FOLDER, MANIFEST_NAME
 from lading.store.local import LocalStore
 from lading.store.open import Stores, is_local, resolve
 from lading.store.protocol import FileInfo, Store, look_at, native_path
@@ -37,6 +38,7 @@ __all__ = [
     "expand_braces",
     "list_kept",
     "list_source",
+    "named_folders",
     "read_head",
     "several_formats",
 ]
@@ -74,14 +76,19 @@ class Listing:
     Attributes:
         table: rows of `LISTING_SCHEMA`.
         index_file: the file that listed them (wids JSON), if one did.
-        folder: the folder that was named, if exactly one was: its manifest, if any, lies there.
+        folder: the folder that was named, if exactly one was.
         format: name of the format whose index listed them; empty if none did.
+        own: the folder from which a manifest names its files, if one lists the shards: that folder, or one that the
+            folders of several datasets share.
+        datasets: of shards that no index lists, the folders below which lading wrote them, and kept a manifest.
     """
 
     table: pa.Table
     index_file: str | None = None
     folder: str | None = None
     format: str = ""
+    own: str | None = None
+    datasets: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return int(self.table.num_rows)
@@ -94,12 +101,12 @@ def read_head(store: Store, path: str, info: FileInfo | None = None) -> bytes:
     return bytes(data)
 
 
-def list_kept(shards: pa.Table, folder: str) -> Listing:
-    """The shards that a manifest lists, in the dataset's folder."""
-    paths = pc.binary_join_element_wise(f"{folder}/", shards["path"], "")
+def list_kept(shards: pa.Table, own: str, *, named: bool = True) -> Listing:
+    """The shards that a manifest lists, by the folder from which it names them; `named` if that is the source."""
+    paths = pc.binary_join_element_wise(f"{own}/", shards["path"], "")
     hashes = pa.nulls(len(shards), pa.string())
     columns = [paths, shards["num_samples"], shards["size_bytes"], hashes, shards["entry"]]
-    return Listing(pa.table(columns, schema=LISTING_SCHEMA), folder=folder)
+    return Listing(pa.table(columns, schema=LISTING_SCHEMA), folder=own if named else None, own=own)
 
 
 def list_source(source: Source, stores: Stores, limits: Limits = DEFAULT_LIMITS) -> Listing:
@@ -127,7 +134,16 @@ def list_source(source: Source, stores: Stores, limits: Limits = DEFAULT_LIMITS)
         members = list(group)
         shards = [one for one in members if isinstance(one, ListedShard)]
         tables += [_table(shards)] if shards else [one.table for one in members if isinstance(one, Listing)]
-    return Listing(pa.concat_tables(tables))
+    datasets = tuple(folder for one in found if isinstance(one, Listing) for folder in one.datasets)
+    return Listing(pa.concat_tables(tables), datasets=datasets)
+
+
+def named_folders(source: Source, stores: Stores) -> list[str]:
+    """The paths that a source names and that no format claims for shards, in order; no globs."""
+    names = os.fspath(source).split("::") if isinstance(source, (str, os.PathLike)) else source
+    found = (one.rstrip("/") for name in names for one in expand_braces(_fill_variables(os.fspath(name))))
+    places = [resolve(name, stores) for name in found if _claimed_by(name) is None and not _GLOB.search(name)]
+    return [native_path(path) if is_local(store) else path for store, path in places]
 
 
 def _fill_variables(pattern: str) -> str:
@@ -246,8 +262,11 @@ def _list_folder(store: Store, folder: str, limits: Limits) -> Listing:
     if listed is not None:
         return listed
     claims: dict[str, list[FileInfo]] = {}
+    datasets: dict[str, None] = {}
     for info in store.walk(root):
         inside = info.path[len(root) :].strip("/").split("/")
+        if FOLDER in inside and inside[-1] == MANIFEST_NAME:
+            datasets["/".join([root.rstrip("/"), *inside[: inside.index(FOLDER)]])] = None
         if any(part.startswith((".", "_lading")) for part in inside):
             continue
         claimed = _claimed_by(info.path)
@@ -260,7 +279,8 @@ def _list_folder(store: Store, folder: str, limits: Limits) -> Listing:
         raise several_formats(folder, {name: len(files) for name, files in claims.items()})
     [infos] = claims.values()
     _refuse_without_index(root, next(iter(claims)), infos)
-    return Listing(_table(ListedShard(i.path, size_bytes=i.size_bytes) for i in infos), folder=root)
+    table = _table(ListedShard(i.path, size_bytes=i.size_bytes) for i in infos)
+    return Listing(table, folder=root, datasets=tuple(datasets))
 
 
 def several_formats(folder: str, files: Mapping[str, int]) -> UnknownFormat:

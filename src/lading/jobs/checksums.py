@@ -22,9 +22,9 @@ __all__ = ["CheckedShard", "check_own_files", "check_shard"]
 
 def check_own_files(dataset: Dataset, stores: Stores) -> list[LadingError] | None:
     """What is wrong with list of shards, index files and sidecars; None if the manifest has no checksums of them."""
-    if dataset.manifest is None or dataset.listing.folder is None or not dataset.manifest.files:
+    folder = dataset.listing.own
+    if dataset.manifest is None or folder is None or not dataset.manifest.files:
         return None
-    folder = dataset.listing.folder
     files = {f"{folder}/{name}": taken for name, taken in dataset.manifest.files.items()}
     return list(_differing(files, folder, stores))
 

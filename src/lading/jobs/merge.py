@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lading import manifest as mf
 from lading.errors import DestinationExists, SourceNotFound
@@ -110,12 +109,7 @@ def _part(store: Store, path: str, prefix: str, rank_folder: str | None, limits:
     place = f"{path}/{prefix}".rstrip("/")
     found = load_manifest(store, place, own=rank_folder, limits=limits)
     assert found is not None, "it was listed just now"
-    manifest, shards = found
-    for column in ("path", "index_file", "extents_file"):
-        at = shards.schema.get_field_index(column)
-        joined = pc.binary_join_element_wise(prefix, shards[column], "")
-        shards = shards.set_column(at, shards.schema.field(at), joined)
-    return replace(manifest, files={prefix + name: taken for name, taken in manifest.files.items()}), shards
+    return mf.seen_from(prefix, found)
 
 
 def _merge_manifests(store: Store, path: str, parts: Sequence[tuple[Manifest, pa.Table]]) -> MergeSummary:

@@ -241,8 +241,8 @@ class _Search:
         self._dataset, self._found, self._workshop, self._lost = dataset, found, workshop, lost
         self._stores, self._on_progress = stores, on_progress
         self._kept: KeptTables | None = None
-        if found.kept_shards is not None and dataset.listing.folder is not None:
-            store, folder = resolve(dataset.listing.folder, stores)
+        if found.kept_shards is not None and dataset.listing.own is not None:
+            store, folder = resolve(dataset.listing.own, stores)
             self._kept = KeptTables(store, folder, found.kept_shards, dataset.limits)
         self.left: list[Left] = []
         self.findings: list[LadingError] = list(found.findings)

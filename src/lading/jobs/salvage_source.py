@@ -11,7 +11,7 @@ import posixpath
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -29,11 +29,12 @@ from lading.source import (
     expand_braces,
     list_kept,
     list_source,
+    named_folders,
     read_head,
     several_formats,
 )
 from lading.store.open import Stores, resolve
-from lading.store.protocol import Store
+from lading.store.protocol import Store, native_path
 
 __all__ = ["FoundShards", "find_shards"]
 
@@ -67,6 +68,7 @@ def find_shards(source: Source, stores: Stores, format_name: str | None, limits:
     Raises:
         SourceNotFound: there is no shard.
         UnknownFormat: nothing says of which format they are, or a folder holds files of several.
+        UsageError: there are several datasets with manifests.
     """
     findings: list[LadingError] = []
     names = (
@@ -83,6 +85,7 @@ def find_shards(source: Source, stores: Stores, format_name: str | None, limits:
         listing = list_kept(kept, folder)
     else:
         listing = _by_lists(source, stores, findings, limits) or _by_files(names, stores, by_name, findings, limits)
+        _refuse_several(source, listing, stores, folder if len(names) == 1 else None)
     if not len(listing):
         raise SourceNotFound("the source holds no shard", file=names[0] if names else None)
     named = by_name or listing.format
@@ -92,8 +95,22 @@ def find_shards(source: Source, stores: Stores, format_name: str | None, limits:
     bare = pa.table(
         [table["path"], nothing, nothing, pa.nulls(len(listing), pa.string()), table["entry"]], schema=LISTING_SCHEMA
     )
-    plain = Listing(bare, listing.index_file, listing.folder, listing.format)
+    plain = replace(listing, table=bare)
     return FoundShards(plain, table, fmt, manifest, kept, findings)
+
+
+def _refuse_several(source: Source, listing: Listing, stores: Stores, folder: str | None) -> None:
+    """Raise UsageError for datasets with manifests of their own: what these say of each would be left aside."""
+    own = {*listing.datasets}
+    if folder is None:
+        walks = ((one, resolve(one, stores)[0].walk(f"{one}/{mf.FOLDER}")) for one in named_folders(source, stores))
+        own |= {one for one, files in walks if next(iter(files), None) is not None}
+    else:
+        own.discard(native_path(folder))
+    if own:
+        advice = "Salvage each, and convert what is saved together."
+        raise UsageError("datasets with manifests of their own are salvaged one by one", file=min(own),
+                         found=f"{len(own)} of them", advice=advice)  # fmt: skip
 
 
 def _known_format(manifest: Manifest, folder: str, findings: list[LadingError]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -41,7 +40,7 @@ from lading.jobs.verify_unlisted import unlisted_shards
 from lading.limits import DEFAULT_LIMITS
 from lading.manifest_files import changed_manifests
 from lading.opening import open_dataset
-from lading.source import Source
+from lading.source import Source, named_folders
 from lading.store.open import Stores, resolve
 from lading.units import parse_part, spread
 from lading.views import total_bytes
@@ -173,11 +172,10 @@ def verify(
 
 
 def _changed(source: Source, stores: Stores, opening: Mapping[str, Any]) -> list[LadingError]:
-    """What the manifest of a folder has otherwise than its copy."""
-    if not isinstance(source, (str, os.PathLike)) or "::" in os.fspath(source):
-        return []
-    store, folder = resolve(os.fspath(source).rstrip("/"), stores)
-    return changed_manifests(store, folder, opening.get("limits") or DEFAULT_LIMITS)
+    """What the manifests of the folders named have otherwise than their copies."""
+    limits = opening.get("limits") or DEFAULT_LIMITS
+    folders = dict.fromkeys(named_folders(source, stores))
+    return [error for folder in folders for error in changed_manifests(resolve(folder, stores)[0], folder, limits)]
 
 
 def begin_verify(dataset: Dataset, *, deep: bool, max_findings: int) -> Look:

@@ -1,0 +1,106 @@
+"""Several datasets as one source: what their manifests say holds for each."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import lading
+from lading.errors import SchemaMismatch, UsageError
+from tars import tar_of
+
+_TYPES = pa.schema([("__key__", pa.string()), ("n", pa.int16()), ("when", pa.timestamp("us", "UTC"))])
+
+
+def _typed(out: Path, first: int, **options: object) -> Path:
+    rows = [{"__key__": f"{n:03d}", "n": n, "when": n * 1_000_000} for n in range(first, first + 10)]
+    with lading.writer(out, format="webdataset", shard_size="50b", options=options) as writer:
+        writer.write_batch(pa.Table.from_pylist(rows, _TYPES))
+    return out
+
+
+def _rows(source: object) -> list[dict[str, object]]:
+    with lading.open(source) as dataset:  # type: ignore[arg-type] # any of the ways to name one
+        return list(dataset)
+
+
+@pytest.fixture
+def both(tmp_path: Path) -> list[Path]:
+    (tmp_path / "par").mkdir()
+    return [_typed(tmp_path / "par" / "a", 0), _typed(tmp_path / "par" / "b", 10)]
+
+
+def test_types_and_order_are_those_of_each(both: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = [row for one in both for row in _rows(one)]
+    assert [type(row["n"]) for row in expected] == [int] * 20
+    monkeypatch.chdir(tmp_path)
+    a, b = map(str, both)
+    for source in ([a, b], f"{a}::{b}", f"{tmp_path}/par/{{a,b}}", tmp_path / "par", "par", ["par/a", "par/b"],
+                   ["par/a", b], [f"file://{a}", b]):  # fmt: skip
+        assert _rows(source) == expected, source
+        with lading.open(source) as dataset:
+            assert dataset.schema.field("n").type == pa.int16()
+    assert _rows([b, a, b]) == expected[10:] + expected
+    assert _rows([a]) == expected[:10]
+    done = lading.convert([a, b], tmp_path / "out", format="parquet", verify=True, workers=2)
+    assert done.digest == lading.digest([a, b]).ordered
+    assert _rows(tmp_path / "out") == expected
+
+
+def test_bytes_beside_documents_go_along(tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / f"{name}.tar").write_bytes(tar_of((f"{name}.jpg", b"\xff\xd8\xff" + name.encode() * 50)))
+        lading.convert(tmp_path / f"{name}.tar", tmp_path / name, format="media_archive")
+    done = lading.convert([tmp_path / "a", tmp_path / "b"], tmp_path / "out", format="webdataset", verify=True)
+    assert (done.source_format, done.samples) == ("media_archive", 2)
+    tars = [str(tmp_path / "a.tar"), str(tmp_path / "b.tar")]
+    assert lading.digest(tmp_path / "out") == lading.digest(tars)
+
+
+def test_damage_is_found_in_each(both: list[Path]) -> None:
+    shard, *_ = sorted(both[0].glob("*.tar"))
+    assert lading.verify([*both], deep=True).ok
+    body = shard.read_bytes()
+    shard.write_bytes(body[:600] + bytes([body[600] ^ 1]) + body[601:])
+    for source in ([*both], both[0].parent):
+        found = lading.verify(source, deep=True).findings
+        assert {str(finding["file"]) for finding in found} == {str(shard)}
+    shard.unlink()
+    for source in ([*both], both[0].parent):
+        assert [finding["error"] for finding in lading.verify(source).findings] == ["NotFound"]
+
+
+def test_a_manifest_that_was_changed_is_told(both: list[Path]) -> None:
+    path = both[1] / "_lading" / "manifest.json"
+    path.write_text(path.read_text().replace('"num_samples":10', '"num_samples": 10').replace("lading 0", "lading 9"))
+    findings = lading.verify([*both]).findings
+    assert [finding["file"] for finding in findings] == [str(path)]
+
+
+def test_what_is_no_one_dataset_is_refused(both: list[Path], tmp_path: Path) -> None:
+    (tmp_path / "loose.tar").write_bytes(tar_of(("x.txt", b"x")))
+    (tmp_path / "par" / "loose.tar").write_bytes(tar_of(("x.txt", b"x")))
+    for source in ([both[0], tmp_path / "loose.tar"], tmp_path / "par"):
+        with pytest.raises(UsageError, match=r"loose\.tar.*others do not"):
+            lading.open(source)
+    assert len(_rows([str(both[0] / "*.tar"), str(tmp_path / "loose.tar")])) == 11
+    (tmp_path / "par" / "loose.tar").unlink()
+    lading.convert(both[0], tmp_path / "other", format="parquet")
+    with pytest.raises(SchemaMismatch, match="format"):
+        lading.open([both[1], tmp_path / "other"])
+    with pytest.raises(UsageError, match="inside the source"):
+        lading.convert(tmp_path / "par", tmp_path / "par" / "out", format="parquet")
+    with pytest.raises(UsageError, match="files of the source"):
+        lading.convert([*both], both[1], format="parquet", overwrite=True)
+
+
+def test_salvage_takes_one_at_a_time(both: list[Path], tmp_path: Path) -> None:
+    for source in ([*both], tmp_path / "par"):
+        with pytest.raises(UsageError, match="one by one"):
+            lading.salvage(source, tmp_path / "out")
+    shutil.copytree(both[0], tmp_path / "broken")
+    (tmp_path / "broken" / "_lading" / "shards.arrow").write_bytes(b"")
+    assert lading.salvage(tmp_path / "broken", tmp_path / "out").samples == 10
