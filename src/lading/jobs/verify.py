@@ -115,7 +115,7 @@ def verify(
         source: as `lading.open` takes it.
         deep: hold files against checksums.
         sample: part of the shards to look at (`"1%"`, `0.01`): at least one, evenly spread, always the same ones.
-        max_findings: stop after so many.
+        max_findings: stop after so many, one at least; the rest of that shard and the shards behind it are not read.
         workers: as `lading.digest` takes it.
         stores: which store serves which URL.
         on_progress: called after every batch and shard.
@@ -126,49 +126,93 @@ def verify(
     """
     part = parse_part(sample)
     began = time.perf_counter()
-    settings = {"deep": deep, "max_findings": max_findings}
+    most = max(max_findings, 1)
+    settings = {"deep": deep, "max_findings": most}
     reading = Reading("lading.jobs.verify:begin_verify", source, {**opening, "stores": stores}, settings, workers)
     stores = stores or Stores()
     digest, size_bytes, trusted_samples = DatasetDigest(), 0, 0
-    findings: list[Mapping[str, Any]] = [error.to_dict() for error in _changed(source, stores, opening)]
+    findings = _Findings(most, _changed(source, stores, opening))
     checked: set[str] = set()
     undigested: str | None = None
-    broken = False
+    whole = True
     try:
         opened = open_dataset(source, stores=stores, **opening)
     except UnknownFormat:
-        if not findings:
+        if not findings.all:
             raise
-        return VerifyResult(0, 0, 0, None, ["manifest"], findings, time.perf_counter() - began)
+        return VerifyResult(0, 0, 0, None, ["manifest"], findings.all, time.perf_counter() - began)
     with opened as dataset:
         indexes = Indexes.of(dataset, stores)
-        _add(findings, [error.to_dict() for error in indexes.findings])
+        findings.add(indexes.findings)
         checked.update(["indexes"] if indexes.shards or indexes.others else [])
         found_files = check_own_files(dataset, stores) if deep else None
-        _add(findings, [error.to_dict() for error in found_files or ()])
+        findings.add(found_files or ())
         checked.update([] if found_files is None else ["checksums"])
         chosen = spread(len(dataset.listing), part)
-        look = _look(dataset, stores, indexes, deep, max_findings)
+        look = _look(dataset, stores, indexes, deep, most)
         found = look_at_shards(dataset, look, reading, chosen, on_digests=digest.update, on_progress=on_progress)
+        looked_at = 0
         with closing(found) as looked:
-            for shard in looked:
-                _add(findings, shard["findings"])
+            for shard in () if findings.full else looked:
+                looked_at += 1
+                findings.add_told(shard["findings"])
                 checked.update(shard["checked"])
                 size_bytes += shard["size_bytes"]
                 trusted_samples += shard["trusted_samples"]
-                broken = broken or shard["broken"]
+                whole = whole and shard["whole"]
                 undigested = undigested or shard["undigested"]
-                if len(findings) >= max_findings:
+                if findings.full:
                     break
-        whole = not trusted_samples and not broken and len(chosen) == len(dataset.listing)
-        findings += _check_digest(dataset, digest, checked) if whole and not findings else []
-        unlisted = unlisted_shards(dataset, indexes, stores)
-        _add(findings, (error.to_dict() for error in islice(unlisted, max(max_findings - len(findings), 0))))
         all_shards = len(dataset.listing)
+        whole = whole and not trusted_samples and looked_at == all_shards
+        findings.add(_check_digest(dataset, digest, checked) if whole and not findings.all else [])
+        findings.add(unlisted_shards(dataset, indexes, stores))
     return VerifyResult(
-        len(chosen), digest.count + trusted_samples, size_bytes, digest.ordered if whole else None, sorted(checked),
-        findings, time.perf_counter() - began, all_shards, undigested,
+        looked_at, digest.count + trusted_samples, size_bytes, digest.ordered if whole else None, sorted(checked),
+        findings.all, time.perf_counter() - began, all_shards, undigested,
     )  # fmt: skip
+
+
+class _Findings:
+    """What is wrong, each thing once, and no more than asked for.
+
+    Args:
+        most: how many, at most.
+        first: the first of them.
+
+    Attributes:
+        all: the findings, each as `LadingError.to_dict` gives it.
+    """
+
+    def __init__(self, most: int, first: Iterable[LadingError] = ()) -> None:
+        self._most = most
+        self.all: list[Mapping[str, Any]] = [error.to_dict() for error in islice(first, most)]
+        self._known = {_sameness(one) for one in self.all}
+
+    @property
+    def full(self) -> bool:
+        """Whether there are as many as asked for."""
+        return len(self.all) >= self._most
+
+    def add(self, errors: Iterable[LadingError]) -> None:
+        """Take errors in, and ask for no more of them once that is enough."""
+        self.add_told(error.to_dict() for error in errors)
+
+    def add_told(self, more: Iterable[Mapping[str, Any]]) -> None:
+        """The same of errors as `LadingError.to_dict` gives them."""
+        for one in () if self.full else more:
+            key = _sameness(one)
+            if "expected" in one and key in self._known:
+                continue
+            self._known.add(key)
+            self.all.append(one)
+            if self.full:
+                break
+
+
+def _sameness(finding: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What two findings share that tell of the same and of what was expected: several may tell a shard's size."""
+    return tuple(finding.get(name) for name in ("file", "row", "offset", "expected", "found"))
 
 
 def _changed(source: Source, stores: Stores, opening: Mapping[str, Any]) -> list[LadingError]:
@@ -179,50 +223,55 @@ def _changed(source: Source, stores: Stores, opening: Mapping[str, Any]) -> list
 
 
 def begin_verify(dataset: Dataset, *, deep: bool, max_findings: int) -> Look:
-    """What `verify` does with each shard: gives findings, what was checked, sizes, and whether it could be read."""
+    """What `verify` does with each shard: gives findings, what was checked, sizes, and whether all of it was read."""
     stores = Stores()
     return _look(dataset, stores, Indexes.of(dataset, stores), deep, max_findings)
 
 
-def _look(dataset: Dataset, stores: Stores, indexes: Indexes, deep: bool, max_findings: int) -> Look:
-    def look_at(number: int, on_read: OnRead) -> dict[str, Any]:
-        findings: list[Mapping[str, Any]] = []
+def _look(dataset: Dataset, stores: Stores, indexes: Indexes, deep: bool, most: int) -> Look:
+    def look_at(number: int, on_read: OnRead, findings: _Findings) -> dict[str, Any]:
+        before = len(findings.all)
         checked: set[str] = set()
-        size_bytes = trusted_samples = 0
+        size_bytes = samples = trusted_samples = 0
         undigested: str | None = None
-        broken = False
+        whole = False
         try:
-            known = check_shard(dataset.kept, number, stores, max_findings) if deep and dataset.kept else None
-            findings += [error.to_dict() for error in known.errors] if known is not None else []
+            known = check_shard(dataset.kept, number, stores, most) if deep and dataset.kept else None
+            findings.add(() if known is None else known.errors)
             checked.update([] if known is None else ["checksums"])
             shard = dataset.source(number)
             size_bytes = shard.info.size_bytes if shard.info else 0
             checked.update(_check_files(dataset, number, indexes, stores))
             checked.update(_known(dataset, number))
-            beside, wrong = _check_films(dataset, number, deep=deep, most=max_findings)
+            beside, wrong = _check_films(dataset, number, deep=deep, most=most)
             checked.update(beside)
-            findings += [error.to_dict() for error in wrong]
+            findings.add(wrong)
             unread = known is not None and not known.errors and dataset.holds_its_bytes
             beside, wrong = _check_sidecar(dataset, number, unread=unread)
             checked.update(beside)
-            findings += [error.to_dict() for error in wrong]
+            findings.add(wrong)
             if unread:
                 samples = trusted_samples = dataset.counted_samples(number)
                 on_read(NO_DIGESTS, trusted_samples, size_bytes)
-            else:
+            elif not findings.full:
                 counted = _Counted(on_read)
                 undigested = _read_all(dataset, number, counted, findings, deep=deep)
                 samples = counted.samples
                 trusted_samples = 0 if undigested is None else samples
-            findings += [error.to_dict() for error in _miscounted(dataset, number, indexes, samples)]
+            whole = unread or not findings.full  # behind the last of them, nothing was read or counted
+            findings.add(_miscounted(dataset, number, indexes, samples))
         except LadingError as error:
-            broken = True
-            findings.append(error.at(file=dataset.path(number)).to_dict())
-        told = {"findings": findings, "checked": sorted(checked), "size_bytes": size_bytes}
-        return {**told, "trusted_samples": trusted_samples, "broken": broken, "undigested": undigested}
+            whole = False
+            findings.add([error.at(file=dataset.path(number))])
+        told = {"findings": findings.all[before:], "checked": sorted(checked), "size_bytes": size_bytes}
+        return {**told, "trusted_samples": trusted_samples, "whole": whole, "undigested": undigested}
 
     def look(shards: Iterable[int], on_read: OnRead) -> Iterator[dict[str, Any]]:
-        return (look_at(number, on_read) for number in shards)
+        findings = _Findings(most)
+        for number in shards:
+            yield look_at(number, on_read, findings)
+            if findings.full:
+                return
 
     return look
 
@@ -243,24 +292,25 @@ class _Counted:
         self._on_read(digests, samples, size_bytes)
 
 
-def _read_all(
-    dataset: Dataset, number: int, on_read: OnRead, findings: list[Mapping[str, Any]], *, deep: bool
-) -> str | None:
-    """Read all of a shard; what is wrong before an error is among the findings. Gives a column without digests."""
+def _read_all(dataset: Dataset, number: int, on_read: OnRead, findings: _Findings, *, deep: bool) -> str | None:
+    """Read all of a shard, or as far as there is room for findings; gives a column without digests.
+
+    What is wrong before an error is among the findings.
+    """
     try:
-        findings.extend(_read(dataset, number, on_read, deep=deep))
+        findings.add(_read(dataset, number, on_read, deep=deep))
     except Unrepresentable:
         undigested = no_digest(dataset.open_shard(number).schema())
         if undigested is None:
             raise
-        findings.extend(_read(dataset, number, on_read, deep=deep, digested=False))
+        findings.add(_read(dataset, number, on_read, deep=deep, digested=False))
         return undigested
     return None
 
 
 def _read(
     dataset: Dataset, number: int, on_read: OnRead, *, deep: bool, digested: bool = True
-) -> Iterator[dict[str, object]]:
+) -> Iterator[LadingError]:
     """Read all of a shard and hand its digests over; give what is wrong with its bytes, if that is looked for.
 
     Bytes in other files that cannot be had are wrong, unless an earlier job wrote that down.
@@ -279,21 +329,9 @@ def _read(
         lost = [(row, text) for row, text in errors.items() if row not in told()]
         for row, text in lost:
             key = key_of(batch, row - first)
-            yield BadReference(text, file=dataset.path(number), row=row, sample=key).to_dict()
-        yield from (error.to_dict() for error in broken_headers(batch, dataset.path(number), first))
+            yield BadReference(text, file=dataset.path(number), row=row, sample=key)
+        yield from broken_headers(batch, dataset.path(number), first)
         first += len(batch)
-
-
-def _add(findings: list[Mapping[str, Any]], more: Iterable[Mapping[str, Any]]) -> None:
-    """Take findings in, but for those that are there already."""
-    for one in more:
-        findings += [one] if not any(_same(one, other) for other in findings) else []
-
-
-def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two findings tell of the same: a shard's size may be told by several."""
-    places = ("file", "row", "offset", "expected", "found")
-    return "expected" in one and all(one.get(name) == other.get(name) for name in places)
 
 
 def _known(dataset: Dataset, number: int) -> list[str]:
@@ -366,7 +404,7 @@ def _told_errors(dataset: Dataset, number: int) -> set[int]:
     return stored
 
 
-def _check_digest(dataset: Dataset, digest: DatasetDigest, checked: set[str]) -> list[dict[str, object]]:
+def _check_digest(dataset: Dataset, digest: DatasetDigest, checked: set[str]) -> list[LadingError]:
     kept = dataset.manifest.digests if dataset.manifest is not None else {}
     if "ordered" not in kept:
         return []
@@ -374,4 +412,4 @@ def _check_digest(dataset: Dataset, digest: DatasetDigest, checked: set[str]) ->
     if kept["ordered"] == digest.ordered:
         return []
     return [SidecarMismatch("the content differs from the digest in the manifest", file=dataset.listing.folder,
-                            expected=kept["ordered"], found=digest.ordered).to_dict()]  # fmt: skip
+                            expected=kept["ordered"], found=digest.ordered)]  # fmt: skip

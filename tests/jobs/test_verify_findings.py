@@ -1,0 +1,76 @@
+"""Verify: no more findings than asked for, and no more work than they need."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import FrameType
+
+import pyarrow as pa
+import pytest
+
+import lading
+from lading.jobs import verify
+
+SHARD_ROWS = 200
+
+
+def bad_pictures(out: Path, shards: int) -> Path:
+    """Tars of pictures of which each begins as one and ends there; without what lading keeps of them."""
+    for number in range(shards):
+        with lading.writer(out / f"{number}", format="webdataset") as writer:
+            rows = {"__key__": [f"{n:04d}" for n in range(SHARD_ROWS)], "png": [b"\x89PNG\r\n\x1a\n   "] * SHARD_ROWS}
+            writer.write_batch(pa.table(rows))
+        [tar] = (out / f"{number}").glob("*.tar")
+        tar.rename(out / f"{number}.tar")
+    return out
+
+
+def tars(out: Path) -> list[Path]:
+    return sorted(out.glob("?.tar"))
+
+
+@pytest.mark.parametrize("most", [1, 5, SHARD_ROWS, SHARD_ROWS + 5, 2 * SHARD_ROWS, 1000])
+def test_one_shard_gives_no_more_than_asked_for(tmp_path: Path, most: int) -> None:
+    found = lading.verify(tars(bad_pictures(tmp_path, 2)), deep=True, max_findings=most, workers=1)
+    assert [finding["row"] for finding in found.findings] == [*range(SHARD_ROWS), *range(SHARD_ROWS)][:most]
+    assert found.shards == (1 if most <= SHARD_ROWS else 2)
+    assert (found.digest is None) == (most <= 2 * SHARD_ROWS)
+
+
+def test_one_finding_is_told_whatever_was_asked_for(tmp_path: Path) -> None:
+    found = lading.verify(tars(bad_pictures(tmp_path, 1)), deep=True, max_findings=0)
+    assert len(found.findings) == 1
+
+
+def test_workers_give_no_more_than_asked_for(tmp_path: Path) -> None:
+    source = tars(bad_pictures(tmp_path, 3))
+    found = [lading.verify(source, deep=True, max_findings=250, workers=n).findings for n in (1, 2)]
+    assert found[0] == found[1]
+    assert len(found[0]) == 250
+
+
+def test_a_finding_is_not_compared_with_all_before(tmp_path: Path) -> None:
+    calls = 0
+
+    def count(frame: FrameType, event: str, _: object) -> None:
+        nonlocal calls
+        calls += event == "call" and frame.f_code.co_filename == verify.__file__
+
+    source = tars(bad_pictures(tmp_path, 1))
+    sys.setprofile(count)
+    try:
+        found = lading.verify(source, deep=True, max_findings=1000, workers=1)
+    finally:
+        sys.setprofile(None)
+    assert len(found.findings) == SHARD_ROWS
+    assert calls < 30 * SHARD_ROWS
+
+
+def test_a_shard_whose_end_was_not_read_is_not_said_to_have_other_counts(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with lading.writer(out, format="webdataset", checksums="none") as writer:
+        writer.write_batch(pa.table({"png": [b"\x89PNG\r\n\x1a\n   "] * SHARD_ROWS}))
+    found = lading.verify(out, deep=True, max_findings=5)
+    assert {finding["message"] for finding in found.findings} == {"a picture has no whole header"}
+    assert (len(found.findings), found.digest) == (5, None)
