@@ -125,7 +125,8 @@ class Dataset:
         self.kept: KeptTables | None = None
         if kept_shards is not None and listing.own is not None:
             store, folder = resolve(listing.own, stores)
-            self.kept = KeptTables(store, folder, kept_shards, self.limits)
+            written = manifest.view if manifest is not None else None
+            self.kept = KeptTables(store, folder, kept_shards, self.limits, view=written)
         self._places = _local_places(listing, manifest, stores)
         self._identity = _identity(self._places)
         self._source: tuple[int, ShardSource] | None = None

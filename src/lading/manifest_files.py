@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -220,15 +221,24 @@ class KeptTables:
         folder: of the dataset.
         shards: as the manifest lists them.
         limits: on the size of each file.
+        view: of the manifest; of `samples`, a shard has no more rows than the list says. None where it is not known.
 
     Attributes:
         folder: the same.
         shards: the same.
     """
 
-    def __init__(self, store: Store, folder: str, shards: pa.Table, limits: Limits = DEFAULT_LIMITS) -> None:
+    def __init__(
+        self,
+        store: Store,
+        folder: str,
+        shards: pa.Table,
+        limits: Limits = DEFAULT_LIMITS,
+        *,
+        view: str | None = None,
+    ) -> None:
         self.folder, self.shards = folder, shards
-        self._store, self._limits = store, limits
+        self._store, self._limits, self._view = store, limits, view
         self._files: dict[str, tuple[str, pa.ipc.RecordBatchFileReader]] = {}
 
     def path(self, shard: int) -> str:
@@ -249,7 +259,8 @@ class KeptTables:
         Raises:
             CorruptShard: the file of extents is broken.
         """
-        return self._load("extents", shard, _refuse_no_extents)
+        rows = self.shards["num_samples"][shard].as_py() if self._view == "samples" else None
+        return self._load("extents", shard, partial(_refuse_no_extents, rows=rows))
 
     def _load(self, what: str, shard: int, refuse: Callable[[pa.Table], None]) -> pa.Table | None:
         name = self.shards[f"{what}_file"][shard].as_py()
@@ -291,13 +302,23 @@ def _refuse_no_index(index: pa.Table) -> None:
             raise TypeError(f"a column {name!r} of {kind}")
 
 
-def _refuse_no_extents(extents: pa.Table) -> None:
-    """Raise TypeError or ValueError for what is no table of extents."""
+def _refuse_no_extents(extents: pa.Table, rows: int | None) -> None:
+    """Raise TypeError or ValueError for what is no table of extents of so many rows, if that is known.
+
+    In a file rows ascend. Two neighbours may have the same one, of which one file holds several parts, and none may
+    have some, which take no bytes in it.
+    """
     if not extents.schema.equals(EXTENTS_SCHEMA):
         raise TypeError(f"columns {extents.schema.names}")
-    size, first, last = (extents[name].to_numpy() for name in ("size_bytes", "first_row", "last_row"))
+    file, size, first, last = (extents[name].to_numpy() for name in ("file", "size_bytes", "first_row", "last_row"))
     if (size <= 0).any() or (first < NO_ROWS).any() or (last < first).any() or size.sum(dtype=np.float64) >= 1 << 63:
         raise ValueError("a size or a row that cannot be")
+    held = first != NO_ROWS
+    if (last[~held] != NO_ROWS).any() or (rows is not None and (last[held] >= rows).any()):
+        raise ValueError("a row that the shard does not have")
+    file, first, last = file[held], first[held], last[held]
+    if ((first[1:] < last[:-1]) & (file[1:] == file[:-1])).any():
+        raise ValueError("rows that do not ascend")
 
 
 def _whole(store: Store, path: str, limits: Limits) -> bytes:

@@ -595,6 +595,30 @@ def test_a_sample_that_begins_behind_what_is_lost_is_whole(tmp_path: Path) -> No
     assert [*texts_of(tmp_path / "out")] == [f"s{n}" for n in range(20) if n not in (3, 4, 5)]
 
 
+@pytest.mark.parametrize("last", [1 << 31, 1 << 36, 1 << 62])
+@pytest.mark.parametrize("view", ["samples", "interleaved"])
+def test_extents_that_tell_of_more_rows_than_there_can_be(view: str, last: int, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    with lading.writer(source, format="parquet", view=view, options={"row_group_bytes": 3000}) as writer:
+        writer.write_batch(items())
+    path, file = min(source.glob("*.parquet")), source / "_lading" / "extents-000000.arrow"
+    table = pa.ipc.open_file(file.read_bytes()).read_all()
+    ends = table["last_row"].to_pylist()
+    number = max(n for n, row in enumerate(ends) if row >= 0)
+    ends[number] = last
+    table = table.set_column(3, table.schema.field(3), pa.array(ends))
+    file.write_bytes(arrow_bytes(table, max_rows=None))
+    body = bytearray(path.read_bytes())
+    body[sum(table["size_bytes"].to_pylist()[: number + 1]) - 100] ^= 0xFF
+    path.write_bytes(body)
+    result = salvage(source, tmp_path / "out")
+    assert result.samples
+    assert not result.ok
+    told = {finding["file"]: str(finding["message"]) for finding in result.findings}
+    assert str(path) in told
+    assert ("a row that the shard does not have" in told.get(str(file), "")) == (view == "samples")
+
+
 @pytest.mark.parametrize("ending, packed, least", [
     (".gz", gzip.compress, 650), (".zst", zstandard.ZstdCompressor().compress, 500),
 ])  # fmt: skip

@@ -243,7 +243,8 @@ class _Search:
         self._kept: KeptTables | None = None
         if found.kept_shards is not None and dataset.listing.own is not None:
             store, folder = resolve(dataset.listing.own, stores)
-            self._kept = KeptTables(store, folder, found.kept_shards, dataset.limits)
+            written = found.manifest.view if found.manifest is not None else None
+            self._kept = KeptTables(store, folder, found.kept_shards, dataset.limits, view=written)
         self.left: list[Left] = []
         self.findings: list[LadingError] = list(found.findings)
 

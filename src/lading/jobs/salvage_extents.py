@@ -14,6 +14,10 @@ from lading.jobs.damage import FileExtents
 
 __all__ = ["known_remains"]
 
+_MOST_LOST_ROWS = 1 << 26
+"""In the damaged extents of a file. Nobody keeps how many items there are, so that a file of extents that was changed
+may tell of more rows than there is memory for."""
+
 
 def known_remains(
     fmt: Format, source: ShardSource, files: Sequence[FileExtents], differing: Sequence[LadingError]
@@ -32,6 +36,8 @@ def known_remains(
     lost = [error for error in differing if error.row is not None]
     own = next((file for file in files if file.path == source.path), None)
     others = [file for file in files if file is not own]
+    if any(_num_lost_rows(file) > _MOST_LOST_ROWS for file in files):
+        return None
     rows = np.unique(np.concatenate([np.zeros(0, np.int64), *map(_lost_rows, others)]))
     beside = {file.path: _with_holes(file) for file in others if (file.found != file.begin)[file.found >= 0].any()}
     if own is None:
@@ -71,6 +77,12 @@ def _with_holes(file: FileExtents) -> Remains:
     """A file with everything where it was, and holes where it is damaged."""
     size, there = file.extents["size_bytes"].to_numpy(), file.found >= 0
     return Remains(file.found[there], file.begin[there], size[there], int(size.sum()))
+
+
+def _num_lost_rows(file: FileExtents) -> float:
+    """How many rows a file's damaged extents hold, at most."""
+    first, last = (file.extents[name].to_numpy()[file.lost] for name in ("first_row", "last_row"))
+    return float((last - first).sum(dtype=np.float64)) + len(first)
 
 
 def _lost_rows(file: FileExtents) -> NDArray[np.int64]:
