@@ -595,6 +595,27 @@ def test_a_sample_that_begins_behind_what_is_lost_is_whole(tmp_path: Path) -> No
     assert [*texts_of(tmp_path / "out")] == [f"s{n}" for n in range(20) if n not in (3, 4, 5)]
 
 
+def test_what_is_lost_is_not_compared_with_all_else_that_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = written(tmp_path / "source", "webdataset")
+    path = min(source.glob("*.tar"))
+    body = bytearray(path.read_bytes())
+    for at in range(600, len(body) - 10_240, 1024):
+        body[at] ^= 1
+    path.write_bytes(body)
+    compared: list[object] = []
+
+    def told(error: LadingError, other: object) -> bool:
+        compared.append(other)
+        return error is other
+
+    monkeypatch.setattr(LadingError, "__eq__", told)
+    monkeypatch.setattr(LadingError, "__hash__", object.__hash__)
+    result = salvage(source, tmp_path / "out")
+    assert result.lost_entries > 9
+    assert result.findings == []
+    assert len(compared) == 0
+
+
 @pytest.mark.parametrize("last", [1 << 31, 1 << 36, 1 << 62])
 @pytest.mark.parametrize("view", ["samples", "interleaved"])
 def test_extents_that_tell_of_more_rows_than_there_can_be(view: str, last: int, tmp_path: Path) -> None:

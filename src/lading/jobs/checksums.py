@@ -7,6 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
 from lading.dataset import Dataset
 from lading.errors import DataError, LadingError, SidecarMismatch, StoreError
 from lading.extents import NO_ROWS
@@ -63,17 +67,18 @@ def check_shard(kept: KeptTables, number: int, stores: Stores, most: int) -> Che
         extents = list(file_extents(kept, number, stores))
     except LadingError as error:
         return CheckedShard([*files.values(), error])
+    keys = _keys(kept, number, np.concatenate([np.zeros(0, np.int64), *map(_rows_alone, extents)])[:most])
     found: list[LadingError] = []
     for file in extents:
-        damaged = [_damaged(kept, number, file, one) for one in file.lost[: most - len(found)].tolist()]
+        damaged = [_damaged(file, one, keys) for one in file.lost[: most - len(found)].tolist()]
         found += damaged
         if damaged:
             files.pop(file.path, None)
     return CheckedShard([*found, *files.values()], extents)
 
 
-def _damaged(kept: KeptTables, number: int, file: FileExtents, one: int) -> LadingError:
-    """What is wrong with an extent."""
+def _damaged(file: FileExtents, one: int, keys: Mapping[int, str]) -> LadingError:
+    """What is wrong with an extent; the keys are those of the rows that are alone in one."""
     told = file.extents.slice(one, 1).to_pylist()[0]
     first, last = told["first_row"], told["last_row"]
     what = "bytes that hold no row differ" if first == NO_ROWS else "a row differs"
@@ -82,22 +87,30 @@ def _damaged(kept: KeptTables, number: int, file: FileExtents, one: int) -> Ladi
     begin, size = int(file.begin[one]), file.info.size_bytes if file.info is not None else 0
     return SidecarMismatch(
         f"{what} from the checksum", file=file.path, offset=begin, row=None if first == NO_ROWS else first,
-        sample=_key(kept, number, first) if first == last != NO_ROWS else None,
+        sample=keys.get(first) if first == last else None,
         expected=f"{told['size_bytes']} bytes with xxh3 {told['xxh3']:016x}",
         found=f"xxh3 {file.sums[one]:016x}" if begin + told["size_bytes"] <= size else f"a file of {size} bytes",
         advice="The file was changed or damaged since it was written; 'lading salvage' saves what is whole.",
     )  # fmt: skip
 
 
-def _key(kept: KeptTables, number: int, row: int) -> str | None:
-    """The key of a sample, where the index has it."""
+def _rows_alone(file: FileExtents) -> NDArray[np.int64]:
+    """The rows that are damaged, of those that have an extent of their own."""
+    first, last = (file.extents[name].to_numpy()[file.lost] for name in ("first_row", "last_row"))
+    rows: NDArray[np.int64] = first[(first == last) & (first != NO_ROWS)]
+    return rows
+
+
+def _keys(kept: KeptTables, number: int, rows: NDArray[np.int64]) -> dict[int, str]:
+    """The keys of samples by their rows, where the index of the shard has them; it is loaded once for all."""
     index = None
-    with suppress(DataError, StoreError):  # that is told of the file of the index
-        index = kept.index(number)
-    if index is None or KEY not in index.schema.names or row >= len(index):
-        return None
-    key: str | None = index[KEY][row].as_py()
-    return key
+    if len(rows):
+        with suppress(DataError, StoreError):  # that is told of the file of the index
+            index = kept.index(number)
+    if index is None or KEY not in index.schema.names:
+        return {}
+    rows = rows[rows < len(index)]
+    return dict(zip(rows.tolist(), index[KEY].take(pa.array(rows)).to_pylist(), strict=True))
 
 
 def _differing(files: Mapping[str, str], folder: str, stores: Stores) -> Iterator[LadingError]:

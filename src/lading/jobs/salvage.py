@@ -292,7 +292,8 @@ class _Search:
         known = known_remains(self._found.format, source, checked.files, differing) if checked and differing else None
         left = find_left(self._kind(), source, self._workshop, known)
         self.findings += left.findings
-        self.findings += [error for error in differing if known is None or error not in known.lost]
+        told_as_lost = {id(error) for error in known.lost} if known is not None else set()  # they may be many
+        self.findings += [error for error in differing if id(error) not in told_as_lost]
         if differing and left.samples and not left.by_sums:
             what = "bytes were changed; samples with other bytes than were written may be among those that are kept"
             return replace(left, lost=[CorruptShard(what, file=dataset.path(number)), *left.lost])
