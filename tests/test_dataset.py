@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import shutil
 import tarfile
 from contextlib import suppress
@@ -492,3 +493,20 @@ def test_a_reference_that_leads_nowhere_is_told_by_its_row_in_the_batch(max_byte
         with pytest.raises(BadReference) as raised:
             list(dataset.materialise_parts(broken, max_bytes))
     assert raised.value.row == 3
+
+
+@pytest.mark.parametrize("fmt, view", [
+    ("webdataset", "samples"), ("webdataset", "interleaved"), ("parquet", "interleaved"), ("arrow", "interleaved"),
+    ("mds", "interleaved"), ("media_archive", "interleaved"), ("parquet", "samples"),
+])  # fmt: skip
+def test_a_dataset_goes_to_other_processes(fmt: str, view: str, docs: Path, tmp_path: Path) -> None:
+    """As a loader that spawns its workers sends it; also one with open shards and maps."""
+    lading.convert(docs, tmp_path / "out", format=fmt, view=view)
+    with lading.open(tmp_path / "out") as dataset:
+        fresh = pickle.dumps(dataset)
+        expected = [repr(sample) for sample in dataset]
+        dataset.take([0, 3])
+        for sent in (fresh, pickle.dumps(dataset)):
+            with pickle.loads(sent) as again:
+                assert (again.view, len(again), again.schema) == (dataset.view, len(dataset), dataset.schema)
+                assert [repr(sample) for sample in again] == expected

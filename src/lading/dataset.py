@@ -92,6 +92,7 @@ class Dataset:
         follower: what finds the files that `source_ref` texts name.
         counts: what was noticed while reading, by a short phrase.
         stand_ins: by number, what is read in place of shards that are damaged.
+        opened_as: opens the same dataset again, in another process, say; None if there is no telling how.
     """
 
     def __init__(  # noqa: PLR0913 - made by open_dataset only
@@ -115,6 +116,7 @@ class Dataset:
         self.target, self.members, self.kept_schema = target, members, kept_schema
         self.counts: Counter[str] = Counter()
         self.stand_ins: dict[int, ShardSource] = {}
+        self.opened_as: Callable[[], Dataset] | None = None
         self._format, self.fetcher, self._stores = fmt, fetcher, stores
         self._named_roots = roots
         self.limits = fetcher.limits
@@ -152,6 +154,12 @@ class Dataset:
 
     def __repr__(self) -> str:
         return f"<lading.Dataset {self.format}, {self.view}, {len(self.listing)} shards>"
+
+    def __reduce__(self) -> tuple[Callable[[Callable[[], Dataset]], Dataset], tuple[Callable[[], Dataset]]]:
+        """How it is opened: a process that is given a dataset opens shards and maps of its own."""
+        if self.opened_as is None:
+            raise TypeError("only what lading.open gave can be sent to another process")
+        return _open_again, (self.opened_as,)
 
     def close(self) -> None:
         """Give up open shards, maps and streams."""
@@ -744,6 +752,10 @@ def _decoded(name: str, feature: Feature, value: Any, pickles: bool) -> Any:
         return decode(feature, value, allow_pickle=pickles)
     except LadingError as error:
         raise error.at(column=name) from None
+
+
+def _open_again(opened_as: Callable[[], Dataset]) -> Dataset:
+    return opened_as()
 
 
 def _refuse_no_columns(columns: Sequence[str] | None) -> None:

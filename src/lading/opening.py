@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
-from functools import reduce
+from functools import partial, reduce
 from itertools import takewhile
 from typing import Any
 
@@ -84,6 +84,10 @@ def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all bu
     )  # fmt: skip
     if view is None and manifest is None:
         dataset.view = dataset.detect_view()
+    dataset.opened_as = partial(
+        open_dataset, source, format=fmt.name, view=dataset.view, options=options, interleaved=interleaved, roots=roots,
+        schema=schema, schema_overrides=schema_overrides, stores=stores, mmap=mmap, limits=limits,
+    )  # fmt: skip
     if schema_overrides and schema is None and dataset.view == "samples":
         raise UsageError("schema_overrides change the columns of items", found="the view samples",
                          advice="Name all columns with schema=.")  # fmt: skip
