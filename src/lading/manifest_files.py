@@ -279,7 +279,7 @@ class KeptTables:
             raise error.at(file=path) from None
         except (pa.ArrowException, OSError, TypeError, ValueError) as error:
             raise CorruptShard(f"the {what} cannot be read ({error})", file=path,
-                               advice="Remove the folder _lading and run 'lading index' again.") from error  # fmt: skip
+                               advice="'lading salvage' does without it, and writes a new one.") from error  # fmt: skip
         return table
 
 

@@ -24,7 +24,15 @@ import zstandard
 import lading
 from arrow_files import arrow_bytes
 from damage import damaged, some_rows
-from lading.errors import DataError, DestinationExists, LadingError, SourceNotFound, UnknownFormat, UsageError
+from lading.errors import (
+    CorruptShard,
+    DataError,
+    DestinationExists,
+    LadingError,
+    SourceNotFound,
+    UnknownFormat,
+    UsageError,
+)
 from lading.jobs.salvage import salvage
 from soak import SOAK
 from tars import tar_of
@@ -707,6 +715,23 @@ def test_usual_rules_of_destinations_hold(tmp_path: Path) -> None:
         salvage(tmp_path / "none", tmp_path / "out", overwrite=True)
     assert salvage(tmp_path / "in", tmp_path / "out", overwrite=True).samples == 1
     assert keys(tmp_path / "out") == ["a"]
+
+
+def test_an_index_that_is_broken_is_made_anew_as_its_error_says(tmp_path: Path) -> None:
+    source = written(tmp_path / "source", "webdataset")
+    path = source / "_lading" / "index-000000.arrow"
+    body = path.read_bytes()
+    path.write_bytes(body[:-200] + b"\xff" * 50 + body[-150:])
+    with (
+        lading.open(source) as dataset,
+        pytest.raises(CorruptShard, match="'lading salvage' does without it") as caught,
+    ):
+        dataset.by_key("any")
+    assert caught.value.file == str(path)
+    result = salvage(source, tmp_path / "out")
+    assert (result.ok, samples(tmp_path / "out")) == (True, samples(source))
+    with lading.open(tmp_path / "out") as dataset, pytest.raises(KeyError):
+        dataset.by_key("any")
 
 
 def test_what_was_lost_is_held_for_one_shard_at_a_time(tmp_path: Path) -> None:
