@@ -34,7 +34,10 @@ _SEARCH_BYTES = 1 << 20
 _FED_BYTES = 1 << 10
 """Unpacked at once: where that fails, nothing comes out of all of it."""
 _BEGINNINGS = {"gzip": b"\x1f\x8b\x08", "zstd": b"\x28\xb5\x2f\xfd", "bz2": b"BZh", "xz": b"\xfd7zXZ\0"}
-_MOST_TRIES = 10_000
+_TRIED_BYTES = 2 << 20
+"""Of a beginning, until something comes out: of bz2 that is a whole block, 900 KB and what packing added."""
+_MOST_TRIED_BYTES = 64 << 20
+"""Of all beginnings in a file of which nothing comes out, beyond its size: there may be one every few bytes."""
 _MOST_MORE_BYTES = 64 << 20
 """More than twice its size that a damaged file may be laid out to: holes that it tells of are zeros."""
 
@@ -137,6 +140,7 @@ class Workshop:
         [head] = source.store.get_ranges(source.path, [(0, min(size, _READ_BYTES))])
         name, told = unpacked_name(source.path)
         wrap = sniff_wrap(bytes(head)) or told
+        beginnings = _Beginnings(source, wrap, size)
         lost: list[LadingError] = []
         with aborting(self._sink(name)) as sink:
             at: int | None = 0
@@ -145,7 +149,7 @@ class Workshop:
                 if error is None:
                     break
                 lost.append(error.at(file=source.place, offset=at + whole))
-                at = _next_beginning(source, wrap, at + whole + 1, size)
+                at = beginnings.next(at + whole + 1)
             sink.close()
         return self._as_source(sink.path, source), lost
 
@@ -159,9 +163,7 @@ def _unwrap(source: ShardSource, wrap: str, start: int, size: int, sink: Sink) -
     decoder, most = stream_decoder(wrap), plausible_bytes(size, source.limits)
     try:
         for part in _read(source, start, size - start, _READ_BYTES):
-            view = memoryview(part)
-            fed = (view[at : at + _FED_BYTES] for at in range(0, view.nbytes, _FED_BYTES))
-            for piece in chain.from_iterable(map(decoder.feed, fed)):
+            for piece in chain.from_iterable(map(decoder.feed, _cut(part, _FED_BYTES))):
                 if sink.tell() > most:
                     raise source.limits.exceeded("stream_bytes", "the file unpacks to too much", file=source.path)
                 sink.write([piece])
@@ -172,29 +174,53 @@ def _unwrap(source: ShardSource, wrap: str, start: int, size: int, sink: Sink) -
     return None, 0
 
 
-def _next_beginning(source: ShardSource, wrap: str, start: int, size: int) -> int | None:
-    """The next place where a member or frame begins that can be unpacked; None if there is none."""
-    mark, tries = _BEGINNINGS.get(wrap, b""), 0
-    at = start
-    while mark and at < size:
-        [data] = source.store.get_ranges(source.path, [(at, min(_SEARCH_BYTES + len(mark), size - at))])
-        text = bytes(data)
-        found = text.find(mark)
-        while found >= 0 and tries < _MOST_TRIES:
-            tries += 1
-            if _begins(text[found:], wrap):
-                return at + found
-            found = text.find(mark, found + 1)
-        at += _SEARCH_BYTES
-    return None
+class _Beginnings:
+    """Finds where members or frames of a damaged file begin. Time: that of reading it, and of a number of tries."""
 
+    def __init__(self, source: ShardSource, wrap: str, size: int) -> None:
+        self._source, self._wrap, self._size = source, wrap, size
+        self._left = _MOST_TRIED_BYTES + size
 
-def _begins(text: bytes, wrap: str) -> bool:
-    """Whether something comes out of a beginning."""
-    try:
-        return any(stream_decoder(wrap).feed(text))
-    except DataError:
+    def next(self, start: int) -> int | None:
+        """The next place where something begins that can be unpacked; None if there is none."""
+        mark = _BEGINNINGS.get(self._wrap, b"")
+        if not mark:
+            return None
+        for at in range(start, self._size, _SEARCH_BYTES):
+            # A mark may reach over the end, and is to be found once.
+            [data] = self._source.store.get_ranges(
+                self._source.path, [(at, min(_SEARCH_BYTES + len(mark) - 1, self._size - at))]
+            )
+            text = bytes(data)
+            found = text.find(mark)
+            while found >= 0:
+                if self._left <= 0:
+                    return None
+                if self._begins(at + found, memoryview(text)[found:]):
+                    return at + found
+                found = text.find(mark, found + 1)
+        return None
+
+    def _begins(self, place: int, known: memoryview) -> bool:
+        """Whether something comes out of a beginning; of the file, these bytes are there already."""
+        decoder, fed = stream_decoder(self._wrap, self._source.limits), 0
+        behind = place + known.nbytes
+        more = min(place + _TRIED_BYTES, self._size) - behind
+        try:
+            for part in chain([known], _read(self._source, behind, more, _READ_BYTES)):
+                for piece in _cut(part, _FED_BYTES):
+                    fed += piece.nbytes
+                    if any(decoder.feed(piece)):
+                        return True
+        except DataError:
+            pass
+        self._left -= fed + (_READ_BYTES if fed > known.nbytes else 0)
         return False
+
+
+def _cut(part: Buffer, size: int) -> Iterator[memoryview]:
+    view = memoryview(part)
+    return (view[at : at + size] for at in range(0, view.nbytes, size))
 
 
 def _pieces(source: ShardSource, remains: Remains) -> Iterator[tuple[int, Buffer]]:
