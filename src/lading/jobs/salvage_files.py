@@ -160,7 +160,7 @@ def _unwrap(source: ShardSource, wrap: str, start: int, size: int, sink: Sink) -
     Raises:
         LimitExceeded: much more comes out than data pack to.
     """
-    decoder, most = stream_decoder(wrap), plausible_bytes(size, source.limits)
+    decoder, most = stream_decoder(wrap, source.limits), plausible_bytes(size, source.limits)
     try:
         for part in _read(source, start, size - start, _READ_BYTES):
             for piece in chain.from_iterable(map(decoder.feed, _cut(part, _FED_BYTES))):
