@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import bz2
+import gzip
+import lzma
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import zstandard
 
 import lading
-from lading.errors import DataError
+from lading.codecs import ENDINGS, stream_decoder
+from lading.errors import CorruptShard, DataError
 from lading.formats.protocol import ShardSource
 from lading.jobs.salvage import salvage
 from lading.jobs.salvage_files import Workshop
@@ -84,3 +89,40 @@ def test_a_lower_limit_holds_behind_a_damage(tmp_path: Path) -> None:
     path.write_bytes(frame(15, *blocks[:2], ending=b"\xff" * 3) + frame(20, *blocks[2:]))
     salvage(path, out, limits=Limits(zstd_window_bytes=1 << 16))
     assert saved_numbers(out) == [*range(100)]
+
+
+def in_small_steps(wrap: str, body: bytes) -> bytes:
+    """What comes out of a file up to its damage, fed by the KB."""
+    decoder, pieces = stream_decoder(wrap), []
+    try:
+        for at in range(0, len(body), 1024):
+            pieces += decoder.feed(body[at : at + 1024])
+    except CorruptShard:
+        pass
+    return b"".join(pieces)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.001, 0.3, 0.7, 0.999, 1.0])
+@pytest.mark.parametrize("wrap, pack", [
+    ("gzip", gzip.compress), ("zstd", zstandard.ZstdCompressor(write_checksum=True).compress), ("xz", lzma.compress),
+])  # fmt: skip
+def test_all_comes_out_up_to_a_damage_that_small_steps_give(
+    wrap: str, pack: Callable[[bytes], bytes], share: float, tmp_path: Path
+) -> None:
+    values = random.Random(0)
+    words = [values.randbytes(6).hex().encode() for _ in range(2000)]
+    first, second = (b" ".join(values.choices(words, k=40_000)) for _ in range(2))
+    body = bytearray(pack(first))
+    at = int(share * (len(body) - 64))
+    body[at : at + 64] = values.randbytes(64)
+    path = tmp_path / f"a.txt{ENDINGS[wrap]}"
+    body += pack(second)
+    path.write_bytes(body)
+    found = []
+    for store in (LocalStore(), CountingStore(LocalStore())):  # the second one gives no maps: it is fed in small steps
+        with Workshop(LocalStore(), str(tmp_path / "out")) as workshop:
+            made, lost = workshop.unwrapped(ShardSource(store, str(path)))
+            found.append((Path(made.path).read_bytes(), [str(error) for error in lost]))
+    assert found[0] == found[1]
+    assert found[0][0] == in_small_steps(wrap, bytes(body)) + second
+    assert found[0][1]
