@@ -126,3 +126,12 @@ def test_all_comes_out_up_to_a_damage_that_small_steps_give(
     assert found[0] == found[1]
     assert found[0][0] == in_small_steps(wrap, bytes(body)) + second
     assert found[0][1]
+
+
+def test_nothing_that_only_told_the_view_lies_around_while_shards_are_looked_at(tmp_path: Path) -> None:
+    path, out = tmp_path / "a.tar.gz", tmp_path / "out"
+    path.write_bytes(gzip.compress(tar_of(*[(f"{n}.bin", bytes(5000)) for n in range(10)])))
+    sizes: list[int] = []
+    salvage(path, out, on_progress=lambda _: sizes.append(max(p.stat().st_size for p in tmp_path.rglob("*"))))
+    assert sizes[0] < 50_000
+    assert len(keys(out)) == 10

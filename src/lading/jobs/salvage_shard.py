@@ -108,10 +108,13 @@ def find_view(kind: Kind, source: ShardSource, workshop: Workshop) -> str | None
     as_documents = replace(kind, view="interleaved")
     search = _Search(as_documents, source, workshop)
     body = workshop.unwrapped(source)[0] if _is_packed(source) else source
-    remains = search.remains(body, error)
-    if remains is None:
-        return found
-    made = workshop.laid_out(body, remains)
+    try:
+        remains = search.remains(body, error)
+        if remains is None:
+            return found
+        made = workshop.laid_out(body, remains)
+    finally:
+        workshop.drop(body)  # whoever looks at the shard reads it as it is, and unpacks it only if that fails
     try:
         return _view_of(kind, made) or found
     finally:
