@@ -8,7 +8,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from faults import file_size_limit
-from lading.errors import CorruptShard, NotFound, StoreError
+from lading.errors import CorruptShard, NotFound, ShortRead, StoreError
 from lading.store.local import LocalStore
 from lading.store.protocol import Mapper, NativePath
 from lading.views import from_ranges
@@ -283,6 +283,40 @@ def test_a_map_says_when_its_file_was_cut(tmp_path: Path) -> None:
     with pytest.raises(CorruptShard, match="expected 10000 bytes, found 5000 bytes") as caught:
         mapped.check()
     assert caught.value.file == str(file)
+
+
+@pytest.mark.parametrize("most", [1, 5, 11])
+def test_a_call_of_the_system_may_give_less_than_was_asked_for(
+    most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Linux gives 2 GiB at most."""
+    pread = os.pread
+
+    def fewer(fd: int, length: int, offset: int) -> bytes:
+        return pread(fd, min(length, most), offset)
+
+    def fewer_into(fd: int, targets: Sequence[memoryview], offset: int) -> int:
+        left = body = fewer(fd, sum(map(len, targets)), offset)
+        for target in targets:
+            part, left = left[: len(target)], left[len(target) :]
+            target[: len(part)] = part
+        return len(body)
+
+    monkeypatch.setattr(os, "pread", fewer)
+    monkeypatch.setattr(os, "preadv", fewer_into)
+    data = bytes(range(100))
+    (tmp_path / "a").write_bytes(data)
+    mapped = STORE.map(str(tmp_path / "a"))
+    assert mapped.read(3, 40) == data[3:43]
+    assert mapped.read(90, 40) == data[90:]
+    assert list(mapped.read_each([50, 0, 7], [20, 0, 93])) == [data[50:70], b"", data[7:]]
+    targets = [memoryview(bytearray(size)) for size in (0, 3, 11, 0, 30, 1, 0)]
+    mapped.read_into(targets, 5)
+    assert b"".join(targets) == data[5:50]
+    with pytest.raises(ShortRead, match="the file became shorter; expected 40, found 10"):
+        list(mapped.read_each([90], [40]))
+    with pytest.raises(ShortRead, match="@ 100: the file became shorter"):
+        mapped.read_into(targets, 90)
 
 
 def test_released_pages_are_no_longer_resident(tmp_path: Path) -> None:

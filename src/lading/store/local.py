@@ -210,27 +210,36 @@ class LocalMap:
 
     def read(self, offset: int, length: int) -> bytes:
         """Bytes of a range by `pread`; fewer at the end of the file."""
-        return os.pread(self._fd, length, offset)
+        data = os.pread(self._fd, length, offset)
+        return data if len(data) == length else self._continued(data, offset, length)
 
     def read_each(self, offset: Sequence[int], length: Sequence[int]) -> Iterator[bytes]:
         """Bytes of many ranges by `pread`, each when it is asked for; from the page cache faster than by the map."""
         found = map(os.pread, repeat(self._fd), length, offset)
         for data, size, at in zip(found, length, offset, strict=True):
-            if len(data) != size:
-                raise ShortRead("the file became shorter", file=self.path, offset=at, expected=size, found=len(data))
-            yield data
+            whole = data if len(data) == size else self._continued(data, at, size)
+            if len(whole) != size:
+                raise ShortRead("the file became shorter", file=self.path, offset=at, expected=size, found=len(whole))
+            yield whole
+
+    def _continued(self, data: bytes, offset: int, length: int) -> bytes:
+        """A range of which one call gave the beginning: 2 GiB at most. Fewer bytes at the end of the file."""
+        parts, have = [data], len(data)
+        while have < length and (more := os.pread(self._fd, length - have, offset + have)):
+            parts.append(more)
+            have += len(more)
+        return b"".join(parts)
 
     def read_into(self, targets: Sequence[memoryview], offset: int) -> None:
         """Fill the targets, one after another, with the bytes from an offset on by `preadv`."""
         wanted = sum(map(len, targets))
         with store_errors(self.path):
             found = os.preadv(self._fd, targets, offset)
-        if found < wanted:  # an interruption, or the file became shorter
-            body = b"".join(self.read_each([offset], [wanted]))
-            at = 0
-            for target in targets:
-                target[:] = body[at : at + len(target)]
-                at += len(target)
+            if found < wanted:  # 2 GiB and more, an interruption, or the file became shorter
+                for target in targets:
+                    _fill(self.path, self._fd, target[found:], offset + found)
+                    offset += len(target)
+                    found = max(found - len(target), 0)
 
     def release(self, start: int, stop: int) -> None:
         """Give back the whole pages inside `[start, stop)`; the last page of the file counts as whole."""
