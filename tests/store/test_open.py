@@ -11,6 +11,7 @@ from typing import Never
 import pytest
 from fsspec import AbstractFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
+from fsspec.spec import AbstractBufferedFile
 
 from lading.errors import LadingError, MissingExtra, NotFound, ShortRead, StoreError, UsageError
 from lading.store.fsspec import FsspecStore
@@ -212,6 +213,66 @@ def test_an_upload_that_lost_something_is_an_error(tmp_path: Path) -> None:
     sink.write([b"something longer"])
     with pytest.raises(StoreError, match="expected 16 bytes, found 5 bytes"):
         sink.close()
+    assert not Lossy().find("memory://lossy")
+
+
+def test_an_upload_in_place_that_lost_something_is_deleted() -> None:
+    class Upload(AbstractBufferedFile):
+        def _initiate_upload(self) -> None:
+            pass
+
+        def _upload_chunk(self, final: bool = False) -> bool:
+            if final:
+                MemoryFileSystem().pipe_file(self.path, b"short")
+            return True
+
+    class Lossy(MemoryFileSystem):
+        cachable = False
+
+        def _open(self, path: str, mode: str = "rb", **_: object) -> Upload:
+            return Upload(self, path, mode)
+
+    sink = FsspecStore(Lossy(), atomic_put=True).put_stream("memory://lossy/b")
+    sink.write([b"something longer"])
+    with pytest.raises(StoreError, match="expected 16 bytes, found 5 bytes"):
+        sink.close()
+    assert not Lossy().find("memory://lossy")
+
+
+def test_an_upload_that_cannot_be_looked_at_or_deleted_tells_of_the_first() -> None:
+    class Stuck(MemoryFileSystem):
+        cachable = False
+
+        def info(self, path: str, **options: object) -> dict[str, object]:
+            if path.endswith("/stuck/a"):
+                raise OSError("cannot look")
+            return dict(super().info(path, **options))
+
+        def rm_file(self, path: str) -> None:
+            if path.endswith("/stuck/a"):
+                raise OSError("cannot delete")
+            super().rm_file(path)
+
+    sink = FsspecStore(Stuck()).put_stream("memory://stuck/a")
+    sink.write([b"something"])
+    with pytest.raises(StoreError, match="cannot look"):
+        sink.close()
+
+
+def test_what_was_there_stays_where_its_name_is_not_given_to_another() -> None:
+    class Fixed(MemoryFileSystem):
+        cachable = False
+
+        def cp_file(self, path1: str, path2: str, **options: object) -> None:
+            raise OSError("cannot copy")
+
+    MemoryFileSystem().pipe_file("memory://fixed/a", b"old")
+    sink = FsspecStore(Fixed()).put_stream("memory://fixed/a")
+    sink.write([b"new"])
+    with pytest.raises(StoreError, match="cannot copy"):
+        sink.close()
+    assert Fixed().find("memory://fixed") == ["/fixed/a"]
+    assert Fixed().cat("memory://fixed/a") == b"old"
 
 
 def test_the_old_manifest_goes_first_and_the_new_one_comes_last() -> None:

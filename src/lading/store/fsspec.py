@@ -20,7 +20,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 
-from lading.errors import MissingExtra, ShortRead, StoreError, UsageError
+from lading.errors import LadingError, MissingExtra, ShortRead, StoreError, UsageError
 from lading.store.protocol import Buffer, FileInfo, check_inside, store_errors, temporary_name, unfinished
 
 if TYPE_CHECKING:
@@ -221,14 +221,19 @@ class FsspecSink:
 
     def close(self) -> FileInfo:
         """Complete the upload, or give the file its name; on failure nothing is left."""
+        named = False
         try:
             with _errors(self.path):
                 self._file.close()
             if self._written_as != self.path:
                 self._store.move(self._written_as, self.path)
+            named = True
             info = self._store.head(self.path)
             _check_size(info, self._written)
         except StoreError:
+            if named:  # what failed first is told, whether or not the file can be deleted
+                with suppress(LadingError), _errors(self.path):
+                    self._store.fs.rm_file(self.path)
             self.abort()
             raise
         self._open = False
