@@ -33,6 +33,7 @@ from lading.errors import (
     UnknownFormat,
     UsageError,
 )
+from lading.jobs.progress import Progress
 from lading.jobs.salvage import salvage
 from soak import SOAK
 from tars import tar_of
@@ -74,6 +75,21 @@ def test_what_is_whole_is_written_as_it_is(fmt: str, tmp_path: Path) -> None:
     assert samples(tmp_path / "out") == samples(source)
     assert not (tmp_path / "out" / "_lading" / "lost.jsonl").exists()
     assert lading.verify(tmp_path / "out", deep=True).ok
+
+
+def test_progress_goes_to_the_end_twice(tmp_path: Path) -> None:
+    """Every shard is looked at, and then written."""
+    seen: list[Progress] = []
+    with lading.writer(tmp_path / "source", format="webdataset", shard_size=2000) as writer:
+        for key in "abcde":
+            writer.write({"__key__": key, "txt": key * 999})
+    result = salvage(tmp_path / "source", tmp_path / "out", on_progress=seen.append)
+    total = result.source_shards
+    assert total > 1
+    assert [p.shards_done for p in seen[:total]] == [*range(1, total + 1)]
+    assert {p.num_shards for p in seen} == {total}
+    assert [p.shards_done for p in seen[total:]] == sorted(p.shards_done for p in seen[total:])
+    assert (seen[-1].shards_done, seen[-1].samples) == (total, result.samples)
 
 
 def test_another_format_may_be_written(tmp_path: Path) -> None:

@@ -391,6 +391,8 @@ def _write(
             payload += total_bytes(batch)
             if on_progress is not None:
                 on_progress(Progress(number, total, samples, payload))
+    if on_progress is not None:
+        on_progress(Progress(total, total, samples, payload))
 
 
 def _without_source(batch: pa.RecordBatch) -> pa.RecordBatch:
