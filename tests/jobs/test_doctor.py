@@ -9,6 +9,7 @@ import random
 import shlex
 import shutil
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,13 @@ from typer.testing import CliRunner
 import lading
 from golden_cases import Golden
 from lading.cli.main import app
+from lading.errors import UsageError
 from lading.formats.registry import format_names
 from lading.jobs.doctor import Finding, doctor
 from lading.store.memory import MemoryStore
 from lading.store.open import Stores
+from lading.store.protocol import FileInfo, write_file
+from lading.store.wrap import WrappedStore
 from lading.testing import CountingStore
 from soak import SOAK
 from tars import tar_of, write_hollow_tar
@@ -359,6 +363,29 @@ def test_the_destination_is_one_that_is_free(tmp_path: Path, monkeypatch: pytest
     assert mended(only(folder / "a.tar", "samples in several pieces")) == f"{folder}-mended-2"
     monkeypatch.chdir(tmp_path)
     assert mended(only("in/a.tar", "samples in several pieces")) == "in-mended-3"
+    for number in (4, 5):
+        (tmp_path / f"in-mended-{number}").write_bytes(b"a file")
+    assert mended(only("in/a.tar", "samples in several pieces")) == "in-mended-6"
+
+
+class _OneFolder(WrappedStore):
+    """A store that lists no other folder than one."""
+
+    asked = 0
+
+    def walk(self, prefix: str) -> Iterator[FileInfo]:
+        if prefix.startswith("box://in/"):
+            return super().walk(prefix)
+        self.asked += 1
+        assert self.asked < 99
+        raise UsageError("this store does not list that", file=prefix)
+
+
+def test_a_store_that_does_not_list_the_destination_is_not_asked_for_ever() -> None:
+    store = _OneFolder(MemoryStore())
+    write_file(store, "box://in/a.tar", [tar_of(("a.jpg", b"1"), ("b.jpg", b"2"), ("a.txt", b"4"))])
+    finding = only("box://in/a.tar", "samples in several pieces", stores=Stores({"box://": store}))
+    assert "box://in-mended" in shlex.split(str(finding.command))
 
 
 @pytest.mark.parametrize("name, told", [

@@ -60,7 +60,10 @@ def _no_option(name: str) -> str:
 
 
 def _free_place(dataset: Dataset, stores: Stores) -> str:
-    """A folder that holds nothing: beside the source's, with its name and `-mended`; for loose files here, here."""
+    """A folder that holds nothing: beside the source's, with its name and `-mended`; for loose files here, here.
+
+    Where a store refuses to list it, it is the first name: whether that is free, the copy will say.
+    """
     folder = dataset.listing.folder
     if folder is None:
         folder = folder_of(dataset.path(0))
@@ -70,11 +73,14 @@ def _free_place(dataset: Dataset, stores: Stores) -> str:
     name = f"{folder}-{_WORD}" if folder else _WORD
     for number in count(1):
         place = _no_option(name + (f"-{number}" if number > 1 else ""))
+        store, path = resolve(place, stores)
         try:
-            store, path = resolve(place, stores)
             check_destination(store, path, overwrite=False)
-        except (DestinationExists, UsageError):
+        except DestinationExists:
             continue
+        except UsageError:
+            if is_local(store) and os.path.lexists(path):  # a file
+                continue
         return place
     raise AssertionError("numbers do not end")
 
