@@ -171,6 +171,25 @@ def test_payloads_are_hashed_where_they_lie() -> None:
     np.testing.assert_array_equal(found, sample_digests(plain))
 
 
+_POOLS: list[pa.MemoryPool] = []
+"""Pools outlive what was allocated of them."""
+
+
+def test_of_a_dictionary_the_values_in_use_are_looked_at() -> None:
+    values = pa.array([f"{number:099d}" for number in range(20_000)])
+    rows = pa.array([7, None, 19_999, 7], pa.int32())
+    table = pa.table({"x": pa.DictionaryArray.from_arrays(rows, values)})
+    before = pa.default_memory_pool()
+    _POOLS.append(pa.proxy_memory_pool(before))
+    pa.set_memory_pool(_POOLS[-1])
+    try:
+        found = sample_digests(table)
+    finally:
+        pa.set_memory_pool(before)
+    assert 0 < _POOLS[-1].max_memory() < 10_000
+    np.testing.assert_array_equal(found, sample_digests(pa.table({"x": values.take(rows)})))
+
+
 @pytest.mark.parametrize(
     "values", [[None] * 5, ["x"] * 5, ["x", "y", "x"], ["x", None, "x"], ["x", "yy", "x"], [7] * 3]
 )

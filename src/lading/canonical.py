@@ -55,6 +55,7 @@ from lading.views import (
     present,
     slices,
     take,
+    take_values,
     without_runs,
 )
 
@@ -212,7 +213,7 @@ def _bytes_form(value: bytes | memoryview) -> bytes:
 
 def _forms(column: pa.Array, feature: Feature) -> pa.Array:
     if pa.types.is_dictionary(column.type):
-        return _forms(column.dictionary, feature).take(column.indices)
+        return _of_dictionary(column, feature)
     if is_ref(column.type):
         raise UsageError("a digest needs the bytes; this column holds references", advice="Materialise it first.")
     if isinstance(column.type, pa.FixedShapeTensorType):
@@ -225,6 +226,15 @@ def _forms(column: pa.Array, feature: Feature) -> pa.Array:
         return _of_nested(column, feature)
     is_scalar = not (is_bytes(column.type) or is_text(column.type) or pa.types.is_fixed_size_binary(column.type))
     return _of_scalar(column) if is_scalar else _of_text(column, feature)
+
+
+def _of_dictionary(column: pa.Array, feature: Feature) -> pa.Array:
+    """Each value is looked at once, and of a dictionary that is longer than the rows those in use alone."""
+    values, indices = column.dictionary, column.indices
+    if len(values) > len(indices):
+        used = indices.dictionary_encode()
+        values, indices = take_values(values, used.dictionary.to_numpy().astype(np.int64)), used.indices
+    return _forms(values, feature).take(indices)
 
 
 def _of_text(column: pa.Array, feature: Feature) -> pa.Array:

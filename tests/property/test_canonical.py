@@ -163,6 +163,25 @@ def test_only_content_shows(case: tuple[pa.Table, list[dict[str, Any]]], data: s
     np.testing.assert_array_equal(sample_digests(absent), expected)
 
 
+@st.composite
+def dictionaries(draw: st.DrawFn) -> tuple[pa.Array, list[Any]]:
+    """A slice of a dictionary column, and its values; the dictionary may be longer or shorter than the slice."""
+    values, kind = draw(_types.filter(lambda drawn: not pa.types.is_dictionary(drawn[1])))
+    held = draw(st.lists(st.none() | values, min_size=1, max_size=8))
+    rows = draw(st.lists(st.none() | st.integers(0, len(held) - 1), max_size=12))
+    index = draw(st.sampled_from([pa.int8(), pa.uint16(), pa.int64(), pa.uint64()]))
+    first, stop = sorted(draw(st.tuples(st.integers(0, len(rows)), st.integers(0, len(rows)))))
+    column = pa.DictionaryArray.from_arrays(pa.array(rows, index), pa.array(held, kind))
+    return column[first:stop], [None if row is None else held[row] for row in rows[first:stop]]
+
+
+@given(dictionaries())
+def test_of_a_dictionary_only_the_values_of_the_rows_show(case: tuple[pa.Array, list[Any]]) -> None:
+    column, values = case
+    found = sample_digests(pa.table({"x": column}))
+    assert [d.tobytes() for d in found] == [digest({"x": value}) for value in values]
+
+
 _json = st.recursive(
     st.none() | st.booleans() | st.integers(-(1 << 80), 1 << 80) | st.floats() | _texts | st.just("\ud800"),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_names, inner, max_size=3),
