@@ -234,13 +234,23 @@ def _check(told: Any) -> None:
             raise DataError("not a manifest", expected=f"{name}: {kind.__name__}", found=repr(told[name])[:80])
     if told["view"] not in VIEWS:
         raise DataError("not a manifest", expected=f"view: {' or '.join(VIEWS)}", found=repr(told["view"])[:80])
-    for name in ("num_samples", "num_shards", "size_bytes", "payload_bytes"):
-        if type(told[name]) is not int or told[name] < 0:
-            raise DataError("not a manifest", expected=f"{name}: a whole number", found=repr(told[name])[:80])
-    if told["rank"] is not None and (type(told["rank"]) is not int or told["rank"] < 0):
-        raise DataError("not a manifest", expected="rank: a whole number, or none", found=repr(told["rank"])[:80])
+    _check_numbers(told)
     if not isinstance(told["sidecars"], list) or not all(isinstance(path, str) for path in told["sidecars"]):
         raise DataError("not a manifest", expected="sidecars: a list of paths", found=repr(told["sidecars"])[:80])
+
+
+def _check_numbers(told: Mapping[str, Any]) -> None:
+    for name in ("num_samples", "num_shards", "size_bytes", "payload_bytes"):
+        if not _is_whole(told[name]):
+            raise DataError("not a manifest", expected=f"{name}: a whole number", found=repr(told[name])[:80])
+    if told["rank"] is not None and not _is_whole(told["rank"]):
+        raise DataError("not a manifest", expected="rank: a whole number, or none", found=repr(told["rank"])[:80])
+    if not all(map(_is_whole, told["counts"].values())):
+        raise DataError("not a manifest", expected="counts: whole numbers", found=repr(told["counts"])[:80])
+
+
+def _is_whole(value: object) -> bool:
+    return type(value) is int and value >= 0
 
 
 def shards_table(  # noqa: PLR0913 - one argument a column
