@@ -53,7 +53,7 @@ def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all bu
         view: `samples` or `interleaved`; by default the first samples that can be read say it.
         options: options of the format (`lading formats` lists them).
         interleaved: names of fields and policies for interleaved data.
-        roots: folders that `source_ref` texts in tables may point into, beside those of the files opened.
+        roots: folders that references in files may point into, beside those of the files opened.
         schema: give all rows exactly these columns: missing ones as nulls, others left out, each value cast, checked.
         schema_overrides: the same, for items only: the reserved columns with these types, and these further columns.
         stores: which store serves which URL; by default a URL's scheme says it.
@@ -137,7 +137,8 @@ def dataset_of(  # noqa: PLR0913 - as `open_dataset`
         fetcher=Fetcher(stores, mmap=mmap, limits=limits),
         stores=stores,
         format_options={
-            **({} if mmap or not _makes_maps(fmt) else {"mmap": False}),
+            **({} if mmap or not _has_option(fmt, "mmap") else {"mmap": False}),
+            **({"roots": [os.fspath(root) for root in roots]} if roots and _has_option(fmt, "roots") else {}),
             **kept_reading(manifest, fmt),
             **(options or {}),
         },
@@ -214,6 +215,6 @@ def _recognise(listing: Listing, stores: Stores) -> Format:
     return find_format(path, read_head(store, path))
 
 
-def _makes_maps(fmt: Format) -> bool:
-    """Whether a format has an option that says whether it maps files."""
-    return fmt.read_options is not None and "mmap" in {option.name for option in fields(fmt.read_options)}
+def _has_option(fmt: Format, name: str) -> bool:
+    """Whether a format is opened with an option of this name."""
+    return fmt.read_options is not None and name in {option.name for option in fields(fmt.read_options)}

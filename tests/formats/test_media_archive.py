@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from lading.limits import DEFAULT_LIMITS, Limits
 from lading.ref import CODECS, is_ref, unpack
 from lading.store.memory import MemoryStore
 from media import frame, medium, pictures
+from tars import tar_of
 
 NAME = "media_archive"
 
@@ -635,3 +637,19 @@ def test_places_go_round_with_their_documents(tmp_path: Path) -> None:
         writer.write_batch(table(*_ROWS[:4]))
     for number, fmt in enumerate(("parquet", NAME, "arrow", NAME)):
         lading.convert(tmp_path / f"{number}", tmp_path / f"{number + 1}", format=fmt, verify=True)
+
+
+def test_archives_may_lie_below_roots_that_are_named(tmp_path: Path) -> None:
+    """As in a Hugging Face Hub's cache, where each file is a link to a blob."""
+    (tmp_path / "a.tar").write_bytes(tar_of(("a.jpg", b"\xff\xd8\xff" + bytes(50))))
+    lading.convert(tmp_path / "a.tar", tmp_path / "plain", format="media_archive")
+    (tmp_path / "blobs").mkdir()
+    shutil.copytree(tmp_path / "plain", tmp_path / "linked")
+    for number, path in enumerate(sorted((tmp_path / "linked").glob("shard-*"))):
+        path.rename(tmp_path / "blobs" / str(number))
+        path.symlink_to(tmp_path / "blobs" / str(number))
+    with pytest.raises(BadReference, match="--root"):
+        lading.digest(tmp_path / "linked")
+    roots = [tmp_path / "blobs"]
+    assert lading.digest(tmp_path / "linked", roots=roots) == lading.digest(tmp_path / "plain")
+    assert lading.convert(tmp_path / "linked", tmp_path / "out", format="mds", roots=roots, verify=True).samples == 1
