@@ -424,16 +424,20 @@ def seen_from(prefix: str, part: tuple[Manifest, pa.Table]) -> tuple[Manifest, p
     return replace(manifest, files={prefix + name: taken for name, taken in manifest.files.items()}), shards
 
 
+def _called(manifest: Manifest) -> str:
+    return f"a dataset of {manifest.num_samples} samples" if manifest.rank is None else f"rank {manifest.rank}"
+
+
 def _merged(one: tuple[Manifest, pa.Table], two: tuple[Manifest, pa.Table]) -> tuple[Manifest, pa.Table]:
     (a, shards_a), (b, shards_b) = one, two
     for name in ("format", "view", "options"):
         if getattr(a, name) != getattr(b, name):
-            found = f"{getattr(a, name)!r} (rank {a.rank}) and {getattr(b, name)!r} (rank {b.rank})"
+            found = f"{getattr(a, name)!r} ({_called(a)}) and {getattr(b, name)!r} ({_called(b)})"
             raise SchemaMismatch(f"manifests of one dataset differ in their {name}", found=found)
     if a.num_samples and b.num_samples and (_KEY in a.schema.names) != (_KEY in b.schema.names):
         raise SchemaMismatch("of the parts of one dataset some have keys and others none", column=_KEY,
-                             found=f"rank {a.rank} and rank {b.rank}")  # fmt: skip
-    schema, _ = union_schema([(f"rank {a.rank}", a.schema), (f"rank {b.rank}", b.schema)])
+                             found=f"{_called(a)} and {_called(b)}")  # fmt: skip
+    schema, _ = union_schema([(_called(a), a.schema), (_called(b), b.schema)])
     digests: Mapping[str, Any] = {}
     if a.digests and b.digests:
         digests = DatasetDigest.from_json(a.digests).merge(DatasetDigest.from_json(b.digests)).to_json()

@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 from lading import manifest as mf
 from lading.align import resolve_schema
 from lading.dataset import Dataset
-from lading.errors import SourceNotFound, UsageError, errors_at
+from lading.errors import SchemaMismatch, SourceNotFound, UsageError, errors_at
 from lading.fetch import Fetcher
-from lading.formats.protocol import Format
+from lading.formats.protocol import Format, LosesTypes
 from lading.formats.registry import find_format, get_format
 from lading.interleaved import VIEWS
 from lading.kept_reading import kept_reading, kept_schema, kept_settings, members_of
@@ -156,7 +156,8 @@ def _listed(source: Source, stores: Stores, limits: Limits) -> tuple[Listing, tu
     """The shards of a source: as a manifest lists them, or those of several datasets; else as they are found.
 
     Raises:
-        UsageError: some shards are of datasets with a manifest, others are not. SchemaMismatch: manifests do not agree.
+        UsageError: some shards are of datasets with a manifest that says more than the files, others are not.
+        SchemaMismatch: such manifests do not agree.
     """
     names = [source] if isinstance(source, (str, os.PathLike)) else source
     is_one = len(names) == 1 and "::" not in os.fspath(names[0])
@@ -175,14 +176,30 @@ def _listed(source: Source, stores: Stores, limits: Limits) -> tuple[Listing, tu
         return listing, None
     mine = [pc.starts_with(listing.table["path"], f"{folder}/") for folder, _ in parts]
     loose = listing.table.filter(pc.invert(reduce(pc.or_, mine)))
+    needed = any(_says_more(manifest, listing, stores) for _, (manifest, _) in parts)
+    if len(loose) and not needed:
+        return listing, None
     if len(loose):
         raise UsageError(
             "some of the shards belong to datasets with a manifest, and others do not", file=loose["path"][0].as_py(),
             expected=f"shards below {', '.join(folder for folder, _ in parts[:5])}", found=f"{len(loose)} others",
             advice="Name files by a pattern, as in 'data/*.tar', to take all of them without manifests.",
         )  # fmt: skip
-    own, kept = _as_one(parts, stores)
+    try:
+        own, kept = _as_one(parts, stores)
+    except SchemaMismatch:
+        if needed:
+            raise
+        return listing, None
     return list_kept(kept[1], own, named=listing.folder == own), kept
+
+
+def _says_more(manifest: Manifest, listing: Listing, stores: Stores) -> bool:
+    """Whether rows come back as they were only by what the manifest says, and not by the files alone."""
+    fmt = _recognise(listing, stores)
+    if fmt.name != manifest.format or isinstance(fmt, LosesTypes) or kept_reading(manifest, fmt):
+        return True
+    return members_of(manifest, fmt, None) is not None
 
 
 def _as_one(

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import lading
@@ -95,6 +96,17 @@ def test_what_is_no_one_dataset_is_refused(both: list[Path], tmp_path: Path) -> 
         lading.convert(tmp_path / "par", tmp_path / "par" / "out", format="parquet")
     with pytest.raises(UsageError, match="files of the source"):
         lading.convert([*both], both[1], format="parquet", overwrite=True)
+
+
+def test_files_that_say_all_need_no_manifests_that_agree(tmp_path: Path) -> None:
+    """Their types may differ, and files of others may lie among them, as where there are no manifests."""
+    for name, column in (("a", pa.array([1])), ("b", pa.array(["x"]))):
+        with lading.writer(tmp_path / name, format="parquet") as writer:
+            writer.write_batch(pa.table({"v": column}))
+    pq.write_table(pa.table({"v": [1.5]}), tmp_path / "c.parquet")
+    assert _rows([tmp_path / "a", tmp_path / "b"]) == [{"v": 1}, {"v": "x"}]
+    assert _rows([tmp_path / "b", tmp_path / "c.parquet"]) == [{"v": "x"}, {"v": 1.5}]
+    assert _rows([tmp_path / "a", tmp_path / "a"]) == [{"v": 1}, {"v": 1}]
 
 
 def test_salvage_takes_one_at_a_time(both: list[Path], tmp_path: Path) -> None:
