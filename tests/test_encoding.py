@@ -211,6 +211,8 @@ def test_numbers_of_numpy_become_those_of_python() -> None:
         int,
     ]
     assert isinstance(plain_item(np.datetime64("2020-01-01")), np.datetime64)
+    assert plain_item(np.ma.array(3)) == 3
+    assert plain_item(np.ma.masked) is plain_item(np.ma.array(3, mask=True)) is None
 
 
 def test_a_video_lies_inside_or_in_a_file_called_after_its_content(tmp_path: Path) -> None:
@@ -263,7 +265,11 @@ def test_an_array_with_values_left_out_is_refused() -> None:
             made()
     with pytest.warns(UserWarning, match="masked"), pytest.raises(Unrepresentable, match="left out"):
         array_bytes([np.ma.masked, 1.0], "float64", (2,))
+    for listed in ([masked, masked], [[masked]], [np.ma.array(3, mask=True), 1]):
+        with pytest.raises(Unrepresentable):
+            npy_bytes(listed)
     assert array_bytes(np.ma.MaskedArray([1, 2, 3]), "int8", (3,)) == b"\1\2\3"
+    assert array_bytes([np.ma.MaskedArray([1, 2, 3])], "int8", (1, 3)) == b"\1\2\3"
 
 
 def test_an_image_edited_before_its_pixels_were_read_is_not_its_file() -> None:

@@ -361,6 +361,12 @@ def test_values_that_are_not_what_they_should_be(feature: Feature, stored: bytes
         (Sequence(Value("int64")), np.arange(3), [0, 1, 2]),
         (Struct((("a", Text()), ("b", Sequence(Json())))), {"a": b"x", "b": [1]}, {"a": "x", "b": ["1"]}),
         (Value("timestamp[us]"), np.datetime64("2020-01-01"), np.datetime64("2020-01-01")),
+        (Value("float32"), np.ma.masked, None),
+        (Value("bool"), np.ma.array([True], mask=[True])[0], None),
+        (Value("timestamp[us]"), np.ma.array(np.datetime64(1, "us"), mask=True), None),
+        (ClassLabel(("cat", "dog")), np.ma.array(1, mask=True), None),
+        (Sequence(Value("int8")), [np.ma.masked, np.ma.array(1)], [None, 1]),
+        (Struct((("a", Value("int8")),)), {"a": np.ma.masked}, {"a": None}),
     ],
 )
 def test_values_are_encoded(feature: Feature, value: Any, stored: Any) -> None:

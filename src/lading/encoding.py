@@ -264,12 +264,13 @@ def _as_array(value: Any, kind: np.dtype[Any] | None = None) -> NDArray[Any]:
     """What numpy makes of a value, if all of it is kept; whole numbers that only the type wanted holds as that type."""
     try:
         array = np.asarray(value)
-    except (ValueError, TypeError, RuntimeError) as error:  # the last of a tensor with a gradient
+    except (ValueError, TypeError, RuntimeError, np.ma.MaskError) as error:  # a tensor with a gradient, a masked number
         raise _misfit("no array", "what numpy makes an array of", value, error) from error
     if array.dtype.hasobject:
         raise _misfit("an array of Python objects cannot be stored", "numbers", value)
     listed = isinstance(value, (list, tuple)) and array.dtype.kind in "fc"
-    if np.ma.is_masked(value) or (listed and np.isnan(array).any() and _has_masked(value)):
+    may_be_masked = _is_of_arrays(value) or (listed and np.isnan(array).any())
+    if np.ma.is_masked(value) or (may_be_masked and _has_masked(value)):
         raise _misfit("an array with values left out cannot be stored", "an array without a mask", value)
     if isinstance(value, (list, tuple)) and array.dtype.kind in "US" and len(_types_in(value)) > 1:
         raise _misfit("texts and other values do not go together in one array", "an array of one type", value)
@@ -290,8 +291,16 @@ def _types_in(value: Sequence[Any]) -> set[type]:
     return {*map(type, _plain_items(value))}
 
 
+def _is_of_arrays(value: Any) -> bool:
+    """Whether this is a list of arrays, however deep, by the first: to look at each number would take long."""
+    listed = False
+    while isinstance(value, (list, tuple)) and value:
+        listed, value = True, value[0]
+    return listed and isinstance(value, np.ndarray)
+
+
 def _has_masked(value: Any) -> bool:
-    return value is np.ma.masked or (isinstance(value, (list, tuple)) and any(map(_has_masked, value)))
+    return any(map(_has_masked, value)) if isinstance(value, (list, tuple)) else bool(np.ma.is_masked(value))
 
 
 def _keeps_whole_numbers(array: NDArray[Any], value: Sequence[Any]) -> bool:
@@ -407,6 +416,10 @@ def _misfit(message: str, expected: str, value: Any, error: Exception | None = N
 
 
 def plain_item(value: Any) -> Any:
-    """A number of numpy's as Python's; anything else, dates of numpy too, as it is."""
-    number = isinstance(value, np.generic) or (isinstance(value, np.ndarray) and not value.ndim)
+    """A number of numpy's as Python's, None if it is masked; anything else, dates of numpy too, as it is."""
+    number = isinstance(value, np.generic)
+    if isinstance(value, np.ndarray) and not value.ndim:
+        if np.ma.is_masked(value):  # what lies under a mask is no value
+            return None
+        number = True
     return value.item() if number and value.dtype.kind in "biufcUS" else value

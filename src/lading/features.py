@@ -485,7 +485,8 @@ def encode(feature: Feature, value: Any, *, assets: str | None = None) -> Any:
     """What a column of this feature stores for a Python value: bytes, text, numbers, lists and dicts of them.
 
     `decode` gives the value back; what an image, a video or an array may be given as says `lading.encoding`. A label
-    may be given by its name, JSON as any value or as the bytes of a text. None stays None.
+    may be given by its name, JSON as any value or as the bytes of a text. None stays None, and a number or label that
+    numpy masks becomes None.
 
     Args:
         feature: of the column.
@@ -556,6 +557,8 @@ def _is_half(value: int) -> bool:
 
 def _stored_value(feature: Value, value: Any, _assets: str | None) -> Any:
     value, types = plain_item(value), python_types(feature.dtype)
+    if value is None:
+        return None
     if isinstance(value, (bytearray, memoryview)):
         value = bytes(value)
     if type(value) in types:
@@ -576,8 +579,10 @@ def _stored_value(feature: Value, value: Any, _assets: str | None) -> Any:
     )
 
 
-def _stored_label(feature: ClassLabel, value: Any, _assets: str | None) -> int:
+def _stored_label(feature: ClassLabel, value: Any, _assets: str | None) -> int | None:
     names, value = feature.names, plain_item(value)
+    if value is None:
+        return None
     if isinstance(value, str) and value in names:
         return names.index(value)
     if not isinstance(value, int) or isinstance(value, bool):

@@ -216,6 +216,16 @@ def test_numbers_of_numpy_are_stored(tmp_path: Path) -> None:
     assert rows_of(meta) == [{"n": 3, "f": 0.5, "s": [[1, 0], [0, 1]]}]
 
 
+@pytest.mark.parametrize("workers", [1, 3])
+def test_what_numpy_masks_is_null(workers: int, tmp_path: Path) -> None:
+    features: dict[str, Feature] = {"n": Value("float32"), "s": Sequence(Value("float32")), "x": Array("uint8", ())}
+    told = np.ma.masked_values(np.array([21.5, -999.0, 19.0]), -999.0)
+    rows = ({"n": told[i], "s": told if i else [told[1]], "x": 1} for i in range(3))
+    found = rows_of(write_cache(rows, features, tmp_path / "out", workers=workers))
+    assert [row["n"] for row in found] == [21.5, None, 19.0]
+    assert [row["s"] for row in found] == [[None], [21.5, None, 19.0], [21.5, None, 19.0]]
+
+
 @pytest.mark.parametrize(
     "dtype, value",
     [

@@ -28,7 +28,7 @@ from lading.features import encode
 __all__ = ["batches_of", "encode_example"]
 
 _MOST_CHUNK_ROWS = 250
-_MAY_CHANGE = frozenset((np.ndarray, bytearray, memoryview))
+_MAY_CHANGE = frozenset((np.ndarray, np.ma.MaskedArray, bytearray, memoryview))
 
 
 def encode_example(example: Mapping[str, Any], features: Features, *, assets: str | None = None) -> dict[str, Any]:
