@@ -295,6 +295,27 @@ def test_an_image_that_nobody_touched_is_its_file(fmt: str) -> None:
     assert image_bytes(Image.open(io.BytesIO(file.getvalue()))) == file.getvalue()
 
 
+@pytest.mark.parametrize("by_path", [True, False])
+def test_a_film_of_webp_that_was_only_opened_is_its_file(by_path: bool, tmp_path: Path) -> None:
+    """Pillow has no tiles of it before its pixels are read."""
+    frames = [Image.fromarray(pixels(8, 8, 3) // (i + 1)) for i in range(3)]
+    path = tmp_path / "a.webp"
+    frames[0].save(path, save_all=True, append_images=frames[1:], lossless=True)
+    data = path.read_bytes()
+    with Image.open(path if by_path else io.BytesIO(data)) as image:
+        assert image_bytes(image) == data
+        image.seek(1)
+        assert image_bytes(image) != data
+    with Image.open(path if by_path else io.BytesIO(data)) as image:
+        image.load()
+        assert (image_bytes(image) == data) is by_path
+        image.putpixel((0, 0), (1, 2, 3))
+        assert image_bytes(image) != data
+    with Image.open(io.BytesIO(data)) as image:
+        image.putpixel((0, 0), (1, 2, 3))
+        assert image_bytes(image) != data
+
+
 def test_a_picture_with_values_left_out_is_refused() -> None:
     with pytest.raises(Unrepresentable, match="left out"):
         image_bytes(np.ma.array(np.full((2, 2), 7, np.uint8), mask=True))

@@ -87,10 +87,10 @@ def media_bytes(value: Any) -> bytes:
 def image_bytes(value: Any, encode_format: str = "PNG") -> bytes:
     """The encoded image that a value is, names or can be made into.
 
-    Bytes and files stay as they are. Of a Pillow image that was read from a file come that file's bytes, where they can
-    still be had and the image was not changed since; else it is encoded in its own format, and as PNG if it has none
-    that can be written, or has alpha or a palette. An array of (height, width) or (height, width, channels) is encoded
-    in `encode_format`.
+    Bytes and files stay as they are. Of a Pillow image that was only opened come its file's bytes; of one whose pixels
+    were read too, if it was opened by a path and that file still shows the same. Else what it shows is encoded: in its
+    own format, which may lose by it, and as PNG if it has none that can be written, or has alpha or a palette. An array
+    of (height, width) or (height, width, channels) is encoded in `encode_format`.
 
     Raises:
         Unrepresentable: something else; an array or mode that the format cannot hold.
@@ -117,7 +117,7 @@ def _source_bytes(image: Any) -> bytes | None:
     from PIL import Image
 
     file = getattr(image, "fp", None)
-    if getattr(image, "tile", None) and file is not None:  # no pixel was read yet, so none was changed
+    if file is not None and _is_unread(image):
         with suppress(OSError, ValueError):
             at = file.tell()
             file.seek(0)
@@ -132,6 +132,18 @@ def _source_bytes(image: Any) -> bytes | None:
             again.load()
             return data if again.format == image.format and again == image else None
     return None
+
+
+def _is_unread(image: Any) -> bool:
+    """Whether no pixel was read yet, so that none was changed. Some formats, as WebP, have no tiles before that."""
+    if getattr(image, "tile", None):
+        return True
+    try:
+        return getattr(image, "im", None) is None
+    except AssertionError:  # how Pillow says that there are no pixels yet
+        return True
+    except ValueError:  # it was closed
+        return False
 
 
 def _seen_alike(image: Any, other: Any) -> bool:
