@@ -469,6 +469,25 @@ def test_the_folder_one_works_in_may_be_a_cache(tmp_path: Path, monkeypatch: pyt
     assert names(tmp_path) == ["here", "here.lock"]
 
 
+def test_a_generator_may_change_the_folder_it_works_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+
+    def rows() -> Iterator[dict[str, Any]]:
+        for i in range(3):
+            yield {"n": i, "v": bytes([i])}
+            os.chdir(tmp_path / "there")
+
+    features: dict[str, Feature] = {"n": Value("int64"), "v": Video("path")}
+    for _ in range(2):  # and in the place of the first
+        monkeypatch.chdir(tmp_path / "here")
+        meta = write_cache(rows(), features, "out", batch_size=1, shard_size=1)
+        assert (meta.cache_dir, meta.num_shards) == ("out", 3)
+        assert validate_cache(tmp_path / "here" / "out", features).num_rows == 3
+        assert (names(tmp_path / "here"), names(tmp_path / "there")) == (["out", "out.lock"], [])
+
+
 def test_features_told_with_lists_and_types_of_numpy_are_the_same(tmp_path: Path) -> None:
     told: Any = {
         "l": ClassLabel(["a", "b"]), "x": Array(np.float32, [np.int64(2)]), "s": Struct([["n", Value("int8")]]),
