@@ -513,6 +513,38 @@ def test_only_a_cache_is_replaced(tmp_path: Path) -> None:
     assert write_cache(numbers(1), NUMBERS, tmp_path / "empty").num_rows == 1
 
 
+@pytest.mark.parametrize(
+    "text, broken",
+    [('{"made by": "another tool"}', False), ("[]", False), ('{"cache_format_version": 2}', False),
+     ('{"cache_form', True), ("\0", True)],
+)  # fmt: skip
+def test_a_folder_with_metadata_of_others_is_not_replaced(text: str, broken: bool, tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "_metadata.json").write_text(text)
+    (tmp_path / "home" / "thesis").write_text("x")
+    with pytest.raises(DestinationExists, match="thesis"):
+        write_cache(numbers(1), NUMBERS, tmp_path / "home")
+    assert names(tmp_path / "home") == ["_metadata.json", "thesis"]
+    assert names(tmp_path) == ["home"]
+    (tmp_path / "home" / "thesis").unlink()
+    if broken:  # then it may be a cache, and loses nothing
+        assert write_cache(numbers(1), NUMBERS, tmp_path / "home").num_rows == 1
+        return
+    with pytest.raises(DestinationExists, match="_metadata"):
+        write_cache(numbers(1), NUMBERS, tmp_path / "home")
+    assert (tmp_path / "home" / "_metadata.json").read_text() == text
+
+
+@pytest.mark.parametrize("text", ["", "{", "keep"])
+def test_a_damaged_cache_is_replaced(text: str, tmp_path: Path) -> None:
+    features = NUMBERS | {"v": Video("path")}
+    rows = [{"n": 1, "v": b"film"}]
+    write_cache(rows, features, tmp_path / "out")
+    path = tmp_path / "out" / "_metadata.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"num_rows": 7}) if text == "keep" else text)
+    assert write_cache(rows, features, tmp_path / "out").num_rows == 1
+
+
 def test_a_cache_behind_a_link_and_without_a_folder_above(tmp_path: Path) -> None:
     write_cache(numbers(1), NUMBERS, tmp_path / "a" / "b")
     (tmp_path / "link").symlink_to(tmp_path / "a" / "b")

@@ -12,6 +12,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -23,11 +24,19 @@ import pyarrow as pa
 from lading import jsontext
 from lading.arrow.films import ASSETS
 from lading.arrow.layout import Features, schema_of
-from lading.arrow.meta import META_NAME, CacheMeta, meta_text, new_meta
+from lading.arrow.meta import META_NAME, CacheMeta, meta_text, new_meta, read_cache_meta
 from lading.arrow.rows import batches_of
 from lading.arrow.shard import identity, validate_cache
 from lading.arrow.tables import Rules
-from lading.errors import DataError, DestinationExists, LadingError, StoreError, UsageError
+from lading.errors import (
+    DataError,
+    DestinationExists,
+    LadingError,
+    NotFound,
+    SidecarMismatch,
+    StoreError,
+    UsageError,
+)
 from lading.store.local import LocalSink, LocalStore
 from lading.store.open import is_local, resolve
 from lading.store.protocol import final_place, store_errors, write_file
@@ -37,6 +46,7 @@ from lading.units import parse_bytes
 __all__ = ["cache_fingerprint", "write_cache"]
 
 _COMPRESSIONS = (None, "zstd", "lz4")
+_OWN_NAME = re.compile(rf"{re.escape(META_NAME)}|{ASSETS.split('/')[0]}|shard-\d+\.arrow")
 _BEHIND_BYTES = 1 << 20
 """Of a batch that a thread writes. Of less it would wait longer for its turn with the interpreter than it writes."""
 
@@ -181,9 +191,24 @@ def _check_place(place: str) -> None:
         if not os.path.isdir(place):
             raise UsageError("the destination is no folder", file=place)
         held = os.listdir(place)
-    if held and META_NAME not in held:
-        raise DestinationExists("the folder holds something that is no cache", file=place, found=min(held),
+    if held and not (META_NAME in held and _is_cache(place, held)):
+        others = [name for name in held if not _OWN_NAME.fullmatch(name)]
+        raise DestinationExists("the folder holds something that is no cache", file=place, found=min(others or held),
                                 advice="Choose another folder.")  # fmt: skip
+
+
+def _is_cache(place: str, held: list[str]) -> bool:
+    """Whether a folder of these names is a cache; a damaged one too, if nothing but a cache's files lies in it."""
+    try:
+        read_cache_meta(place)
+    except SidecarMismatch as error:
+        if error.column in (None, "cache_format_version"):  # of another tool, or of a version to come
+            return False
+    except (DataError, NotFound):  # broken; or another process removes the folder
+        pass
+    else:
+        return True
+    return all(map(_OWN_NAME.fullmatch, held))
 
 
 def _check_exchange(folder: str, place: str) -> None:
