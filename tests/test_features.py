@@ -12,6 +12,7 @@ import pytest
 from lading.encoding import npy_bytes
 from lading.errors import DataError, Unrepresentable, UsageError
 from lading.features import (
+    FEATURE_KEY,
     Array,
     Audio,
     Bytes,
@@ -27,6 +28,7 @@ from lading.features import (
     Video,
     decode,
     encode,
+    feature_from,
     feature_of,
     fingerprint,
     from_huggingface,
@@ -128,6 +130,27 @@ def test_an_unknown_feature_is_an_error_that_names_its_column(told: bytes) -> No
 def test_a_value_that_is_not_what_its_column_says_is_an_error(feature: Feature, value: Any) -> None:
     with pytest.raises(DataError):
         decode(feature, value)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "<f4", ">f4", "single", np.float32, np.dtype(">f4")])
+def test_an_array_has_one_name_of_its_dtype(dtype: Any) -> None:
+    feature = Array("float32", (2,))
+    assert Array(dtype, (2,)) == feature
+    assert feature_from({"kind": "array", "dtype": np.dtype(dtype).str, "shape": [2]}) == feature
+    schemas = [pa.schema([with_feature(pa.field("x", pa.binary()), each)]) for each in (feature, Array(dtype, (2,)))]
+    assert fingerprint(schemas[0]) == fingerprint(schemas[1]) == "21ba2ca2b610bd37"
+
+
+def test_a_manifest_that_told_another_name_of_a_dtype_still_holds() -> None:
+    told = {FEATURE_KEY: b'{"dtype":"f4","kind":"array","shape":[2]}'}
+    schema = pa.schema([pa.field("x", pa.binary(), metadata=told)])
+    assert feature_of(schema[0]) == Array("float32", (2,))
+    assert fingerprint(schema) == "5025dfe7b2a8b591"
+
+
+@pytest.mark.parametrize("dtype", ["nope", "f4, (", "U5", "f4,i4", "object", "\0\0"])
+def test_what_is_no_dtype_of_numbers_stays_as_it_is_told(dtype: str) -> None:
+    assert Array(dtype).dtype == dtype
 
 
 def test_arrays_in_npy_files_have_what_their_column_says() -> None:

@@ -124,7 +124,8 @@ class Array:
     """A dense array.
 
     Attributes:
-        dtype: numpy's name; None if each value says it: the bytes of a `.npy` file.
+        dtype: numpy's name, however it was spelled (`f4` and `np.float32` are `float32`); None if each value says it:
+            the bytes of a `.npy` file.
         shape: extent of each dimension, None for one that varies; None if each value says it. With a dtype and a
             shape the bytes are the values alone, C order, little-endian.
     """
@@ -133,12 +134,22 @@ class Array:
     shape: tuple[int | None, ...] | None = None
 
     def __post_init__(self) -> None:
-        dtype: Any = self.dtype
-        if dtype is not None and not isinstance(dtype, str):  # numpy's own, such as np.float32
-            object.__setattr__(self, "dtype", np.dtype(dtype).name)
+        if self.dtype is not None:
+            object.__setattr__(self, "dtype", _dtype_name(self.dtype))
         if self.shape is not None:
             shape = tuple(extent if extent is None else operator.index(extent) for extent in self.shape)
             object.__setattr__(self, "shape", shape)
+
+
+def _dtype_name(dtype: Any) -> str:
+    """Numpy's name of a type of numbers; a text that names none as it is, for who checks features to refuse."""
+    if not isinstance(dtype, str):  # numpy's own, such as np.float32
+        return str(np.dtype(dtype).name)
+    try:
+        kind = np.dtype(dtype)
+    except (TypeError, ValueError, SyntaxError):
+        return dtype
+    return kind.name if kind.kind in _NUMBER_KINDS else dtype
 
 
 @dataclass(frozen=True, slots=True)
@@ -411,9 +422,18 @@ def fingerprint(schema: pa.Schema) -> str:
     for field in schema:
         plain = _plain(field.type)
         stored = "bytes" if plain in (pa.string(), pa.binary()) else str(plain)
-        rows.append([field.name, stored, _to_json(feature_of(field))])
+        rows.append([field.name, stored, _as_told(field)])
     rows.sort(key=lambda row: str(row[0]))
     return xxhash.xxh3_64_hexdigest(orjson.dumps(rows, option=orjson.OPT_SORT_KEYS))
+
+
+def _as_told(field: pa.Field) -> dict[str, Any]:
+    """The feature of a field as JSON, with the dtype as it is told: manifests of older versions have others' names."""
+    feature = feature_of(field)
+    told = _to_json(feature)
+    if isinstance(feature, Array) and FEATURE_KEY in (field.metadata or {}):
+        told["dtype"] = orjson.loads(field.metadata[FEATURE_KEY])["dtype"]
+    return told
 
 
 def from_huggingface(schema: pa.Schema) -> pa.Schema:

@@ -27,7 +27,7 @@ import pytest
 from PIL import Image as Pillow
 
 import lading
-from lading.arrow import CacheMeta, cache_fingerprint, read_cache_meta, read_shard, validate_cache, write_cache
+from lading.arrow import CacheMeta, cache_fingerprint, layout, read_cache_meta, read_shard, validate_cache, write_cache
 from lading.encoding import VIDEO_FIELDS, npy_bytes
 from lading.errors import (
     CorruptShard,
@@ -495,6 +495,7 @@ def test_features_told_with_lists_and_types_of_numpy_are_the_same(tmp_path: Path
     row = {"l": "b", "x": [1, 2], "s": {"n": 1}}
     meta = write_cache([row], told, tmp_path / "out")
     plain = {"l": ClassLabel(("a", "b")), "x": Array("float32", (2,)), "s": Struct((("n", Value("int8")),))}
+    assert layout.fingerprint({"x": Array("<f4", (2,))}) == layout.fingerprint({"x": plain["x"]}) == "86487d480bdc3551"
     for features in (told, plain):
         assert validate_cache(tmp_path / "out", features) == meta
     assert meta.features == plain
@@ -953,6 +954,16 @@ def test_what_is_no_argument_is_a_usage_error(told: dict[str, Any], tmp_path: Pa
     with pytest.raises(UsageError):
         write_cache(**given)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_cache_that_told_another_name_of_a_dtype_is_of_its_features(tmp_path: Path) -> None:
+    features: dict[str, Feature] = {"x": Array("float32", (2,))}
+    write_cache([{"x": [1, 2]}], features, tmp_path / "out")
+    path = tmp_path / "out" / "_metadata.json"
+    told = json.loads(path.read_text())
+    told["lading"]["features"][0][1]["dtype"], told["schema_fingerprint"] = "f4", "0" * 16
+    path.write_text(json.dumps(told))
+    assert validate_cache(tmp_path / "out", features).features == features
 
 
 def test_a_cache_without_rows_has_its_columns_and_keeps_them(tmp_path: Path) -> None:
