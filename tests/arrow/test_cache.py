@@ -919,6 +919,42 @@ def test_values_of_tables_are_those_of_their_features(
         write_cache([first, pa.table({"x": pa.array([bad], kind)})], {"x": feature}, tmp_path / "out")
 
 
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize(
+    "feature, kind, good, bad",
+    [
+        (ClassLabel(("x", "y")), pa.string(), "y", "q"),
+        (ClassLabel(("x", "y")), pa.dictionary(pa.int8(), pa.string()), "y", "q"),
+        (Json(), pa.string(), "{}", "{"),
+        (Value("int8"), pa.int64(), 1, 1000),
+        (Value("float32"), pa.float64(), 1.5, 1e300),
+        (Sequence(Value("float16")), pa.list_(pa.int64()), [1, 2], [1, 2049]),
+        (_PAIR, pa.binary(), bytes(8), b"abc"),
+        (Array(), pa.binary(), npy_bytes(np.eye(2)), b"abc"),
+        (Video(), _VIDEO_TYPE, {**_BARE, "mode": "bytes", "path": None, "bytes": b"x"}, _BARE),
+    ],
+)
+def test_of_tables_the_row_that_is_wrong_is_told(
+    feature: Feature, kind: pa.DataType, good: Any, bad: Any, whole: bool, tmp_path: Path
+) -> None:
+    for row in (0, 13, 36):
+        values = [good] * 37
+        values[row] = values[36] = bad
+        rows = pa.table({"x": pa.chunked_array([pa.array(values[at : at + 10], kind) for at in range(0, 37, 10)])})
+        items = [rows.slice(0, row), rows] if whole else rows.to_batches()
+        told = 2 * row if whole else row
+        with pytest.raises(Unrepresentable, match=rf"^row {told} column 'x'"):
+            write_cache(items, {"x": feature}, tmp_path / "out")
+
+
+def test_what_is_wrong_with_all_rows_of_a_table_is_told_of_the_first(tmp_path: Path) -> None:
+    good = pa.table({"n": [1, 2, 3]})
+    with pytest.raises(Unrepresentable, match=r"^row 3 column 'n': a column of another type"):
+        write_cache([good, pa.table({"n": ["1", "2"]})], NUMBERS, tmp_path / "out")
+    with pytest.raises(SchemaMismatch, match=r"^row 3 column 'n': a row without a column"):
+        write_cache([good, pa.table({"m": [1, 2]})], NUMBERS, tmp_path / "out")
+
+
 @pytest.mark.parametrize(
     "feature, column",
     [

@@ -65,7 +65,8 @@ def cut_tables(
     They are slices of those given where nothing must change. Between two of the items `settle` is called.
 
     Raises:
-        SchemaMismatch: columns are missing or too many. Unrepresentable: values do not fit. Both name the row.
+        SchemaMismatch: columns are missing or too many. Unrepresentable: values do not fit. Both name the row; of a
+            table of which none fits, by its columns or their types, the first.
         UsageError: something else than batches and tables.
     """
     schema = schema_of(features)
@@ -119,12 +120,46 @@ def _fitted(
         if name not in names:
             columns.append(pa.nulls(len(given), kind))
             continue
-        column = given.column(name)
         with errors_at(column=name):
-            column = column if column.type == kind else cast_column(column, kind, features[name])
-            _check_values(column, features[name])
-        columns.append(column)
+            columns.append(_fitted_column(given.column(name), kind, features[name]))
     return type(given).from_arrays(columns, schema=schema)
+
+
+def _fitted_column(column: Any, kind: pa.DataType, feature: Feature) -> Any:
+    """A column in the type of the cache, its values checked. Raises Unrepresentable, with the first bad row."""
+    try:
+        return _fit(column, kind, feature)
+    except Unrepresentable:
+        row = _refused_row(column, kind, feature)
+        if row is not None:
+            with errors_at(row=row):
+                _fit(column.slice(row, 1), kind, feature)  # that says what is wrong with this one
+        raise
+
+
+def _fit(column: Any, kind: pa.DataType, feature: Feature) -> Any:
+    fitted = column if column.type == kind else cast_column(column, kind, feature)
+    _check_values(fitted, feature)
+    return fitted
+
+
+def _refused_row(column: Any, kind: pa.DataType, feature: Feature) -> int | None:
+    """The first row of a column that does not fit; None if even no rows of it do. Looks at each row twice, about."""
+
+    def fits(first: int, count: int) -> bool:
+        try:
+            _fit(column.slice(first, count), kind, feature)
+        except Unrepresentable:
+            return False
+        return True
+
+    if not fits(0, 0):
+        return None
+    first, count = 0, len(column)
+    while count > 1:
+        half = count // 2
+        first, count = (first + half, count - half) if fits(first, half) else (first, half)
+    return first
 
 
 def _check_values(column: Any, feature: Feature) -> None:
