@@ -970,6 +970,44 @@ def test_columns_that_say_less_than_their_feature_are_taken(feature: Feature, co
     assert [row["x"] for row in rows_of(meta)] == column.to_pylist()
 
 
+@pytest.mark.parametrize(
+    "feature, values",
+    [
+        (Sequence(Value("int64")), pa.array([[1, 2], [], None])),
+        (Sequence(Value("int64")), pa.array([[1, 2], [3, 4], None], pa.list_(pa.int8(), 2))),
+        (Sequence(Text()), pa.array([["a", None], [], None], pa.list_(pa.string_view()))),
+        (Struct((("a", Value("int8")),)), pa.array([{"a": 1}, {"a": 2}, None])),
+        (Struct((("a", Text()),)), pa.array([{"a": "x"}, {"a": "y"}, None], pa.struct([("a", pa.string_view())]))),
+        (Text(), pa.array(["a", "b", None], pa.string_view())),
+        (Bytes(), pa.array([b"a", b"b", None], pa.binary_view())),
+        (Text(), pa.array(["a", "b", None])),
+        (Value("int8"), pa.array([1, 2, None])),
+    ],
+)
+def test_dictionaries_of_tables_may_be_of_anything(feature: Feature, values: pa.Array, tmp_path: Path) -> None:
+    indices = pa.array([0, None, 1, 0, 2], pa.int8())
+    column = pa.chunked_array([pa.DictionaryArray.from_arrays(part, values) for part in (indices[:1], indices[1:])])
+    table = pa.table({"x": column})
+    expected = [None if at is None else values[at].as_py() for at in indices.to_pylist()]
+    for items in ([table], [table.slice(0, 0), *table.to_batches()]):
+        meta = write_cache(items, {"x": feature}, tmp_path / "out")
+        assert [row["x"] for row in rows_of(meta)] == expected
+
+
+@pytest.mark.parametrize("feature", [Text(), Value("int8"), ClassLabel(("a",)), Image()])
+def test_a_dictionary_of_what_is_not_of_the_column_is_refused(feature: Feature, tmp_path: Path) -> None:
+    maps = pa.array([[("a", 1)], []], pa.map_(pa.string(), pa.int64()))
+    for values in (maps, pa.array([["a"], []])):
+        table = pa.table({"x": pa.DictionaryArray.from_arrays(pa.array([0, 1]), values)})
+        with pytest.raises(Unrepresentable, match="column 'x': a column of another type"):
+            write_cache([table], {"x": feature}, tmp_path / "out")
+
+
+def test_values_of_a_dictionary_that_no_row_has_do_not_matter(tmp_path: Path) -> None:
+    table = pa.table({"n": pa.DictionaryArray.from_arrays(pa.array([0, 0]), pa.array([1, 1000]))})
+    assert rows_of(write_cache([table], {"n": Value("int8")}, tmp_path / "out")) == [{"n": 1}] * 2
+
+
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view()])
 def test_labels_of_tables_may_be_names(kind: pa.DataType, tmp_path: Path) -> None:
     labels = ClassLabel(("a", "b"))
