@@ -351,6 +351,50 @@ def test_shards_of_one_dataset_have_the_same_columns(tmp_path: Path) -> None:
         FORMAT.open_shard(ShardSource(store, shards[1].path, entry=shards[1].entry), {})
 
 
+class _Pair(pa.ExtensionType):  # type: ignore[misc] # pyarrow has no type information
+    """A type of somebody's library, which a process has registered or not."""
+
+    def __init__(self) -> None:
+        super().__init__(pa.list_(pa.int8()), "tests.pair")
+
+    def __hash__(self) -> int:
+        return hash("tests.pair")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return b""
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, _storage_type: pa.DataType, _serialized: bytes) -> _Pair:
+        return cls()
+
+
+_PAIRS = pa.array([[1, 2]], pa.list_(pa.int8()))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda pairs: pairs,
+        lambda pairs: pa.ListArray.from_arrays(pa.array([0, 1], pa.int32()), pairs),
+        lambda pairs: pa.StructArray.from_arrays([pairs], names=["p"]),
+        lambda pairs: pa.MapArray.from_arrays(pa.array([0, 1], pa.int32()), pa.array(["k"]), pairs),
+    ],
+    ids=["pair", "list", "struct", "map"],
+)
+def test_columns_are_the_same_whatever_types_a_process_has_registered(make: Any) -> None:
+    store = MemoryStore()
+    _cache(store, {"a.arrow": pa.table({"p": make(pa.ExtensionArray.from_storage(_Pair(), _PAIRS))})})
+    [unknown] = FORMAT.list_shards(store, "set/_metadata.json", b"") or []
+    pa.register_extension_type(_Pair())
+    try:
+        [known] = FORMAT.list_shards(store, "set/_metadata.json", b"") or []
+        found = FORMAT.open_shard(ShardSource(store, unknown.path, entry=unknown.entry), {}).read()
+    finally:
+        pa.unregister_extension_type("tests.pair")
+    assert known.entry == unknown.entry
+    assert found.to_pylist() == pa.table({"p": make(_PAIRS)}).to_pylist()
+
+
 @pytest.mark.parametrize(
     "told, message",
     [
