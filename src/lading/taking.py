@@ -13,6 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.align import align_table, union_schema
+from lading.batches import copied
 from lading.errors import DataError, UsageError
 from lading.formats.protocol import PickingReader
 from lading.interleaved import sample_firsts, sample_rows, without_source
@@ -260,7 +261,7 @@ def lying_rows(
     numbers = shard[begins].tolist() or [*range(len(dataset.listing))][:1]
     parts, firsts, count, loose = [], [], 0, False
     for number, mine in zip(numbers, np.split(ordinal, begins[1:]), strict=False):
-        taken = _taken(dataset, number, mine, columns)
+        taken = _taken(dataset, number, mine, columns, hold=len(numbers) <= _HELD_SHARDS)
         loose = taken.loose
         firsts.append(taken.firsts + count)
         parts.append(taken.rows)
@@ -285,7 +286,10 @@ def lying_rows(
     )
 
 
-def _taken(dataset: HasSamples, shard: int, ordinals: NDArray[np.int64], columns: Sequence[str] | None) -> _Taken:
+def _taken(
+    dataset: HasSamples, shard: int, ordinals: NDArray[np.int64], columns: Sequence[str] | None, *, hold: bool
+) -> _Taken:
+    """Rows of a shard; with `hold=False` they keep no file open."""
     view = dataset.counted_shard(shard)
     if columns is not None and dataset.view == "samples" and not any(name in view.schema().names for name in columns):
         # A table without columns would forget how many rows it has.
@@ -296,4 +300,6 @@ def _taken(dataset: HasSamples, shard: int, ordinals: NDArray[np.int64], columns
     if len(firsts) != len(ordinals):
         raise DataError("samples of one id stand in this shard, and nothing tells their rows apart",
                         file=dataset.path(shard), expected=f"{len(ordinals)} samples", found=len(firsts))  # fmt: skip
+    if not hold and not (isinstance(view, SamplesView) and view.picks is None):
+        rows = copied(rows)  # who cannot leave values where they lie does not give them there either
     return _Taken(rows, firsts, isinstance(view, LooseView) and not view.declares_types())

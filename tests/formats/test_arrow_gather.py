@@ -286,6 +286,21 @@ def test_rows_of_more_shards_than_may_be_open(tmp_path: Path, threads: int, monk
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+@pytest.mark.parametrize("columns", [["n", "items", "kind"], ["items"], ["kind"]], ids=str)
+def test_columns_that_are_not_plain_of_more_shards_than_may_be_open(tmp_path: Path, columns: list[str]) -> None:
+    tables = [_mixed(seed, 3).select(["n", "items", "kind"]) for seed in range(150)]
+    whole = pa.concat_tables(tables).select(columns)
+    rows = np.random.default_rng(1).permutation(len(whole))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with lading.open(_shards(tmp_path, tables)) as dataset:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 170, hard))
+        try:
+            for wanted in (rows, np.arange(len(whole))):
+                assert dataset.take(wanted, columns).to_pylist() == whole.take(pa.array(wanted)).to_pylist()
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
 def test_streams_of_more_shards_than_stay_open_by_threads(tmp_path: Path) -> None:
     whole = []
     for shard in range(100):

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from lading import views as binary_views
 from lading.align import refuse_twins
-from lading.batches import with_columns
+from lading.batches import copied, with_columns
 from lading.casts import without_null_values
 from lading.errors import LadingError, LimitExceeded, ShortRead, SidecarMismatch, UsageError, errors_at
 from lading.features import feature_of
@@ -216,7 +216,8 @@ class ArrowReader:
         if found is None:
             return None
         rest = [self._schema.field(i).name for i in chosen if self._schema.field(i).name not in found]
-        return Picks(self._subschema(chosen), found, self.read(rows, rest) if rest else None)
+        read = self.read(rows, rest) if rest else None
+        return Picks(self._subschema(chosen), found, read if hold or read is None else copied(read))
 
     def _picked(
         self, rows: NDArray[np.int64], chosen: tuple[int, ...], *, views: bool = False, hold: bool = True
