@@ -6,21 +6,36 @@ from typing import Any
 
 import orjson
 
-from lading.errors import DataError
+from lading.errors import DataError, ShortRead
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.store.protocol import Store
 
 __all__ = ["as_text", "load_index"]
 
+_ATTEMPTS = 5
+"""To read a file that is replaced each time."""
+
 
 def load_index(store: Store, path: str, limits: Limits = DEFAULT_LIMITS) -> Any:
-    """What stands in the file.
+    """What stands in the file; of one that is replaced meanwhile, what stands in one of its versions.
 
     Raises:
         DataError: it is no JSON.
         LimitExceeded: it is larger than `index_bytes`.
     """
-    size = store.head(path).size_bytes
+    info = store.head(path)
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            return _load(store, path, info.size_bytes, limits)
+        except (DataError, ShortRead):
+            # Perhaps as much of one version as another one has: of an object or a list that is no JSON.
+            before, info = info, store.head(path)
+            if info == before:
+                raise
+    return _load(store, path, info.size_bytes, limits)
+
+
+def _load(store: Store, path: str, size: int, limits: Limits) -> Any:
     if size > limits.index_bytes:
         raise limits.exceeded("index_bytes", "the index is too large", file=path, found=size)
     [data] = store.get_ranges(path, [(0, size)])
