@@ -10,6 +10,7 @@ import tarfile
 from contextlib import suppress
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -510,3 +511,65 @@ def test_a_dataset_goes_to_other_processes(fmt: str, view: str, docs: Path, tmp_
             with pickle.loads(sent) as again:
                 assert (again.view, len(again), again.schema) == (dataset.view, len(dataset), dataset.schema)
                 assert [repr(sample) for sample in again] == expected
+
+
+class _OddScalar(pa.ExtensionScalar):  # type: ignore[misc] # pyarrow has no type information
+    """A value of a type that gives others than are stored."""
+
+    def as_py(self, **_options: Any) -> str:
+        return "odd"
+
+
+class _OddArray(pa.ExtensionArray):  # type: ignore[misc]
+    """A column of such values; as that of `datasets`, it has no way with nulls."""
+
+    def to_pylist(self, **_options: Any) -> list[Any]:
+        return ["odd" for _ in self]
+
+
+class _OddType(pa.ExtensionType):  # type: ignore[misc]
+    """A type of somebody's library."""
+
+    def __init__(self) -> None:
+        super().__init__(pa.list_(pa.int8()), "tests.odd")
+
+    def __hash__(self) -> int:
+        return hash("tests.odd")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return b""
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, _storage_type: pa.DataType, _serialized: bytes) -> _OddType:
+        return cls()
+
+    def __arrow_ext_class__(self) -> type[_OddArray]:
+        return _OddArray
+
+    def __arrow_ext_scalar_class__(self) -> type[_OddScalar]:
+        return _OddScalar
+
+
+@pytest.mark.parametrize("format", ["arrow", "parquet"])
+@pytest.mark.parametrize("registered", [True, False])
+def test_values_of_types_that_somebody_registered_are_the_stored_ones(
+    format: str,  # noqa: A002 - the word users know
+    registered: bool,
+    tmp_path: Path,
+) -> None:
+    path, stored = tmp_path / f"a.{format}", pa.array([[1, 2], None, []], pa.list_(pa.int8()))
+    table = pa.table({"n": [0, 1, 2], "a": pa.ExtensionArray.from_storage(_OddType(), stored)})
+    if format == "arrow":
+        with pa.ipc.new_file(path, table.schema) as file:
+            file.write_table(table)
+    else:
+        pq.write_table(table, path)
+    if registered:
+        pa.register_extension_type(_OddType())
+    try:
+        with lading.open(path) as dataset:
+            expected = [{"n": 0, "a": [1, 2]}, {"n": 1}, {"n": 2, "a": []}]
+            assert [dataset[row] for row in range(3)] == list(dataset) == dataset.head() == expected
+    finally:
+        if registered:
+            pa.unregister_extension_type("tests.odd")

@@ -359,6 +359,26 @@ def test_raw_arrays_are_little_endian() -> None:
             decode(Array("uint8", shape), b"abcd")
 
 
+@pytest.mark.parametrize(
+    "shape, stored, found",
+    [
+        ((None, 3), [], (0, 3)),
+        ((None, 3), [[1, 2, 3]], (1, 3)),
+        ((None, 3, 4), [], (0, 3, 4)),
+        ((2, None, 3), [[], []], (2, 0, 3)),
+        ((None, None), [], (0, 0)),
+        ((None,), [], (0,)),
+        ((2, None, 3), [[]], (1, 0)),  # what is no such array stays as it is
+        ((2, 3), [], (0,)),
+    ],
+)
+def test_lists_without_items_are_arrays_of_all_their_dimensions(
+    shape: tuple[int | None, ...], stored: list[Any], found: tuple[int, ...]
+) -> None:
+    array = decode(Array("int8", shape), stored)
+    assert (array.shape, array.dtype) == (found, np.int8)
+
+
 @pytest.mark.parametrize("feature, stored", [(Text(), b"a\xff"), (Value("int64"), b"x"), (Json(), b"{")])
 def test_values_that_are_not_what_they_should_be(feature: Feature, stored: bytes) -> None:
     with pytest.raises(DataError):

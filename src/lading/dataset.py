@@ -740,6 +740,8 @@ class Dataset:
 
 def _python(name: str, column: pa.Array) -> list[Any]:
     """The values of a column. Raises DataError for what Python cannot have: a date before the year 1."""
+    if isinstance(column.type, pa.ExtensionType):  # who registered the type may give other values, and only of some
+        column = column.storage
     try:
         found: list[Any] = column.to_pylist()
     except (ValueError, OverflowError, pa.ArrowException) as error:

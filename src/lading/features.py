@@ -721,6 +721,9 @@ def _array(feature: Array, value: Any) -> NDArray[Any]:
             raise DataError(
                 "no array, though the column's feature says so", expected=str(feature), found=type(value).__name__
             ) from None
+        if -1 in shape and not array.size and _begins(shape, array.shape):
+            # No items: lists do not tell how many dimensions there are behind the first one without any.
+            shape = [*array.shape, *(max(extent, 0) for extent in shape[array.ndim :])]
         whole = shape and -1 not in shape and array.size == math.prod(shape)
         return array.reshape(shape) if whole else array
     if feature.dtype is None or feature.shape is None:
@@ -730,6 +733,11 @@ def _array(feature: Array, value: Any) -> NDArray[Any]:
     if -1 in shape and known:
         shape[shape.index(-1)] = len(value) // known
     return _filled(kind, tuple(shape), memoryview(value))
+
+
+def _begins(shape: list[int], found: tuple[int, ...]) -> bool:
+    """Whether an array's extents are the first ones of a shape, in which those that vary are -1."""
+    return all(known in (-1, extent) for known, extent in zip(shape, found, strict=False))
 
 
 def _expected(feature: Array, array: NDArray[Any]) -> NDArray[Any]:

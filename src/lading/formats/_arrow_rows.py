@@ -266,6 +266,8 @@ def _cell(column: pa.Array, feature: Feature, body: Body) -> Callable[[int], Any
 
 
 def _whole_cell(column: pa.Array, feature: Feature) -> Callable[[int], Any]:
+    if isinstance(column.type, pa.ExtensionType):  # who registered the type may give other values
+        column = column.storage
     return lambda row: decode(feature, column[row].as_py())
 
 
