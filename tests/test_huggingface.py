@@ -316,6 +316,19 @@ def test_marks_of_what_was_changed_since_are_passed_over() -> None:
         assert unwrapped_schema(schema, media="stored") == pa.schema([("x", kind)])
 
 
+def test_labels_of_one_name_are_refused_wherever_they_are() -> None:
+    twins = ClassLabel(("crane", "bulbul", "crane"))
+    field = with_feature(pa.field("x", pa.int64()), twins)
+    inside = with_feature(pa.field("x", pa.list_(pa.int64())), Sequence(twins))
+    told = {"x": {"names": list(twins.names), "_type": "ClassLabel"}}
+    metadata = {"huggingface": json.dumps({"info": {"features": told}})}
+    for schema in (pa.schema([field]), pa.schema([inside]), pa.schema([field], metadata=metadata)):
+        with pytest.raises(Unrepresentable, match=r"^column 'x'.*expected each name once, found 'crane' 2 times"):
+            huggingface_schema(schema)
+    plain = with_feature(pa.field("x", pa.uint64()), twins)  # which is no label there
+    assert huggingface_schema(pa.schema([plain])).field("x").type == pa.uint64()
+
+
 def test_json_that_is_no_text() -> None:
     with pytest.raises(Unrepresentable, match=r"row 1 column 'x'.*no UTF-8"):
         _stored([b"[1]", b"\xff", None], Json())

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -137,7 +138,7 @@ def huggingface_schema(schema: pa.Schema) -> pa.Schema:
     What the metadata told of a column before stays where its type stays.
 
     Raises:
-        Unrepresentable: a column of a type that datasets does not have; names it.
+        Unrepresentable: a column of a type that datasets does not have, or of labels of one name; names it.
         DataError: what the metadata tell of a column is nothing that a column could be.
     """
     before = huggingface_features(schema)
@@ -444,7 +445,7 @@ def _fitted(kind: pa.DataType, feature: Feature) -> tuple[pa.DataType, dict[str,
     elif isinstance(feature, Json) and (is_bytes(kind) or is_text(kind)):
         found = pa.json_(), {"_type": "Json"}
     elif isinstance(feature, ClassLabel) and types.is_integer(kind) and not types.is_uint64(kind):
-        found = pa.int64(), {"names": list(feature.names), "_type": "ClassLabel"}
+        found = pa.int64(), {"names": _label_names(feature), "_type": "ClassLabel"}
     elif isinstance(kind, pa.JsonType):
         found = kind, {"_type": "Json"}
     elif types.is_dictionary(kind):
@@ -460,6 +461,20 @@ def _fitted(kind: pa.DataType, feature: Feature) -> tuple[pa.DataType, dict[str,
                                   advice="Cast the column, or leave it out.")  # fmt: skip
         found = kind, {"dtype": name, "_type": "Value"}
     return found
+
+
+def _label_names(feature: ClassLabel) -> list[str]:
+    """The names of labels, which datasets wants to tell apart: it opens nothing that has one twice."""
+    names = list(feature.names)
+    if len(set(names)) < len(names):
+        [(twin, count), *_] = Counter(names).most_common(1)
+        raise Unrepresentable(
+            "labels of datasets have names of their own",
+            expected="each name once",
+            found=f"{twin!r} {count} times",
+            advice="Rename them, or leave the column out.",
+        )
+    return names
 
 
 def _fitted_array(feature: Array) -> tuple[pa.DataType, dict[str, Any]] | None:
