@@ -7,7 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lading.casts import cast, rebuilt, without_null_values
+from lading.casts import cast, rebuilt, unregistered, unregistered_type, without_null_values
+from lading.ref import RefType
 
 _LISTS = [pa.list_, pa.large_list, pa.list_view, pa.large_list_view]
 _TEXTS = [["a", None], None, [], ["b", "c" * 20]]
@@ -113,3 +114,58 @@ def test_a_map_is_rebuilt_of_what_is_made_of_its_parts() -> None:
     column = pa.array(rows, pa.map_(pa.string(), pa.int8()))
     wide = pa.map_(pa.string(), pa.int32())
     assert rebuilt(column[1:], wide, lambda part, kind: part.cast(kind)).to_pylist() == rows[1:]
+
+
+class _PairType(pa.ExtensionType):  # type: ignore[misc] # pyarrow has no type information
+    """A type of somebody's library."""
+
+    def __init__(self) -> None:
+        super().__init__(pa.list_(pa.int8()), "tests.pair")
+
+    def __hash__(self) -> int:
+        return hash("tests.pair")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return b""
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, _storage_type: pa.DataType, _serialized: bytes) -> _PairType:
+        return cls()
+
+
+def _in_list(column: pa.Array) -> pa.Array:
+    return pa.ListArray.from_arrays(pa.array([0, 2, 2, 3], pa.int32()), column)
+
+
+def _in_map(column: pa.Array) -> pa.Array:
+    return pa.MapArray.from_arrays(pa.array([0, 2, 3], pa.int32()), pa.array(["a", "b", "c"]), column)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda column: column,
+        _in_list,
+        _in_map,
+        lambda column: pa.StructArray.from_arrays([column, pa.array([1, None, 3])], names=["p", "n"]),
+        lambda column: _in_list(pa.StructArray.from_arrays([_in_list(column).slice(0, 3)], names=["p"])),
+        lambda column: pa.DictionaryArray.from_arrays(pa.array([2, None, 0], pa.int8()), column),
+    ],
+    ids=["itself", "list", "map", "struct", "deep", "dictionary"],
+)
+def test_types_that_somebody_registered_become_what_they_are_stored_in(make: Any) -> None:
+    stored = pa.array([[1, 2], None, []], pa.list_(pa.int8()))
+    expected, column = make(stored), make(pa.ExtensionArray.from_storage(_PairType(), stored))
+    assert column.type != expected.type
+    assert unregistered_type(column.type) == expected.type
+    for start in range(len(column)):
+        found = unregistered(column.slice(start))
+        found.validate(full=True)
+        assert (found.type, found.to_pylist()) == (expected.type, expected.slice(start).to_pylist())
+
+
+@pytest.mark.parametrize("kind", [pa.json_(), RefType(), pa.map_(pa.string(), pa.list_(pa.json_()))], ids=str)
+def test_types_of_pyarrow_and_lading_are_always_there(kind: pa.DataType) -> None:
+    assert unregistered_type(kind) is kind
+    column = pa.nulls(2, kind)
+    assert unregistered(column) is column

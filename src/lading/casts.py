@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from lading.pieces import bitmap
+from lading.ref import is_ref
 from lading.views import (
     child_fields,
     holds_dictionary,
@@ -23,7 +24,7 @@ from lading.views import (
     with_child_fields,
 )
 
-__all__ = ["cast", "rebuilt", "without_null_values"]
+__all__ = ["cast", "rebuilt", "unregistered", "unregistered_type", "without_null_values"]
 
 _Column = TypeVar("_Column", pa.Array, pa.ChunkedArray)
 _LIST_VIEWS = (pa.ListViewType, pa.LargeListViewType)
@@ -82,6 +83,35 @@ def _with_lists(kind: pa.DataType) -> pa.DataType:
 
 def _relisted(column: pa.Array, kind: pa.DataType) -> pa.Array:
     return column if column.type == kind else rebuilt(column, kind, _relisted)
+
+
+def unregistered_type(kind: pa.DataType) -> pa.DataType:
+    """The type as a process has it that knows no types but pyarrow's own and lading's: others as they are stored."""
+    if isinstance(kind, pa.ExtensionType) and not is_ref(kind):
+        return unregistered_type(kind.storage_type)
+    if pa.types.is_dictionary(kind):
+        return pa.dictionary(kind.index_type, unregistered_type(kind.value_type), kind.ordered)
+    if pa.types.is_run_end_encoded(kind):
+        return pa.run_end_encoded(kind.run_end_type, unregistered_type(kind.value_type))
+    before = child_fields(kind)
+    inner = [field.with_type(unregistered_type(field.type)) for field in before]
+    return kind if inner == before else with_child_fields(kind, inner)  # what is made again loses names inside a map
+
+
+def unregistered(column: pa.Array) -> pa.Array:
+    """The values in the `unregistered_type` of their own."""
+    return _unregistered(column, unregistered_type(column.type))
+
+
+def _unregistered(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    if column.type == kind:
+        return column
+    if isinstance(column.type, pa.ExtensionType):
+        return _unregistered(column.storage, kind)
+    if pa.types.is_dictionary(kind):
+        values = _unregistered(column.dictionary, kind.value_type)
+        return pa.DictionaryArray.from_arrays(column.indices, values, ordered=kind.ordered)
+    return rebuilt(column, kind, _unregistered)
 
 
 def without_null_values(column: pa.Array) -> pa.Array:

@@ -141,6 +141,36 @@ def test_json_that_no_reader_would_get_back_is_refused(value: bytes, message: st
         write(table)
 
 
+class _PairType(pa.ExtensionType):  # type: ignore[misc] # pyarrow has no type information
+    """A type of somebody's library."""
+
+    def __init__(self, stored: pa.DataType) -> None:
+        super().__init__(stored, "tests.pair")
+
+    def __hash__(self) -> int:
+        return hash("tests.pair")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return b""
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, stored: pa.DataType, _serialized: bytes) -> _PairType:
+        return cls(stored)
+
+
+def test_types_that_somebody_registered_are_written_as_they_are_stored() -> None:
+    pairs, raw = pa.array([[1, 2], None], pa.list_(pa.int8())), pa.array([b"ab", None])
+    named = [pa.ExtensionArray.from_storage(_PairType(column.type), column) for column in (pairs, raw)]
+    stored, registered = (
+        pa.table({"p": p, "l": pa.ListArray.from_arrays(pa.array([0, 2, 2], pa.int32()), p), "b": b})
+        for p, b in ((pairs, raw), named)
+    )
+    with pytest.raises(Unrepresentable, match="column 'b': JSON has no bytes"):
+        write(registered)
+    assert write(registered, bytes="base64") == write(stored, bytes="base64")
+    assert by_json(write(registered.select(["p", "l"]))) == [{"p": [1, 2], "l": [[1, 2], None]}, {"p": None, "l": []}]
+
+
 def test_a_text_that_is_no_utf8_is_told_by_its_row() -> None:
     field = with_feature(pa.field("t", pa.large_binary()), Text())
     table = pa.table([pa.array([b"good"] * 7 + [b"\xc3"], pa.large_binary())], schema=pa.schema([field]))

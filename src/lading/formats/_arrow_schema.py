@@ -6,11 +6,12 @@ import orjson
 import pyarrow as pa
 import xxhash
 
+from lading.casts import unregistered_type
 from lading.errors import Unrepresentable
 from lading.features import FEATURE_KEY, Feature, Image, from_huggingface, with_feature
 from lading.huggingface import HUGGINGFACE_KEY, unwrapped_schema
 from lading.ref import FILES_KEY, is_ref
-from lading.views import child_fields, plain_type, stored_type, with_child_fields
+from lading.views import plain_type, stored_type
 
 __all__ = ["STABLE_KEY", "check_schema", "given_schema", "schema_hash", "stored_schema"]
 
@@ -45,21 +46,8 @@ def given_schema(stored: pa.Schema, features: str, *, media: str) -> pa.Schema:
 
 def schema_hash(schema: pa.Schema) -> str:
     """16 hex digits of the names and types of columns, the same whatever types a process has registered."""
-    kinds = [[field.name, str(_unregistered(field.type))] for field in schema]
+    kinds = [[field.name, str(unregistered_type(field.type))] for field in schema]
     return xxhash.xxh3_64_hexdigest(orjson.dumps(kinds))
-
-
-def _unregistered(kind: pa.DataType) -> pa.DataType:
-    """The type as a process has it that knows no types but pyarrow's own: others as what they are stored in."""
-    if isinstance(kind, pa.ExtensionType):
-        return _unregistered(kind.storage_type)
-    if pa.types.is_dictionary(kind):
-        return pa.dictionary(kind.index_type, _unregistered(kind.value_type), kind.ordered)
-    if pa.types.is_run_end_encoded(kind):
-        return pa.run_end_encoded(kind.run_end_type, _unregistered(kind.value_type))
-    before = child_fields(kind)
-    inner = [field.with_type(_unregistered(field.type)) for field in before]
-    return kind if inner == before else with_child_fields(kind, inner)  # what is made again loses names inside a map
 
 
 def stored_schema(schema: pa.Schema) -> pa.Schema:

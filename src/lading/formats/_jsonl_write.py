@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lading import jsontext
+from lading.casts import unregistered, unregistered_type
 from lading.errors import DataError, Unrepresentable, UsageError, errors_at
 from lading.features import ClassLabel, Json, Text, Value, feature_of
 from lading.formats.protocol import ShardFacts
@@ -131,14 +132,21 @@ _TEXTS = (Text, Value, ClassLabel)
 
 def becomes_base64(field: pa.Field) -> bool:
     """Whether the values of a column are bytes that are no text, in a dictionary or not."""
-    kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+    kind = unregistered_type(field.type)
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     if is_bytes(kind) or is_ref(kind):
         return not isinstance(feature_of(field), (Json, *_TEXTS))
     return bool(pa.types.is_fixed_size_binary(kind))
 
 
 def _texts_of(field: pa.Field, *, base64_too: bool) -> Callable[[pa.Array], pa.LargeStringArray]:
-    """How values of a field become JSON texts."""
+    """How values of a field become JSON texts; of types that somebody registered, what they are stored in."""
+    stored = unregistered_type(field.type)
+    texts = _plain_texts_of(field.with_type(stored), base64_too=base64_too)
+    return texts if stored == field.type else lambda column: texts(unregistered(column))
+
+
+def _plain_texts_of(field: pa.Field, *, base64_too: bool) -> Callable[[pa.Array], pa.LargeStringArray]:
     kind, feature = field.type, feature_of(field)
     if is_ref(kind):
         raise Unrepresentable("a reference is no value", found=kind, advice="Read the bytes first.")
