@@ -116,6 +116,42 @@ def test_head_for_people_shows_the_document_in_order(place: Path) -> None:
     assert all(len(line.rstrip()) <= 100 for line in lines)
 
 
+def test_head_shows_times_that_python_cannot_have_as_arrow_prints_them(place: Path) -> None:
+    far, instant = 253_402_300_800_000_000, 1_700_000_000_000_000_001
+    columns = {
+        "far": pa.array([far, 0], pa.timestamp("us")),
+        "zone": pa.array([0, 1], pa.timestamp("us", "Mars/Olympus")),
+        "day": pa.array([1 << 23, 0], pa.date32()),
+        "long": pa.array([1 << 62, 1], pa.duration("s")),
+        "ns": pa.array([instant, None], pa.timestamp("ns", "Europe/Paris")),
+        "time": pa.array([1, 2], pa.time64("ns")),
+        "took": pa.array([1, 2], pa.duration("ns")),
+        "list": pa.array([[instant, None], []], pa.list_(pa.timestamp("ns"))),
+        "struct": pa.array([{"t": instant, "b": b"ab"}, None], pa.struct({"t": pa.timestamp("ns"), "b": pa.binary()})),
+        "map": pa.array([[("a", 1)], []], pa.map_(pa.string(), pa.time64("ns"))),
+        "packed": pa.array([instant, 0], pa.timestamp("ns")).dictionary_encode(),
+    }
+    pq.write_table(pa.table(columns), place / "in.parquet")
+    shown = run("head", "in.parquet", "--json").stdout
+    first, second = map(json.loads, shown.splitlines())
+    assert first == {
+        "far": "10000-01-01 00:00:00.000000",
+        "zone": "1970-01-01 00:00:00.000000Z",
+        "day": str(columns["day"][0].cast(pa.string())),
+        "long": "4611686018427387904",
+        "ns": "2023-11-14 23:13:20.000000001+0100",
+        "time": "00:00:00.000000001",
+        "took": "1",
+        "list": ["2023-11-14 22:13:20.000000001", None],
+        "struct": {"t": "2023-11-14 22:13:20.000000001", "b": {"bytes": 2}},
+        "map": [["a", "00:00:00.000000001"]],
+        "packed": "2023-11-14 22:13:20.000000001",
+    }
+    assert (second["far"], second["zone"]) == ("1970-01-01 00:00:00", "1970-01-01 00:00:00.000001Z")
+    assert run("head", "in.parquet", "--json", "--at", "0").stdout == shown
+    assert "10000-01-01 00:00:00.000000 " in run("head", "in.parquet").stdout
+
+
 def test_head_tells_what_mds_holds(place: Path, golden: Golden) -> None:
     source = str(golden("mds") / "all-encodings")
     [sample] = [json.loads(line) for line in run("head", source, "-n", "1", "--json").stdout.splitlines()]
