@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import errno
 import json
+import os
+import sys
 import warnings
 
 import pytest
@@ -81,6 +83,30 @@ def test_with_json_an_error_is_a_document_too(capsys: pytest.CaptureFixture[str]
 def test_an_interrupted_command_says_what_it_left(capsys: pytest.CaptureFixture[str]) -> None:
     assert status_of(KeyboardInterrupt(), debug=True) == 130
     assert capsys.readouterr().err == "interrupted: nothing is left at out\n"
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is always full")
+@pytest.mark.parametrize("as_json", [True, False])
+@pytest.mark.parametrize("buffering", [1, -1], ids=["lines", "blocks"])
+def test_a_full_disk_behind_standard_output_is_one_line(
+    buffering: int, as_json: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with open("/dev/full", "w", buffering) as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        with pytest.raises(typer.Exit) as end, Output(as_json=as_json, debug=False) as out:
+            out.show({"a": 1}, ["text"])
+    assert end.value.exit_code == 3
+    assert capsys.readouterr().err == "error: No space left on device\n"
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is always full")
+def test_an_error_that_standard_output_has_no_room_for_is_told_beside_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with open("/dev/full", "w") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        assert status_of(CorruptShard("bad"), as_json=True) == 3
+    assert capsys.readouterr().err == "error: bad\nerror: No space left on device\n"
 
 
 def test_a_command_s_own_status_holds_when_nobody_reads_on() -> None:

@@ -111,9 +111,18 @@ class Output:
             sys.stdout.flush()
         except BrokenPipeError:
             _silence()
+        except OSError as unwritten:
+            self._give_up(unwritten, error)
         if self.status:
             raise typer.Exit(self.status) from None
         return True
+
+    def _give_up(self, unwritten: OSError, error: BaseException | None) -> None:
+        """Say that standard output takes nothing (a full disk), unless that is what ended the command and was said."""
+        _silence()
+        self.status = FAILED
+        if not isinstance(error, OSError) or error.errno != unwritten.errno:
+            self._say("error", "bold red", error_lines(_told(unwritten)))
 
     def _explain(self, error: BaseException) -> None:
         if isinstance(error, BrokenPipeError):
@@ -127,9 +136,10 @@ class Output:
             return
         told = _told(error)
         self.status = told.exit_status
+        # For people first: standard output may be what failed.
+        self._say("error", "bold red", error_lines(told))
         if self.as_json:
             sys.stdout.write(json_text({**told.to_dict(), "error": type(error).__name__}) + "\n")
-        self._say("error", "bold red", error_lines(told))
 
     def _say(self, label: str, style: str, lines: list[str]) -> None:
         from rich.text import Text
@@ -196,7 +206,7 @@ def _console(*, stderr: bool) -> Console:
 
 
 def _silence() -> None:
-    """Nobody reads standard output any more: what is still buffered goes nowhere, without a complaint."""
+    """Standard output takes nothing any more: what is still buffered goes nowhere, without a complaint."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
