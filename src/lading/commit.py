@@ -9,15 +9,27 @@ from __future__ import annotations
 
 import os
 import secrets
+from contextlib import suppress
 from typing import Self
 
-from lading.errors import DestinationExists, UsageError
+from lading.errors import DestinationExists, NotFound, UsageError
 from lading.manifest import MANIFEST_NAME
-from lading.store.open import is_local
+from lading.store.open import Stores, is_local, resolve
 from lading.store.protocol import Store, native_path
 from lading.store.staging import StagedFolder, stage_folder, sweep_stale
 
-__all__ = ["Staging", "check_destination"]
+__all__ = ["Staging", "check_destination", "is_there"]
+
+
+def is_there(url: str, stores: Stores) -> bool:
+    """Whether a file, or a folder with something in it, is at a place; a link too, wherever it leads."""
+    store, path = resolve(url, stores)
+    if is_local(store):
+        return os.path.lexists(native_path(path))
+    with suppress(NotFound):
+        store.head(path)
+        return True
+    return next(iter(store.walk(path)), None) is not None
 
 
 def check_destination(store: Store, destination: str, *, overwrite: bool) -> None:

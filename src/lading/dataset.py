@@ -87,6 +87,7 @@ class Dataset:
         kept_schema: of the rows, where their writer kept it.
         format_options: options with which shards are opened.
         interleaved: names of fields and policies for interleaved data.
+        named_roots: folders that the caller let references point into.
         limits: on what files may ask for.
         fetcher: what references are read with.
         follower: what finds the files that `source_ref` texts name.
@@ -118,7 +119,7 @@ class Dataset:
         self.stand_ins: dict[int, ShardSource] = {}
         self.opened_as: Callable[[], Dataset] | None = None
         self._format, self.fetcher, self._stores = fmt, fetcher, stores
-        self._named_roots = roots
+        self.named_roots = roots
         self.limits = fetcher.limits
         self.follower = Follower(stores, self.roots, mmap=fetcher.mmap, limits=self.limits)
         self.interleaved = interleaved
@@ -673,7 +674,7 @@ class Dataset:
     def roots(self) -> list[str]:
         """The folders that references in tables may point into: those of the shards, and those the caller named."""
         own = {folder_of(path) or "." for path in self.listing.table.column("path").to_pylist()}
-        return [*sorted(own), *self._named_roots]
+        return [*sorted(own), *self.named_roots]
 
     def release(self, held_bytes: int = 0) -> None:
         """Give back mapped pages that were touched; see `Fetcher.release`."""

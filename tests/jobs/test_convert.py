@@ -31,6 +31,7 @@ from lading.features import Video
 from lading.interleaved import INTERLEAVED_SCHEMA
 from lading.store.memory import MemoryStore
 from lading.store.open import Stores
+from media import frame, medium
 from tars import tar_of
 
 
@@ -120,6 +121,39 @@ def test_limit_columns_and_dry_run(docs: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "b").exists()
     with pytest.raises(UsageError, match="nope"):
         lading.convert(docs, tmp_path / "b", format="parquet", columns=["nope"])
+
+
+def test_folders_that_hold_what_the_source_leads_to_are_no_destinations(tmp_path: Path) -> None:
+    record = frame(b"a picture")
+    for name in ("jsonl", "media/first"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "media" / "first" / "a.bin.zst").write_bytes(record)
+
+    def write(path: str, destination: str, *, overwrite: bool, **options: Any) -> None:
+        document = {"id": "a", "media": [medium(id="m", path=path, offset=0, length=len(record))]}
+        (tmp_path / "jsonl" / "0.jsonl").write_text(json.dumps(document) + "\n")
+        lading.convert(
+            tmp_path / "jsonl", tmp_path / destination, format="parquet", source_format="media_archive",
+            source_options=options, overwrite=overwrite,
+        )  # fmt: skip
+
+    media = {"media": str(tmp_path / "media")}
+    for destination, overwrite, told in (
+        ("media", True, "may lead to"),
+        ("media/first", True, "inside the folder"),
+        ("media/new", False, "inside the folder"),
+    ):
+        with pytest.raises(UsageError, match=told):
+            write("first/a.bin.zst", destination, overwrite=overwrite, **media)
+    absolute, roots = str(tmp_path / "media/first/a.bin.zst"), {"roots": [str(tmp_path / "media")]}
+    with pytest.raises(UsageError, match="may lead to"):
+        write(absolute, "media", overwrite=True, **roots)
+    with pytest.raises(UsageError, match="inside the folder"):
+        write("media/first/a.bin.zst", "media", overwrite=True, media=str(tmp_path))
+    for path, options in (("first/a.bin.zst", media), (absolute, roots)):
+        write(path, "out", overwrite=True, **options)
+    write("media/first/a.bin.zst", "beside", overwrite=False, media=str(tmp_path))
+    assert (tmp_path / "media" / "first" / "a.bin.zst").read_bytes() == record
 
 
 @pytest.mark.parametrize("target", ["", "file://", "FILE://"])

@@ -79,6 +79,11 @@ class MediaArchiveFormat:
         """
         return MediaArchiveReader(source, parse_options(self.name, ReadOptions, options))
 
+    def folders_named(self, options: Mapping[str, Any]) -> tuple[Sequence[str], Sequence[str]]:
+        """The folder of the media, if one is named; the roots."""
+        told = parse_options(self.name, ReadOptions, options)
+        return (() if told.media is None else (told.media,)), told.roots
+
     def create_shard(self, sink: Sink, schema: pa.Schema, options: Mapping[str, Any]) -> NoReturn:  # noqa: ARG002 - of the contract
         """Refused: a shard is two files (`create_shard_of`). Raises UsageError."""
         raise UsageError("a shard of this format is two files", file=sink.path, found="a sink for one")

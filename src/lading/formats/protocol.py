@@ -45,6 +45,7 @@ __all__ = [
     "PickingReader",
     "RangeWriter",
     "Ranges",
+    "ReadsElsewhere",
     "ReadsUnits",
     "Remains",
     "Resyncs",
@@ -282,6 +283,14 @@ class ClaimsColumns(Protocol):
         Raises:
             DataError, StoreError: what is told cannot be read.
         """
+
+
+@runtime_checkable
+class ReadsElsewhere(Protocol):
+    """A format of whose shards bytes may lie in folders that options of reading name."""
+
+    def folders_named(self, options: Mapping[str, Any]) -> tuple[Sequence[str], Sequence[str]]:
+        """The folders in which such bytes lie, and further ones to which shards may lead."""
 
 
 @runtime_checkable

@@ -6,7 +6,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, get_args
 
@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lading.align import SchemaPolicy
-from lading.commit import Staging, check_destination
+from lading.commit import Staging, check_destination, is_there
 from lading.dataset import Dataset
 from lading.dataset_writer import DatasetWriter, WriteSummary
 from lading.digests import DatasetDigest
-from lading.errors import DataError, DestinationExists, NotFound, SeveralSplits, UsageError
+from lading.errors import DataError, DestinationExists, SeveralSplits, UsageError
 from lading.fetch import OnError
 from lading.formats.protocol import Format, LeavesOut, ListsSplits, ManyFiles, PacksItems, TurnsToText
 from lading.formats.registry import get_format
@@ -40,8 +40,8 @@ from lading.limits import DEFAULT_LIMITS, Limits
 from lading.opening import open_dataset
 from lading.part_writer import ShardKind
 from lading.source import Source
-from lading.store.open import Stores, is_local, resolve
-from lading.store.protocol import Sink, Store, aborting, native_path
+from lading.store.open import Stores, resolve
+from lading.store.protocol import Sink, Store, aborting
 from lading.store.roots import lies_in, real_place
 from lading.units import parse_bytes
 
@@ -348,7 +348,7 @@ def _check_lazy(dataset: Dataset, target: Format, replaced: str | None, stores: 
     """Only tables of items hold references; and what they lead to must not be what is replaced."""
     if not lazy:
         return
-    if replaced is not None and _is_there(replaced, stores):
+    if replaced is not None and is_there(replaced, stores):
         place = real_place(replaced, stores)
         for folder in [real_place(root, stores) for root in dataset.roots()]:
             if lies_in(place, folder) or lies_in(folder, place):
@@ -367,19 +367,8 @@ def _refuse_ledger(ledger: str, destination: str | os.PathLike[str], stores: Sto
     """A ledger replaces no file, and does not lie in the destination."""
     if not ledger or lies_in(real_place(ledger, stores), real_place(os.fspath(destination), stores)):
         raise UsageError("the ledger needs a file of its own, outside the destination", found=repr(ledger))
-    if _is_there(ledger, stores):
+    if is_there(ledger, stores):
         raise DestinationExists("the file for the ledger is there already", file=ledger)
-
-
-def _is_there(url: str, stores: Stores) -> bool:
-    """Whether a file, or a folder with something in it, is at a place; a link too, wherever it leads."""
-    store, path = resolve(url, stores)
-    if is_local(store):
-        return os.path.lexists(native_path(path))
-    with suppress(NotFound):
-        store.head(path)
-        return True
-    return next(iter(store.walk(path)), None) is not None
 
 
 @contextmanager

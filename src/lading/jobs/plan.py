@@ -10,9 +10,10 @@ from typing import Any
 import pyarrow as pa
 
 from lading.align import SchemaPolicy, union_schema
+from lading.commit import is_there
 from lading.dataset import Dataset
 from lading.errors import UsageError, errors_at
-from lading.formats.protocol import Format, KeepsFiles
+from lading.formats.protocol import Format, KeepsFiles, ReadsElsewhere
 from lading.formats.registry import get_format
 from lading.interleaved import RESERVED, without_source
 from lading.json_columns import union_json_schemas
@@ -172,11 +173,25 @@ def take_files_in(dataset: Dataset, options: Mapping[str, Any] | None) -> Mappin
 
 
 def refuse_inside(dataset: Dataset, destination: str | os.PathLike[str], stores: Stores) -> None:
-    """A destination that holds the source's files would replace them; one inside a source folder would join it."""
+    """A destination that holds the source's files would replace them; one inside a source folder would join it.
+
+    Files are those of the shards, and what lies in folders that the caller named: of media, and for references.
+    """
     path = os.fspath(destination)
     target, named = real_place(path, stores), dataset.listing.folder
     if named is not None and lies_in(target, real_place(named, stores)):
         raise UsageError("the destination lies inside the source", file=path, found=f"the source is {named}")
-    for folder in {folder_of(shard) for shard in dataset.listing.table.column("path").to_pylist()}:
+    folders = {folder_of(shard) for shard in dataset.listing.table.column("path").to_pylist()}
+    for folder in folders:
         if lies_in(real_place(folder, stores), target):
             raise UsageError("the destination holds files of the source", file=path, found=f"source files in {folder}")
+    fmt = get_format(dataset.format)
+    media, roots = fmt.folders_named(dataset.format_options) if isinstance(fmt, ReadsElsewhere) else ((), ())
+    for folder in (*media, *roots, *dataset.named_roots):
+        if lies_in(real_place(folder, stores), target):
+            raise UsageError("the destination holds what the source may lead to", file=path, found=f"a root, {folder}")
+    for place in [real_place(folder, stores) for folder in media]:
+        # Where the source lies in that folder too, beside it is a place as good as any, if nothing is there.
+        around = any(lies_in(real_place(folder, stores), place) for folder in folders)
+        if lies_in(target, place) and (not around or is_there(path, stores)):
+            raise UsageError("the destination lies inside the folder of the source's media", file=path, found=place)
