@@ -160,6 +160,20 @@ def test_records_that_cannot_be_had(
         assert read == [contents[:1], [None, contents[0]]]
 
 
+def test_one_root_given_as_a_text_is_that_folder_and_not_its_letters(tmp_path: Path) -> None:
+    for name in ("docs", "one", "other"):
+        (tmp_path / name).mkdir()
+    contents = pictures(2)
+    media = [
+        {**archived(tmp_path / name, content)[0], "path": str(tmp_path / name / "a.bin.zst")}
+        for name, content in zip(("one", "other"), contents, strict=True)
+    ]
+    near, far = (lines(tmp_path / "docs", {"id": "a", "media": [m]}, name=f"{i}.jsonl") for i, m in enumerate(media))
+    assert documents(near, roots=str(tmp_path / "one"))[0]["media"][0][BYTES] == contents[0]
+    with pytest.raises(BadReference, match="outside the folders"):
+        documents(far, roots=str(tmp_path / "one"))
+
+
 @pytest.mark.parametrize("damage", ["gone", "zeroed"])
 @pytest.mark.parametrize("view", ["samples", "interleaved"])
 def test_archives_of_what_lading_wrote_that_cannot_be_read(tmp_path: Path, view: str, damage: str) -> None:

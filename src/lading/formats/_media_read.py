@@ -62,7 +62,9 @@ class ReadOptions:
     roots: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        """Refuse words that are not known."""
+        """Refuse words that are not known; a root is a list of one, not of its letters."""
+        if isinstance(self.roots, str):
+            object.__setattr__(self, "roots", (self.roots,))
         if self.archives not in ("zstd", "none", "warc"):
             raise UsageError("no such archives", expected="zstd, none or warc", found=f"archives={self.archives!r}")
 
