@@ -116,6 +116,22 @@ def test_head_for_people_shows_the_document_in_order(place: Path) -> None:
     assert all(len(line.rstrip()) <= 100 for line in lines)
 
 
+@pytest.mark.parametrize("more", [[], ["--view", "samples"], ["--at", "1"], ["--json"]], ids=" ".join)
+def test_head_refuses_columns_that_no_shard_has(place: Path, more: list[str]) -> None:
+    assert "no such column" in run("head", "docs", "--columns", "titel,title", *more, status=2).output
+
+
+def test_head_looks_for_a_column_in_every_shard(place: Path) -> None:
+    write_tar(place / "a.tar", {"0.txt": b"x", "1.txt": b"x"})
+    write_tar(place / "b.tar", {"2.cls": b"1"})
+    pq.write_table(pa.table({"a": [None, 1], "b": [1, 2]}), place / "c.parquet")
+    for source, column, found in (("[ab].tar", "cls", [{}, {}, {"cls": 1}]), ("c.parquet", "a", [{}, {"a": 1}])):
+        shown = run("head", source, "--columns", column, "--json").stdout.splitlines()
+        assert [json.loads(line) for line in shown] == found
+    error = run_json("head", "[ab].tar", "--columns", "png", status=2)
+    assert (error["message"], error["expected"]) == ("no such column", "__key__, txt, cls")
+
+
 def test_head_shows_times_that_python_cannot_have_as_arrow_prints_them(place: Path) -> None:
     far, instant = 253_402_300_800_000_000, 1_700_000_000_000_000_001
     columns = {

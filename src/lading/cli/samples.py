@@ -6,7 +6,7 @@ import base64
 import math
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice, pairwise
+from itertools import chain, islice, pairwise
 from typing import TYPE_CHECKING, Any
 
 from lading.cli.text import Excerpt, count, visible
@@ -72,15 +72,38 @@ def read_samples(dataset: Dataset, number: int, start: int = 0, names: Sequence[
         number: samples, at most.
         start: the first one.
         names: columns to read; None for all.
+
+    Raises:
+        UsageError: a column that no shard has.
     """
     if start:
         last = min(start + number, len(dataset))
         batches: Iterator[Any] = (dataset.take([i], names) for i in range(start, last))
     else:
         batches = dataset.batches(max_rows=max(number, 1), max_bytes=_BATCH_BYTES, columns=names, on_error="warn")
+    if names is not None:
+        first = next(batches, None)
+        _refuse_unknown(dataset, names, first)
+        batches = chain([] if first is None else [first], batches)
     one_by_one = (rows for batch in batches for rows in _samples_of(batch, dataset.view))
     for place, rows in enumerate(islice(one_by_one, number), start):
         yield _document(place, rows) if dataset.view == "interleaved" else _plain_sample(place, rows)
+
+
+def _refuse_unknown(dataset: Dataset, names: Sequence[str], first: pa.RecordBatch | pa.Table | None) -> None:
+    """Raise UsageError for a column that no shard has. Shards are looked at only if the first rows do not show it."""
+    from lading.errors import UsageError
+
+    shown = {} if first is None else dict(zip(first.schema.names, first.columns, strict=True))
+    unknown = [name for name in names if name not in shown or shown[name].null_count == len(shown[name])]
+    seen = dict.fromkeys(dataset.schema.names) if unknown else {}
+    for number in range(len(dataset.listing)):
+        if seen.keys() >= {*unknown}:
+            return
+        seen.update(dict.fromkeys(dataset.open_shard(number).schema().names))
+    for name in unknown:
+        if name not in seen:
+            raise UsageError("no such column", expected=", ".join(seen), found=repr(name))
 
 
 def _samples_of(batch: pa.RecordBatch | pa.Table, view: str) -> Iterator[pa.RecordBatch | pa.Table]:
