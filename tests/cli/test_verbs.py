@@ -87,6 +87,25 @@ def test_shards_named_one_by_one_are_a_dataset(place: Path) -> None:
     assert run_json("info", "docs/docs-00000.tar", "docs/docs-00001.tar")["samples"] == 13
 
 
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        (["convert", "docs", "out", "--to", "parquet", "--limit", "x"], "--limit"),
+        (["info", "docs", "--nonsense"], "--nonsense"),
+        (["info"], "SRC"),
+        (["nonsense"], "nonsense"),
+        (["--nonsense", "info", "docs"], "--nonsense"),
+    ],
+)
+def test_a_call_that_is_wrong_is_told_in_json_too(place: Path, words: list[str], said: str) -> None:
+    told = run_json(*words, status=2)
+    assert told["error"] == "UsageError"
+    assert said in told["message"]
+    assert told["advice"] in (f"Try 'lading {words[0]} --help'.", "Try 'lading --help'.")
+    assert run(*words, status=2).stdout == ""
+    assert run(*words, "--", "--json", status=2).stdout == ""
+
+
 # head
 
 

@@ -75,6 +75,23 @@ def test_text_ends_quietly_too(place: Path) -> None:
     process.stderr.close()
 
 
+@pytest.mark.parametrize("words", [["convert", "--help"], ["--help"], ["--version"]], ids=" ".join)
+def test_pages_of_help_end_quietly_too(place: Path, words: list[str]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with subprocess.Popen([*_LADING, *words], cwd=place, stdout=writer, stderr=subprocess.PIPE) as process:
+        os.close(writer)
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+        assert process.wait(timeout=_HANGS_S) == 0
+    if os.path.exists("/dev/full"):
+        with open("/dev/full", "w") as full:
+            found = subprocess.run(
+                [*_LADING, *words], stdout=full, stderr=subprocess.PIPE, timeout=_HANGS_S, check=False
+            )
+        assert (found.returncode, found.stderr) == (3, b"error: No space left on device\n")
+
+
 def test_a_job_goes_on_when_nobody_reads_its_standard_error(place: Path) -> None:
     process = start(place, "convert", "docs", "out", "--to", "parquet")
     assert process.stdout is not None

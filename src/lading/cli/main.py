@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from lading.cli.convert import convert
 from lading.cli.demo import demo
@@ -16,14 +17,32 @@ from lading.cli.head import head
 from lading.cli.index import index
 from lading.cli.info import info
 from lading.cli.merge import merge
-from lading.cli.output import prepare_streams
+from lading.cli.output import command_line, prepare_streams
 from lading.cli.salvage import salvage
 from lading.cli.verify import verify
 from lading.jobs.own_process import leave_pandas_out
 
 __all__ = ["app", "run"]
 
+
+class _Verbs(TyperGroup):
+    """The verbs; to a program that asked for JSON a call that is wrong is told in JSON too."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Take the options of `lading` itself."""
+        options = args[: args.index("--")] if "--" in args else args
+        ctx.meta[__name__] = "--json" in options
+        with command_line(as_json=ctx.meta[__name__]):
+            return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Take the options of the verb, and run it."""
+        with command_line(as_json=ctx.meta[__name__]):
+            return super().invoke(ctx)
+
+
 app = typer.Typer(
+    cls=_Verbs,
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,

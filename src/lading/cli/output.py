@@ -18,13 +18,14 @@ import os
 import sys
 import traceback
 import warnings
+from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 import typer
 
 from lading.cli.text import ESCAPED, plain, visible
-from lading.errors import LadingError
+from lading.errors import LadingError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -32,11 +33,13 @@ if TYPE_CHECKING:
 
     from rich.console import Console, RenderableType
 
-__all__ = ["Output", "error_lines", "finding_text", "json_text", "prepare_streams"]
+__all__ = ["Output", "command_line", "error_lines", "finding_text", "json_text", "prepare_streams"]
 
 FAILED = 3
 INTERRUPTED = 130
 _OURS = (typer.Exit, typer.Abort, typer.BadParameter, SystemExit, GeneratorExit)
+_MISUSE: Any = typer.BadParameter.__base__
+"""Any call that is wrong; of which typer has no name of its own."""
 
 
 class Output:
@@ -149,6 +152,34 @@ class Output:
         self.err.print(Text.assemble((label, style), told), soft_wrap=True)
         for line in rest:
             self.err.print(Text(f"  {line}"), soft_wrap=True)
+
+
+@contextmanager
+def command_line(*, as_json: bool) -> Iterator[None]:
+    """What typer does itself, a page of help or the refusal of a call, ends as our commands do.
+
+    Args:
+        as_json: the call asks for JSON.
+
+    Raises:
+        typer.Exit: the call is wrong, and a program was told so; or standard output takes nothing more.
+    """
+    try:
+        yield
+    except _MISUSE as error:
+        if not as_json:
+            raise
+        path = getattr(error.ctx, "command_path", "lading")
+        with Output(as_json=True, debug=False):
+            raise UsageError(error.format_message().removesuffix("."), advice=f"Try '{path} --help'.") from None
+    except OSError:
+        with Output(as_json=False, debug=False):
+            raise
+        raise typer.Exit from None
+    except SystemExit as end:
+        if isinstance(end.__context__, BrokenPipeError):  # rich's way out
+            raise typer.Exit from None
+        raise
 
 
 def _told(error: BaseException) -> LadingError:
