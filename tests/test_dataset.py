@@ -147,7 +147,7 @@ def test_indexes_of_others_are_kept_in_the_cache(
     folder = golden("wds") / "shards"
     before = sorted(p.name for p in folder.iterdir())
     summary = lading.index(folder)
-    assert (summary.shards, summary.kept, summary.samples) == (4, 4, 20)
+    assert (summary.shards, summary.kept, summary.unkept, summary.samples) == (4, 4, 0, 20)
     assert len(list((tmp_path / "cache").iterdir())) == 4
     want = list(lading.open(folder))[13]
     with lading.open(folder) as dataset:
@@ -243,7 +243,7 @@ def test_a_cache_that_cannot_be_written_is_said_once(
     with pytest.warns(UserWarning, match="indexes are not kept") as said:
         summary = lading.index(golden("wds") / "shards")
     assert len(said) == 1
-    assert (summary.kept, summary.samples) == (0, 20)
+    assert (summary.kept, summary.unkept, summary.samples) == (0, 4, 20)
 
 
 def test_a_cache_that_fills_its_disk_leaves_nothing(

@@ -292,13 +292,13 @@ class Dataset:
     def _index_kind(self) -> str:
         return f"{self.format} {self.view}"
 
-    def keep_index(self, shard: int) -> bool:
-        """Make the index of a shard and keep it in the cache; False where there is nothing to keep."""
+    def keep_index(self, shard: int) -> bool | None:
+        """Make the index of a shard and keep it in the cache; False if it cannot be kept, None if there is none."""
         source = self.source(shard)
         if self._known_index(shard, source) is not None:
             return True
         index = self.open_shard(shard).index()
-        return index is not None and self.cache.store(source, self._index_kind(), index)
+        return None if index is None else self.cache.store(source, self._index_kind(), index)
 
     def detect_view(self) -> str:
         """The view that the first samples of the first non-empty shard ask for that can be read."""

@@ -549,6 +549,16 @@ def test_an_index_is_kept_where_it_does_no_harm(place: Path) -> None:
     assert "13" in run("index", "docs").stdout
 
 
+def test_an_index_that_cannot_be_kept_is_said(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (place / "file").touch()
+    monkeypatch.setenv("LADING_CACHE", str(place / "file" / "cache"))
+    shown = run("index", "docs", status=3).output
+    assert "indexes are not kept" in shown
+    assert "the index of 0 shards; that of 2 could not be kept" in " ".join(shown.split())
+    told = json.loads(run("index", "docs", "--json", status=3).stdout)
+    assert (told["kept"], told["unkept"], told["samples"]) == (0, 2, 13)
+
+
 # formats, demo, lading itself
 
 

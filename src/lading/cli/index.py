@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from lading.cli.options import Debug, Json, Reading, Sources, one_or_many, reads
-from lading.cli.output import Output
+from lading.cli.output import FAILED, Output
 from lading.cli.progress import watching
 from lading.cli.text import count, facts, visible
 
@@ -36,10 +36,13 @@ def index(
                 on_progress=lambda done, shards: tell(Progress(done, shards, 0, 0)),
                 **reading(),
             )
+        if found.unkept:
+            out.status = FAILED
+        others = f"that of {found.unkept:,} could not be kept" if found.unkept else "the others need none"
         rows = [
             ("shards", f"{found.shards:,}"),
             ("samples", f"{found.samples:,}"),
-            ("kept", f"the index of {count(found.kept, 'shard')}; the others need none"),
+            ("kept", f"the index of {count(found.kept, 'shard')}; {others}"),
             ("in", visible(found.folder)),
         ]
         out.show(asdict(found), [facts(rows)])

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console, RenderableType
 
-__all__ = ["Output", "command_line", "error_lines", "finding_text", "json_text", "prepare_streams"]
+__all__ = ["FAILED", "Output", "command_line", "error_lines", "finding_text", "json_text", "prepare_streams"]
 
 FAILED = 3
 INTERRUPTED = 130

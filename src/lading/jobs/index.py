@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -21,12 +22,14 @@ class IndexSummary:
         kept: shards whose index is in the cache now (the rest need none: a footer or a manifest serves them).
         samples: samples in all.
         folder: the cache folder.
+        unkept: shards whose index could not be kept: the folder cannot be written, or a store tells no version of them.
     """
 
     shards: int
     kept: int
     samples: int
     folder: str
+    unkept: int = 0
 
 
 def index(source: Source, *, on_progress: Callable[[int, int], None] | None = None, **opening: Any) -> IndexSummary:
@@ -39,11 +42,11 @@ def index(source: Source, *, on_progress: Callable[[int, int], None] | None = No
         on_progress: called with shards done and all shards.
         opening: the other arguments of `lading.open`.
     """
-    kept = 0
+    kept: Counter[bool | None] = Counter()
     with open_dataset(source, **opening) as dataset:
         total = len(dataset.listing)
         for number in range(total):
-            kept += dataset.keep_index(number)
+            kept[dataset.keep_index(number)] += 1
             if on_progress is not None:
                 on_progress(number + 1, total)
-        return IndexSummary(total, kept, len(dataset), dataset.cache.folder)
+        return IndexSummary(total, kept[True], len(dataset), dataset.cache.folder, kept[False])
