@@ -484,6 +484,35 @@ def test_parts_of_other_processes_make_the_same_dataset(
     assert len([name for name in found if name.startswith("/shard")]) >= 2
 
 
+@pytest.mark.parametrize("rank", [None, 3])
+def test_a_process_may_go_to_another_folder_while_it_writes(
+    rank: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+    for _ in range(2):  # and in the place of the first
+        monkeypatch.chdir(tmp_path / "here")
+        with lading.writer("out", format="parquet", shard_size=1, rank=rank, overwrite=True) as writer:
+            writer.write({"n": 1})
+            monkeypatch.chdir(tmp_path / "there")
+            writer.write({"n": 2})
+    assert rows(tmp_path / "here" / "out") == [{"n": 1}, {"n": 2}]
+    assert [path.name for path in tmp_path.glob("*/*")] == ["out"]
+
+
+def test_an_error_of_the_last_step_names_the_destination_as_it_was_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "out").mkdir()
+    writer = lading.writer("out", format="parquet")
+    writer.write({"n": 1})
+    monkeypatch.setattr("lading.store.local._RENAME_EXCHANGE", 1 << 20)  # a flag that no kernel knows
+    with pytest.raises(StoreError, match=r"^out: this file system cannot exchange"):
+        writer.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
 def test_indexes_of_many_rows_go_to_several_files_that_readers_take() -> None:
     """256 shards of 256 MB of 2 KB texts would otherwise have one of 1.4 GB, which no reader takes."""
     store, rows = MemoryStore(), 2_000_000

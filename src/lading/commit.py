@@ -12,7 +12,7 @@ import secrets
 from contextlib import suppress
 from typing import Self
 
-from lading.errors import DestinationExists, NotFound, UsageError
+from lading.errors import DestinationExists, NotFound, StoreError, UsageError
 from lading.manifest import MANIFEST_NAME
 from lading.store.open import Stores, is_local, resolve
 from lading.store.protocol import Store, native_path
@@ -90,12 +90,26 @@ class Staging:
         if self._shared:
             names = [info.path[len(self.folder) + 1 :] for info in self._store.walk(self.folder)]
             for name in sorted(names, key=lambda n: (os.path.basename(n) == MANIFEST_NAME, n)):
-                self._store.publish(self.path(name), self.final(name))
+                self._publish(self.path(name), name)
             self._store.delete(self.folder)
         else:
-            self._store.publish(self.folder, self._destination)
+            self._publish(self.folder)
         if self._staged is not None:
             self._staged.release()
+
+    def _publish(self, source: str, name: str = "") -> None:
+        """Give a file of this name, or the whole folder, its place, also if the process works in another folder now."""
+        told = self.final(name) if name else self._destination
+        if self._staged is None:
+            self._store.publish(source, told)
+            return
+        target = os.path.join(self._staged.place, name) if name else self._staged.place
+        try:
+            self._store.publish(source, target)
+        except StoreError as error:
+            if error.file == target:
+                error.file = told
+            raise
 
     def drop(self) -> None:
         """Remove all that was built."""

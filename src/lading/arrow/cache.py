@@ -125,7 +125,6 @@ def write_cache(  # noqa: PLR0913 - one argument a decision of the user; all but
         found = _finished(place, features, before)
         if found is not None:
             return found
-        place = _absolute(place)
         sweep_stale(place)
         with stage_folder(place) as staged:
             _check_exchange(staged.path, place)
@@ -141,7 +140,7 @@ def write_cache(  # noqa: PLR0913 - one argument a decision of the user; all but
             meta = new_meta(os.fspath(cache_dir), counts, features, target, compression, told)
             store = LocalStore()
             write_file(store, f"{staged.path}/{META_NAME}", [meta_text(meta)])
-            store.publish(staged.path, place)
+            store.publish(staged.path, staged.place)
     return meta
 
 
@@ -175,12 +174,6 @@ def _place(told: str | os.PathLike[str]) -> str:
         raise UsageError("a cache is a folder of this machine", expected="a path", found=repr(folder))
     place = final_place(folder)
     return os.path.realpath(place) if os.path.basename(place) in ("", ".", "..") else place
-
-
-def _absolute(place: str) -> str:
-    """The same place for whoever works in another folder, as a generator may that changes it."""
-    with store_errors(place):
-        return place if os.path.isabs(place) else os.path.join(os.getcwd(), place)
 
 
 def _check_place(place: str) -> None:

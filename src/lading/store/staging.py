@@ -24,15 +24,17 @@ _TOKEN_DIGITS = 16
 class StagedFolder:
     """A new, empty folder to build in; with `with`, whatever is left of it at the end is deleted.
 
-    `LocalStore().publish(staged.path, target)` gives it its name; what it replaces comes here instead, and is deleted.
+    `LocalStore().publish(staged.path, staged.place)` gives it its name; what it replaces comes here instead, and is
+    deleted. Both paths are absolute, so that they hold if the process goes to another folder meanwhile.
 
     Attributes:
         path: where to build.
+        place: where it is to lie.
         lock: descriptor of the lock; −1 once it was given back.
     """
 
-    def __init__(self, path: str, lock: int) -> None:
-        self.path, self.lock = path, lock
+    def __init__(self, path: str, place: str, lock: int) -> None:
+        self.path, self.place, self.lock = path, place, lock
 
     def release(self) -> None:
         """Delete the folder, if it still has its temporary name, and give the lock back."""
@@ -58,13 +60,15 @@ def stage_folder(target: str) -> StagedFolder:
     """
     place = final_place(target)
     with store_errors(target):
-        os.makedirs(os.path.dirname(place) or ".", exist_ok=True)
+        if not os.path.isabs(place):
+            place = os.path.join(os.getcwd(), place)
+        os.makedirs(os.path.dirname(place), exist_ok=True)
         while True:
             path = temporary_name(place)
             lock = lock_file(path + ".lock", create=True)
             if lock is not None:
                 os.mkdir(path)
-                return StagedFolder(path, lock)
+                return StagedFolder(path, place, lock)
 
 
 def sweep_stale(target: str) -> list[str]:
