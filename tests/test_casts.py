@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lading.casts import cast, rebuilt, unregistered, unregistered_type, without_null_values
+from lading.casts import cast, rebuilt, registered, unregistered, unregistered_type, without_null_values
 from lading.ref import RefType
 
 _LISTS = [pa.list_, pa.large_list, pa.list_view, pa.large_list_view]
@@ -162,6 +162,9 @@ def test_types_that_somebody_registered_become_what_they_are_stored_in(make: Any
         found = unregistered(column.slice(start))
         found.validate(full=True)
         assert (found.type, found.to_pylist()) == (expected.type, expected.slice(start).to_pylist())
+        again = registered(found, column.type)
+        again.validate(full=True)
+        assert again.equals(column.slice(start))
 
 
 @pytest.mark.parametrize("kind", [pa.json_(), RefType(), pa.map_(pa.string(), pa.list_(pa.json_()))], ids=str)

@@ -24,7 +24,7 @@ from lading.views import (
     with_child_fields,
 )
 
-__all__ = ["cast", "rebuilt", "unregistered", "unregistered_type", "without_null_values"]
+__all__ = ["cast", "rebuilt", "registered", "unregistered", "unregistered_type", "without_null_values"]
 
 _Column = TypeVar("_Column", pa.Array, pa.ChunkedArray)
 _LIST_VIEWS = (pa.ListViewType, pa.LargeListViewType)
@@ -100,18 +100,21 @@ def unregistered_type(kind: pa.DataType) -> pa.DataType:
 
 def unregistered(column: pa.Array) -> pa.Array:
     """The values in the `unregistered_type` of their own."""
-    return _unregistered(column, unregistered_type(column.type))
+    return registered(column, unregistered_type(column.type))
 
 
-def _unregistered(column: pa.Array, kind: pa.DataType) -> pa.Array:
+def registered(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """The values in another type that has the same `unregistered_type`."""
     if column.type == kind:
         return column
     if isinstance(column.type, pa.ExtensionType):
-        return _unregistered(column.storage, kind)
+        return registered(column.storage, kind)
+    if isinstance(kind, pa.ExtensionType):
+        return pa.ExtensionArray.from_storage(kind, registered(column, kind.storage_type))
     if pa.types.is_dictionary(kind):
-        values = _unregistered(column.dictionary, kind.value_type)
+        values = registered(column.dictionary, kind.value_type)
         return pa.DictionaryArray.from_arrays(column.indices, values, ordered=kind.ordered)
-    return rebuilt(column, kind, _unregistered)
+    return rebuilt(column, kind, registered)
 
 
 def without_null_values(column: pa.Array) -> pa.Array:

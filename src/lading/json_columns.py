@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lading import jsontext
+from lading.casts import registered, unregistered_type
 from lading.errors import SchemaMismatch
 from lading.features import Json, feature_of, with_feature
 from lading.views import is_text
@@ -104,7 +105,8 @@ def build_column(target: pa.Field, values: list[Any], path: str) -> pa.Array:
     try:
         if isinstance(feature_of(target), Json):
             return pa.array([None if v is None else jsontext.dumps(v) for v in values], target.type)
-        return pa.array(values, target.type)
+        # pyarrow makes no list of values of a type that somebody registered.
+        return registered(pa.array(values, unregistered_type(target.type)), target.type)
     except (pa.ArrowInvalid, pa.ArrowTypeError, UnicodeEncodeError, OverflowError) as error:
         raise SchemaMismatch("a value does not fit the type of its column", file=path, column=target.name,
                              expected=target.type, found=str(error)) from error  # fmt: skip

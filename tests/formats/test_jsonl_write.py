@@ -168,7 +168,12 @@ def test_types_that_somebody_registered_are_written_as_they_are_stored() -> None
     with pytest.raises(Unrepresentable, match="column 'b': JSON has no bytes"):
         write(registered)
     assert write(registered, bytes="base64") == write(stored, bytes="base64")
-    assert by_json(write(registered.select(["p", "l"]))) == [{"p": [1, 2], "l": [[1, 2], None]}, {"p": None, "l": []}]
+    lines = write(registered.select(["p", "l"]))
+    assert by_json(lines) == [{"p": [1, 2], "l": [[1, 2], None]}, {"p": None, "l": []}]
+    reader = FORMAT.open_shard(ShardSource(MemoryStore({"d.jsonl": lines}), "d.jsonl"), {})
+    target = registered.select(["p", "l"])
+    [batch] = reader.typed_batches(target.schema, max_rows=9, max_bytes=1 << 20)
+    assert pa.Table.from_batches([batch]).equals(target)
 
 
 def test_a_text_that_is_no_utf8_is_told_by_its_row() -> None:
