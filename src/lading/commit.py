@@ -36,11 +36,15 @@ def check_destination(store: Store, destination: str, *, overwrite: bool) -> Non
     """Refuse a destination that holds something, unless it may be replaced.
 
     Raises:
-        DestinationExists: a folder with something in it. UsageError: a file.
+        DestinationExists: a folder with something in it. UsageError: a file, or a place below one.
     """
-    native = native_path(destination) if is_local(store) else None
-    if native is not None and os.path.lexists(native) and not os.path.isdir(native):
-        raise UsageError("the destination is no folder", file=destination)
+    there = native_path(destination) if is_local(store) else ""
+    while there and not os.path.lexists(there):
+        there = os.path.dirname(there)
+    if there and not os.path.isdir(there):
+        below = there != native_path(destination)
+        raise UsageError("the destination lies in what is no folder" if below else "the destination is no folder",
+                         file=destination, found=there if below else None)  # fmt: skip
     if overwrite:
         return
     found = next(iter(store.walk(destination)), None)

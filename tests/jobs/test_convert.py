@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import tarfile
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -171,9 +172,9 @@ def test_destinations_that_are_refused(origin: str, target: str, docs: Path, tmp
     (tmp_path / "full" / "x").write_text("mine")
     with pytest.raises(DestinationExists):
         lading.convert(f"{origin}{docs}", f"{target}{tmp_path}/full", format="parquet")
-    for overwrite in (False, True):
+    for place, overwrite in product(("full/x", "full/x/out", "full/x/far/out"), (False, True)):
         with pytest.raises(UsageError, match="no folder"):
-            lading.convert(f"{origin}{docs}", f"{target}{tmp_path}/full/x", format="parquet", overwrite=overwrite)
+            lading.convert(f"{origin}{docs}", f"{target}{tmp_path}/{place}", format="parquet", overwrite=overwrite)
     with pytest.raises(SourceNotFound):
         lading.convert(f"{origin}{tmp_path}/nothing", f"{target}{tmp_path}/out", format="parquet")
     assert sorted(p.read_bytes() for p in docs.iterdir()) == before
