@@ -517,6 +517,20 @@ def test_items_without_a_record_are_counted(tmp_path: Path, version: int) -> Non
     assert found.column("binary_content").to_pylist() == [None, b"one", None]
 
 
+def test_columns_that_lines_cannot_hold_are_written_as_the_error_says(tmp_path: Path) -> None:
+    rows = pa.table({"id": ["a"], "text": ["t"], "media": pa.array([[]], MEDIA_LIST), "npy": [b"\x93"]})
+    with (
+        pytest.raises(Unrepresentable, match="no bytes") as caught,
+        DatasetWriter(tmp_path / "out", format=NAME) as writer,
+    ):
+        writer.write_batch(rows)
+    assert caught.value.advice == "Leave it out with --columns, or give documents='parquet'."
+    with DatasetWriter(tmp_path / "out", format=NAME, options={"documents": "parquet"}) as writer:
+        writer.write_batch(rows)
+    with lading.open(tmp_path / "out") as dataset:
+        assert dataset[0]["npy"] == b"\x93"
+
+
 @pytest.mark.parametrize("name, value", [("text", True), ("text", 3), ("id", 3), ("id", False)])
 def test_values_that_are_no_texts_are_items_of_texts(tmp_path: Path, name: str, value: Any) -> None:
     plain = lines(tmp_path, {"id": "i", "text": "t", name: value})

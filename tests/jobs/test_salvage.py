@@ -31,6 +31,7 @@ from lading.errors import (
     LadingError,
     SourceNotFound,
     UnknownFormat,
+    Unrepresentable,
     UsageError,
 )
 from lading.jobs.progress import Progress
@@ -714,6 +715,14 @@ def test_where_nothing_is_left_it_says_so_and_writes_nothing(tmp_path: Path) -> 
     with pytest.raises(DataError, match="not one sample is left"):
         salvage(tmp_path / "a.tar", tmp_path / "out")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.tar"]
+
+
+@pytest.mark.parametrize("target", ["csv", "jsonl"])
+def test_advice_on_what_another_format_cannot_hold_can_be_taken(tmp_path: Path, target: str) -> None:
+    (tmp_path / "a.tar").write_bytes(tar_of(*pairs("a")))
+    with pytest.raises(Unrepresentable) as caught:
+        salvage(tmp_path / "a.tar", tmp_path / "out", format=target)
+    assert caught.value.advice == "Salvage it as webdataset, and convert what was saved."
 
 
 def test_usual_rules_of_destinations_hold(tmp_path: Path) -> None:

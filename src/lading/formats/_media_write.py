@@ -41,6 +41,7 @@ _GROUP_BYTES = 2 << 20
 
 _ADVICE = "Fill them; in documents opened as media_archive they are empty."
 _NO_MEDIA_ADVICE = "Leave it out with --columns, or call it otherwise."
+_LINES_ADVICE = "Leave it out with --columns, or give documents='parquet'."
 _PLACE_ADVICE = "Read documents that have archives with --from media_archive; else leave these fields out."
 
 
@@ -104,9 +105,14 @@ class MediaArchiveWriter:
             check_stored_media(self._columns.field("media").type.value_type)
         self._written = stored_columns(self._columns) if self._as_text else self._columns
         told: Mapping[str, Any] = {"compression": options.compression} if self._as_text else {}
-        self._documents: ShardWriter = get_format(options.documents).create_shard(
-            self._documents_sink, self._written, told
-        )
+        try:
+            self._documents: ShardWriter = get_format(options.documents).create_shard(
+                self._documents_sink, self._written, told
+            )
+        except Unrepresentable as error:
+            if self._as_text and error.advice is not None:  # which names options that lines have by themselves
+                error.advice = _LINES_ADVICE
+            raise
         self._packer = Packer(options.compression_level, content_size=options.content_size, checksum=options.checksum,
                               plain=False)  # fmt: skip
         self._pace: Pace[memoryview] = Pace(options.workers, ordered=True, weigh=len, group_weight=_GROUP_BYTES)

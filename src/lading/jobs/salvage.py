@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -16,9 +16,9 @@ from lading.align import align_table, as_text
 from lading.commit import check_destination
 from lading.dataset import Dataset
 from lading.dataset_writer import DatasetWriter
-from lading.errors import CorruptShard, DataError, LadingError, SidecarMismatch, StoreError
+from lading.errors import CorruptShard, DataError, LadingError, SidecarMismatch, StoreError, Unrepresentable
 from lading.fetch import earlier_errors
-from lading.formats.protocol import ShardSource
+from lading.formats.protocol import Format, ShardSource
 from lading.formats.registry import get_format
 from lading.interleaved import sample_firsts
 from lading.jobs.checksums import check_shard
@@ -166,22 +166,34 @@ def salvage(  # noqa: PLR0913 - one argument a decision of the user; all but two
             saved = _saved(dataset, search.left, lost)
             copying = target.name == found.format.name and dataset.view == "samples"
             options, members = as_members(saved, target, options) if copying else (options, None)
-            plan = make_plan(saved, target)
-            writer = DatasetWriter(
-                destination, format=target.name, view=dataset.view, schema=plan.schema, shard_size=shard_bytes,
-                overwrite=overwrite, options=bounded_options(target, options or {}, max_bytes), roles=plan.roles,
-                members=members, stores=stores,
-            )  # fmt: skip
-            with writer:
-                _write(saved, plan.schema, writer, max_bytes, on_progress)
-                if lost.count:
-                    writer.add_file(LOST_NAME, lost.pieces())
-            summary = writer.close()
+            with _advising(found.format, target):
+                plan = make_plan(saved, target)
+                writer = DatasetWriter(
+                    destination, format=target.name, view=dataset.view, schema=plan.schema, shard_size=shard_bytes,
+                    overwrite=overwrite, options=bounded_options(target, options or {}, max_bytes), roles=plan.roles,
+                    members=members, stores=stores,
+                )  # fmt: skip
+                with writer:
+                    _write(saved, plan.schema, writer, max_bytes, on_progress)
+                    if lost.count:
+                        writer.add_file(LOST_NAME, lost.pieces())
+                summary = writer.close()
             return SalvageResult(
                 found.format.name, target.name, dataset.view, len(found.listing), summary.num_shards,
                 summary.num_samples, lost.samples, summary.size_bytes, lost.first, lost.count,
                 [finding.to_dict() for finding in search.findings], time.perf_counter() - began,
             )  # fmt: skip
+
+
+@contextmanager
+def _advising(source: Format, target: Format) -> Iterator[None]:
+    """Of what another format cannot hold, give advice that can be taken: a salvage leaves no column out."""
+    try:
+        yield
+    except Unrepresentable as error:
+        if target.name != source.name and "--columns" in (error.advice or ""):
+            error.advice = f"Salvage it as {source.name}, and convert what was saved."
+        raise
 
 
 class _Lost:
