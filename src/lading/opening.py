@@ -128,7 +128,12 @@ def dataset_of(  # noqa: PLR0913 - as `open_dataset`
         stores: which store serves which URL.
         mmap: False reads local files through `pread`.
         limits: on what files may ask for.
+
+    Raises:
+        UsageError: roots that are one text: each of its letters would be a folder, `/` among them.
     """
+    if isinstance(roots, str):
+        raise UsageError("roots are a list of folders", found=repr(roots), advice=f"Give [{roots!r}].")
     settings = interleaved or kept_settings(manifest)
     return Dataset(
         listing,

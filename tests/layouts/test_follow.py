@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import lading
-from lading.errors import BadReference
+from lading.errors import BadReference, UsageError
 from lading.interleaved import INTERLEAVED_SCHEMA
 from lading.ref import is_ref
 from lading.store.memory import MemoryStore
@@ -142,6 +142,8 @@ def test_what_lies_outside_the_roots_is_not_read(path: str, folder: Path, tmp_pa
 def test_roots_that_the_caller_adds(folder: Path, tmp_path: Path) -> None:
     table = write_table(folder / "t.parquet", [item(ref("../secret"))])
     assert contents(table, roots=[tmp_path]) == [b"secret"]
+    with pytest.raises(UsageError, match="list of folders"):
+        lading.open(table, roots=str(tmp_path / "elsewhere"))
 
 
 @pytest.mark.parametrize(
