@@ -767,7 +767,8 @@ def test_what_was_lost_is_held_for_one_shard_at_a_time(tmp_path: Path) -> None:
     held = []
 
     def count(_: object) -> None:
-        errors = [one for one in gc.get_objects() if isinstance(one, LadingError)]
+        # By their types: asked for their class, some objects of torch's warn.
+        errors = [one for one in gc.get_objects() if issubclass(type(one), LadingError)]
         held.append(sum(str(one.file).startswith(str(tmp_path)) for one in errors))
 
     result = salvage(str(tmp_path / "*.parquet"), tmp_path / "out", view="interleaved", on_progress=count)
