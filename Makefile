@@ -17,7 +17,8 @@ CASES ?= *
 FUZZ ?= 10000
 SEED ?= 1
 SOAKED := $(addprefix tests/,$(addprefix e2e/test_,fuzz.py any_operation.py memory.py salvage.py) \
-  $(addprefix jobs/test_,doctor.py salvage.py verify_deep.py) interop/test_streaming_peer.py property)
+  $(addprefix jobs/test_,doctor.py names_kept.py reading.py salvage.py salvage_lines.py selection.py verify_deep.py \
+  workers.py) interop/test_streaming_peer.py property)
 
 # Where it is set, each of the thousand processes that the tests start compiles lading anew: half of a run's time.
 unexport PYTHONDONTWRITEBYTECODE

@@ -16,6 +16,7 @@ import lading
 from lading.errors import DataError, SchemaMismatch
 from lading.features import Value
 from lading.jobs.salvage import salvage
+from soak import some
 
 FORMATS = ("webdataset", "parquet", "arrow", "mds", "media_archive")
 
@@ -46,7 +47,7 @@ def twins(tmp_path: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("fmt", FORMATS)
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", some(2, 1))
 def test_samples_of_one_id_in_several_shards_stay_apart(
     fmt: str, workers: int, twins: list[Path], tmp_path: Path
 ) -> None:

@@ -479,7 +479,7 @@ def _value(values: random.Random, size: int) -> bytes:
 
 @pytest.mark.parametrize("first", range(0, 200, 50))
 def test_bytes_lost_from_a_value_or_put_into_it_cost_its_sample_alone(first: int, tmp_path: Path) -> None:
-    for seed in range(first, first + (50 if SOAK else 20)):
+    for seed in range(first, first + (50 if SOAK else 10)):
         values = random.Random(seed)
         members = [
             (f"{key}.{field}", _value(values, values.randrange(100, size)))
@@ -582,7 +582,7 @@ def test_no_sample_is_kept_without_the_items_that_checksums_say_are_lost(
     before = texts_of(source)
     path = min(source.glob(f"*.{fmt}"))
     body = path.read_bytes()
-    for at in range(0, len(body), len(body) // (10 if SOAK else 5)):
+    for at in range(0, len(body), len(body) // (10 if SOAK else 3)):
         path.write_bytes(damaged(body, at, kind))
         result = salvage(source, out, overwrite=True)
         after = texts_of(out)

@@ -17,6 +17,7 @@ from hooks import no_first_items, with_length
 from lading.errors import BadReference, SchemaMismatch, Unrepresentable, UsageError
 from lading.fetch import OnError
 from lading.interleaved import INTERLEAVED_SCHEMA
+from soak import some
 from tars import tar_of
 
 
@@ -44,7 +45,7 @@ def source(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("target", ["webdataset", "parquet"])
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", some(2, 1))
 def test_filters(target: str, workers: int, source: Path, tmp_path: Path) -> None:
     out, ledger = tmp_path / "out", tmp_path / "ledger.jsonl"
     done = lading.convert(

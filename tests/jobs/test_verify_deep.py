@@ -25,7 +25,7 @@ from soak import SOAK
 from tars import energon_index, tar_of
 
 FORMATS = ["webdataset", "parquet", "mds", "jsonl", "csv", "media_archive", "arrow"]
-PLACES = 200 if SOAK else 15
+PLACES = 200 if SOAK else 10
 
 
 def rows(fmt: str, count: int = 120) -> pa.Table:

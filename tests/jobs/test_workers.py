@@ -24,6 +24,7 @@ from lading.store.local import LocalStore
 from lading.store.open import Stores
 from lading.store.staging import sweep_stale
 from processes import Watch, busy_workers, children, gone, open_files, wait_until_gone
+from soak import some
 from tars import write_hollow_tar
 
 
@@ -40,9 +41,11 @@ def many(docs: Path, tmp_path: Path) -> dict[str, Path]:
     return {fmt: tmp_path / fmt for fmt in ("webdataset", "parquet")}
 
 
-@pytest.mark.parametrize("view", ["interleaved", "samples"])
-@pytest.mark.parametrize("start, target", [("webdataset", "parquet"), ("parquet", "webdataset"),
-                                           ("webdataset", "webdataset")])  # fmt: skip
+@pytest.mark.parametrize("start, target, view", some(
+    ("webdataset", "parquet", "samples"), ("parquet", "webdataset", "interleaved"),
+    ("webdataset", "webdataset", "samples"), ("webdataset", "parquet", "interleaved"),
+    ("parquet", "webdataset", "samples"), ("webdataset", "webdataset", "interleaved"), least=3,
+))  # fmt: skip
 def test_the_same_bytes_with_any_number_of_workers(
     start: str, target: str, view: str, docs: Path, tmp_path: Path
 ) -> None:
@@ -111,7 +114,7 @@ def test_workers_for_little_are_begun_only_when_the_first_task_shows_their_worth
     assert (watch.counts[0], max(watch.counts)) == (0, most)
 
 
-@pytest.mark.parametrize("heavy", ["where", "verify", "compression", "compressed"])
+@pytest.mark.parametrize("heavy", some("compressed", "where", "verify", "compression", least=2))
 def test_workers_for_what_takes_long_are_begun_at_once(
     heavy: str, many: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,9 +143,9 @@ def test_a_limit_takes_the_first_samples(many: dict[str, Path], tmp_path: Path) 
     assert lading.digest(tmp_path / "out1").ordered == lading.digest(many["parquet"], limit=7).ordered
 
 
-@pytest.mark.parametrize("options", [{}, {"min_side": 10}, {"view": "samples"}, {"on_error": "drop_row"}])
+@pytest.mark.parametrize("options", some({}, {"view": "samples"}, {"min_side": 10}, {"on_error": "drop_row"}, least=2))
 @pytest.mark.parametrize("target", ["webdataset", "parquet"])
-@pytest.mark.parametrize("start", ["webdataset", "parquet"])
+@pytest.mark.parametrize("start", some("webdataset", "parquet"))
 def test_threads_change_nothing_and_are_given_back(
     start: str, target: str, options: dict[str, Any], docs: Path, tmp_path: Path
 ) -> None:

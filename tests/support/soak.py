@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 import os
+from typing import TypeVar
 
-__all__ = ["SOAK"]
+__all__ = ["SOAK", "some"]
+
+_Case = TypeVar("_Case")
 
 SOAK = "LADING_FUZZ" in os.environ
+
+
+def some(*cases: _Case, least: int = 1) -> tuple[_Case, ...]:
+    """The first so many of them; in `make soak` all."""
+    return cases if SOAK else cases[:least]
