@@ -140,10 +140,16 @@ def list_source(source: Source, stores: Stores, limits: Limits = DEFAULT_LIMITS)
 
 def named_folders(source: Source, stores: Stores) -> list[str]:
     """The paths that a source names and that no format claims for shards, in order; no globs."""
-    names = os.fspath(source).split("::") if isinstance(source, (str, os.PathLike)) else source
-    found = (one.rstrip("/") for name in names for one in expand_braces(_fill_variables(os.fspath(name))))
-    places = [resolve(name, stores) for name in found if _claimed_by(name) is None and not _GLOB.search(name)]
+    told = os.fspath(source).split("::") if isinstance(source, (str, os.PathLike)) else source
+    names = (os.fspath(name).rstrip("/") for name in told)
+    # Most patterns say by their ending that all they name is shards: millions, it may be.
+    found = (one for name in names if _may_be_folder(name) for one in expand_braces(_fill_variables(name)))
+    places = [resolve(name, stores) for name in found if _may_be_folder(name)]
     return [native_path(path) if is_local(store) else path for store, path in places]
+
+
+def _may_be_folder(name: str) -> bool:
+    return _claimed_by(name) is None and not _GLOB.search(name)
 
 
 def _fill_variables(pattern: str) -> str:
