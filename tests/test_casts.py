@@ -9,6 +9,7 @@ import pytest
 
 from lading.casts import cast, rebuilt, registered, unregistered, unregistered_type, without_null_values
 from lading.ref import RefType
+from registered import NamedType
 
 _LISTS = [pa.list_, pa.large_list, pa.list_view, pa.large_list_view]
 _TEXTS = [["a", None], None, [], ["b", "c" * 20]]
@@ -116,23 +117,6 @@ def test_a_map_is_rebuilt_of_what_is_made_of_its_parts() -> None:
     assert rebuilt(column[1:], wide, lambda part, kind: part.cast(kind)).to_pylist() == rows[1:]
 
 
-class _PairType(pa.ExtensionType):  # type: ignore[misc] # pyarrow has no type information
-    """A type of somebody's library."""
-
-    def __init__(self) -> None:
-        super().__init__(pa.list_(pa.int8()), "tests.pair")
-
-    def __hash__(self) -> int:
-        return hash("tests.pair")
-
-    def __arrow_ext_serialize__(self) -> bytes:
-        return b""
-
-    @classmethod
-    def __arrow_ext_deserialize__(cls, _storage_type: pa.DataType, _serialized: bytes) -> _PairType:
-        return cls()
-
-
 def _in_list(column: pa.Array) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array([0, 2, 2, 3], pa.int32()), column)
 
@@ -155,7 +139,7 @@ def _in_map(column: pa.Array) -> pa.Array:
 )
 def test_types_that_somebody_registered_become_what_they_are_stored_in(make: Any) -> None:
     stored = pa.array([[1, 2], None, []], pa.list_(pa.int8()))
-    expected, column = make(stored), make(pa.ExtensionArray.from_storage(_PairType(), stored))
+    expected, column = make(stored), make(pa.ExtensionArray.from_storage(NamedType(stored.type), stored))
     assert column.type != expected.type
     assert unregistered_type(column.type) == expected.type
     for start in range(len(column)):

@@ -38,6 +38,7 @@ from lading.store.local import LocalStore
 from lading.store.memory import MemoryStore
 from lading.store.open import Stores
 from lading.testing import CountingStore
+from registered import NamedType
 from tars import tar_of
 
 COUNT = 20_000
@@ -527,21 +528,8 @@ class _OddArray(pa.ExtensionArray):  # type: ignore[misc]
         return ["odd" for _ in self]
 
 
-class _OddType(pa.ExtensionType):  # type: ignore[misc]
-    """A type of somebody's library."""
-
-    def __init__(self) -> None:
-        super().__init__(pa.list_(pa.int8()), "tests.odd")
-
-    def __hash__(self) -> int:
-        return hash("tests.odd")
-
-    def __arrow_ext_serialize__(self) -> bytes:
-        return b""
-
-    @classmethod
-    def __arrow_ext_deserialize__(cls, _storage_type: pa.DataType, _serialized: bytes) -> _OddType:
-        return cls()
+class _OddType(NamedType):
+    """A type of such values."""
 
     def __arrow_ext_class__(self) -> type[_OddArray]:
         return _OddArray
@@ -558,18 +546,18 @@ def test_values_of_types_that_somebody_registered_are_the_stored_ones(
     tmp_path: Path,
 ) -> None:
     path, stored = tmp_path / f"a.{format}", pa.array([[1, 2], None, []], pa.list_(pa.int8()))
-    table = pa.table({"n": [0, 1, 2], "a": pa.ExtensionArray.from_storage(_OddType(), stored)})
+    table = pa.table({"n": [0, 1, 2], "a": pa.ExtensionArray.from_storage(_OddType(stored.type), stored)})
     if format == "arrow":
         with pa.ipc.new_file(path, table.schema) as file:
             file.write_table(table)
     else:
         pq.write_table(table, path)
     if registered:
-        pa.register_extension_type(_OddType())
+        pa.register_extension_type(_OddType(stored.type))
     try:
         with lading.open(path) as dataset:
             expected = [{"n": 0, "a": [1, 2]}, {"n": 1}, {"n": 2, "a": []}]
             assert [dataset[row] for row in range(3)] == list(dataset) == dataset.head() == expected
     finally:
         if registered:
-            pa.unregister_extension_type("tests.odd")
+            pa.unregister_extension_type("tests.named")

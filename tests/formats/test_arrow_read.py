@@ -34,6 +34,7 @@ from lading.ref import is_ref
 from lading.store.local import LocalStore
 from lading.store.memory import MemoryStore
 from lading.store.wrap import CountingStore
+from registered import NamedType
 from watched import forget_peak, peak_mb
 
 _NOISE = np.random.default_rng(3).bytes(1 << 20)
@@ -351,23 +352,6 @@ def test_shards_of_one_dataset_have_the_same_columns(tmp_path: Path) -> None:
         FORMAT.open_shard(ShardSource(store, shards[1].path, entry=shards[1].entry), {})
 
 
-class _Pair(pa.ExtensionType):  # type: ignore[misc] # pyarrow has no type information
-    """A type of somebody's library, which a process has registered or not."""
-
-    def __init__(self) -> None:
-        super().__init__(pa.list_(pa.int8()), "tests.pair")
-
-    def __hash__(self) -> int:
-        return hash("tests.pair")
-
-    def __arrow_ext_serialize__(self) -> bytes:
-        return b""
-
-    @classmethod
-    def __arrow_ext_deserialize__(cls, _storage_type: pa.DataType, _serialized: bytes) -> _Pair:
-        return cls()
-
-
 _PAIRS = pa.array([[1, 2]], pa.list_(pa.int8()))
 
 
@@ -383,14 +367,14 @@ _PAIRS = pa.array([[1, 2]], pa.list_(pa.int8()))
 )
 def test_columns_are_the_same_whatever_types_a_process_has_registered(make: Any) -> None:
     store = MemoryStore()
-    _cache(store, {"a.arrow": pa.table({"p": make(pa.ExtensionArray.from_storage(_Pair(), _PAIRS))})})
+    _cache(store, {"a.arrow": pa.table({"p": make(pa.ExtensionArray.from_storage(NamedType(_PAIRS.type), _PAIRS))})})
     [unknown] = FORMAT.list_shards(store, "set/_metadata.json", b"") or []
-    pa.register_extension_type(_Pair())
+    pa.register_extension_type(NamedType(_PAIRS.type))
     try:
         [known] = FORMAT.list_shards(store, "set/_metadata.json", b"") or []
         found = FORMAT.open_shard(ShardSource(store, unknown.path, entry=unknown.entry), {}).read()
     finally:
-        pa.unregister_extension_type("tests.pair")
+        pa.unregister_extension_type("tests.named")
     assert known.entry == unknown.entry
     assert found.to_pylist() == pa.table({"p": make(_PAIRS)}).to_pylist()
 

@@ -25,6 +25,7 @@ from lading.features import Array, ClassLabel, Feature, Image, Json, Text, Value
 from lading.formats.jsonl import FORMAT
 from lading.formats.protocol import ShardSource
 from lading.store.memory import MemoryStore
+from registered import NamedType
 
 
 def write(table: pa.Table, *, batch_rows: int = 5, **options: Any) -> bytes:
@@ -141,26 +142,9 @@ def test_json_that_no_reader_would_get_back_is_refused(value: bytes, message: st
         write(table)
 
 
-class _PairType(pa.ExtensionType):  # type: ignore[misc] # pyarrow has no type information
-    """A type of somebody's library."""
-
-    def __init__(self, stored: pa.DataType) -> None:
-        super().__init__(stored, "tests.pair")
-
-    def __hash__(self) -> int:
-        return hash("tests.pair")
-
-    def __arrow_ext_serialize__(self) -> bytes:
-        return b""
-
-    @classmethod
-    def __arrow_ext_deserialize__(cls, stored: pa.DataType, _serialized: bytes) -> _PairType:
-        return cls(stored)
-
-
 def test_types_that_somebody_registered_are_written_as_they_are_stored() -> None:
     pairs, raw = pa.array([[1, 2], None], pa.list_(pa.int8())), pa.array([b"ab", None])
-    named = [pa.ExtensionArray.from_storage(_PairType(column.type), column) for column in (pairs, raw)]
+    named = [pa.ExtensionArray.from_storage(NamedType(column.type), column) for column in (pairs, raw)]
     stored, registered = (
         pa.table({"p": p, "l": pa.ListArray.from_arrays(pa.array([0, 2, 2], pa.int32()), p), "b": b})
         for p, b in ((pairs, raw), named)
