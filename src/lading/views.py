@@ -425,8 +425,13 @@ def listed_items(column: pa.Array) -> tuple[pa.Array, NDArray[np.int64]]:
 
 
 def decoded(column: pa.Array) -> pa.Array:
-    """The values of a dictionary column, each as often as it is there; views as their large twins."""
-    return join(column.dictionary).take(column.indices)
+    """The values of a dictionary column, each as often as it is there, in their `plain_type`.
+
+    To cast is not enough: pyarrow 26 has no cast from dictionaries of lists, structs and views.
+    """
+    kind = plain_type(column.type.value_type)
+    values = column.dictionary if column.dictionary.type == kind else column.dictionary.cast(kind)
+    return values.take(column.indices)
 
 
 def without_runs(column: pa.Array) -> pa.Array:

@@ -34,7 +34,7 @@ from lading.features import (
     encode,
     python_types,
 )
-from lading.views import is_bytes, is_text, plain_type
+from lading.views import decoded, is_bytes, is_text, plain_type
 
 __all__ = ["Column", "Stored", "Values", "cast_column", "place_of"]
 
@@ -241,7 +241,7 @@ def cast_column(column: Any, kind: pa.DataType, feature: Feature) -> Any:
     """A column in the type of the cache, if that loses nothing."""
     try:
         if pa.types.is_dictionary(column.type):
-            return cast_column(_without_dictionary(column), kind, feature)
+            return cast_column(_decoded(column), kind, feature)
         if isinstance(feature, ClassLabel) and _family(column.type) == "text":
             column = column.cast(pa.large_string())  # views are not looked up
             codes = pc.index_in(column, pa.array(feature.names, column.type))
@@ -261,17 +261,10 @@ def cast_column(column: Any, kind: pa.DataType, feature: Feature) -> Any:
     raise Unrepresentable("a column of another type", expected=str(kind), found=str(column.type))
 
 
-def _without_dictionary(column: Any) -> Any:
-    """The values of a dictionary column, each as often as it is there; views as their large twins, inside too.
-
-    To cast is not enough: pyarrow 26 has no cast from dictionaries of lists, structs and views.
-    """
-    kind = plain_type(column.type.value_type)
-    parts = [
-        (part.dictionary if part.dictionary.type == kind else part.dictionary.cast(kind)).take(part.indices)
-        for part in (column.chunks if isinstance(column, pa.ChunkedArray) else [column])
-    ]
-    return pa.chunked_array(parts, kind) if isinstance(column, pa.ChunkedArray) else parts[0]
+def _decoded(column: Any) -> Any:
+    if isinstance(column, pa.ChunkedArray):
+        return pa.chunked_array([decoded(chunk) for chunk in column.chunks], plain_type(column.type.value_type))
+    return decoded(column)
 
 
 def _fits(kind: pa.DataType, other: pa.DataType) -> bool:
