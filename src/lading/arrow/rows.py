@@ -158,8 +158,8 @@ class _Taker:
         self._features, self._rules = features, rules
         self._columns = [Column(name, feature, rules.assets) for name, feature in features.items()]
         self._changing = [(at, column) for at, column in enumerate(self._columns) if column.changing]
-        # Twice the first name, so that there are tuples even of one column.
-        self._getter = itemgetter(*features, next(iter(features)))
+        names = [*features] if len(features) > 1 else [*features] * 2  # so that there are tuples even of one column
+        self._getter, self._width = itemgetter(*names), len(names)
         self._row = 0
         self.later = rules.workers > 1 and any(column.costly for column in self._columns)
 
@@ -167,8 +167,9 @@ class _Taker:
         """The next rows, no more than this; None if there are none."""
         wanted, getter, changing = len(self._columns), self._getter, self._changing
         keys: Values = []
-        rows: list[Any] = []
-        add_key, add = keys.append, rows.append
+        # Row behind row, not a tuple of each: memory that is used again at once, and a third less time.
+        flat: Values = []
+        add_key = keys.append
         # No further than where a batch ends if none ended by its bytes: then nothing is left to be moved.
         for item in islice(self._items, min(count, self._rules.batch_rows - self._row % self._rules.batch_rows)):
             try:
@@ -177,16 +178,16 @@ class _Taker:
             except (KeyError, TypeError, ValueError):
                 values = None
             if values is None:
-                key, values = self._odd(item, len(rows))
+                key, values = self._odd(item, len(keys))
             if changing:
-                values = self._fixed(list(values), key, len(rows))
+                values = self._fixed(list(values), key, len(keys))
             add_key(key)
-            add(values)
-        if not rows:
+            flat += values
+        if not keys:
             return None
-        chunk = _Chunk(self._row, keys, list(map(list, zip(*rows, strict=True)))[:wanted])
+        chunk = _Chunk(self._row, keys, [flat[at :: self._width] for at in range(wanted)])
         self._fix_found(chunk)
-        self._row += len(rows)
+        self._row += len(keys)
         return chunk
 
     def _odd(self, item: Any, at: int) -> tuple[Any, tuple[Any, ...]]:
