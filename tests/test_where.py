@@ -373,6 +373,109 @@ def test_what_does_not_fit_is_no_wrong_answer(text: str, says: str) -> None:
     assert says in error(text)
 
 
+FLOATS = [
+    # half: 0.1 is stored as 0.0999755859375, and 65,504 is the largest
+    ("h == 0.1", "x..."),
+    ("h in (0.1, 65504)", "xx.."),
+    ("h > 0.1", ".x.."),
+    ("h == 65519.9", ".x.."),
+    ("h < 65520 and h > -65520", "xxx."),
+    ("h < 1e300", "xxx."),
+    ("h == g", "...."),
+    # single: its largest value is printed as 3.4028235e38, which is a little more
+    ("g == 3.4028235e38", "x..."),
+    ("g in (-3.4028235e38, 1)", ".x.."),
+    ("g > 3.4028235e38", "...x"),
+    ("g < 1e300", "xxx."),
+    (f"g == {2**128 - 2**104}", "x..."),
+    (f"g >= {2**128 - 2**104 + 1}", "...x"),
+]
+
+
+@pytest.mark.parametrize("text, rows", FLOATS)
+def test_a_fraction_stands_for_the_nearest_value_of_its_column(text: str, rows: str) -> None:
+    batch = pa.record_batch(
+        {
+            "h": pa.array(np.array([0.1, 65504, -65504, np.nan], np.float16)),
+            "g": pa.array([3.4028235e38, -3.4028235e38, 0.5, float("inf")], pa.float32()),
+        }
+    )
+    assert kept(text, batch) == rows
+
+
+WIDE = [
+    ("small in (1.5, 7)", "x."),
+    ("less not in ('1.5',)", ".x"),
+    ("small == less", "xx"),
+    ("fine == n", ".x"),
+    ("fine < coarse", ".."),
+    ("fine != coarse", "x."),
+    ("small == fine", "x."),
+]
+
+
+@pytest.mark.parametrize("text, rows", WIDE)
+def test_decimals_of_any_width(text: str, rows: str) -> None:
+    batch = pa.record_batch(
+        {
+            "small": pa.array([Decimal("1.5"), Decimal("2.5")], pa.decimal32(5, 1)),
+            "less": pa.array([Decimal("1.5"), Decimal("2.5")], pa.decimal64(15, 1)),
+            "fine": pa.array([Decimal("1.5"), Decimal(2)], pa.decimal128(38, 37)),
+            "coarse": pa.array([Decimal(1), Decimal(2)], pa.decimal128(38, 0)),
+            "n": [1, 2],
+        }
+    )
+    assert kept(text, batch) == rows
+
+
+TIMES = [
+    ("utc == berlin", "xx."),
+    ("utc < berlin", "..x"),
+    # nanoseconds end in 2262 and begin in 1677
+    ("ns < '3000-01-01' and ns > '1000-01-01'", "xxx"),
+    ("ns == '3000-01-01' or ns >= '3000-01-01' or ns < '1000-01-01'", "..."),
+    ("utc < '1970-01-01T00:00:00.5Z'", "x.."),
+    ("utc >= '1970-01-01T00:00:00.5Z'", ".xx"),
+    ("utc == '1970-01-01T00:00:00.5Z'", "..."),
+    ("utc in ('1970-01-01T00:00:01Z', '1970-01-01T00:00:01.5Z')", ".x."),
+    ("utc > '1969-12-31T23:59:59.999999999Z'", "xxx"),
+]
+
+
+@pytest.mark.parametrize("text, rows", TIMES)
+def test_times_of_any_zone_and_unit(text: str, rows: str) -> None:
+    batch = pa.record_batch(
+        {
+            "utc": pa.array([0, 1, 2], pa.timestamp("s", "UTC")),
+            "berlin": pa.array([0, 1000, 2001], pa.timestamp("ms", "Europe/Berlin")),
+            "ns": pa.array([0, 2**63 - 1, 1 - 2**63], pa.timestamp("ns")),
+        }
+    )
+    assert kept(text, batch) == rows
+
+
+MICRO, COMPOSED, APART = "\u00b5", "\u00e9", "e\u0301"  # ast makes µ a Greek letter, and é of e and an accent
+
+
+@pytest.mark.parametrize(
+    "text, column",
+    [
+        (f"{MICRO} > 1", MICRO),
+        (f"{APART} > 1", APART),
+        (f"{COMPOSED} > 1", COMPOSED),
+        (f"({COMPOSED} # {APART} > 1\n >\n 1)", COMPOSED),
+        (f"s.{APART} > 1", "s"),
+        (f"(s . # {COMPOSED}.{COMPOSED}\n  {APART}) > 1", "s"),
+    ],
+)
+def test_names_are_what_is_written(text: str, column: str) -> None:
+    names = {name: [1, 2] for name in (MICRO, COMPOSED, APART)}
+    batch = pa.record_batch({**names, "s": [{APART: 1}, {APART: 2}]})
+    where = parse_where(text)
+    assert where.columns == (column,)
+    assert kept(text, batch) == ".x"
+
+
 def test_a_column_that_stands_twice() -> None:
     twins = pa.RecordBatch.from_arrays([pa.array([1]), pa.array([2]), pa.array([3])], names=["x", "x", "y"])
     assert kept("y == 3", twins) == "x"

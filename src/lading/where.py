@@ -47,6 +47,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import ROUND_FLOOR, Decimal, InvalidOperation, localcontext
+from fractions import Fraction
 from functools import partial, reduce
 from itertools import pairwise
 from typing import Any, TypeAlias
@@ -67,6 +68,7 @@ MAX_CHARACTERS = 10_000
 
 _MAX_DEPTH = 100
 _MAX_BITS = 1023
+_DECIMAL128_DIGITS = 38
 _SHOWN_CHARACTERS = 120
 _SHOWN_COLUMNS = 50
 _SHOWN_LITERAL = 50
@@ -246,21 +248,37 @@ def _parse(text: str) -> ast.expr:
     level: list[ast.AST] = [tree]
     for _ in range(_MAX_DEPTH):
         level = [child for node in level for child in ast.iter_child_nodes(node)]
-    _refuse_rounded(text, tree)
+    lines = [line.encode() for line in _lines(text)]
+    for node in ast.walk(tree):
+        _keep_spelling(lines, node)
+        _refuse_rounded(lines, node)
     if level:
         raise _Wrong(f"the condition is nested more than {_MAX_DEPTH} deep", None)
     return tree
 
 
-def _refuse_rounded(text: str, tree: ast.expr) -> None:
+def _keep_spelling(lines: list[bytes], node: ast.AST) -> None:
+    """Undo that `ast` turns names to NFKC."""
+    if isinstance(node, ast.Name) and not node.id.isascii():
+        node.id = _written(lines, node)
+    elif isinstance(node, ast.Attribute) and not node.attr.isascii():
+        node.attr = _written(lines, node).rpartition(".")[2].strip()
+
+
+def _refuse_rounded(lines: list[bytes], node: ast.AST) -> None:
     """An error if a number with a fraction has more digits than a float keeps."""
-    lines = [line.encode() for line in _lines(text)]
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, float) and math.isfinite(node.value):
-            written = lines[min(node.lineno, len(lines)) - 1][node.col_offset : node.end_col_offset]
-            if _decimal(written.decode(errors="replace")) != Decimal(repr(node.value)):
-                advice = "leave some out, or write it in quotes for a decimal column, or without a fraction"
-                raise _Wrong(f"the number has more digits than a float holds; {advice}", _place(node))
+    if not (isinstance(node, ast.Constant) and isinstance(node.value, float) and math.isfinite(node.value)):
+        return
+    if _decimal(_written(lines, node)) != Decimal(repr(node.value)):
+        advice = "leave some out, or write it in quotes for a decimal column, or without a fraction"
+        raise _Wrong(f"the number has more digits than a float holds; {advice}", _place(node))
+
+
+def _written(lines: list[bytes], node: ast.expr) -> str:
+    """What stands for a node in the line where it ends."""
+    last = node.end_lineno or node.lineno
+    begin = node.col_offset if last == node.lineno else 0
+    return lines[min(last, len(lines)) - 1][begin : node.end_col_offset].decode(errors="replace")
 
 
 def _decimal(text: str) -> Decimal | None:
@@ -605,7 +623,16 @@ def _plain(column: pa.Array) -> pa.Array:
         return _plain(without_runs(column))
     if pa.types.is_string_view(kind):
         return join(column)
-    return column.cast(pa.float32()) if pa.types.is_float16(kind) else column
+    return column
+
+
+def _widened(values: Any) -> Any:
+    """An array or a scalar in a type that pyarrow 26 compares: it has no kernels for halves, few for small decimals."""
+    kind = values.type
+    if pa.types.is_float16(kind):
+        return values.cast(pa.float32())
+    small = pa.types.is_decimal32(kind) or pa.types.is_decimal64(kind)
+    return values.cast(pa.decimal128(kind.precision, kind.scale)) if small else values
 
 
 _KINDS: tuple[tuple[str, Callable[[pa.DataType], bool]], ...] = (
@@ -689,7 +716,7 @@ def _compare_literal(call: _Call, which: int, column: pa.Array, sign: str, liter
         if sign in ("==", "!="):
             return _settled(column, sign == "!=")
         sign = _BETWEEN[more][sign]
-    return _KERNELS[sign](column, value)
+    return _KERNELS[sign](_widened(column), _widened(value))
 
 
 def _in_type(call: _Call, which: int, column: pa.Array, literal: _Literal) -> tuple[pa.Scalar, int]:
@@ -704,7 +731,7 @@ def _in_type(call: _Call, which: int, column: pa.Array, literal: _Literal) -> tu
         return pa.scalar(literal), 0
     if isinstance(literal, str) and _kind(kind) != "decimal":
         try:
-            return pa.scalar(literal).cast(kind), 0
+            return _near_text(literal, kind)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             complaint = f"cannot be compared with {_shown(literal)}: {_reason(error)}"
             raise _misfit(call, which, column, complaint) from None
@@ -714,13 +741,38 @@ def _in_type(call: _Call, which: int, column: pa.Array, literal: _Literal) -> tu
     return pa.scalar(value, kind), more
 
 
+def _near_text(literal: str, kind: pa.DataType) -> tuple[pa.Scalar, int]:
+    """As `_in_type`, of a text in a type of texts or times."""
+    try:
+        return pa.scalar(literal).cast(kind), 0
+    except pa.ArrowInvalid:
+        told = _timestamp(literal, kind.tz) if pa.types.is_timestamp(kind) else None
+        if told is None:
+            raise
+        value, more = _near_integer(told / _NANOSECONDS[kind.unit], pa.int64())
+        return pa.scalar(value, kind), more
+
+
+def _timestamp(text: str, zone: str | None) -> Fraction | None:
+    """The nanoseconds since 1970 of a text that says a time, in whatever unit; None if it says none."""
+    for unit, nanoseconds in _NANOSECONDS.items():
+        try:
+            return Fraction(pa.scalar(text).cast(pa.timestamp(unit, zone)).value * nanoseconds)
+        except pa.ArrowInvalid:
+            continue
+    return None
+
+
+_NANOSECONDS = {"ns": 1, "us": 1000, "ms": 1_000_000, "s": 1_000_000_000}
+
+
 def _why(kind: pa.DataType) -> str:
     if _kind(kind) == "bytes":
         return "; of bytes there is only len(x) and is null"
     return "; write true or false, or the name alone" if pa.types.is_boolean(kind) else ""
 
 
-def _near_integer(literal: float, kind: pa.DataType) -> tuple[int, int]:
+def _near_integer(literal: float | Fraction, kind: pa.DataType) -> tuple[int, int]:
     signed = pa.types.is_signed_integer(kind)
     low, high = (
         (-(1 << kind.bit_width - 1), (1 << kind.bit_width - 1) - 1) if signed else (0, (1 << kind.bit_width) - 1)
@@ -732,11 +784,11 @@ def _near_integer(literal: float, kind: pa.DataType) -> tuple[int, int]:
 
 
 def _near_float(literal: float, kind: pa.DataType) -> tuple[float, int]:
-    narrow = np.float32 if kind.bit_width == np.finfo(np.float32).bits else np.float64
-    largest = float(np.finfo(narrow).max)
-    if abs(literal) > largest:
-        return (largest, 1) if literal > 0 else (-largest, -1)
-    value = float(narrow(literal))
+    narrow = np.dtype(f"f{kind.bit_width // 8}")
+    with np.errstate(over="ignore"):
+        value = float(narrow.type(literal))
+    if math.isinf(value):
+        return math.copysign(float(np.finfo(narrow).max), value), 1 if value > 0 else -1
     exact = isinstance(literal, int)  # a fraction stands for the nearest value
     return value, (literal > value) - (literal < value) if exact else 0
 
@@ -770,13 +822,24 @@ def _compare_columns(call: _Call, left: pa.Array, right: pa.Array) -> pa.Array:
     if numbers and "float" in kinds:
         left, right = left.cast(pa.float64()), right.cast(pa.float64())
     elif numbers and (set(kinds) != {"integer"} or pa.uint64() in (left.type, right.type)):
-        left, right = _as_decimal(left), _as_decimal(right)
+        left, right = _as_decimals(left, right)
+    elif _is_zoned(left.type) and _is_zoned(right.type):
+        right = right.cast(pa.timestamp(right.type.unit, left.type.tz))
     return _KERNELS[call.function](left, right)
 
 
-def _as_decimal(column: pa.Array) -> pa.Array:
-    """Integers in a type that holds all of 64 bits, signed or not; decimals as they are."""
-    return column.cast(pa.decimal128(20, 0)) if pa.types.is_integer(column.type) else column
+def _as_decimals(left: pa.Array, right: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Numbers in types that can be compared: integers where all of 64 bits fit, signed or not."""
+    left, right = (c.cast(pa.decimal128(20, 0)) if pa.types.is_integer(c.type) else c for c in (left, right))
+    kinds = left.type, right.type
+    digits = max(kind.precision - kind.scale for kind in kinds) + max(kind.scale for kind in kinds)
+    if digits > _DECIMAL128_DIGITS:
+        left = left.cast(pa.decimal256(left.type.precision, left.type.scale))
+    return left, right
+
+
+def _is_zoned(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_timestamp(kind)) and kind.tz is not None
 
 
 def _in(call: _Call, args: Sequence[Any]) -> pa.Array:
@@ -784,7 +847,8 @@ def _in(call: _Call, args: Sequence[Any]) -> pa.Array:
     if pa.types.is_null(column.type):
         return pa.nulls(len(column), pa.bool_())
     found = [_in_type(call, 0, column, literal) for literal in literals]
-    values = pa.array([value for value, more in found if not more], column.type)
+    values = _widened(pa.array([value for value, more in found if not more], column.type))
+    column = _widened(column)
     if pa.types.is_floating(column.type):
         column, values = pc.add(column, 0.0), pc.add(values, 0.0)  # is_in tells −0.0 from 0.0
     kept = pc.is_in(column, values)
