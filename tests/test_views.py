@@ -30,6 +30,7 @@ from lading.views import (
     slices,
     take,
     take_rows,
+    take_values,
     total_bytes,
 )
 
@@ -115,6 +116,17 @@ def test_rows_of_a_batch_with_views(values: list[bytes | None], data: st.DataObj
     taken = take_rows(batch, np.array(rows, np.int64))
     taken.validate(full=True)
     assert taken.to_pydict() == {"view": [values[i] for i in rows], "number": rows}
+
+
+@pytest.mark.parametrize("rows", [[], [0], [5, 0, 0, 3, 4, 2], [1, 2]])
+@pytest.mark.parametrize("kind", [pa.int64(), pa.string_view(), pa.binary_view(), pa.list_(pa.int64())])
+def test_rows_of_runs_are_runs(kind: pa.DataType, rows: list[int]) -> None:
+    values = pa.array([[1], None, [2]]) if pa.types.is_list(kind) else pa.array([1, None, 2]).cast(pa.string())
+    column = pa.RunEndEncodedArray.from_arrays(pa.array([2, 4, 9], pa.int16()), values.cast(kind)).slice(1, 6)
+    taken = take_values(column, np.array(rows, np.int64))
+    taken.validate(full=True)
+    assert taken.type == column.type
+    assert taken.to_pylist() == [column.to_pylist()[row] for row in rows]
 
 
 @given(st.lists(st.tuples(st.none() | st.binary(max_size=30), st.none() | st.binary(max_size=30))), st.data())

@@ -392,14 +392,32 @@ def take(column: pa.Array, indices: NDArray[np.int64]) -> pa.Array:
 
 def take_values(column: pa.Array, rows: NDArray[np.int64]) -> pa.Array:
     """Values in the order asked for, of any type: pyarrow 26 has no kernel for run ends, nor for views inside lists."""
+    return _copied(column, rows) if _is_large([column]) else _taken(column, rows)
+
+
+def _taken(column: pa.Array, rows: NDArray[np.int64]) -> pa.Array:
     if is_view(column.type):
         return take(column, rows)
-    if _is_large([column]):
-        return _copied(column, rows)
+    if pa.types.is_run_end_encoded(column.type):
+        return _taken_runs(column, rows)
     try:
         return column.take(pa.array(rows))
     except pa.ArrowNotImplementedError:
         return pa.concat_arrays([column.slice(row, 1) for row in rows.tolist()] or [column.slice(0, 0)])
+
+
+def _taken_runs(column: pa.Array, rows: NDArray[np.int64]) -> pa.Array:
+    """Rows of a run-end encoded column: a run of each row of rows that lie in one run."""
+    runs = _runs_of(column, rows)
+    last = np.flatnonzero(np.append(np.diff(runs) != 0, True)) if len(runs) else runs
+    ends = pa.array(last + 1, column.type.run_end_type)
+    return pa.RunEndEncodedArray.from_arrays(ends, _taken(column.values, runs[last]), column.type)
+
+
+def _runs_of(column: pa.Array, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The number of the run that each row lies in."""
+    runs: NDArray[np.int64] = np.searchsorted(column.run_ends.to_numpy(), column.offset + rows, side="right")
+    return runs
 
 
 def listed_items(column: pa.Array) -> tuple[pa.Array, NDArray[np.int64]]:
@@ -436,9 +454,7 @@ def decoded(column: pa.Array) -> pa.Array:
 
 def without_runs(column: pa.Array) -> pa.Array:
     """The values of a run-end encoded column, each as often as it is there; pyarrow 26 has no kernel for views."""
-    ends = column.run_ends.to_numpy()
-    at = np.searchsorted(ends, column.offset + np.arange(len(column)), side="right")
-    return take_values(column.values, at.astype(np.int64))
+    return take_values(column.values, _runs_of(column, np.arange(len(column))))
 
 
 def _is_large(chunks: Sequence[pa.Array]) -> bool:
@@ -515,9 +531,7 @@ def reorder(table: pa.Table, rows: NDArray[np.int64]) -> pa.Table:
 
 def take_rows(batch: pa.RecordBatch, rows: NDArray[np.int64]) -> pa.RecordBatch:
     """Rows of a batch, in the order asked for; views share their payload, other columns are copied."""
-    at = pa.array(rows)
-    columns = [take(c, rows) if pa.types.is_binary_view(c.type) else c.take(at) for c in batch.columns]
-    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+    return pa.RecordBatch.from_arrays([_taken(c, rows) for c in batch.columns], schema=batch.schema)
 
 
 def compacted(batch: pa.RecordBatch, before_bytes: int) -> pa.RecordBatch:

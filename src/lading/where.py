@@ -59,7 +59,17 @@ from numpy.typing import NDArray
 
 from lading.errors import UsageError
 from lading.ref import is_ref, unpack
-from lading.views import byte_lengths, decoded, is_bytes, is_text, join, present, without_runs
+from lading.views import (
+    byte_lengths,
+    child_fields,
+    decoded,
+    is_bytes,
+    is_text,
+    join,
+    present,
+    with_child_fields,
+    without_runs,
+)
 
 __all__ = ["MAX_CHARACTERS", "Where", "as_where", "parse_where"]
 
@@ -109,7 +119,7 @@ class Where:
         Raises:
             UsageError: as `mask`.
         """
-        self.mask(pa.RecordBatch.from_arrays([pa.nulls(0, column.type) for column in schema], schema=schema))
+        self.mask(pa.record_batch([pa.nulls(0, _without_runs(column.type)) for column in schema], schema.names))
 
 
 def parse_where(text: str) -> Where:
@@ -633,6 +643,14 @@ def _widened(values: Any) -> Any:
         return values.cast(pa.float32())
     small = pa.types.is_decimal32(kind) or pa.types.is_decimal64(kind)
     return values.cast(pa.decimal128(kind.precision, kind.scale)) if small else values
+
+
+def _without_runs(kind: pa.DataType) -> pa.DataType:
+    """The type of the values alone: pyarrow 26 makes no valid empty array of run ends inside other types."""
+    if pa.types.is_run_end_encoded(kind):
+        return _without_runs(kind.value_type)
+    inner = [field.with_type(_without_runs(field.type)) for field in child_fields(kind)]
+    return with_child_fields(kind, inner) if inner else kind
 
 
 _KINDS: tuple[tuple[str, Callable[[pa.DataType], bool]], ...] = (

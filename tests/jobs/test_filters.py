@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from PIL import Image
 
@@ -116,6 +117,56 @@ def test_a_function(mint: Path) -> None:
         else:
             with pytest.raises(UsageError, match="truth value"):
                 sifted(mint, keep=lambda _, answer=answer: answer)
+
+
+@pytest.mark.parametrize(
+    "answer", [np.array(["yes"] * len(ALL)), np.zeros(len(ALL), "M8[s]"), pa.array(["x"] * len(ALL)), np.ones((7, 2))]
+)
+def test_a_function_that_gives_no_truth_values(answer: Any, mint: Path) -> None:
+    with pytest.raises(UsageError, match="truth value for every row"):
+        sifted(mint, keep=lambda _: answer)
+
+
+RUNS = pc.run_end_encode(pa.array([1, 1, None, 2, 2, 2]))
+
+
+@pytest.mark.parametrize(
+    "column, where, left",
+    [
+        (RUNS, "c >= 1", [1, 1, 2, 2, 2]),
+        (RUNS, "c is null", [None]),
+        (pa.StructArray.from_arrays([RUNS], ["of"]), "c.of > 1", [{"of": 2}] * 3),
+        (pa.ListArray.from_arrays([0, 1, 2, 2, 4, 5, 6], RUNS), "len(c) != 1", [[], [None, 2]]),
+        (pa.array(["a", "b", "a long text, not inline", None, "c", ""], pa.string_view()), "c > 'b'", ["c"]),
+    ],
+)
+def test_columns_that_pyarrow_takes_no_rows_of(column: pa.Array, where: str, left: list[Any]) -> None:
+    batch = pa.record_batch({"c": column})
+    with Fetcher() as fetcher:
+        sieve = Sieve(Filters(where=where), "samples", fetcher)
+        sieve.check(batch.schema)
+        kept, _ = sieve.sift(batch)
+    assert kept["c"].to_pylist() == left
+    assert kept.schema == batch.schema
+
+
+def test_what_metadata_rows_say_in_runs_and_views() -> None:
+    runs = pc.run_end_encode(pa.array(["en", None, None, None, "de"]))
+    batch = pa.record_batch(
+        {
+            "sample_id": ["a", "a", "b", "c", "c"],
+            "position": pa.array([-1, 0, 0, -1, 0], pa.int32()),
+            "runs": runs,
+            "inside": pa.StructArray.from_arrays([runs], ["of"], mask=pa.array([False, True, True, True, False])),
+            "view": pa.array(["en", None, None, None, "de"], pa.string_view()),
+        }
+    )
+    with Fetcher() as fetcher:
+        for condition in ("runs == 'en'", "inside.of == 'en'", "view == 'en'"):
+            kept, _ = Sieve(Filters(where=condition), "interleaved", fetcher).sift(batch)
+            assert _named(kept) == [("a", -1), ("a", 0)]
+            kept, _ = Sieve(Filters(where=f"not {condition}"), "interleaved", fetcher).sift(batch)
+            assert _named(kept) == [("c", -1), ("c", 0)]
 
 
 @pytest.mark.parametrize(

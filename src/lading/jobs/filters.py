@@ -26,7 +26,7 @@ from lading.image import image_info, is_image, usual_sizes
 from lading.interleaved import METADATA_POSITION, RESERVED, sample_starts, samples_with
 from lading.jobs.ledger import ALONG, DROPPED, DROPPED_ALONG, Loss
 from lading.ref import files_of, is_ref
-from lading.views import is_bytes, present, slices, take_rows, without_views
+from lading.views import is_bytes, present, slices, take_rows, take_values, without_views
 from lading.where import Where, as_where
 
 __all__ = ["Drop", "Filters", "Hook", "Sieve"]
@@ -180,7 +180,7 @@ class Sieve:
         answer = self._filters.keep(without_views(batch))
         try:
             kept = pa.array(answer.to_pylist() if isinstance(answer, pa.ChunkedArray) else answer, pa.bool_())
-        except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError) as error:
+        except (pa.ArrowException, TypeError) as error:
             raise UsageError("the function gives a truth value for every row", found=str(error)) from error
         if len(kept) != batch.num_rows:
             raise UsageError("the function gives a truth value for every row",
@@ -285,7 +285,6 @@ def _told_to_all(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatc
     of_sample = np.repeat(speaking, counts)
     for name in wanted:
         column = batch.column(name)
-        source = np.where(present(column), np.arange(batch.num_rows), of_sample)
-        told = column.take(pa.array(source, mask=source < 0))
+        told = take_values(column, np.where(present(column) | (of_sample < 0), np.arange(batch.num_rows), of_sample))
         batch = batch.set_column(batch.schema.get_field_index(name), batch.schema.field(name), told)
     return batch
