@@ -2,6 +2,7 @@
 
 import base64
 import json
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -120,6 +121,19 @@ def _changed(**changes: Any) -> bytes:
         (_changed(schema=5), "schema"),
         (_changed(schema="***"), "schema"),
         (_changed(schema=base64.b64encode(b"garbage!" * 9).decode()), "schema"),
+        (_changed(schema="\u00e9"), "schema"),
+        (_changed(options={"reading": None}), "options.reading: dict.*None"),
+        (_changed(options={"interleaved": [1]}), "options.interleaved: dict"),
+        (_changed(options={"interleaved": {"per_text_fields": "ab"}}), "per_text_fields: a list of texts.*'ab'"),
+        (_changed(options={"interleaved": {"per_image_fields": [None]}}), "per_image_fields: a list of texts"),
+        (_changed(options={"interleaved": {"sample_id_field": [1]}}), "sample_id_field: a text, or none"),
+        (_changed(sidecars=["\ud800"]), "broken JSON"),
+        (_changed(files={"\ud800": "0" * 16}), "broken JSON"),
+        (_changed(digests={"unordered": "0" * 32, "ordered": None, "count": float("inf")}), "broken JSON"),
+        (_changed(digests={"unordered": "0" * 32, "ordered": None, "count": -1}), "not a dataset digest"),
+        (_changed(digests={"unordered": "0" * 32, "ordered": None, "count": True}), "not a dataset digest"),
+        (_changed(digests={"unordered": "-5", "ordered": None, "count": 1}), "not a dataset digest"),
+        (_changed(digests={"unordered": "0" * 32, "count": 1}), "not a dataset digest"),
         (_changed(fingerprint="0" * 16), "fingerprint"),
         (to_json(replace(_part(0, [1])[0], schema=pa.schema([*SCHEMA, *SCHEMA]))), "twice"),
         (to_json(replace(_part(0, [1])[0], schema=pa.schema([]))), "no columns"),
@@ -129,6 +143,22 @@ def test_what_is_no_manifest(data: bytes, says: str) -> None:
     with pytest.raises(DataError, match=says) as caught:
         from_json(data, file="a/manifest.json")
     assert caught.value.file == "a/manifest.json"
+
+
+@pytest.mark.parametrize("value", [None, 5, -1, "x", "\ud800", "\u00e9", [], [1], {}, {"a": 5}, float("inf"), 10**30])
+def test_anything_in_the_place_of_anything(value: Any) -> None:
+    told = json.loads(to_json(replace(_part(0, [1])[0], options={"reading": {}, "interleaved": {}})))
+    places = [(told, name) for name in told] + [
+        (told[outer], name)
+        for outer, names in {"options": ["reading", "interleaved", "members"], "digests": told["digests"]}.items()
+        for name in names
+    ]
+    for place, name in places:
+        before = place.get(name)
+        place[name] = value
+        with suppress(DataError):
+            merge([(from_json(json.dumps(told).encode(), file="m"), _part(0, [1])[1])] * 2)
+        place[name] = before
 
 
 OUTSIDE = ["", "/a", "..", "../a", "a/../../b", "a/..", ".", "./a", "a//b", "s3://b/a", "C:/a", "a\\b", "a\0b", "a/"]

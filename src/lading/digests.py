@@ -9,9 +9,10 @@ any number of processes can add up. Bounds of shards and batches do not show in 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from itertools import pairwise
-from typing import Any, Self
+from typing import Any, Self, TypeGuard
 
 import numpy as np
 import pyarrow as pa
@@ -204,12 +205,12 @@ class DatasetDigest:
         Raises:
             DataError: it is none.
         """
+        total, ordered, count = (told.get(name, "") for name in ("unordered", "ordered", "count"))
+        if not (_is_hex(total) and (ordered is None or _is_hex(ordered)) and type(count) is int and count >= 0):
+            raise DataError("not a dataset digest", found=repr(told)[:100])
         digest = cls()
-        try:
-            digest._add(int(told["unordered"], 16), int(told["count"]))
-            digest._ordered = None if told["ordered"] is None else f"{int(told['ordered'], 16):032x}"
-        except (KeyError, TypeError, ValueError):
-            raise DataError("not a dataset digest", found=repr(told)[:100]) from None
+        digest._add(int(total, 16), count)
+        digest._ordered = ordered
         return digest
 
     def __eq__(self, other: object) -> bool:
@@ -220,3 +221,7 @@ class DatasetDigest:
 
     def __repr__(self) -> str:
         return f"DatasetDigest(ordered={self.ordered}, unordered={self.unordered}, count={self.count})"
+
+
+def _is_hex(value: object) -> TypeGuard[str]:
+    return isinstance(value, str) and re.fullmatch("[0-9a-f]{32}", value) is not None

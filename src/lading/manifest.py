@@ -12,7 +12,6 @@ The manifest's appearance is the commit. Each of many writers has a manifest of 
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
@@ -183,17 +182,17 @@ def from_json(data: bytes, *, file: str | None = None) -> Manifest:
         DataError: it is none, or of a newer version, or its parts contradict each other; names the file.
     """
     try:
-        told = jsontext.loads(data)
+        told = _loads(data)
         _check(told)
         schema = _schema(told)
         plain = {name: told[name] for name in _PLAIN}
         sidecars = tuple(told["sidecars"])
     except KeyError as error:
         raise DataError("not a manifest", file=file, expected=f"a value for {error}") from None
-    except (pa.ArrowException, binascii.Error, TypeError, OSError, UnicodeDecodeError) as error:
-        raise DataError(f"not a manifest: its schema cannot be read ({error})", file=file) from None
     except DataError as error:
         raise error.at(file=file) from None
+    except (pa.ArrowException, TypeError, ValueError, OSError) as error:
+        raise DataError(f"not a manifest: its schema cannot be read ({error})", file=file) from None
     _inside(pa.array([*sidecars, *told["files"]], pa.string()), file)
     return Manifest(
         **plain,
@@ -204,6 +203,14 @@ def from_json(data: bytes, *, file: str | None = None) -> Manifest:
         sidecars=sidecars,
         files=told["files"],
     )
+
+
+def _loads(data: bytes) -> Any:
+    """What `to_json` can have written: no number or text that orjson does not take."""
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise DataError(f"not a manifest: broken JSON ({error})") from None
 
 
 def _schema(told: Mapping[str, Any]) -> pa.Schema:
@@ -235,8 +242,26 @@ def _check(told: Any) -> None:
     if told["view"] not in VIEWS:
         raise DataError("not a manifest", expected=f"view: {' or '.join(VIEWS)}", found=repr(told["view"])[:80])
     _check_numbers(told)
-    if not isinstance(told["sidecars"], list) or not all(isinstance(path, str) for path in told["sidecars"]):
+    if not _are_texts(told["sidecars"]):
         raise DataError("not a manifest", expected="sidecars: a list of paths", found=repr(told["sidecars"])[:80])
+    if told["digests"]:
+        DatasetDigest.from_json(told["digests"])
+    _check_options(told["options"])
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
+    for name in ("reading", "interleaved"):
+        if not isinstance(options.get(name, {}), dict):
+            raise DataError("not a manifest", expected=f"options.{name}: dict", found=repr(options[name])[:80])
+    for name, value in options.get("interleaved", {}).items():
+        one = name == "sample_id_field"
+        if not (isinstance(value, str | None) if one else _are_texts(value)):
+            expected = f"options.interleaved.{name}: {'a text, or none' if one else 'a list of texts'}"
+            raise DataError("not a manifest", expected=expected, found=repr(value)[:80])
+
+
+def _are_texts(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(text, str) for text in value)
 
 
 def _check_numbers(told: Mapping[str, Any]) -> None:
