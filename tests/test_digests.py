@@ -141,6 +141,23 @@ def test_json_without_bottom() -> None:
     assert _json(deep) != _json(deep.replace("1.50", "1.51"))
 
 
+@pytest.mark.parametrize("levels", [101, 500, 900, 1024])
+@pytest.mark.parametrize("inner", ["1", "NaN"])
+def test_json_is_what_it_means_whatever_the_stack(levels: int, inner: str) -> None:
+    def told(text: str, frames: int = 0) -> bytes:
+        return told(text, frames - 1) if frames else _json(text)
+
+    text = "[" * levels + inner + "]" * levels
+    assert told(text) == told(text, 200) == told(text, 500) == told(text.replace(inner, f" {inner}\n"))
+    assert told(text) != _digest(text.encode(), pa.binary())
+
+
+def test_deeper_json_is_its_bytes() -> None:
+    text = "[" * 1025 + "]" * 1025
+    assert _json(text) == _digest(text.encode(), pa.binary())
+    assert _json(text) != _json(text + " ")
+
+
 def test_tensors_are_dtype_shape_and_bytes() -> None:
     def tensor(dtype: pa.DataType, shape: list[int], start: int = 0) -> pa.Array:
         kind = pa.fixed_shape_tensor(dtype, shape)

@@ -14,8 +14,8 @@
     time       a letter, a unit and an int64: `D` date, `t` date and time, `z` the same in a known time zone (the
                instant; the zone's name does not show), `o` time of day, `u` duration; the coarsest unit that is exact:
                `d` days (dates only), `s` seconds, `m` milli-, `u` micro-, `n` nanoseconds
-    JSON       the value that the text means: objects are structs, lists lists; a text that is no JSON is bytes; what is
-               nested deeper than 100 levels is `j` and its canonical text as bytes
+    JSON       the value that the text means: objects are structs, lists lists; a text that is no JSON, or is nested
+               deeper than 1,024 levels, is bytes; what is deeper than 100 levels is `j` and its canonical text as bytes
 
 So how a value is stored (dictionary, large, view, fixed size, chunks, a list or its JSON text, an array or the bytes of
 its values where dtype and shape are known) does not show. Long

@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from lading import deep_json
 from lading.errors import DataError, Unrepresentable
 
 __all__ = [
@@ -59,7 +60,7 @@ def loads(data: bytes | bytearray | memoryview | str, *, base: int | None = None
         base: where it begins in its file; errors then carry the offset in the file.
 
     Raises:
-        DataError: the text is no JSON, no UTF-8, or nested more than about 1,000 deep.
+        DataError: the text is no JSON, no UTF-8, or nested more than 1,024 deep.
     """
     text = _as_bytes(data)
     if _LONG_INTEGER not in text.translate(_SHAPE):
@@ -104,9 +105,6 @@ def find_repeated_name(texts: Sequence[bytes], values: Sequence[Any]) -> tuple[i
     Args:
         texts: JSON texts, without line ends.
         values: what they mean.
-
-    Raises:
-        DataError: a text is nested too deeply.
     """
     # As many names as there are ends of names: none is lost. Otherwise a string may look like the end of one.
     if _most_names(b"\n".join(texts)) == _count_names(values):
@@ -154,10 +152,12 @@ def _repeated_name(text: bytes) -> str | None:
             found.append(Counter(name for name, _ in pairs).most_common(1)[0][0])
         return made
 
+    decoded = text.decode("utf-8-sig", "surrogatepass")
     try:
-        json.loads(text.decode("utf-8-sig", "surrogatepass"), object_pairs_hook=look)
+        json.loads(decoded, object_pairs_hook=look)
     except RecursionError:
-        raise _too_deep(None) from None
+        found.clear()
+        deep_json.loads(decoded, look)
     return found[0] if found else None
 
 
@@ -231,8 +231,7 @@ def _as_bytes(data: bytes | bytearray | memoryview | str) -> bytes:
 
 def _loads_slowly(text: bytes, base: int | None) -> Any:
     try:
-        decoded = text.decode("utf-8-sig", "surrogatepass")
-        return json.loads(decoded)
+        value = _loads_python(text.decode("utf-8-sig", "surrogatepass"))
     except UnicodeDecodeError as error:
         raise _broken(f"bytes that are no UTF-8 ({error.reason})", error.start, base) from None
     except json.JSONDecodeError as error:
@@ -243,10 +242,21 @@ def _loads_slowly(text: bytes, base: int | None) -> Any:
         raise _too_deep(base) from None
     except ValueError as error:  # an integer of more than 4,300 digits: the interpreter's guard
         raise DataError(f"JSON holds a number that cannot be read ({error})", offset=base) from None
+    if text.count(b"[") + text.count(b"{") > deep_json.MAX_LEVELS and deep_json.is_too_deep(value):
+        raise _too_deep(base)
+    return value
+
+
+def _loads_python(text: str) -> Any:
+    """By Python's `json`, but the same whatever its stack has room for."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        return deep_json.loads(text)
 
 
 def _too_deep(base: int | None) -> DataError:
-    return DataError("JSON is nested too deeply", offset=base, expected="at most about 1,000 levels")
+    return DataError("JSON is nested too deeply", offset=base, expected=f"at most {deep_json.MAX_LEVELS} levels")
 
 
 def _broken(what: str, at: int, base: int | None) -> DataError:
@@ -255,7 +265,10 @@ def _broken(what: str, at: int, base: int | None) -> DataError:
 
 def _dump(encoder: json.JSONEncoder, value: Any) -> str:
     try:
-        text = encoder.encode(value)
+        try:
+            text = encoder.encode(value)
+        except RecursionError:
+            text = deep_json.encode(encoder, value)
     except TypeError as error:
         raise Unrepresentable(f"JSON cannot hold this value ({error})") from None
     except (ValueError, RecursionError) as error:

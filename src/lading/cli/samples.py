@@ -26,6 +26,7 @@ _KIND_STYLES = dict.fromkeys(("image", "audio", "video"), "not dim magenta")
 _BATCH_BYTES = 64 << 20
 _SHORT_ITEMS = 24
 _PREVIEW_BYTES = 16
+_MOST_LEVELS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,7 +340,7 @@ def _absent(values: dict[str, Any]) -> RenderableType:
 def as_json(sample: Sample, *, full: bool = False) -> dict[str, Any]:
     """A sample as JSON can hold it: fields by name; bytes by their size and what they are, with `full` also in base64.
 
-    NaN and infinities become the strings `NaN`, `Infinity`, `-Infinity`.
+    NaN and infinities become the strings `NaN`, `Infinity`, `-Infinity`; what is deeper than 100 levels its JSON text.
     """
     key = "__key__" if sample.items is None else "sample_id"
     named = {} if sample.key is None else {key: sample.key}
@@ -352,18 +353,26 @@ def as_json(sample: Sample, *, full: bool = False) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _jsonable(value: Any, *, full: bool) -> Any:
+def _jsonable(value: Any, *, full: bool, depth: int = 0) -> Any:
     if isinstance(value, (bytes, memoryview)):
         return _bytes_json(bytes(value), full=full)
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    if isinstance(value, dict):
-        return {str(k): _jsonable(v, full=full) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_jsonable(v, full=full) for v in value]
+    if isinstance(value, (dict, list, tuple)):
+        return _nested_json(value, full=full, depth=depth)
     if hasattr(value, "dtype") or _is_pixels(value):
         return _dense_json(value, full=full)
     return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
+
+
+def _nested_json(value: dict[Any, Any] | list[Any] | tuple[Any, ...], *, full: bool, depth: int) -> Any:
+    if depth == _MOST_LEVELS:
+        from lading import jsontext
+
+        return jsontext.dumps(value)
+    if isinstance(value, dict):
+        return {str(k): _jsonable(v, full=full, depth=depth + 1) for k, v in value.items()}
+    return [_jsonable(v, full=full, depth=depth + 1) for v in value]
 
 
 def _dense_json(value: Any, *, full: bool) -> dict[str, Any]:
