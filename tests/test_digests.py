@@ -1,6 +1,7 @@
 """Digests of samples, of interleaved samples and of datasets."""
 
 import datetime as dt
+import math
 from decimal import Decimal
 from typing import Any
 
@@ -174,6 +175,64 @@ def test_tensors_are_dtype_shape_and_bytes() -> None:
     np.testing.assert_array_equal(sliced, usual[1:])
     for other in (tensor(pa.int16(), [4]), tensor(pa.uint16(), [2, 2]), tensor(pa.int16(), [2, 2], 1)):
         assert sample_digests(pa.table({"x": other}))[0].tobytes() != usual[0].tobytes()
+
+
+def _tensors(dtype: pa.DataType, shape: list[int], rows: list[Any], **more: Any) -> pa.Array:
+    storage = pa.array(rows, pa.list_(dtype, math.prod(shape)))
+    return pa.ExtensionArray.from_storage(pa.fixed_shape_tensor(dtype, shape, **more), storage)
+
+
+def _digests(column: pa.Array) -> list[bytes]:
+    return [row.tobytes() for row in sample_digests(pa.table({"x": column}))]
+
+
+@pytest.mark.parametrize(
+    "dtype, one, zero", [(pa.int32(), 1, 0), (pa.float16(), np.float16(1), np.float16(0)), (pa.bool_(), True, False)]
+)
+def test_a_null_inside_a_tensor_is_no_zero(dtype: pa.DataType, one: Any, zero: Any) -> None:
+    gap, full = [one, None, one, one], [one, zero, one, one]
+    lists = pa.array([[gap[:2], gap[2:]], None, [[None, None], [None, None]]], pa.list_(pa.list_(dtype)))
+    first, *others = _digests(lists)
+    [usual] = _digests(_tensors(dtype, [2, 2], [full]))
+    assert _digests(_tensors(dtype, [2, 2], [gap, full, None, [None] * 4])) == [first, usual, *others]
+    assert _digests(_tensors(dtype, [2, 2], [full, full, gap])[1:]) == [usual, first]
+    assert usual != first
+
+
+def test_tensors_of_bools() -> None:
+    form = b"{s\x01xas\x04bool" + b"l\x01" + bytes(7) + b"i\x03" + bytes(7) + b"s\x03\x01\x00\x01}"
+    truths = _tensors(pa.bool_(), [3], [[True] * 3, [True, False, True], None])
+    assert _digests(truths[1:]) == [xxhash.xxh3_128(form).digest(), xxhash.xxh3_128(b"{}").digest()]
+
+
+@pytest.mark.parametrize("axes", [[0, 1, 2], [2, 0, 1], [1, 0, 2]])
+@pytest.mark.parametrize("gap", [False, True])
+def test_tensors_are_what_their_axes_mean(axes: list[int], gap: bool) -> None:
+    # Arrow, "Fixed shape tensor": dimension i of what is meant is dimension permutation[i] of what is stored.
+    stored = np.arange(48).reshape(2, 2, 3, 4)
+    meant = stored.transpose(0, *(axis + 1 for axis in axes))
+
+    def rows(values: np.ndarray) -> list[list[int | None]]:
+        return [[None if gap and value == 30 else value for value in row.ravel().tolist()] for row in values]
+
+    permuted = _tensors(pa.int64(), [2, 3, 4], rows(stored), permutation=axes)
+    assert _digests(permuted) == _digests(_tensors(pa.int64(), list(meant.shape[1:]), rows(meant)))
+
+
+@pytest.mark.parametrize(
+    "dtype, values",
+    [
+        (pa.decimal128(5, 2), [Decimal("1.50"), Decimal("2.00"), None, Decimal(3)]),
+        (pa.string(), ["a", "", None, "b"]),
+        (pa.timestamp("s"), [0, 1, None, 2]),
+        (pa.list_(pa.int8()), [[1], [], None, [2, 3]]),
+    ],
+)
+def test_tensors_of_what_is_no_number_are_lists(dtype: pa.DataType, values: list[Any]) -> None:
+    tensors = _tensors(dtype, [2, 2], [values, None, [values[0]] * 4])
+    lists = pa.array([[values[:2], values[2:]], None, [[values[0]] * 2] * 2], pa.list_(pa.list_(dtype)))
+    assert _digests(tensors) == _digests(lists)
+    assert _digests(_tensors(dtype, [4], [values])) == _digests(pa.array([values], pa.list_(dtype)))
 
 
 def test_payloads_are_hashed_where_they_lie() -> None:

@@ -9,7 +9,8 @@
     bytes      `s`, length (1 byte), bytes; if longer than 64: `h`, their xxh3-128. Strings are their UTF-8 bytes
     list       `l`, count (8 bytes), items
     struct     `{`, for each field that is not null its name (as bytes) and its value, sorted by the name's bytes, `}`
-    array      `a`, dtype (numpy's name, as bytes), shape (a list of ints), values (C order, little-endian, as bytes)
+    array      `a`, dtype (numpy's name, as bytes), shape (a list of ints), values (C order, little-endian, as bytes);
+               one with a null in it, or of what is no number or bool, is lists in lists
     decimal    `d`, its text as bytes; trailing zeros count
     time       a letter, a unit and an int64: `D` date, `t` date and time, `z` the same in a known time zone (the
                instant; the zone's name does not show), `o` time of day, `u` duration; the coarsest unit that is exact:
@@ -56,6 +57,7 @@ from lading.views import (
     slices,
     take,
     take_values,
+    with_gaps,
     without_runs,
 )
 
@@ -363,14 +365,41 @@ def _of_time(column: pa.Array) -> pa.Array:
 
 
 def _of_tensor(column: pa.Array) -> pa.Array:
-    kind = column.type
-    dtype = np.dtype(kind.value_type.to_pandas_dtype())
-    stored = column.storage
-    width = stored.type.list_size
-    values = _numbers(stored.values)[stored.offset * width : (stored.offset + len(stored)) * width]
-    raw = values.astype(dtype.newbyteorder("<"), copy=False)
-    whole = _over(raw, np.arange(len(column) + 1, dtype=np.int64) * width * dtype.itemsize, column)
-    return joined(pa.scalar(_array_head(dtype.name, kind.shape), FORM), _of_bytes(whole))
+    """As arrays; as lists in lists what no array is: values that are no numbers, and rows with a null among theirs."""
+    kind, width = column.type, column.type.storage_type.list_size
+    first = column.storage.offset * width
+    items = column.storage.values[first : first + len(column) * width]
+    axes = range(len(kind.shape)) if kind.permutation is None else kind.permutation
+    place = np.arange(width).reshape(kind.shape).transpose(axes)  # of each value in what is stored
+    if not (pa.types.is_integer(items.type) or pa.types.is_floating(items.type) or pa.types.is_boolean(items.type)):
+        return _tensor_lists(column, items, place, np.arange(len(column)))
+    forms = _tensor_arrays(column, items, place)
+    gaps = with_gaps(column)
+    if not gaps.any():
+        return forms
+    others, rows = np.flatnonzero(~gaps), np.flatnonzero(gaps)
+    return _scattered(
+        len(column), [(others, forms.take(pa.array(others))), (rows, _tensor_lists(column, items, place, rows))]
+    )
+
+
+def _tensor_arrays(column: pa.Array, items: pa.Array, place: NDArray[np.int64]) -> pa.Array:
+    truth = pa.types.is_boolean(items.type)
+    values = pc.fill_null(items, fill_value=False).to_numpy(zero_copy_only=False) if truth else _numbers(items)
+    if column.type.permutation is not None:
+        values = values.reshape(len(column), -1)[:, place.ravel()]
+    raw = np.ascontiguousarray(values, values.dtype.newbyteorder("<"))
+    ends = np.arange(len(column) + 1, dtype=np.int64) * place.size * raw.itemsize
+    return joined(pa.scalar(_array_head(raw.dtype.name, place.shape), FORM), _of_bytes(_over(raw, ends, column)))
+
+
+def _tensor_lists(column: pa.Array, items: pa.Array, place: NDArray[np.int64], rows: NDArray[np.int64]) -> pa.Array:
+    at = (rows[:, None] * place.size + place.ravel()).ravel()
+    forms = _forms(take_values(items, at), feature_of(pa.field("item", items.type)))
+    for axis in reversed(range(place.ndim)):
+        count = len(rows) * math.prod(place.shape[:axis])
+        forms = list_forms(forms, np.arange(count + 1, dtype=np.int64) * place.shape[axis])
+    return pc.if_else(pa.array(present(column)[rows]), forms, pa.scalar(None, FORM))
 
 
 def _array_head(dtype: str, shape: Iterable[int | None]) -> bytes:

@@ -58,6 +58,7 @@ __all__ = [
     "take_values",
     "total_bytes",
     "with_child_fields",
+    "with_gaps",
     "without_runs",
     "without_views",
 ]
@@ -166,6 +167,15 @@ def with_child_fields(kind: pa.DataType, fields: Sequence[pa.Field]) -> pa.DataT
 def present(column: pa.Array) -> NDArray[np.bool_]:
     """Which values are not null."""
     return np.asarray(column.is_valid().to_numpy(zero_copy_only=False), np.bool_)
+
+
+def with_gaps(column: pa.FixedShapeTensorArray) -> NDArray[np.bool_]:
+    """Which arrays of one shape have a null among their values."""
+    stored, width = column.storage, column.type.storage_type.list_size
+    items = stored.values[stored.offset * width : (stored.offset + len(stored)) * width]
+    if not items.null_count:
+        return np.zeros(len(column), np.bool_)
+    return present(column) & ~present(items).reshape(len(column), width).all(axis=1)
 
 
 def from_ranges(

@@ -143,6 +143,20 @@ def test_an_array_of_another_size_than_its_shape(tmp_path: Path) -> None:
     assert (caught.value.column, caught.value.row) == ("a", 1)
 
 
+@pytest.mark.parametrize("options", [{}, {"nulls": "mask"}])
+@pytest.mark.parametrize("dtype", [pa.int32(), pa.float32()])
+def test_tensors_with_a_null_among_their_values(dtype: pa.DataType, options: dict[str, Any], tmp_path: Path) -> None:
+    storage = pa.array([[1, 2], [3, 4], [5, None]], pa.list_(dtype, 2))[1:]
+    tensors = pa.ExtensionArray.from_storage(pa.fixed_shape_tensor(dtype, [2]), storage)
+    with (
+        pytest.raises(Unrepresentable, match="an array with a null in it") as caught,
+        lading.writer(tmp_path / "out", format="mds", options=options) as writer,
+    ):
+        writer.write_batch(pa.table({"x": tensors}))
+    assert (caught.value.column, caught.value.row) == ("x", 1)
+    assert not (tmp_path / "out").exists()
+
+
 def test_tensors_are_arrays_of_one_shape(tmp_path: Path) -> None:
     values = np.arange(24, dtype=np.float32).reshape(4, 2, 3)
     column = pa.FixedShapeTensorArray.from_numpy_ndarray(values)

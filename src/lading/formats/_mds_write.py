@@ -28,7 +28,7 @@ from lading.formats.protocol import Ranges, ShardFacts
 from lading.mds_values import parse_array
 from lading.pieces import Pieces, Runs, in_memory
 from lading.store.protocol import Sink
-from lading.views import byte_lengths, decoded, is_bytes, is_text, join, places, present
+from lading.views import byte_lengths, decoded, is_bytes, is_text, join, places, present, with_gaps
 
 __all__ = ["MdsWriter", "columns_of"]
 
@@ -168,6 +168,10 @@ class MdsWriter:
 
     def _refuse_nulls(self, given: Mapping[str, pa.Array | Pieces | Runs]) -> None:
         for name, values in given.items():
+            gaps = with_gaps(values) if isinstance(values, pa.FixedShapeTensorArray) else np.zeros(1, np.bool_)
+            if gaps.any():
+                raise Unrepresentable("an array with a null in it", file=self._sink.path, column=name,
+                                      row=self._samples + int(np.argmax(gaps)), advice="Fill it.")  # fmt: skip
             if name in self._marks.columns:
                 continue
             there = present(values) if isinstance(values, pa.Array) else values.there

@@ -48,6 +48,7 @@ from lading.views import (
     present,
     slices,
     with_child_fields,
+    with_gaps,
     without_runs,
 )
 
@@ -242,9 +243,9 @@ def _npy_encoder(field: pa.Field) -> Encoder:
         there, width = present(column), kind.storage_type.list_size
         stored = column.storage
         items = stored.values[stored.offset * width : (stored.offset + len(stored)) * width]
-        holes = np.flatnonzero(there & ~present(items).reshape(len(column), width).all(axis=1))
-        if len(holes):
-            raise Unrepresentable("an array with a null in it", column=field.name, row=int(holes[0]), found=kind)
+        gaps = with_gaps(column)
+        if gaps.any():
+            raise Unrepresentable("an array with a null in it", column=field.name, row=int(np.argmax(gaps)), found=kind)
         files = np.empty((len(column), len(head) + size), np.uint8)
         files[:, : len(head)] = np.frombuffer(head, np.uint8)
         if len(items):
