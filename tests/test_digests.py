@@ -177,6 +177,15 @@ def test_tensors_are_dtype_shape_and_bytes() -> None:
         assert sample_digests(pa.table({"x": other}))[0].tobytes() != usual[0].tobytes()
 
 
+def test_bools_in_bytes_are_bools() -> None:
+    kind = pa.bool8()
+    truths = pa.ExtensionArray.from_storage(kind, pa.array([9, 1, 0, None, -5], pa.int8())[1:])
+    plain = pa.array([True, False, None, True])
+    assert _digests(truths) == _digests(plain)
+    inside = pa.StructArray.from_arrays([truths], ["a"]), pa.StructArray.from_arrays([plain], ["a"])
+    assert _digests(inside[0]) == _digests(inside[1])
+
+
 def _tensors(dtype: pa.DataType, shape: list[int], rows: list[Any], **more: Any) -> pa.Array:
     storage = pa.array(rows, pa.list_(dtype, math.prod(shape)))
     return pa.ExtensionArray.from_storage(pa.fixed_shape_tensor(dtype, shape, **more), storage)

@@ -221,13 +221,18 @@ def _forms(column: pa.Array, feature: Feature) -> pa.Array:
     if isinstance(column.type, pa.FixedShapeTensorType):
         return _of_tensor(column)
     if isinstance(column.type, pa.BaseExtensionType):
-        return _forms(column.storage, feature)
+        return _forms(_stored(column), feature)
     if pa.types.is_run_end_encoded(column.type):
         return _forms(without_runs(column), feature)
     if pa.types.is_nested(column.type):
         return _of_nested(column, feature)
     is_scalar = not (is_bytes(column.type) or is_text(column.type) or pa.types.is_fixed_size_binary(column.type))
     return _of_scalar(column) if is_scalar else _of_text(column, feature)
+
+
+def _stored(column: pa.Array) -> pa.Array:
+    """What an extension type stores; of Arrow's bools in bytes the bools, whatever byte stands for true."""
+    return pc.not_equal(column.storage, 0) if isinstance(column.type, pa.Bool8Type) else column.storage
 
 
 def _of_dictionary(column: pa.Array, feature: Feature) -> pa.Array:
