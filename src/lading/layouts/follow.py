@@ -31,7 +31,7 @@ from lading.limits import DEFAULT_LIMITS, Limits
 from lading.ref import FileEntry, files_of, is_ref, make_refs, unpack
 from lading.store.open import Stores, is_local, resolve
 from lading.store.protocol import FileInfo, Store, native_path
-from lading.store.roots import Roots, folder_of
+from lading.store.roots import Roots, beside, folder_of
 from lading.store.together import is_far, together
 from lading.views import byte_lengths, masked, present
 
@@ -279,7 +279,7 @@ def _candidates(path: str, folder: str) -> list[str]:
     """Where a path may lead: beside the table, then from the current directory."""
     if "://" in path or path.startswith("pipe:") or os.path.isabs(path):
         return [path]
-    return [folder + ("" if folder.endswith("/") else "/") + path, path] if folder else [path]
+    return [beside(folder, path), path] if folder else [path]
 
 
 def _wrap(store: Store, path: str, info: FileInfo) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import os
-import posixpath
 import re
 import threading
 from collections.abc import Callable, Sequence
@@ -16,7 +15,7 @@ from collections.abc import Callable, Sequence
 from lading.errors import BadReference, CorruptShard, NotFound, StoreError, UsageError
 from lading.store.open import Stores, resolve
 from lading.store.protocol import Buffer, Mapper, Store, store_errors
-from lading.store.roots import Roots
+from lading.store.roots import Roots, beside
 from lading.store.together import is_far
 
 __all__ = ["Archive", "MediaFolder", "outside"]
@@ -123,7 +122,7 @@ class MediaFolder:
             raise BadReference("the media's path is no path", file=self._folder, found=ascii(path)[:80])
         if "://" in path or path.startswith("pipe:") or os.path.isabs(path):
             return path
-        return posixpath.join(self._folder, path)
+        return beside(self._folder, path)
 
     def _opened(self, name: str) -> Archive:
         store, path = resolve(name, self._stores)

@@ -15,10 +15,10 @@ from lading.errors import BadReference
 from lading.store.open import Stores, is_local, resolve
 from lading.store.protocol import native_path
 
-__all__ = ["Roots", "folder_of", "lies_in", "real_place"]
+__all__ = ["Roots", "beside", "folder_of", "lies_in", "real_place"]
 
 _ON_DISK = ("", "file", "local")
-_OTHERWISE_READ = re.compile(r"[\x00-\x1f\x7f\\]|%2e|%2f|%5c", re.IGNORECASE)
+_OTHERWISE_READ = re.compile(r"[\x00-\x1f\x7f\\]|%2e|%2f|%5c|(?:^|[/?#;])\.\.?(?:[/?#;]|$)", re.IGNORECASE)
 """What makes servers and their libraries take a URL for another one than it seems to be."""
 
 
@@ -65,7 +65,13 @@ def real_place(url: str, stores: Stores | None = None) -> str:
     scheme, mark, rest = path.rpartition("://")
     if scheme in _ON_DISK:  # a store of another kind, over the same files
         return os.path.realpath(rest)
-    return f"{scheme}{mark}{posixpath.normpath('/' + rest).lstrip('/')}"
+    host, _, inside = rest.partition("/")  # no dots lead from one host to another
+    return f"{scheme}{mark}{host}{_plain(inside)}"
+
+
+def _plain(inside: str) -> str:
+    """A path on some host, with a slash before it and without dots, none of which lead above the host."""
+    return posixpath.normpath(f"/{inside.lstrip('/')}").rstrip("/")
 
 
 def lies_in(place: str, folder: str) -> bool:
@@ -77,6 +83,16 @@ def folder_of(path: str) -> str:
     """The folder that a file lies in; empty for one of the current directory."""
     scheme, mark, rest = path.rpartition("://")
     return f"{scheme}{mark}{posixpath.dirname(rest)}"
+
+
+def beside(folder: str, path: str) -> str:
+    """The path of a file that is named as seen from a folder; of a URL without dots, as `Roots.check` wants it."""
+    name = posixpath.join(folder, path)
+    scheme, mark, rest = name.rpartition("://")
+    if scheme in _ON_DISK or not {".", ".."}.intersection(path.split("/")):
+        return name
+    host, _, inside = rest.partition("/")
+    return f"{scheme}{mark}{host}{_plain(inside)}"
 
 
 def _upwards(place: str) -> Iterator[str]:
