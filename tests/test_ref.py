@@ -3,13 +3,29 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from lading.ref import FILES_KEY, FileEntry, Refs, RefType, concat, files_of, is_ref, make_refs, unpack, with_files
+import lading
+from lading.errors import DataError
+from lading.ref import (
+    FILES_KEY,
+    FileEntry,
+    Refs,
+    RefType,
+    concat,
+    files_of,
+    is_ref,
+    make_refs,
+    unpack,
+    with_files,
+    with_refs,
+)
 
 
 def _refs(count: int = 3, **parts: Any) -> pa.ExtensionArray:
@@ -60,13 +76,58 @@ def test_columns_however_they_came_about(column: Any, rows: list[int | None]) ->
 
 
 def test_references_cross_ipc_and_pickle() -> None:
-    table = pa.table({"jpg": _refs(valid=np.array([True, True, False]))})
+    table = pa.table({"jpg": _refs(valid=np.array([True, True, False])), "txt": ["a", "b", "c"]})
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, table.schema) as writer:
         writer.write_table(table)
-    for copy in (pa.ipc.open_file(sink.getvalue()).read_all(), pickle.loads(pickle.dumps(table))):
+    for copy in (with_refs(pa.ipc.open_file(sink.getvalue()).read_all()), pickle.loads(pickle.dumps(table))):
+        assert copy.schema.equals(table.schema, check_metadata=True)
         assert is_ref(copy.schema.field("jpg").type)
         assert _rows(copy.column("jpg")) == _rows(table.column("jpg"))
+
+
+def test_what_is_no_reference_is_not_made_one() -> None:
+    name = {b"ARROW:extension:name": b"lading.ref"}
+    table = pa.table([["a"]], schema=pa.schema([pa.field("jpg", pa.string(), metadata=name)]))
+    assert with_refs(table).equals(table)
+
+
+def _own_place(secret: str, column: pa.Array) -> pa.Table:
+    """A table that says of itself that its second column lies in a file of its reader's."""
+    schema = pa.schema([("id", pa.int64()), ("x", column.type)])
+    return pa.table([[7], column], schema=with_files(schema, [FileEntry(secret)]))
+
+
+@pytest.mark.parametrize("files", [None, b"{", b"[[1, 2, 3, 4]]", b"5"])
+@pytest.mark.parametrize("kind", ["arrow", "arrows", "packed", "parquet"])
+def test_references_of_strangers_lead_nowhere(kind: str, files: bytes | None, tmp_path: Path) -> None:
+    secret, shard = tmp_path / "secret", f"{tmp_path}/a.{kind.replace('packed', 'arrow')}"
+    secret.write_bytes(b"s" * 50)
+    table = _own_place(str(secret), _refs(1))
+    if files is not None:
+        table = table.replace_schema_metadata({FILES_KEY: files})
+    if kind == "parquet":
+        pq.write_table(table, shard)
+    else:
+        make = pa.ipc.new_stream if kind == "arrows" else pa.ipc.new_file
+        options = pa.ipc.IpcWriteOptions(compression="lz4" if kind == "packed" else None)
+        with make(shard, table.schema, options=options) as writer:
+            writer.write_table(table)
+    row = {"id": 7, "x": {"file": 0, "member": None, "offset": 0, "length": 5, "codec": 0, "frame": -1}}
+    with lading.open(shard) as dataset:
+        assert FILES_KEY not in (dataset.schema.metadata or {})
+        assert [dataset[0]] == [row]
+        assert [each for batch in dataset.batches() for each in batch.to_pylist()] == [row]
+    pq.write_table(pa.Table.from_pylist([row]), tmp_path / "plain.parquet")
+    assert lading.digest(shard) == lading.digest(tmp_path / "plain.parquet")
+    lading.convert(shard, tmp_path / "out", format="parquet")
+    assert pq.read_table(tmp_path / "out/shard-000000.parquet").to_pylist() == [row]
+
+
+@pytest.mark.parametrize("text", [b"{", b"5", b"[[1, 2, 3, 4]]", b'["abcd"]', b'[["a", "", "1", ""]]', b'[["a"]]'])
+def test_a_files_table_that_is_none(text: bytes) -> None:
+    with pytest.raises(DataError, match="table of files"):
+        files_of(pa.schema([], metadata={FILES_KEY: text}))
 
 
 def test_the_files_table_travels_with_a_schema() -> None:

@@ -15,6 +15,7 @@ import xxhash
 
 from lading.errors import StoreError
 from lading.formats.protocol import ShardSource
+from lading.ref import with_refs
 from lading.store.local import LocalStore
 from lading.store.protocol import aborting
 from lading.store.sink_file import SinkFile
@@ -63,7 +64,7 @@ class IndexCache:
             index.validate(full=True)  # to read one that is not valid ends the process
         except (pa.ArrowInvalid, OSError):
             return None  # a cache is only ever a shortcut: the index is made again
-        return index
+        return with_refs(index)
 
     def store(self, source: ShardSource, kind: str, index: pa.Table) -> bool:
         """Keep the index of a shard; False (and one warning) if the folder cannot be written."""

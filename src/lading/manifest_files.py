@@ -30,7 +30,7 @@ from lading.extents import EXTENTS_SCHEMA, NO_ROWS
 from lading.ipc import unpacked_sizes
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.manifest import Manifest
-from lading.ref import files_of, is_ref
+from lading.ref import files_of, is_ref, with_refs
 from lading.store.checksum import Checksum
 from lading.store.protocol import Mapper, Store, write_file
 from lading.views import is_text
@@ -274,6 +274,7 @@ class KeptTables:
                 self._files[what] = (path, file)
             table = pa.Table.from_batches([file.get_batch(self.shards[f"{what}_batch"][shard].as_py())])
             table.validate(full=True)  # to read an array that is not valid would end the process
+            table = with_refs(table)
             refuse(table)
         except LadingError as error:
             raise error.at(file=path) from None

@@ -41,6 +41,7 @@ __all__ = [
     "ref_field",
     "unpack",
     "with_files",
+    "with_refs",
 ]
 
 FILES_KEY = b"lading.files"
@@ -81,7 +82,7 @@ class RefType(pa.ExtensionType):  # type: ignore[misc] # pyarrow has no type inf
 
 
 _TYPE = RefType()
-pa.register_extension_type(_TYPE)
+# pyarrow is not told of it: it would take columns that anybody's file calls so for references, and those are followed.
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +128,18 @@ def ref_field(field: pa.Field) -> pa.Field:
     """
     metadata = {key: value for key, value in (field.metadata or {}).items() if key not in _EXTENSION_KEYS}
     return pa.field(field.name, RefType(), field.nullable, metadata or None)
+
+
+def with_refs(table: pa.Table) -> pa.Table:
+    """A table out of a file of lading's own, with references where it was written with them.
+
+    Arrow gives such columns as structs, whose fields say what they were. Never for a file that others speak for.
+    """
+    for i, field in enumerate(table.schema):
+        if (field.metadata or {}).get(_EXTENSION_KEYS[0]) == b"lading.ref" and field.type == _STORAGE:
+            chunks = [pa.ExtensionArray.from_storage(_TYPE, chunk) for chunk in table.column(i).chunks]
+            table = table.set_column(i, ref_field(field), pa.chunked_array(chunks, _TYPE))
+    return table
 
 
 def has_codec(batch: pa.RecordBatch) -> bool:
@@ -185,9 +198,15 @@ def files_of(schema: pa.Schema) -> tuple[FileEntry, ...]:
     """The files table of a schema; empty if it has none. Raises DataError for one that is broken."""
     text = (schema.metadata or {}).get(FILES_KEY)
     try:
-        return tuple(FileEntry(*row) for row in orjson.loads(text)) if text else ()
+        rows = orjson.loads(text) if text else []
+        entries = tuple(FileEntry(*row) for row in rows)
     except (orjson.JSONDecodeError, TypeError) as error:
         raise DataError("the table of files that references name is broken", found=str(error)) from None
+    odd = next((row for row in rows if [*map(type, row)] != [str, str, int, str]), None)
+    if odd is not None:
+        raise DataError("the table of files that references name is broken",
+                        expected="[url, wrap, size_bytes, version]", found=repr(odd)[:200])  # fmt: skip
+    return entries
 
 
 def with_files(schema: pa.Schema, files: Sequence[FileEntry]) -> pa.Schema:

@@ -20,7 +20,7 @@ from lading.jobs.messages import (
     repeat_warning,
     write_message,
 )
-from lading.jobs.spec import Conversion
+from lading.jobs.spec import Conversion, decode_schema, encode_schema
 from lading.layouts.options import InterleavedOptions
 from lading.ref import RefType
 
@@ -84,6 +84,15 @@ def test_warnings_are_given_again_once_a_place() -> None:
     assert [(str(w.message), w.category, w.filename, w.lineno) for w in seen] == [
         ("look \\udc80", RuntimeWarning, "f.py", 3)
     ]
+
+
+def test_references_cross_and_what_is_only_called_so_stays_what_it_is() -> None:
+    called = pa.field("b", RefType().storage_type, metadata={"ARROW:extension:name": "lading.ref"})
+    schema = pa.schema([("a", pa.int8()), called, ("c", RefType()), ("d", RefType())])
+    told = decode_schema(encode_schema(schema))
+    assert told is not None
+    assert told.types == schema.types
+    assert told.names == schema.names
 
 
 def test_messages_and_tables_through_a_pipe() -> None:

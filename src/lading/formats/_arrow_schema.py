@@ -25,6 +25,8 @@ _STABLE: dict[bytes, Feature] = {b"Image": Image()}
 def given_schema(stored: pa.Schema, features: str, *, media: str) -> pa.Schema:
     """The schema of batches: views as their large twins; features that a peer tells stand in the fields too.
 
+    A table of files, which only lading's own references have, is left out.
+
     Args:
         stored: the file's.
         features: JSON of Hugging Face's features, where they stand beside the file; holds if the file has none itself.
@@ -33,7 +35,7 @@ def given_schema(stored: pa.Schema, features: str, *, media: str) -> pa.Schema:
     Raises:
         DataError: the features are no JSON.
     """
-    metadata = dict(stored.metadata or {})
+    metadata = {key: value for key, value in (stored.metadata or {}).items() if key != FILES_KEY}
     if features and HUGGINGFACE_KEY not in metadata:
         metadata[HUGGINGFACE_KEY] = orjson.dumps({"info": {"features": orjson.loads(features)}})
     fields = []

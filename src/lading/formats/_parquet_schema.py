@@ -29,7 +29,8 @@ ARROW_SCHEMA = b"ARROW:schema"
 def given_schema(natural: pa.Schema, metadata: Mapping[bytes, bytes], *, views: bool) -> pa.Schema:
     """The schema of batches: payload large (or views), other views plain, times in the unit that the writer had.
 
-    Features that Hugging Face's metadata tell stand in the fields too.
+    Features that Hugging Face's metadata tell stand in the fields too. A table of files, which only lading's own
+    references have, is left out.
 
     Args:
         natural: what pyarrow makes of the file.
@@ -38,7 +39,8 @@ def given_schema(natural: pa.Schema, metadata: Mapping[bytes, bytes], *, views: 
     """
     told = _told_types(metadata)
     fields = [field.with_type(_given_type(field.type, told.get(field.name), views=views)) for field in natural]
-    return from_huggingface(pa.schema(fields, metadata=natural.metadata))
+    own = {key: value for key, value in (natural.metadata or {}).items() if key != FILES_KEY}
+    return from_huggingface(pa.schema(fields, metadata=own or None))
 
 
 def _told_types(metadata: Mapping[bytes, bytes]) -> dict[str, pa.DataType]:

@@ -21,6 +21,7 @@ from lading.errors import LadingError
 from lading.jobs.spec import decode_schema, encode_schema
 from lading.manifest import SHARDS_SCHEMA
 from lading.part_writer import Part
+from lading.ref import with_refs
 
 __all__ = [
     "DIGESTS_NAME",
@@ -59,7 +60,7 @@ def read_message(pipe: BinaryIO) -> tuple[dict[str, Any], list[pa.Table | None]]
     bodies = [pipe.read(size) for size in sizes]
     if any(len(body) != size for body, size in zip(bodies, sizes, strict=True)):
         return None
-    return told, [pa.ipc.open_stream(body).read_all() if body else None for body in bodies]
+    return told, [with_refs(pa.ipc.open_stream(body).read_all()) if body else None for body in bodies]
 
 
 def _ipc(table: pa.Table) -> bytes:

@@ -17,6 +17,7 @@ from lading.fetch import OnError
 from lading.jobs.filters import Filters, Hook
 from lading.layouts.options import InterleavedOptions
 from lading.limits import DEFAULT_LIMITS, Limits
+from lading.ref import is_ref, ref_field
 
 __all__ = ["Conversion", "decode_interleaved", "decode_schema", "encode_schema", "named_function", "refuse_objects"]
 
@@ -132,13 +133,22 @@ def decode_interleaved(told: Mapping[str, Any]) -> InterleavedOptions:
 
 
 def encode_schema(schema: pa.Schema | None) -> str | None:
-    """A schema as base64 of its Arrow IPC form."""
-    return None if schema is None else base64.b64encode(schema.serialize()).decode()
+    """A schema as base64 of its Arrow IPC form, and the numbers of its references: others may be called so."""
+    if schema is None:
+        return None
+    references = (str(i) for i, kind in enumerate(schema.types) if is_ref(kind))
+    return " ".join([base64.b64encode(schema.serialize()).decode(), *references])
 
 
 def decode_schema(text: str | None) -> pa.Schema | None:
     """The schema that `encode_schema` gave."""
-    return None if text is None else pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
+    if text is None:
+        return None
+    told, *references = text.split()
+    schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(told)))
+    for i in map(int, references):
+        schema = schema.set(i, ref_field(schema.field(i)))
+    return schema
 
 
 def _name_of(function: Hook | None) -> str | None:
