@@ -3,17 +3,20 @@
 A source is a file, a folder, a glob (`mint/*.tar`), a brace pattern (`shard-{000000..000123}.tar`), a `::`-joined list,
 a list of any of these, or a dataset's own index file (wids JSON). `${WDS_NAME}` is filled in from the environment, for
 names that begin with `WDS_` only. `pipe:` commands are refused: data must not run programs.
+
+In globs `**` stands for any number of folders. What begins with a dot, and lading's own `_lading`, is only meant where
+the pattern names it.
 """
 
 from __future__ import annotations
 
-import fnmatch
 import glob
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from itertools import groupby, product
 from typing import TypeAlias
 
@@ -67,6 +70,7 @@ _BRACES = re.compile(r"\{([^{}]*)\}")
 _RANGE = re.compile(r"(\d+)\.\.(\d+)")
 _VARIABLE = re.compile(r"\$\{(WDS_[A-Za-z0-9_]*)\}")
 _GLOB = re.compile(r"[*?\[]")
+_DEEP = "**"
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,17 +252,41 @@ def _holds_files(store: Store, folder: str) -> bool:
 
 
 def _match(store: Store, pattern: str) -> Iterator[FileInfo]:
-    if is_local(store):
-        for path in sorted(glob.glob(pattern, recursive=True)):
-            if not os.path.isdir(path):
+    """The files that a glob means, by path. On this machine, folders that it does not lead to are not looked into."""
+    parts = pattern.split("/")
+    if is_local(store) and _DEEP not in parts:
+        for path in sorted(glob.glob(pattern)):
+            if not os.path.isdir(path) and (FOLDER in parts or FOLDER not in path.split("/")):
                 yield store.head(path)
         return
-    fixed = pattern[: _GLOB.search(pattern).start()]  # type: ignore[union-attr] # the caller found a wildcard
-    folder = fixed[: fixed.rfind("/") + 1]
-    depth = pattern.count("/")
+    fixed = next(i for i, part in enumerate(parts) if _GLOB.search(part))
+    folder = "".join(f"{part}/" for part in parts[:fixed])
     for info in store.walk(folder):
-        if ("**" in pattern or info.path.count("/") == depth) and fnmatch.fnmatchcase(info.path, pattern):
+        if _fits(parts[fixed:], info.path[len(folder) :].split("/")):
             yield info
+
+
+def _fits(parts: Sequence[str], names: Sequence[str]) -> bool:
+    """Whether the parts of a pattern stand for these names, each in the one before."""
+    reached = _past_deep({0}, parts)
+    for name in names:
+        open_parts = (i for i in reached if i < len(parts) and _means(parts[i], name))
+        reached = _past_deep({i if parts[i] == _DEEP else i + 1 for i in open_parts}, parts)
+    return len(parts) in reached
+
+
+def _past_deep(reached: set[int], parts: Sequence[str]) -> set[int]:
+    """How many parts may be behind: `**` may also stand for nothing."""
+    for i, part in enumerate(parts):
+        if part == _DEEP and i in reached:
+            reached.add(i + 1)
+    return reached
+
+
+def _means(part: str, name: str) -> bool:
+    if name == FOLDER or name.startswith(".") != part.startswith("."):
+        return part == name
+    return fnmatchcase(name, part)
 
 
 def _list_folder(store: Store, folder: str, limits: Limits) -> Listing:
