@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -40,6 +41,21 @@ def test_braces(pattern: str, names: list[str]) -> None:
 def test_braces_are_bounded() -> None:
     with pytest.raises(UsageError, match="too many"):
         next(expand_braces("{0..99999}{0..99999}"))
+    with pytest.raises(UsageError, match="too many"):
+        next(expand_braces("a-{0..99999999999999999999}.tar"))
+    assert list(expand_braces("{99999999999999999998..99999999999999999999}")) == ["9" * 19 + "8", "9" * 20]
+    endless = "{0.." + "9" * 5000 + "}"
+    assert list(expand_braces(endless)) == [endless]  # the name of no file
+
+
+def test_many_names_are_made_one_by_one(tmp_path: Path) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(SourceNotFound):
+            paths(f"{tmp_path}/{{0..9}}{{0..999998}}.tar")
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def paths(source: object, stores: Stores | None = None) -> list[str]:
@@ -129,6 +145,50 @@ def test_links_are_followed_but_not_in_circles(tmp_path: Path, monkeypatch: pyte
     assert paths(f"{tmp_path}/l/**/*.tar") == [f"{tmp_path}/l/a.tar", f"{tmp_path}/l/far/a.tar"]
     monkeypatch.chdir(tmp_path / "l")
     assert paths("**/*.tar") == ["a.tar", "far/a.tar"]
+
+
+@pytest.mark.parametrize("name", ["o::1", "a{1,2}b", "{0..1}", "${WDS_X}", "$x", "{a,b}::[c]*"])
+def test_what_is_there_as_it_stands_is_that(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).mkdir()
+    shard = tmp_path / name / f"{name}.tar"
+    shard.touch()
+    for source in (shard, str(shard), [shard], tmp_path / name, f"file://{shard}"):
+        assert paths(source) == [str(shard)]
+    with lading.writer(tmp_path / name / "of rows", format="jsonl") as writer:
+        writer.write({"x": 1})
+    assert lading.open(tmp_path / name / "of rows").manifest is not None
+
+
+@pytest.mark.parametrize("source", [b"x.tar", [b"x.tar"], 5, None, [1, 2], [None]])
+def test_what_is_no_name_is_a_wrong_call(source: object) -> None:
+    with pytest.raises(UsageError, match="a text or a path"):
+        lading.open(source)  # type: ignore[arg-type] # as a caller without types would
+
+
+class Signed(WrappedStore):
+    """A server that gives what was asked for as it was signed, and nothing else."""
+
+    def head(self, path: str) -> FileInfo:
+        """Refuse all other paths."""
+        if path not in ("https://h/d/a.tsv?sig=a/b*[", "https://h/get?id=3"):
+            raise StoreError("forbidden", file=path)
+        return self.inner.head(path)
+
+    def walk(self, prefix: str) -> Iterator[FileInfo]:
+        """Refuse."""
+        raise StoreError("forbidden", file=prefix)
+
+
+@pytest.mark.parametrize("url", ["https://h/d/a.tsv?sig=a/b*[", "https://h/get?id=3"])
+def test_what_is_asked_of_a_web_server_is_no_pattern(url: str, tmp_path: Path) -> None:
+    with lading.writer(tmp_path, format="webdataset") as writer:
+        writer.write({"__key__": "a", "txt": "x"})
+    data = b"a\tb\n1\t2\n" if "tsv" in url else (tmp_path / "shard-000000.tar").read_bytes()
+    stores = Stores({"https://": Signed(MemoryStore({url: data}))})
+    for source in (url, [url]):
+        with lading.open(source, stores=stores) as dataset:
+            assert dataset[0] == ({"a": "1", "b": "2"} if "tsv" in url else {"__key__": "a", "txt": "x"})
+    assert lading.verify(url, stores=stores, deep=True).findings == []
 
 
 def test_other_stores_are_listed_alike() -> None:

@@ -25,8 +25,8 @@ from lading.layouts.options import InterleavedOptions
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.manifest import Manifest
 from lading.manifest_files import load_manifest
-from lading.source import Listing, Source, list_kept, list_source, named_folders, read_head
-from lading.store.open import Stores, is_local, resolve
+from lading.source import Listing, Source, list_kept, list_source, named_folders, read_head, source_names
+from lading.store.open import Stores, is_local, resolve, without_query
 
 __all__ = ["dataset_of", "open_dataset"]
 
@@ -164,10 +164,10 @@ def _listed(source: Source, stores: Stores, limits: Limits) -> tuple[Listing, tu
         UsageError: some shards are of datasets with a manifest that says more than the files, others are not.
         SchemaMismatch: such manifests do not agree.
     """
-    names = [source] if isinstance(source, (str, os.PathLike)) else source
-    is_one = len(names) == 1 and "::" not in os.fspath(names[0])
-    if is_one:
-        store, path = resolve(os.fspath(names[0]).rstrip("/"), stores)
+    names = source_names(source, stores)
+    is_one = len(names) == 1
+    if is_one and without_query(names[0]) == names[0]:
+        store, path = resolve(names[0].rstrip("/"), stores)
         kept = load_manifest(store, path, limits=limits)
         if kept is not None:
             return list_kept(kept[1], path), kept

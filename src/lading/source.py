@@ -2,7 +2,8 @@
 
 A source is a file, a folder, a glob (`mint/*.tar`), a brace pattern (`shard-{000000..000123}.tar`), a `::`-joined list,
 a list of any of these, or a dataset's own index file (wids JSON). `${WDS_NAME}` is filled in from the environment, for
-names that begin with `WDS_` only. `pipe:` commands are refused: data must not run programs.
+names that begin with `WDS_` only. `pipe:` commands are refused: data must not run programs. A text that names a file or
+folder of this machine as it stands is that, whatever signs are in it.
 
 In globs `**` stands for any number of folders. What begins with a dot, and lading's own `_lading`, is only meant where
 the pattern names it.
@@ -13,11 +14,11 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from itertools import groupby, product
+from itertools import chain, groupby
 from typing import TypeAlias
 
 import orjson
@@ -30,7 +31,7 @@ from lading.formats.registry import all_formats, get_format
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.manifest import FOLDER, MANIFEST_NAME
 from lading.store.local import LocalStore
-from lading.store.open import Stores, is_local, resolve
+from lading.store.open import Stores, is_local, resolve, without_query
 from lading.store.protocol import FileInfo, Store, look_at, native_path
 
 __all__ = [
@@ -39,11 +40,13 @@ __all__ = [
     "Listing",
     "Source",
     "expand_braces",
+    "expanded",
     "list_kept",
     "list_source",
     "named_folders",
     "read_head",
     "several_formats",
+    "source_names",
 ]
 
 Source: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
@@ -67,9 +70,10 @@ _MAX_BRACE_ITEMS = 10_000_000
 _MOST = 1 << 50
 """Of samples, and of bytes, that an index may say of a shard: sums over all shards must be numbers, too."""
 _BRACES = re.compile(r"\{([^{}]*)\}")
-_RANGE = re.compile(r"(\d+)\.\.(\d+)")
+_RANGE = re.compile(r"(\d{1,255})\.\.(\d{1,255})")
 _VARIABLE = re.compile(r"\$\{(WDS_[A-Za-z0-9_]*)\}")
 _GLOB = re.compile(r"[*?\[]")
+_EXPANDED = re.compile(r"::|[{$]")
 _DEEP = "**"
 
 
@@ -121,15 +125,14 @@ def list_source(source: Source, stores: Stores, limits: Limits = DEFAULT_LIMITS)
 
     Raises:
         SourceNotFound: a file is not there, or a pattern or folder gives no shard.
-        UsageError: a `pipe:` command, an unset variable, a brace pattern of more than ten million names.
+        UsageError: no text or path, a `pipe:` command, an unset variable, a brace pattern of more than ten million
+            names.
         LimitExceeded: a dataset's own index is too large.
     """
-    if isinstance(source, (str, os.PathLike)):
-        source = os.fspath(source).split("::")
-    names = [os.fspath(s) for s in source]
+    names = source_names(source, stores)
     if not names:
         raise SourceNotFound("the list of sources is empty")
-    found = [one for pattern in names for one in _list_pattern(_fill_variables(pattern), stores, limits)]
+    found = [one for pattern in names for one in _list_pattern(pattern, stores, limits)]
     if len(found) == 1 and isinstance(found[0], Listing):
         return found[0]
     # A table of one shard takes as long as one of a thousand.
@@ -142,18 +145,50 @@ def list_source(source: Source, stores: Stores, limits: Limits = DEFAULT_LIMITS)
     return Listing(pa.concat_tables(tables), datasets=datasets)
 
 
+def source_names(source: Source, stores: Stores) -> list[str]:
+    """What a source lists: the parts of a `::`-joined list, or its items. Raises UsageError for what is no name."""
+    if isinstance(source, Iterable) and not isinstance(source, (str, bytes, os.PathLike)):
+        return [_text(name) for name in source]
+    name = _text(source)
+    return [name] if _is_there(name, stores) else name.split("::")
+
+
+def _text(name: object) -> str:
+    try:
+        text = os.fspath(name)  # type: ignore[call-overload] # what is no path is told
+    except TypeError:
+        text = None
+    if not isinstance(text, str):
+        raise UsageError("a source is named by a text or a path", found=repr(name)[:200])
+    return text
+
+
+def _is_there(name: str, stores: Stores) -> bool:
+    """Whether signs that would be expanded are part of the name of a file or folder of this machine."""
+    if not _EXPANDED.search(name):
+        return False
+    with suppress(UsageError):
+        store, path = resolve(name, stores)
+        return is_local(store) and os.path.lexists(native_path(path))
+    return False
+
+
 def named_folders(source: Source, stores: Stores) -> list[str]:
     """The paths that a source names and that no format claims for shards, in order; no globs."""
-    told = os.fspath(source).split("::") if isinstance(source, (str, os.PathLike)) else source
-    names = (os.fspath(name).rstrip("/") for name in told)
+    names = (name.rstrip("/") for name in source_names(source, stores))
     # Most patterns say by their ending that all they name is shards: millions, it may be.
-    found = (one for name in names if _may_be_folder(name) for one in expand_braces(_fill_variables(name)))
+    found = (one for name in names if _may_be_folder(name) for one in expanded(name, stores))
     places = [resolve(name, stores) for name in found if _may_be_folder(name)]
     return [native_path(path) if is_local(store) else path for store, path in places]
 
 
 def _may_be_folder(name: str) -> bool:
-    return _claimed_by(name) is None and not _GLOB.search(name)
+    return _claimed_by(name) is None and without_query(name) == name and not _GLOB.search(name)
+
+
+def expanded(pattern: str, stores: Stores) -> Iterator[str]:
+    """The names that a pattern with braces and variables stands for; of what is there as it stands, that."""
+    return iter([pattern]) if _is_there(pattern, stores) else expand_braces(_fill_variables(pattern))
 
 
 def _fill_variables(pattern: str) -> str:
@@ -189,32 +224,54 @@ def expand_braces(pattern: str) -> Iterator[str]:
         else:
             parts.append(match[1].split(","))
             widths.append(0)
-        total *= len(parts[-1])
+        total *= abs(last - first) + 1 if numbers else len(parts[-1])
         if total > _MAX_BRACE_ITEMS:
             raise UsageError("the brace pattern names too many files", expected=_MAX_BRACE_ITEMS, found=total)
     tail = pattern[at:]
-    for choice in product(*parts):
+    for choice in _choices(parts):
         texts = [f"{c:0{w}d}" if isinstance(c, int) else str(c) for c, w in zip(choice, widths, strict=True)]
         yield "".join(a + b for a, b in zip(literals, texts, strict=True)) + tail
 
 
-def _list_pattern(pattern: str, stores: Stores, limits: Limits) -> Sequence[Listing | ListedShard]:
+def _choices(parts: Sequence[list[str] | range]) -> Iterator[tuple[str | int, ...]]:
+    """As `itertools.product`, which makes ten million numbers of a range before it gives the first."""
+    if not parts:
+        yield ()
+        return
+    for first in parts[0]:
+        for rest in _choices(parts[1:]):
+            yield first, *rest
+
+
+def _list_pattern(pattern: str, stores: Stores, limits: Limits) -> Iterator[Listing | ListedShard]:
     """A file, folder or glob, or what a brace pattern names. Files of a remote store are looked at together."""
-    names = list(expand_braces(pattern))
+    names = expanded(pattern, stores)
+    first = next(names)
+    rest = [] if is_local(resolve(first, stores)[0]) else [*names]
+    if rest and not _GLOB.search(without_query(pattern)):
+        together = _look_together([first, *rest], stores)
+        if together is not None:
+            yield from together
+            return
+    for name in chain([first], rest, names):
+        yield _list_one(name, stores, limits)
+
+
+def _look_together(names: Sequence[str], stores: Stores) -> list[ListedShard] | None:
+    """The files of these names, if they are shards of one store; else None."""
     places = [resolve(name, stores) for name in names]
     store = places[0][0]
-    alike = all(own is store and _claimed_by(path) is not None for own, path in places)
-    if len(names) > 1 and alike and not is_local(store) and not _GLOB.search(pattern):
+    if all(own is store and _claimed_by(path) is not None for own, path in places):
         with suppress(StoreError):  # folders with a shard's ending, perhaps, or one is missing: told one by one
             infos = look_at(store, [path for _, path in places])
             return [ListedShard(info.path, size_bytes=info.size_bytes) for info in infos]
-    return [_list_one(name, stores, limits) for name in names]
+    return None
 
 
 def _list_one(name: str, stores: Stores, limits: Limits) -> Listing | ListedShard:
     store, path = resolve(name, stores)
     path = native_path(path) if isinstance(store, LocalStore) else path
-    if _GLOB.search(path) and not (is_local(store) and os.path.lexists(path)):
+    if _GLOB.search(without_query(path)) and not (is_local(store) and os.path.lexists(path)):
         infos = list(_match(store, path))
         if not infos:
             advice = "A bracket that is part of a name is written [[]." if "[" in path else None
@@ -244,7 +301,7 @@ def _is_folder(store: Store, path: str) -> bool:
         return os.path.isdir(path)
     if path.endswith("/"):
         return True
-    return _claimed_by(path) is None and _holds_files(store, path)
+    return _claimed_by(path) is None and without_query(path) == path and _holds_files(store, path)
 
 
 def _holds_files(store: Store, folder: str) -> bool:
@@ -353,7 +410,8 @@ def _refuse_without_index(root: str, name: str, infos: Sequence[FileInfo]) -> No
 
 
 def _claimed_by(path: str) -> Format | None:
-    return next((known for known in all_formats() if path.lower().endswith(known.extensions)), None)
+    name = without_query(path).lower()
+    return next((known for known in all_formats() if name.endswith(known.extensions)), None)
 
 
 def _paths(paths: list[str]) -> pa.Array:

@@ -51,6 +51,13 @@ def test_real_documents_there_and_back(view: str, docs: Path, tmp_path: Path) ->
     assert lading.diff(docs, source, options=({"view": view}, {"view": view})).equal
 
 
+@pytest.mark.parametrize("name", ["o::1", "o{1,2}", "${WDS_O}", "o*"])
+def test_a_destination_may_be_called_as_a_pattern_is(name: str, tmp_path: Path) -> None:
+    (tmp_path / "a.tar").write_bytes(tar_of(("a.txt", b"x")))
+    assert lading.convert(tmp_path / "a.tar", tmp_path / name, format="parquet", verify=True).verified
+    assert lading.open(tmp_path / name)[0]["txt"] == "x"
+
+
 WDS = ("shards", "names", "long-names-pax", "long-names-gnu", "encoders", "tarwriter-gz", "non-samples",
        "gz-multi-member", "interleaved-keys", "pax-headers")  # fmt: skip
 

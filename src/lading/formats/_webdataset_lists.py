@@ -23,6 +23,7 @@ from lading.errors import BadReference, DataError, NotFound, SidecarMismatch, St
 from lading.formats.index_json import load_index
 from lading.formats.protocol import ListedShard, ShardFacts
 from lading.limits import DEFAULT_LIMITS, Limits
+from lading.store.open import without_query
 from lading.store.protocol import Store, write_file
 from lading.tar import BLOCK
 
@@ -135,6 +136,8 @@ def read_idx(store: Store, path: str, size_bytes: int) -> NDArray[np.int64] | No
     Raises:
         SidecarMismatch: it cannot belong to this tar: cut, out of order, unaligned, or past the tar's end.
     """
+    if without_query(path) != path:
+        return None  # what is asked of the server for the tar is not what to ask for another file
     idx = sidecar_path(path)
     try:
         size = store.head(idx).size_bytes

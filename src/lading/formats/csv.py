@@ -34,6 +34,7 @@ from lading.formats._csv_write import CsvWriter, WriteOptions
 from lading.formats.protocol import Remains, ShardFacts, ShardSource, map_file, parse_options
 from lading.formats.textfile import open_text, parse_delimiter
 from lading.limits import DEFAULT_LIMITS, Limits
+from lading.store.open import without_query
 from lading.store.protocol import Sink, Store
 
 __all__ = ["FORMAT", "CsvFormat", "CsvReader", "CsvWriter", "ReadOptions", "WriteOptions"]
@@ -69,7 +70,7 @@ class CsvFormat:
             NotFound, StoreError: no such file, or no regular file.
         """
         chosen = parse_options(self.name, ReadOptions, options)
-        by_name = "tab" if source.path.lower().endswith(_TSV) else ","
+        by_name = "tab" if without_query(source.path).lower().endswith(_TSV) else ","
         return CsvReader(open_text(source), chosen, parse_delimiter(chosen.delimiter or by_name))
 
     def create_shard(self, sink: Sink, schema: pa.Schema, options: Mapping[str, Any]) -> CsvWriter:
@@ -123,7 +124,7 @@ class CsvFormat:
     def alike(self, source: ShardSource) -> dict[str, Any]:
         """The compression, and the tab of a `.tsv`."""
         wrap = open_text(source).entry.wrap
-        tab = {"delimiter": "tab"} if source.path.lower().endswith(_TSV) else {}
+        tab = {"delimiter": "tab"} if without_query(source.path).lower().endswith(_TSV) else {}
         return {"compression": wrap, **tab} if wrap else tab
 
 

@@ -10,6 +10,7 @@ from importlib import import_module
 
 from lading.errors import UnknownFormat, UsageError
 from lading.formats.protocol import Format
+from lading.store.open import without_query
 
 __all__ = ["all_formats", "find_format", "format_names", "get_format", "is_built_in", "register"]
 
@@ -63,7 +64,7 @@ def all_formats() -> Iterator[Format]:
 def find_format(path: str, head: bytes) -> Format:
     """The format that recognises a file by its name and first bytes. Raises UnknownFormat."""
     for candidate in all_formats():
-        if candidate.recognise(path, head):
+        if candidate.recognise(without_query(path), head):
             return candidate
     raise UnknownFormat(
         "no known format recognises this file",

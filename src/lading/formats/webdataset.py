@@ -54,6 +54,7 @@ from lading.formats._webdataset_walk import open_tar
 from lading.formats._webdataset_write import WebdatasetWriter, WriteOptions, check_schema
 from lading.formats.protocol import ListedShard, Remains, ShardFacts, ShardSource, Symptom, map_file, parse_options
 from lading.limits import DEFAULT_LIMITS, Limits
+from lading.store.open import without_query
 from lading.store.protocol import Sink, Store
 from lading.tar import BLOCK, is_header
 
@@ -156,7 +157,7 @@ class WebdatasetFormat:
     def sidecar(self, source: ShardSource, options: Mapping[str, Any]) -> str | None:
         """The `.tar.idx`; compressed tars have none."""
         chosen, path = parse_options(self.name, ReadOptions, options), sidecar_path(source.path)
-        if chosen.sidecar == "ignore":
+        if chosen.sidecar == "ignore" or without_query(source.path) != source.path:
             return None
         with suppress(StoreError):  # what is there and no file has to be told of
             try:

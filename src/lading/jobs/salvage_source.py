@@ -6,7 +6,6 @@ so that a shard which is not what they say is read all the same.
 
 from __future__ import annotations
 
-import os
 import posixpath
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -26,12 +25,13 @@ from lading.source import (
     LISTING_SCHEMA,
     Listing,
     Source,
-    expand_braces,
+    expanded,
     list_kept,
     list_source,
     named_folders,
     read_head,
     several_formats,
+    source_names,
 )
 from lading.store.open import Stores, resolve
 from lading.store.protocol import Store, native_path
@@ -71,11 +71,7 @@ def find_shards(source: Source, stores: Stores, format_name: str | None, limits:
         UsageError: there are several datasets with manifests.
     """
     findings: list[LadingError] = []
-    names = (
-        os.fspath(source).split("::")
-        if isinstance(source, (str, os.PathLike))
-        else [os.fspath(name) for name in source]
-    )
+    names = source_names(source, stores)
     manifest, kept, folder = None, None, ""
     if len(names) == 1:
         store, folder = resolve(names[0].rstrip("/"), stores)
@@ -147,7 +143,7 @@ def _by_files(
     """
     found: list[str] = []
     folders: list[str] = []
-    for name in (one for pattern in names for one in expand_braces(pattern)):
+    for name in (one for pattern in names for one in expanded(pattern, stores)):
         try:
             listing = list_source(name, stores, limits)
         except (DataError, StoreError, SourceNotFound, UnknownFormat) as error:

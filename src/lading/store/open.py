@@ -22,7 +22,7 @@ from lading.store.memory import MemoryStore
 from lading.store.protocol import Store
 from lading.store.wrap import WrappedStore
 
-__all__ = ["Stores", "is_local", "resolve"]
+__all__ = ["Stores", "is_local", "resolve", "without_query"]
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 _LOCAL = LocalStore()
@@ -67,6 +67,11 @@ def resolve(url: str, stores: Stores | None = None) -> tuple[Store, str]:
         return _MEMORY, url
     host = url[scheme.end() :].partition("/")[0]
     return _remote(f"{scheme[0]}{host}"), url
+
+
+def without_query(path: str) -> str:
+    """What names the file in a URL of the web: `?` and what follows is asked of the server. Other paths as they are."""
+    return path.partition("?")[0] if path.startswith(("http://", "https://")) else path
 
 
 def is_local(store: Store) -> bool:
