@@ -225,6 +225,17 @@ def test_policies(policy: OnError, left: int, places: tuple[list[FileEntry], Sto
         assert got.num_rows == left
 
 
+@pytest.mark.parametrize("mapped", [True, False])
+def test_a_file_that_was_cut_since_it_was_listed_loses_its_rows_alone(mapped: bool) -> None:
+    stores = Stores({"box://": WrappedStore(MemoryStore({"box://a": b"0123456789", "box://b": b"abc"}), mapped=mapped)})
+    given = batch([(0, 0, 5), (0, 15, 5), (0, 8, 4), (1, 0, 3)], [FileEntry("box://a", "", 20), FileEntry("box://b")])
+    with Fetcher(stores) as fetcher:
+        with pytest.raises(BadReference, match="past the end"):
+            fetcher.materialise(given)
+        got = fetcher.materialise(given, on_error="drop_row")
+    assert got.column("image").to_pylist() == [b"01234", b"abc"]
+
+
 def test_errors_that_came_with_the_rows_count_too(places: tuple[list[FileEntry], Stores]) -> None:
     files, stores = places
     given = batch([(0, 0, 3), (0, 3, 3)], files)

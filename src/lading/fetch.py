@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from lading.batches import with_columns
 from lading.codecs import decode_range
-from lading.errors import BadReference, CorruptShard, LadingError, LimitExceeded, NotFound, UsageError
+from lading.errors import BadReference, CorruptShard, LadingError, LimitExceeded, NotFound, ShortRead, UsageError
 from lading.image import extract_frame
 from lading.interleaved import MEANT_NULLS_KEY, WITHOUT_BYTES, lineage_of, sample_starts, samples_with, split_rows
 from lading.limits import DEFAULT_LIMITS, Limits, raised_by
@@ -495,14 +495,21 @@ def _ask(at: _Located, rows: NDArray[np.int64], entry: FileEntry, store: Store, 
     """
     try:
         size = entry.size_bytes if entry.size_bytes >= 0 else store.head(path).size_bytes
-        inside = _inside(at, rows, entry, size)
-        gap = store.request_bytes // _GAPS_A_REQUEST
-        plan = plan_ranges(
-            at.offset[inside], at.length[inside], max_gap_bytes=gap, max_request_bytes=_MAX_REQUEST_BYTES
-        )
-        return inside, plan, [pa.py_buffer(b) for b in store.get_ranges(path, plan.requests)]
+        try:
+            return _asked(at, _inside(at, rows, entry, size), store, path)
+        except ShortRead:
+            now = store.head(path).size_bytes
+            if now >= size:
+                raise
+            return _asked(at, _inside(at, rows, entry, now), store, path)  # it was cut since it was listed
     except _OF_THE_FILE as error:
         return error
+
+
+def _asked(at: _Located, inside: NDArray[np.int64], store: Store, path: str) -> _Answer:
+    gap = store.request_bytes // _GAPS_A_REQUEST
+    plan = plan_ranges(at.offset[inside], at.length[inside], max_gap_bytes=gap, max_request_bytes=_MAX_REQUEST_BYTES)
+    return inside, plan, [pa.py_buffer(b) for b in store.get_ranges(path, plan.requests)]
 
 
 def _take_answer(at: _Located, rows: NDArray[np.int64], answer: _Answer) -> None:

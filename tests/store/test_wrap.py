@@ -139,6 +139,12 @@ def test_requests_and_bytes_are_counted() -> None:
     assert (store.requests, store.bytes_read, store.ranges) == ({}, 0, {})
 
 
+def test_the_size_of_a_file_whose_answer_was_cut_is_asked_for_again_too() -> None:
+    store, waits = retrying([ShortRead("cut"), caused(number=errno.EBUSY)])
+    assert [bytes(b) for b in store.get_ranges("a", [(2, 3)])] == [b"234"]
+    assert len(waits) == 2
+
+
 def test_maps_are_passed_on_only_if_asked_for() -> None:
     assert not isinstance(CountingStore(MemoryStore()), Mapper)
     assert isinstance(CountingStore(MemoryStore(), mapped=True), Mapper)

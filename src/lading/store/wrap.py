@@ -212,7 +212,7 @@ class RetryingStore(WrappedStore):
 
         def worth(error: StoreError) -> bool:
             if isinstance(error, ShortRead):
-                size = self.inner.head(path).size_bytes
+                size = self.head(path).size_bytes
                 return all(offset >= 0 and 0 <= length <= size - offset for offset, length in ranges)
             return _transient(error)
 
