@@ -24,7 +24,6 @@ from lading.manifest import (
     merge,
     read_shards,
     shards_table,
-    slice_shards,
     to_json,
     validate,
     write_shards,
@@ -270,18 +269,6 @@ def test_merging_unites_schemas() -> None:
 def test_what_cannot_be_merged(changes: dict[str, Any]) -> None:
     with pytest.raises(SchemaMismatch, match=next(iter(changes))):
         merge([_part(0, [1]), _part(1, [1], **changes)])
-
-
-def test_cutting() -> None:
-    manifest, shards = _part(0, [2, 3, 4])
-    some, rows = slice_shards(manifest, shards, 1, 2)
-    validate(some, rows)
-    assert (some.num_samples, some.num_shards, some.digests) == (7, 2, {})
-    assert rows["path"].to_pylist() == ["shard-000001.tar", "shard-000002.tar"]
-    assert slice_shards(manifest, shards, 3, 0)[0].num_samples == 0
-    for first, count in ((-1, 1), (0, 4), (2, -1)):
-        with pytest.raises(UsageError):
-            slice_shards(manifest, shards, first, count)
 
 
 def test_lookup() -> None:

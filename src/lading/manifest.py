@@ -48,7 +48,6 @@ __all__ = [
     "read_shards",
     "seen_from",
     "shards_table",
-    "slice_shards",
     "to_json",
     "validate",
     "write_shards",
@@ -480,15 +479,6 @@ def _merged(one: tuple[Manifest, pa.Table], two: tuple[Manifest, pa.Table]) -> t
         rank=None,
     )
     return merged, pa.concat_tables([shards_a, shards_b])
-
-
-def slice_shards(manifest: Manifest, shards: pa.Table, first: int, count: int) -> tuple[Manifest, pa.Table]:
-    """The dataset of `count` shards from shard `first` on. Digests and counts are dropped: they are of the whole."""
-    if first < 0 or count < 0 or first + count > len(shards):
-        raise UsageError("no such shards", expected=f"shards 0 to {len(shards)}", found=f"{first} to {first + count}")
-    some = shards.slice(first, count)
-    totals: dict[str, Any] = _totals(some)
-    return replace(manifest, counts={}, digests={}, **totals), some
 
 
 def _totals(shards: pa.Table) -> dict[str, Any]:

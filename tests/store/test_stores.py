@@ -15,7 +15,7 @@ from lading.store.fsspec import FsspecStore
 from lading.store.local import LocalStore
 from lading.store.memory import MemoryStore
 from lading.store.protocol import Store
-from lading.store.wrap import CheckedStore, CountingStore, RetryingStore, WrappedStore
+from lading.store.wrap import CountingStore, RetryingStore, WrappedStore
 from lading.testing import StoreTests
 
 
@@ -92,12 +92,6 @@ class TestRetryingStore(TestMemoryStore):
     @pytest.fixture
     def store(self) -> Store:
         return RetryingStore(MemoryStore(), sleep=lambda _: pytest.fail("nothing here is worth a second attempt"))
-
-
-class TestCheckedStore(TestMemoryStore):
-    @pytest.fixture
-    def store(self) -> Store:
-        return CheckedStore(MemoryStore(), mapped=False)
 
 
 class TestMemoryThroughFsspec(StoreTests):

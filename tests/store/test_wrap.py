@@ -12,7 +12,7 @@ from lading.errors import NotFound, ShortRead, StoreError
 from lading.store.local import LocalStore
 from lading.store.memory import MemoryStore
 from lading.store.protocol import Buffer, FileInfo, Mapper, NativePath
-from lading.store.wrap import CheckedStore, CountingStore, RetryingStore, WrappedStore
+from lading.store.wrap import CountingStore, RetryingStore, WrappedStore
 
 _FILES = {"a": b"0123456789", "b/c": b"xyz"}
 
@@ -157,13 +157,3 @@ def test_native_paths_are_passed_on(tmp_path: os.PathLike[str]) -> None:
         sink = store.put_stream(f"{os.fspath(tmp_path)}/a")
         assert isinstance(sink, NativePath) == native
         sink.abort()
-
-
-@pytest.mark.parametrize("answers, kind", [([b"12"], ShortRead), ([b"1234"], StoreError), ([], StoreError)])
-def test_answers_of_another_length_are_errors(answers: list[Buffer], kind: type[StoreError]) -> None:
-    class Wrong(WrappedStore):
-        def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[Buffer]:
-            return answers
-
-    with pytest.raises(kind, match=r"^a"):
-        CheckedStore(Wrong(MemoryStore())).get_ranges("a", [(0, 3)])

@@ -1,4 +1,4 @@
-"""Stores around stores: count requests, try again, check the length of answers."""
+"""Stores around stores: count requests, try again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TypeVar
 from lading.errors import NotFound, ShortRead, StoreError
 from lading.store.protocol import Buffer, FileInfo, Mapper, NativePath, Sink, Store, TakesChecksum, writes_behind
 
-__all__ = ["CheckedStore", "CountingStore", "RetryingStore", "WrappedStore"]
+__all__ = ["CountingStore", "RetryingStore", "WrappedStore"]
 
 _T = TypeVar("_T")
 
@@ -77,22 +77,6 @@ class WrappedStore:
     def delete(self, path: str) -> None:
         """As the store inside."""
         self.inner.delete(path)
-
-
-class CheckedStore(WrappedStore):
-    """Checks that every answer has the number and the length of what was asked for, for stores that do not."""
-
-    def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[Buffer]:
-        """As the store inside. Raises ShortRead, and StoreError if an answer is too long."""
-        answers = self.inner.get_ranges(path, ranges)
-        if len(answers) != len(ranges):
-            raise StoreError("the store left answers out", file=path, expected=len(ranges), found=len(answers))
-        for (offset, length), answer in zip(ranges, answers, strict=True):
-            found = memoryview(answer).nbytes
-            if found != length:
-                kind, what = (ShortRead, "few") if found < length else (StoreError, "many")
-                raise kind(f"the store gave too {what} bytes", file=path, offset=offset, expected=length, found=found)
-        return answers
 
 
 class CountingStore(WrappedStore):
