@@ -28,7 +28,7 @@ class Limits:
         footer_bytes: the footer of a Parquet or Arrow file.
         image_frames: frames of a TIFF file, one of which is asked for.
         image_strips: strips or tiles of a frame of a TIFF file.
-        index_bytes: a dataset's own index, or what else JSON beside or in a shard says of it.
+        index_bytes: a dataset's own index, or what else beside or in a shard says of it.
         json_fields: different fields among the lines of JSON that are read together.
         line_bytes: a line of JSON or a record of CSV; it is held in memory, several times over.
         manifest_bytes: each of lading's own files beside a dataset, and what it unpacks to.

@@ -10,11 +10,13 @@ import pytest
 
 from golden_cases import Golden
 from lading.errors import BadReference, DataError, LimitExceeded
-from lading.formats.protocol import ListedShard, ShardFacts
+from lading.formats.protocol import ListedShard, ShardFacts, ShardSource
 from lading.formats.webdataset import FORMAT
+from lading.limits import Limits
 from lading.store.local import LocalStore
 from lading.store.memory import MemoryStore
 from lading.store.wrap import CountingStore
+from tars import energon_index, tar_of
 
 KIND = "wids-shard-index-v1"
 
@@ -120,3 +122,14 @@ def test_an_index_is_written_beside_the_shards() -> None:
     }
     found = FORMAT.list_shards(store, "out/index.json", bytes(text)[:1024])
     assert found == [ListedShard("out/a.tar", 1, 5), ListedShard("out/sub/b.tar", 2, 6)]
+
+
+def test_an_index_of_samples_beyond_the_limit_is_not_read() -> None:
+    data = tar_of(*((f"{number}.txt", b"1") for number in range(6)))
+    idx = energon_index(data)
+    store = CountingStore(MemoryStore({"a.tar": data[:2048], "a.tar.idx": idx}))
+    assert FORMAT.cut_off(ShardSource(store, "a.tar", limits=Limits(index_bytes=len(idx))), {}) == 4
+    assert FORMAT.cut_off(ShardSource(store, "a.tar", limits=Limits(index_bytes=len(idx) - 1)), {}) == 0
+    store = CountingStore(MemoryStore({"a.tar": data[:2048], "a.tar.idx": bytes(1 << 20)}))
+    assert FORMAT.cut_off(ShardSource(store, "a.tar", limits=Limits(index_bytes=1 << 19)), {}) == 0
+    assert store.bytes_read < 1 << 16

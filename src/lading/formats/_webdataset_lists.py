@@ -186,7 +186,7 @@ def check_end(path: str, entries: NDArray[np.int64], samples: int, end: int, sto
         raise sidecar_mismatch(path, 8 * last, f"the end at {entries[last]}", f"the end of the last sample at {end}")
 
 
-def samples_behind(store: Store, path: str, starts: NDArray[np.int64], end: int) -> int:
+def samples_behind(store: Store, path: str, starts: NDArray[np.int64], end: int, limits: Limits) -> int:
     """How many samples an `.idx` has behind those of a tar that was cut between two members; 0 if it is another's.
 
     Args:
@@ -194,9 +194,12 @@ def samples_behind(store: Store, path: str, starts: NDArray[np.int64], end: int)
         path: the tar.
         starts: where its samples begin.
         end: padded end of the last one.
+        limits: an `.idx` of more than `index_bytes` is nobody's.
     """
     try:
         size = store.head(sidecar_path(path)).size_bytes
+        if size > limits.index_bytes:
+            return 0
         [data] = store.get_ranges(sidecar_path(path), [(0, size)])
     except StoreError:
         return 0

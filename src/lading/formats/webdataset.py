@@ -187,8 +187,8 @@ class WebdatasetFormat:
         """What a longer `.tar.idx` has behind the samples of the tar."""
         chosen = parse_options(self.name, ReadOptions, options)
         walk = Pass(open_tar(source, mmap=chosen.mmap), lower_case=chosen.lower_case, on_duplicate=chosen.on_duplicate)
-        starts = [rows.start[rows.new] for rows in walk.rows()]
-        return samples_behind(source.store, source.path, np.concatenate([np.zeros(0, np.int64), *starts]), walk.end)
+        starts = np.concatenate([np.zeros(0, np.int64), *(rows.start[rows.new] for rows in walk.rows())])
+        return samples_behind(source.store, source.path, starts, walk.end, source.limits)
 
     def shard_name(self, number: int) -> str:
         """`shard-000000`."""
