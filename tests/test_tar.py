@@ -201,6 +201,20 @@ def test_pax_records_override_name_and_size() -> None:
     assert read_all(data) == by_tarfile(data) == [("ü.txt", b"0", 0, 1536, 2)]
 
 
+@pytest.mark.parametrize("kind", [b"x", b"g"])
+def test_a_final_slash_of_a_record_is_no_part_of_a_name(kind: bytes) -> None:
+    data = pax(record(b"path", b"b.txt/"), kind=kind)
+    assert [name for name, *_ in read_all(data)] == [name for name, *_ in by_tarfile(data)] == ["b.txt"]
+
+
+@pytest.mark.parametrize("value", [b"", b"/"])
+def test_an_empty_record_leaves_the_name_of_the_header(value: bytes) -> None:
+    """POSIX has an empty value delete what other records say; of what is left, the header's name is one."""
+    own = pax(record(b"path", value))
+    assert [name for name, *_ in read_all(own)] == ["a.txt"]
+    assert [name for name, *_ in read_all(pax(record(b"path", b"g.txt"), kind=b"g", member=own))] == ["a.txt"]
+
+
 def test_a_global_record_holds_until_it_is_replaced() -> None:
     three = b"".join(archive((entry(name), b"abc"))[:1024] for name in ("a.x", "b.x"))
     replaced = pax(record(b"path", b"h.x"), kind=b"g", member=archive((entry("c.x"), b"1")))

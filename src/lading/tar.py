@@ -33,7 +33,6 @@ from lading.limits import DEFAULT_LIMITS, Limits
 __all__ = [
     "BLOCK",
     "EXTENSIONS",
-    "MAX_NAME_BYTES",
     "MAX_REACH",
     "NOTHING",
     "REGULAR",
@@ -60,9 +59,6 @@ BLOCK = 512
 
 MAX_REACH = 2048
 """Headers looked at together: 1 MB of them, still in the cache when they are looked at again."""
-
-MAX_NAME_BYTES = 4096
-"""Longest member name (PATH_MAX of Linux)."""
 
 TYPE = 156
 """Where a header has its type."""
@@ -485,7 +481,8 @@ def _told(kind: int, body: bytes, at: int) -> dict[bytes, bytes]:
             expected="'length key=value' and a line end",
             found=found,
         ) from None
-    return {k: v for k, v in records.items() if k in (b"path", b"size") or k.startswith(_SPARSE_KEYS)}
+    told = {k: v for k, v in records.items() if k in (b"path", b"size") or k.startswith(_SPARSE_KEYS)}
+    return {**told, b"path": told[b"path"].rstrip(b"/")} if b"path" in told else told
 
 
 def _finish(
@@ -525,14 +522,14 @@ def _finish(
 
 
 def _one_name(block: bytes, records: Mapping[bytes, bytes], at: int, limits: Limits) -> NDArray[np.uint8]:
-    name = records.get(b"GNU.sparse.name", records.get(b"path"))
-    if name is None:
+    name = records.get(b"GNU.sparse.name") or records.get(b"path")
+    if not name:  # an empty record only deletes what others say
         return names(np.frombuffer(block, np.uint8)[None])
     if len(name) > limits.tar_name_bytes:
         raise limits.exceeded("tar_name_bytes", "a name is too long", offset=at, found=len(name))
     if b"\0" in name:
         raise CorruptShard("a name holds a NUL", offset=at, found=repr(name))
-    return np.frombuffer(name + bytes(-len(name) % 8 or 8 * (not name)), np.uint8)[None]
+    return np.frombuffer(name + bytes(-len(name) % 8), np.uint8)[None]
 
 
 def _map_blocks(window: Window, at: int, block: bytes, limits: Limits) -> int | None:

@@ -38,6 +38,7 @@ __all__ = [
     "cut",
     "join_rows",
     "regroup",
+    "split_name",
     "split_names",
     "texts",
     "to_batch",

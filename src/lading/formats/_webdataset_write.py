@@ -23,10 +23,11 @@ from lading.formats._webdataset_keys import escaped
 from lading.formats._webdataset_rows import KEY, split_name
 from lading.formats._webdataset_values import Encoder, encoder_of, npy_head
 from lading.formats.protocol import Ranges, ShardFacts, single_pieces
+from lading.limits import DEFAULT_LIMITS
 from lading.pieces import Pieces, in_memory
 from lading.ref import FileEntry, make_refs, ref_field, with_files
 from lading.store.protocol import Sink, extents_of, writes_behind
-from lading.tar import BLOCK, MAX_NAME_BYTES
+from lading.tar import BLOCK
 from lading.tar_write import END, make_heads
 from lading.views import byte_lengths, is_bytes, is_text, places, present
 
@@ -219,10 +220,11 @@ class WebdatasetWriter:
         last: NDArray[np.int64],
     ) -> NDArray[np.int64]:
         """Write members, of each sample up to its last one; give the offsets of their payloads."""
-        too_long = np.flatnonzero(np.asarray(pc.binary_length(members)) > MAX_NAME_BYTES)
+        most = DEFAULT_LIMITS.tar_name_bytes  # what readers take
+        too_long = np.flatnonzero(np.asarray(pc.binary_length(members)) > most)
         if len(too_long):
             name = members[int(too_long[0])].as_py()
-            limit = f"at most {MAX_NAME_BYTES} bytes"
+            limit = f"at most {most} bytes"
             raise Unrepresentable("a name is too long", file=self._sink.path, expected=limit, found=f"{name[:80]!r}…")
         blocks, bounds = make_heads(members, size, self._options.mtime)
         heads = pa.Array.from_buffers(
