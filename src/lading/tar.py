@@ -46,6 +46,7 @@ __all__ = [
     "is_header",
     "mark_old_folders",
     "names",
+    "other_size",
     "padded",
     "plain_name",
     "read_member",
@@ -240,11 +241,24 @@ def is_header(block: bytes) -> bool:
 
 
 def sizes(headers: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Payload sizes of headers, and which are plain (octal digits and a NUL or space). Links, folders … have none."""
-    size, plain = _octal(headers[:, 124:135])
-    plain &= (headers[:, 135] == 0) | (headers[:, 135] == ord(" "))
+    """Payload sizes of headers, and which of them state one. Links, folders … have none."""
+    size, good = _octal(headers[:, 124:135])
+    good &= (headers[:, 135] == 0) | (headers[:, 135] == ord(" "))
+    for row in np.flatnonzero(~good).tolist():
+        other = other_size(headers[row].data)
+        size[row], good[row] = max(other, 0), other >= 0
     size[_EMPTY[headers[:, TYPE]]] = 0
-    return size, plain
+    return size, good
+
+
+def other_size(header: memoryview | bytes) -> int:
+    """Size that a header states in another way than in 11 octal digits; −1 if in none, or if the field is all zeros."""
+    text = bytes(header[_SIZE])
+    try:
+        size = _number(text) if any(text) else -1
+    except ValueError:
+        return -1
+    return size if size <= _MAX_SIZE else -1
 
 
 def valid(headers: NDArray[np.uint8]) -> NDArray[np.bool_]:

@@ -132,12 +132,32 @@ def test_a_name_cut_at_a_slash_is_no_folder() -> None:
         assert listed(scan_all(data, dense=dense)) == [("a.jpg", 0, 512, 1), (name, 1024, 2560, 600)]
 
 
+def reseal(data: bytearray, start: int, form: bytes = b"%06o\0 ") -> None:
+    block = bytes(data[start : start + 148]) + b" " * 8 + bytes(data[start + 156 : start + 512])
+    data[start + 148 : start + 156] = form % sum(block)
+
+
+@pytest.mark.parametrize("spelled", [b"%11o ", b"%11o\0", b"%o\0\0\0\0\0\0\0\0", "base-256"])
+@pytest.mark.parametrize("size", [300, 20_000])
+def test_sizes_in_any_spelling_are_read_many_at_a_time(spelled: bytes | str, size: int) -> None:
+    data = bytearray(plain(*(f"{i}.x" for i in range(200)), size=size))
+    for _, start, _, _ in by_tarfile(bytes(data)):
+        field = b"\x80" + size.to_bytes(11, "big") if isinstance(spelled, str) else (spelled % size).ljust(12, b"\0")
+        data[start + 124 : start + 136] = field[:12]
+        reseal(data, start, b"%6o\0 ")
+    expected = by_tarfile(bytes(data))
+    assert [length for *_, length in expected] == [size] * 200
+    tar = open_tar(ShardSource(MemoryStore({"t.tar": bytes(data)}), "t.tar"), mmap=True)
+    for runs in (scan_all(bytes(data), dense=True), scan_all(bytes(data), dense=False), list(Walk(tar))):
+        assert listed(runs) == expected
+        assert len(runs) < 5
+
+
 def test_headers_without_magic_in_any_number() -> None:
     data = bytearray(plain(*(f"{i}.x" for i in range(500))))
     for _, start, _, _ in by_tarfile(bytes(data)):
         data[start + 257 : start + 512] = bytes(255)
-        block = bytes(data[start : start + 148]) + b" " * 8 + bytes(data[start + 156 : start + 512])
-        data[start + 148 : start + 156] = b"%06o\0 " % sum(block)
+        reseal(data, start)
     assert listed(scan_all(bytes(data), dense=False)) == by_tarfile(bytes(data))
 
 

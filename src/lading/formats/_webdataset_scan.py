@@ -31,6 +31,7 @@ from lading.tar import (
     Window,
     mark_old_folders,
     names,
+    other_size,
     plain_name,
     read_member,
     sizes,
@@ -135,26 +136,28 @@ def _hop_reading(
     starts: list[int] = []
     headers: list[bytes] = []
     last = window.stop - BLOCK
-    try:
-        while at <= last and len(starts) < limit:
-            if at + BLOCK > stop:
-                # Behind a small member (its JSON) the next header often comes with the same read.
-                near, first = (read(at, _NEAR_BYTES), at) if passing is None else passing.part(at)
-                stop = first + len(near)
-            header = bytes(near[at - first : at - first + BLOCK])
+    while at <= last and len(starts) < limit:
+        if at + BLOCK > stop:
+            # Behind a small member (its JSON) the next header often comes with the same read.
+            near, first = (read(at, _NEAR_BYTES), at) if passing is None else passing.part(at)
+            stop = first + len(near)
+        header = bytes(near[at - first : at - first + BLOCK])
+        try:
             size = int(header[124:135], 8)
-            starts.append(at)
-            headers.append(header)
-            if size < 0 or header[TYPE] in _ALONE:
-                break
-            if passing is not None and header[TYPE] in _PLAIN:
-                if size > _MUCH_BYTES and not valid(np.frombuffer(header, np.uint8).reshape(1, -1)).all():
-                    break  # before much is read for nothing
-                if passing.take(at + BLOCK, size, text=header.find(b".json\0", 0, _NAME_BYTES) >= 0):
-                    stop = 0
-            at += (size + 2 * BLOCK - 1) & -BLOCK
-    except ValueError:
-        pass  # no plain octal number: zeros at the end, base-256, or damage
+        except ValueError:
+            size = other_size(header)
+        if size < 0:
+            break  # zeros at the end, or damage
+        starts.append(at)
+        headers.append(header)
+        if header[TYPE] in _ALONE:
+            break
+        if passing is not None and header[TYPE] in _PLAIN:
+            if size > _MUCH_BYTES and not valid(np.frombuffer(header, np.uint8).reshape(1, -1)).all():
+                break  # before much is read for nothing
+            if passing.take(at + BLOCK, size, text=header.find(b".json\0", 0, _NAME_BYTES) >= 0):
+                stop = 0
+        at += (size + 2 * BLOCK - 1) & -BLOCK
     heads = (np.array(starts, np.int64) - window.base) // BLOCK
     return heads, np.frombuffer(b"".join(headers), np.uint8).reshape(-1, BLOCK)
 
@@ -163,18 +166,18 @@ def _hop(view: memoryview, at: int, limit: int) -> list[int]:
     """Block numbers of headers by following sizes, each as it stands; checked later, all together."""
     heads: list[int] = []
     last = len(view) - BLOCK
-    try:
-        for _ in range(limit):
-            if at > last:
-                break
+    for _ in range(limit):
+        if at > last:
+            break
+        try:
             # Half the time of bytes(view[…]): the only loop over members that there is.
             size = int(_SIZE_TEXT(view, at + 124)[0], 8)
-            heads.append(at // BLOCK)
-            if size < 0:
-                break
-            at += BLOCK + (size + BLOCK - 1) // BLOCK * BLOCK
-    except ValueError:
-        pass  # no plain octal number: zeros at the end, base-256, or damage
+        except ValueError:
+            size = other_size(view[at : at + BLOCK])
+        if size < 0:
+            break  # zeros at the end, or damage
+        heads.append(at // BLOCK)
+        at += BLOCK + (size + BLOCK - 1) // BLOCK * BLOCK
     return heads
 
 
