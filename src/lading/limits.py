@@ -46,7 +46,7 @@ class Limits:
         tar_map_blocks: blocks with the map of the holes in a sparse member of a tar.
         tar_member_bytes: a member, or a sample, of a compressed tar; it is held in memory.
         tar_name_bytes: the name of a member of a tar.
-        tar_sparse_bytes: a sparse member of a tar with its holes filled.
+        tar_sparse_bytes: the sparse members of a sample of a tar with their holes filled.
         tar_tail_bytes: what follows the end of a compressed tar.
         warc_header_bytes: the headers of a WARC record.
         xz_memory_bytes: the memory that unpacking xz takes; `xz -9` needs 65 MiB.

@@ -69,6 +69,7 @@ _MAGIC = slice(257, 263)
 _USTAR = np.frombuffer(b"ustar\0", np.uint8)
 """The magic of POSIX; GNU's is `"ustar  "`. Only with the first does a header have a prefix."""
 _MORE_IN_HEADER, _MORE_IN_BLOCK = 482, 504
+_FILLED_SIZE = slice(483, 495)
 _MAX_SIZE = 1 << 60
 _SPARSE_KEYS = b"GNU.sparse."
 _NUMBER = re.compile(rb" *([0-7]*) *(?:\0.*)?", re.DOTALL)
@@ -100,10 +101,17 @@ _DAMAGED = "The file is damaged here: copy it again."
 
 @dataclass(frozen=True, slots=True)
 class Sparse:
-    """Where a file with holes is stored: from its first header, extension records included, to the end of its data."""
+    """Where a file with holes is stored: from its first header, extension records included, to the end of its data.
+
+    Attributes:
+        start: where that begins.
+        stop: where that ends.
+        size_bytes: of the file with its holes filled, as the tar says.
+    """
 
     start: int
     stop: int
+    size_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -512,6 +520,7 @@ def _finish(
             raise _bad_size(at, records[b"size"])
         size = int(records[b"size"])
     holes = kind == ord("S") or any(key.startswith(_SPARSE_KEYS) for key in records)
+    filled = _filled_size(block, records, at, size) if holes else size
     if kind == ord("S"):
         skipped = _map_blocks(window, at, block, cursor.limits)
         if skipped is None:
@@ -520,8 +529,11 @@ def _finish(
     stop = offset + size
     if window.total is not None and stop > window.total:
         raise _cut(at, size, window.total)
-    if size > _MAX_SIZE:
-        raise LimitExceeded("the size of a member is no size", offset=at, expected=f"at most {_MAX_SIZE}", found=size)
+    largest = max(size, filled)
+    if largest > _MAX_SIZE:
+        raise LimitExceeded(
+            "the size of a member is no size", offset=at, expected=f"at most {_MAX_SIZE}", found=largest
+        )
     if window.whole and stop > window.stop:
         return NOTHING, replace(cursor, at=start, need=stop)
     found = Headers(
@@ -530,9 +542,22 @@ def _finish(
         np.array([start], np.int64),
         np.array([offset], np.int64),
         np.array([size], np.int64),
-        {0: Sparse(start, stop)} if holes else {},
+        {0: Sparse(start, stop, filled)} if holes else {},
     )
     return found, replace(cursor, at=offset + padded(size), need=0, reach=16)
+
+
+def _filled_size(block: bytes, records: Mapping[bytes, bytes], at: int, stored: int) -> int:
+    """Size of a file with holes, by its header or its records; that of what is stored if none of them tells."""
+    told = records.get(b"GNU.sparse.realsize", records.get(b"GNU.sparse.size", b"%d" % stored))
+    try:
+        if block[TYPE] == ord("S"):
+            return _number(block[_FILLED_SIZE])
+    except ValueError:
+        raise _bad_size(at, block[_FILLED_SIZE]) from None
+    if not _DECIMAL.fullmatch(told):
+        raise _bad_size(at, told)
+    return int(told)
 
 
 def _one_name(block: bytes, records: Mapping[bytes, bytes], at: int, limits: Limits) -> NDArray[np.uint8]:

@@ -450,6 +450,70 @@ def test_holes_without_end(tmp_path: Path) -> None:
         list(open_tar(str(tmp_path / "t.tar")).batches(max_rows=1, max_bytes=ALL))
 
 
+def with_holes(name: str, size_bytes: object, body: bytes) -> bytes:
+    """A member in GNU's sparse format 1.0 (GNU tar manual, "Storing Sparse Files"); the body begins with the map."""
+    info = tarfile.TarInfo(name)
+    info.size = len(body)
+    told = {"major": "1", "minor": "0", "name": name, "realsize": f"{size_bytes}"}
+    info.pax_headers = {f"GNU.sparse.{key}": value for key, value in told.items()}
+    return info.tobuf(tarfile.PAX_FORMAT) + body + bytes(-len(body) % 512)
+
+
+MILLION = 1_000_000
+ONE_PART = b"1\n0\n5\n".ljust(512, b"\0") + b"12345"
+"""The map of a file with five bytes and a hole behind them, and these bytes."""
+MILLION_BYTES = b"12345" + bytes(MILLION - 5)
+END = bytes(1024)
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_holes_count_as_what_they_fill_in_a_batch(pack: Callable[[bytes], bytes]) -> None:
+    members = [with_holes(f"{i}.bin", MILLION, ONE_PART) + tar_of((f"{i}.txt", b"text"))[:1024] for i in range(5)]
+    store = MemoryStore(
+        {"t.tar": pack(b"".join([*members[:2], tar_of(("x.txt", b"alone"))[:1024], *members[2:]]) + END)}
+    )
+    batches = list(open_tar("t.tar", store).batches(max_rows=10, max_bytes=MILLION * 5 // 2))
+    assert [len(batch) for batch in batches] == [3, 2, 1]
+    values = [value for batch in batches for value in batch.column("bin").to_pylist()]
+    assert values == [MILLION_BYTES, MILLION_BYTES, None, *[MILLION_BYTES] * 3]
+    texts = open_tar("t.tar", store).batches(max_rows=10, max_bytes=MILLION * 5 // 2, columns=["__key__", "txt"])
+    assert [len(batch) for batch in texts] == [6]
+
+
+def test_the_limit_of_holes_holds_for_what_is_read_of_a_sample() -> None:
+    data = b"".join(with_holes(f"a.{field}", MILLION, ONE_PART) for field in ("f", "g", "h")) + END
+    reader = open_tar("t.tar", MemoryStore({"t.tar": data}), Limits(tar_sparse_bytes=2 * MILLION))
+    with pytest.raises(LimitExceeded, match=r"sparse member is too large.*found 3000000"):
+        list(reader.batches(max_rows=1, max_bytes=ALL))
+    [batch] = reader.batches(max_rows=1, max_bytes=ALL, columns=["f", "h"])
+    assert batch.to_pydict() == {"f": [MILLION_BYTES], "h": [MILLION_BYTES]}
+
+
+def test_what_is_stored_of_a_sparse_member_has_the_limit_before_it_is_read() -> None:
+    store = CountingStore(MemoryStore({"t.tar": with_holes("a.bin", 10, bytes(MILLION)) + END}))
+    with pytest.raises(LimitExceeded, match=r"sparse member is too large.*found 1000000"):
+        list(open_tar("t.tar", store, Limits(tar_sparse_bytes=10_000), mmap=False).batches(max_rows=1, max_bytes=ALL))
+    assert store.bytes_read < MILLION / 5
+
+
+@pytest.mark.parametrize(
+    "size, body, message",
+    [
+        ("many", ONE_PART, "size of a member is no number"),
+        ("-5", ONE_PART, "size of a member is no number"),
+        (4, ONE_PART, "map of a sparse member is broken"),
+        (10, b"2\n0\n5\n".ljust(512, b"\0") + b"12345", "map of a sparse member is broken"),
+        (1 << 61, ONE_PART, "no size"),
+        (10, b"3000\n" + b"0\n" * 6000 + ONE_PART, "map of a sparse member is too long.*tar_map_blocks"),
+    ],
+)
+def test_sparse_members_that_are_refused(size: object, body: bytes, message: str) -> None:
+    store = MemoryStore({"t.tar": with_holes("a.bin", size, body) + END})
+    reader = open_tar("t.tar", store, Limits(tar_map_blocks=10))
+    with pytest.raises((CorruptShard, LimitExceeded), match=message):
+        list(reader.batches(max_rows=1, max_bytes=ALL))
+
+
 # The reader
 
 

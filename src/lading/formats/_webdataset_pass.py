@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
@@ -13,7 +14,7 @@ from lading.errors import errors_at
 from lading.formats._webdataset_lists import check_end, check_starts
 from lading.formats._webdataset_rows import ColumnMaker, Rows, Splitter, bounds_of, join_rows, to_batch
 from lading.formats._webdataset_scan import scan
-from lading.formats._webdataset_sparse import expand
+from lading.formats._webdataset_sparse import filled
 from lading.formats._webdataset_walk import Stream, TarFile, Walk
 from lading.limits import Limits
 from lading.ref import make_refs, with_files
@@ -82,6 +83,7 @@ class Pass:
     ) -> pa.RecordBatch:
         """Whole samples as a batch; of references, unless the column maker says otherwise."""
         with errors_at(file=self._tar.path):
+            self._refuse_large_files(rows, columns)
             batch, dropped = to_batch(
                 rows,
                 self.splitter.fields,
@@ -127,14 +129,24 @@ class Pass:
         """References; the values themselves if one of them is a file with holes, which no range of the tar is."""
         if not sparse:
             return make_refs(offset, length, valid=valid)
-        limits = self._tar.source.limits
-        values = [
-            expand(self._tar.read(sparse[i].start, sparse[i].stop - sparse[i].start), sparse[i].start, limits)
-            if i in sparse
-            else (self._tar.read(at, size) if there else None)
-            for i, (at, size, there) in enumerate(zip(offset.tolist(), length.tolist(), valid.tolist(), strict=True))
-        ]
-        return pa.array(values, pa.large_binary())
+        return filled(self._tar.read, offset, length, valid, sparse, self._tar.source.limits)
+
+    def _refuse_large_files(self, rows: Rows, columns: Sequence[str] | None) -> None:
+        """Hold the files with holes of each sample against the limit, before anything of them is read."""
+        if not rows.sparse:
+            return
+        limits, held = self._tar.source.limits, Counter[int]()
+        sample = np.cumsum(rows.new)
+        for row, place in rows.sparse.items():
+            if columns is not None and self.splitter.fields[rows.field[row]] not in columns:
+                continue
+            held[sample[row]] += max(place.size_bytes, int(rows.length[row]))
+            if held[sample[row]] > limits.tar_sparse_bytes:
+                expected = f"at most {limits.tar_sparse_bytes} bytes for those of a sample"
+                raise limits.exceeded(
+                    "tar_sparse_bytes", "a sparse member is too large", offset=place.start, expected=expected,
+                    found=held[sample[row]],
+                )  # fmt: skip
 
     # Compressed tars
 
@@ -195,19 +207,17 @@ def _values_in(window: Window, limits: Limits) -> ColumnMaker:
     """Makes columns of values that lie in a window, in memory of their own."""
     buffer = pa.py_buffer(window.data)
 
+    def read(at: int, size: int) -> memoryview:
+        return window.data.data[at - window.base : at - window.base + size]
+
     def column(
         offset: NDArray[np.int64],
         length: NDArray[np.int64],
         valid: NDArray[np.bool_],
         sparse: Mapping[int, Sparse],
     ) -> pa.Array:
-        plain = join(from_ranges(buffer, np.where(valid, offset - window.base, 0), length, valid))
-        if not sparse:
-            return plain
-        values = plain.to_pylist()
-        for i, place in sparse.items():
-            stored = bytes(window.data.data[place.start - window.base : place.stop - window.base])
-            values[i] = expand(stored, place.start, limits)
-        return pa.array(values, pa.large_binary())
+        if sparse:
+            return filled(read, offset, length, valid, sparse, limits)
+        return join(from_ranges(buffer, np.where(valid, offset - window.base, 0), length, valid))
 
     return column

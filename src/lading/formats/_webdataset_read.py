@@ -190,7 +190,8 @@ class WebdatasetReader:
     ) -> Iterator[pa.RecordBatch]:
         """All samples in order, none of them cut: references for plain tars, values for compressed ones.
 
-        Peak memory: 35 MB; for compressed tars also twice `max_bytes`, or twice the largest sample.
+        Peak memory: 35 MB; for compressed tars also twice `max_bytes`, or twice the largest sample; where members are
+        sparse, `max_bytes`, or the largest sample, with their holes filled.
 
         Raises:
             CorruptShard: at the first header or stretch of compressed data that is damaged; samples before come first.

@@ -89,6 +89,13 @@ class Rows:
     def __len__(self) -> int:
         return len(self.new)
 
+    def sizes(self) -> NDArray[np.float64]:
+        """Bytes of the values, holes filled; whole numbers, but such as tars state may add up to more than 64 bits."""
+        sizes = self.length.astype(np.float64)
+        for row, place in self.sparse.items():
+            sizes[row] = place.size_bytes
+        return sizes
+
     def samples(self, first: int, last: int) -> Rows:
         """Whole samples, by ordinal; the members before the first one's begin belong to none and cannot be had."""
         bounds = np.append(np.flatnonzero(self.new), len(self))
@@ -369,21 +376,21 @@ def cut(
         parts: windows, which may cut samples; at least the first member of all begins one.
         fields: names of the fields, which may become more while the windows come.
         max_rows: most samples of a batch.
-        max_bytes: most payload of a batch that has more than one sample.
-        columns: fields whose payload counts; all of them if None.
+        max_bytes: most bytes of values, their holes filled, of a batch that has more than one sample.
+        columns: fields whose values count; all of them if None.
     """
     waiting: list[Rows] = []
-    samples = size = 0
+    samples, size = 0, 0.0
     for part in parts:
         waiting.append(part)
         samples += len(part.keys)
-        size += int(part.length.sum())
+        size += float(part.sizes().sum())
         if samples > max_rows or size > max_bytes:
             rows = join_rows(waiting)
             bounds = bounds_of(rows, fields, max_rows, max_bytes, columns, ended=False)
             yield from (rows.samples(a, b) for a, b in pairwise(bounds))
             waiting = [rows.samples(bounds[-1], len(rows.keys))]
-            samples, size = len(waiting[0].keys), int(waiting[0].length.sum())
+            samples, size = len(waiting[0].keys), float(waiting[0].sizes().sum())
     if samples:
         rows = join_rows(waiting)
         bounds = bounds_of(rows, fields, max_rows, max_bytes, columns, ended=True)
@@ -400,7 +407,7 @@ def bounds_of(
     """
     counted = np.array([columns is None or name in columns for name in fields], np.bool_)[rows.field]
     starts = np.flatnonzero(rows.new)
-    size_at = np.append(0, np.cumsum(np.add.reduceat(np.where(counted, rows.length, 0), starts)))
+    size_at = np.append(0, np.cumsum(np.add.reduceat(np.where(counted, rows.sizes(), 0), starts)))
     max_rows = max(1, min(max_rows, MAX_CELLS // len(fields)))
     count = len(starts) if ended else len(starts) - 1
     bounds = [0]
