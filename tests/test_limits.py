@@ -237,6 +237,7 @@ _CASES: dict[str, tuple[Callable[[Path], Read], int | None, int | None]] = {
     "tar_extension_bytes": (_long_name, 1000, None),
     "tar_extensions": (_many_extensions, None, 102),
     "tar_fields": (_sprawl, 299, None),
+    "tar_keys_bytes": (_sprawl, 1000, None),
     "tar_map_blocks": (partial(_holes, parts=60), 1, None),
     "tar_member_bytes": (
         lambda folder: of_file("t.tar.gz", gzip.compress(tar_of(("a.x", _ZEROS[: 3 << 20]))), folder), 1 << 20, None,

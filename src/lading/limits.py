@@ -43,6 +43,7 @@ class Limits:
         tar_extension_bytes: an extension record of a tar, such as a long name.
         tar_extensions: extension records before a member of a tar.
         tar_fields: different fields of the samples of a tar.
+        tar_keys_bytes: keys of the samples of a tar where all of them are held, as in its index.
         tar_map_blocks: blocks with the map of the holes in a sparse member of a tar.
         tar_member_bytes: a member, or a sample, of a compressed tar; it is held in memory.
         tar_name_bytes: the name of a member of a tar.
@@ -76,6 +77,7 @@ class Limits:
     tar_extension_bytes: int = 1 << 20
     tar_extensions: int = 100
     tar_fields: int = 10_000
+    tar_keys_bytes: int = 1 << 30
     tar_map_blocks: int = 2048
     tar_member_bytes: int = 1 << 30
     tar_name_bytes: int = 4096

@@ -33,7 +33,7 @@ from lading.errors import (
 )
 from lading.features import Image, Json, feature_of
 from lading.fetch import Fetcher
-from lading.formats._webdataset_rows import split_name, split_names
+from lading.formats._webdataset_rows import Rows, join_rows, split_name, split_names
 from lading.formats.protocol import ShardSource
 from lading.formats.webdataset import FORMAT, WebdatasetReader
 from lading.limits import DEFAULT_LIMITS, Limits
@@ -526,6 +526,27 @@ def test_members_come_with_all_names() -> None:
     assert parts[1].length.tolist() == [3]
     many = tar_of(*((f"{i}.x", b"") for i in range(5000)))
     assert [len(part.name) for part in in_memory(many).members(max_members=2000)] == [2000, 2000, 1000]
+
+
+def test_keys_that_have_to_be_held_together_have_a_limit() -> None:
+    store = MemoryStore({"t.tar": tar_of(*(("k" * 80 + f"{i}.x", b"1") for i in range(100)))})
+    limits = Limits(tar_keys_bytes=8000)
+    reader = open_tar("t.tar", store, limits)
+    assert (reader.num_rows(), sum(map(len, reader.batches(max_rows=10, max_bytes=ALL)))) == (100, 100)
+    with pytest.raises(LimitExceeded, match=r"t\.tar @ .*keys.*at most 8000 bytes"):
+        reader.index()
+    with pytest.raises(LimitExceeded, match=r"t\.tar @ .*keys.*at most 8000 bytes"):
+        list(open_tar("t.tar", store, limits, regroup=True).batches(max_rows=10, max_bytes=ALL))
+
+
+def test_keys_that_no_array_holds_are_refused() -> None:
+    """A thousand windows with one and the same array of keys: their memory is its memory."""
+    keys = pa.array(["k" * (3 << 20)])
+    alone, place = np.ones(1, np.bool_), np.zeros(1, np.int64)
+    rows = Rows(alone, np.zeros(1, np.int32), place, place, place, {}, keys)
+    assert len(join_rows([rows] * 2)) == 2
+    with pytest.raises(LimitExceeded, match=r"keys.*at most 2147483647 bytes"):
+        join_rows([rows] * 1000)
 
 
 def test_an_index_given_is_used_instead_of_a_walk() -> None:

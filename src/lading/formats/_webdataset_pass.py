@@ -72,6 +72,18 @@ class Pass:
                     yield rows
             self._finish(walk.cursor)
 
+    def held_rows(self) -> list[Rows]:
+        """All of `rows`, for who needs them together. Raises LimitExceeded if keys take more than `tar_keys_bytes`."""
+        held, size, limits = list[Rows](), 0, self._tar.source.limits
+        with errors_at(file=self._tar.path):
+            for rows in self.rows():
+                held.append(rows)
+                size += rows.keys.nbytes
+                if size > limits.tar_keys_bytes:
+                    message = "the keys of the samples are too long to be held together"
+                    raise limits.exceeded("tar_keys_bytes", message, offset=int(rows.start[0]), found=size)
+        return held
+
     def part(self, start: int, stop: int | None) -> Rows:
         """The members of samples between two places of the tar, without noting anything."""
         self.splitter.restart()

@@ -143,11 +143,12 @@ class WebdatasetReader:
 
         Raises:
             Unrepresentable: a sparse member, which no range of the tar is.
-            LimitExceeded: the samples' fields differ so much that a table of them would be nearly empty.
+            LimitExceeded: the samples' fields differ so much that a table of them would be nearly empty, or their keys
+                take more than `tar_keys_bytes`.
         """
         if self._index is None:
             walk = self._pass()
-            parts = list(walk.rows())
+            parts = walk.held_rows()
             self._refuse_sparse([s.start for part in parts for s in part.sparse.values()])
             self._refuse_sprawl(parts, len(walk.splitter.fields))
             whole = self._samples_of(iter(parts), walk, _INDEX_ROWS, _NO_LIMIT, None)
@@ -201,7 +202,8 @@ class WebdatasetReader:
         if self.holds_values:
             batches = walk.stream_batches(max_rows=max_rows, max_bytes=max_bytes, columns=columns)
         else:
-            found = self._samples_of(walk.rows(), walk, max_rows, max_bytes, columns)
+            parts = iter(walk.held_rows()) if self._options.regroup else walk.rows()
+            found = self._samples_of(parts, walk, max_rows, max_bytes, columns)
             batches = (walk.batch(rows, columns) for rows in found)
         yield from map(self._with_keys, batches)
         self._note(walk)
@@ -270,8 +272,8 @@ class WebdatasetReader:
         self, parts: Iterator[Rows], walk: Pass, max_rows: int, max_bytes: int, columns: Sequence[str] | None
     ) -> Iterator[Rows]:
         if self._options.regroup:
-            every = [part for part in parts if len(part)]
-            parts = iter([regroup(join_rows(every))] if every else [])
+            every = join_rows([*parts])
+            parts = iter([regroup(every)] if len(every) else [])
         return cut(parts, walk.splitter.fields, max_rows=max_rows, max_bytes=max_bytes, columns=columns)
 
     def _refuse_sparse(self, starts: Sequence[int]) -> None:

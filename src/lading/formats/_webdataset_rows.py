@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.errors import CorruptShard, DuplicateField
+from lading.errors import CorruptShard, DuplicateField, LimitExceeded
 from lading.features import tag_by_extension
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.tar import REGULAR, Headers, Sparse
@@ -57,6 +57,8 @@ MAX_CELLS = 1 << 22
 """Most values of a table, filled or not, that is made at once."""
 
 _MAX_ORDERED = 1000
+_MAX_TEXT = (1 << 31) - 1
+"""Most bytes of texts in an array whose offsets have 32 bits."""
 _NAME = re.compile(rb"((?:.*/|)[^.]+)[.]([^/]*)$")
 _META = re.compile(rb"__[^/]*__($|/)")
 _DOT, _SLASH, _UNDERSCORE, _NEWLINE = b"./_\n"
@@ -124,9 +126,13 @@ _NO_ROWS = Rows(
 
 
 def join_rows(parts: Sequence[Rows]) -> Rows:
-    """The members of several windows, one after another."""
+    """The members of several windows, one after another. Raises LimitExceeded if one array cannot hold their keys."""
     if len(parts) < 2:  # noqa: PLR2004 - nothing to join
         return parts[0] if parts else _NO_ROWS
+    size = sum(p.keys.nbytes for p in parts)
+    if size > _MAX_TEXT:
+        message = "the keys of the samples are too long to be held together"
+        raise LimitExceeded(message, expected=f"at most {_MAX_TEXT} bytes", found=size)
     base = np.cumsum([0, *(len(part) for part in parts)])
     return Rows(
         np.concatenate([p.new for p in parts]),

@@ -100,5 +100,5 @@ def _walked(tar: TarFile, lower_case: bool) -> tuple[pa.Array, NDArray[np.int64]
     for _ in walk.rows():
         pass
     again = Pass(tar, lower_case=lower_case, on_duplicate="error")
-    rows = join_rows(list(again.rows()) if walk.returning else [])
+    rows = join_rows(again.held_rows() if walk.returning else [])
     return rows.keys, np.cumsum(rows.new) - 1, rows.field.astype(np.int64)
