@@ -44,7 +44,7 @@ __all__ = [
 _SHAPE = bytes(48 if i in b"0123456789" else 32 for i in range(256))
 _LONG_INTEGER = b"0" * 19
 
-_FAR_END = re.compile(rb'"[ \t\r]+:')
+_FAR_END = re.compile(rb'"[ \t\r\n]+:')
 
 _PLAIN = json.JSONEncoder(ensure_ascii=False)
 _CANONICAL = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"))
@@ -103,7 +103,7 @@ def find_repeated_name(texts: Sequence[bytes], values: Sequence[Any]) -> tuple[i
     """The first text with an object that holds a name twice: its place, and the name; None if there is none.
 
     Args:
-        texts: JSON texts, without line ends.
+        texts: JSON texts.
         values: what they mean.
     """
     # As many names as there are ends of names: none is lost. Otherwise a string may look like the end of one.

@@ -133,6 +133,9 @@ def test_bytes_are_text_where_their_feature_says_so() -> None:
         (b"\xff", r"row 6 column 'j': bytes that are no UTF-8; found b'\\xff'"),
         (b'{"a": {"b": 1, "b": 2}}', r"row 6 column 'j': an object in this column holds a name twice; found 'b'"),
         (b"", r"row 6 column 'j': a value of a JSON column is no JSON"),
+        (b'{"a": "one\ntwo"}', r"row 6 column 'j': a value of a JSON column is no JSON.*control character"),
+        (b'{"one\rtwo": 1}', r"row 6 column 'j': a value of a JSON column is no JSON.*control character"),
+        (b'{"a"\n: 1, "a"\r\n: 2}', r"row 6 column 'j': an object in this column holds a name twice; found 'a'"),
     ],
 )
 def test_json_that_no_reader_would_get_back_is_refused(value: bytes, message: str) -> None:

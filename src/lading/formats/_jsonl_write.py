@@ -198,9 +198,6 @@ def _json_texts(column: pa.Array) -> pa.LargeStringArray:
     texts = as_text(column).fill_null("null")
     if pc.any(pc.starts_with(texts, "\ufeff")).as_py():
         texts = pc.replace_substring_regex(texts, "^\ufeff", "")
-    if pc.any(pc.match_substring_regex(texts, r"[\n\r]")).as_py():
-        # In JSON they stand between values only: in a string they are escaped.
-        texts = pc.replace_substring_regex(texts, r"[\n\r]", " ")
     data = [text.encode() for text in texts.to_pylist()]
     values = jsontext.loads_plain(data)
     if values is None:
@@ -215,6 +212,9 @@ def _json_texts(column: pa.Array) -> pa.LargeStringArray:
     if repeated is not None:
         row, name = repeated
         raise Unrepresentable("an object in this column holds a name twice", row=row, found=repr(name), advice=_ADVICE)
+    if pc.any(pc.match_substring_regex(texts, r"[\n\r]")).as_py():
+        # Only now: in JSON, as this was found to be, they stand between values alone.
+        texts = pc.replace_substring_regex(texts, r"[\n\r]", " ")
     return texts
 
 

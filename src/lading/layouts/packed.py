@@ -413,8 +413,7 @@ def _documents(column: pa.Array, row: NDArray[np.int64]) -> tuple[list[list[Any]
         if type(document) is not list:
             raise DataError("the items of a sample are a list", row=number, column=ITEMS,
                             found=type(document).__name__, advice=_AS_THEY_ARE)  # fmt: skip
-    # A line end in JSON is a space, and texts without any are looked through together.
-    twice = jsontext.find_repeated_name([text.replace(b"\n", b" ") for text in texts], found)
+    twice = jsontext.find_repeated_name(texts, found)
     if twice is not None:
         raise DataError("an object names a column twice", row=int(row[twice[0]]), column=ITEMS, found=repr(twice[1]))
     return found, plain

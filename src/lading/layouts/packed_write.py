@@ -169,8 +169,7 @@ def _json_texts(field: pa.Field, column: pa.Array, first: int) -> pa.LargeString
     at = np.flatnonzero(present(texts))
     told = texts.drop_null().cast(pa.large_binary()).to_pylist()
     values, plain = _values(field.name, told, at + first)
-    # A line end in JSON is a space, and texts without any are looked through together.
-    twice = jsontext.find_repeated_name([text.replace(b"\n", b" ") for text in told], values)
+    twice = jsontext.find_repeated_name(told, values)
     if twice is not None:
         raise Unrepresentable("an object names something twice", column=field.name, row=int(at[twice[0]]) + first,
                               found=repr(twice[1]), expected="names that differ")  # fmt: skip
