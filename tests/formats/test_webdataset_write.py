@@ -114,8 +114,9 @@ def test_escaped_keys_stand_in_the_tar_and_come_back(names: list[str]) -> None:
 
 @pytest.mark.parametrize("key", ["a.b", "dir/.hidden", ".", "", "a\0b", "__meta__/x", "v1.0/.h"])
 def test_keys_that_a_reader_would_see_differently(key: str) -> None:
-    with pytest.raises(Unrepresentable, match="escape") as caught:
+    with pytest.raises(Unrepresentable, match="a reader would not see this key") as caught:
         write(table(["ok", key], jpg=[b"1", b"2"]))
+    assert ("escape" in str(caught.value)) == (key not in ("", "__meta__/x"))  # where an escape would do
     assert (caught.value.row, caught.value.sample, caught.value.column) == (1, key, "jpg")
 
 
@@ -246,6 +247,13 @@ def test_options_that_are_not_known(options: dict[str, Any]) -> None:
     with pytest.raises(UsageError) as caught:
         write(table(["a"], x=[b""]), **options)
     assert next(iter(options)) in str(caught.value)
+
+
+@pytest.mark.parametrize("key", ["", "__x__/a"])
+@pytest.mark.parametrize("escape", ["error", "percent"])
+def test_escapes_are_advised_only_where_they_help(key: str, escape: str) -> None:
+    with pytest.raises(Unrepresentable, match=r"a reader would not see this key.* Rename it\.$"):
+        write(table([key], txt=[b"x"]), escape=escape)
 
 
 def test_columns_that_are_no_members() -> None:

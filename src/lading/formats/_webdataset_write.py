@@ -38,7 +38,8 @@ _SMALL_BYTES = 4096
 
 _MAX_MTIME = 8**11 - 1
 _ODD_KEY = r"[.\x00\n]|^__|/$|^$"
-_ADVICE = "Rename it, or write with escape='percent', which writes %2E for a dot."
+_ADVICE = "Rename it."
+_ESCAPE_ADVICE = "Rename it, or write with escape='percent', which writes %2E for a dot."
 _KEY_ADVICE = "Cast it to text, or rename it: rows without keys get their numbers."
 _TAKEN = ("__url__", "__local_path__")
 """Fields that webdataset gives a sample itself."""
@@ -191,7 +192,8 @@ class WebdatasetWriter:
             key = keys[row].as_py()
             for name in (names[i] for i in np.flatnonzero(there[row]).tolist()):
                 if "\0" in key or split_name(f"{key}.{name}".encode()) != (key.encode(), name.encode()):
-                    raise self._misfit("a reader would not see this key", row, key, column=name, advice=_ADVICE)
+                    advice = _ESCAPE_ADVICE if {*key} & {*".\0\n"} else _ADVICE
+                    raise self._misfit("a reader would not see this key", row, key, column=name, advice=advice)
         same = np.flatnonzero(pc.equal(keys[1:], keys[:-1]).to_numpy(zero_copy_only=False)) + 1
         if len(keys) and keys[0].as_py() == self._last_key:
             same = np.append(0, same)
