@@ -7,9 +7,11 @@ import gzip
 import io
 import lzma
 import random
+import re
 import struct
 import zlib
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import zstandard
@@ -210,6 +212,12 @@ def test_zstd_writes_the_content_size_if_it_is_known() -> None:
 def test_levels_that_are_none(name: str, level: int) -> None:
     with pytest.raises(UsageError, match=f"{name} has no such level"):
         stream_encoder(name, level)
+
+
+@pytest.mark.parametrize("level", [1.5, "fast", [1]])
+def test_levels_that_are_no_whole_numbers(level: Any) -> None:
+    with pytest.raises(UsageError, match=f"gzip has no such level; expected 0 to 9, found {re.escape(str(level))}"):
+        stream_encoder("gzip", level)
 
 
 @pytest.mark.parametrize("make", [stream_decoder, stream_encoder])

@@ -188,6 +188,9 @@ def test_a_last_line_without_an_end_is_read_if_asked_for() -> None:
         ({"delimiter": '"'}, "no such delimiter"),
         ({"delimiter": "é"}, "no such delimiter"),
         ({"unended": "yes"}, "no such policy"),
+        ({"types": ["a"]}, "no types by column; .*found types=\\['a'\\]"),
+        ({"types": "int64"}, "no types by column"),
+        ({"types": {"a": ["int64"]}}, "no types by column"),
         ({"types": {"a": "decimal"}}, "no type that a text can be read as; .*found 'decimal'"),
         ({"types": {"c": "int64"}}, "types names a column that is not there; expected a, b, found 'c'"),
     ],
@@ -257,6 +260,7 @@ def test_random_access_reads_what_lies_around_the_rows() -> None:
 
 def test_an_index_of_other_rows_is_an_error() -> None:
     index = reader(b"a\n1\n2\n").index()
-    opened = FORMAT.open_shard(ShardSource(MemoryStore({"t.csv": b'a\n"\n"\n'}), "t.csv", index=index), {})
-    with pytest.raises(CorruptShard, match="not the one that was looked at"):
-        opened.read(np.array([0]))
+    for data in (b'a\n"\n"\n', b'a\n1\n"\n'):
+        opened = FORMAT.open_shard(ShardSource(MemoryStore({"t.csv": data}), "t.csv", index=index), {})
+        with pytest.raises(CorruptShard, match=r"t\.csv @ 2: the file is not the one that was looked at"):
+            opened.read(np.array([0]))

@@ -71,7 +71,7 @@ def stream_encoder(name: str, level: int | None = None, *, size_bytes: int | Non
     """
     codec = _codec(name)
     low, usual, high = codec.levels
-    if level is not None and not low <= level <= high:
+    if level is not None and not (isinstance(level, int) and low <= level <= high):
         raise UsageError(f"{name} has no such level", expected=f"{low} to {high}", found=level)
     return StreamEncoder(codec.packer(usual if level is None else level, size_bytes))
 

@@ -17,7 +17,7 @@ from lading.errors import CorruptShard, DataError, DuplicateField, LimitExceeded
 from lading.formats._csv_resync import resync_records
 from lading.formats._csv_scan import Records, record_blocks, scan
 from lading.formats.protocol import Remains
-from lading.formats.textfile import BOM, Block, TextFile, parse_delimiter, too_long
+from lading.formats.textfile import BOM, Block, TextFile, changed, parse_delimiter, too_long
 from lading.interleaved import split_rows
 
 __all__ = ["CsvReader", "ReadOptions"]
@@ -48,6 +48,9 @@ class ReadOptions:
             parse_delimiter(self.delimiter)
         if self.unended not in ("error", "read"):
             raise UsageError("no such policy", expected="error or read", found=f"unended={self.unended!r}")
+        told = {} if self.types is None else self.types
+        if not isinstance(told, Mapping) or not all(isinstance(kind, str) for kind in told.values()):
+            raise UsageError("no types by column", expected='such as {"n": "int64"}', found=f"types={self.types!r}")
 
 
 class CsvReader:
@@ -184,11 +187,13 @@ class CsvReader:
         ranges = zip(index["offset"][touched].tolist(), index["length"][touched].tolist(), strict=True)
         for number, data in zip(touched.tolist(), self._file.read_each(list(ranges)), strict=True):
             block = Block(data, int(index["offset"][number]), int(index["first_line"][number]))
+            if data.count(b'"') % 2:
+                raise changed(self._file.path, block.offset, "quotes that are closed", "one that is not")
             records = self._checked(scan(block, self._delimiter, self._file.path), Counter())
             if len(records) != index["num_rows"][number]:
-                raise CorruptShard("the file is not the one that was looked at before", file=self._file.path,
-                                   offset=block.offset, expected=f"{index['num_rows'][number]} rows",
-                                   found=f"{len(records)} rows")  # fmt: skip
+                raise changed(
+                    self._file.path, block.offset, f"{index['num_rows'][number]} rows", f"{len(records)} rows"
+                )
             mine = np.zeros(len(records), np.bool_)
             mine[ordinals[unit == number] - index["first_row"][number]] = True
             some = records.only(mine)

@@ -24,7 +24,7 @@ from lading.errors import (
     errors_at,
 )
 from lading.formats.protocol import Remains
-from lading.formats.textfile import BOM, MAX_TOLD, Block, TextFile, laid_end_to_end, too_long
+from lading.formats.textfile import BOM, MAX_TOLD, Block, TextFile, changed, laid_end_to_end, too_long
 from lading.interleaved import split_rows
 from lading.json_columns import build_column, column_type, kinds_of
 
@@ -311,9 +311,8 @@ class JsonlReader:
         for number, data in zip(touched.tolist(), self._file.read_each(list(ranges)), strict=True):
             lines = self._lines(Block(data, int(index["offset"][number]), int(index["first_line"][number])))
             if len(lines.texts) != index["num_rows"][number]:
-                raise CorruptShard("the file is not the one that was looked at before", file=self._file.path,
-                                   offset=int(index["offset"][number]), found=f"{len(lines.texts)} rows",
-                                   expected=f"{index['num_rows'][number]} rows")  # fmt: skip
+                raise changed(self._file.path, int(index["offset"][number]), f"{index['num_rows'][number]} rows",
+                              f"{len(lines.texts)} rows")  # fmt: skip
             rows = self._rows(lines[ordinals[unit == number] - index["first_row"][number]])
             self._refuse_new(rows, schema)
             yield rows

@@ -36,6 +36,7 @@ __all__ = [
     "as_text",
     "blocks_of",
     "body",
+    "changed",
     "check_compression",
     "laid_end_to_end",
     "open_text",
@@ -201,6 +202,12 @@ def blocks_of(
 def too_long(path: str, offset: int, line: int, limits: Limits) -> LimitExceeded:
     """The error for a line, or a record, that begins here and is longer than `line_bytes`."""
     return limits.exceeded("line_bytes", f"line {line} is too long", file=path, offset=offset)
+
+
+def changed(path: str, offset: int, expected: str, found: str) -> CorruptShard:
+    """The error for a part of a file, from this offset on, that is not as the index has it."""
+    return CorruptShard("the file is not the one that was looked at before", file=path, offset=offset,
+                        expected=expected, found=found)  # fmt: skip
 
 
 def open_text(source: ShardSource) -> TextFile:
