@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import math
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -122,6 +123,41 @@ def test_a_value_that_does_not_fit_is_told_by_its_line(value: str) -> None:
     data = f'n,t\n1,"two\nlines"\n{value},x\n'.encode()
     with pytest.raises(SchemaMismatch, match=r"t\.csv column 'n': line 4: a value does not fit .*expected int64"):
         reader(data, types={"n": "int64"}).read()
+
+
+@pytest.mark.parametrize(
+    "kind, value",
+    [
+        ("float16", "65520"),
+        ("float16", "7e4"),
+        ("float16", "2049"),
+        ("float", "16777217"),
+        ("float", "-3.5e38"),
+        ("double", "1e400"),
+        ("double", "-9007199254740993"),
+        ("double", "1" + "0" * 400),
+        ("double", "0" * 5000 + "9007199254740993"),
+    ],
+)
+def test_a_number_that_a_float_does_not_hold_is_told_by_its_line(kind: str, value: str) -> None:
+    with pytest.raises(SchemaMismatch, match=r"t\.csv column 'x': line 3: a value does not fit the type"):
+        reader(f"x,t\n0.1,x\n{value},x\n".encode(), types={"x": kind}).read()
+
+
+def test_floats_are_the_nearest_of_fractions_and_whole_numbers_themselves() -> None:
+    texts = ["", "0.1", "2048", "2050", "4096", "3000.4", "inf", "-Infinity", "nan"]
+    data = "x,t\n{},\n".format(",\n".join(texts)).encode()
+    [*found, nan] = reader(data, types={"x": "float16"}).read().column("x").to_pylist()
+    assert math.isnan(nan)
+    # Between 1/16 and 1/8 there are steps of 1/16384, between 2048 and 4096 such of 2.
+    assert found == [None, 1638 / 16384, 2048, 2050, 4096, 3000, math.inf, -math.inf]
+
+
+def test_whole_numbers_in_the_digits_of_a_float_are_the_float() -> None:
+    assert pa.array([1234567936.0], pa.float32()).cast(pa.string()).to_pylist() == ["1234568000"]
+    assert rows(b"x\n1234568000\n-1234568000\n", types={"x": "float"}) == [[1234567936.0], [-1234567936.0]]
+    javascript = b"x\n1152921504606847000\n1152921504606846976\n100000000000000000000\n"
+    assert rows(javascript, types={"x": "double"}) == [[2.0**60], [2.0**60], [1e20]]
 
 
 GOOD = 'a,b\n"two\nlines",2\n'

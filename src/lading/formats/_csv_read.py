@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lading.arrow_values import arrow_type
@@ -76,7 +78,7 @@ class CsvReader:
 
     def num_rows(self) -> int:
         """Number of records behind the header; takes a pass over the file, with `index`."""
-        return int(pa.compute.sum(self.index().column("num_rows"), min_count=0).as_py())
+        return int(pc.sum(self.index().column("num_rows"), min_count=0).as_py())
 
     def index(self) -> pa.Table:
         """A row for each part of some 256 KiB: `first_line`, `first_row`, `num_rows`, `offset`, `length`.
@@ -297,12 +299,16 @@ class CsvReader:
 
     def _cast(self, column: pa.Array, target: pa.Field, lines: NDArray[np.int64]) -> pa.Array:
         try:
-            return column.cast(target.type)
+            found = column.cast(target.type)
         except pa.ArrowInvalid:
-            row = next(i for i in range(len(column)) if not _casts(column[i : i + 1], target.type))
-            raise SchemaMismatch(f"line {lines[row]}: a value does not fit the type of its column",
-                                 file=self._file.path, column=target.name, expected=target.type,
-                                 found=repr(column[row].as_py())[:_SHOWN]) from None  # fmt: skip
+            row: int | None = next(i for i in range(len(column)) if not _casts(column[i : i + 1], target.type))
+        else:
+            row = _first_lost(column, found) if pa.types.is_floating(target.type) else None
+            if row is None:
+                return found
+        raise SchemaMismatch(f"line {lines[row]}: a value does not fit the type of its column",
+                             file=self._file.path, column=target.name, expected=target.type,
+                             found=repr(column[row].as_py())[:_SHOWN])  # fmt: skip
 
 
 def _blank_lines(data: bytes) -> int:
@@ -324,6 +330,29 @@ def _casts(column: pa.Array, kind: pa.DataType) -> bool:
     except pa.ArrowInvalid:
         return False
     return True
+
+
+def _first_lost(texts: pa.StringArray, floats: pa.Array) -> int | None:
+    """The first number that became infinite, or whole one that became another; fractions are the nearest float."""
+    values = floats.to_numpy(zero_copy_only=False)
+    large = np.flatnonzero(np.abs(values) >= 2 ** (np.finfo(values.dtype).nmant + 1))
+    if not len(large):
+        return None
+    some = texts.take(pa.array(large))
+    told = pc.or_(pc.ascii_is_decimal(pc.ascii_ltrim(some, "+-")), pa.array(np.isinf(values[large])))
+    rows = large[told.to_numpy(zero_copy_only=False)].tolist()
+    return next((row for row, text in zip(rows, some.filter(told).to_pylist(), strict=True)
+                 if not _holds(values[row], text)), None)  # fmt: skip
+
+
+def _holds(value: np.floating[Any], text: str) -> bool:
+    """Whether a float is what a text says: `inf`, this whole number, or one of the float's own digits and zeros.
+
+    pyarrow writes the float32 1234567936 as `1234568000`, JavaScript the double 2**60 as `1152921504606847000`.
+    """
+    if np.isinf(value):
+        return "n" in text.lower()
+    return Decimal(text) == float(value) or text.lstrip("+") == np.format_float_positional(value, trim="-")
 
 
 def _type(name: str) -> pa.DataType:
