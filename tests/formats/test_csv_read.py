@@ -274,6 +274,23 @@ def test_long_records_and_records_that_are_too_long() -> None:
         reader(bomb, "t.csv.gz").num_rows()
 
 
+def test_long_records_of_too_many_values_are_refused_before_all_of_them_are_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(textfile, "_READ_BYTES", 64)
+    limits = Limits(table_columns=100)
+    data = b"a,b\n1,2\n" + b'"' + b",\n" * 500 + b'",3\n'
+    assert reader(data, limits=limits).num_rows() == 2
+    store = CountingStore(MemoryStore({"t.csv": data + b"," * 5000 + b"\n"}), mapped=False)
+    opened = FORMAT.open_shard(ShardSource(store, "t.csv", limits=limits), {})
+    with pytest.raises(
+        LimitExceeded, match=r"line 504: too many values; expected at most 100, .*table_columns"
+    ) as caught:
+        opened.num_rows()
+    assert caught.value.offset == len(data)
+    assert store.bytes_read < len(data) + 300
+
+
 def test_times_with_a_zone_and_decimals_are_read_as_what_they_are() -> None:
     types = {"when": "timestamp[us, tz=UTC]", "price": "decimal128(10, 2)"}
     table = reader(b"when,price\n2020-01-02 03:04:05Z,1.25\n", types=types).read()

@@ -219,8 +219,8 @@ class CsvReader:
 
     def _blocks(self) -> Iterator[Block]:
         ended = self._options.unended == "error"
-        blocks = record_blocks(self._file.pieces(), self._file.path, self._file.source.limits, ended=ended)
-        for block in blocks:
+        file = self._file
+        for block in record_blocks(file.pieces(), self._delimiter, file.path, file.source.limits, ended=ended):
             if block.offset == 0 and block.data.startswith(BOM):
                 yield Block(block.data[len(BOM) :], len(BOM), block.line)
             else:
