@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -37,7 +38,7 @@ _FIRST_ROWS = 16
 _BLANK = b" \t\r"
 _BLANKS = np.frombuffer(_BLANK, np.uint8)
 _SHOWN = 60
-_MOST_TRIES = 1000
+_ESCAPED = re.compile(rb'\\["\\]')
 
 _INDEX_SCHEMA = pa.schema([(name, pa.int64()) for name in ("first_line", "first_row", "num_rows", "offset", "length")])
 _SCHEMA_KEY = b"lading.jsonl.schema"
@@ -274,15 +275,11 @@ class JsonlReader:
 
         What stands inside a document does not go to the end of its line.
         """
-        at = text.find(b"{", 1)
-        for _ in range(_MOST_TRIES):
-            if at < 0:
-                break
+        for at in _may_begin(text):
             alone = _Lines([text[at:]], np.zeros(1, np.int64), np.ones(1, np.int64))
             with suppress(DataError):
                 self._rows(alone)
                 return at
-            at = text.find(b"{", at + 1)
         return -1
 
     def _line_errors(self, lines: _Lines) -> dict[int, LadingError]:
@@ -434,6 +431,23 @@ def _filled(codes: NDArray[np.uint8], begin: NDArray[np.int64], end: NDArray[np.
         held = np.append(~np.isin(codes, [*_BLANKS, ord("\n")]), False)
         filled &= np.logical_or.reduceat(held, begin)
     return np.flatnonzero(filled)
+
+
+def _may_begin(text: bytes) -> list[int]:
+    """Where, behind its first byte, a document may begin that goes to the end of a line: the `{` of its last `}`.
+
+    Which one that is, goes by whether an even or an odd number of quotes stands before, so there are two at most.
+    """
+    codes = np.frombuffer(_ESCAPED.sub(b"  ", text.rstrip(_BLANK)), np.uint8)
+    steps = np.isin(codes, [*b"{["]).view(np.int8) - np.isin(codes, [*b"}]"]).view(np.int8)
+    inside = np.logical_xor.accumulate(codes == ord('"'))
+    found = []
+    for strings in (inside, ~inside):
+        depth = np.cumsum(np.where(strings, 0, steps)[::-1], dtype=np.int32)
+        level = np.flatnonzero(depth == 0)
+        if len(level) and depth[0] < 0 and codes[-1 - level[0]] == ord("{"):
+            found.append(len(codes) - 1 - int(level[0]))
+    return sorted(at for at in found if at)
 
 
 def _table(parts: list[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
