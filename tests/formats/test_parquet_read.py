@@ -117,6 +117,19 @@ def test_small_row_groups_are_read_together() -> None:
     assert [batch.num_rows for batch in _batches(data)] == [1000]
 
 
+def test_a_row_group_without_rows_is_left_out_whatever_it_claims() -> None:
+    """A footer of one row group without rows, in which the column claims to unpack to a gigabyte."""
+    data = _file(pa.table({"a": pa.array([], pa.int64())}))
+    start = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    pages, footer = data[:start], data[start:-8]
+    at = footer.index(bytes.fromhex("1600161c161e")) + 2  # 0 values, 14 bytes unpacked, 15 packed
+    footer = footer[:at] + bytes.fromhex("168080808008") + footer[at + 2 :]
+    damaged = pages + footer + len(footer).to_bytes(4, "little") + b"PAR1"
+    for options in ({}, {"filter": pc.field("a") > 1}):
+        reader = _open(damaged, **options)
+        assert (reader.num_rows(), list(reader.batches(max_rows=9, max_bytes=_MB))) == (0, [])
+
+
 def test_very_many_row_groups() -> None:
     data = _file(_numbers(5000), row_group_size=1, use_dictionary=False, store_schema=False)
     assert [batch.num_rows for batch in _batches(data)] == [5000]
@@ -277,11 +290,50 @@ def test_no_row_is_lost_to_pruning(rows: list[tuple[Any, ...]], data: st.DataObj
     value = {"n": data.draw(st.integers(-6, 6)), "x": 1.5, "s": "a"}[column]
     expression = getattr(pc.field(column), compare)(value)
     if data.draw(st.booleans()):
-        expression = expression | pc.field("n").is_null()
+        expression = ~expression
+    if data.draw(st.booleans()):
+        expression = expression | data.draw(st.sampled_from([pc.field("n").is_null(), pc.field("x").is_nan()]))
     file = _file(table, row_group_size=data.draw(st.integers(1, 5)))
     # What the whole table gives, where nothing can be pruned.
     kept = [_open(file, filter=expression).read(), table.filter(expression)]
     assert str(kept[0].to_pylist()) == str(kept[1].to_pylist())
+
+
+_X, _NAN = pc.field("x"), float("nan")
+
+
+@pytest.mark.parametrize(
+    "expression, expected",
+    [
+        (~(_X <= 5), [1]),
+        (_X.isin([_NAN, 2.0]), [1, 2]),
+        (~(_X > 0) | (_X > 10), [1]),
+        (_X.is_nan() & (pc.field("n") < 9), [1]),
+        (_X != _NAN, [0, 1, 2]),
+        (_X.cast(pa.int64(), safe=False) < 2, [0, 1]),
+        (pc.scalar(True), [0, 1, 2]),  # noqa: FBT003 - a value
+        (pc.scalar(False), []),  # noqa: FBT003 - a value
+    ],
+    ids=str,
+)
+def test_a_filter_keeps_what_statistics_leave_out(expression: pc.Expression, expected: list[int]) -> None:
+    """NaN, which no bounds include; and rows of which no column is looked at."""
+    data = _file(pa.table({"n": range(3), "x": [1.0, _NAN, 2.0]}))
+    reader = _open(data, filter=expression)
+    assert reader.read().column("n").to_pylist() == expected
+    assert reader.num_rows() == len(expected)
+    assert [n for batch in _batches(data, filter=expression) for n in batch.column("n").to_pylist()] == expected
+
+
+@pytest.mark.parametrize(
+    "expression, groups",
+    [(_X > 7, 3), ((_X > 7) & (pc.field("n") < 80), 1), ((_X < 1) | (_X > 8), 3), (_X.cast(pa.int64()) > 7, 10)],
+    ids=str,
+)
+def test_a_filter_of_floats_spares_row_groups(expression: pc.Expression, groups: int) -> None:
+    """Where it keeps no NaN; a cast of pyarrow, which has none for NaN, tells nothing."""
+    data = _file(pa.table({"n": range(100), "x": pa.array(np.arange(100) / 10)}), row_group_size=10)
+    assert _open(data, filter=expression).index().num_rows == groups
 
 
 def test_a_filter_that_does_not_fit() -> None:

@@ -115,6 +115,8 @@ def plan_runs(groups: Iterable[Run], *, safe_bytes: int, step_bytes: int) -> Ite
     waiting: list[Run] = []
     size = most = 0
     for group in groups:
+        if not group.num_rows:
+            continue
         own_size = sum(chunk.nbytes for chunk in group.chunks)
         own_most = sum(chunk.most_bytes for chunk in group.chunks)
         size, most = size + own_size, most + own_most
@@ -125,7 +127,7 @@ def plan_runs(groups: Iterable[Run], *, safe_bytes: int, step_bytes: int) -> Ite
             watched = tuple(c for c in group.chunks if c.nbytes > step_bytes or c.most_bytes > safe_bytes)
             yield replace(group, watched=watched)
             size = most = 0
-        elif group.num_rows:
+        else:
             waiting.append(group)
     if waiting:
         yield _joined(waiting)

@@ -62,21 +62,39 @@ def possible_groups(
     Raises:
         UsageError: the expression does not fit the schema.
     """
-    from pyarrow import dataset, fs
-
     schema = pa.schema([field.with_type(plain_type(field.type)) for field in schema])
     names = columns_of(expression, schema.names) or []
     fields = [(schema.field(name), leaves[schema.names.index(name)]) for name in names]
     single = [(field, own[0]) for field, own in fields if len(own) == 1 and not pa.types.is_nested(field.type)]
-    parquet, nowhere = dataset.ParquetFileFormat(), fs.LocalFileSystem()
     with fitting(expression):
-        # Fragments of a dataset that is never read: what matters is what is known of their rows.
-        fragments = [
-            parquet.make_fragment(str(group), nowhere, partition_expression=_known(single, footer, statistics))
-            for group, statistics in enumerate(read_statistics(file, footer))
+        told = [
+            (field, leaf)
+            for field, leaf in single
+            if footer.columns[leaf].kind not in _FLOATS or not _may_keep_nan(field, schema, expression)
         ]
-        whole = dataset.FileSystemDataset(fragments, schema, parquet, nowhere)
-        return {int(fragment.path) for fragment in whole.get_fragments(filter=expression)}
+        known = [_known(told, footer, statistics) for statistics in read_statistics(file, footer)]
+        return _possible(known, schema, expression)
+
+
+def _possible(known: Sequence[pc.Expression | None], schema: pa.Schema, expression: pc.Expression) -> set[int]:
+    """Where a row may be kept, by what is known of the rows of each group."""
+    from pyarrow import dataset, fs
+
+    # Fragments of a dataset that is never read: what matters is what is known of their rows.
+    parquet, nowhere = dataset.ParquetFileFormat(), fs.LocalFileSystem()
+    fragments = [
+        parquet.make_fragment(str(group), nowhere, partition_expression=told) for group, told in enumerate(known)
+    ]
+    whole = dataset.FileSystemDataset(fragments, schema, parquet, nowhere)
+    return {int(fragment.path) for fragment in whole.get_fragments(filter=expression)}
+
+
+def _may_keep_nan(field: pa.Field, schema: pa.Schema, expression: pc.Expression) -> bool:
+    """Whether a row with NaN in a column may be kept: statistics leave NaN out, which lies between no bounds."""
+    try:
+        return bool(_possible([pc.field(field.name) == pa.scalar(math.nan, field.type)], schema, expression))
+    except pa.ArrowInvalid:  # nothing can be made of NaN: a whole number, say
+        return True
 
 
 def _known(

@@ -382,7 +382,9 @@ def _mask(batch: pa.RecordBatch, expression: pc.Expression) -> NDArray[np.bool_]
     from pyarrow import acero
 
     # Not `RecordBatch.filter`, which starts pyarrow's threads: a process forked later would wait for them for ever.
-    table = pa.table([join(column) for column in batch.columns], names=batch.schema.names)
+    # Without a column nothing would say how many rows there are.
+    columns = [join(column) for column in batch.columns] or [pa.nulls(batch.num_rows)]
+    table = pa.table(columns, names=batch.schema.names or ["none"])
     source = acero.Declaration("table_source", acero.TableSourceNodeOptions(table))
     kept = acero.Declaration("project", acero.ProjectNodeOptions([expression], ["keep"]), [source])
     column = kept.to_table(use_threads=False).column(0)
