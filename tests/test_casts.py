@@ -96,6 +96,14 @@ def test_a_dictionary_whose_values_are_null() -> None:
     assert without_null_values(words).dictionary.to_pylist() == ["a"]
 
 
+def test_dictionaries_of_nested_values() -> None:
+    values = pa.array([[("k", ["x" * 20])], None, []], pa.map_(pa.string(), pa.list_view(pa.string_view())))
+    column = pa.DictionaryArray.from_arrays(pa.array([2, 0, None, 1, 0], pa.int8()), values)
+    found = cast(column[1:], pa.map_(pa.string(), pa.list_(pa.large_string())))
+    found.validate(full=True)
+    assert found.to_pylist() == [[("k", ["x" * 20])], None, None, [("k", ["x" * 20])]]
+
+
 def test_chunks_stay() -> None:
     chunks = pa.chunked_array(
         [pa.array(_TEXTS, pa.list_view(pa.string())), pa.array([["z"]], pa.list_view(pa.string()))]

@@ -1,7 +1,8 @@
 """Values in another type, at any depth: what pyarrow's `cast` does, and what it leaves out or does wrongly.
 
-pyarrow 26 casts no list view to another one, nor null to one; of list views made lists it loses the last values,
-without a word; and of lists of the type null inside a struct it makes some that are longer than what they hold.
+pyarrow 26 casts no list view to another one, nor null to one, and no dictionary of lists, structs or maps; of list
+views made lists it loses the last values, without a word; and of lists of the type null inside a struct it makes some
+that are longer than what they hold.
 """
 
 from __future__ import annotations
@@ -50,9 +51,13 @@ def cast(column: _Column, kind: pa.DataType) -> _Column:
         return pa.nulls(len(column), kind)
     if not child_fields(kind) and not child_fields(column.type):
         return column.cast(kind)
-    if _is_alike(column.type, kind):
-        return rebuilt(column, kind, cast)
-    return _relisted(_relisted(column, _with_lists(plain_type(column.type))).cast(_with_lists(kind)), kind)
+    if pa.types.is_dictionary(column.type):
+        found = cast(column.dictionary, kind).take(column.indices)
+    elif _is_alike(column.type, kind):
+        found = rebuilt(column, kind, cast)
+    else:
+        found = _relisted(_relisted(column, _with_lists(plain_type(column.type))).cast(_with_lists(kind)), kind)
+    return found
 
 
 def _has_only_nulls(kind: pa.DataType) -> bool:

@@ -255,6 +255,41 @@ def test_dictionaries_inside_others_of_several_row_groups() -> None:
     assert _open(data).read(np.array([12, 0, 7])).column("s").to_pylist() == [expected[i] for i in (12, 0, 7)]
 
 
+@pytest.mark.parametrize(
+    "kind, number",
+    [
+        (pa.duration("s"), -5),
+        (pa.timestamp("us", "Europe/Paris"), 5),
+        (pa.timestamp("s"), 5),
+        (pa.time32("s"), 5),
+        (pa.date64(), 86_400_000),
+    ],
+    ids=str,
+)
+def test_dictionaries_of_times_give_times_of_their_type(kind: pa.DataType, number: int) -> None:
+    """In pyarrow's files too, of which it tells the types and gives others."""
+    values = pa.array([number], kind)
+    words = pa.DictionaryArray.from_arrays(pa.array([0, None, 0], pa.int8()), values)
+    table = pa.table({"c": words, "s": pa.StructArray.from_arrays([words], ["a"])})
+    expected = [values[0].as_py(), None, values[0].as_py()]
+    for data in (_write(table)[0], _by_pyarrow(table)):
+        read = _all(data)
+        assert _open(data).schema().types == read.schema.types == [kind, pa.struct([("a", kind)])]
+        assert read.column("c").to_pylist() == [row["a"] for row in read.column("s").to_pylist()] == expected
+
+
+@pytest.mark.parametrize("kind", [pa.list_(pa.string()), pa.struct([("a", pa.list_view(pa.string_view()))])], ids=str)
+def test_dictionaries_of_nested_values_are_written_as_those(kind: pa.DataType) -> None:
+    values = pa.array([["x", None], []], kind) if pa.types.is_list(kind) else pa.array([{"a": ["x"]}, None], kind)
+    words = pa.DictionaryArray.from_arrays(pa.array([0, None, 1, 0], pa.int8()), values)
+    table = pa.table({"c": words, "s": pa.StructArray.from_arrays([words], ["a"])})
+    [x, other] = values.to_pylist()
+    data, _ = _write(table)
+    for read in (_all(data), pq.read_table(io.BytesIO(data))):
+        assert read.column("c").to_pylist() == [x, None, other, x]
+        assert [row["a"] for row in read.column("s").to_pylist()] == [x, None, other, x]
+
+
 def test_a_feature_of_a_later_version_is_no_hindrance() -> None:
     told = {b"lading.feature": b'{"kind": "hologram"}'}
     schema = pa.schema([pa.field("h", pa.large_binary(), metadata=told)])

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from lading.errors import Unrepresentable
 from lading.features import from_huggingface
 from lading.ref import FILES_KEY, is_ref
-from lading.views import child_fields, plain_type, stored_type, with_child_fields
+from lading.views import child_fields, is_bytes, is_text, plain_type, stored_type, with_child_fields
 
 __all__ = [
     "ARROW_SCHEMA",
@@ -61,9 +61,14 @@ def _given_type(kind: pa.DataType, told: pa.DataType | None, *, views: bool) -> 
 def _with_times(kind: pa.DataType, told: pa.DataType) -> pa.DataType:
     """The type with times in the units told, at any depth.
 
-    Parquet has no seconds, and pyarrow makes days of dates in milliseconds; it does not restore either.
+    Parquet has no seconds, and pyarrow makes days of dates in milliseconds; it does not restore either. Of times that a
+    dictionary held it restores nothing, neither zones nor that numbers are durations.
     """
     types = pa.types
+    if types.is_dictionary(told):
+        return _with_times(kind, told.value_type)
+    if types.is_duration(told) and types.is_int64(kind):
+        return told
     if any(test(kind) and test(told) for test in (types.is_timestamp, types.is_time32, types.is_date)):
         return told
     inner, own = child_fields(kind), child_fields(told)
@@ -74,16 +79,21 @@ def _with_times(kind: pa.DataType, told: pa.DataType) -> pa.DataType:
 
 
 def file_type(kind: pa.DataType) -> pa.DataType:
-    """The type in which values are kept: `stored_type`, without dictionaries inside others.
+    """The type in which values are kept: `stored_type`, without dictionaries of other than text or bytes, or inside others.
 
-    pyarrow 26 reads those of one row group alone, and of that only where no page stands behind those of the dictionary.
+    Of other values pyarrow 26 gives back no dictionary, nor always their type. Those inside others it reads of one row
+    group alone, and of that only where no page stands behind those of the dictionary.
     """
-    inner = [child.with_type(_decoded(child.type)) for child in child_fields(kind)]
-    return with_child_fields(stored_type(kind), inner) if inner else stored_type(kind)
+    if pa.types.is_dictionary(kind) and (is_text(kind.value_type) or is_bytes(kind.value_type)):
+        return stored_type(kind)
+    return _decoded(kind)
 
 
 def _decoded(kind: pa.DataType) -> pa.DataType:
-    return _decoded(kind.value_type) if pa.types.is_dictionary(kind) else file_type(kind)
+    if pa.types.is_dictionary(kind):
+        return _decoded(kind.value_type)
+    inner = [child.with_type(_decoded(child.type)) for child in child_fields(kind)]
+    return with_child_fields(kind, inner) if inner else stored_type(kind)
 
 
 def told_metadata(schema: pa.Schema) -> dict[bytes, bytes]:
