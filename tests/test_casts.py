@@ -79,6 +79,16 @@ def test_run_ends_beside_what_is_cast() -> None:
     assert found.to_pylist() == [None, {"a": "y", "b": 3}, {"a": "y", "b": 4}]
 
 
+def test_fields_that_allow_no_nulls_have_none_under_those_of_their_struct() -> None:
+    fields = [pa.field("a", pa.int32(), nullable=False), pa.field("b", pa.string())]
+    numbers, nulls = pa.array([1, 2, 3], pa.int32()), pa.array([False, True, False])
+    column = pa.StructArray.from_arrays([numbers, pa.array(["x", "y", "z"])], fields=fields, mask=nulls)
+    found = cast(column[1:], pa.struct([fields[0], ("b", pa.large_string())]))
+    found.validate(full=True)
+    assert found.to_pylist() == [None, {"a": 3, "b": "z"}]
+    assert found.field("a").null_count == 0
+
+
 def test_fields_in_another_order_and_nulls_where_none_may_be_are_left_to_pyarrow() -> None:
     column = pa.array([{"a": 1, "b": "x"}, {"a": None, "b": "y"}], pa.struct([("a", pa.int8()), ("b", pa.string())]))
     turned = cast(column, pa.struct([("b", pa.large_string()), ("a", pa.int16())]))

@@ -143,9 +143,9 @@ def rebuilt(column: pa.Array, kind: pa.DataType, made: Callable[[pa.Array, pa.Da
     """
     if pa.types.is_struct(kind) and kind.num_fields:
         # Flattened, since under a null there may be anything: an index past a dictionary, say. But of run ends pyarrow
-        # makes arrays that are none.
-        runs = [pa.types.is_run_end_encoded(child.type) for child in column.type]
-        flat = [column.field(i) if runs[i] else part for i, part in enumerate(column.flatten())]
+        # makes arrays that are none, and a child that allows no nulls gets some.
+        as_is = [pa.types.is_run_end_encoded(child.type) or not child.nullable for child in column.type]
+        flat = [column.field(i) if as_is[i] else part for i, part in enumerate(column.flatten())]
         parts = [made(part, child.type) for part, child in zip(flat, kind, strict=True)]
         return pa.StructArray.from_arrays(parts, fields=list(kind), mask=column.is_null())
     if pa.types.is_fixed_size_list(kind):

@@ -290,6 +290,20 @@ def test_dictionaries_of_nested_values_are_written_as_those(kind: pa.DataType) -
         assert [row["a"] for row in read.column("s").to_pylist()] == [x, None, other, x]
 
 
+@pytest.mark.parametrize(
+    "beside",
+    [pa.array(["x"] * 2).dictionary_encode(), pa.array(["x"] * 2, pa.string_view()), pa.array([1, 2], pa.time32("s"))],
+    ids=lambda beside: str(beside.type),
+)
+def test_structs_that_are_null_may_have_fields_that_are_not(beside: pa.Array) -> None:
+    fields = [pa.field("a", pa.int32(), nullable=False), pa.field("b", beside.type)]
+    nulls = pa.array([False, True])
+    column = pa.StructArray.from_arrays([pa.array([1, 2], pa.int32()), beside], fields=fields, mask=nulls)
+    table = pa.table({"s": column})
+    for data in (_write(table)[0], _write(_all(_by_pyarrow(table)))[0]):
+        assert _all(data).to_pylist() == pq.read_table(io.BytesIO(data)).to_pylist() == table.to_pylist()
+
+
 def test_a_feature_of_a_later_version_is_no_hindrance() -> None:
     told = {b"lading.feature": b'{"kind": "hologram"}'}
     schema = pa.schema([pa.field("h", pa.large_binary(), metadata=told)])

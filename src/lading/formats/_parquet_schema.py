@@ -79,9 +79,9 @@ def _with_times(kind: pa.DataType, told: pa.DataType) -> pa.DataType:
 
 
 def file_type(kind: pa.DataType) -> pa.DataType:
-    """The type in which values are kept: `stored_type`, without dictionaries of other than text or bytes, or inside others.
+    """The type in which values are kept: `stored_type`, dictionaries of text and bytes alone, and in no other type.
 
-    Of other values pyarrow 26 gives back no dictionary, nor always their type. Those inside others it reads of one row
+    Of others pyarrow 26 gives back no dictionary, nor always their type. Those inside others it reads of one row
     group alone, and of that only where no page stands behind those of the dictionary.
     """
     if pa.types.is_dictionary(kind) and (is_text(kind.value_type) or is_bytes(kind.value_type)):
