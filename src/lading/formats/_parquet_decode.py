@@ -15,6 +15,7 @@ from lading import views
 from lading.errors import CorruptShard, LadingError
 from lading.formats._parquet_footer import Chunk, Footer
 from lading.formats._parquet_input import FOREIGN, Input, damage, damaged
+from lading.formats._parquet_int96 import COARSEST, WideTimes, unit_of
 from lading.formats._parquet_pages import (
     SAFE_BYTES,
     Page,
@@ -58,10 +59,14 @@ class Decoder:
     def __init__(self, file: Input, footer: Footer, binary_type: pa.DataType | None = None) -> None:
         self._file, self._footer, self._binary_type = file, footer, binary_type
         self._apart = False
+        self._wide = [leaf for leaf, column in enumerate(footer.columns) if column.kind == "INT96"]
+        self._wide_unit = "ns"
 
     def natural_schema(self) -> pa.Schema:
         """The schema as pyarrow gives it. Raises CorruptShard."""
         with damage(self._file.path, "the schema"):
+            if self._wide:
+                self._wide_unit = unit_of(self._footer.metadata.metadata or {})
             schema = self._open(binary_type=self._binary_type).schema_arrow
         # Dictionaries inside others, of two row groups, pyarrow does not put together.
         inside = (child.type for kind in schema.types for child in views.child_fields(kind))
@@ -99,6 +104,7 @@ class Decoder:
 
         Raises:
             CorruptShard: pages are damaged; the message names row group and column.
+            Unrepresentable: times in 96 bits that do not fit their unit (`lading.formats._parquet_int96`).
         """
         ranges = [(chunk.start, chunk.stop) for chunk in run.chunks]
         self._file.expect(ranges)
@@ -109,6 +115,7 @@ class Decoder:
         pages = [Pages(decoded_sizes(self._file, chunk, self._dictionary_value_bytes)) for chunk in run.watched]
         pages += [Pages(taken.sizes()) for taken in payload.values()]
         reader = self._open(run.chunks, binary_type=self._binary_type)
+        times = self._wide_times(run)
         steps: Iterator[pa.RecordBatch] | None = None
         done, mean_bytes, limit = 0, mean_row_bytes(run), min(max_bytes, STEP_BYTES)
         since = 0
@@ -118,6 +125,8 @@ class Decoder:
             steps = steps or reader.iter_batches(rows, run.groups, column_indices=run.leaves, use_threads=False)
             batch = self._next(steps, run, done) if run.chunks else _without_columns(rows)
             done += batch.num_rows
+            if times is not None:
+                times.check(batch.num_rows)
             for cursor in pages:
                 cursor.advance(batch.num_rows)
             if watched:
@@ -147,9 +156,17 @@ class Decoder:
             buffer_size=0 if small else min(_BUFFER_BYTES, share),
             page_checksum_verification=True,
             arrow_extensions_enabled=True,
-            **options,
+            **{"coerce_int96_timestamp_unit": self._wide_unit, **options},
         )
         return reader
+
+    def _wide_times(self, run: Run) -> WideTimes | None:
+        leaves = [leaf for leaf in run.leaves if leaf in self._wide]
+        if not leaves or self._wide_unit == COARSEST:
+            return None
+        units = (self._wide_unit, COARSEST)
+        readers = [self._open(run.chunks, coerce_int96_timestamp_unit=unit) for unit in units]
+        return WideTimes(readers, self._wide_unit, run, leaves, self._file.path)
 
     def _next(self, steps: Iterator[pa.RecordBatch], run: Run, done: int) -> pa.RecordBatch:
         self._file.check()

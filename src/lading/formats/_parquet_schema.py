@@ -20,6 +20,7 @@ __all__ = [
     "given_schema",
     "leaves_by_field",
     "told_metadata",
+    "told_types",
 ]
 
 ARROW_SCHEMA = b"ARROW:schema"
@@ -37,13 +38,14 @@ def given_schema(natural: pa.Schema, metadata: Mapping[bytes, bytes], *, views: 
         metadata: key-value metadata of the file.
         views: whether payload that pyarrow gives as views stays so.
     """
-    told = _told_types(metadata)
+    told = told_types(metadata)
     fields = [field.with_type(_given_type(field.type, told.get(field.name), views=views)) for field in natural]
     own = {key: value for key, value in (natural.metadata or {}).items() if key != FILES_KEY}
     return from_huggingface(pa.schema(fields, metadata=own or None))
 
 
-def _told_types(metadata: Mapping[bytes, bytes]) -> dict[str, pa.DataType]:
+def told_types(metadata: Mapping[bytes, bytes]) -> dict[str, pa.DataType]:
+    """Types of the columns by name, as the Arrow schema in a file's metadata tells them; none without one."""
     if ARROW_SCHEMA not in metadata:
         return {}
     told = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(metadata[ARROW_SCHEMA])))
