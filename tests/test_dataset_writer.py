@@ -401,6 +401,22 @@ def test_bytes_that_are_called_text_are_refused(tmp_path: Path, fmt: str, view: 
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("fmt", ["arrow", "parquet", "webdataset"])
+@pytest.mark.parametrize("kind, number", [(pa.decimal128(3, 0), 100_000), (pa.date64(), 86_400_001)], ids=str)
+def test_values_that_their_type_does_not_allow_are_refused(
+    tmp_path: Path, fmt: str, kind: pa.DataType, number: int
+) -> None:
+    """pyarrow writes others in their place, -31072 for 100000 into Parquet; or files that nobody reads."""
+    stored = b"".join(value.to_bytes(kind.bit_width // 8, "little") for value in (0, number))
+    column = pa.Array.from_buffers(kind, 2, [None, pa.py_buffer(stored)])
+    with (
+        pytest.raises(Unrepresentable, match=r"row 1 column 'c': a value that .* does not allow"),
+        lading.writer(tmp_path / "out", format=fmt) as writer,
+    ):
+        writer.write_batch(pa.table({"c": column}))
+    assert not list(tmp_path.iterdir())
+
+
 _VIEWS = pa.array(["ü" * 20, "b"], pa.string_view())
 _INSIDE_OTHERS = {
     "dictionary": pa.DictionaryArray.from_arrays(pa.array([1, None, 0], pa.int8()), _VIEWS),

@@ -47,7 +47,7 @@ from lading.store.background import Background
 from lading.store.checksum import with_checksum
 from lading.store.protocol import Sink, Store, SummedSink, TakesChecksum, writes_behind
 from lading.store.sink_file import GatheringFile
-from lading.texts import refuse_bad_text
+from lading.texts import refuse_bad_values
 from lading.views import is_bytes, is_text, plain_type, row_bytes
 
 __all__ = ["CHECKSUMS", "FinishedShard", "FinishedShards", "Namesakes", "Part", "PartWriter", "ShardKind", "ShardSums"]
@@ -233,7 +233,7 @@ class PartWriter:
 
         Raises:
             DuplicateField: two columns have one name, or two fields of a struct; no format keeps both.
-            Unrepresentable: a text is no UTF-8.
+            Unrepresentable: a text is no UTF-8, or another value none that its type allows (`lading.texts`).
             DataError: an id that comes back.
         """
         refuse_bare(rows.num_rows, rows.num_columns)
@@ -242,7 +242,7 @@ class PartWriter:
             self._checked = rows.schema
         if not rows.num_rows and rows.num_columns and self.without_rows is None:
             self.without_rows = _written_schema(rows.schema)
-        refuse_bad_text(rows)
+        refuse_bad_values(rows)
         batches = rows.to_batches() if isinstance(rows, pa.Table) else [rows]
         if self._kind.view == "interleaved" and len(batches) > 1:
             batches = rows.combine_chunks().to_batches()

@@ -316,6 +316,17 @@ def test_what_does_not_fit_the_shard_is_refused() -> None:
         writer.write(pa.record_batch([pa.array([1, None]), payload], names=["a", "b"]))
 
 
+def test_times_of_day_that_arrow_does_not_allow_are_refused() -> None:
+    """24:00:00, as Parquet files may have it: whoever checks an Arrow file does not read it, and lading does."""
+    times = pa.array([0, 86_399_999_999, 86_400_000_000], pa.int64()).view(pa.time64("us"))
+    with pytest.raises(pa.ArrowInvalid):
+        times.validate(full=True)
+    writer = FORMAT.create_shard(MemoryStore().put_stream("s.arrow"), pa.schema([("t", times.type)]), {})
+    writer.write(pa.record_batch([times[:2]], names=["t"]))
+    with pytest.raises(Unrepresentable, match=r"s.arrow row 4 column 't': a value that time64\[us\] does not allow"):
+        writer.write(pa.record_batch([times], names=["t"]))
+
+
 @pytest.mark.parametrize(
     "options, message",
     [

@@ -17,7 +17,7 @@ from lading.arrow.layout import Features, schema_of
 from lading.encoding import VIDEO_FIELDS
 from lading.errors import DataError, LadingError, SchemaMismatch, Unrepresentable, UsageError, errors_at
 from lading.features import Array, Feature, Json, Sequence, Struct, Video, decode
-from lading.texts import refuse_bad_text
+from lading.texts import is_checked, refuse_bad_values
 
 __all__ = ["Rules", "check_keys", "cut_tables"]
 
@@ -77,18 +77,22 @@ def cut_tables(
                 raise UsageError("rows and batches do not go together", row=row, expected="a batch or a table",
                                  found=type(item).__name__)  # fmt: skip
             # Beside the writing, of which it takes a fifth; an error ends the build all the same.
-            looked = thread.submit(refuse_bad_text, item)
+            looked = thread.submit(refuse_bad_values, item, _is_checked)
             try:
                 try:
                     for batch in _batches(_fitted(item, features, schema, rules)):
                         yield from _cut(batch, rules)
                 finally:
-                    looked.result()  # first, since it names the row of what is no text
+                    looked.result()  # first, since it names the row of what is no value
             except LadingError as error:
                 error.row = row + (error.row or 0)
                 raise
             row += len(item)
             settle()
+
+
+def _is_checked(kind: pa.DataType) -> bool:
+    return is_checked(kind) or bool(pa.types.is_time(kind))
 
 
 def _batches(given: pa.RecordBatch | pa.Table) -> list[pa.RecordBatch]:

@@ -20,6 +20,7 @@ from lading.formats.protocol import ShardFacts
 from lading.huggingface import huggingface_batch, huggingface_schema
 from lading.store.protocol import NativePath, Sink, extents_of, store_errors, writes_behind
 from lading.store.sink_file import SinkFile
+from lading.texts import holds, refuse_bad_values
 from lading.units import parse_bytes
 
 __all__ = ["ArrowWriter", "WriteOptions"]
@@ -84,6 +85,7 @@ class ArrowWriter:
             with errors_at(file=sink.path):
                 self._schema = huggingface_schema(self._rows_schema)
             self._rows_schema = _narrowed(self._rows_schema, self._schema)
+        self._holds_times = any(holds(kind, pa.types.is_time) for kind in self._rows_schema.types)
         self._codec = _codec(options)
         self._handle: pa.NativeFile | None = None
         self._writer: pa.ipc.RecordBatchWriter | None = None
@@ -97,7 +99,8 @@ class ArrowWriter:
 
         Raises:
             SchemaMismatch: columns or types are not those of the shard.
-            Unrepresentable: a null where the schema allows none, or a value that datasets cannot have.
+            Unrepresentable: a null where the schema allows none, a time of day that Arrow does not allow, or a value
+                that datasets cannot have.
         """
         fitted = self._fitted(batch)
         sizes = views.row_bytes(fitted)
@@ -144,6 +147,9 @@ class ArrowWriter:
         if sorted(batch.schema.names) != sorted(self._rows_schema.names):
             raise SchemaMismatch("columns are not those of the shard", file=self._sink.path,
                                  expected=self._rows_schema.names, found=batch.schema.names)  # fmt: skip
+        if self._holds_times:
+            with errors_at(first_row=self._num_samples, file=self._sink.path):
+                refuse_bad_values(batch, pa.types.is_time)
         columns = []
         for field in self._rows_schema:
             with errors_at(first_row=self._num_samples, file=self._sink.path, column=field.name):
