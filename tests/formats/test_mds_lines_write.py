@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -65,6 +66,34 @@ def test_what_no_column_holds_names_file_row_and_column(
     with lading.open(tmp_path / "out" / "index.json") as dataset, pytest.raises(DataError, match="cannot hold") as told:
         read(dataset)
     assert (told.value.file, told.value.row, told.value.column) == (str(path), 1, column)
+
+
+@pytest.mark.parametrize("given, found", [
+    (b'{"n": 1, "m": 2}', "m"),
+    (b'{"n": 1, "n": 2}', "n"),
+    (b'{"n": 1 , "n"\t: 2}', "n"),
+])  # fmt: skip
+@pytest.mark.parametrize("read", [lambda ds: list(ds.batches()), lambda ds: ds[1], lambda ds: ds.take([0, 1])])
+def test_a_name_that_no_column_takes_is_an_error(
+    given: bytes, found: str, read: Callable[[Dataset], object], tmp_path: Path
+) -> None:
+    """The peer gives what `json.loads` does: further names too, and the last of two values."""
+    _write(tmp_path / "out", pa.table({"n": [1] * 3}), kind="json")
+    path = tmp_path / "out" / "shard.00000.json"
+    before, line = path.read_bytes(), b'{"n": 1}\n'
+    assert before == line * 3
+    path.write_bytes(line + given + b"\n" + line)
+    meta = path.with_name("shard.00000.json.meta")
+    ends = np.cumsum([0, len(line), len(given) + 1, len(line)]).astype("<u4").tobytes()
+    meta.write_bytes(meta.read_bytes()[:4] + ends + meta.read_bytes()[20:])
+    index = json.loads((tmp_path / "out" / "index.json").read_text())
+    index["shards"][0]["raw_data"]["bytes"] = path.stat().st_size
+    (tmp_path / "out" / "index.json").write_text(json.dumps(index))
+    shutil.rmtree(tmp_path / "out" / "_lading")
+    with lading.open(tmp_path / "out") as dataset, pytest.raises(DataError, match=f"found '{found}'") as told:
+        read(dataset)
+    assert (told.value.file, told.value.row, told.value.found) == (str(path), 1, repr(found))
+    assert not lading.verify(tmp_path / "out", deep=True).ok
 
 
 @pytest.mark.parametrize("options", _KINDS)

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lading import jsontext
-from lading.errors import CorruptShard, DataError, errors_at
+from lading.errors import CorruptShard, DataError, DuplicateField, errors_at
 from lading.features import Text, with_feature
 from lading.formats._mds_index import Config
 from lading.formats._mds_samples import Part, text_column
@@ -42,6 +42,7 @@ class LineLayout:
     def __init__(self, config: Config) -> None:
         self._config = config
         self._encoding = {column.name: column.encoding for column in config.columns}
+        self._fields = [self.field(name, refs=False, views=False) for name in self._encoding]
 
     def field(self, name: str, *, refs: bool, views: bool) -> pa.Field:  # noqa: ARG002 - no value is a range of bytes
         """The Arrow field of a column."""
@@ -51,13 +52,12 @@ class LineLayout:
     def decode(self, data: bytes, *, allow_pickle: bool) -> dict[str, Any]:  # noqa: ARG002 - lines hold none
         """One sample as Python values."""
         part = Part(pa.py_buffer(data), np.array([0]), np.array([len(data)]), np.array([0]), is_file=False)
-        fields = [self.field(name, refs=False, views=False) for name in self._encoding]
         try:
-            arrays = self.arrays(part, fields)
+            arrays = self.arrays(part, self._fields)
         except DataError as error:
             error.row = error.offset = None  # who has the bytes alone does not know
             raise
-        return {field.name: column[0].as_py() for field, column in zip(fields, arrays, strict=True)}
+        return {field.name: column[0].as_py() for field, column in zip(self._fields, arrays, strict=True)}
 
     def arrays(self, part: Part, fields: Sequence[pa.Field]) -> list[pa.Array]:
         """Columns of samples. Raises CorruptShard, naming row and column, for a line that is not one of these."""
@@ -76,12 +76,24 @@ class LineLayout:
         raise CorruptShard(message, row=int(part.rows[row]), offset=int(part.start[row]), **told)
 
     def _of_json(self, part: Part, lines: pa.Array, fields: Sequence[pa.Field]) -> list[pa.Array]:
-        samples = []
-        for row, line in enumerate(lines.to_pylist()):
-            with errors_at(row=int(part.rows[row])):
-                samples.append(jsontext.loads(line, base=int(part.start[row])))
-            if not isinstance(samples[-1], dict):
-                self._fail(part, row, "a line that is no object", found=type(samples[-1]).__name__)
+        texts = lines.view(pa.large_binary()).to_pylist()
+        samples = jsontext.loads_plain(texts)
+        if samples is None:
+            samples = []
+            for row, text in enumerate(texts):
+                with errors_at(row=int(part.rows[row])):
+                    samples.append(jsontext.loads(text, base=int(part.start[row])))
+        for row, sample in enumerate(samples):
+            if not isinstance(sample, dict):
+                self._fail(part, row, "a line that is no object", found=type(sample).__name__)
+            if not sample.keys() <= self._encoding.keys():
+                self._fail(part, row, "a line with a name that is no column's", expected=", ".join(self._encoding),
+                           found=ascii(next(name for name in sample if name not in self._encoding))[:80])  # fmt: skip
+        twice = jsontext.find_repeated_name([text.replace(b"\n", b" ") for text in texts], samples)
+        if twice is not None:
+            row, name = twice
+            raise DuplicateField("a line holds a name twice", row=int(part.rows[row]), offset=int(part.start[row]),
+                                 expected="each name once", found=ascii(name)[:80])  # fmt: skip
         return [self._json_column(part, samples, field) for field in fields]
 
     def _json_column(self, part: Part, samples: list[dict[str, Any]], field: pa.Field) -> pa.Array:
