@@ -199,6 +199,21 @@ def test_axes_in_another_order_are_refused(tmp_path: Path) -> None:
         _write(tmp_path / "new", pa.table({"t": column}))
 
 
+@pytest.mark.parametrize("encoding, axes", [
+    ("int", [0]),  # as many bytes
+    ("ndarray:int32:2", [0]),
+    ("ndarray:float32:1,2", [0]),
+    ("ndarray:float32:2,2", [1, 0]),
+])  # fmt: skip
+def test_an_encoding_that_an_array_is_not_of_is_refused(encoding: str, axes: list[int], tmp_path: Path) -> None:
+    size = 2 ** len(axes)
+    kind = pa.fixed_shape_tensor(pa.float32(), [2] * len(axes), permutation=axes)
+    column = pa.ExtensionArray.from_storage(kind, pa.array([[*range(size)]], pa.list_(pa.float32(), size)))
+    with pytest.raises(Unrepresentable, match="encoding asked for") as caught:
+        _write(tmp_path / "new", pa.table({"t": column}), columns={"t": encoding})
+    assert caught.value.column == "t"
+
+
 def test_bytes_that_are_to_be_text_are_checked(tmp_path: Path) -> None:
     text = with_feature(pa.field("t", pa.binary()), Text())
     good = pa.table([pa.array(["é".encode(), b""])], schema=pa.schema([text]))

@@ -70,8 +70,7 @@ def _encoding(column: pa.Field) -> str:
         return feature.encoding
     if isinstance(feature, Array) and feature.dtype is not None and feature.shape is not None:
         encoding = "ndarray:" + feature.dtype + ":" + ",".join(map(str, feature.shape))
-        axes = list(getattr(column.type, "permutation", None) or [])
-        if parse_array(encoding) is None or axes != sorted(axes):
+        if parse_array(encoding) is None or not _axes_in_order(column.type):
             raise Unrepresentable("MDS has no arrays of this kind", column=column.name, found=column.type,
                                   expected="numbers, one shape without zeros, axes in their order")  # fmt: skip
         return encoding
@@ -89,14 +88,23 @@ def _encoding(column: pa.Field) -> str:
                           advice="Cast it, or leave it out with --columns.")  # fmt: skip
 
 
+def _axes_in_order(kind: pa.DataType) -> bool:
+    axes = list(getattr(kind, "permutation", None) or [])
+    return axes == sorted(axes)
+
+
 _BYTES: dict[type[Feature], str] = {Image: "jpeg", Json: "json", Text: "str"}
 
 
 def _check_type(column: Column, kind: pa.DataType) -> None:
     """Raise Unrepresentable for a type whose values are not those of an encoding that was asked for."""
     dtype = NUMBERS.get(column.encoding)
-    fits = pa.from_numpy_dtype(dtype) == kind if dtype else is_bytes(kind) or is_text(kind)
-    if not fits and not (column.size is not None and isinstance(kind, pa.FixedShapeTensorType)):
+    if isinstance(kind, pa.FixedShapeTensorType):
+        own = np.dtype(kind.value_type.to_pandas_dtype()).name, tuple(kind.shape)
+        fits = parse_array(column.encoding) == own and _axes_in_order(kind)
+    else:
+        fits = pa.from_numpy_dtype(dtype) == kind if dtype else is_bytes(kind) or is_text(kind)
+    if not fits:
         raise Unrepresentable("the encoding asked for holds other values", column=column.name,
                               expected=column.encoding, found=kind, advice="Cast the column.")  # fmt: skip
 
