@@ -87,6 +87,15 @@ def test_tensors_that_are_null_come_back(tmp_path: Path) -> None:
         assert dataset[2]["t"].tolist() == [[5, 6], [7, 8]]
 
 
+@pytest.mark.parametrize("value", [5, 1.5, "x", b"y"])
+def test_nulls_that_stand_in_a_dictionary_come_back(value: Any, tmp_path: Path) -> None:
+    column = pa.DictionaryArray.from_arrays(pa.array([0, 1, None, 1], pa.int32()), pa.array([value, None]))
+    for number, rows in enumerate([column, column.take(pa.array([0, 1]))]):  # the second has no null of its own
+        _write(tmp_path / f"{number}", pa.table({"a": rows}), nulls="mask")
+        with lading.open(tmp_path / f"{number}") as dataset:
+            assert list(dataset) == [{"a": value}, *[{}] * (len(rows) - 1)]
+
+
 def test_all_shards_have_the_columns_that_the_schema_lets_be_null(tmp_path: Path) -> None:
     schema = pa.schema([pa.field("key", pa.string(), nullable=False), pa.field("n", pa.int64())])
     table = pa.table([pa.array(["k"] * 100), pa.array([*range(99), None])], schema=schema)

@@ -190,6 +190,8 @@ class MdsWriter:
 
     def _plain(self, column: Column, given: pa.Array | Pieces | Runs) -> pa.Array | Pieces | Runs:
         """A column as bytes, none null. Raises as `_as_bytes`."""
+        if isinstance(given, pa.DictionaryArray):  # values may be null that stand in the dictionary
+            given = decoded(given)
         found = self._as_bytes(column, self._marks.without_nulls(column.name, given))
         return self._marks.as_bytes(column.name, found, given)
 
@@ -199,8 +201,6 @@ class MdsWriter:
             return given
         if isinstance(given, Pieces):
             given = in_memory(given)
-        if isinstance(given, pa.DictionaryArray):
-            given = decoded(given)
         if isinstance(given.type, pa.JsonType):
             given = given.storage
         if column.encoding in TEXTS and not is_text(given.type):
