@@ -82,7 +82,7 @@ class WriteOptions:
                 "encodings are told by name", expected='{"label": "int"}', found=f"columns={self.columns!r}"
             )
         for name in self.hashes:
-            new_hash(name)
+            _check_hash(name)
         if self.limit_bytes is not None and not 0 < self.limit_bytes <= MAX_BYTES:
             raise UsageError("not a size of a shard", expected="below 4 GiB", found=f"size_limit={self.size_limit!r}")
         check_nulls(self.nulls)
@@ -133,6 +133,16 @@ class WriteOptions:
             "version": 2, "format": self.kind, "compression": self.compression, "hashes": sorted(self.hashes),
             "size_limit": self.limit_bytes,
         }  # fmt: skip
+
+
+def _check_hash(name: object) -> None:
+    """Raise UsageError for what is the name of no hash."""
+    if not isinstance(name, str):
+        raise UsageError("the name of a hash is a text", expected='["sha1"]', found=f"hashes=[{name!r}]")
+    try:
+        new_hash(name)
+    except DataError as error:
+        raise UsageError("no such hash", expected=error.expected, found=f"hashes=[{name!r}]") from None
 
 
 def columns_as(
