@@ -16,7 +16,7 @@ import pytest
 
 import lading
 from golden_cases import Golden
-from lading.errors import CorruptShard, DataError, SidecarMismatch, SourceNotFound, UsageError
+from lading.errors import BadReference, CorruptShard, DataError, SidecarMismatch, SourceNotFound, UsageError
 from lading.features import Array, Bytes, Encoded, Image, Json, Text, feature_of
 from lading.ref import is_ref
 from lading.store.memory import MemoryStore
@@ -244,6 +244,14 @@ def test_an_index_of_somebody_else(index: object, tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"n": 1}\n')
     with lading.open(tmp_path) as dataset:
         assert (dataset.format, list(dataset)) == ("jsonl", [{"n": 1}])
+
+
+@pytest.mark.parametrize("name", [".", "./", "sub/", "sub/.", "x" * 256, "é" * 128, "sub/" + "x" * 256 + "/a"])
+def test_an_index_that_names_what_is_no_file(copied: Path, name: str) -> None:
+    [first, *_] = json.loads((copied / "index.json").read_text())["shards"]
+    _change_index(copied, raw_data=first["raw_data"] | {"basename": name})
+    with pytest.raises(BadReference, match="cannot be a file"):
+        lading.open(copied)
 
 
 def test_lines_of_columns_that_are_no_list(golden: Golden, tmp_path: Path) -> None:

@@ -65,6 +65,8 @@ SEPARATORS = {"csv": ",", "tsv": "\t"}
 
 _VERSION = 2
 _MAX_SHARD_BYTES = 1 << 32
+_MAX_NAME_BYTES = 255
+"""Of a file or folder, on every system of files."""
 _VARIABLE = ("bytes", "str", "json", "png", "jpeg")
 _OF_TEXT = ("str", "int", "float")
 
@@ -253,6 +255,9 @@ def _file(entry: Mapping[str, Any], key: str) -> ShardFile:
         raise DataError("not the size of a shard", column=key, expected="less than 4 GiB", found=size)
     if name.startswith("/") or "://" in name or ".." in name.split("/") or not name or "\0" in name:
         raise BadReference("the index names a file outside its folder", column=key, found=repr(name)[:80])
+    parts = name.encode("utf-8", "surrogatepass").split(b"/")
+    if parts[-1] in (b"", b".") or max(map(len, parts)) > _MAX_NAME_BYTES:
+        raise BadReference("the index names what cannot be a file", column=key, found=repr(name)[:80])
     plain = posixpath.normpath(name)
     if posixpath.basename(plain) == INDEX_NAME or "_lading" in plain.split("/"):
         raise BadReference("the index names a file that is no shard", column=key, found=repr(name)[:80])
