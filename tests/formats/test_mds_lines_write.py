@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import lading
 from lading.dataset import Dataset
-from lading.errors import DataError, LimitExceeded, SidecarMismatch, Unrepresentable, UsageError
+from lading.errors import CorruptShard, DataError, LimitExceeded, SidecarMismatch, Unrepresentable, UsageError
 from lading.features import Encoded, Json, Text, with_feature
 from lading.formats import _mds_lines_write
 from lading.formats.mds import FORMAT
@@ -45,6 +45,20 @@ def _write(out: Path, table: pa.Table, batch_rows: int = 1000, **options: Any) -
 def _rows(place: Path) -> list[dict[str, Any]]:
     with lading.open(place) as dataset:
         return list(dataset)
+
+
+def _change_lines(path: Path, lines: list[bytes]) -> None:
+    """Give a shard other lines, as many as it has; `.meta` and index say where they lie, and no manifest more."""
+    meta, index = path.with_name(path.name + ".meta"), path.with_name("index.json")
+    old, told = meta.read_bytes(), json.loads(index.read_text())
+    assert len(lines) == path.read_bytes().count(b"\n")
+    path.write_bytes(b"".join(line + b"\n" for line in lines))
+    ends = np.cumsum([0, *(len(line) + 1 for line in lines)])
+    count = int.from_bytes(old[:4], "little")
+    meta.write_bytes(old[:4] + ends[-1 - count :].astype("<u4").tobytes() + old[4 * (count + 2) :])
+    told["shards"][0]["raw_data"]["bytes"] = path.stat().st_size
+    index.write_text(json.dumps(told))
+    shutil.rmtree(path.with_name("_lading"))
 
 
 @pytest.mark.parametrize("written, given, column", [
@@ -80,20 +94,56 @@ def test_a_name_that_no_column_takes_is_an_error(
     """The peer gives what `json.loads` does: further names too, and the last of two values."""
     _write(tmp_path / "out", pa.table({"n": [1] * 3}), kind="json")
     path = tmp_path / "out" / "shard.00000.json"
-    before, line = path.read_bytes(), b'{"n": 1}\n'
-    assert before == line * 3
-    path.write_bytes(line + given + b"\n" + line)
-    meta = path.with_name("shard.00000.json.meta")
-    ends = np.cumsum([0, len(line), len(given) + 1, len(line)]).astype("<u4").tobytes()
-    meta.write_bytes(meta.read_bytes()[:4] + ends + meta.read_bytes()[20:])
-    index = json.loads((tmp_path / "out" / "index.json").read_text())
-    index["shards"][0]["raw_data"]["bytes"] = path.stat().st_size
-    (tmp_path / "out" / "index.json").write_text(json.dumps(index))
-    shutil.rmtree(tmp_path / "out" / "_lading")
+    _change_lines(path, [b'{"n": 1}', given, b'{"n": 1}'])
     with lading.open(tmp_path / "out") as dataset, pytest.raises(DataError, match=f"found '{found}'") as told:
         read(dataset)
     assert (told.value.file, told.value.row, told.value.found) == (str(path), 1, repr(found))
     assert not lading.verify(tmp_path / "out", deep=True).ok
+
+
+def _with_cell(out: Path, cell: str, encoding: str) -> Path:
+    """A shard of CSV with a cell between two others."""
+    number = "1.5" if encoding == "float" else "7"
+    _write(out, pa.table({"n": [json.loads(number)] * 3}), kind="csv")
+    _change_lines(out / "shard.00000.csv", [b"n", number.encode(), cell.encode(), number.encode()])
+    return out
+
+
+@pytest.mark.parametrize("cell", ["+5", " 5", "5\t", "05", "-0", "1_0", "\u0663", "0x10", "0XfF", "5.0", "", "nan"])
+def test_an_integer_of_csv_is_what_python_takes_for_one(cell: str, tmp_path: Path) -> None:
+    """The peer gives `int(cell)`."""
+    with lading.open(_with_cell(tmp_path / "out", cell, "int")) as dataset:
+        try:
+            expected = int(cell)
+        except ValueError:
+            with pytest.raises(CorruptShard, match="no number") as caught:
+                list(dataset.batches())
+            assert (caught.value.row, caught.value.column) == (1, "n")
+        else:
+            assert list(dataset) == [{"n": 7}, {"n": expected}, {"n": 7}]
+
+
+@pytest.mark.parametrize("cell", ["+.5", " 5", "1_0.5", "1E5", "5.", "-Infinity", "1e400", "nan(1)", "0x1p3", ""])
+def test_a_float_of_csv_is_what_python_takes_for_one(cell: str, tmp_path: Path) -> None:
+    """The peer gives `float(cell)`."""
+    with lading.open(_with_cell(tmp_path / "out", cell, "float")) as dataset:
+        try:
+            expected = float(cell)
+        except ValueError:
+            with pytest.raises(CorruptShard, match="no number") as caught:
+                list(dataset.batches())
+            assert (caught.value.row, caught.value.column) == (1, "n")
+        else:
+            assert list(dataset) == [{"n": 1.5}, {"n": expected}, {"n": 1.5}]
+
+
+def test_an_integer_of_csv_that_is_too_large_is_named(tmp_path: Path) -> None:
+    with (
+        lading.open(_with_cell(tmp_path / "out", "9" * 19, "int")) as dataset,
+        pytest.raises(DataError, match="too large") as caught,
+    ):
+        list(dataset.batches())
+    assert (caught.value.row, caught.value.column) == (1, "n")
 
 
 @pytest.mark.parametrize("options", _KINDS)
