@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -187,6 +188,23 @@ def test_options_are_true_or_false(golden: Golden, value: object) -> None:
     for name in ("allow_pickle", "verify"):
         with pytest.raises(UsageError, match="true nor false"):
             list(lading.open(golden("mds") / "pickle", options={name: value}))
+
+
+def test_samples_of_many_columns_take_few_bytes_a_value_on_the_way(tmp_path: Path) -> None:
+    rows, columns = 1000, 200
+    with lading.writer(tmp_path, format="mds") as writer:
+        writer.write_batch(pa.table({f"{n}": [""] * rows for n in range(columns)}))
+    with lading.open(tmp_path) as dataset:
+        dataset[0]
+        tracemalloc.start()
+        try:
+            [batch] = dataset.batches()
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert (batch.num_rows, batch.num_columns) == (rows, columns)
+    # Where a value begins, and its size; values themselves are Arrow's, which is not counted.
+    assert peak < 1.5 * (8 + 4) * rows * columns
 
 
 def test_many_shards_from_many_threads(tmp_path: Path) -> None:

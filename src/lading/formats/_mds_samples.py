@@ -119,16 +119,16 @@ class SampleLayout:
             i = self._columns[field.name]
             dtype = NUMBERS.get(self._all[i].encoding)
             valid = self._valid(field.name, data, offset, part)
+            size = length[i].astype(np.int64)
             if dtype is not None:
-                width = np.arange(np.dtype(dtype).itemsize)
-                numbers = data[offset[i][:, None] + width].view(np.dtype(dtype).newbyteorder("<"))[:, 0]
+                numbers = _numbers_at(data, offset[i], dtype, 1)[:, 0]
                 arrays.append(pa.array(numbers, mask=None if valid is None else ~valid))
             elif pa.types.is_large_string(field.type):
-                arrays.append(text_column(part, field, offset[i], length[i], valid))
+                arrays.append(text_column(part, field, offset[i], size, valid))
             elif field.type == RefType():
-                arrays.append(make_refs(offset[i], length[i], valid=valid))
+                arrays.append(make_refs(offset[i], size, valid=valid))
             else:
-                found = from_ranges(part.data, offset[i], length[i], valid)
+                found = from_ranges(part.data, offset[i], size, valid)
                 arrays.append(found if pa.types.is_binary_view(field.type) else join(found))
         return arrays
 
@@ -143,7 +143,7 @@ class SampleLayout:
         _check_marks(mark, marks, part.rows)
         return np.asarray(marks == 0, np.bool_)
 
-    def _places(self, data: NDArray[np.uint8], part: Part) -> tuple[list[NDArray[np.int64]], list[NDArray[np.int64]]]:
+    def _places(self, data: NDArray[np.uint8], part: Part) -> tuple[list[NDArray[np.int64]], list[NDArray[np.uint32]]]:
         """Where the values of each column lie, and their sizes."""
         head = 4 * len(self._varying)
         short = np.flatnonzero(part.stop - part.start < head)
@@ -152,10 +152,8 @@ class SampleLayout:
             raise CorruptShard("a sample without the sizes of its values", offset=int(part.start[row]),
                                row=int(part.rows[row]), expected=f"at least {head} bytes",
                                found=int(part.stop[row] - part.start[row]))  # fmt: skip
-        sizes = data[part.start[:, None] + np.arange(head)].view("<u4").astype(np.int64)
-        length = [np.full(len(part.start), column.size or 0) for column in self._all]
-        for number, i in enumerate(self._varying):
-            length[i] = sizes[:, number]
+        sizes = iter(_numbers_at(data, part.start, np.uint32, len(self._varying)).T)
+        length = [next(sizes) if c.size is None else np.full(len(part.start), c.size, np.uint32) for c in self._all]
         at, offset = part.start + head, []
         for each in length:
             offset.append(at)
@@ -167,6 +165,14 @@ class SampleLayout:
                                row=int(part.rows[row]), expected=f"{int(part.stop[row] - part.start[row])} bytes",
                                found=int(at[row] - part.start[row]))  # fmt: skip
         return offset, length
+
+
+def _numbers_at(data: NDArray[np.uint8], start: NDArray[np.int64], kind: type[np.generic], count: int) -> NDArray[Any]:
+    """So many numbers that lie one after another, from each of these places on."""
+    dtype = np.dtype(kind).newbyteorder("<")
+    # As if some began at every byte; only those that are taken are copied.
+    places = max(len(data) - dtype.itemsize * count + 1, 0)
+    return np.ndarray((places, count), dtype, data, strides=(1, dtype.itemsize))[start]
 
 
 def _value_of(encoding: str) -> Callable[[bytes, bool], Any]:
