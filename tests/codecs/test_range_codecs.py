@@ -7,6 +7,7 @@ import random
 import struct
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pyarrow as pa
 import pytest
@@ -190,3 +191,28 @@ def test_more_than_may_come_out_is_counted_and_not_kept() -> None:
         decode_range("zstd-magicless", body, 900 << 20)
     assert tracemalloc.get_traced_memory()[1] < 20 << 20
     tracemalloc.stop()
+
+
+@pytest.mark.parametrize("checksum", [False, True])
+@pytest.mark.parametrize("size", [False, True])
+def test_a_flipped_bit_of_a_short_record_never_empties_it(size: bool, checksum: bool) -> None:
+    """libzstd's one-call way gives nothing for a frame that says it is of nothing, whatever its blocks hold."""
+    data = b"hello world, this is small"
+    body = datatrove_frame(data, size=size, checksum=checksum)
+    for at in range(8 * len(body)):
+        flipped = bytearray(body)
+        flipped[at // 8] ^= 1 << at % 8
+        for read in (
+            lambda: decode_range("zstd-magicless", flipped, _MAX),  # noqa: B023 - called at once
+            lambda: decode_range("zstd", _MAGIC + flipped, _MAX),  # noqa: B023 - called at once
+            lambda: decode_sized_frame(flipped, 0, magicless=True),  # noqa: B023 - called at once
+        ):
+            with suppress(CorruptShard, LimitExceeded):
+                assert read() != b""
+
+
+def test_frames_of_nothing() -> None:
+    for size, checksum in ((False, False), (True, False), (True, True)):
+        body = datatrove_frame(b"", size=size, checksum=checksum)
+        assert decode_range("zstd-magicless", body, _MAX) == decode_range("zstd", _MAGIC + body, _MAX) == b""
+        assert decode_sized_frame(body, 0, magicless=True) == b""

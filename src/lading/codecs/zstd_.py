@@ -91,7 +91,8 @@ class _Member:
 
     def __init__(self, limits: Limits) -> None:
         largest = min(max(limits.zstd_window_bytes, _LEAST_WINDOW_BYTES), _LARGEST_WINDOW_BYTES)
-        self._inner = zstandard.ZstdDecompressor(max_window_size=largest).decompressobj()
+        self._window_bytes = largest
+        self._inner: zstandard.ZstdDecompressionObj | None = None  # made for a frame: a skippable one needs none
         self._waiting = bytearray()
         self._stage = "frame"
         self._checksum = self._skip = 0
@@ -123,11 +124,16 @@ class _Member:
             self._stage, self.needs_input = ("skip", True) if self._skip else ("end", False)
             piece = b""
         else:
-            piece = self._inner.decompress(bytes(self._waiting[:end])) if end else b""
+            piece = self._frame().decompress(bytes(self._waiting[:end])) if end else b""
         del self._waiting[:end]
         if self._stage == "end":
             self.unused_data = bytes(self._waiting)
         return piece
+
+    def _frame(self) -> zstandard.ZstdDecompressionObj:
+        if self._inner is None:
+            self._inner = zstandard.ZstdDecompressor(max_window_size=self._window_bytes).decompressobj()
+        return self._inner
 
     def _measure(self, at: int) -> tuple[int, int]:
         """Length of the part at `at` of what waits (or of what it takes to know it), and the most that it gives."""
@@ -222,6 +228,9 @@ def _unpacked(view: memoryview, survey: _Survey, size_bytes: int, *, magicless: 
 
     What does not compress, such as most pictures, lies there as it is: to pass it through zstd takes twice as long.
     """
+    if survey.declared == 0:
+        # python-zstandard 0.25 gives nothing for such a frame, whatever its blocks hold: one flipped bit is enough.
+        return unpack(CODEC, MAGIC + bytes(view) if magicless else view, size_bytes)
     if survey.raw is None or survey.most > size_bytes or survey.declared not in (None, survey.most):
         return _decompressor(magicless).decompress(view, max_output_size=max(size_bytes, 1))
     shift = 0 if magicless else len(MAGIC)
