@@ -129,3 +129,28 @@ def test_records_of_web_archives(tmp_path: Path) -> None:
                 writer.write_record(writer.create_warc_record("http://example.org/", "response", **kind))
     for kind_of_reader in (warc.WarcReaderFast, WarcReader):
         assert contents(list(kind_of_reader(str(tmp_path)).run(blanked(written)))) == CONTENTS
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        b"HTTP/1.1 200 OK\nContent-Type: text/html\n\nBODY one",
+        b"HTTP/1.1 200 OK\nContent-Type: text/html\n\nBODY one\r\n\r\ntwo",
+        b"HTTP/1.1 200 OK\nTransfer-Encoding: chunked\n\n3\r\nabc\r\n0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nA: b\r\n",
+        *(
+            b"HTTP/1.1 200 OK\r\nContent-Encoding: %s\r\n\r\nnot encoded at all" % word
+            for word in (b"UTF-8", b"compress", b"deflate", b"gzip")
+        ),
+    ],
+)
+def test_odd_responses_are_what_warcio_says(tmp_path: Path, block: bytes) -> None:
+    archives = import_peer("warcio.archiveiterator")
+    io = import_peer("io")
+    from lading.media import WarcReader
+
+    head = "WARC/1.0\r\nWARC-Type: response\r\nWARC-Target-URI: http://example.org/\r\n"
+    body = f"{head}Content-Length: {len(block)}\r\n\r\n".encode() + block + b"\r\n\r\n"
+    (tmp_path / "a.warc").write_bytes(body)
+    [told] = [record.content_stream().read() for record in archives.ArchiveIterator(io.BytesIO(body))]
+    assert WarcReader(tmp_path).read_media_record({"path": "a.warc", "offset": 0, "length": None}) == told

@@ -1,5 +1,6 @@
 """Bytes to bytes: compression, one file each; hashes."""
 
+from lading.codecs.brotli_ import begins_brotli
 from lading.codecs.hashes import Hash, new_hash
 from lading.codecs.protocol import StreamEncoder
 from lading.codecs.registry import (
@@ -19,6 +20,7 @@ __all__ = [
     "WRAPS",
     "Hash",
     "StreamEncoder",
+    "begins_brotli",
     "decode_range",
     "new_hash",
     "pack_snappy",

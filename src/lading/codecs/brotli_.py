@@ -7,7 +7,10 @@ import pyarrow as pa
 from lading.codecs.protocol import PIECE_BYTES, Data
 from lading.errors import CorruptShard, LimitExceeded
 
-__all__ = ["unpack_brotli"]
+__all__ = ["begins_brotli", "unpack_brotli"]
+
+_CUT = "Truncated"
+"""In what pyarrow says of a stream that is sound so far."""
 
 
 def unpack_brotli(data: Data, max_bytes: int) -> bytes:
@@ -27,3 +30,13 @@ def unpack_brotli(data: Data, max_bytes: int) -> bytes:
     except OSError as error:
         raise CorruptShard("the brotli stream is damaged", offset=total, found=str(error)) from error
     return b"".join(pieces)
+
+
+def begins_brotli(begin: Data) -> bool:
+    """Whether a stream may begin with these bytes. Of texts that are none, one in twenty may by its first 64 bytes."""
+    try:
+        with pa.CompressedInputStream(pa.BufferReader(pa.py_buffer(begin)), "brotli") as stream:
+            stream.read(PIECE_BYTES)
+    except OSError as error:
+        return _CUT in str(error)
+    return True

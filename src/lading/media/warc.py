@@ -15,12 +15,13 @@ the headers. datatrove 0.10.1, `pipeline/media/media_readers/warc.py`.
 from __future__ import annotations
 
 import os
+import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lading.codecs import decode_range, unpack_file
-from lading.errors import CorruptShard, DataError, LimitExceeded, UsageError
+from lading.codecs import begins_brotli, decode_range, unpack_file
+from lading.errors import CorruptShard, DataError, LimitExceeded
 from lading.limits import DEFAULT_LIMITS, Limits, raised_by
 from lading.media.archives import Archive
 from lading.media.reader import OnError, RecordReader
@@ -35,8 +36,14 @@ _STEP_BYTES = 256 << 10
 _BEGIN = b"WARC/"
 _END = b"\r\n\r\n"
 _HTTP_RECORDS = ("request", "response", "revisit")
-_HEX = frozenset(b"0123456789abcdefABCDEF")
+_EMPTY_LINE = re.compile(rb"\n\r?\n")
+"""Behind headers, whose lines some servers end with a line feed alone."""
+_LINE_END = b"\r\n"
+_CHUNK = re.compile(rb"[ \t]*([0-9a-fA-F]{1,17})[ \t]*(?:;[^\r\n]*)?\r\n")
+"""The line before a chunk: its size."""
 _MAX_DIGITS = 18
+_BEGIN_BYTES = 64
+"""Of a body, by which it is seen whether it is encoded as its headers say; damage behind them is told."""
 
 
 class WarcReader(RecordReader):
@@ -194,10 +201,11 @@ def _payload(record: _Record, limits: Limits) -> bytes:
     http = record.headers.get(b"warc-target-uri", b"").strip(b"<>").lower().startswith((b"http:", b"https:"))
     if not http or record.headers.get(b"warc-type", b"").decode("latin-1").lower() not in _HTTP_RECORDS:
         return record.block
-    head, mark, body = record.block.partition(_END)
-    if not mark:
+    empty = _EMPTY_LINE.search(record.block)
+    if empty is None:
         return b""  # a response of headers only
-    headers = _headers(head.partition(b"\r\n")[2])
+    head, body = record.block[: empty.start()], record.block[empty.end() :]
+    headers = _headers(head.partition(b"\n")[2])
     if headers.get(b"transfer-encoding", b"").lower() == b"chunked":
         body = _joined_chunks(body)
     for encoding in reversed(headers.get(b"content-encoding", b"").lower().split(b",")):
@@ -208,7 +216,7 @@ def _payload(record: _Record, limits: Limits) -> bytes:
 def _headers(lines: bytes) -> dict[bytes, bytes]:
     """Headers by name in lower case; the first of a name counts, and a line that is none is passed over."""
     headers: dict[bytes, bytes] = {}
-    for line in lines.split(b"\r\n"):
+    for line in lines.split(b"\n"):
         name, colon, value = line.partition(b":")
         if colon:
             headers.setdefault(name.strip().lower(), value.strip())
@@ -217,41 +225,43 @@ def _headers(lines: bytes) -> dict[bytes, bytes]:
 
 def _joined_chunks(body: bytes) -> bytes:
     """The chunks of a body; the body as it is if it does not begin with one."""
-    size = _chunk_size(body, 0)
-    return body if size is None else b"".join(_chunks(body))
-
-
-def _chunks(body: bytes) -> Iterator[memoryview]:
-    view, at = memoryview(body), 0
-    while size := _chunk_size(body, at):
-        start = body.index(b"\r\n", at) + 2
-        at = start + size + 2
-        if body[at - 2 : at] != b"\r\n":
+    begin = _CHUNK.match(body)
+    if begin is None:
+        return body
+    joined, view, at = bytearray(), memoryview(body), 0
+    while begin is not None and (size := int(begin[1], 16)):
+        start = begin.end()
+        at = start + size + len(_LINE_END)
+        if body[at - len(_LINE_END) : at] != _LINE_END:
             raise CorruptShard("a chunk of the response does not end where it says", expected=f"{size} bytes")
-        yield view[start : start + size]
-    if size is None:
+        joined += view[start : start + size]
+        begin = _CHUNK.match(body, at)
+    if begin is None:
         raise CorruptShard("the chunks of the response end too early", expected="a chunk", found=body[at : at + 20])
-
-
-def _chunk_size(body: bytes, at: int) -> int | None:
-    """The size in the line that begins here; None if none does."""
-    line = body[at : at + _MAX_DIGITS + 1].partition(b"\r\n")[0].partition(b";")[0].strip()
-    known = body.find(b"\r\n", at) >= 0 and 0 < len(line) < _MAX_DIGITS and _HEX.issuperset(line)
-    return int(line, 16) if known else None
+    return bytes(joined)
 
 
 def _decoded(encoding: str, body: bytes, limits: Limits) -> bytes:
-    """A body without its encoding; as it is if it does not begin like that."""
-    if encoding in {"", "identity"} or not body:
+    """A body without its encoding; as it is if it does not begin like that, or nobody knows the encoding."""
+    if not body:
         return body
-    if encoding in {"gzip", "x-gzip"}:
-        return decode_range("gzip", body, limits.range_bytes) if body.startswith(_GZIP) else body
+    if encoding in {"gzip", "x-gzip"} and body.startswith(_GZIP):
+        return decode_range("gzip", body, limits.range_bytes)
     if encoding == "deflate":
         zlib_header = body[0] & 15 == 8 and int.from_bytes(body[:2], "big") % 31 == 0  # noqa: PLR2004 - RFC 1950
-        return _inflated(body, _ZLIB_BITS if zlib_header else _RAW_BITS, limits)
-    if encoding == "br":
+        bits = _ZLIB_BITS if zlib_header else _RAW_BITS
+        return _inflated(body, bits, limits) if _begins_deflated(body, bits) else body
+    if encoding == "br" and begins_brotli(body[:_BEGIN_BYTES]):
         return unpack_file("brotli", body, limits.range_bytes)
-    raise UsageError("no such content encoding", expected="gzip, deflate or br", found=repr(encoding))
+    return body
+
+
+def _begins_deflated(body: bytes, bits: int) -> bool:
+    try:
+        zlib.decompressobj(bits).decompress(body[:_BEGIN_BYTES])
+    except zlib.error:
+        return False
+    return True
 
 
 def _inflated(body: bytes, bits: int, limits: Limits) -> bytes:
