@@ -681,3 +681,16 @@ def test_archives_may_lie_below_roots_that_are_named(tmp_path: Path) -> None:
     roots = [tmp_path / "blobs"]
     assert lading.digest(tmp_path / "linked", roots=roots) == lading.digest(tmp_path / "plain")
     assert lading.convert(tmp_path / "linked", tmp_path / "out", format="mds", roots=roots, verify=True).samples == 1
+
+
+@pytest.mark.parametrize("texts", [[{"a": 1}, None], [3, "x", None], [None, {"a": 1}, {"a": 2}]], ids=str)
+def test_a_missing_text_among_texts_that_are_json_is_an_empty_text(tmp_path: Path, texts: list[Any]) -> None:
+    rows = [{"id": str(i)} if text is None else {"id": str(i), "text": text} for i, text in enumerate(texts)]
+    lines(tmp_path / "in", *rows)
+    with lading.open(tmp_path / "in", format=NAME) as dataset:
+        assert [one["text"] for one in dataset] == ["" if text is None else text for text in texts]
+    options = {"source_format": NAME, "columns": ["id", "text"], "verify": True}
+    for target in ("mds", "parquet", "webdataset", "jsonl"):
+        lading.convert(tmp_path / "in", tmp_path / target, format=target, **options)
+        with lading.open(tmp_path / target) as dataset:
+            assert [one["text"] for one in dataset] == ["" if text is None else text for text in texts], target

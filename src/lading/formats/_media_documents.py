@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from lading import jsontext
 from lading.casts import cast
 from lading.errors import CorruptShard, DataError, SchemaMismatch, Unrepresentable
-from lading.features import Json, Place, with_feature
+from lading.features import Json, Place, feature_of, with_feature
 from lading.json_columns import is_json_type, is_nested_json
 from lading.views import is_bytes, is_text, present
 
@@ -168,7 +168,8 @@ def _column(batch: pa.RecordBatch, field: pa.Field, first_row: int, *, may_be_nu
     encoded = pa.types.is_dictionary(given.type)
     if not is_text(given.type.value_type if encoded else given.type):
         return given
-    filled = given.cast(pa.large_string()).fill_null(_EMPTY[field.name][1])
+    empty = _EMPTY[field.name][1] or ('""' if isinstance(feature_of(field), Json) else "")
+    filled = given.cast(pa.large_string()).fill_null(empty)
     return (filled.dictionary_encode() if encoded else filled).cast(given.type)
 
 
