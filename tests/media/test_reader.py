@@ -6,6 +6,7 @@ import os
 import struct
 import threading
 import warnings
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -441,3 +442,18 @@ def test_errors_are_lading_s_for_any_bytes(tmp_path: Path) -> None:
         for length in (media["length"], None):
             with suppress(LadingError):
                 MediaReader(tmp_path).read_media_record({**media, "length": length})
+
+
+@pytest.mark.parametrize("length", [-(10**15), 10**400])
+def test_lengths_that_lie_change_no_group(tmp_path: Path, length: int) -> None:
+    """A negative one made room for every document that follows."""
+    taken: list[int] = []
+
+    def documents() -> Iterator[dict[str, Any]]:
+        yield {"id": "lies", "media": [medium(length=length)]}
+        for number in range(100_000):
+            taken.append(number)
+            yield {"id": str(number), "media": []}
+
+    assert next(MediaReader(tmp_path, workers=2).run(documents()))["id"] == "lies"
+    assert len(taken) < 50_000

@@ -198,7 +198,8 @@ class RecordReader(ABC):
         lengths = [get(one, "length") for one in media_of(document)]
         if not all(type(length) is int for length in lengths):
             return _GROUP_BYTES
-        return _DOCUMENT_BYTES + int(sum(lengths) * self._growth)
+        # Lengths are what the documents say: a negative one would make room for any number of them.
+        return _DOCUMENT_BYTES + int(sum(min(max(length, 0), _GROUP_BYTES) for length in lengths) * self._growth)
 
 
 class MediaReader(RecordReader):
