@@ -59,7 +59,7 @@ class ReadOptions:
     workers: int = 1
     offset_byte_size: int = 4
     on_error: Literal["error", "warn"] = "error"
-    roots: Sequence[str] = ()
+    roots: str | Sequence[str] = ()
 
     def __post_init__(self) -> None:
         """Refuse words that are not known; a root is a list of one, not of its letters."""

@@ -30,7 +30,7 @@ from lading.formats.protocol import ShardFacts, ShardWriter
 from lading.formats.registry import get_format
 from lading.formats.textfile import check_compression
 from lading.media.ahead import Pace, map_ahead
-from lading.media.writer import Packer
+from lading.media.writer import Packer, check_level
 from lading.store.protocol import Sink, extents_of
 from lading.views import is_text, present, slices
 
@@ -72,6 +72,7 @@ class WriteOptions:
         if self.workers < 1:
             raise UsageError("writing needs a thread", expected="at least one worker", found=self.workers)
         check_compression(self.compression)
+        check_level(self.compression_level)
 
     @property
     def ending(self) -> str:

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from lading.errors import LadingError, UsageError
 from lading.limits import DEFAULT_LIMITS, Limits
+from lading.option_types import check_types
 from lading.picks import Picks
 from lading.pieces import Pieces, Runs
 from lading.store.passed import PassedRanges
@@ -773,9 +774,17 @@ _Options = TypeVar("_Options")
 
 
 def parse_options(format_name: str, kind: type[_Options], given: Mapping[str, Any]) -> _Options:
-    """Options of a format (`kind` is a dataclass) by name. Raises UsageError for one that is not known."""
+    """Options of a format (`kind` is a dataclass) by name. Raises UsageError for one not known, or of another type."""
     known = [f.name for f in fields(kind)]  # type: ignore[arg-type] # that it is a dataclass, no type can say
     for name in given:
         if name not in known:
             raise UsageError(f"no such option of the format {format_name}", expected=", ".join(known), found=repr(name))
-    return kind(**given)
+    try:
+        made = kind(**given)
+    except LadingError:
+        raise
+    except (TypeError, ValueError, AttributeError):  # from a look at what is of another type
+        check_types(kind, given)
+        raise
+    check_types(kind, given)
+    return made

@@ -5,11 +5,12 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
 
 from lading.errors import UsageError
 from lading.interleaved import RESERVED
+from lading.option_types import check_types
 
 __all__ = ["AUTO", "ROLES", "InterleavedOptions", "tell_absent"]
 
@@ -60,7 +61,8 @@ class InterleavedOptions:
         return [(name, role) for role in ROLES for name in getattr(self, f"per_{role}_fields")]
 
     def __post_init__(self) -> None:
-        """Refuse options that contradict each other."""
+        """Refuse options of other types, and those that contradict each other."""
+        check_types(type(self), {option.name: getattr(self, option.name) for option in fields(self)})
         taken = {self.texts_field, self.images_field, self.sample_id_field, self.image_member_field, *self.roles}
         for name, role in self._listed():
             if self.roles[name] != role:

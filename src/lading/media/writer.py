@@ -27,7 +27,7 @@ from lading.store.open import Stores, resolve
 from lading.store.protocol import FileInfo, Sink
 from lading.units import parse_bytes
 
-__all__ = ["MediaWriter", "Packer"]
+__all__ = ["MediaWriter", "Packer", "check_level"]
 
 _ENDINGS = {"zstd": "${rank}.bin.zst", "none": "${rank}.bin"}
 _BYTES = (bytes, bytearray, memoryview)
@@ -42,6 +42,12 @@ _BLOCK_BYTES, _ONE_STEP_BYTES = 128 << 10, 512 << 10
 blocks ends with an empty one."""
 _GROUP_BYTES, _DOCUMENT_BYTES = 2 << 20, 16 << 10
 """Media that a thread takes at once, and what a document counts for without them."""
+
+
+def check_level(level: int) -> None:
+    """Raise UsageError for a level of compression that zstd does not have."""
+    if not _LEVELS[0] <= level <= _LEVELS[1]:
+        raise UsageError("zstd has no such level", expected=f"{_LEVELS[0]} to {_LEVELS[1]}", found=level)
 
 
 class MediaWriter:
@@ -84,9 +90,7 @@ class MediaWriter:
     ) -> None:
         if codec not in CODECS:
             raise UsageError("no such codec of media archives", expected=" or ".join(CODECS), found=repr(codec))
-        if not _LEVELS[0] <= compression_level <= _LEVELS[1]:
-            found = compression_level
-            raise UsageError("zstd has no such level", expected=f"{_LEVELS[0]} to {_LEVELS[1]}", found=found)
+        check_level(compression_level)
         if workers < 1:
             raise UsageError("writing needs a thread", expected="at least one worker", found=workers)
         if codec == "none" and (content_size or checksum):
