@@ -751,7 +751,9 @@ def _expected(feature: Array, array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _filled(kind: np.dtype[Any], shape: tuple[int, ...], data: memoryview, *, fortran: bool = False) -> NDArray[Any]:
-    if min(shape, default=0) < 0 or math.prod(shape) * kind.itemsize != len(data):
+    items = math.prod(shape)
+    # Items of no bytes would be as many as a header says, and numpy makes texts of no bytes texts of one.
+    if min(shape, default=0) < 0 or items * kind.itemsize != len(data) or (items and not kind.itemsize):
         raise DataError(
             "an array of another size than its shape says", expected=f"{shape} of {kind}", found=f"{len(data)} bytes"
         )
@@ -776,12 +778,19 @@ def _npy(data: memoryview) -> NDArray[Any]:
     try:
         header = ast.literal_eval(bytes(data[start : start + length]).decode(encoding).strip())
         kind = np.lib.format.descr_to_dtype(header["descr"])
-        shape, fortran = tuple(map(int, header["shape"])), bool(header["fortran_order"])
+        shape, fortran = _npy_shape(header["shape"]), bool(header["fortran_order"])
     except (ValueError, SyntaxError, TypeError, KeyError, IndexError, RecursionError, MemoryError):
         raise DataError("an .npy file with a broken header", found=repr(bytes(data[start : start + 80]))) from None
     if kind.hasobject:
         raise DataError("an .npy file that holds pickled objects", advice="lading does not unpickle; convert it first.")
     return _filled(kind, shape, data[start + length :], fortran=fortran)
+
+
+def _npy_shape(told: Any) -> tuple[int, ...]:
+    """The shape that a header tells, as numpy takes it: text, sets and floats are none."""
+    if not isinstance(told, tuple) or {*map(type, told)} - {int}:
+        raise TypeError
+    return told
 
 
 _DECODERS: dict[type, Callable[[Any, Any], Any]] = {
