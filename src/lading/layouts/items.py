@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lading.align import align_table, reconcile_schema
-from lading.errors import DataError, SchemaMismatch, errors_at
+from lading.errors import DataError, LadingError, SchemaMismatch, errors_at
 from lading.fetch import ERROR_COLUMN, Fetcher, write_errors
 from lading.formats.protocol import ShardReader
 from lading.hashing import hash_strings
@@ -146,8 +146,11 @@ class ItemsView:
         rows = self._reader.batches(**limits, columns=self._present(target), views=views)
         held = max_bytes // HELD_BATCHES
         rows = gathered(rows, max_rows, held, held) if views else rows
+        first = 0
         for batch in _whole_samples(self._checked(rows), max_rows, max_bytes):
-            for part in self._followed(self._aligned(batch, target), max_bytes):
+            aligned = self._aligned(batch, target, range(first, first + batch.num_rows))
+            first += batch.num_rows
+            for part in self._followed(aligned, max_bytes):
                 yield part if part.schema.names == asked else part.select(asked)
         tell_absent(self._unknown(), self._path, self.counts)
         self.counts.update(self._reader.counts)
@@ -232,21 +235,26 @@ class ItemsView:
                 advice="Sort the file by sample_id and position.",
             )  # fmt: skip
 
-    def _aligned(self, batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
+    def _aligned(self, batch: pa.RecordBatch, target: pa.Schema, rows: Sequence[int]) -> pa.RecordBatch:
+        """The batch with the columns of the target; errors tell a row by its number in the shard, which `rows` has."""
         position = batch.schema.get_field_index("position")
-        if position >= 0 and batch.column(position).null_count:
-            row = int(np.argmin(present(batch.column(position))))
-            raise DataError("an item has a position", file=self._path, column="position", row=row, found="null")
-        with errors_at(file=self._path):
+        try:
+            if position >= 0 and batch.column(position).null_count:
+                row = int(np.argmin(present(batch.column(position))))
+                raise DataError("an item has a position", column="position", row=row, found="null")
             return align_table(batch, target)
+        except LadingError as error:
+            error.row = None if error.row is None else rows[error.row]
+            raise error.at(file=self._path) from None
 
     def read(self, samples: NDArray[np.int64], columns: Sequence[str] | None = None) -> pa.Table:
         """The rows of samples by ordinal, in the order asked for, with their bytes, wherever these lie."""
         asked, target = self._needed(self.schema(), columns)
-        found = self._reader.read(sample_rows(self._bounds(), samples), self._present(target))
+        rows = sample_rows(self._bounds(), samples)
+        found = self._aligned(self._reader.read(rows, self._present(target)), target, rows.tolist())
         parts = [
             self._fetcher.materialise(part, earlier=False)
-            for batch in self._aligned(found, target).combine_chunks().to_batches()
+            for batch in found.combine_chunks().to_batches()
             for part in self._followed(batch, _MOST_BYTES)
         ]
         return pa.Table.from_batches(parts, target).select(asked) if parts else target.empty_table().select(asked)
