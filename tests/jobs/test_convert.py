@@ -317,6 +317,16 @@ def test_documents_of_one_id_that_follow_each_other(target: str, tmp_path: Path)
     assert (done.samples, done.verified) == (2, True)
 
 
+def test_documents_of_one_name_that_follow_each_other(tmp_path: Path) -> None:
+    """Their ids are the names already: advice is another way to read the tar, which there is."""
+    body = json.dumps({"texts": ["t"], "images": [None]}).encode()
+    (tmp_path / "twins.tar").write_bytes(tar_of(("x/1.json", body), ("y/1.json", body)))
+    with pytest.raises(DataError, match=r"twins\.tar sample '1'.*follow each other.*--view samples") as caught:
+        lading.convert(tmp_path / "twins.tar", tmp_path / "out", format="parquet")
+    assert "sample_id_field" not in str(caught.value)
+    assert lading.convert(tmp_path / "twins.tar", tmp_path / "out", format="parquet", view="samples").samples == 2
+
+
 def test_a_member_that_is_missing_is_told_of_its_own_small_shard(tmp_path: Path) -> None:
     for number in range(4):
         body = documents((f"s{number}", [TALL], {}))

@@ -249,11 +249,13 @@ def refuse_neighbours(batch: pa.RecordBatch, dataset: Dataset, number: int) -> N
     begins = np.asarray(batch.column("position").to_numpy() == METADATA_POSITION, np.bool_)
     begins[sample_starts(batch.column("sample_id"))] = False
     if begins.any():
+        by_name = dataset.interleaved.sample_id_field is None
         raise DataError(
             "documents of one id follow each other", file=dataset.path(number),
             sample=batch.column("sample_id")[int(np.argmax(begins))].as_py(), column="sample_id",
             expected="ids that tell neighbours apart",
-            advice="Take the names of their JSON members as ids: --option sample_id_field=null.",
+            advice="The ids are the names of their JSON members: rename these, or take the tar with --view samples."
+            if by_name else "Take the names of their JSON members as ids: --option sample_id_field=null.",
         )  # fmt: skip
 
 
