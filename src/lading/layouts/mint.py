@@ -28,7 +28,7 @@ from lading.formats.webdataset import WebdatasetReader
 from lading.interleaved import INTERLEAVED_SCHEMA, MEANT_NULLS_KEY, MODALITIES, RESERVED, format_source_ref
 from lading.json_columns import Kinds, build_column, column_type
 from lading.layouts.gather import split_samples
-from lading.layouts.mint_members import Members
+from lading.layouts.mint_members import Members, document_of
 from lading.layouts.mint_rows import EXTRAS_FIELD, Rows, Window, make_rows, scatter, spread_lists, string_column
 from lading.layouts.options import AUTO, ROLES, InterleavedOptions, tell_absent
 from lading.ref import RefType, make_refs, with_files
@@ -168,13 +168,9 @@ class MintView:
         documents: list[dict[str, Any]] = []
         for row, text in zip(rows.tolist(), texts, strict=True):
             try:  # not `errors_at`, which costs as much as the parsing
-                document = jsontext.loads(text, base=int(members.offset[row]))
+                documents.append(document_of(text, int(members.offset[row])))
             except LadingError as error:
                 raise error.at(file=self._path, sample=members.names[row].as_py()) from None
-            if not isinstance(document, dict):
-                raise DataError("a sample's JSON is an object", file=self._path, offset=int(members.offset[row]),
-                                sample=members.names[row].as_py(), found=type(document).__name__)  # fmt: skip
-            documents.append(document)
         return documents
 
     def settled(self) -> InterleavedOptions:

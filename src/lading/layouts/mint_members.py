@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from lading import jsontext
+from lading.errors import DataError
 from lading.formats.webdataset import WebdatasetReader, sparse_member
 from lading.hashing import NameTable
 from lading.layouts.options import InterleavedOptions
 from lading.ref import FileEntry, make_refs, unpack, with_files
 
-__all__ = ["Members"]
+__all__ = ["Members", "document_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,13 @@ class Members:
             parts = [(index.column("name").combine_chunks(), refs.offset, refs.length)]
         names = pa.concat_arrays([p[0] for p in parts])
         offset, length = np.concatenate([p[1] for p in parts]), np.concatenate([p[2] for p in parts])
+        return cls.at(names, offset, length, options)
+
+    @classmethod
+    def at(
+        cls, names: pa.Array, offset: NDArray[np.int64], length: NDArray[np.int64], options: InterleavedOptions
+    ) -> Members:
+        """Of these names and places; those with an ending of JSON are documents."""
         lower = pa.compute.utf8_lower(names)
         documents = np.zeros(len(names), np.bool_)
         for ending in options.json_extensions:
@@ -55,6 +65,14 @@ class Members:
         """`name: string`, `ref`: a row a member, in file order."""
         table = pa.table({"name": self.names, "ref": make_refs(self.offset, self.length)})
         return table.cast(with_files(table.schema, files))
+
+
+def document_of(text: bytes | memoryview, offset: int) -> dict[str, Any]:
+    """The JSON of a sample, which begins at this byte of the tar. Raises DataError if it is none, or no object."""
+    document = jsontext.loads(text, base=offset)
+    if not isinstance(document, dict):
+        raise DataError("a sample's JSON is an object", offset=offset, found=type(document).__name__)
+    return document
 
 
 def _places(reader: WebdatasetReader) -> Iterator[tuple[pa.Array, NDArray[np.int64], NDArray[np.int64]]]:

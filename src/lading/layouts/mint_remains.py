@@ -13,12 +13,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading import jsontext
 from lading.errors import CorruptShard, DataError, LadingError
 from lading.formats.protocol import Remains, ShardSource, map_file
 from lading.formats.webdataset import FoundMembers, find_members, laid_out
-from lading.hashing import NameTable
-from lading.layouts.mint_members import Members
+from lading.layouts.mint_members import Members, document_of
 from lading.layouts.mint_rows import Window, make_rows
 from lading.layouts.options import InterleavedOptions
 from lading.store.protocol import MappedFile
@@ -80,12 +78,7 @@ def _members(found: FoundMembers, options: InterleavedOptions) -> tuple[Members,
         offset.append(part.offset[rows][good])
         length.append(part.length[rows][good])
     column = pa.array(names, pa.string())
-    lower = pa.compute.utf8_lower(column)
-    documents = np.zeros(len(column), np.bool_)
-    for ending in options.json_extensions:
-        documents |= pa.compute.ends_with(lower, ending.lower()).to_numpy(zero_copy_only=False)
-    where = np.concatenate(offset), np.concatenate(length)
-    return Members(column, *where, np.flatnonzero(documents), NameTable(column)), np.concatenate(start)
+    return Members.at(column, np.concatenate(offset), np.concatenate(length), options), np.concatenate(start)
 
 
 def _is_text(name: bytes) -> bool:
@@ -107,19 +100,12 @@ def _windows(
         for row in members.documents[first : first + _WINDOW_DOCUMENTS].tolist():
             offset = int(members.offset[row])
             try:
-                documents.append(_document(mapped.read(offset, int(members.length[row])), offset))
+                documents.append(document_of(mapped.read(offset, int(members.length[row])), offset))
             except DataError as error:
                 errors.append(error.at(file=path, sample=members.names[row].as_py()))
             else:
                 good.append(row)
         yield np.array(good, np.int64), documents, errors
-
-
-def _document(text: bytes, offset: int) -> dict[str, object]:
-    document = jsontext.loads(text, base=offset)
-    if not isinstance(document, dict):
-        raise DataError("a sample's JSON is an object", offset=offset, found=type(document).__name__)
-    return document
 
 
 def _named(
