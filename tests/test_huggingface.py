@@ -82,7 +82,7 @@ def test_types_stay(kind: pa.DataType, told: dict[str, Any]) -> None:
             pa.struct([("a", pa.string()), ("_type", pa.json_())]),
         ),
         ({"shape": [None, 3], "dtype": "float32", "_type": "Array2D"}, pa.list_(pa.list_(pa.float32()))),
-        ({"languages": ["de", "en"], "_type": "Translation"}, pa.struct([("de", pa.string()), ("en", pa.string())])),
+        ({"languages": ["en", "de"], "_type": "Translation"}, pa.struct([("de", pa.string()), ("en", pa.string())])),
     ],
     ids=str,
 )
@@ -200,6 +200,94 @@ def test_what_was_told_before_stays_where_the_type_does() -> None:
     assert huggingface_features(found) == {"sound": told["sound"], "arr": told["arr"]}
     assert found.metadata[b"own"] == b"kept"
     assert found.types == schema.types
+
+
+_LARGE_MEDIA = pa.struct([("bytes", pa.large_binary()), ("path", pa.large_string())])
+_TEXTS = pa.list_(pa.large_string())
+_SOUND = {"sampling_rate": 8000, "decode": False, "_type": "Audio"}
+_ONE, _BOTH = {"dtype": "int8", "_type": "Value"}, {"languages": ["de", "en"]}
+
+
+@pytest.mark.parametrize(
+    "kind, told, expected",
+    [
+        (pa.large_list(pa.int8()), {"feature": _ONE, "_type": "List"}, pa.list_(pa.int8())),
+        (pa.list_(pa.int8()), {"feature": _ONE, "_type": "LargeList"}, pa.large_list(pa.int8())),
+        (_LARGE_MEDIA, {"decode": False, "_type": "Pdf"}, MEDIA),
+        (pa.large_list(_LARGE_MEDIA), {"feature": {"_type": "Pdf"}, "_type": "List"}, pa.list_(MEDIA)),
+        (pa.struct([("a", _LARGE_MEDIA)]), {"a": {"_type": "Pdf"}}, pa.struct([("a", MEDIA)])),
+        (pa.struct([("de", pa.large_string()), ("en", pa.string())]), {**_BOTH, "_type": "Translation"},
+         pa.struct([("de", pa.string()), ("en", pa.string())])),
+        (pa.struct([("language", pa.large_list(pa.large_string())), ("translation", _TEXTS)]),
+         {**_BOTH, "num_languages": 2, "_type": "TranslationVariableLanguages"},
+         pa.struct([("language", pa.list_(pa.string())), ("translation", pa.list_(pa.string()))])),
+    ],
+)  # fmt: skip
+def test_columns_are_stored_as_the_features_told_of_them_are(
+    kind: pa.DataType, told: Any, expected: pa.DataType
+) -> None:
+    """As `Features.arrow_schema` of datasets 5.2.0 has them: it refuses a folder that tells of other types."""
+    schema = pa.schema([("x", kind)], {"huggingface": json.dumps({"info": {"features": {"x": told}}})})
+    found = huggingface_schema(schema)
+    assert found.field("x").type == expected
+    assert huggingface_features(found) == {"x": told}
+
+
+@pytest.mark.parametrize("kind", [pa.list_(pa.list_(pa.int8())), pa.large_list(pa.list_(pa.int8()))])
+def test_lists_that_were_told_to_be_arrays_are(kind: pa.DataType) -> None:
+    told = {"shape": [1, 2], "dtype": "int8", "_type": "Array2D"}
+    field = pa.field("x", kind, metadata={"ARROW:extension:name": "told before", "own": "1"})
+    schema = pa.schema([field], {"huggingface": json.dumps({"info": {"features": {"x": told}}})})
+    stored = huggingface_schema(schema)
+    assert stored.field("x").type.extension_name == "datasets.features.features.Array2DExtensionType"
+    assert stored.field("x").type.storage_type == pa.list_(pa.list_(pa.int8()))
+    assert stored.field("x").metadata == {b"own": b"1"}
+    assert huggingface_features(stored) == {"x": told}
+    found = huggingface_batch(pa.record_batch([pa.array([[[1, 2]], None], kind)], schema), stored)
+    assert found.column(0).storage.to_pylist() == [[[1, 2]], None]
+
+
+@pytest.mark.parametrize(
+    "kind, told, expected",
+    [
+        (pa.list_(pa.int8()), {"feature": _ONE, "length": 2, "_type": "List"}, {"feature": _ONE, "_type": "List"}),
+        (pa.uint64(), {"names": ["a"], "_type": "ClassLabel"}, {"dtype": "uint64", "_type": "Value"}),
+        (pa.int8(), {"_type": "Pdf"}, _ONE),
+        (pa.struct([("a", pa.int8())]), {"a": _ONE, "gone": _ONE}, {"a": _ONE}),
+    ],
+)
+def test_what_was_told_and_is_not_true_goes(kind: pa.DataType, told: Any, expected: Any) -> None:
+    found = huggingface_schema(
+        pa.schema([("x", kind)], {"huggingface": json.dumps({"info": {"features": {"x": told}}})})
+    )
+    assert found.field("x").type == kind
+    assert huggingface_features(found) == {"x": expected}
+
+
+def test_features_that_somebody_registered_stay() -> None:
+    told = {"feature": {"fps": 30, "_type": "VideoFrame"}, "_type": "List"}
+    kind = pa.list_(pa.struct([("path", pa.string()), ("timestamp", pa.float32())]))
+    found = huggingface_schema(
+        pa.schema([("x", kind)], {"huggingface": json.dumps({"info": {"features": {"x": told}}})})
+    )
+    assert found.field("x").type == kind
+    assert huggingface_features(found) == {"x": told}
+
+
+@pytest.mark.parametrize(
+    "kind, feature, told",
+    [
+        (pa.large_binary(), Audio(), _SOUND),
+        (pa.large_binary(), Image(), {"mode": "RGB", "decode": False, "_type": "Image"}),
+        (pa.list_(pa.large_binary()), Sequence(Audio()), {"feature": _SOUND, "_type": "LargeList"}),
+        (pa.struct([("a", pa.large_binary()), ("n", pa.int8())]), Struct((("a", Audio()),)), {"a": _SOUND, "n": _ONE}),
+        (pa.int16(), ClassLabel(("a",)), {"names": ["a"], "id": "own", "_type": "ClassLabel"}),
+    ],
+)
+def test_what_was_told_of_media_stays_where_they_are_bytes(kind: pa.DataType, feature: Feature, told: Any) -> None:
+    metadata = {"huggingface": json.dumps({"info": {"features": {"x": told}}})}
+    schema = huggingface_schema(pa.schema([with_feature(pa.field("x", kind), feature)], metadata))
+    assert huggingface_features(schema) == {"x": told}
 
 
 def test_metadata_that_are_no_json() -> None:

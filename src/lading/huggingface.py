@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 
 from lading import jsontext
 from lading.arrow_values import arrow_type
-from lading.casts import cast, rebuilt
+from lading.casts import cast, rebuilt, unregistered_type
 from lading.encoding import VIDEO_FIELDS
 from lading.errors import BadReference, DataError, LadingError, Unrepresentable, UsageError, errors_at
 from lading.features import (
@@ -73,10 +73,9 @@ _MARKS = {b"bytes": pa.large_binary(), b"string": pa.string(), b"large_string": 
 _ITEM_TYPES = {name: pa.from_numpy_dtype(np.dtype(name)) for name in NUMBER_TYPES}
 """What the arrays of datasets are of."""
 _MAX_DIMENSIONS = 5
-_SMALL = {"binary": pa.binary(), "string": pa.string()}
-_LARGE = {"binary": pa.large_binary(), "string": pa.large_string()}
 _MEDIA_NAMES = ("Image", "Audio", "Video", "Pdf", "Nifti", "Mesh", "BioSequence", "BioStructure")
 """What datasets keeps as bytes and path."""
+_LISTS = (pa.ListType, pa.LargeListType)
 _FIXED = re.compile(r"fixed_size_binary\[(\d{1,9})\]")
 _NAMES = {
     pa.null(): "null", pa.bool_(): "bool", pa.float16(): "float16", pa.float32(): "float32", pa.float64(): "float64",
@@ -106,7 +105,7 @@ class _ArrayType(pa.ExtensionType):  # type: ignore[misc] # pyarrow has no type 
 
     def __init__(self, shape: tuple[int | None, ...], dtype: str) -> None:
         self.shape, self.dtype = shape, dtype
-        storage = _ITEM_TYPES[dtype]
+        storage = arrow_type(dtype)
         for _ in shape:
             storage = pa.list_(storage)
         super().__init__(storage, f"datasets.features.features.Array{len(shape)}DExtensionType")
@@ -135,7 +134,8 @@ def huggingface_features(schema: pa.Schema) -> dict[str, Any]:
 def huggingface_schema(schema: pa.Schema) -> pa.Schema:
     """The schema in datasets' types, with its features in the metadata.
 
-    What the metadata told of a column before stays where its type stays.
+    What the metadata told of a column before stays, as far as it is true of the type that is written. Columns that are
+    stored otherwise than those features are, with longer offsets or as bare lists, are written as the features say.
 
     Raises:
         Unrepresentable: a column of a type that datasets does not have, or of labels of one name; names it.
@@ -144,13 +144,15 @@ def huggingface_schema(schema: pa.Schema) -> pa.Schema:
     before = huggingface_features(schema)
     fields, features = [], {}
     for field in schema:
-        if field.name in before and _has_extension(field.type):
-            kind, told = field.type, before[field.name]
+        told_before = before.get(field.name)
+        if told_before is not None and _has_extension(field.type):
+            kind, told = field.type, told_before
         else:
             with errors_at(column=field.name):
-                kind, told = _fitted(_as_told(field.type, before.get(field.name)), feature_of(field))
+                kind, told = _fitted(_as_told(field.type, told_before), feature_of(field))
+            told = _renewed(told_before, told, kind)
         fields.append(_with_kind(field, kind))
-        features[field.name] = _renewed(before.get(field.name), told) if kind == field.type else told
+        features[field.name] = told
     return pa.schema(fields, metadata={**(schema.metadata or {}), HUGGINGFACE_KEY: _as_metadata(features)})
 
 
@@ -186,7 +188,7 @@ def schema_of_features(features: dict[str, Any]) -> pa.Schema:
     fields = []
     for name, told in features.items():
         with errors_at(column=name):
-            fields.append(pa.field(name, _stored_type(told)))
+            fields.append(pa.field(name, unregistered_type(_stored_type(told))))
     return pa.schema(fields, metadata={HUGGINGFACE_KEY: _as_metadata(features)})
 
 
@@ -223,10 +225,10 @@ def _stored_list(told: dict[str, Any], depth: int) -> pa.DataType:
 
 
 def _stored_array(told: dict[str, Any], _depth: int) -> pa.DataType:
-    kind = arrow_type(told["dtype"])
-    for _ in range(int(told["_type"][len("Array")])):
-        kind = pa.list_(kind)
-    return kind
+    shape = tuple(told["shape"])
+    if len(shape) != int(told["_type"][len("Array")]) or {*map(type, shape)} - {int, type(None)}:
+        raise TypeError
+    return _ArrayType(shape, told["dtype"])
 
 
 _TEXTS = pa.list_(pa.string())
@@ -238,15 +240,33 @@ _STORED: dict[Any, Callable[[dict[str, Any], int], pa.DataType]] = {
     **dict.fromkeys(("List", "Sequence"), _stored_list),
     "LargeList": lambda told, depth: pa.large_list(_stored_type(told["feature"], depth + 1)),
     **dict.fromkeys(("Array2D", "Array3D", "Array4D", "Array5D"), _stored_array),
-    "Translation": lambda told, _: pa.struct([(language, pa.string()) for language in told["languages"]]),
+    "Translation": lambda told, _: pa.struct([(language, pa.string()) for language in sorted(told["languages"])]),
     "TranslationVariableLanguages": lambda _, __: pa.struct([("language", _TEXTS), ("translation", _TEXTS)]),
 }
 
 
 def _as_told(kind: pa.DataType, before: Any) -> pa.DataType:
-    """The type with 32-bit offsets where that is what was told of a column: readers give bytes with longer ones."""
-    name = before.get("dtype") if isinstance(before, dict) and before.get("_type") == "Value" else None
-    return _SMALL[name] if name in ("binary", "string") and kind == _LARGE[name] else kind
+    """The type in which a feature that was told of a column is stored, if nothing but its form tells the two apart."""
+    try:
+        stored = _stored_type(before)
+    except DataError:
+        return kind
+    # Those inside others are copied where they become shorter, and may as well stay.
+    return stored if (kind, stored) == (pa.large_binary(), pa.binary()) else _refitted(kind, stored)
+
+
+def _refitted(kind: pa.DataType, stored: pa.DataType) -> pa.DataType:
+    """The type in the form of another: texts and lists with its offsets, media in its types, lists as its arrays."""
+    if isinstance(stored, _ArrayType):
+        return stored if _refitted(kind, stored.storage_type) == stored.storage_type else kind
+    if (stored == _MEDIA and is_media(kind)) or (kind, stored) == (pa.large_string(), pa.string()):
+        return stored
+    pairs = list(zip(child_fields(kind), child_fields(stored), strict=False))
+    inner = [child.with_type(_refitted(child.type, other.type)) for child, other in pairs]
+    if isinstance(kind, _LISTS) and isinstance(stored, _LISTS):
+        return with_child_fields(stored, inner)
+    same = [child.name for child in child_fields(kind)] == [child.name for child in child_fields(stored)]
+    return with_child_fields(kind, inner) if inner and type(kind) is type(stored) and same else kind
 
 
 def _has_extension(kind: pa.DataType) -> bool:
@@ -254,17 +274,24 @@ def _has_extension(kind: pa.DataType) -> bool:
     return isinstance(kind, pa.ExtensionType) or any(_has_extension(child.type) for child in child_fields(kind))
 
 
-def _renewed(before: Any, now: Any) -> Any:
-    """What was told of a column before, its values in the types that they have now: bytes and times may have others.
+def _renewed(before: Any, told: dict[str, Any], kind: pa.DataType) -> Any:
+    """The feature of a column of this type, with what was told of it before (a sampling rate, a language) and is true.
 
     datasets refuses a folder whose types are not those that its features say.
     """
-    if not isinstance(before, dict) or not isinstance(now, dict) or ("_type" in before) != ("_type" in now):
-        return now if before is None else before
-    if before.get("_type") == now.get("_type") == "Value":
-        return {**before, "dtype": now["dtype"]}
-    shared = before.keys() & now.keys() - {"_type"}
-    return {**before, **{name: _renewed(before[name], now[name]) for name in shared}}
+    if before is None:
+        return told
+    if _is_struct(before) and _is_struct(told):
+        return {name: _renewed(before.get(name), inner, kind.field(name).type) for name, inner in told.items()}
+    if isinstance(before, dict) and before.get("_type") == told.get("_type"):
+        mine = {name: value for name, value in before.items() if name != "length" or value == -1}
+        if "feature" in told:
+            told = {**told, "feature": _renewed(before.get("feature"), told["feature"], kind.value_type)}
+        return {**mine, **told}
+    try:
+        return before if _stored_type(before) == kind else told
+    except DataError:  # of a class that somebody registered
+        return before
 
 
 def huggingface_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
@@ -278,7 +305,11 @@ def huggingface_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatc
     columns = []
     for field in schema:
         with errors_at(column=field.name):
-            columns.append(_as_type(batch.column(field.name), field.type))
+            try:
+                columns.append(_as_type(batch.column(field.name), field.type))
+            except pa.ArrowInvalid as error:
+                raise Unrepresentable(f"values that datasets' type does not hold: {error}",
+                                      expected=str(field.type)) from None  # fmt: skip
     fields = [field.with_type(column.type) for field, column in zip(schema, columns, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields, metadata=schema.metadata))
 
@@ -286,9 +317,10 @@ def huggingface_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatc
 def _with_kind(field: pa.Field, kind: pa.DataType) -> pa.Field:
     """The field in a type of datasets, marked if that makes another thing of bytes or text."""
     mark = _mark(field.type.value_type if pa.types.is_dictionary(field.type) else field.type, kind)
-    if mark is None:
-        return field.with_type(kind)
-    return field.with_type(kind).with_metadata({**(field.metadata or {}), _WRAPPED_KEY: mark})
+    metadata = {**(field.metadata or {}), **({} if mark is None else {_WRAPPED_KEY: mark})}
+    if isinstance(kind, _ArrayType):  # what was read without datasets says the type's name already
+        metadata = {key: value for key, value in metadata.items() if key not in _EXTENSION_KEYS}
+    return field.with_type(kind).with_metadata(metadata or None)
 
 
 def _mark(before: pa.DataType, kind: pa.DataType) -> bytes | None:
@@ -437,7 +469,7 @@ def _fitted(kind: pa.DataType, feature: Feature) -> tuple[pa.DataType, dict[str,
     """The type in which datasets keeps such a column, and its feature."""
     types = pa.types
     found: tuple[pa.DataType, dict[str, Any]]
-    array = _fitted_array(feature) if isinstance(feature, Array) and is_bytes(kind) else None
+    array = _fitted_array(kind, feature)
     if isinstance(feature, _MEDIA_FEATURES) and (is_bytes(kind) or _keeps_media(kind)):
         found = _MEDIA, {"_type": type(feature).__name__}
     elif array is not None:
@@ -477,19 +509,22 @@ def _label_names(feature: ClassLabel) -> list[str]:
     return names
 
 
-def _fitted_array(feature: Array) -> tuple[pa.DataType, dict[str, Any]] | None:
-    """The type and feature of arrays of bytes; None for those that datasets has no feature for.
+def _fitted_array(kind: pa.DataType, feature: Feature) -> tuple[pa.DataType, dict[str, Any]] | None:
+    """The type and feature of arrays of bytes, and of those that are lists; None for what is neither.
 
-    That is: without a type or shape of their own, of no dimension or more than five, of an extent that varies behind
-    the first, of none (Parquet gives back no lists of no size), and of complex numbers.
+    None, too, for those that datasets has no feature for: without a type or shape of their own, of no dimension or more
+    than five, of an extent that varies behind the first, of none (Parquet gives back no lists of no size), and of
+    complex numbers.
     """
-    dtype, shape = feature.dtype, feature.shape
+    if isinstance(kind, _ArrayType):
+        return kind, {"shape": list(kind.shape), "dtype": kind.dtype, "_type": f"Array{len(kind.shape)}D"}
+    dtype, shape = (feature.dtype, feature.shape) if isinstance(feature, Array) and is_bytes(kind) else (None, None)
     if dtype not in _ITEM_TYPES or not shape or len(shape) > _MAX_DIMENSIONS:
         return None
     if any(extent is None for extent in shape[1:]) or any(extent is not None and extent < 1 for extent in shape):
         return None
     if len(shape) > 1:
-        return _ArrayType(shape, dtype), {"shape": list(shape), "dtype": dtype, "_type": f"Array{len(shape)}D"}
+        return _fitted_array(_ArrayType(shape, dtype), feature)
     length = -1 if shape[0] is None else shape[0]
     if length >= _MAX_ITEMS:
         return None
@@ -602,6 +637,8 @@ def _as_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
         found = pa.ExtensionArray.from_storage(kind, _as_text(column))
     elif is_bytes(column.type):
         found = _as_arrays(column, kind)
+    elif isinstance(kind, _ArrayType):
+        found = pa.ExtensionArray.from_storage(kind, _as_type(column, kind.storage_type))
     else:
         found = rebuilt(column, kind, _inside)
     return found

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image as Picture
 
@@ -29,6 +30,7 @@ from lading.features import (
     feature_of,
     with_feature,
 )
+from lading.huggingface import schema_of_features
 
 pytestmark = [pytest.mark.interop, pytest.mark.filterwarnings("ignore")]
 
@@ -281,6 +283,64 @@ def test_every_type_of_datasets_comes_back(datasets: Any, name: str, value: Any,
     found = datasets.load_from_disk(str(tmp_path / "new"))
     assert str(found[:]) == str(rows[:])
     assert type(found.features["x"]) is type(rows.features["x"])
+
+
+def _large(kind: pa.DataType) -> pa.DataType:
+    """The type with long offsets, as files of others have it."""
+    if pa.types.is_struct(kind):
+        return pa.struct([(child.name, _large(child.type)) for child in kind])
+    if pa.types.is_list(kind):
+        return pa.large_list(_large(kind.value_type))
+    return {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}.get(kind, kind)
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        ("numbers", [1]), ("pdf", {"bytes": b"%PDF", "path": "x"}), ("pdfs", [{"bytes": b"%PDF", "path": None}]),
+        ("pair", {"en": "a", "de": "b"}), ("many", {"language": ["en"], "translation": ["a"]}),
+        ("array", [[1.0, 2.0]]), ("arrays", [[[1.0, 2.0]]]),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("large", [False, True])
+def test_files_that_datasets_casts_to_its_features(
+    datasets: Any, name: str, value: Any, tmp_path: Path, *, large: bool
+) -> None:
+    """It opens Parquet whose columns have longer offsets, or are bare lists, than its features; lading's folder too."""
+    array, pdf, told = datasets.Array2D((1, 2), "float32"), datasets.Pdf(decode=False), ["en", "de"]
+    feature = {
+        "numbers": datasets.List(datasets.Value("int32")), "pdf": pdf, "pdfs": datasets.List(pdf), "array": array,
+        "arrays": datasets.List(array), "pair": datasets.Translation(told),
+        "many": datasets.TranslationVariableLanguages(told),
+    }[name]  # fmt: skip
+    features = datasets.Features({"x": feature})
+    kind = schema_of_features(features.to_dict()).field("x").type
+    column = pa.array([value, None], _large(kind) if large else kind)
+    pq.write_table(
+        pa.table({"x": column}).replace_schema_metadata(features.arrow_schema.metadata), tmp_path / "a.parquet"
+    )
+    options = {"layout": "huggingface"}
+    assert lading.convert(
+        tmp_path / "a.parquet", tmp_path / "new", format="arrow", options=options, verify=True
+    ).verified
+    found = datasets.load_from_disk(str(tmp_path / "new"))
+    assert found.features == features
+    assert found.with_format("arrow")[:]["x"].to_pylist() == [value, None]
+
+
+@pytest.mark.parametrize("by", ["arrow", "mds", "webdataset", "parquet"])
+def test_what_datasets_told_of_media_survives_as_bytes(datasets: Any, by: str, tmp_path: Path) -> None:
+    features = datasets.Features({
+        "__key__": datasets.Value("string"),
+        "sound": datasets.Audio(sampling_rate=16_000, decode=False),
+        "image": datasets.Image(mode="RGB", decode=False),
+    })  # fmt: skip
+    rows = [{"__key__": "a", "sound": {"bytes": b"RIFF", "path": "x"}, "image": {"bytes": b"PNG", "path": None}}]
+    kinds = schema_of_features(features.to_dict())
+    saved = _saved(datasets.Dataset(pa.Table.from_pylist(rows, kinds)).cast(features), tmp_path / "set")
+    lading.convert(saved, tmp_path / "by", format=by, source_options={"media": "bytes"})
+    lading.convert(tmp_path / "by", tmp_path / "new", format="arrow", options={"layout": "huggingface"})
+    assert datasets.load_from_disk(str(tmp_path / "new")).features == features
 
 
 @pytest.mark.parametrize("to, options", [("arrow", {"layout": "huggingface"}), ("parquet", {"huggingface": True})])
