@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import lading
-from documents import SAMPLES, SQUARE, TALL, WIDE, documents, picture
+from documents import SAMPLES, SQUARE, TALL, WIDE, documents, picture, tiff_of
 from hooks import no_first_items, with_length
 from lading.errors import BadReference, SchemaMismatch, Unrepresentable, UsageError
 from lading.fetch import OnError
@@ -189,6 +189,25 @@ def test_parquet_that_came_from_tars_may_be_made_lazy_again(tmp_path: Path) -> N
     lading.convert(tmp_path / "p", tmp_path / "kept", format="parquet", lazy=True, roots=roots, verify=True)
     kept = pq.read_table(tmp_path / "kept" / "shard-000000.parquet")["binary_content"].to_pylist()
     assert kept == [None, None, TALL, None, SQUARE]
+
+
+@pytest.mark.parametrize("packed", ["mds", "media_archive"])
+@pytest.mark.parametrize("named", [False, True])
+def test_what_was_packed_into_samples_is_no_place_to_leave_bytes_at(
+    packed: str, tmp_path: Path, *, named: bool
+) -> None:
+    """No `source_ref` names a range of a shard: bytes are written, but of what lies in the tar that it came from."""
+    pages = tiff_of("red", "blue")
+    (tmp_path / "x.tar").write_bytes(documents(("a", ["t", WIDE, TALL], {}), ("b", [pages], {})))
+    lading.convert(tmp_path / "x.tar", tmp_path / packed, format=packed)
+    roots = [tmp_path] if named else []
+    lading.convert(tmp_path / packed, tmp_path / "lazy", format="parquet", lazy=True, roots=roots, verify=True)
+    names = ("sample_id", "position", "text_content", "binary_content")
+    found = rows_of(tmp_path / "lazy", *names, roots=[tmp_path])
+    assert found == rows_of(tmp_path / "x.tar", *names)
+    assert {WIDE, TALL, "t"} <= {value for row in found for value in row}
+    written = pq.read_table(tmp_path / "lazy" / "shard-000000.parquet")["binary_content"]
+    assert {WIDE, TALL} <= {*written.to_pylist()} or named
 
 
 def test_only_tables_of_items_can_be_lazy(source: Path, tmp_path: Path) -> None:

@@ -34,6 +34,9 @@ _TOGETHER_BYTES, _TOGETHER_SHARDS = 64 << 20, 64
 _MAX_ROWS = 16_384
 """Rows of a batch: tiny ones cost some kB each on their way into a tar, and larger batches are hardly faster."""
 
+_WITHOUT_PLACES = ("mds", "media_archive")
+"""Formats whose items lie where no `source_ref` leads to: in ranges of files that are no tars, or are compressed."""
+
 
 class _Writer(Protocol):
     """What takes rows: a `DatasetWriter`, or a `PartWriter`."""
@@ -188,8 +191,9 @@ class Copier:
         """The rows whose bytes can be had, with these; in parts, where they unpack to more than is to be held."""
         how, tally = self._how, self.tally
         # What is left where it is, is not fetched: only rows with an error already fail.
-        columns: list[str] | None = [] if how.lazy else None
-        held = how.max_batch_bytes if how.lazy else how.max_batch_bytes // HELD_BATCHES
+        left = how.lazy and self._dataset.format not in _WITHOUT_PLACES
+        columns: list[str] | None = [] if left else None
+        held = how.max_batch_bytes if left else how.max_batch_bytes // HELD_BATCHES
         rows, samples, size = batch.num_rows, len(sample_firsts(batch, how.view)), total_bytes(batch)
         for done in self._dataset.materialise_parts(
             batch, held, columns=columns, views=True, on_error=how.on_error, on_failure=self._failed

@@ -183,7 +183,7 @@ class Follower:
 
         Paths become absolute, so that the texts hold wherever the batch is written; members get their ranges. An item
         that names no source keeps its bytes, and so does one whose source cannot be found, has another length, or lies
-        in a compressed file.
+        in a compressed file. References must be what the texts tell, as the views of tars and of tables give them.
         """
         column = batch.column("binary_content")
         if is_ref(column.type):
