@@ -10,8 +10,10 @@ import pyarrow as pa
 import pytest
 
 import lading
+from lading.arrow import write_cache
 from lading.dataset_writer import DatasetWriter
 from lading.errors import DestinationExists, DuplicateField, SchemaMismatch, StoreError, Unrepresentable, UsageError
+from lading.features import Array, Bytes, ClassLabel, Feature, Image, Json, Sequence, Text, Value, with_feature
 from lading.fetch import Fetcher
 from lading.formats.protocol import ShardFacts
 from lading.formats.registry import get_format
@@ -543,3 +545,42 @@ def test_indexes_of_many_rows_go_to_several_files_that_readers_take() -> None:
     kept = KeptTables(store, "box://out", listed)
     firsts = [table["offset"][0].as_py() for row in range(6) if (table := kept.index(row)) is not None]
     assert firsts == list(range(0, 6 * rows, rows))
+
+
+_SAMPLES = [
+    {
+        "k": i, "list": np.arange(8, dtype="f4").reshape(2, 4) + i, "npy": np.ones((i + 1, 2)), "image": b"picture",
+        "json": {"a": [1, "x"]} if i else "hello", "label": i % 2, "numbers": [1.5, 2.0], "text": "tä", "bytes": b"xy",
+    }
+    for i in range(3)
+]  # fmt: skip
+_FEATURES: dict[str, Feature] = {
+    "k": Value("int64"), "list": Array("float32", (None, 4)), "npy": Array(), "image": Image(), "json": Json(),
+    "label": ClassLabel(("x", "y")), "numbers": Sequence(Value("float32")), "text": Text(), "bytes": Bytes(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fmt", ["parquet", "arrow", "webdataset"])
+def test_samples_written_back_with_their_schema_are_the_same(fmt: str, tmp_path: Path) -> None:
+    """What `ds[i]` gives of any column becomes what it was, in every format that holds it."""
+    write_cache(_SAMPLES, _FEATURES, tmp_path / "in")
+    lading.convert(tmp_path / "in", tmp_path / "from", format=fmt)
+    with (
+        lading.open(tmp_path / "from") as dataset,
+        lading.writer(tmp_path / "out", format=fmt, schema=dataset.schema) as writer,
+    ):
+        for sample in dataset:
+            writer.write(sample)
+    assert lading.digest(tmp_path / "out") == lading.digest(tmp_path / "in")
+    assert lading.verify(tmp_path / "out", deep=True).findings == []
+    with lading.open(tmp_path / "out") as dataset:
+        assert [sample["list"].tolist() for sample in dataset] == [sample["list"].tolist() for sample in _SAMPLES]
+
+
+def test_values_that_their_column_cannot_hold_are_told_with_their_row(tmp_path: Path) -> None:
+    schema = pa.schema([with_feature(pa.field("x", pa.large_binary()), Array("float32", (3,)))])
+    with lading.writer(tmp_path / "out", schema=schema) as writer:
+        writer.write({"x": [1, 2, 3]})
+        with pytest.raises(Unrepresentable) as caught:
+            writer.write({"x": [1, 2]})
+    assert (caught.value.row, caught.value.column) == (1, "x")

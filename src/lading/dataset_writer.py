@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from string import Template
 from typing import Any, Self
 
@@ -21,7 +22,7 @@ import pyarrow as pa
 from lading.align import refuse_twins
 from lading.commit import Staging, check_destination
 from lading.digests import DatasetDigest
-from lading.errors import UsageError, errors_at
+from lading.errors import LadingError, UsageError, errors_at
 from lading.fetch import Fetcher
 from lading.formats.protocol import ManyFiles, NamesInEntries, ShardFacts, TellsReading, TellsTypes, TurnsToText
 from lading.formats.registry import get_format
@@ -39,7 +40,7 @@ from lading.part_writer import (
     ShardKind,
     ShardSums,
 )
-from lading.rows import encode_value, rows_to_batch
+from lading.rows import Encoders, encode_value, rows_to_batch
 from lading.store.background import Background
 from lading.store.checksum import file_checksums, with_checksum
 from lading.store.open import Stores, resolve
@@ -141,6 +142,7 @@ class DatasetWriter:
             name=self._next_name, on_shard=self._shards.add, shard_bytes=shard_bytes, schema=schema,
             final=self._destination, key_prefix="" if rank is None else f"{rank:05d}-",
         )  # fmt: skip
+        self._given_schema = schema
         self._rows: list[dict[str, Any]] = []
         self._originals: list[Mapping[str, Any]] = []
         self._row_bytes = self._flushed = 0
@@ -158,26 +160,41 @@ class DatasetWriter:
     def write(self, sample: Mapping[str, Any]) -> None:
         """Append one sample: a dict of field → bytes, text, number, or what JSON or a numpy array can hold.
 
+        Columns of the `schema` take values as `ds[i]` gives them, or as `lading.features.encode` does: an array becomes
+        what the column's feature says, a picture the bytes of an image, any value JSON where that is meant (a text one
+        of its strings; what is JSON already is given as bytes). Other columns hold what is given: an array becomes the
+        bytes of a `.npy` file, a list or dict JSON.
+
         `__key__` names it; in tars, where samples need a name, it is a number if no sample has one. Rows are gathered
         and written by the batch.
         """
         self._refuse_finished()
         if self._kind.view != "samples":
             raise UsageError("an interleaved sample is many rows", advice="Write them as a table with write_batch.")
-        row = {name: encode_value(name, value) for name, value in sample.items()}
+        encode = encode_value if self._given_schema is None else self._encoders.encode
+        try:  # not `errors_at`, which costs as much as most encoding
+            row = {name: encode(name, value) for name, value in sample.items()}
+        except LadingError as error:
+            raise error.at(row=self._flushed + len(self._rows)) from None
         self._rows.append(row)
         self._originals.append(sample)
         self._row_bytes += sum(len(v) for v in row.values() if isinstance(v, (bytes, str)))
+        if self._given_schema is not None:
+            self._row_bytes += sum(_weight(v) for v in row.values() if isinstance(v, (list, dict)))
         if len(self._rows) >= _BUFFER_ROWS or self._row_bytes >= _BUFFER_BYTES:
             with self._dropping():
                 self._flush_rows()
+
+    @cached_property
+    def _encoders(self) -> Encoders:
+        return Encoders(self._given_schema)
 
     def _flush_rows(self) -> None:
         rows, originals = self._rows, self._originals
         self._rows, self._originals, self._row_bytes = [], [], 0
         if rows:
             with errors_at(first_row=self._flushed):
-                batch = rows_to_batch(rows, originals)
+                batch = rows_to_batch(rows, originals, self._encoders.fields)
             self._flushed += len(rows)
             self._part.write_batch(batch)
 
@@ -434,6 +451,13 @@ class DatasetWriter:
 
 _READING = {("webdataset", "interleaved"): {"sample_id_field": "sample_id"}}
 """Options with which lading's reader gets back what its writer was given."""
+
+
+def _weight(value: Any) -> int:
+    """Bytes of texts and bytes inside lists and dicts."""
+    if isinstance(value, (bytes, str)):
+        return len(value)
+    return sum(map(_weight, value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()))
 
 
 def _template(name: str | None, rank: int | None) -> Template | None:

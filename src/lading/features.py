@@ -62,7 +62,9 @@ __all__ = [
     "fingerprint",
     "from_huggingface",
     "keeps_files",
+    "listed",
     "python_types",
+    "refuse_untold",
     "tag_by_extension",
     "with_feature",
 ]
@@ -622,10 +624,26 @@ def _stored_video(feature: Video, value: Any, assets: str | None) -> dict[str, A
 def _stored_array(feature: Array, value: Any, _assets: str | None) -> bytes:
     if feature.dtype is None or feature.shape is None:
         return npy_bytes(value, feature.dtype, feature.shape)
+    refuse_untold(feature)
     return array_bytes(value, feature.dtype, feature.shape)
 
 
+def refuse_untold(feature: Array) -> None:
+    """Raise UsageError for an array of a shape that its bytes, without a head, do not tell."""
+    shape = feature.shape or ()
+    if feature.dtype is not None and (shape.count(None) > 1 or (None in shape and 0 in shape)):
+        raise UsageError(
+            "bytes alone cannot tell this shape", expected="one extent that varies", found=str(shape),
+            advice="Leave the shape out: Array(dtype) keeps it with each value.",
+        )  # fmt: skip
+
+
 def _stored_items(feature: Sequence, value: Any, assets: str | None) -> list[Any]:
+    return [encode(feature.feature, item, assets=assets) for item in listed(value)]
+
+
+def listed(value: Any) -> Any:
+    """The items of a value that is a list, a numpy array or the like. Raises Unrepresentable for anything else."""
     if isinstance(value, np.ndarray) and value.ndim and value.dtype.kind in "biufcU":
         value = value.tolist()
     # Texts, bytes and dicts would give their parts; an array of no dimension has none.
@@ -634,7 +652,7 @@ def _stored_items(feature: Sequence, value: Any, assets: str | None) -> list[Any
         raise Unrepresentable(
             "this column holds lists", expected="a list", found=f"{type(value).__name__} {value!r:.80}"
         )
-    return [encode(feature.feature, item, assets=assets) for item in value]
+    return value
 
 
 def _stored_struct(feature: Struct, value: Any, assets: str | None) -> dict[str, Any]:

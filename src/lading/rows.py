@@ -1,24 +1,53 @@
-"""Samples as dicts → record batches."""
+"""Samples as dicts → record batches.
+
+Without a schema the values say what a column holds. With one, each is stored as the column's feature and type say
+(`Encoders`), so that a sample as `ds[i]` gives it becomes what it was.
+"""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date, timedelta
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from lading import jsontext
-from lading.align import refuse_bare
-from lading.errors import Unrepresentable, UsageError
-from lading.features import FEATURE_KEY, Array, Json, tag_by_extension, with_feature
-from lading.views import over
+from lading import features, jsontext
+from lading.align import align_table, refuse_bare
+from lading.encoding import VIDEO_FIELDS, media_bytes, video_cell
+from lading.errors import LadingError, Unrepresentable, UsageError
+from lading.features import (
+    FEATURE_KEY,
+    Array,
+    Audio,
+    Encoded,
+    Feature,
+    Image,
+    Json,
+    Place,
+    Struct,
+    Text,
+    Value,
+    Video,
+    encode,
+    feature_of,
+    python_types,
+    tag_by_extension,
+    with_feature,
+)
+from lading.ref import is_ref
+from lading.views import is_bytes, is_text, over
 
-__all__ = ["encode_value", "rows_to_batch"]
+__all__ = ["Encoders", "encode_value", "rows_to_batch"]
 
 _OF_NUMPY = (bytes, str, bool, int, float, date, timedelta, type(None))
+_MEDIA = (Image, Audio, Video)
+_LISTS = (pa.ListType, pa.LargeListType, pa.FixedSizeListType, pa.ListViewType, pa.LargeListViewType)
+_REFUSED = (pa.ArrowException, TypeError, ValueError)
+_NO_FIELDS: Mapping[str, pa.Field] = {}
 _LARGE_BYTES = 4 << 10
 """Bytes of a value in the mean above which a view costs less than a copy."""
 
@@ -49,34 +78,194 @@ def encode_value(name: str, value: Any) -> Any:
                      advice="Encode it as bytes, text, a number, a list or dict, or a numpy array.")  # fmt: skip
 
 
-def rows_to_batch(rows: Sequence[Mapping[str, Any]], originals: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
+class Encoders:
+    """How values become what the columns of a schema store; those of columns that it does not name say it themselves.
+
+    Args:
+        schema: of the rows; None if it names no column.
+    """
+
+    def __init__(self, schema: pa.Schema | None) -> None:
+        self.fields = {} if schema is None else {field.name: field for field in schema}
+        self._encode = {name: _encoder(feature_of(field), field.type) for name, field in self.fields.items()}
+
+    def encode(self, name: str, value: Any) -> Any:
+        """A value as its column stores it, or as `encode_value` gives it. Raises as `lading.features.encode`."""
+        encoder = self._encode.get(name)
+        if encoder is None:
+            return encode_value(name, value)
+        try:
+            return None if value is None else encoder(value)
+        except LadingError as error:
+            raise error.at(column=name) from None
+
+
+def _encoder(feature: Feature, kind: pa.DataType) -> Callable[[Any], Any]:
+    """What makes of values those that pyarrow takes for a type, of what a column of that type and feature means."""
+    found: Callable[[Any], Any] = _as_it_is
+    if isinstance(kind, pa.FixedShapeTensorType) and isinstance(feature, Array):
+        found = partial(_tensor_items, feature)
+    elif is_ref(kind) or is_bytes(kind) or pa.types.is_fixed_size_binary(kind):
+        found = partial(_in_bytes, feature)
+    elif isinstance(kind, pa.BaseExtensionType):
+        found = _encoder(feature, kind.storage_type)
+    elif pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+        found = _encoder(feature, kind.value_type)
+    elif is_text(kind):
+        found = partial(_in_text, feature)
+    elif pa.types.is_struct(kind):
+        found = _struct_encoder(feature, kind)
+    elif isinstance(feature, Array):
+        found = partial(_array_items, feature)
+    elif isinstance(kind, _LISTS):
+        item = feature.feature if isinstance(feature, features.Sequence) else feature_of(kind.value_field)
+        found = partial(_list_items, _encoder(item, kind.value_type))
+    elif not isinstance(feature, Value) or _is_plain(feature):
+        found = partial(encode, feature)
+    return found
+
+
+def _struct_encoder(feature: Feature, kind: pa.StructType) -> Callable[[Any], Any]:
+    names = {child.name for child in kind}
+    if isinstance(feature, _MEDIA) and names == {"bytes", "path"}:
+        return partial(_in_media, feature)
+    if isinstance(feature, Video) and names == {*VIDEO_FIELDS}:
+        return _in_video
+    inner = dict(feature.fields) if isinstance(feature, Struct) else {}
+    return partial(
+        _struct_items, {child.name: _encoder(inner.get(child.name) or feature_of(child), child.type) for child in kind}
+    )
+
+
+def _is_plain(feature: Value) -> bool:
+    """Whether it is of a type that `encode` knows; pyarrow judges values of the others."""
+    try:
+        python_types(feature.dtype)
+    except UsageError:
+        return False
+    return True
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _in_bytes(feature: Feature, value: Any) -> bytes | None:
+    if isinstance(value, (bytes, bytearray, memoryview)) and isinstance(feature, (Encoded, Place, Value)):
+        return bytes(value)
+    stored = media_bytes(value) if isinstance(feature, Video) else encode(feature, value)
+    if isinstance(feature, Value) and stored is not None:
+        stored = str(stored)  # numbers in bytes are decimal text
+    return stored.encode() if isinstance(stored, str) else stored
+
+
+def _in_text(feature: Feature, value: Any) -> Any:
+    if isinstance(value, str) and not isinstance(feature, (Text, Json)):
+        return value
+    return encode(feature, value)
+
+
+def _in_media(feature: Feature, value: Any) -> dict[str, Any]:
+    """What is a struct already stays: its path is another's, and is not read."""
+    if isinstance(value, Mapping):
+        return {"bytes": value.get("bytes"), "path": value.get("path")}
+    return {"bytes": media_bytes(value) if isinstance(feature, Video) else encode(feature, value), "path": None}
+
+
+def _in_video(value: Any) -> Any:
+    return dict(value) if isinstance(value, Mapping) else video_cell(value)
+
+
+def _array_items(feature: Array, value: Any) -> Any:
+    if feature.dtype is None or feature.shape is None:
+        return np.asarray(value).tolist()
+    items = np.frombuffer(encode(feature, value), np.dtype(feature.dtype).newbyteorder("<"))
+    return items.reshape(np.shape(value)).tolist()
+
+
+def _tensor_items(feature: Array, value: Any) -> Any:
+    return np.ravel(_array_items(feature, value)).tolist()
+
+
+def _list_items(encoder: Callable[[Any], Any], value: Any) -> list[Any]:
+    return [None if item is None else encoder(item) for item in features.listed(value)]
+
+
+def _struct_items(encoders: Mapping[str, Callable[[Any], Any]], value: Any) -> dict[str, Any]:
+    if not isinstance(value, Mapping) or value.keys() - encoders.keys():
+        found = sorted(map(str, value)) if isinstance(value, Mapping) else type(value).__name__
+        raise Unrepresentable("this column holds dicts", expected=f"the keys {sorted(encoders)}", found=found)
+    return {name: None if value.get(name) is None else make(value[name]) for name, make in encoders.items()}
+
+
+def rows_to_batch(
+    rows: Sequence[Mapping[str, Any]], originals: Sequence[Mapping[str, Any]], told: Mapping[str, pa.Field] = _NO_FIELDS
+) -> pa.RecordBatch:
     """One batch of encoded rows, a column a field in order of first appearance; missing fields are null.
 
     Large bytes come as `binary_view` over the values given, other bytes as `large_binary`.
 
     Args:
-        rows: values as `encode_value` gave them.
+        rows: values as `Encoders` gave them.
         originals: the values before, which say what a column of text or bytes means.
+        told: fields of columns whose types and meaning are known.
 
     Raises:
         UsageError: the values of one field are of several kinds.
         Unrepresentable: no row has a field; a text is no Unicode, a number has more than 64 bits, with row and column.
+        SchemaMismatch: a value does not fit the type that was told of its column; with row and column.
     """
-    names = list(dict.fromkeys(name for row in rows for name in row))
+    names = list(dict.fromkeys(name for row in rows for name in row)) or list(told)
     refuse_bare(len(rows), len(names))
     arrays, fields = [], []
     for name in names:
         values = [row.get(name) for row in rows]
         try:
-            array = _array(name, values)
+            array = _array(name, values) if name not in told else _array_of(told[name].type, name, values)
         except (UnicodeEncodeError, OverflowError):
             raise _misfit(name, values) from None
+        except _REFUSED:
+            raise _refused(told[name].type, name, values) from None
         field = pa.field(name, array.type, metadata=tag_by_extension(name) or None)
-        if FEATURE_KEY not in (field.metadata or {}):
+        if name in told:
+            field = told[name].with_type(_type_of(told[name].type, array))
+        elif FEATURE_KEY not in (field.metadata or {}):
             field = _tagged(field, next((o[name] for o in originals if o.get(name) is not None), None))
         arrays.append(array)
         fields.append(field)
-    return pa.record_batch(arrays, schema=pa.schema(fields))
+    schema = pa.schema(fields)
+    if not told:
+        return pa.record_batch(arrays, schema=schema)
+    return align_table(pa.RecordBatch.from_arrays(arrays, names), schema)
+
+
+def _array_of(kind: pa.DataType, name: str, values: list[Any]) -> pa.Array:
+    """The values in a type, or in one that `align_table` casts to it with more care than pyarrow takes them."""
+    if isinstance(kind, pa.BaseExtensionType) and not is_ref(kind):
+        return pa.ExtensionArray.from_storage(kind, _array_of(kind.storage_type, name, values).cast(kind.storage_type))
+    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+        return _array_of(kind.value_type, name, values)
+    if is_ref(kind) or is_bytes(kind) or is_text(kind) or pa.types.is_fixed_size_binary(kind):
+        return _array(name, values)
+    return pa.array(values, pa.float64() if pa.types.is_floating(kind) else kind)
+
+
+def _refused(kind: pa.DataType, name: str, values: list[Any]) -> Unrepresentable:
+    """The error for the first value that pyarrow does not take for a type."""
+    for row, value in enumerate(values):
+        try:
+            _array_of(kind, name, [value])
+        except _REFUSED as error:
+            return Unrepresentable(f"a value that {kind} cannot hold", row=row, column=name,
+                                   found=f"{value!r:.80} ({error})")  # fmt: skip
+    return Unrepresentable(f"values that {kind} cannot hold in one batch", column=name)
+
+
+def _type_of(kind: pa.DataType, array: pa.Array) -> pa.DataType:
+    """The type of a column, but bytes of any length as they come: views share them."""
+    if not (is_ref(kind) or is_bytes(kind)):
+        return kind
+    return array.type if is_bytes(array.type) else pa.large_binary()
 
 
 def _array(name: str, values: list[Any]) -> pa.Array:

@@ -36,6 +36,7 @@ from lading.features import (
     Video,
     feature_from,
     feature_of,
+    refuse_untold,
     with_feature,
 )
 
@@ -101,6 +102,7 @@ def _type(feature: Feature) -> pa.DataType:
             _check_texts(names, "name of a label", twice=True)
         case Array(dtype, shape):
             _check_array(dtype, shape)
+            refuse_untold(feature)
         case Image(encode_format):
             _check_texts([encode_format], "format of an image")
         case Video(storage) if storage not in ("bytes", "path"):
@@ -134,12 +136,6 @@ def _check_array(dtype: str | None, shape: tuple[int | None, ...] | None) -> Non
             raise UsageError(
                 "no shape of an array", expected="whole numbers, one of them perhaps None", found=str(shape)
             )
-    open_ends = (shape or ()).count(None)
-    if dtype is not None and (open_ends > 1 or (open_ends and 0 in (shape or ()))):
-        raise UsageError(
-            "bytes alone cannot tell this shape", expected="one extent that varies", found=str(shape),
-            advice="Leave the shape out: Array(dtype) keeps it with each value.",
-        )  # fmt: skip
 
 
 def _normal(feature: Feature) -> Feature:

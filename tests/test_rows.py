@@ -1,0 +1,96 @@
+"""Samples as dicts, in the columns of a schema."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from lading.errors import LadingError, SchemaMismatch, Unrepresentable, UsageError
+from lading.features import Array, Audio, ClassLabel, Encoded, Feature, Image, Json, Sequence, Value, with_feature
+from lading.rows import Encoders, rows_to_batch
+
+BINARY, MEDIA = pa.large_binary(), pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+NUMBERS = np.array([[1, 2], [3, 4]], "<f4")
+
+
+def stored(kind: pa.DataType, feature: Feature | None, *values: Any) -> pa.Array:
+    field = pa.field("x", kind) if feature is None else with_feature(pa.field("x", kind), feature)
+    encoders, samples = Encoders(pa.schema([field])), [{"x": value} for value in values]
+    batch = rows_to_batch([{"x": encoders.encode("x", value)} for value in values], samples, encoders.fields)
+    assert (batch.schema.field("x").metadata or {}) == (field.metadata or {})
+    return batch.column("x")
+
+
+@pytest.mark.parametrize(
+    "kind, feature, value, expected",
+    [
+        # Values alone, C order, little-endian, as the feature says.
+        (BINARY, Array("float32", (2, 2)), NUMBERS, NUMBERS.tobytes()),
+        (BINARY, Array("float32", (None, 2)), [[1, 2], [3, 4]], NUMBERS.tobytes()),
+        (pa.list_(pa.list_(pa.float32())), Array("float32", (2, 2)), NUMBERS, [[1, 2], [3, 4]]),
+        (pa.fixed_shape_tensor(pa.float32(), [2, 2]), None, NUMBERS, [1, 2, 3, 4]),
+        (pa.list_(pa.float32()), None, np.array([1.5, 2]), [1.5, 2]),
+        (pa.list_(BINARY), Sequence(Audio()), [b"a", None], [b"a", None]),
+        (BINARY, Audio(), bytearray(b"RIFF"), b"RIFF"),
+        (MEDIA, Audio(), b"RIFF", {"bytes": b"RIFF", "path": None}),
+        # A path that came with a struct is somebody else's: it is kept, and not read.
+        (MEDIA, Image(), {"bytes": None, "path": "/etc/hostname"}, {"bytes": None, "path": "/etc/hostname"}),
+        (pa.string(), Json(), "hello", '"hello"'),
+        (BINARY, Json(), {"a": [1, "x"]}, b'{"a": [1, "x"]}'),
+        (pa.int16(), ClassLabel(("x", "y")), "y", 1),
+        (pa.int8(), None, np.int64(3), 3),
+        (pa.float32(), None, 2, 2.0),
+        (BINARY, Value("int64"), 7, b"7"),
+        (BINARY, Encoded("ndarray:uint8:2"), b"\1\2", b"\1\2"),
+        (pa.dictionary(pa.int8(), pa.string()), None, "w", "w"),
+        (pa.struct([("a", pa.int8()), ("b", pa.string())]), None, {"a": 1}, {"a": 1, "b": None}),
+        (pa.map_(pa.string(), pa.int8()), None, [("a", 1)], [("a", 1)]),
+    ],
+)  # fmt: skip
+def test_values_are_stored_as_their_column_says(kind: pa.DataType, feature: Any, value: Any, expected: Any) -> None:
+    array = stored(kind, feature, None, value)
+    found = array.storage if isinstance(array, pa.ExtensionArray) else array
+    [nothing, something] = found.to_pylist()
+    assert nothing is None
+    assert json.loads(something) == json.loads(expected) if feature == Json() else something == expected
+
+
+def test_arrays_of_numbers_become_pictures() -> None:
+    [found] = stored(BINARY, Image(), np.zeros((3, 4), np.uint8)).to_pylist()
+    assert found.startswith(b"\x89PNG\r\n")
+
+
+@pytest.mark.parametrize(
+    "kind, feature, value, error",
+    [
+        (BINARY, Array("float32", (3,)), NUMBERS, Unrepresentable),
+        (BINARY, Array("float32", (None, None)), NUMBERS, UsageError),
+        (BINARY, Array("float32", (None, 0)), NUMBERS, UsageError),
+        (BINARY, Encoded("ndarray:uint8:2"), np.zeros(2, np.uint8), UsageError),
+        (BINARY, None, "text", Unrepresentable),
+        (pa.int8(), None, 1.5, Unrepresentable),
+        (pa.int8(), None, 300, Unrepresentable),
+        (pa.float32(), None, 1e300, SchemaMismatch),
+        (pa.list_(pa.int8()), None, [300], Unrepresentable),
+        (pa.list_(pa.int8()), None, "12", Unrepresentable),
+        (pa.int8(), ClassLabel(("x", "y")), "z", Unrepresentable),
+        (pa.struct([("a", pa.int8())]), None, {"b": 1}, Unrepresentable),
+    ],
+)  # fmt: skip
+def test_values_that_their_column_cannot_hold(
+    kind: pa.DataType, feature: Any, value: Any, error: type[LadingError]
+) -> None:
+    with pytest.raises(error, match="column 'x'"):
+        stored(kind, feature, None, value)
+
+
+def test_columns_that_no_schema_names_say_it_themselves() -> None:
+    encoders = Encoders(pa.schema([("x", pa.int8())]))
+    row = {"x": encoders.encode("x", 1), "y": encoders.encode("y", [1])}
+    assert rows_to_batch([row], [{"x": 1, "y": [1]}], encoders.fields).to_pylist() == [{"x": 1, "y": "[1]"}]
+    [none] = rows_to_batch([{}], [{}], encoders.fields).to_pylist()
+    assert none == {"x": None}
