@@ -16,7 +16,7 @@ import pyarrow as pa
 from lading.errors import Unrepresentable
 from lading.views import child_fields, is_text, listed_items, slices, take_values
 
-__all__ = ["check_names", "holds", "holds_text", "is_checked", "refuse_bad_values"]
+__all__ = ["check_names", "holds", "holds_text", "is_checked", "is_utf8", "refuse_bad_values"]
 
 _Test: TypeAlias = Callable[[pa.DataType], bool]
 
@@ -94,12 +94,13 @@ def _bad_value(column: pa.Array, test: _Test, *, referred: bool = False) -> tupl
         except pa.ArrowInvalid as error:
             if not is_text(values.type):
                 return values.type, str(error)
-            wrong = (value for value in slices(values) if value is not None and not _is_utf8(value))
+            wrong = (value for value in slices(values) if value is not None and not is_utf8(value))
             return values.type, next((repr(bytes(value[:40])) for value in wrong), str(error))
     return None
 
 
-def _is_utf8(value: memoryview) -> bool:
+def is_utf8(value: bytes | memoryview) -> bool:
+    """Whether bytes are text."""
     try:
         bytes(value).decode()
     except UnicodeDecodeError:

@@ -27,6 +27,7 @@ from lading.errors import CorruptShard, DuplicateField, LimitExceeded
 from lading.features import tag_by_extension
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.tar import REGULAR, Headers, Sparse
+from lading.texts import is_utf8
 
 __all__ = [
     "KEY",
@@ -346,17 +347,9 @@ def texts(
         try:
             column.validate(full=True)
         except pa.ArrowInvalid:
-            bad = next(i for i, row in enumerate(rows.tolist()) if not _is_utf8(text[i, : lengths[i]].tobytes()))
+            bad = next(i for i, row in enumerate(rows.tolist()) if not is_utf8(text[i, : lengths[i]].tobytes()))
             raise _not_utf8(found, int(rows[bad])) from None
     return column
-
-
-def _is_utf8(text: bytes) -> bool:
-    try:
-        text.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _not_utf8(found: Headers, row: int) -> CorruptShard:

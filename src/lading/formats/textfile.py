@@ -25,6 +25,7 @@ from lading.limits import Limits
 from lading.ref import FileEntry
 from lading.store.protocol import Buffer, Sink, extents_of
 from lading.store.unwrap import UnwrappedFile, unwrapped
+from lading.texts import is_utf8
 from lading.views import byte_lengths, decoded, row_bytes
 
 __all__ = [
@@ -58,9 +59,9 @@ _SHORT_BYTES, _SHORT_LINE = 1 << 20, 16
 _HEAD_BYTES = 16
 _GROUP_BYTES = 16 << 20
 _PART_BYTES, _PART_ROWS = 8 << 20, 1 << 16
+"""Of rows that are made text at once."""
 _MEMBER_BYTES = 128 << 10
 """Of text in a gzip member, about. Text takes 2 to 4 % more than in one member; with 64 KB it is 4 to 8 %."""
-"""Of rows that are made text at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,17 +263,9 @@ def as_text(column: pa.Array) -> pa.LargeStringArray:
     try:
         return values.cast(pa.large_string())
     except pa.ArrowInvalid:
-        row = next(i for i, value in enumerate(values) if not _is_utf8(value.as_py()))
+        row = next(i for i, value in enumerate(values) if not is_utf8(value.as_py() or b""))
         raise Unrepresentable("bytes that are no UTF-8", row=row, found=repr(values[row].as_py()[:40]),
                               advice="Leave the column out with --columns.") from None  # fmt: skip
-
-
-def _is_utf8(value: bytes | None) -> bool:
-    try:
-        (value or b"").decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def body(texts: pa.LargeStringArray) -> pa.Buffer:
