@@ -173,3 +173,17 @@ def test_lines_that_their_ends_do_not_tell_apart_are_not_walked(tmp_path: Path) 
             pytest.raises(CorruptShard, match="not told apart"),
         ):
             list(dataset)
+
+
+@pytest.mark.parametrize("old, new", [(b'"str"', b'"stp"'), (b'"int"', b'"inu"'), (b'"format"', b'"formaT"')])
+@pytest.mark.parametrize("kind", ["json", "csv"])
+def test_a_byte_of_the_columns_in_meta_costs_no_line(kind: str, old: bytes, new: bytes, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    _, meta = written(source, kind)
+    shutil.rmtree(source / "_lading")
+    body = meta.read_bytes()
+    assert body.count(old) == 1
+    meta.write_bytes(body.replace(old, new))
+    result = salvage(source, tmp_path / "out")
+    assert saved(tmp_path / "out") == texts()
+    assert [entry["file"] for entry in result.lost] == [str(meta)]

@@ -42,6 +42,7 @@ __all__ = [
     "parse_config",
     "parse_entry",
     "read_mds_index",
+    "tells_columns",
 ]
 
 COMPRESSIONS = {"br": "brotli", "bz2": "bz2", "gz": "gzip", "snappy": "snappy", "zstd": "zstd"}
@@ -275,6 +276,11 @@ def parse_entry(text: str, limits: Limits = DEFAULT_LIMITS) -> Entry:
     raw, packed, meta, samples = _files_and_count(entry)
     packed_meta = _file(entry, "zip_meta") if packed and meta else None
     return Entry(parse_config(entry, limits=limits), samples, _compression(entry), raw, packed, meta, packed_meta)
+
+
+def tells_columns(told: Mapping[str, Any]) -> bool:
+    """Whether the JSON of a shard has columns: other writers may say less there."""
+    return "column_names" in told or "columns" in told
 
 
 def parse_config(told: Mapping[str, Any], *, natural: bool = False, limits: Limits = DEFAULT_LIMITS) -> Config:

@@ -20,7 +20,16 @@ from numpy.typing import NDArray
 
 from lading.codecs import new_hash, unpack_file
 from lading.errors import CorruptShard, LadingError, LimitExceeded, NotFound, SidecarMismatch, UsageError, errors_at
-from lading.formats._mds_index import COMPRESSIONS, Config, Entry, ShardFile, meta_name, parse_config, parse_entry
+from lading.formats._mds_index import (
+    COMPRESSIONS,
+    Config,
+    Entry,
+    ShardFile,
+    meta_name,
+    parse_config,
+    parse_entry,
+    tells_columns,
+)
 from lading.formats._mds_lines import LineLayout, check_line_ends, first_line, line_ends
 from lading.formats._mds_nulls import marks_of
 from lading.formats._mds_samples import Part, SampleLayout
@@ -216,15 +225,7 @@ class MdsReader:
             offset, told = _read_head(head, self._body.size_bytes, self._source.limits, split=split)
             if entry is None:
                 return offset, parse_config(told or {}, limits=self._source.limits)
-        if len(offset) - 1 != entry.samples:
-            raise SidecarMismatch("the number of samples differs from what the index says", file=head.path,
-                                  expected=entry.samples, found=len(offset) - 1)  # fmt: skip
-        if told is not None and {"column_names", "columns"} & told.keys():  # other writers may say less there
-            with errors_at(file=head.path):
-                found = parse_config(told, limits=self._source.limits)
-            if found != entry.config:
-                raise SidecarMismatch("the columns differ from what the index says", file=head.path,
-                                      expected=_shown(entry.config), found=_shown(found))  # fmt: skip
+        _check_told(head.path, len(offset) - 1, told, entry, self._source.limits)
         return offset, entry.config
 
     def _sizes(self, entry: Entry | None, compression: str) -> tuple[int, int | None]:
@@ -367,12 +368,31 @@ def told_places(source: ShardSource, entry: Entry) -> NDArray[np.int64]:
     """
     body = _meta(source, entry, ReadOptions())
     with errors_at(file=body.path):
-        offset, _ = _read_head(body, entry.raw.size_bytes, source.limits, split=True)
+        offset, told = _read_head(body, entry.raw.size_bytes, source.limits, split=True)
+    _check_told(body.path, len(offset) - 1, told, entry, source.limits)
     expected = entry.samples, len(first_line(entry.config))
     if (len(offset) - 1, int(offset[0])) != expected:
         raise SidecarMismatch("not the places of so many lines, behind the names", file=body.path,
                               expected=expected, found=(len(offset) - 1, int(offset[0])))  # fmt: skip
     return offset.astype(np.int64)
+
+
+def _check_told(path: str, samples: int, told: Mapping[str, object] | None, entry: Entry, limits: Limits) -> None:
+    """Hold a shard's head, or its `.meta`, against the index.
+
+    Raises:
+        SidecarMismatch: another number of samples, or other columns. DataError: columns that make no sense.
+    """
+    if samples != entry.samples:
+        raise SidecarMismatch("the number of samples differs from what the index says", file=path,
+                              expected=entry.samples, found=samples)  # fmt: skip
+    if told is None or not tells_columns(told):
+        return
+    with errors_at(file=path):
+        found = parse_config(told, limits=limits)
+    if found != entry.config:
+        raise SidecarMismatch("the columns differ from what the index says", file=path,
+                              expected=_shown(entry.config), found=_shown(found))  # fmt: skip
 
 
 def _compression(path: str, entry: Entry | None) -> str:

@@ -144,7 +144,7 @@ class MdsFormat:
             return None
         if source.entry and parse_entry(source.entry, source.limits).config.format != self.name:
             return resync_lines(map_file(source), source)
-        return resync_samples(map_file(source), source.path, source.entry)
+        return resync_samples(map_file(source), source)
 
     def shard_name(self, number: int) -> str:
         """`shard.00000`, as the peer has it."""

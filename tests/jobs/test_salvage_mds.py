@@ -1,0 +1,91 @@
+"""Salvage of MDS shards whose heads are damaged, or from which bytes are missing."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pytest
+
+import lading
+from lading.errors import DataError
+from lading.jobs.salvage import salvage
+
+NUMBERED = pa.table({"n": [*range(50)], "t": [f"text {n} " * (n % 9) for n in range(50)]})
+
+
+def samples(source: Path) -> list[dict[str, Any]]:
+    with lading.open(source) as dataset:
+        return list(dataset)
+
+
+def written(source: Path, table: pa.Table) -> Path:
+    """A dataset with an index and no manifest; gives its only shard."""
+    with lading.writer(source, format="mds", checksums="none") as writer:
+        writer.write_batch(table)
+    shutil.rmtree(source / "_lading")
+    [path] = source.glob("*.mds")
+    return path
+
+
+@pytest.mark.parametrize("old, new", [
+    (b'"str"', b'"stp"'),
+    (b'"int"', b'"inu"'),
+    (b'"mds"', b'"mdr"'),
+    (b'"column_sizes": [8', b'"column_sizes": [9'),
+    (b'"column_encodings"', b'"column_encodingz"'),
+])  # fmt: skip
+def test_a_byte_of_the_columns_in_the_head_of_an_mds_shard_costs_no_sample(
+    old: bytes, new: bytes, tmp_path: Path
+) -> None:
+    source, out = tmp_path / "source", tmp_path / "out"
+    path = written(source, NUMBERED)
+    body = path.read_bytes()
+    assert body.count(old) == 1
+    path.write_bytes(body.replace(old, new))
+    result = salvage(source, out)
+    assert samples(out) == NUMBERED.to_pylist()
+    assert [(entry["file"], entry["offset"]) for entry in result.lost] == [(str(path), 0)]
+
+
+@pytest.mark.parametrize("damage, at", [(-7, 298), (-8, 297), (7, 235)])
+def test_empty_values_do_not_say_that_an_mds_sample_is_at_its_place(damage: int, at: int, tmp_path: Path) -> None:
+    source, out = tmp_path / "source", tmp_path / "out"
+    rows = [{"id": 1000 + n, "s": "x" * (n % 5)} for n in range(10)]
+    path = written(source, pa.Table.from_pylist(rows))
+    body = path.read_bytes()
+    path.write_bytes(body[:at] + bytes(max(damage, 0)) + body[at + max(-damage, 0) :])
+    salvage(source, out)
+    kept = samples(out)
+    assert len(kept) >= 5
+    assert [row for row in kept if row not in rows] == []
+
+
+def test_texts_that_are_json_are_not_read_again_and_again_for_the_head_of_an_mds_shard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = [json.dumps({"caption": "x" * 5000, "n": n}) for n in range(40)]
+    body = written(tmp_path / "source", pa.table({"t": texts})).read_bytes()
+    (tmp_path / "alone.mds").write_bytes(body.replace(b"column_names", b"Xolumn_names"))
+    read, loads = [], orjson.loads
+    monkeypatch.setattr(orjson, "loads", lambda text: read.append(len(text)) or loads(text))
+    with pytest.raises(DataError, match="not one sample is left"):
+        salvage(tmp_path / "alone.mds", tmp_path / "out")
+    assert sum(read) < 2 * len(body)
+
+
+def test_zeros_of_an_mds_shard_are_not_walked_again_and_again(tmp_path: Path) -> None:
+    """From every place of a mask of zeros a walk leads on: 70,000 walks of 100 steps, where none comes to the end."""
+    source = tmp_path / "source"
+    path = written(source, pa.table({"mask": [bytes(1000)] * 100, "id": [*range(100)]}))
+    body = path.read_bytes()
+    path.write_bytes(body[:100] + b"\xff" * 4 + body[104:-3])
+    began = time.process_time()
+    with pytest.raises(DataError, match="not one sample is left"):
+        salvage(source, tmp_path / "out")
+    assert time.process_time() - began < 5
