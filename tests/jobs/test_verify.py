@@ -67,6 +67,34 @@ def test_a_file_that_was_changed_differs_from_its_hash(tmp_path: Path) -> None:
     assert (first["file"], first["found"]) == (str(path), hashlib.md5(path.read_bytes()).hexdigest())
 
 
+@pytest.mark.parametrize("old, new", [
+    (b'{"column', b'X"column'),
+    (b'"column_names"', b'"column_namez"'),
+    (b'"version": 2}', b'"version": 3}'),
+    (b'"hashes": [], ', b'"hashez": [], '),
+    (b'"compression": null', b'"cumpression": null'),
+])  # fmt: skip
+@pytest.mark.parametrize("kind, ending, listed", [
+    ("mds", ".mds", False), ("csv", ".csv.meta", False), ("mds", ".mds", True),
+])  # fmt: skip
+def test_a_shard_that_says_of_itself_what_is_not_so_is_a_finding(
+    kind: str, ending: str, listed: bool, old: bytes, new: bytes, tmp_path: Path
+) -> None:
+    """The peer never reads it, and neither does who opens a dataset by its index."""
+    out = _mds(tmp_path / "out", kind=kind)
+    if not listed:
+        shutil.rmtree(out / "_lading")
+    assert lading.verify(out, deep=True).ok
+    path = out / f"shard.00001{ending}"
+    body = path.read_bytes()
+    assert body.count(old) == 1
+    path.write_bytes(body.replace(old, new))
+    found = lading.verify(out).findings
+    assert {finding["file"] for finding in found} == {str(path)}
+    with lading.open(out) as dataset:
+        assert [sample["n"] for sample in dataset] == [*range(300)]
+
+
 @pytest.mark.parametrize("change, message, said", [
     (lambda shards: shards.pop(1), "lacks a shard that the manifest lists", "shard.00001.mds, as "),
     (lambda shards: shards[0].update(samples=1), "another number of samples", "as "),

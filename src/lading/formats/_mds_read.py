@@ -222,11 +222,34 @@ class MdsReader:
         split = entry is not None and entry.raw_meta is not None
         head = _meta(self._source, entry, self._options) if split and entry is not None else self._body
         with errors_at(file=head.path):
-            offset, told = _read_head(head, self._body.size_bytes, self._source.limits, split=split)
+            offset, text = _read_head(head, self._body.size_bytes, self._source.limits, split=split)
             if entry is None:
-                return offset, parse_config(told or {}, limits=self._source.limits)
-        _check_told(head.path, len(offset) - 1, told, entry, self._source.limits)
+                return offset, parse_config(_object(text) or {}, limits=self._source.limits)
+        _check_told(head.path, len(offset) - 1, text, entry, self._source.limits)
         return offset, entry.config
+
+    def false_claims(self) -> list[LadingError]:
+        """What the shard's head, or its `.meta`, says otherwise than the index; nothing where there is no index.
+
+        The peer writes there what it writes into the index. Without a byte nothing is said.
+        """
+        if not self._source.entry or self._options.walk_lines:
+            return []
+        entry = parse_entry(self._source.entry, self._source.limits)
+        split = entry.raw_meta is not None
+        head = _meta(self._source, entry, self._options) if split else self._body
+        with errors_at(file=head.path):
+            offset, text = _read_head(head, self._body.size_bytes, self._source.limits, split=split)
+        told, index, place = _object(text), orjson.loads(self._source.entry), 4 * (len(offset) + 1)
+        if text and told is None:
+            return [CorruptShard("what the shard says of itself is no JSON object", file=head.path, offset=place,
+                                 expected="what the index says", found=repr(text[:40]))]  # fmt: skip
+        return [
+            SidecarMismatch(f"what the shard says of itself differs from the index: {name[:40]!r}", file=head.path,
+                            offset=place, expected=repr(index.get(name))[:200], found=repr(value)[:200])
+            for name, value in (told or {}).items()
+            if name not in index or value != index[name]
+        ]  # fmt: skip
 
     def _sizes(self, entry: Entry | None, compression: str) -> tuple[int, int | None]:
         """Bytes of the shard's files, unpacked and compressed: as the index says, else as they are."""
@@ -368,8 +391,8 @@ def told_places(source: ShardSource, entry: Entry) -> NDArray[np.int64]:
     """
     body = _meta(source, entry, ReadOptions())
     with errors_at(file=body.path):
-        offset, told = _read_head(body, entry.raw.size_bytes, source.limits, split=True)
-    _check_told(body.path, len(offset) - 1, told, entry, source.limits)
+        offset, text = _read_head(body, entry.raw.size_bytes, source.limits, split=True)
+    _check_told(body.path, len(offset) - 1, text, entry, source.limits)
     expected = entry.samples, len(first_line(entry.config))
     if (len(offset) - 1, int(offset[0])) != expected:
         raise SidecarMismatch("not the places of so many lines, behind the names", file=body.path,
@@ -377,7 +400,7 @@ def told_places(source: ShardSource, entry: Entry) -> NDArray[np.int64]:
     return offset.astype(np.int64)
 
 
-def _check_told(path: str, samples: int, told: Mapping[str, object] | None, entry: Entry, limits: Limits) -> None:
+def _check_told(path: str, samples: int, text: bytes, entry: Entry, limits: Limits) -> None:
     """Hold a shard's head, or its `.meta`, against the index.
 
     Raises:
@@ -386,6 +409,7 @@ def _check_told(path: str, samples: int, told: Mapping[str, object] | None, entr
     if samples != entry.samples:
         raise SidecarMismatch("the number of samples differs from what the index says", file=path,
                               expected=entry.samples, found=samples)  # fmt: skip
+    told = _object(text)
     if told is None or not tells_columns(told):
         return
     with errors_at(file=path):
@@ -431,10 +455,8 @@ def _is_mds(path: str) -> bool:
     return ".mds" in posixpath.basename(path).lower()
 
 
-def _read_head(
-    head: _Body, size: int, limits: Limits, *, split: bool
-) -> tuple[NDArray[np.int64], Mapping[str, object] | None]:
-    """Where samples begin and end in `size` bytes, and the JSON behind; None if that is no JSON object.
+def _read_head(head: _Body, size: int, limits: Limits, *, split: bool) -> tuple[NDArray[np.int64], bytes]:
+    """Where samples begin and end in `size` bytes, and the JSON behind.
 
     Raises:
         CorruptShard: places out of order, or beyond the file.
@@ -465,8 +487,13 @@ def _read_head(
     if stop - end > limits.index_bytes:
         raise limits.exceeded("index_bytes", "what the shard says of itself is too large", offset=end, found=stop - end)
     [text] = head.read([(end, stop - end)])
+    return offset, bytes(text)
+
+
+def _object(text: bytes) -> Mapping[str, Any] | None:
+    """What a head tells; None if it is no JSON object."""
     try:
-        told = orjson.loads(memoryview(text))
+        told = orjson.loads(text)
     except orjson.JSONDecodeError:
-        return offset, None
-    return offset, told if isinstance(told, dict) else None
+        return None
+    return told if isinstance(told, dict) else None

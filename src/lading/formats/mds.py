@@ -102,6 +102,11 @@ class MdsFormat:
         """
         return MdsReader(source, parse_options(self.name, ReadOptions, options))
 
+    def false_claims(self, source: ShardSource, options: Mapping[str, Any]) -> Sequence[LadingError]:
+        """What a shard's head, or its `.meta`, says otherwise than the index. A compressed shard is unpacked for it."""
+        with closing(self.open_shard(source, options)) as reader:
+            return reader.false_claims()
+
     def create_shard(self, sink: Sink, schema: pa.Schema, options: Mapping[str, Any]) -> MdsWriter:
         """Begin a shard of MDS proper (`WriteOptions`); it is written when it is closed.
 

@@ -60,6 +60,7 @@ __all__ = [
     "ShardSource",
     "ShardWriter",
     "Symptom",
+    "TellsOfItself",
     "TellsReading",
     "TellsSchema",
     "TellsSymptoms",
@@ -283,6 +284,18 @@ class ClaimsColumns(Protocol):
 
         Raises:
             DataError, StoreError: what is told cannot be read.
+        """
+
+
+@runtime_checkable
+class TellsOfItself(Protocol):
+    """A format whose shards tell of themselves what an index tells of them, and are read by the index."""
+
+    def false_claims(self, source: ShardSource, options: Mapping[str, Any]) -> Sequence[LadingError]:
+        """What a shard tells of itself that is not so, although it can be read. No row is read.
+
+        Raises:
+            DataError, StoreError: as `open_shard`.
         """
 
 

@@ -27,7 +27,7 @@ from lading.errors import (
     Unrepresentable,
 )
 from lading.fetch import ERROR_COLUMN, earlier_errors
-from lading.formats.protocol import HasSidecar, KeepsFiles, ListedElsewhere, ListedFile
+from lading.formats.protocol import HasSidecar, KeepsFiles, ListedElsewhere, ListedFile, TellsOfItself
 from lading.formats.registry import get_format
 from lading.interleaved import sample_firsts
 from lading.jobs.checksums import check_own_files, check_shard
@@ -100,8 +100,9 @@ def verify(
     Every shard is read to its end and its samples are counted, so that damage inside it shows; a shard that is broken
     is a finding, and the next one is looked at. A manifest is held against its copy in the list of shards. The peer's
     own indexes beside a manifest are held against it, and the hashes in them against the files. A shard that lies among
-    those of the dataset and that its manifest does not list is a finding. Videos that a cache keeps in files of their
-    own must be there, as regular files, with the size that their rows tell.
+    those of the dataset and that its manifest does not list is a finding, and so is what a shard of MDS says of itself
+    otherwise than its index. Videos that a cache keeps in files of their own must be there, as regular files, with the
+    size that their rows tell.
 
     With `deep` every file that lading wrote is also held against its checksum in the manifest, so that one flipped bit
     shows; of one that differs, the samples that do are named, if checksums of samples were kept. Samples of a shard
@@ -258,6 +259,7 @@ def _look(dataset: Dataset, stores: Stores, indexes: Indexes, deep: bool, most: 
                 undigested = _read_all(dataset, number, counted, findings, deep=deep)
                 samples = counted.samples
                 trusted_samples = 0 if undigested is None else samples
+                findings.add(_false_claims(dataset, number))
             whole = unread or not findings.full  # behind the last of them, nothing was read or counted
             findings.add(_miscounted(dataset, number, indexes, samples))
         except LadingError as error:
@@ -380,6 +382,14 @@ def _check_sidecar(dataset: Dataset, number: int, *, unread: bool) -> tuple[set[
     except (DataError, StoreError) as error:
         return {"sidecars"}, [error] if unread or error.file == path else []
     return {"sidecars"}, []
+
+
+def _false_claims(dataset: Dataset, number: int) -> Sequence[LadingError]:
+    """What a shard that can be read tells of itself, and is not so."""
+    fmt = get_format(dataset.format)
+    if not isinstance(fmt, TellsOfItself):
+        return ()
+    return fmt.false_claims(dataset.source(number), dataset.format_options)
 
 
 def _check_films(dataset: Dataset, number: int, *, deep: bool, most: int) -> tuple[set[str], Sequence[LadingError]]:
