@@ -12,6 +12,7 @@ The manifest's appearance is the commit. Each of many writers has a manifest of 
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
@@ -181,7 +182,7 @@ def from_json(data: bytes, *, file: str | None = None) -> Manifest:
         DataError: it is none, or of a newer version, or its parts contradict each other; names the file.
     """
     try:
-        told = _loads(data)
+        told = jsontext.loads(data)
         _check(told)
         schema = _schema(told)
         plain = {name: told[name] for name in _PLAIN}
@@ -202,14 +203,6 @@ def from_json(data: bytes, *, file: str | None = None) -> Manifest:
         sidecars=sidecars,
         files=told["files"],
     )
-
-
-def _loads(data: bytes) -> Any:
-    """What `to_json` can have written: no number or text that orjson does not take."""
-    try:
-        return orjson.loads(data)
-    except orjson.JSONDecodeError as error:
-        raise DataError(f"not a manifest: broken JSON ({error})") from None
 
 
 def _schema(told: Mapping[str, Any]) -> pa.Schema:
@@ -241,10 +234,9 @@ def _check(told: Any) -> None:
     if told["view"] not in VIEWS:
         raise DataError("not a manifest", expected=f"view: {' or '.join(VIEWS)}", found=repr(told["view"])[:80])
     _check_numbers(told)
-    if not _are_texts(told["sidecars"]):
-        raise DataError("not a manifest", expected="sidecars: a list of paths", found=repr(told["sidecars"])[:80])
-    if told["digests"]:
-        DatasetDigest.from_json(told["digests"])
+    for name, paths in (("sidecars", told["sidecars"]), ("files", [*told["files"]])):
+        if not _are_texts(paths):
+            raise DataError("not a manifest", expected=f"{name}: a list of paths", found=repr(paths)[:80])
     _check_options(told["options"])
 
 
@@ -260,7 +252,7 @@ def _check_options(options: Mapping[str, Any]) -> None:
 
 
 def _are_texts(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(text, str) for text in value)
+    return isinstance(value, list) and all(isinstance(text, str) and not _SURROGATE.search(text) for text in value)
 
 
 def _check_numbers(told: Mapping[str, Any]) -> None:
@@ -393,6 +385,8 @@ def read_shards(buffer: pa.Buffer, *, file: str | None = None) -> pa.Table:
 
 
 # Absolute, with a scheme or drive, with a `.`, `..` or empty part, with a backslash or a control character.
+_SURROGATE = re.compile("[\ud800-\udfff]")
+"""Half of a character, which no UTF-8 holds."""
 _OUTSIDE = r"^/|^[A-Za-z][A-Za-z0-9+.-]*:|(^|/)(\.{1,2})?(/|$)|[\x00-\x1f\\]"
 
 
