@@ -40,7 +40,7 @@ class ReadOptions:
         unended: what a last line without an end is: an `error`, since the file may have been cut, or `read`.
     """
 
-    delimiter: str | None = None
+    delimiter: str | int | None = None
     types: Mapping[str, str] | None = None
     unended: Literal["error", "read"] = "error"
 

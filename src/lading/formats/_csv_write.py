@@ -39,7 +39,7 @@ class WriteOptions:
         compression_level: None for the codec's usual one.
     """
 
-    delimiter: str = ","
+    delimiter: str | int = ","
     compression: str | None = None
     compression_level: int | None = None
 

@@ -242,7 +242,7 @@ def check_compression(compression: str | None) -> None:
         raise UsageError("no such compression", expected=", ".join(WRAPS), found=f"compression={compression!r}")
 
 
-def parse_delimiter(text: str) -> str:
+def parse_delimiter(text: str | int) -> str:
     """What stands between values: one character, or `tab`. Raises UsageError for what cannot stand there."""
     delimiter = "\t" if text == "tab" else str(text)  # of a command, 5 comes as a number
     if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n\0':
