@@ -201,7 +201,7 @@ GOOD = '{"id": "é", "n": 1}'
         (b'{"\\ud800": 1}', CorruptShard, "line 3: a name that no UTF-8 holds"),
         (b'{"a": ' + b"9" * 5000 + b"}", CorruptShard, "line 3: JSON holds a number that cannot be read"),
         (b'{"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", CorruptShard, "line 3: JSON is nested too deeply"),
-        (b'{"a":' * 990 + b"1" + b"}" * 990, DataError, "nested too deeply"),
+        (b'{"a":' * 1025 + b"1" + b"}" * 1025, DataError, "nested too deeply"),
         (b"{}\x00", CorruptShard, "line 3: broken JSON"),
     ],
 )
