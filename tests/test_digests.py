@@ -440,7 +440,23 @@ def test_dataset_digests_merge_and_travel() -> None:
     assert DatasetDigest.from_json(merged.to_json()) == merged
 
 
-@pytest.mark.parametrize("told", [{}, {"ordered": None, "unordered": "x", "count": 1}, {"ordered": 5}])
+_TOLD = {"ordered": None, "unordered": "0" * 32, "count": 1}
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {},
+        {"ordered": None, "unordered": "x", "count": 1},
+        {"ordered": 5},
+        {"unordered": "0" * 32, "count": 1},
+        {**_TOLD, "count": -1},
+        {**_TOLD, "count": float("inf")},
+        {**_TOLD, "count": True},
+        {**_TOLD, "unordered": "-5"},
+        {**_TOLD, "ordered": [1]},
+    ],
+)
 def test_digests_that_are_none(told: dict[str, Any]) -> None:
     with pytest.raises(DataError, match="not a dataset digest"):
         DatasetDigest.from_json(told)

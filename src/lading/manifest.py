@@ -12,7 +12,6 @@ The manifest's appearance is the commit. Each of many writers has a manifest of 
 from __future__ import annotations
 
 import base64
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
@@ -236,7 +235,8 @@ def _check(told: Any) -> None:
     _check_numbers(told)
     for name, paths in (("sidecars", told["sidecars"]), ("files", [*told["files"]])):
         if not _are_texts(paths):
-            raise DataError("not a manifest", expected=f"{name}: a list of paths", found=repr(paths)[:80])
+            raise DataError("not a manifest", expected=f"{name}: a list of paths", found=ascii(paths)[:80])
+    DatasetDigest.from_json({**DatasetDigest().to_json(), **told["digests"]})  # not all of it need be there
     _check_options(told["options"])
 
 
@@ -252,7 +252,7 @@ def _check_options(options: Mapping[str, Any]) -> None:
 
 
 def _are_texts(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(text, str) and not _SURROGATE.search(text) for text in value)
+    return isinstance(value, list) and all(isinstance(text, str) and jsontext.is_unicode(text) for text in value)
 
 
 def _check_numbers(told: Mapping[str, Any]) -> None:
@@ -385,8 +385,6 @@ def read_shards(buffer: pa.Buffer, *, file: str | None = None) -> pa.Table:
 
 
 # Absolute, with a scheme or drive, with a `.`, `..` or empty part, with a backslash or a control character.
-_SURROGATE = re.compile("[\ud800-\udfff]")
-"""Half of a character, which no UTF-8 holds."""
 _OUTSIDE = r"^/|^[A-Za-z][A-Za-z0-9+.-]*:|(^|/)(\.{1,2})?(/|$)|[\x00-\x1f\\]"
 
 
