@@ -7,7 +7,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lading.casts import cast, rebuilt, registered, unregistered, unregistered_type, without_null_values
+from lading.casts import (
+    cast,
+    decoded,
+    decoded_type,
+    rebuilt,
+    registered,
+    unregistered,
+    unregistered_type,
+    without_null_values,
+)
 from lading.ref import RefType
 from registered import NamedType
 
@@ -24,6 +33,28 @@ def test_lists_of_every_kind_become_those_of_every_other(of: Any, to: Any, other
         found = cast(column[first:], to(other))
         found.validate(full=True)
         assert (found.type, found.to_pylist()) == (to(other), _TEXTS[first:])
+
+
+@pytest.mark.parametrize(
+    "values, kind",
+    [
+        (pa.array([["a"], None], pa.list_(pa.string_view())), pa.list_(pa.large_string())),
+        (pa.array([{"x": 1}, {"x": 2}]), pa.struct([("x", pa.int64())])),
+        (pa.json_().wrap_array(pa.array(["1", "[]"])), pa.json_()),
+        (pa.array(["a", "b"]).dictionary_encode().cast(pa.dictionary(pa.int8(), pa.string())), None),
+        (pa.RunEndEncodedArray.from_arrays([2, 3], pa.array(["a", "b"])), pa.string()),
+        (pa.array([0.5, -2.0], pa.float16()), pa.float16()),
+    ],
+    ids=lambda value: str(getattr(value, "type", "")),
+)
+def test_dictionaries_that_are_not_joined_become_their_values(values: pa.Array, kind: pa.DataType | None) -> None:
+    kind = kind or pa.dictionary(pa.int32(), pa.string())
+    words = pa.DictionaryArray.from_arrays(pa.array([1, None, 0, 1], pa.int8()), values)
+    expected = [value.as_py() for value in (values[1], pa.scalar(None), values[0], values[1])]
+    found = decoded(words)
+    found.validate(full=True)
+    assert (found.type, decoded_type(words.type), found.to_pylist()) == (kind, kind, expected)
+    assert cast(pa.chunked_array([words, words[1:]]), kind).to_pylist() == [*expected, *expected[1:]]
 
 
 def test_list_views_in_any_order() -> None:

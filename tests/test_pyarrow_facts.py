@@ -217,6 +217,20 @@ def test_a_cast_of_nulls_in_lists_in_structs_makes_lists_that_are_too_long() -> 
         given.cast(pa.struct([("a", pa.list_(pa.null())), ("b", pa.int16())])).validate(full=True)
 
 
+@pytest.mark.parametrize("kind", [pa.list_(pa.int8()), pa.struct([("x", pa.int8())]), pa.uuid(), pa.null()], ids=str)
+def test_dictionaries_of_such_values_are_not_joined(kind: pa.DataType) -> None:
+    parts = [pa.DictionaryArray.from_arrays(pa.array([None], pa.int32()), pa.nulls(n, kind)) for n in (1, 2)]
+    with pytest.raises(pa.ArrowNotImplementedError, match="Unification"):
+        pa.concat_arrays(parts)
+
+
+def test_joined_dictionaries_keep_the_type_of_their_indices() -> None:
+    words = [[f"{i}-{n}" for n in range(100)] for i in range(2)]
+    parts = [pa.array(part).dictionary_encode().cast(pa.dictionary(pa.int8(), pa.string())) for part in words]
+    with pytest.raises(pa.ArrowInvalid, match="requires a larger index type"):
+        pa.concat_arrays(parts)
+
+
 def test_dictionaries_with_a_null_among_their_values_are_not_joined() -> None:
     parts = [pa.DictionaryArray.from_arrays(pa.array([0, 1]), pa.array([None, text])) for text in "ab"]
     with pytest.raises(pa.ArrowInvalid):

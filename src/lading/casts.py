@@ -18,14 +18,25 @@ from lading.ref import is_ref
 from lading.views import (
     child_fields,
     holds_dictionary,
+    joins,
     listed_items,
     plain_type,
     present,
     take_values,
     with_child_fields,
+    without_runs,
 )
 
-__all__ = ["cast", "rebuilt", "registered", "unregistered", "unregistered_type", "without_null_values"]
+__all__ = [
+    "cast",
+    "decoded",
+    "decoded_type",
+    "rebuilt",
+    "registered",
+    "unregistered",
+    "unregistered_type",
+    "without_null_values",
+]
 
 _Column = TypeVar("_Column", pa.Array, pa.ChunkedArray)
 _LIST_VIEWS = (pa.ListViewType, pa.LargeListViewType)
@@ -49,15 +60,29 @@ def cast(column: _Column, kind: pa.DataType) -> _Column:
         return pa.chunked_array([cast(chunk, kind) for chunk in column.chunks], kind)
     if _has_only_nulls(column.type):
         return pa.nulls(len(column), kind)
+    if pa.types.is_dictionary(column.type) and not joins(column.type.value_type):
+        column = decoded(column)
     if not child_fields(kind) and not child_fields(column.type):
         return column.cast(kind)
-    if pa.types.is_dictionary(column.type):
-        found = cast(column.dictionary, kind).take(column.indices)
-    elif _is_alike(column.type, kind):
-        found = rebuilt(column, kind, cast)
-    else:
-        found = _relisted(_relisted(column, _with_lists(plain_type(column.type))).cast(_with_lists(kind)), kind)
-    return found
+    if _is_alike(column.type, kind):
+        return rebuilt(column, kind, cast)
+    return _relisted(_relisted(column, _with_lists(plain_type(column.type))).cast(_with_lists(kind)), kind)
+
+
+def decoded(column: pa.Array) -> pa.Array:
+    """The values of a dictionary column, each as often as it is there, in their `plain_type`.
+
+    pyarrow 26 has no cast from dictionaries of lists, structs and views. Run ends are undone: it cannot take them.
+    """
+    values = column.dictionary
+    values = without_runs(values) if pa.types.is_run_end_encoded(values.type) else values
+    return cast(values, decoded_type(column.type)).take(column.indices)
+
+
+def decoded_type(kind: pa.DataType) -> pa.DataType:
+    """The type in which the values of such a dictionary are `decoded`."""
+    value = kind.value_type
+    return plain_type(value.value_type if pa.types.is_run_end_encoded(value) else value)
 
 
 def _has_only_nulls(kind: pa.DataType) -> bool:
@@ -87,7 +112,9 @@ def _with_lists(kind: pa.DataType) -> pa.DataType:
 
 
 def _relisted(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    return column if column.type == kind else rebuilt(column, kind, _relisted)
+    if column.type == kind:
+        return column
+    return cast(column, kind) if pa.types.is_dictionary(column.type) else rebuilt(column, kind, _relisted)
 
 
 def unregistered_type(kind: pa.DataType) -> pa.DataType:

@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 
 from lading import jsontext
 from lading.arrow_values import arrow_type
-from lading.casts import cast, rebuilt, unregistered_type
+from lading.casts import cast, decoded, rebuilt, unregistered_type
 from lading.encoding import VIDEO_FIELDS
 from lading.errors import BadReference, DataError, LadingError, Unrepresentable, UsageError, errors_at
 from lading.features import (
@@ -42,7 +42,7 @@ from lading.features import (
     with_feature,
 )
 from lading.pieces import bitmap
-from lading.views import byte_lengths, child_fields, decoded, is_bytes, is_text, present, slices, with_child_fields
+from lading.views import byte_lengths, child_fields, is_bytes, is_text, present, slices, with_child_fields
 
 __all__ = [
     "HUGGINGFACE_KEY",

@@ -29,7 +29,6 @@ __all__ = [
     "child_fields",
     "compacted",
     "cut_out",
-    "decoded",
     "filled",
     "from_ranges",
     "gather",
@@ -39,6 +38,7 @@ __all__ = [
     "is_text",
     "is_view",
     "join",
+    "joins",
     "listed_items",
     "masked",
     "over",
@@ -52,7 +52,6 @@ __all__ = [
     "share",
     "shown_bytes",
     "slices",
-    "stored_type",
     "take",
     "take_rows",
     "take_values",
@@ -106,20 +105,21 @@ def is_view(kind: pa.DataType) -> bool:
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
-    """The type with large strings and binaries in place of views, at any depth; halves and nulls in no dictionary."""
+    """The type as which readers give values and files keep them, so that batches of a column can always be joined.
+
+    At any depth: large strings and binaries in place of views, dictionaries only of values that pyarrow `joins`, and
+    with indices of 32 bits at least. Rows that come later may bring more values than 8 or 16 bits can number.
+    """
     return _swapped(kind, _WITHOUT_VIEWS)
 
 
-def stored_type(kind: pa.DataType) -> pa.DataType:
-    """The `plain_type` with dictionaries of 32-bit indices at least, at any depth: what files keep such values as.
+def joins(kind: pa.DataType) -> bool:
+    """Whether pyarrow 26 makes one of two dictionaries of such values.
 
-    Rows that come later may bring more values than 8 or 16 bits can number, and the head of a file says its types.
+    Of lists, structs, extensions and nulls it makes none, and of halves others, without a word.
     """
-    kind = plain_type(kind)
-    if pa.types.is_dictionary(kind) and kind.index_type.bit_width < _INDEX_BITS:
-        return pa.dictionary(pa.int32(), kind.value_type, kind.ordered)
-    inner = [field.with_type(stored_type(field.type)) for field in child_fields(kind)]
-    return with_child_fields(kind, inner) if inner else kind
+    plain = pa.types.is_primitive(kind) or pa.types.is_decimal(kind) or pa.types.is_fixed_size_binary(kind)
+    return bool(is_text(kind) or is_bytes(kind) or (plain and not pa.types.is_float16(kind)))
 
 
 def holds_dictionary(kind: pa.DataType) -> bool:
@@ -129,18 +129,15 @@ def holds_dictionary(kind: pa.DataType) -> bool:
 
 def same_values(one: pa.DataType, other: pa.DataType) -> bool:
     """Whether two types differ at most in how strings, binaries (small, large, view) and indices are laid out."""
-    return bool(_swapped(stored_type(one), _SMALL) == _swapped(stored_type(other), _SMALL))
+    return bool(_swapped(plain_type(one), _SMALL) == _swapped(plain_type(other), _SMALL))
 
 
 def _swapped(kind: pa.DataType, leaves: Mapping[pa.DataType, pa.DataType]) -> pa.DataType:
     if pa.types.is_dictionary(kind):
-        value = _swapped(kind.value_type, leaves)
-        # Of dictionaries of halves that are joined pyarrow makes others without a word, and of nulls it joins none.
-        return (
-            value
-            if pa.types.is_float16(value) or pa.types.is_null(value)
-            else pa.dictionary(kind.index_type, value, kind.ordered)
-        )
+        value = kind.value_type
+        value = _swapped(value.value_type if pa.types.is_run_end_encoded(value) else value, leaves)
+        index = kind.index_type if kind.index_type.bit_width >= _INDEX_BITS else pa.int32()
+        return pa.dictionary(index, value, kind.ordered) if joins(value) else value
     inner = [field.with_type(_swapped(field.type, leaves)) for field in child_fields(kind)]
     return with_child_fields(kind, inner) if inner else leaves.get(kind, kind)
 
@@ -450,16 +447,6 @@ def listed_items(column: pa.Array) -> tuple[pa.Array, NDArray[np.int64]]:
     if not len(at) or bool((np.diff(at) == 1).all()):
         return column.values.slice(int(at[0]) if len(at) else 0, len(at)), ends
     return take_values(column.values, at), ends
-
-
-def decoded(column: pa.Array) -> pa.Array:
-    """The values of a dictionary column, each as often as it is there, in their `plain_type`.
-
-    To cast is not enough: pyarrow 26 has no cast from dictionaries of lists, structs and views.
-    """
-    kind = plain_type(column.type.value_type)
-    values = column.dictionary if column.dictionary.type == kind else column.dictionary.cast(kind)
-    return values.take(column.indices)
 
 
 def without_runs(column: pa.Array) -> pa.Array:

@@ -57,12 +57,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from lading.casts import decoded
 from lading.errors import UsageError
 from lading.ref import is_ref, unpack
 from lading.views import (
     byte_lengths,
     child_fields,
-    decoded,
     is_bytes,
     is_text,
     join,

@@ -33,7 +33,7 @@ PLAIN = [
 OTHERS = [
     pa.list_(pa.int32()), pa.list_(pa.int8(), 2), pa.struct([("a", pa.string()), ("b", pa.int8())]),
     pa.map_(pa.string(), pa.int32()), pa.decimal128(20, 2), pa.binary(3), pa.null(), pa.timestamp("us"),
-    pa.dictionary(pa.int8(), pa.string()),
+    pa.dictionary(pa.int32(), pa.string()),
 ]  # fmt: skip
 
 
@@ -123,7 +123,7 @@ def test_columns_beside_one_that_is_not_plain(tmp_path: Path, kind: pa.DataType,
     values = {
         "list<item: int32>": [1, 2], "fixed_size_list<item: int8>[2]": [1, 2], "struct<a: string, b: int8>": {"a": "x"},
         "map<string, int32>": [("k", 1)], "decimal128(20, 2)": 7, "fixed_size_binary[3]": b"abc", "null": None,
-        "timestamp[us]": 1, "dictionary<values=string, indices=int8, ordered=0>": "x",
+        "timestamp[us]": 1, "dictionary<values=string, indices=int32, ordered=0>": "x",
     }  # fmt: skip
     count = 9 * ROWS
     odd = pa.array([None if i % 3 == 1 else values[str(kind)] for i in range(count)], kind)

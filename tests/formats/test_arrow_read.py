@@ -273,6 +273,61 @@ def test_dictionaries_that_pyarrow_does_not_join(tmp_path: Path, kind: pa.DataTy
         assert [value for batch in dataset.batches() for value in batch.column("d").to_pylist()] == expected
 
 
+def _own_words(kind: pa.DataType, parts: list[list[Any]], index: pa.DataType) -> list[pa.Array]:
+    """A dictionary column of each list, whose values are just those; a null behind them."""
+    return [pa.DictionaryArray.from_arrays(pa.array([*range(len(p)), None], index), pa.array(p, kind)) for p in parts]
+
+
+_UNLIKE = {
+    "more than 8 bits number": _own_words(pa.string(), [[f"{i}-{n}" for n in range(100)] for i in range(3)], pa.int8()),
+    "numbers": _own_words(pa.int64(), [[*range(200)], [*range(100, 300)]], pa.uint8()),
+    "lists": _own_words(pa.list_(pa.int8()), [[[1], [2]], [[9], None]], pa.int32()),
+    "views in lists": _own_words(pa.list_(pa.string_view()), [[["a"], ["b" * 20]], [["c"]]], pa.int16()),
+    "structs": _own_words(pa.struct([("x", pa.int8())]), [[{"x": 1}], [{"x": 2}]], pa.int8()),
+    "maps": _own_words(pa.map_(pa.string(), pa.int8()), [[[("a", 1)]], [[("b", 2)]]], pa.uint64()),
+    "run ends": [
+        pa.DictionaryArray.from_arrays(pa.array([0, None]), pa.RunEndEncodedArray.from_arrays([1], pa.array([text])))
+        for text in "ab"
+    ],
+}
+
+
+@pytest.mark.parametrize("name", _UNLIKE)
+@pytest.mark.parametrize("inside", ["a column", "list", "struct"])
+def test_dictionaries_of_two_files_that_are_unlike(tmp_path: Path, inside: str, name: str) -> None:
+    columns = _UNLIKE[name]
+    if inside == "list":
+        columns = [pa.ListArray.from_arrays([*range(len(column) + 1)], column) for column in columns]
+    if inside == "struct":
+        columns = [pa.StructArray.from_arrays([column], ["d"]) for column in columns]
+    values = [value for column in columns for value in column.to_pylist()]
+    (tmp_path / "in").mkdir()
+    for i, column in enumerate(columns):
+        (tmp_path / "in" / f"{i}.arrow").write_bytes(arrow_bytes(pa.table({"d": column}), pa.ipc.new_stream, None))
+    with lading.open(tmp_path / "in") as dataset:
+        kind = dataset.schema.field("d").type
+        batches = [batch.column("d") for batch in dataset.batches()]
+        assert {batch.type for batch in batches} == {kind}
+        assert [value for batch in batches for value in batch.to_pylist()] == values
+        order = [len(values) - 1, 0, len(values) - 2, 1, 0]
+        found = dataset.take(order).column("d")
+        assert (found.type, found.to_pylist()) == (kind, [values[i] for i in order])
+        assert dataset[0]["d"] is not None
+        batches = [batch.column("d") for batch in dataset.batches()]
+    lading.convert(tmp_path / "in", tmp_path / "out", format="arrow", verify=True)
+    with lading.open(tmp_path / "out") as dataset:
+        assert [value for batch in dataset.batches() for value in batch.column("d").to_pylist()] == values
+
+
+def test_dictionaries_of_unlike_lists_in_one_stream(tmp_path: Path) -> None:
+    columns = _own_words(pa.list_(pa.int8()), [[[1], [2]], [[9]]], pa.int32())
+    table = pa.table({"d": pa.chunked_array(columns)})
+    (tmp_path / "d.arrows").write_bytes(arrow_bytes(table, pa.ipc.new_stream, None))
+    assert lading.verify(tmp_path / "d.arrows", deep=True).ok
+    (tmp_path / "plain.arrows").write_bytes(arrow_bytes(pa.table({"d": [[1], [2], None, [9], None]})))
+    assert lading.diff(tmp_path / "d.arrows", tmp_path / "plain.arrows").equal
+
+
 def test_two_columns_of_one_name() -> None:
     with pytest.raises(DuplicateField, match=r"s.arrow column 'a'"):
         _open(arrow_bytes(pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])))

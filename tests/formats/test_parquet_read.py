@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import lading
 from lading.errors import CorruptShard, DuplicateField, LadingError, LimitExceeded, NotFound, StoreError, UsageError
 from lading.formats.parquet import FORMAT, ParquetReader
 from lading.formats.protocol import ShardSource
@@ -158,6 +159,27 @@ def test_json_that_is_no_text() -> None:
     for column in (json, pa.ListArray.from_arrays([0, 1], json)):
         with pytest.raises(CorruptShard, match=r"column 'c.*UTF8"):
             list(_batches(_file(pa.table({"c": column}))))
+
+
+def test_dictionaries_of_row_groups_with_more_values_than_their_indices_can_number(tmp_path: Path) -> None:
+    kind = pa.dictionary(pa.int8(), pa.string())
+    words = [[f"{i}-{n}" for n in range(100)] for i in range(3)]
+    expected = [word for part in words for word in part]
+    parts = [pa.array(part).dictionary_encode().cast(kind) for part in words]
+    rows = [pa.StructArray.from_arrays([part], ["a"]) for part in parts]
+    table = pa.table({"d": pa.chunked_array(parts), "s": pa.chunked_array(rows)})
+    with pq.ParquetWriter(tmp_path / "a.parquet", table.schema) as writer:
+        for part in table.to_batches():
+            writer.write_batch(part)
+    pq.write_table(pa.table({"d": expected, "s": [{"a": word} for word in expected]}), tmp_path / "plain.parquet")
+    with lading.open(tmp_path / "a.parquet") as dataset:
+        assert dataset.schema.field("d").type == pa.dictionary(pa.int32(), pa.string())
+        assert all(batch.schema.types == dataset.schema.types for batch in dataset.batches())
+        found = dataset.take([250, 3, 120])
+        assert found.schema.types == dataset.schema.types
+        assert found.to_pylist() == [{"d": expected[i], "s": {"a": expected[i]}} for i in (250, 3, 120)]
+    assert lading.diff(tmp_path / "a.parquet", tmp_path / "plain.parquet").equal
+    lading.convert(tmp_path / "a.parquet", tmp_path / "out", format="parquet", verify=True)
 
 
 def test_two_columns_of_one_name() -> None:

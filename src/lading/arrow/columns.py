@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lading.casts import decoded, decoded_type
 from lading.errors import LadingError, Unrepresentable
 from lading.features import (
     Array,
@@ -34,7 +35,7 @@ from lading.features import (
     encode,
     python_types,
 )
-from lading.views import decoded, is_bytes, is_text, plain_type
+from lading.views import is_bytes, is_text
 
 __all__ = ["Column", "Stored", "Values", "cast_column", "place_of"]
 
@@ -263,7 +264,7 @@ def cast_column(column: Any, kind: pa.DataType, feature: Feature) -> Any:
 
 def _decoded(column: Any) -> Any:
     if isinstance(column, pa.ChunkedArray):
-        return pa.chunked_array([decoded(chunk) for chunk in column.chunks], plain_type(column.type.value_type))
+        return pa.chunked_array([decoded(chunk) for chunk in column.chunks], decoded_type(column.type))
     return decoded(column)
 
 

@@ -89,8 +89,8 @@ class ReadOptions:
 class ArrowReader:
     """An open Arrow file or stream.
 
-    Types are the file's own, but views are given as their large twins, since pyarrow has few kernels for them. Of a
-    mapped file that is not compressed nothing is copied, and values are views of the map.
+    Types are the `plain_type`s of the file's own, since pyarrow has few kernels for views and does not join every
+    dictionary. Of a mapped file that is not compressed nothing else is copied, and values are views of the map.
 
     Attributes:
         counts: videos whose bytes are in files of their own and were not asked for.

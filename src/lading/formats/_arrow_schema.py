@@ -11,7 +11,7 @@ from lading.errors import Unrepresentable
 from lading.features import FEATURE_KEY, Feature, Image, from_huggingface, with_feature
 from lading.huggingface import HUGGINGFACE_KEY, unwrapped_schema
 from lading.ref import FILES_KEY, is_ref
-from lading.views import plain_type, stored_type
+from lading.views import plain_type
 
 __all__ = ["STABLE_KEY", "check_schema", "given_schema", "schema_hash", "stored_schema"]
 
@@ -23,7 +23,7 @@ _STABLE: dict[bytes, Feature] = {b"Image": Image()}
 
 
 def given_schema(stored: pa.Schema, features: str, *, media: str) -> pa.Schema:
-    """The schema of batches: views as their large twins; features that a peer tells stand in the fields too.
+    """The schema of batches, in `plain_type`s; features that a peer tells stand in the fields too.
 
     A table of files, which only lading's own references have, is left out.
 
@@ -53,9 +53,9 @@ def schema_hash(schema: pa.Schema) -> str:
 
 
 def stored_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema of a file for such rows: in `stored_type`s, without the table of the files that rows came from."""
+    """The schema of a file for such rows: in `plain_type`s, without the table of the files that rows came from."""
     metadata = {key: value for key, value in (schema.metadata or {}).items() if key != FILES_KEY}
-    return pa.schema([field.with_type(stored_type(field.type)) for field in schema], metadata=metadata or None)
+    return pa.schema([field.with_type(plain_type(field.type)) for field in schema], metadata=metadata or None)
 
 
 def check_schema(schema: pa.Schema) -> None:

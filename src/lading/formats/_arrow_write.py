@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 
@@ -291,15 +291,11 @@ def _with_distinct_values(column: pa.Array) -> pa.Array:
     """
     kind = column.type.value_type
     if len(column.dictionary):
-        with suppress(pa.ArrowNotImplementedError):  # of values that it does not compare nothing can follow anyway
-            return _joined_to(column.dictionary.slice(0, 0), column)
-        return column
+        return _joined_to(column.dictionary.slice(0, 0), column)
     if views.is_text(kind) or views.is_bytes(kind):
         values = pa.array([""]).cast(kind)
-    elif pa.types.is_primitive(kind) or pa.types.is_decimal(kind) or pa.types.is_fixed_size_binary(kind):
-        values = pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(bytes(kind.bit_width // 8 + 1))])
     else:
-        return column
+        values = pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(bytes(kind.bit_width // 8 + 1))])
     return pa.DictionaryArray.from_arrays(column.indices, values, ordered=column.type.ordered)
 
 

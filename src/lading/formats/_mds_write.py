@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from lading.casts import decoded
 from lading.errors import LimitExceeded, Unrepresentable
 from lading.extents import NO_ROWS
 from lading.features import Array, Encoded, Feature, Image, Json, Text, feature_of
@@ -28,7 +29,7 @@ from lading.formats.protocol import Ranges, ShardFacts
 from lading.mds_values import parse_array
 from lading.pieces import Pieces, Runs, in_memory
 from lading.store.protocol import Sink
-from lading.views import byte_lengths, decoded, is_bytes, is_text, join, places, present, with_gaps
+from lading.views import byte_lengths, is_bytes, is_text, join, places, present, with_gaps
 
 __all__ = ["MdsWriter", "columns_of"]
 

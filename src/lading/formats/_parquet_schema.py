@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from lading.errors import Unrepresentable
 from lading.features import from_huggingface
 from lading.ref import FILES_KEY, is_ref
-from lading.views import child_fields, is_bytes, is_text, plain_type, stored_type, with_child_fields
+from lading.views import child_fields, is_bytes, is_text, plain_type, with_child_fields
 
 __all__ = [
     "ARROW_SCHEMA",
@@ -81,13 +81,13 @@ def _with_times(kind: pa.DataType, told: pa.DataType) -> pa.DataType:
 
 
 def file_type(kind: pa.DataType) -> pa.DataType:
-    """The type in which values are kept: `stored_type`, dictionaries of text and bytes alone, and in no other type.
+    """The type in which values are kept: `plain_type`, dictionaries of text and bytes alone, and in no other type.
 
     Of others pyarrow 26 gives back no dictionary, nor always their type. Those inside others it reads of one row
     group alone, and of that only where no page stands behind those of the dictionary.
     """
     if pa.types.is_dictionary(kind) and (is_text(kind.value_type) or is_bytes(kind.value_type)):
-        return stored_type(kind)
+        return plain_type(kind)
     return _decoded(kind)
 
 
@@ -95,7 +95,7 @@ def _decoded(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_dictionary(kind):
         return _decoded(kind.value_type)
     inner = [child.with_type(_decoded(child.type)) for child in child_fields(kind)]
-    return with_child_fields(kind, inner) if inner else stored_type(kind)
+    return with_child_fields(kind, inner) if inner else plain_type(kind)
 
 
 def told_metadata(schema: pa.Schema) -> dict[bytes, bytes]:

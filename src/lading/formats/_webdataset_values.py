@@ -30,6 +30,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lading import jsontext
+from lading.casts import decoded, decoded_type
 from lading.errors import DataError, Unrepresentable
 from lading.features import FEATURE_KEY, NUMBER_TYPES, Array, Json, decode, feature_of, tag_by_extension
 from lading.json_columns import is_nested_json
@@ -38,13 +39,11 @@ from lading.ref import Refs, is_ref, make_refs, unpack
 from lading.views import (
     byte_lengths,
     child_fields,
-    decoded,
     from_ranges,
     is_bytes,
     is_text,
     join,
     places,
-    plain_type,
     present,
     slices,
     with_child_fields,
@@ -141,7 +140,7 @@ def encoder_of(field: pa.Field) -> Encoder:
 
 
 _WRAPPED: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Field], pa.Field], Encoder], ...] = (
-    (pa.types.is_dictionary, lambda field: field.with_type(plain_type(field.type.value_type)), decoded),
+    (pa.types.is_dictionary, lambda field: field.with_type(decoded_type(field.type)), decoded),
     (pa.types.is_run_end_encoded, lambda field: field.with_type(field.type.value_type), without_runs),
     (
         lambda kind: isinstance(kind, pa.BaseExtensionType),

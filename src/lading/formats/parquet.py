@@ -190,8 +190,9 @@ FORMAT = ParquetFormat()
 class ParquetReader:
     """An open Parquet file.
 
-    Payload comes as `large_binary`. Other types are the file's (by its Arrow schema, where it has one), but views are
-    given as their large twins, since pyarrow has few kernels for them. Strings are checked to be UTF-8.
+    Payload comes as `large_binary`. Other types are the file's (by its Arrow schema, where it has one), in their
+    `plain_type`s, since pyarrow has few kernels for views and joins no dictionaries of many values under few bits.
+    Strings are checked to be UTF-8.
 
     Args:
         file: the open file.

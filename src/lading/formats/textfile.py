@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from lading.casts import decoded
 from lading.codecs import ENDINGS, WRAPS, StreamEncoder, sniff_wrap, stream_encoder
 from lading.errors import CorruptShard, LadingError, LimitExceeded, Unrepresentable, UsageError, errors_at
 from lading.extents import NO_ROWS
@@ -26,7 +27,7 @@ from lading.ref import FileEntry
 from lading.store.protocol import Buffer, Sink, extents_of
 from lading.store.unwrap import UnwrappedFile, unwrapped
 from lading.texts import is_utf8
-from lading.views import byte_lengths, decoded, row_bytes
+from lading.views import byte_lengths, row_bytes
 
 __all__ = [
     "BOM",
