@@ -72,6 +72,7 @@ class Message:
         rows: rows of a record batch, or values of a dictionary.
         buffers: `offset` and `length` of each buffer in the body; None if nobody looked.
         codec: `lz4` or `zstd` if buffers are compressed; else empty, as where nobody looked.
+        big_endian: whether a schema says that the most significant byte of every number comes first.
     """
 
     kind: int
@@ -79,6 +80,7 @@ class Message:
     rows: int = 0
     buffers: NDArray[np.void] | None = None
     codec: str = ""
+    big_endian: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +184,8 @@ def parse_message(data: bytes, *, buffers: bool = True) -> Message:
     head = root.table(2)
     if body_bytes < 0 or head is None:
         raise CorruptShard("not the head of a message", found=f"kind {kind}, a body of {body_bytes} bytes")
+    if kind == SCHEMA:
+        return Message(kind, body_bytes, big_endian=bool(head.number(0, _UINT16)))
     if kind == DICTIONARY:
         head = head.table(1)
     if kind not in (DICTIONARY, ROWS):

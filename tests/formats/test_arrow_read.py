@@ -328,6 +328,39 @@ def test_dictionaries_of_unlike_lists_in_one_stream(tmp_path: Path) -> None:
     assert lading.diff(tmp_path / "d.arrows", tmp_path / "plain.arrows").equal
 
 
+def _say_big_endian(data: bytearray, root: int, field: int) -> None:
+    """Have the schema that is this field of a flatbuffer say that numbers stand the other way round."""
+
+    def place(table: int, number: int) -> int:
+        vtable = table - struct.unpack_from("<i", data, table)[0]
+        at: int = table + struct.unpack_from("<H", data, vtable + 4 + 2 * number)[0]
+        return at
+
+    at = place(root + struct.unpack_from("<I", data, root)[0], field)
+    schema = at + struct.unpack_from("<I", data, at)[0]
+    one = next(at for at in range(schema + 4, schema + 400, 2) if data[at : at + 2] == b"\1\0")
+    struct.pack_into("<H", data, schema - struct.unpack_from("<i", data, schema)[0] + 4, one - schema)
+
+
+@pytest.mark.parametrize("mapped", [True, False])
+@pytest.mark.parametrize("layout", ["file", "stream"])
+def test_files_of_machines_that_store_numbers_the_other_way_round(tmp_path: Path, layout: str, mapped: bool) -> None:
+    make, peer = (pa.ipc.new_file, pa.ipc.open_file) if layout == "file" else (pa.ipc.new_stream, pa.ipc.open_stream)
+    data = bytearray(arrow_bytes(pa.table({"a": np.array([1, 2, 3], "<i4").byteswap()}), make))
+    head = data.index(b"\xff\xff\xff\xff") + 8
+    _say_big_endian(data, head, 2)
+    if layout == "file":
+        _say_big_endian(data, _footer(bytes(data))[0], 1)
+    assert peer(pa.BufferReader(bytes(data))).read_all().to_pydict() == {"a": [1, 2, 3]}
+    with pytest.raises(DataError, match=r"s.arrow @ [08]: .*; expected little-endian, found big-endian. Read it with"):
+        _open(bytes(data), mapped=mapped)
+    if layout == "file":
+        data[head : head + 20] = bytes(20)  # the footer tells of it still
+    (tmp_path / "s.arrow").write_bytes(data)
+    with pytest.raises(DataError, match="not one sample is left"):
+        lading.salvage(tmp_path / "s.arrow", tmp_path / "out")
+
+
 def test_two_columns_of_one_name() -> None:
     with pytest.raises(DuplicateField, match=r"s.arrow column 'a'"):
         _open(arrow_bytes(pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])))

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.errors import CorruptShard, UsageError, errors_at
+from lading.errors import CorruptShard, DataError, UsageError, errors_at
 from lading.formats.protocol import ShardSource
 from lading.ipc import (
     CONTINUED,
@@ -403,6 +403,7 @@ def find_blocks(body: Body, *, unended: bool) -> Blocks:
 
     Raises:
         CorruptShard: it is neither, is cut, or its footer is damaged.
+        DataError: it is big-endian.
         LimitExceeded: the footer is larger than `footer_bytes`.
     """
     is_file = body.size_bytes >= START_BYTES and body.peek(0, START_BYTES)[: len(MAGIC)] == MAGIC
@@ -411,6 +412,11 @@ def find_blocks(body: Body, *, unended: bool) -> Blocks:
         raise CorruptShard("neither an Arrow file nor an Arrow stream: no schema", file=body.path,
                            expected="ARROW1, or the message of a schema",
                            found=repr(body.peek(0, min(16, body.size_bytes))))  # fmt: skip
+    if message.big_endian:
+        raise DataError(
+            "the file has the bytes of its numbers the other way round", file=body.path, offset=block.offset,
+            expected="little-endian", found="big-endian", advice="Read it with pyarrow, and write it again.",
+        )  # fmt: skip
     if is_file:
         return _of_file(body, block)
     return Blocks(body, block, [], [], [], at=block.offset + block.size_bytes, unended=unended, is_stream=True)

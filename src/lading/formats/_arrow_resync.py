@@ -176,7 +176,9 @@ def _schema_message(data: NDArray[np.uint8], path: str, schema: pa.Schema | None
     if tail[4:] == MAGIC and 0 < length <= len(data) - _TAIL_BYTES:
         image = MAGIC + bytes(2) + data[-_TAIL_BYTES - length :].tobytes()
         try:
-            found = pa.ipc.open_file(pa.BufferReader(image)).schema
+            # As it is: rows of a big-endian file are in that order whatever its schema is made to say.
+            as_told = pa.ipc.IpcReadOptions(ensure_native_endian=False)
+            found = pa.ipc.open_file(pa.BufferReader(image), options=as_told).schema
             check_names(found)
             return bytes(found.serialize())
         except (pa.ArrowException, OSError, UnicodeDecodeError):

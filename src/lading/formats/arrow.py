@@ -98,6 +98,7 @@ class ArrowFormat:
         Raises:
             UsageError: an option that is not known.
             CorruptShard: it is neither, was cut, or its footer is damaged.
+            DataError: it is big-endian.
             SidecarMismatch: its columns are not those of the first shard of its dataset.
         """
         return ArrowReader(source, parse_options(self.name, ReadOptions, options))
