@@ -129,6 +129,12 @@ def test_rows_of_runs_are_runs(kind: pa.DataType, rows: list[int]) -> None:
     assert taken.to_pylist() == [column.to_pylist()[row] for row in rows]
 
 
+def test_rows_without_a_column_are_counted() -> None:
+    batch = pa.record_batch([range(5)], ["n"])
+    assert take_rows(batch.select([]), np.array([0, 3])).num_rows == 2
+    assert take_rows(batch, np.arange(5)) is batch
+
+
 @given(st.lists(st.tuples(st.none() | st.binary(max_size=30), st.none() | st.binary(max_size=30))), st.data())
 def test_nulls_filled_from_another_column(pairs: list[tuple[bytes | None, bytes | None]], data: st.DataObject) -> None:
     first, second = (

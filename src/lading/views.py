@@ -527,7 +527,11 @@ def reorder(table: pa.Table, rows: NDArray[np.int64]) -> pa.Table:
 
 
 def take_rows(batch: pa.RecordBatch, rows: NDArray[np.int64]) -> pa.RecordBatch:
-    """Rows of a batch, in the order asked for; views share their payload, other columns are copied."""
+    """Rows of a batch, in the order asked for; views share their payload, other columns are copied if not all are."""
+    if not batch.num_columns:
+        return batch.slice(0, len(rows))
+    if len(rows) == batch.num_rows and bool((np.diff(rows) == 1).all()):
+        return batch
     return pa.RecordBatch.from_arrays([_taken(c, rows) for c in batch.columns], schema=batch.schema)
 
 

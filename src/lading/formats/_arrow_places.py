@@ -9,6 +9,7 @@ batch by batch says what is wrong.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from lading.formats._arrow_blocks import Blocks
 from lading.views import is_bytes, is_text, is_view
 
-__all__ = ["Places", "PlainColumn", "find_places"]
+__all__ = ["Places", "PlainColumn", "arrays_of", "find_places"]
 
 _PREFIX = 8
 _WIDTHS = (1, 8, 16, 32, 64)
@@ -113,33 +114,45 @@ def _layout(schema: pa.Schema) -> tuple[dict[int, tuple[int, int]], int, int]:
     """
     found, node, buffer = {}, 0, 0
     for number, kind in enumerate(schema.types):
-        inside = _counts(kind)
-        if inside is None:
+        arrays = [*arrays_of(kind)]
+        known = [each for each in arrays if each is not None]
+        if len(known) < len(arrays):
             return {}, 0, 0
         if not pa.types.is_nested(kind) and (_has_offsets(kind) or _is_number(kind)):
             found[number] = node, buffer
-        node, buffer = node + inside[0], buffer + inside[1]
+        node, buffer = node + len(known), buffer + sum(map(len, known))
     return found, node, buffer
 
 
-def _counts(kind: pa.DataType) -> tuple[int, int] | None:
-    """Nodes and buffers of a column with all that is inside it; None for types that hold another number."""
+def arrays_of(kind: pa.DataType) -> Iterator[tuple[bool, ...] | None]:
+    """The arrays of a column, itself and all inside it: of each buffer, whether offsets of 32 bits lead into it.
+
+    None where their number is not known from the type alone; who asks can go no further.
+    """
+    types = pa.types
     if isinstance(kind, pa.BaseExtensionType):
-        return _counts(kind.storage_type)
-    if pa.types.is_nested(kind):
-        own = 1 if pa.types.is_struct(kind) or pa.types.is_fixed_size_list(kind) else 2
-        plain = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind) or own == 1
-        inside = [_counts(kind.field(i).type) for i in range(kind.num_fields)] if plain else [None]
-        known = [each for each in inside if each is not None]
-        if len(known) < len(inside):
-            return None
-        return 1 + sum(nodes for nodes, _ in known), own + sum(buffers for _, buffers in known)
-    if _has_offsets(kind):
-        return 1, 3
-    fixed = pa.types.is_primitive(kind) or pa.types.is_decimal(kind) or pa.types.is_fixed_size_binary(kind)
-    if fixed or pa.types.is_dictionary(kind):
-        return 1, 2
-    return (1, 0) if pa.types.is_null(kind) else None
+        yield from arrays_of(kind.storage_type)
+    elif _has_offsets(kind):
+        yield False, False, types.is_string(kind) or types.is_binary(kind)
+    elif types.is_struct(kind) or types.is_fixed_size_list(kind):
+        yield (False,)
+        yield from _inside(kind)
+    elif types.is_list(kind) or types.is_large_list(kind) or types.is_map(kind):
+        yield False, False
+        yield from _inside(kind)
+    elif types.is_null(kind):
+        yield ()
+    elif any(
+        test(kind) for test in (types.is_primitive, types.is_decimal, types.is_fixed_size_binary, types.is_dictionary)
+    ):
+        yield False, False
+    else:
+        yield None
+
+
+def _inside(kind: pa.DataType) -> Iterator[tuple[bool, ...] | None]:
+    for i in range(kind.num_fields):
+        yield from arrays_of(kind.field(i).type)
 
 
 def _width(kind: pa.DataType) -> int:

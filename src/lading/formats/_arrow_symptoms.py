@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.formats._arrow_blocks import Blocks
+from lading.formats._arrow_places import arrays_of
 from lading.formats.protocol import Symptom
 from lading.formats.symptoms import NEAR_BYTES, large_strings, large_unit
 from lading.ipc import ROWS
@@ -54,43 +53,11 @@ def longest_column(blocks: Blocks, number: int, schema: pa.Schema) -> tuple[str,
     sizes, _ = _buffer_bytes(blocks, number)
     found, at = ("", 0), 0
     for field in schema:
-        for role in _buffers_of(field.type):
-            if role is None:
+        for buffers in arrays_of(field.type):
+            if buffers is None:
                 return found
-            if role and at < len(sizes) and int(sizes[at]) > found[1]:
-                found = (field.name, int(sizes[at]))
-            at += 1
+            for behind in buffers:
+                if behind and at < len(sizes) and int(sizes[at]) > found[1]:
+                    found = (field.name, int(sizes[at]))
+                at += 1
     return found
-
-
-def _buffers_of(kind: pa.DataType) -> Iterator[bool | None]:
-    """The buffers of a column in their order: whether each has values behind offsets of 32 bits.
-
-    None where their number is not known from the type alone; who asks can go no further.
-    """
-    types = pa.types
-    if isinstance(kind, pa.BaseExtensionType):
-        yield from _buffers_of(kind.storage_type)
-    elif types.is_string(kind) or types.is_binary(kind):
-        yield from (False, False, True)
-    elif types.is_large_string(kind) or types.is_large_binary(kind):
-        yield from (False, False, False)
-    elif types.is_struct(kind) or types.is_fixed_size_list(kind):
-        yield False
-        yield from _of_children(kind)
-    elif types.is_list(kind) or types.is_large_list(kind) or types.is_map(kind):
-        yield from (False, False)
-        yield from _of_children(kind)
-    elif types.is_null(kind):
-        return
-    elif any(
-        test(kind) for test in (types.is_primitive, types.is_decimal, types.is_fixed_size_binary, types.is_dictionary)
-    ):
-        yield from (False, False)
-    else:
-        yield None
-
-
-def _of_children(kind: pa.DataType) -> Iterator[bool | None]:
-    for i in range(kind.num_fields):
-        yield from _buffers_of(kind.field(i).type)

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
 from lading import views
 from lading.errors import CorruptShard, LadingError
@@ -30,7 +29,7 @@ from lading.formats._parquet_pages import (
 from lading.formats._parquet_payload import PayloadPages, payload_pages
 from lading.texts import holds_text
 
-__all__ = ["STEP_BYTES", "STEP_ROWS", "Decoder", "cut", "take_rows"]
+__all__ = ["STEP_BYTES", "STEP_ROWS", "Decoder", "cut"]
 
 STEP_BYTES = 8 << 20
 """About what one step decodes; more is slower."""
@@ -247,14 +246,3 @@ def cut(batch: pa.RecordBatch, max_rows: int, max_bytes: int) -> Iterator[pa.Rec
         stop = min(max(stop, at + 1), at + max_rows, batch.num_rows)
         yield batch.slice(at, stop - at) if stop - at < batch.num_rows else batch
         at = stop
-
-
-def take_rows(batch: pa.RecordBatch, rows: NDArray[np.int64]) -> pa.RecordBatch:
-    """Rows by ascending number, each once at most; views among the columns or not."""
-    if len(rows) == batch.num_rows:
-        return batch
-    if not batch.num_columns:
-        return batch.slice(0, len(rows))
-    index = pa.array(rows)
-    columns = [views.take(c, rows) if pa.types.is_binary_view(c.type) else c.take(index) for c in batch.columns]
-    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)

@@ -43,7 +43,7 @@ from numpy.typing import NDArray
 
 from lading.align import refuse_twins
 from lading.errors import LadingError, UsageError, errors_at
-from lading.formats._parquet_decode import STEP_BYTES, STEP_ROWS, Decoder, cut, take_rows
+from lading.formats._parquet_decode import STEP_BYTES, STEP_ROWS, Decoder, cut
 from lading.formats._parquet_footer import MAGIC, MAGIC_ENCRYPTED, Footer, read_footer
 from lading.formats._parquet_input import Input, damage, open_input
 from lading.formats._parquet_options import ReadOptions, WriteOptions
@@ -58,7 +58,7 @@ from lading.huggingface import HUGGINGFACE_KEY, huggingface_schema, left_out, un
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.store.memory import MemoryStore
 from lading.store.protocol import Sink, Store, aborting
-from lading.views import is_bytes, join, reorder
+from lading.views import is_bytes, join, reorder, take_rows
 
 __all__ = ["FORMAT", "ParquetFormat", "ParquetReader", "ParquetWriter", "ReadOptions", "WriteOptions"]
 
