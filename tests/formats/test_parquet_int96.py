@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lading.errors import Unrepresentable
+from lading.errors import Unrepresentable, UsageError
 from lading.formats.parquet import FORMAT, ParquetReader
 from lading.formats.protocol import ShardSource
 from lading.store.memory import MemoryStore
@@ -20,14 +20,17 @@ _FOR_EVER = 253_402_300_799  # 9999-12-31T23:59:59, in seconds
 _FIRST = -62_135_596_800  # 0001-01-01
 
 
-def _open(table: pa.Table, *, metadata: dict[bytes, bytes] | None = None, **options: Any) -> ParquetReader:
+def _open(
+    table: pa.Table, *, metadata: dict[bytes, bytes] | None = None, unit: str | None = None, **options: Any
+) -> ParquetReader:
     sink = io.BytesIO()
     with pq.ParquetWriter(sink, table.schema, use_deprecated_int96_timestamps=True, **options) as writer:
         writer.write_table(table, row_group_size=3)
         writer.add_key_value_metadata(metadata or {})
     physical = pq.ParquetFile(sink).schema
     assert "INT96" in {physical.column(i).physical_type for i in range(len(physical))}
-    return FORMAT.open_shard(ShardSource(MemoryStore({"s.parquet": sink.getvalue()}), "s.parquet"), {})
+    source = ShardSource(MemoryStore({"s.parquet": sink.getvalue()}), "s.parquet")
+    return FORMAT.open_shard(source, {} if unit is None else {"int96_unit": unit})
 
 
 def _check(reader: ParquetReader, expected: pa.Table) -> None:
@@ -59,10 +62,36 @@ def test_times_of_spark_are_microseconds() -> None:
     _check(_open(table, metadata=_SPARK, store_schema=False), table)
 
 
+def test_times_of_spark_that_are_finer_are_refused() -> None:
+    table = pa.table({"t": pa.array([10**9, 10**9 + 1], pa.timestamp("ns"))})
+    with pytest.raises(Unrepresentable, match=r"column 't'.*64 bits of us hold, exactly"):
+        _open(table, metadata=_SPARK, store_schema=False).read()
+
+
 def test_times_of_no_unit_are_nanoseconds() -> None:
     """As pyarrow has it."""
     table = pa.table({"t": pa.array([2**63 - 1, None, -1, -(2**62)], pa.timestamp("ns"))})
     _check(_open(table, store_schema=False), table)
+
+
+@pytest.mark.parametrize("unit, each", [("s", 1), ("ms", 1000), ("us", 10**6)])
+@pytest.mark.parametrize("nested", [False, True])
+def test_times_of_no_unit_come_in_the_one_that_is_asked_for(unit: str, each: int, nested: bool) -> None:
+    column = pa.array([_FOR_EVER * each, None, _FIRST * each, -1], pa.timestamp(unit))
+    finer = pa.array([0, 10**9, 10**9 // each - 1, 2 * 10**9], pa.timestamp("ns"))
+    if nested:
+        ends = pa.array([0, 2, 2, 4], pa.int32())
+        column, finer = (pa.ListArray.from_arrays(ends, one) for one in (column, finer))
+    _check(_open(pa.table({"t": column}), unit=unit, store_schema=False), pa.table({"t": column}))
+    with pytest.raises(Unrepresentable, match=f"column 't'.*64 bits of {unit} hold, exactly"):
+        _open(pa.table({"t": finer}), unit=unit, store_schema=False).read()
+
+
+def test_a_unit_that_is_asked_for_leaves_what_is_told() -> None:
+    table = pa.table({"t": pa.array([_FOR_EVER, None], pa.timestamp("s"))})
+    _check(_open(table, unit="ns"), table)
+    with pytest.raises(UsageError, match="no such unit"):
+        _open(table, unit="days")
 
 
 @pytest.mark.parametrize("nested", [False, True])

@@ -379,7 +379,9 @@ def test_views_own_their_bytes() -> None:
 
 
 def test_options_that_are_none() -> None:
-    with pytest.raises(UsageError, match=r"expected filter, row_groups, mmap, views, media, found 'filters'"):
+    with pytest.raises(
+        UsageError, match="expected filter, row_groups, mmap, views, media, int96_unit, found 'filters'"
+    ):
         _open(_file(_numbers(1)), filters=1)
 
 

@@ -14,7 +14,7 @@ from lading import views
 from lading.errors import CorruptShard, LadingError
 from lading.formats._parquet_footer import Chunk, Footer
 from lading.formats._parquet_input import FOREIGN, Input, damage, damaged
-from lading.formats._parquet_int96 import COARSEST, WideTimes, unit_of
+from lading.formats._parquet_int96 import COARSEST, FINEST, WideTimes, unit_of
 from lading.formats._parquet_pages import (
     SAFE_BYTES,
     Page,
@@ -55,17 +55,19 @@ class Decoder:
         binary_type: type for byte arrays that the file's own schema does not speak of.
     """
 
-    def __init__(self, file: Input, footer: Footer, binary_type: pa.DataType | None = None) -> None:
+    def __init__(
+        self, file: Input, footer: Footer, binary_type: pa.DataType | None = None, int96_unit: str | None = None
+    ) -> None:
         self._file, self._footer, self._binary_type = file, footer, binary_type
         self._apart = False
         self._wide = [leaf for leaf, column in enumerate(footer.columns) if column.kind == "INT96"]
-        self._wide_unit = "ns"
+        self._wide_unit = int96_unit or "ns"
 
     def natural_schema(self) -> pa.Schema:
         """The schema as pyarrow gives it. Raises CorruptShard."""
         with damage(self._file.path, "the schema"):
             if self._wide:
-                self._wide_unit = unit_of(self._footer.metadata.metadata or {})
+                self._wide_unit = unit_of(self._footer.metadata.metadata or {}, self._wide_unit)
             schema = self._open(binary_type=self._binary_type).schema_arrow
         # Dictionaries inside others, of two row groups, pyarrow does not put together.
         inside = (child.type for kind in schema.types for child in views.child_fields(kind))
@@ -161,10 +163,10 @@ class Decoder:
 
     def _wide_times(self, run: Run) -> WideTimes | None:
         leaves = [leaf for leaf in run.leaves if leaf in self._wide]
-        if not leaves or self._wide_unit == COARSEST:
+        if not leaves:
             return None
-        units = (self._wide_unit, COARSEST)
-        readers = [self._open(run.chunks, coerce_int96_timestamp_unit=unit) for unit in units]
+        units = dict.fromkeys((self._wide_unit, COARSEST, FINEST))
+        readers = {unit: self._open(run.chunks, coerce_int96_timestamp_unit=unit) for unit in units}
         return WideTimes(readers, self._wide_unit, run, leaves, self._file.path)
 
     def _next(self, steps: Iterator[pa.RecordBatch], run: Run, done: int) -> pa.RecordBatch:

@@ -20,22 +20,22 @@ from lading.formats._parquet_pages import Run
 from lading.formats._parquet_schema import told_types
 from lading.views import child_fields
 
-__all__ = ["COARSEST", "WideTimes", "unit_of"]
+__all__ = ["COARSEST", "FINEST", "WideTimes", "unit_of"]
 
-COARSEST = "s"
-_UNITS = ("ns", "us", "ms", COARSEST)
+COARSEST, FINEST = "s", "ns"
+_UNITS = (FINEST, "us", "ms", COARSEST)
 _SPARK = b"org.apache.spark.sql.parquet.row.metadata"
 """Key of the schema that Spark puts into a file's metadata. Its times are microseconds."""
 
 
-def unit_of(metadata: Mapping[bytes, bytes]) -> str:
-    """The unit for the times of a file: the finest that its Arrow schema tells, Spark's, or nanoseconds.
+def unit_of(metadata: Mapping[bytes, bytes], otherwise: str) -> str:
+    """The unit for the times of a file: the finest that its Arrow schema tells, Spark's, or the other.
 
     Raises:
         ArrowException, ValueError: the Arrow schema is damaged.
     """
     told = {unit for kind in told_types(metadata).values() for unit in _units(kind)}
-    return next((unit for unit in _UNITS if unit in told), "us" if _SPARK in metadata else "ns")
+    return next((unit for unit in _UNITS if unit in told), "us" if _SPARK in metadata else otherwise)
 
 
 def _units(kind: pa.DataType) -> Iterator[str]:
@@ -48,10 +48,10 @@ def _units(kind: pa.DataType) -> Iterator[str]:
 
 
 class WideTimes:
-    """Looks whether a unit holds the times of a run, by what they are in seconds.
+    """Looks whether a unit holds the times of a run, by what they are in seconds and, of finer digits, in nanoseconds.
 
     Args:
-        readers: one that gives the unit, and one that gives seconds.
+        readers: by unit: of the unit, of seconds, and of nanoseconds.
         unit: the unit.
         run: the row groups.
         leaves: the columns of 96 bits.
@@ -59,26 +59,29 @@ class WideTimes:
     """
 
     def __init__(
-        self, readers: Sequence[pq.ParquetReader], unit: str, run: Run, leaves: Sequence[int], path: str
+        self, readers: Mapping[str, pq.ParquetReader], unit: str, run: Run, leaves: Sequence[int], path: str
     ) -> None:
         self._readers, self._unit, self._run, self._leaves, self._path = readers, unit, run, leaves, path
-        self._steps: list[Iterator[pa.RecordBatch]] = []
+        self._steps: dict[str, Iterator[pa.RecordBatch]] = {}
 
     def check(self, rows: int) -> None:
         """Look at the next rows. Raises Unrepresentable, with the column."""
-        for reader in self._readers:
+        for reader in self._readers.values():
             reader.set_batch_size(rows)
-        self._steps = self._steps or [
-            reader.iter_batches(rows, self._run.groups, self._leaves, use_threads=False) for reader in self._readers
-        ]
-        fine, seconds = map(next, self._steps)
-        for name, one, other in zip(fine.schema.names, fine.columns, seconds.columns, strict=True):
-            if not _in_seconds(one, other.type).equals(other):
+        self._steps = self._steps or {
+            unit: reader.iter_batches(rows, self._run.groups, self._leaves, use_threads=False)
+            for unit, reader in self._readers.items()
+        }
+        batches = {unit: next(steps) for unit, steps in self._steps.items()}
+        mine = batches[self._unit]
+        for name, one, seconds, fine in zip(
+            mine.schema.names, mine.columns, batches[COARSEST].columns, batches[FINEST].columns, strict=True
+        ):
+            if not (_in_seconds(one, seconds.type).equals(seconds) and _in_nanoseconds(one, fine.type).equals(fine)):
                 raise Unrepresentable(
                     f"{self._run.name}: times in 96 bits that do not fit", file=self._path, column=name,
-                    expected=f"what 64 bits of {self._unit} hold",
-                    advice="Leave the column out with --columns, or write it anew: pyarrow gives microseconds with "
-                    "coerce_int96_timestamp_unit='us'.",
+                    expected=f"what 64 bits of {self._unit} hold, exactly",
+                    advice="Give another unit with --option int96_unit=us, or leave the column out with --columns.",
                 )  # fmt: skip
 
 
@@ -88,3 +91,11 @@ def _in_seconds(column: pa.Array, kind: pa.DataType) -> pa.Array:
         whole = pc.floor_temporal(column.view(pa.timestamp(column.type.unit)), unit="second")
         return whole.cast(pa.timestamp(COARSEST)).view(kind)
     return rebuilt(column, kind, _in_seconds)
+
+
+def _in_nanoseconds(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Nanoseconds as pyarrow gives them, wrapped where 64 bits do not hold them: the last digits are right."""
+    if pa.types.is_timestamp(kind):
+        each = pa.scalar(1000 ** _UNITS.index(column.type.unit), pa.int64())
+        return pc.multiply(column.view(pa.int64()), each).view(kind)
+    return rebuilt(column, kind, _in_nanoseconds)

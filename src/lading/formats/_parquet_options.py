@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import pyarrow.compute as pc
+
+from lading.errors import UsageError
 
 __all__ = ["ReadOptions", "WriteOptions"]
 
@@ -23,6 +26,8 @@ class ReadOptions:
             none. For a sink or `materialise` at once: views cross no filter, take or process.
         media: `stored`, or `bytes` to have media that Hugging Face keeps as a struct of bytes and path as bytes alone,
             and videos that stable-datasets keeps in a struct, too.
+        int96_unit: of times in 96 bits, where neither an Arrow schema nor Spark tells one: `ns` (which is what is taken
+            if nothing is given, and ends in 2262), `us`, `ms` or `s`. A time that is finer is an error.
     """
 
     filter: pc.Expression | None = None
@@ -30,6 +35,12 @@ class ReadOptions:
     mmap: bool = False
     views: bool = False
     media: str = "stored"
+    int96_unit: Literal["ns", "us", "ms", "s"] | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse units that there are not."""
+        if self.int96_unit not in (None, "ns", "us", "ms", "s"):
+            raise UsageError("no such unit", expected="ns, us, ms or s", found=f"int96_unit={self.int96_unit!r}")
 
 
 @dataclass(frozen=True, slots=True)

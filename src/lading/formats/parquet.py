@@ -203,7 +203,7 @@ class ParquetReader:
     def __init__(self, file: Input, footer: Footer, options: ReadOptions) -> None:
         self.counts: Counter[str] = Counter()
         self._file, self._footer, self._filter = file, footer, options.filter
-        self._decoder = Decoder(file, footer, pa.binary_view() if options.views else None)
+        self._decoder = Decoder(file, footer, pa.binary_view() if options.views else None, options.int96_unit)
         natural = self._decoder.natural_schema()
         with errors_at(file=file.path), damage(file.path, "the Arrow schema"):
             self._schema = unwrapped_schema(
