@@ -93,7 +93,7 @@ class LineLayout:
             if not sample.keys() <= self._encoding.keys():
                 self._fail(part, row, "a line with a name that is no column's", expected=", ".join(self._encoding),
                            found=ascii(next(name for name in sample if name not in self._encoding))[:80])  # fmt: skip
-        twice = jsontext.find_repeated_name([text.replace(b"\n", b" ") for text in texts], samples)
+        twice = jsontext.find_repeated_name(texts, samples)
         if twice is not None:
             row, name = twice
             raise DuplicateField("a line holds a name twice", row=int(part.rows[row]), offset=int(part.start[row]),
