@@ -23,7 +23,7 @@ import pyarrow as pa
 from lading.errors import DataError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -42,6 +42,7 @@ __all__ = [
     "unpack",
     "with_files",
     "with_refs",
+    "without_files",
 ]
 
 FILES_KEY = b"lading.files"
@@ -213,6 +214,11 @@ def with_files(schema: pa.Schema, files: Sequence[FileEntry]) -> pa.Schema:
     """The schema with this files table in its metadata; other metadata stay."""
     rows = [[f.url, f.wrap, f.size_bytes, f.version] for f in files]
     return schema.with_metadata({**(schema.metadata or {}), FILES_KEY: orjson.dumps(rows)})
+
+
+def without_files(metadata: Mapping[bytes, bytes] | None) -> dict[bytes, bytes]:
+    """Metadata of a schema but the files table."""
+    return {key: value for key, value in (metadata or {}).items() if key != FILES_KEY}
 
 
 def concat(tables: Sequence[pa.Table | pa.RecordBatch]) -> pa.Table:

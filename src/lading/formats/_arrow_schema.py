@@ -10,7 +10,7 @@ from lading.casts import unregistered_type
 from lading.errors import Unrepresentable
 from lading.features import FEATURE_KEY, Feature, Image, from_huggingface, with_feature
 from lading.huggingface import HUGGINGFACE_KEY, unwrapped_schema
-from lading.ref import FILES_KEY, is_ref
+from lading.ref import is_ref, without_files
 from lading.views import plain_type
 
 __all__ = ["STABLE_KEY", "check_schema", "given_schema", "schema_hash", "stored_schema"]
@@ -35,7 +35,7 @@ def given_schema(stored: pa.Schema, features: str, *, media: str) -> pa.Schema:
     Raises:
         DataError: the features are no JSON.
     """
-    metadata = {key: value for key, value in (stored.metadata or {}).items() if key != FILES_KEY}
+    metadata = without_files(stored.metadata)
     if features and HUGGINGFACE_KEY not in metadata:
         metadata[HUGGINGFACE_KEY] = orjson.dumps({"info": {"features": orjson.loads(features)}})
     fields = []
@@ -54,7 +54,7 @@ def schema_hash(schema: pa.Schema) -> str:
 
 def stored_schema(schema: pa.Schema) -> pa.Schema:
     """The schema of a file for such rows: in `plain_type`s, without the table of the files that rows came from."""
-    metadata = {key: value for key, value in (schema.metadata or {}).items() if key != FILES_KEY}
+    metadata = without_files(schema.metadata)
     return pa.schema([field.with_type(plain_type(field.type)) for field in schema], metadata=metadata or None)
 
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from lading.errors import Unrepresentable
 from lading.features import from_huggingface
-from lading.ref import FILES_KEY, is_ref
+from lading.ref import is_ref, without_files
 from lading.views import child_fields, is_bytes, is_text, plain_type, with_child_fields
 
 __all__ = [
@@ -40,8 +40,7 @@ def given_schema(natural: pa.Schema, metadata: Mapping[bytes, bytes], *, views: 
     """
     told = told_types(metadata)
     fields = [field.with_type(_given_type(field.type, told.get(field.name), views=views)) for field in natural]
-    own = {key: value for key, value in (natural.metadata or {}).items() if key != FILES_KEY}
-    return from_huggingface(pa.schema(fields, metadata=own or None))
+    return from_huggingface(pa.schema(fields, metadata=without_files(natural.metadata) or None))
 
 
 def told_types(metadata: Mapping[bytes, bytes]) -> dict[str, pa.DataType]:
@@ -104,7 +103,7 @@ def told_metadata(schema: pa.Schema) -> dict[bytes, bytes]:
     Without that, pyarrow would say of itself that payload written as views is to be read as views.
     """
     fields = [field.with_type(file_type(field.type)) for field in schema]
-    metadata = {key: value for key, value in (schema.metadata or {}).items() if key not in (FILES_KEY, ARROW_SCHEMA)}
+    metadata = {key: value for key, value in without_files(schema.metadata).items() if key != ARROW_SCHEMA}
     told = pa.schema(fields, metadata=metadata)
     return {**metadata, ARROW_SCHEMA: base64.b64encode(told.serialize().to_pybytes())}
 
