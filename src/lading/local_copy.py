@@ -21,7 +21,7 @@ import orjson
 
 from lading.errors import BadReference, DataError, NotFound, SourceNotFound, UsageError
 from lading.formats.mds import Entry, MdsReader, ReadOptions, ShardFile, parse_entry, read_mds_index
-from lading.formats.protocol import ShardSource
+from lading.formats.protocol import ShardSource, parse_options
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.store.local import LocalStore
 from lading.store.protocol import store_errors
@@ -86,7 +86,7 @@ class MDSShard(Sequence[dict[str, Any]]):
         self._text = orjson.dumps({**told, **{name: _told_file(file) for name, file in files.items()}}).decode()
         self._limits = limits
         self._entry: Entry = parse_entry(self._text, limits)
-        self._options = ReadOptions(allow_pickle=allow_pickle)
+        self._options = parse_options("mds", ReadOptions, {"allow_pickle": allow_pickle})
         self._reader: MdsReader | None = None
 
     @property

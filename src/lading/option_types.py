@@ -30,8 +30,11 @@ def check_types(kind: type, given: Mapping[str, Any]) -> None:
     hints = _hints(kind)
     for name, value in given.items():
         if not _fits(value, hints[name]):
+            found = f"{name}={value!r:.80}"
+            if hints[name] is bool:  # a text that says no would be taken for yes
+                raise UsageError("neither true nor false", expected="true or false", found=found)
             told = hints[name].__name__ if isinstance(hints[name], type) else str(hints[name])
-            raise UsageError("an option of another type", expected=told, found=f"{name}={value!r:.80}")
+            raise UsageError("an option of another type", expected=told, found=found)
 
 
 def _fits(value: Any, hint: Any) -> bool:

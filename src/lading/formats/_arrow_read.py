@@ -78,13 +78,6 @@ class ReadOptions:
     load_assets: bool = False
     unended: bool = False
 
-    def __post_init__(self) -> None:
-        """Refuse values that are not true or false: a text that says no would be taken for yes."""
-        for name in ("mmap", "load_assets", "unended"):
-            if not isinstance(getattr(self, name), bool):
-                found = f"{name}={getattr(self, name)!r}"
-                raise UsageError("neither true nor false", expected="true or false", found=found)
-
 
 class ArrowReader:
     """An open Arrow file or stream.

@@ -65,13 +65,6 @@ class ReadOptions:
     mmap: bool = True
     walk_lines: bool = False
 
-    def __post_init__(self) -> None:
-        """Refuse values that are not true or false: a text that says no would be taken for yes."""
-        for name in ("allow_pickle", "verify", "mmap", "walk_lines"):
-            if not isinstance(getattr(self, name), bool):
-                found = f"{name}={getattr(self, name)!r}"
-                raise UsageError("neither true nor false", expected="true or false", found=found)
-
 
 @dataclass(frozen=True, slots=True)
 class _Told:
