@@ -109,32 +109,27 @@ def _with_cell(out: Path, cell: str, encoding: str) -> Path:
     return out
 
 
-@pytest.mark.parametrize("cell", ["+5", " 5", "5\t", "05", "-0", "1_0", "\u0663", "0x10", "0XfF", "5.0", "", "nan"])
-def test_an_integer_of_csv_is_what_python_takes_for_one(cell: str, tmp_path: Path) -> None:
-    """The peer gives `int(cell)`."""
-    with lading.open(_with_cell(tmp_path / "out", cell, "int")) as dataset:
+_INTEGERS = ["+5", " 5", "5\t", "05", "-0", "1_0", "\u0663", "0x10", "0XfF", "5.0", "", "nan"]
+_FLOATS = ["+.5", " 5", "1_0.5", "1E5", "5.", "-Infinity", "1e400", "nan(1)", "0x1p3", ""]
+
+
+@pytest.mark.parametrize(
+    "encoding, read, near, cell",
+    [*(("int", int, 7, cell) for cell in _INTEGERS), *(("float", float, 1.5, cell) for cell in _FLOATS)],
+)
+def test_a_number_of_csv_is_what_python_takes_for_one(
+    encoding: str, read: Callable[[str], float], near: float, cell: str, tmp_path: Path
+) -> None:
+    """The peer gives `int(cell)`, and `float(cell)`."""
+    with lading.open(_with_cell(tmp_path / "out", cell, encoding)) as dataset:
         try:
-            expected = int(cell)
+            expected = read(cell)
         except ValueError:
             with pytest.raises(CorruptShard, match="no number") as caught:
                 list(dataset.batches())
             assert (caught.value.row, caught.value.column) == (1, "n")
         else:
-            assert list(dataset) == [{"n": 7}, {"n": expected}, {"n": 7}]
-
-
-@pytest.mark.parametrize("cell", ["+.5", " 5", "1_0.5", "1E5", "5.", "-Infinity", "1e400", "nan(1)", "0x1p3", ""])
-def test_a_float_of_csv_is_what_python_takes_for_one(cell: str, tmp_path: Path) -> None:
-    """The peer gives `float(cell)`."""
-    with lading.open(_with_cell(tmp_path / "out", cell, "float")) as dataset:
-        try:
-            expected = float(cell)
-        except ValueError:
-            with pytest.raises(CorruptShard, match="no number") as caught:
-                list(dataset.batches())
-            assert (caught.value.row, caught.value.column) == (1, "n")
-        else:
-            assert list(dataset) == [{"n": 1.5}, {"n": expected}, {"n": 1.5}]
+            assert list(dataset) == [{"n": near}, {"n": expected}, {"n": near}]
 
 
 def test_an_integer_of_csv_that_is_too_large_is_named(tmp_path: Path) -> None:
