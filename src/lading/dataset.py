@@ -23,13 +23,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.align import align_table, as_text
-from lading.errors import DataError, LadingError, SidecarMismatch, StoreError, UsageError, errors_at
+from lading.errors import DataError, DatasetReplaced, LadingError, SidecarMismatch, StoreError, UsageError, errors_at
 from lading.features import Feature, decode, feature_of
 from lading.fetch import ERROR_COLUMN, Fetcher, OnError, OnFailure
 from lading.formats.protocol import (
     CopiesAlike,
     Format,
     ManyFiles,
+    OpensAtOnce,
     SampleReader,
     ShardSource,
     Symptom,
@@ -66,6 +67,7 @@ from lading.units import parse_bytes
 __all__ = ["Dataset"]
 
 _OPEN_SHARDS = 64
+_HELD_SHARDS = 16
 _MAX_ROWS = 1024
 _MAX_BYTES = 256 << 20
 _DETECT_SHARDS = 16
@@ -239,10 +241,26 @@ class Dataset:
         return view
 
     def _refuse_another(self) -> None:
-        """Raise StoreError if another dataset lies in the place of this one: rows of both would be mixed."""
+        """Raise DatasetReplaced if another dataset lies in the place of this one: rows of both would be mixed."""
         if _identity(self._places) not in ([], self._identity):
-            raise StoreError("another dataset took the place of this one since it was opened", file=self._places[0],
-                             advice="Open it again.")  # fmt: skip
+            raise DatasetReplaced("another dataset took the place of this one since it was opened",
+                                  file=self._places[0], advice="Open it again.")  # fmt: skip
+
+    def hold(self) -> None:
+        """Open all shards, where they are few and that costs next to nothing: each is read from then on as it is now.
+
+        What cannot be opened is told when it is read.
+
+        Raises:
+            DatasetReplaced: another dataset took the place of this one before all were open.
+        """
+        if not self._places or len(self.listing) > _HELD_SHARDS or not isinstance(self._format, OpensAtOnce):
+            return
+        for shard in range(len(self.listing)):
+            try:
+                self.open_shard(shard)
+            except LadingError:
+                self._refuse_another()
 
     def hold_index(self, shard: int) -> None:
         """Keep the index of an open shard at hand for its next reading, while all such take less than 64 MiB.
@@ -580,13 +598,17 @@ class Dataset:
         in batches as large as the limits allow. With `drifting`, batches may differ in columns and types. `passed`
         takes what of a mapped file a reader passes by that walks over its headers.
         """
-        source = self.source(shard)
         self._one_of.pop(shard, None)
-        view = self._views.pop(shard, None) or self._open_view(
-            source if shard in self.stand_ins else replace(source, index=self._held.get(shard), passed=passed)
-        )
+        view = self._views.pop(shard, None)  # open since it was looked at: what lies in its place now is another one
+        if view is None:
+            source = self.source(shard)
+            view = self._open_view(
+                source if shard in self.stand_ins else replace(source, index=self._held.get(shard), passed=passed)
+            )
         samples = 0
-        lineage = {LINEAGE_KEY: orjson.dumps([source.path])}
+        stand_in = self.stand_ins.get(shard)
+        path = resolve(self.path(shard), self._stores)[1] if stand_in is None else stand_in.path
+        lineage = {LINEAGE_KEY: orjson.dumps([path])}
         try:
             limits = {"max_rows": max_rows, "max_bytes": max_bytes}
             target = self.aligned_to(columns)

@@ -16,6 +16,7 @@
     │   ├── UnknownFormat             no registered format has this name or recognises this file
     │   └── MissingExtra              a feature needs a package that is not installed
     └── StoreError (OSError)          the machine or a store failed                      exit status 3
+        ├── DatasetReplaced           another dataset took the place of one that is open
         ├── NotFound                  a file that should be there is not
         └── ShortRead                 a store gave fewer bytes than asked for
 
@@ -33,6 +34,7 @@ __all__ = [
     "BadReference",
     "CorruptShard",
     "DataError",
+    "DatasetReplaced",
     "DestinationExists",
     "DuplicateField",
     "LadingError",
@@ -223,6 +225,10 @@ class StoreError(LadingError, OSError):
     """The machine or a store failed."""
 
     exit_status = 3
+
+
+class DatasetReplaced(StoreError):
+    """Another dataset took the place of one that is open: rows of both would be mixed. Open it again."""
 
 
 class NotFound(StoreError, FileNotFoundError):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
-from functools import partial, reduce
+from functools import partial, reduce, wraps
 from itertools import takewhile
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from lading import manifest as mf
 from lading.align import resolve_schema
 from lading.dataset import Dataset
-from lading.errors import SchemaMismatch, SourceNotFound, UsageError, errors_at
+from lading.errors import DatasetReplaced, LadingError, SchemaMismatch, SourceNotFound, UsageError, errors_at
 from lading.fetch import Fetcher
 from lading.formats.protocol import Format, LosesTypes
 from lading.formats.registry import find_format, get_format
@@ -30,7 +30,44 @@ from lading.store.open import Stores, is_local, resolve, without_query
 
 __all__ = ["dataset_of", "open_dataset"]
 
+_TRIES = 20
+"""Times that a source is looked at anew because another dataset took its place meanwhile."""
 
+_Look = TypeVar("_Look", bound=Callable[..., Dataset])
+
+
+def _of_one(look: _Look) -> _Look:
+    """A function that opens a source, so that it never finds half of a dataset and half of the one that follows it."""
+
+    @wraps(look)
+    def opened(source: Source, **how: Any) -> Dataset:
+        for left in reversed(range(_TRIES)):
+            place = _place_of(source)
+            try:
+                dataset = look(source, **how)
+                dataset.hold()
+            except LadingError as error:
+                # What was found of one may not fit the other in whatever way.
+                if not left or not (isinstance(error, DatasetReplaced) or _place_of(source) != place):
+                    raise
+            else:
+                if not left or _place_of(source) == place:
+                    break
+        return dataset
+
+    return cast("_Look", opened)
+
+
+def _place_of(source: Source) -> tuple[int, int] | None:
+    """What tells a local folder or file from another one that is put in its place; None for other sources."""
+    try:
+        found = os.stat(source) if isinstance(source, str | os.PathLike) else None
+    except (OSError, ValueError):
+        return None
+    return found and (found.st_dev, found.st_ino)
+
+
+@_of_one
 def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all but one by keyword
     source: Source,
     *,

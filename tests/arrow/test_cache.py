@@ -32,6 +32,7 @@ from lading.encoding import VIDEO_FIELDS, npy_bytes
 from lading.errors import (
     CorruptShard,
     DataError,
+    DatasetReplaced,
     DestinationExists,
     DuplicateField,
     LadingError,
@@ -1070,6 +1071,7 @@ def test_a_finished_cache_may_be_reused(tmp_path: Path) -> None:
 
 _POLL = """
 import os, sys
+import lading
 from lading.arrow import read_cache_meta, validate_cache
 from lading.features import Value
 folder, seen = sys.argv[1], set()
@@ -1080,6 +1082,10 @@ while not os.path.exists(folder + ".stop"):
     seen.add(read_cache_meta(folder).num_rows)
     meta = validate_cache(folder, {"n": Value("int64")})
     seen.add(meta.num_rows)
+    with lading.open(folder) as dataset:
+        assert [row["n"] for row in dataset] == list(range(len(dataset)))
+    with lading.open(folder) as dataset:
+        assert dataset[len(dataset) - 1] == {"n": len(dataset) - 1}
 print(len(seen))
 """
 
@@ -1262,7 +1268,7 @@ def test_a_function_is_not_what_it_returns(tmp_path: Path) -> None:
 
 def test_an_open_dataset_never_gives_rows_of_two_caches(tmp_path: Path) -> None:
     def build(first: int) -> None:
-        write_cache(numbers(30, first), NUMBERS, tmp_path / "c", batch_size=10, shard_size=1)
+        write_cache(numbers(170, first), NUMBERS, tmp_path / "c", batch_size=10, shard_size=1)
 
     for rebuilds in (1, 2, 3):  # the number of a folder comes back
         build(0)
@@ -1272,12 +1278,44 @@ def test_an_open_dataset_never_gives_rows_of_two_caches(tmp_path: Path) -> None:
             assert picked[0] == {"n": 0}
             for _ in range(rebuilds):
                 build(1000)
-            with pytest.raises(StoreError, match=r"another dataset took the place.*Open it again"):
+            with pytest.raises(DatasetReplaced, match=r"another dataset took the place.*Open it again"):
                 got.extend(row["n"] for row in rows)
             assert got == list(range(10))
-            with pytest.raises(StoreError, match="another dataset took the place"):
+            with pytest.raises(DatasetReplaced, match="another dataset took the place"):
                 picked.take([0, 15, 29])
             assert picked[1] == {"n": 1}
+
+
+def test_a_dataset_of_few_shards_is_the_cache_that_was_opened(tmp_path: Path) -> None:
+    for shards in (1, 16):
+        write_cache(numbers(10 * shards), NUMBERS, tmp_path / "c", batch_size=10, shard_size=1)
+        with lading.open(tmp_path / "c") as streamed, lading.open(tmp_path / "c") as picked:
+            write_cache(numbers(10, 1000), NUMBERS, tmp_path / "c")
+            assert [row["n"] for row in streamed] == list(range(10 * shards))
+            assert picked[10 * shards - 1] == {"n": 10 * shards - 1}
+            with pytest.raises(DatasetReplaced):  # its shards were given up one after the other
+                next(iter(streamed))
+        with lading.open(tmp_path / "c") as again:
+            assert len(again) == 10
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_a_cache_that_is_exchanged_while_it_is_opened(
+    shards: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_cache(numbers(100), NUMBERS, tmp_path / "c", batch_size=10, shard_size=1)
+    rebuilds = iter(range(1, 4))
+    made = lading.opening.dataset_of
+
+    def exchange_first(*args: Any, **how: Any) -> lading.Dataset:
+        if (number := next(rebuilds, None)) is not None:
+            write_cache(numbers(10 * shards, 1000 * number), NUMBERS, tmp_path / "c", batch_size=10, shard_size=1)
+        return made(*args, **how)
+
+    monkeypatch.setattr("lading.opening.dataset_of", exchange_first)
+    with lading.open(tmp_path / "c") as dataset:
+        assert len(dataset) == 10 * shards
+        assert [row["n"] for row in dataset] == list(range(3000, 3000 + 10 * shards))
 
 
 @pytest.mark.parametrize(

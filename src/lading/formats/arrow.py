@@ -63,6 +63,7 @@ class ArrowFormat:
         hash=False,
     )
     fixed_schema: bool = True
+    opens_at_once: bool = True
     copy_options: tuple[Mapping[str, Any], Mapping[str, Any]] = field(default=({}, {}), hash=False)
     whole_options: Mapping[str, Any] = field(default_factory=lambda: {"load_assets": True}, hash=False)
     read_options: type | None = ReadOptions

@@ -42,6 +42,7 @@ __all__ = [
     "LosesTypes",
     "ManyFiles",
     "NamesInEntries",
+    "OpensAtOnce",
     "PacksItems",
     "PickingReader",
     "RangeWriter",
@@ -723,6 +724,17 @@ class PacksItems(Protocol):
     """
 
     packs_items: bool
+
+
+@runtime_checkable
+class OpensAtOnce(Protocol):
+    """A format whose shards are opened by a look at their ends, whatever they hold, and stay readable once replaced.
+
+    Attributes:
+        opens_at_once: true.
+    """
+
+    opens_at_once: bool
 
 
 @runtime_checkable
