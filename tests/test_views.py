@@ -234,6 +234,7 @@ def hiding(texts: list[str], row: int) -> pa.Array:
         (pa.array([None, decimal.Decimal(1)], pa.decimal128(9, 2)), [16, 16]),
         (pa.nulls(2), [0, 0]),
         (pa.array(["a", "bb", None, "a"]).dictionary_encode(), [1, 2, 0, 1]),
+        (pa.DictionaryArray.from_arrays(pa.array([127, None, 0], pa.int8()), pa.array(["ab"] * 128)), [2, 0, 2]),
         (pa.array([["a", "bc"], None, [], ["xyz"]]), [3, 0, 0, 3]),
         (pa.array([[1, 2], None, [3]], pa.large_list(pa.int64())), [16, 0, 8]),
         (pa.array([[1, 2], None, [3]], pa.list_view(pa.int64())), [16, 0, 8]),

@@ -354,7 +354,8 @@ def _value_bytes(column: pa.Array) -> NDArray[np.int64]:
         sizes = byte_lengths(column)
     elif pa.types.is_dictionary(kind):
         known = np.append(_value_bytes(column.dictionary), 0)
-        sizes = known[column.indices.fill_null(len(known) - 1).to_numpy(zero_copy_only=False)]
+        places = column.indices.cast(pa.int64())  # 8 bits number no place behind 128 values
+        sizes = known[places.fill_null(len(known) - 1).to_numpy(zero_copy_only=False)]
     elif pa.types.is_struct(kind):
         sizes = sum((_value_bytes(child) for child in column.flatten()), np.zeros(len(column), np.int64))
     elif isinstance(kind, _LISTS):
