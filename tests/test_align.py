@@ -254,14 +254,94 @@ def test_other_features_are_told() -> None:
     assert differences == ["column 'x': other features; that of a is taken"]
 
 
-@pytest.mark.parametrize("within", [lambda label: label, Sequence, lambda label: Struct((("y", label),))])
-def test_numbers_that_are_other_labels_are_not_joined(within: Callable[[Feature], Feature]) -> None:
+def _named(name: str, kind: pa.DataType, feature: Feature, *, nullable: bool = True) -> pa.Field:
+    return with_feature(pa.field(name, kind, nullable), feature)
+
+
+@pytest.mark.parametrize(
+    "within",
+    [
+        lambda label: _named("x", pa.int64(), label),
+        lambda label: _named("x", pa.list_(pa.int64()), Sequence(label)),
+        lambda label: _named("x", pa.struct([("y", pa.int64())]), Struct((("y", label),))),
+        lambda label: pa.field("x", pa.list_(_named("item", pa.int64(), label))),
+        lambda label: pa.field("x", pa.struct([_named("y", pa.int64(), label)])),
+        lambda label: pa.field("x", pa.large_list(pa.struct([_named("y", pa.int64(), label)]))),
+    ],
+)
+def test_numbers_that_are_other_labels_are_not_joined(within: Callable[[Feature], pa.Field]) -> None:
     def schema(*names: str) -> pa.Schema:
-        return pa.schema([with_feature(pa.field("x", pa.int64()), within(ClassLabel(names)))])
+        return pa.schema([within(ClassLabel(names))])
 
     union_schema([("a", schema("cat", "dog")), ("b", schema("cat", "dog", "owl"))])
     with pytest.raises(SchemaMismatch, match=r"column 'x.*same label.*expected cat, dog \(a\), found dog, cat \(b\)"):
         union_schema([("a", schema("cat", "dog")), ("b", schema("dog", "cat"))])
+
+
+def _noted(number: pa.DataType) -> list[pa.Field]:
+    return [_named("j", pa.string(), Json(), nullable=False), pa.field("n", number)]
+
+
+@pytest.mark.parametrize(
+    "a, b, wider",
+    [
+        (
+            pa.struct(_noted(pa.int32())),
+            pa.struct([*_noted(pa.int64()), ("new", pa.bool_())]),
+            pa.struct([*_noted(pa.int64()), ("new", pa.bool_())]),
+        ),
+        (
+            pa.list_(pa.field("item", pa.struct(_noted(pa.int32())), nullable=False)),
+            pa.list_(pa.field("item", pa.struct(_noted(pa.int64())), nullable=False)),
+            pa.list_(pa.field("item", pa.struct(_noted(pa.int64())), nullable=False)),
+        ),
+        (
+            pa.list_(_named("item", pa.binary(), Image())),
+            pa.large_list(_named("item", pa.binary(), Image())),
+            pa.large_list(_named("item", pa.binary(), Image())),
+        ),
+        (
+            pa.struct([("j", pa.string())]),
+            pa.struct(_noted(pa.int8())[:1]),
+            pa.struct([_named("j", pa.string(), Json())]),
+        ),
+        (
+            pa.list_(pa.int8(), 2),
+            pa.list_(_named("item", pa.int8(), Json()), 2),
+            pa.list_(_named("item", pa.int8(), Json()), 2),
+        ),
+    ],
+)
+def test_fields_inside_keep_what_they_say_beside_those_that_widen(
+    a: pa.DataType, b: pa.DataType, wider: pa.DataType
+) -> None:
+    schema, _ = union_schema([("f1", pa.schema([("x", a)])), ("f2", pa.schema([("x", b)]))])
+    assert schema.field("x").type.equals(wider, check_metadata=True)
+
+
+def test_a_field_that_some_structs_lack_may_be_null() -> None:
+    one, two = (pa.struct([pa.field(name, pa.int8(), nullable=False) for name in names]) for names in ("a", "ab"))
+    schema, _ = union_schema([("1", pa.schema([("x", one)])), ("2", pa.schema([("x", two)]))])
+    assert [child.nullable for child in schema.field("x").type] == [False, True]
+
+
+def test_other_features_inside_are_told() -> None:
+    a, b = (pa.schema([("x", pa.list_(_named("item", pa.binary(), f)))]) for f in (Json(), Image()))
+    schema, differences = union_schema([("a", a), ("b", b)])
+    assert feature_of(schema.field("x")) == Sequence(Json())
+    assert differences == ["column 'x': other features; that of a is taken"]
+    with pytest.raises(SchemaMismatch, match="other features"):
+        union_schema([("a", a), ("b", b)], "strict")
+
+
+def test_rows_mean_inside_what_their_target_says() -> None:
+    column = pa.array([{"j": "[2]", "n": 1}, None], pa.struct([("j", pa.string()), ("n", pa.int32())]))
+    told = pa.schema([("x", pa.struct([_named("j", pa.string(), Json()), ("n", pa.int32())]))])
+    for rows in (pa.table({"x": column}), pa.record_batch({"x": column})):
+        aligned = align_table(rows, told)
+        assert aligned.column("x").type.equals(told.field("x").type, check_metadata=True)
+        assert aligned.column("x").to_pylist() == column.to_pylist()
+        assert align_table(aligned, rows.schema).schema.equals(told, check_metadata=True)
 
 
 def test_tables_fit_the_union_of_their_schemas() -> None:

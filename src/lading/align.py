@@ -11,7 +11,7 @@ Source: nemo-curator 1.4.0, stages/interleaved/utils/schema.py.
 from __future__ import annotations
 
 import warnings
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal, TypeAlias, TypeVar
 
@@ -25,7 +25,7 @@ from lading.errors import DuplicateField, SchemaMismatch, Unrepresentable, Usage
 from lading.features import FEATURE_KEY, ClassLabel, Feature, Sequence, Struct, feature_of
 from lading.interleaved import INTERLEAVED_SCHEMA, RESERVED, without_source
 from lading.ref import is_ref
-from lading.views import is_bytes, is_text, join
+from lading.views import child_fields, is_bytes, is_text, join, with_child_fields
 
 __all__ = [
     "SchemaPolicy",
@@ -91,8 +91,8 @@ def resolve_schema(
 def align_table(table: _Rows, target: pa.Schema) -> _Rows:
     """The rows with the columns of the target, in its order: missing ones as nulls, others left out, types cast.
 
-    Every cast is checked. Metadata of the rows stay (theirs wins in the schema, the target's in the fields). Columns
-    that are cast take memory; the rest are shared.
+    Every cast is checked. Metadata of the rows stay (theirs wins in the schema, the target's in the fields, and in
+    those inside that are not cast). Columns that are cast take memory; the rest are shared.
 
     Raises:
         SchemaMismatch: a value does not fit the type of its column, or a column that may not be null is missing or
@@ -109,10 +109,21 @@ def align_table(table: _Rows, target: pa.Schema) -> _Rows:
         column = pa.nulls(table.num_rows, field.type) if at < 0 else _cast(table.column(at), field)
         _refuse_nulls(column, field, missing=at < 0)
         told = {} if at < 0 else table.schema.field(at).metadata or {}
+        column = _meaning(column, field.type)
         fields.append(pa.field(field.name, column.type, field.nullable, {**told, **(field.metadata or {})}))
         columns.append(column)
     metadata = {**(target.metadata or {}), **(table.schema.metadata or {})}
     return type(table).from_arrays(columns, schema=pa.schema(fields, metadata=metadata))
+
+
+def _meaning(column: Any, kind: pa.DataType) -> Any:
+    """A column of this type with the metadata that the type has inside, and with its own where that has none."""
+    if column.type != kind or column.type.equals(kind, check_metadata=True):
+        return column
+    kind = _widened(kind, column.type)
+    if isinstance(column, pa.ChunkedArray):
+        return pa.chunked_array([chunk.view(kind) for chunk in column.chunks], kind)
+    return column.view(kind)
 
 
 def refuse_bare(rows: int, columns: int) -> None:
@@ -226,8 +237,9 @@ def union_schema(
 
     Types that differ become the smallest that holds both: null becomes anything; texts large_string, bytes
     large_binary; whole numbers grow among the signed or among the unsigned, floats to the wider; lists and structs
-    likewise inside. Columns come in the order in which the files first name them; a column that some file lacks may be
-    null. Of differing metadata the first holds; the files table and lineage, which are one file's own, are left out.
+    likewise inside. Columns come in the order in which the files first name them; a column, or a field of a struct,
+    that some file lacks may be null. Of differing metadata, inside too, the first holds; the files table and lineage,
+    which are one file's own, are left out.
 
     Args:
         schemas: name (for messages) and schema of each file.
@@ -283,27 +295,36 @@ def _distinct(schemas: Iterable[tuple[str, pa.Schema]]) -> list[tuple[pa.Schema,
 
 def _merged(name: str, found: list[tuple[pa.Field, str]]) -> tuple[pa.Field, str]:
     """One field for a column, of those that files have for it, and in words how the files differ in it."""
-    first, first_file = found[0]
-    kind, kinds = first.type, {str(first.type): f"{first.type} in {first_file}"}
+    merged, first_file = found[0]
+    kinds = {str(merged.type): f"{merged.type} in {first_file}"}
     for field, file in found[1:]:
-        wider = _widened(kind, field.type)
+        wider = _joined(merged, field)
         if wider is None:
             raise SchemaMismatch(
                 f"no type holds the values of both {first_file} and {file}",
                 column=name,
-                expected=f"{kind} ({first_file})",
+                expected=f"{merged.type} ({first_file})",
                 found=f"{field.type} ({file})",
                 advice="Convert the files apart, or give all columns their types in Python, with schema=.",
             )
         kinds.setdefault(str(field.type), f"{field.type} in {file}")
-        kind = wider
-    features = {(field.metadata or {}).get(FEATURE_KEY, b"") for field, _ in found}
-    if len(features) > 1:
+        merged = wider
+    features: dict[str, set[bytes]] = defaultdict(set)
+    for place, feature in {told for field, _ in found for told in _told(field, "")}:
+        features[place].add(feature)
+    words = [f"column {name!r}: {', '.join(kinds.values())}; {merged.type} is taken"] if len(kinds) > 1 else []
+    if any(len(others) > 1 for others in features.values()):
         _refuse_other_labels(name, found)
-    words = [f"column {name!r}: {', '.join(kinds.values())}; {kind} is taken"] if len(kinds) > 1 else []
-    words += [f"column {name!r}: other features; that of {first_file} is taken"] if len(features) > 1 else []
-    nullable = any(field.nullable for field, _ in found) or any(pa.types.is_null(field.type) for field, _ in found)
-    return pa.field(name, kind, nullable, _merged_metadata([f.metadata for f, _ in found])), "; ".join(words)
+        words.append(f"column {name!r}: other features; that of {first_file} is taken")
+    return merged, "; ".join(words)
+
+
+def _told(field: pa.Field, place: str) -> Iterator[tuple[str, bytes]]:
+    """What the metadata of a field, and of those inside, say of features, and where."""
+    yield place, (field.metadata or {}).get(FEATURE_KEY, b"")
+    named = pa.types.is_struct(field.type)
+    for child in child_fields(field.type):
+        yield from _told(child, f"{place}.{child.name}" if named else f"{place}[]")
 
 
 def _refuse_other_labels(name: str, found: list[tuple[pa.Field, str]]) -> None:
@@ -339,10 +360,20 @@ def _merged_metadata(metadata: list[dict[bytes, bytes] | None]) -> dict[bytes, b
     return merged or None
 
 
+def _joined(a: pa.Field, b: pa.Field) -> pa.Field | None:
+    """The field that holds the values of both, with the metadata of both, the first's before the second's."""
+    kind = _widened(a.type, b.type)
+    nullable = a.nullable or b.nullable or pa.types.is_null(a.type) or pa.types.is_null(b.type)
+    return None if kind is None else pa.field(a.name, kind, nullable, _merged_metadata([a.metadata, b.metadata]))
+
+
 def _widened(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
     """The smallest type that holds the values of both; None if there is none."""
-    if a == b or pa.types.is_null(b):
+    if a.equals(b, check_metadata=True) or pa.types.is_null(b):
         return a
+    if a == b:
+        inner = [_joined(*both) for both in zip(child_fields(a), child_fields(b), strict=True)]
+        return with_child_fields(a, inner) if inner else a
     if pa.types.is_null(a):
         return b
     return next((wider for rule in _RULES if (wider := rule(a, b)) is not None), None)
@@ -374,7 +405,7 @@ def _wider_list(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
     lists = (pa.ListType, pa.LargeListType, pa.FixedSizeListType)
     if not (isinstance(a, lists) and isinstance(b, lists)):
         return None
-    inner = _widened(a.value_type, b.value_type)
+    inner = _joined(a.value_field, b.value_field)
     if inner is None:
         return None
     small = isinstance(a, pa.ListType) and isinstance(b, pa.ListType)
@@ -386,13 +417,15 @@ def _wider_struct(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
         return None
     if any(len({child.name for child in kind}) < kind.num_fields for kind in (a, b)):
         return None
-    children: dict[str, pa.DataType] = {}
-    for child in [*a, *b]:
-        wider = _widened(children.get(child.name, pa.null()), child.type)
+    ours, theirs = ({child.name: child for child in kind} for kind in (a, b))
+    children = []
+    for name in ours | theirs:
+        nothing = pa.field(name, pa.null())
+        wider = _joined(ours.get(name, nothing), theirs.get(name, nothing))
         if wider is None:
             return None
-        children[child.name] = wider
-    return pa.struct(list(children.items()))
+        children.append(wider)
+    return pa.struct(children)
 
 
 _RULES: tuple[Callable[[pa.DataType, pa.DataType], pa.DataType | None], ...] = (
