@@ -100,6 +100,14 @@ def test_align_pads_orders_drops_and_casts() -> None:
         (pa.array([{"a": 1}]), pa.int32(), 0, "struct"),
         (pa.chunked_array([["1"], ["2", "y"]]), pa.int8(), 2, "parse"),
         (pa.array([1.5, np.inf, np.nan, 1e30]), pa.float16(), 3, "infinite"),
+        (pa.array([86_400_000, 1], pa.timestamp("ms")), pa.date32(), 1, "another"),
+        (pa.array([None, 0], pa.timestamp("ms", "Europe/Berlin")), pa.timestamp("ms"), 1, "zone"),
+        (pa.array([{"a": 1, "b": None}, {"a": 1, "b": 2}]), pa.struct([("a", pa.int64())]), 1, "'b'"),
+        (pa.array([1, 2]), pa.bool_(), 1, "another"),
+        (pa.array([0.12, 0.126]), pa.decimal128(5, 2), 1, "another"),
+        (pa.array([2048, 2049]), pa.float16(), 1, "another"),
+        (pa.array([[1e30], [1e300]]), pa.list_(pa.float32()), 1, "infinite"),
+        (pa.array([[1], [None]]), pa.list_(pa.field("item", pa.int64(), nullable=False)), 1, "null"),
     ],
 )
 def test_casts_are_checked(values: Any, kind: pa.DataType, row: int, says: str) -> None:

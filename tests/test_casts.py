@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -205,3 +206,92 @@ def test_types_of_pyarrow_and_lading_are_always_there(kind: pa.DataType) -> None
     assert unregistered_type(kind) is kind
     column = pa.nulls(2, kind)
     assert unregistered(column) is column
+
+
+_TIME = pa.array([86_400_000, None, 86_400_001], pa.timestamp("ms"))
+_ZONED = pa.array([86_400_000, None, 0], pa.timestamp("ms", "Europe/Berlin"))
+_FIELDS = pa.array([{"a": 1, "b": None}, None, {"a": 1, "b": 2}])
+_STRICT = pa.field("item", pa.int64(), nullable=False)
+_LOST = [
+    (_TIME, pa.date32()),
+    (_TIME, pa.date64()),
+    (_TIME[1:], pa.time32("ms")),
+    (_ZONED[1:], pa.timestamp("ms")),
+    (_ZONED[1:], pa.date32()),
+    (_FIELDS, pa.struct([("a", pa.int64())])),
+    (_FIELDS, pa.struct([("c", pa.int8()), ("a", pa.int64())])),
+    (_FIELDS[1:], pa.struct([])),
+    (pa.array([0, 1, 2]), pa.bool_()),
+    (pa.array([0, None, 0.5]), pa.bool_()),
+    (pa.array([0.12, None, 0.126]), pa.decimal128(5, 2)),
+    (pa.array([2048, None, 2049]), pa.float16()),
+    (pa.array([2048, None, 2049]).dictionary_encode(), pa.float16()),
+    (pa.array([2048, None, 2049]).dictionary_encode(), pa.dictionary(pa.int32(), pa.float16())),
+    (pa.array([1e30, None, 1e300]), pa.float32()),
+    (pa.array(["1e30", "inf", "1e300"], pa.string_view()), pa.float32()),
+    (pa.array([[1], None, [2, None]]), pa.list_(_STRICT)),
+    (pa.array([[1], None, [None]], pa.list_(pa.int64(), 1)), pa.large_list_view(_STRICT)),
+    (
+        pa.array([[], None, [("a", None)]], pa.map_(pa.string(), pa.int64())),
+        pa.map_(pa.string(), _STRICT.with_name("value")),
+    ),
+]
+
+
+@pytest.mark.parametrize("column, kind", _LOST, ids=lambda value: str(getattr(value, "type", value)))
+def test_what_pyarrow_loses_without_a_word_is_refused(column: pa.Array, kind: pa.DataType) -> None:
+    cast(column[:-1], kind).validate(full=True)
+    with pytest.raises(pa.ArrowInvalid):
+        cast(column, kind)
+
+
+@pytest.mark.parametrize("to", [pa.list_, pa.large_list_view, lambda kind: pa.list_(kind, 1)])
+@pytest.mark.parametrize("of", [pa.list_, pa.list_view, lambda kind: pa.list_(kind, 1)])
+def test_what_is_lost_inside_is_refused(of: Any, to: Any) -> None:
+    column = pa.array([[{"n": 1e30}], None, [{"n": 1e300}]], of(pa.struct([("n", pa.float64())])))
+    kind = to(pa.struct([("n", pa.float32())]))
+    assert cast(column[:-1], kind).to_pylist() == [[{"n": 1.0000000150474662e30}], None]
+    with pytest.raises(pa.ArrowInvalid, match="infinite"):
+        cast(column, kind)
+
+
+def test_maps_become_lists_of_structs_that_have_their_fields() -> None:
+    column = pa.array([[("a", 1)], None], pa.map_(pa.string(), pa.int64()))
+    found = cast(column, pa.list_(pa.struct([("value", pa.int8()), ("key", pa.large_string())])))
+    assert found.to_pylist() == [[{"value": 1, "key": "a"}], None]
+    with pytest.raises(pa.ArrowInvalid, match="'value'"):
+        cast(column, pa.list_(pa.struct([("key", pa.string())])))
+
+
+def test_tensors_are_cast_as_lists() -> None:
+    column = pa.FixedShapeTensorArray.from_numpy_ndarray(np.array([[1.5], [1e300]]))
+    assert cast(column[:1], pa.list_(pa.float32())).to_pylist() == [[1.5]]
+    with pytest.raises(pa.ArrowInvalid, match="infinite"):
+        cast(column, pa.list_(pa.float32()))
+
+
+@pytest.mark.parametrize(
+    "column, kind",
+    [
+        (pa.array([0.1, float("inf"), float("nan"), None]), pa.float32()),
+        (pa.array(["0.1", "-Infinity", None]), pa.float64()),
+        (pa.array([0, 1, None]), pa.bool_()),
+        (pa.array([2**53, None]), pa.float64()),
+        (pa.array([65504, -2048]), pa.float16()),
+        (pa.array([86_400_000, None], pa.timestamp("ms")), pa.date32()),
+        (_ZONED, pa.timestamp("us", "UTC")),
+        (_ZONED, pa.string()),
+        (_TIME, pa.timestamp("us", "UTC")),
+        (pa.array([], pa.timestamp("us", "UTC")), pa.timestamp("us")),
+    ],
+    ids=str,
+)
+def test_what_keeps_its_value_is_as_pyarrow_makes_it(column: pa.Array, kind: pa.DataType) -> None:
+    assert str(cast(column, kind)) == str(column.cast(kind))
+
+
+def test_floats_and_decimals_of_the_same_digits() -> None:
+    numbers = [round(i * 0.001, 3) for i in range(1, 1000, 7)]  # pyarrow's own cast back changes some
+    texts = [f"{n:.3f}" for n in numbers]
+    assert cast(pa.array(numbers), pa.decimal128(38, 3)).cast(pa.string()).to_pylist() == texts
+    assert cast(pa.array(texts).cast(pa.decimal128(38, 20)), pa.float64()).to_pylist() == numbers

@@ -17,7 +17,6 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lading.batches import with_columns
 from lading.casts import cast
@@ -186,7 +185,7 @@ def _cast(column: Any, field: pa.Field) -> Any:
     if is_ref(kind) and _is_bytes(column.type):
         return column
     try:
-        return _checked_cast(column, kind)
+        return cast(column, kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
         row = _first_failure(column, kind)
         raise SchemaMismatch(
@@ -198,24 +197,13 @@ def _cast(column: Any, field: pa.Field) -> Any:
         ) from None
 
 
-def _checked_cast(column: Any, kind: pa.DataType) -> Any:
-    if pa.types.is_null(kind) and column.null_count == len(column):
-        return pa.nulls(len(column))  # pyarrow casts no other type to null
-    found = cast(column, kind)
-    if pa.types.is_floating(column.type) and pa.types.is_floating(kind) and kind.bit_width < column.type.bit_width:
-        overflow = pc.and_(pc.is_finite(column), pc.is_inf(found))
-        if pc.any(overflow).as_py():
-            raise pa.ArrowInvalid("a finite value becomes infinite")
-    return found
-
-
 def _first_failure(column: Any, kind: pa.DataType) -> int:
     """First row that cannot be cast, by halving."""
     start, stop = 0, len(column)
     while stop - start > 1:
         middle = (start + stop) // 2
         try:
-            _checked_cast(column[start:middle], kind)
+            cast(column[start:middle], kind)
             start = middle
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
             stop = middle

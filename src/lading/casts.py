@@ -3,6 +3,11 @@
 pyarrow 26 casts no list view to another one, nor null to one, and no dictionary of lists, structs or maps; of list
 views made lists it loses the last values, without a word; and of lists of the type null inside a struct it makes some
 that are longer than what they hold.
+
+Some values it makes others without a word, which are refused here: fields that a struct lacks, times cut to days, their
+days or zones left out, numbers other than 0 and 1 as bools, floats rounded to decimals, whole numbers to halves, finite
+ones that become infinite, and nulls in lists that allow none. That texts, decimals and wider floats are rounded
+to floats is their nature.
 """
 
 from __future__ import annotations
@@ -12,12 +17,14 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lading.pieces import bitmap
 from lading.ref import is_ref
 from lading.views import (
     child_fields,
     holds_dictionary,
+    is_text,
     joins,
     listed_items,
     plain_type,
@@ -49,7 +56,7 @@ _WITH_OFFSETS = {
 
 
 def cast(column: _Column, kind: pa.DataType) -> _Column:
-    """The values in another type, each checked as pyarrow checks it.
+    """The same values in another type.
 
     Raises:
         ArrowInvalid, ArrowNotImplementedError, ArrowTypeError: a value does not fit, or none does.
@@ -58,15 +65,124 @@ def cast(column: _Column, kind: pa.DataType) -> _Column:
         return column
     if isinstance(column, pa.ChunkedArray):
         return pa.chunked_array([cast(chunk, kind) for chunk in column.chunks], kind)
-    if _has_only_nulls(column.type):
+    if _has_only_nulls(column.type) or (pa.types.is_null(kind) and column.null_count == len(column)):
         return pa.nulls(len(column), kind)
     if pa.types.is_dictionary(column.type) and not joins(column.type.value_type):
         column = decoded(column)
-    if not child_fields(kind) and not child_fields(column.type):
-        return column.cast(kind)
-    if _is_alike(column.type, kind):
-        return rebuilt(column, kind, cast)
-    return _relisted(_relisted(column, _with_lists(plain_type(column.type))).cast(_with_lists(kind)), kind)
+    if isinstance(column.type, pa.BaseExtensionType) and not isinstance(kind, pa.BaseExtensionType):
+        return cast(column.storage, kind)
+    nested = pa.types.is_nested(column.type) and pa.types.is_nested(kind)
+    return _cast_nested(column, kind) if nested else _cast_plain(column, kind)
+
+
+def _cast_nested(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    if pa.types.is_struct(column.type) and pa.types.is_struct(kind):
+        return rebuilt(_picked(column, kind), kind, cast)
+    found = rebuilt(column if _is_alike(column.type, kind) else _reshaped(column, kind), kind, cast)
+    _refuse_null_items(found)
+    return found
+
+
+def _cast_plain(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    if pa.types.is_decimal(column.type) and pa.types.is_floating(kind):
+        column = column.cast(pa.string())  # pyarrow multiplies: 0.1 of twenty digits becomes 0.09999999999999999
+    found = column.cast(kind)
+    one, other = (decoded_type(k) if pa.types.is_dictionary(k) else k for k in (column.type, kind))
+    loss = _loss(one, other)
+    if loss is not None:
+        is_lost, words = loss
+        if is_lost(*(decoded(values) if pa.types.is_dictionary(values.type) else values for values in (column, found))):
+            raise pa.ArrowInvalid(words)
+    return found
+
+
+def _loss(one: pa.DataType, other: pa.DataType) -> tuple[Callable[[pa.Array, pa.Array], bool], str] | None:
+    """What pyarrow may lose without a word from one type to the other: how to tell by values and what they became."""
+    types = pa.types
+    whole, floating = types.is_integer(one), types.is_floating(one)
+    if types.is_floating(other) and not (whole or types.is_boolean(one)):
+        wider = floating and one.bit_width <= other.bit_width
+        return None if wider else (_overflow, "a finite value becomes infinite")
+    if types.is_timestamp(one):
+        zone = one.tz is not None and not is_text(other) and getattr(other, "tz", None) is None
+        if zone or types.is_time(other):
+            return (lambda column, _: column.null_count < len(column)), "a time loses its day or zone"
+    halves, bools = types.is_float16(other), types.is_boolean(other)
+    if (
+        ((halves or bools) and whole)
+        or ((bools or types.is_decimal(other)) and floating)
+        or (types.is_date(other) and types.is_timestamp(one))
+    ):
+        return _differ, "a value becomes another"
+    return None
+
+
+def _overflow(column: pa.Array, found: pa.Array) -> bool:
+    infinite = pc.is_inf(found)
+    if not pc.any(infinite).as_py():
+        return False
+    if pa.types.is_floating(column.type):
+        told = pc.is_inf(column)
+    else:
+        told = pc.match_substring(column.cast(pa.large_string()), "inf", ignore_case=True)
+    return not infinite.equals(told)
+
+
+def _differ(column: pa.Array, found: pa.Array) -> bool:
+    """Whether values are others than they were; decimals go by their text, since pyarrow makes other floats of them."""
+    if pa.types.is_decimal(found.type):
+        found = found.cast(pa.string())
+    common = pa.float64() if pa.float16() in (column.type, found.type) else column.type
+    return not found.cast(common, safe=False).equals(column.cast(common, safe=False))
+
+
+def _picked(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """A struct with the fields of another, in their order; those that it lacks as nulls.
+
+    Raises:
+        ArrowInvalid: it has values in another field, or a field that may be null where none may.
+    """
+    if [child.name for child in column.type] == [child.name for child in kind]:
+        _refuse_stricter(list(column.type), kind)
+        return column
+    there = present(column)
+    for i, child in enumerate(column.type):
+        if kind.get_field_index(child.name) < 0 and (present(column.field(i)) & there).any():
+            raise pa.ArrowInvalid(f"values of the field {child.name!r}, which {kind} lacks")
+    picked = [(column.type.get_field_index(child.name), child) for child in kind]
+    fields = [column.type.field(i) if i >= 0 else pa.field(child.name, child.type) for i, child in picked]
+    parts = [column.field(i) if i >= 0 else pa.nulls(len(column), child.type) for i, child in picked]
+    _refuse_stricter(fields, kind)
+    return pa.StructArray.from_arrays(parts, fields=fields, mask=column.is_null()) if parts else column
+
+
+def _refuse_stricter(fields: list[pa.Field], kind: pa.DataType) -> None:
+    for before, after in zip(fields, kind, strict=True):
+        if before.nullable and not after.nullable:
+            raise pa.ArrowInvalid(f"the field {after.name!r} may be null, and may not in {kind}")
+
+
+def _reshaped(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Lists of one size as those of another kind, the reverse, and maps as lists of structs: the values as they are."""
+    column = _relisted(column, _with_lists(plain_type(column.type)))
+    inner, listed = child_fields(column.type), _with_lists(kind)
+    if pa.types.is_map(column.type):
+        inner = [pa.field("entries", pa.struct(inner), nullable=False)]
+    if len(inner) == len(child_fields(listed)) and not any(pa.types.is_struct(k) for k in (column.type, kind)):
+        listed = with_child_fields(listed, inner)
+    return column.cast(listed)
+
+
+def _refuse_null_items(column: pa.Array) -> None:
+    """Raise ArrowInvalid for a null in a list or map whose values may be none: pyarrow looks for none."""
+    fields, is_map = child_fields(column.type), pa.types.is_map(column.type)
+    held = [column.keys, column.items] if is_map else [column.values]
+    if not any(part.null_count and not field.nullable for part, field in zip(held, fields, strict=True)):
+        return  # else they may still lie under lists that are null
+    items = listed_items(column)[0]
+    parts = items.flatten() if is_map else [items]
+    if any(part.null_count and not field.nullable for part, field in zip(parts, fields, strict=True)):
+        raise pa.ArrowInvalid("a null where none may be")
 
 
 def decoded(column: pa.Array) -> pa.Array:
@@ -90,17 +206,10 @@ def _has_only_nulls(kind: pa.DataType) -> bool:
 
 
 def _is_alike(one: pa.DataType, other: pa.DataType) -> bool:
-    """Whether one can be rebuilt as the other: as many fields of the same names, none of which forbids nulls anew."""
-    if pa.types.is_fixed_size_list(one) and (
-        not pa.types.is_fixed_size_list(other) or one.list_size != other.list_size
-    ):
-        return False
-    lists = type(one) in _WITH_OFFSETS and type(other) in _WITH_OFFSETS
-    if not lists and type(one) is not type(other):
-        return False
-    before, after = child_fields(one), child_fields(other)
-    named = not pa.types.is_struct(one) or [child.name for child in before] == [child.name for child in after]
-    return named and all(b.nullable or not a.nullable for a, b in zip(before, after, strict=True))
+    """Whether one can be rebuilt as the other: both structs, maps, lists of one size, or lists of many."""
+    if pa.types.is_fixed_size_list(one) and pa.types.is_fixed_size_list(other):
+        return bool(one.list_size == other.list_size)
+    return type(one) is type(other) or (type(one) in _WITH_OFFSETS and type(other) in _WITH_OFFSETS)
 
 
 def _with_lists(kind: pa.DataType) -> pa.DataType:

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lading.casts import decoded, decoded_type
+from lading.casts import cast, decoded, decoded_type
 from lading.errors import LadingError, Unrepresentable
 from lading.features import (
     Array,
@@ -180,17 +180,6 @@ def _infinities(array: pa.Array | pa.ChunkedArray) -> int:
     return int(pc.sum(pc.is_inf(array)).as_py() or 0) if pa.types.is_floating(array.type) else 0
 
 
-def _rounded(column: pa.Array | pa.ChunkedArray, cast: pa.Array | pa.ChunkedArray) -> bool:
-    """Whether whole numbers became others as halves, inside too: of these pyarrow does not say so."""
-    while isinstance(cast.type, _LIST_TYPES) and isinstance(column.type, _LIST_TYPES):
-        column, cast = pc.list_flatten(column), pc.list_flatten(cast)
-    if pa.types.is_struct(cast.type) and pa.types.is_struct(column.type):
-        return any(map(_rounded, column.flatten(), cast.flatten()))
-    if not (pa.types.is_float16(cast.type) and pa.types.is_integer(column.type)):
-        return False
-    return not column.equals(cast.cast(pa.float64()).cast(column.type, safe=False))
-
-
 def _infinities_of(value: Any) -> int:
     if isinstance(value, dict):
         value = list(value.values())
@@ -251,12 +240,7 @@ def cast_column(column: Any, kind: pa.DataType, feature: Feature) -> Any:
                 encode(feature, unknown)
             return codes.cast(kind)
         if _fits(column.type, kind):
-            cast = column.cast(kind)
-            if (found := _infinities(cast)) and found > _infinities(column):
-                raise Unrepresentable("values that this column cannot hold", expected=str(kind), found="larger ones")
-            if _rounded(column, cast):
-                raise Unrepresentable("values that this column cannot hold", expected=str(kind), found="finer ones")
-            return cast
+            return cast(column, kind)
     except pa.ArrowException as error:
         raise Unrepresentable("values that this column cannot hold", expected=str(kind), found=str(error)) from error
     raise Unrepresentable("a column of another type", expected=str(kind), found=str(column.type))
