@@ -319,5 +319,6 @@ def _list(
 
 def _ends(column: pa.Array) -> tuple[int, Any]:
     """Where the values of lists or maps begin, and from there where each one ends, behind a 0."""
-    ends = np.asarray(column.offsets.to_numpy(), np.int64)
-    return int(ends[0]), ends - ends[0]
+    offsets = column.offsets
+    first = offsets[0].as_py()
+    return first, np.asarray(pc.subtract(offsets, offsets[0]).cast(pa.int64()))  # numpy takes ten times as long
