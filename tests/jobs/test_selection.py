@@ -210,9 +210,10 @@ def test_what_was_packed_into_samples_is_no_place_to_leave_bytes_at(
     assert {WIDE, TALL} <= {*written.to_pylist()} or named
 
 
-def test_only_tables_of_items_can_be_lazy(source: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("target", ["webdataset", "mds", "media_archive"])
+def test_only_tables_of_items_can_be_lazy(target: str, source: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="only tables of items"):
-        lading.convert(source, tmp_path / "out", format="webdataset", lazy=True)
+        lading.convert(source, tmp_path / "out", format=target, lazy=True)
 
 
 @pytest.mark.parametrize("workers", [1, 2])

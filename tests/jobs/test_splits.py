@@ -6,6 +6,7 @@ import json
 import shutil
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
@@ -13,6 +14,7 @@ import lading
 from golden_cases import Golden
 from lading.cli.main import app
 from lading.errors import DataError, DestinationExists, SeveralSplits, UsageError
+from lading.interleaved import INTERLEAVED_SCHEMA
 from lading.store.memory import MemoryStore
 from lading.store.open import Stores
 
@@ -72,11 +74,33 @@ def test_usual_rules_of_destinations_hold(source: Path, tmp_path: Path) -> None:
         lading.convert(source, out, format="parquet")
     lading.convert(source, out, format="csv", columns=["label"], overwrite=True)
     assert {path.name for path in out.rglob("*.parquet")} == set()
+    assert lading.convert(source, out, format="parquet", dry_run=True, overwrite=True).samples > 3
     for more in ({"limit": 1}, {"ledger": tmp_path / "ledger"}):
         with pytest.raises(UsageError, match="of one split"):
             lading.convert(source, tmp_path / "more", format="csv", **more)
     with pytest.raises(SeveralSplits):
         lading.convert([source, source / "train"], tmp_path / "more", format="csv")
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_the_destination_holds_nothing_that_a_split_leads_to(lazy: bool, tmp_path: Path) -> None:
+    """As for one dataset alone: each split is built in a folder out of sight, which holds nothing of it."""
+    media, source = tmp_path / "img", tmp_path / "source"
+    for name in ("train", "test"):
+        row = {"sample_id": name, "position": 0, "modality": "image",
+               "source_ref": json.dumps({"path": str(media / "p.png")})}  # fmt: skip
+        with lading.writer(source / name, format="arrow", options=_FOR_DATASETS) as writer:
+            writer.write_batch(pa.table({f.name: pa.array([row.get(f.name)], f.type) for f in INTERLEAVED_SCHEMA}))
+    (source / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
+    media.mkdir()
+    (media / "p.png").write_bytes(b"a picture")
+    for place, root, told in ((media, media, "may lead to"), (media / "out", tmp_path, "would lead to")):
+        (media / "out").mkdir(exist_ok=True)
+        if lazy or root == media:
+            with pytest.raises(UsageError, match=told):
+                lading.convert(source, place, format="parquet", view="interleaved", overwrite=True, lazy=lazy,
+                               roots=[root])  # fmt: skip
+    assert (media / "p.png").read_bytes() == b"a picture"
 
 
 def test_where_one_fails_nothing_appears(source: Path, tmp_path: Path) -> None:

@@ -78,6 +78,7 @@ class MdsFormat:
     indexes: Mapping[str, str] = field(default_factory=lambda: {INDEX_NAME: ".*"}, hash=False)
     fixed_schema: bool = True
     packs_items: bool = True
+    holds_bytes_only: bool = True
     names_inside: bool = False
     copy_options: tuple[Mapping[str, Any], Mapping[str, Any]] = field(default=({}, {}), hash=False)
     read_options: type | None = ReadOptions

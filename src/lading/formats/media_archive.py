@@ -58,6 +58,7 @@ class MediaArchiveFormat:
     extensions: tuple[str, ...] = (".jsonl.gz", ".jsonl", ".jsonl.zst", ".jsonl.bz2", ".jsonl.xz", ".parquet")
     indexes: Mapping[str, str] = field(default_factory=dict, hash=False)
     fixed_schema: bool = True
+    holds_bytes_only: bool = True
     names_inside: bool = True
     copy_options: tuple[Mapping[str, Any], Mapping[str, Any]] = field(default=({}, {}), hash=False)
     read_options: type | None = ReadOptions

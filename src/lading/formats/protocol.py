@@ -33,6 +33,7 @@ __all__ = [
     "CopiesAlike",
     "ExactSizes",
     "Format",
+    "HoldsBytesOnly",
     "KeepsFiles",
     "LeavesOut",
     "ListedElsewhere",
@@ -735,6 +736,19 @@ class OpensAtOnce(Protocol):
     """
 
     opens_at_once: bool
+
+
+@runtime_checkable
+class HoldsBytesOnly(Protocol):
+    """A format whose items have their bytes with them: no `source_ref` leads to these, nor from it to bytes elsewhere.
+
+    They lie in ranges of files that are no tars, or are compressed.
+
+    Attributes:
+        holds_bytes_only: true.
+    """
+
+    holds_bytes_only: bool
 
 
 @runtime_checkable

@@ -20,7 +20,7 @@ from lading.dataset_writer import DatasetWriter, WriteSummary
 from lading.digests import DatasetDigest
 from lading.errors import DataError, DestinationExists, SeveralSplits, UsageError
 from lading.fetch import OnError
-from lading.formats.protocol import Format, LeavesOut, ListsSplits, ManyFiles, PacksItems, TurnsToText
+from lading.formats.protocol import Format, HoldsBytesOnly, LeavesOut, ListsSplits, ManyFiles, TurnsToText
 from lading.formats.registry import get_format
 from lading.formats.webdataset import KEY
 from lading.jobs.copying import bounded_options, changed_schema
@@ -31,7 +31,7 @@ from lading.jobs.progress import OnProgress, Progress
 from lading.jobs.reading import refuse_out_of_reach
 from lading.jobs.run import Hiring, Run, is_quick
 from lading.jobs.spec import Conversion
-from lading.jobs.splits import each_split, folder_of_splits
+from lading.jobs.splits import each_split, folder_of_splits, refuse_each_other
 from lading.jobs.tasks import Task, plan_tasks
 from lading.jobs.threads import threads_each, using_threads
 from lading.layouts.mint_write import Roles
@@ -194,21 +194,18 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
     _refuse_misuse(on_error, workers=workers, threads=threads)
     stores, max_bytes, shard_bytes = stores or Stores(), parse_bytes(max_batch_bytes), parse_bytes(shard_size)
     try:
-        opened = open_dataset(
-            source, format=source_format, view=view, options=source_options, interleaved=interleaved, roots=roots,
-            schema=schema, schema_overrides=schema_overrides, stores=stores, limits=limits,
-        )  # fmt: skip
+        opened = _opened(source, asked)
     except SeveralSplits as error:
         return _of_splits(error, source, destination, asked)
     with using_threads(threads), ExitStack() as held, opened as dataset:
         source_options = take_files_in(dataset, source_options)
-        refuse_inside(dataset, destination, stores)
+        _refuse_harm(dataset, destination, stores, lazy=lazy, overwrite=overwrite)
         store, path = resolve(os.fspath(destination).rstrip("/"), stores)
         check_destination(store, path, overwrite=overwrite)
         told = held.enter_context(_kept_ledger(ledger, destination, stores, dry_run=dry_run))
         target = get_format(format)
         filters = Filters(where, min_aspect_ratio, max_aspect_ratio, min_side, max_side, filter, drop)
-        _check_lazy(dataset, target, path if overwrite else None, stores, lazy=lazy)
+        _refuse_lazy(dataset, target, lazy=lazy)
         if workers > 1:
             refuse_out_of_reach(
                 [dataset.format, target.name],
@@ -299,20 +296,32 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
         )  # fmt: skip
 
 
+def _opened(source: Source, asked: Mapping[str, Any]) -> Dataset:
+    """The source as the arguments of `convert` say."""
+    names = ("view", "interleaved", "roots", "schema", "schema_overrides", "stores", "limits")
+    told = {name: asked[name] for name in names}
+    return open_dataset(source, format=asked["source_format"], options=asked["source_options"], **told)
+
+
 def _of_splits(
     error: SeveralSplits, source: Source, destination: str | os.PathLike[str], asked: Mapping[str, Any]
 ) -> ConvertSummary:
     """Convert each split of a source; gives what was done of all, as of one dataset."""
-    began, folder = time.perf_counter(), folder_of_splits(source, error)
+    began, folder, stores = time.perf_counter(), folder_of_splits(source, error), asked["stores"] or Stores()
     if folder is None:
         raise error
     for name in ("limit", "ledger"):
         if asked[name] is not None:
             raise UsageError(f"a {name} is of one split", file=folder, found=", ".join(error.splits),
                              advice=f"Convert one of their folders, such as {folder}/{error.splits[0]}.")  # fmt: skip
+    refuse_each_other(folder, destination, stores)
+    for name in error.splits:  # before each is written into a folder out of sight, which holds nothing of it
+        with _opened(f"{folder}/{name}", asked) as dataset:
+            take_files_in(dataset, asked["source_options"])
+            _refuse_harm(dataset, destination, stores, lazy=asked["lazy"], overwrite=asked["overwrite"])
 
     def write(one: str, to: str, stores: Stores) -> ConvertSummary:
-        return convert(one, to, **{**asked, "stores": stores, "overwrite": False})
+        return convert(one, to, **{**asked, "stores": stores})
 
     def index(store: Store, place: str) -> None:
         target = get_format(asked["format"])
@@ -320,8 +329,8 @@ def _of_splits(
             target.write_splits(store, place, error.splits, asked["options"] or {})
 
     splits = each_split(
-        folder, error.splits, destination, write, index, stores=asked["stores"] or Stores(),
-        overwrite=asked["overwrite"], dry_run=asked["dry_run"],
+        folder, error.splits, destination, write, index, stores=stores, overwrite=asked["overwrite"],
+        dry_run=asked["dry_run"],
     )  # fmt: skip
     each = list(splits.values())
     counts: Counter[str] = Counter()
@@ -344,19 +353,28 @@ def _refuse_misuse(on_error: str, **counts: int | None) -> None:
             raise UsageError("a job has one process, and that one thread, at least", found=f"{name}={count}")
 
 
-def _check_lazy(dataset: Dataset, target: Format, replaced: str | None, stores: Stores, *, lazy: bool) -> None:
-    """Only tables of items hold references; and what they lead to must not be what is replaced."""
+def _refuse_harm(
+    dataset: Dataset, destination: str | os.PathLike[str], stores: Stores, *, lazy: bool, overwrite: bool
+) -> None:
+    """The destination must not replace what the source leads to, nor what `lazy` references in it would lead to."""
+    refuse_inside(dataset, destination, stores)
+    replaced = os.fspath(destination)
+    if not lazy or not overwrite or not is_there(replaced, stores):
+        return
+    place = real_place(replaced, stores)
+    for folder in [real_place(root, stores) for root in dataset.roots()]:
+        if lies_in(place, folder) or lies_in(folder, place):
+            raise UsageError(
+                "the destination may hold what references would lead to", file=replaced, found=f"a root, {folder}",
+                advice="Write to another folder, and remove this one when you have looked.",
+            )  # fmt: skip
+
+
+def _refuse_lazy(dataset: Dataset, target: Format, *, lazy: bool) -> None:
+    """Raise UsageError for bytes that cannot be left elsewhere: only tables of items hold references."""
     if not lazy:
         return
-    if replaced is not None and is_there(replaced, stores):
-        place = real_place(replaced, stores)
-        for folder in [real_place(root, stores) for root in dataset.roots()]:
-            if lies_in(place, folder) or lies_in(folder, place):
-                raise UsageError(
-                    "the destination may hold what references would lead to", file=replaced, found=f"a root, {folder}",
-                    advice="Write to another folder, and remove this one when you have looked.",
-                )  # fmt: skip
-    if not target.fixed_schema or dataset.view != "interleaved" or isinstance(target, PacksItems):
+    if not target.fixed_schema or dataset.view != "interleaved" or isinstance(target, HoldsBytesOnly):
         raise UsageError(
             "only tables of items hold references to bytes elsewhere", found=f"{target.name}, as {dataset.view}",
             advice="Write Parquet, or the bytes too.",

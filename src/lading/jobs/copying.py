@@ -13,7 +13,7 @@ from lading.align import align_table, as_text
 from lading.dataset import Dataset
 from lading.errors import DataError, SchemaMismatch, UsageError
 from lading.fetch import earlier_errors
-from lading.formats.protocol import Format
+from lading.formats.protocol import Format, HoldsBytesOnly
 from lading.formats.registry import get_format
 from lading.interleaved import METADATA_POSITION, sample_firsts, sample_starts, samples_with, without_source
 from lading.jobs.digest import batch_digests
@@ -33,9 +33,6 @@ _TOGETHER_BYTES, _TOGETHER_SHARDS = 64 << 20, 64
 """Payload and shards of a batch of what is left of several small ones; so many files are mapped at once."""
 _MAX_ROWS = 16_384
 """Rows of a batch: tiny ones cost some kB each on their way into a tar, and larger batches are hardly faster."""
-
-_WITHOUT_PLACES = ("mds", "media_archive")
-"""Formats whose items lie where no `source_ref` leads to: in ranges of files that are no tars, or are compressed."""
 
 
 class _Writer(Protocol):
@@ -191,7 +188,7 @@ class Copier:
         """The rows whose bytes can be had, with these; in parts, where they unpack to more than is to be held."""
         how, tally = self._how, self.tally
         # What is left where it is, is not fetched: only rows with an error already fail.
-        left = how.lazy and self._dataset.format not in _WITHOUT_PLACES
+        left = how.lazy and not isinstance(get_format(self._dataset.format), HoldsBytesOnly)
         columns: list[str] | None = [] if left else None
         held = how.max_batch_bytes if left else how.max_batch_bytes // HELD_BATCHES
         rows, samples, size = batch.num_rows, len(sample_firsts(batch, how.view)), total_bytes(batch)

@@ -14,7 +14,7 @@ from lading.store.open import Stores, resolve
 from lading.store.protocol import Store
 from lading.store.roots import lies_in, real_place
 
-__all__ = ["each_split", "folder_of_splits"]
+__all__ = ["each_split", "folder_of_splits", "refuse_each_other"]
 
 _Done = TypeVar("_Done")
 
@@ -25,6 +25,19 @@ def folder_of_splits(source: Source, error: SeveralSplits) -> str | None:
         return None
     folder, named = os.path.dirname(error.file), os.fspath(source).rstrip("/")
     return folder or "." if named in (folder or ".", error.file) else None
+
+
+def refuse_each_other(folder: str, destination: str | os.PathLike[str], stores: Stores) -> None:
+    """A destination that holds the folder of the splits would replace it; one inside it would be taken for a split.
+
+    Raises:
+        UsageError: it is either.
+    """
+    path = os.fspath(destination)
+    source, target = (real_place(place, stores) for place in (folder, path))
+    if lies_in(source, target) or lies_in(target, source):
+        raise UsageError("the destination lies inside the source, or holds it", file=path,
+                         found=f"the source is {folder}")  # fmt: skip
 
 
 def each_split(
@@ -51,11 +64,9 @@ def each_split(
         dry_run: nothing is written.
 
     Raises:
-        DestinationExists: the destination holds something.
-        UsageError: the destination lies inside the source, or holds it. And whatever `write` raises.
+        DestinationExists: the destination holds something. And whatever `write` raises.
     """
     store, path = resolve(os.fspath(destination).rstrip("/"), stores)
-    _refuse_each_other(folder, path, stores)
     check_destination(store, path, overwrite=overwrite)
     if dry_run:
         return {name: write(f"{folder}/{name}", f"{path}/{name}", stores) for name in splits}
@@ -67,11 +78,3 @@ def each_split(
         index(store, staging.folder)
         staging.commit()
     return done
-
-
-def _refuse_each_other(folder: str, destination: str, stores: Stores) -> None:
-    """A destination that holds the source would replace it; one inside it would be taken for a split."""
-    source, target = (real_place(place, stores) for place in (folder, destination))
-    if lies_in(source, target) or lies_in(target, source):
-        raise UsageError("the destination lies inside the source, or holds it", file=destination,
-                         found=f"the source is {folder}")  # fmt: skip
