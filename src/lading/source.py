@@ -39,8 +39,10 @@ __all__ = [
     "LISTING_SCHEMA",
     "Listing",
     "Source",
+    "claimed_by",
     "expand_braces",
     "expanded",
+    "is_hidden",
     "list_kept",
     "list_source",
     "named_folders",
@@ -183,7 +185,7 @@ def named_folders(source: Source, stores: Stores) -> list[str]:
 
 
 def _may_be_folder(name: str) -> bool:
-    return _claimed_by(name) is None and without_query(name) == name and not _GLOB.search(name)
+    return claimed_by(name) is None and without_query(name) == name and not _GLOB.search(name)
 
 
 def expanded(pattern: str, stores: Stores) -> Iterator[str]:
@@ -261,7 +263,7 @@ def _look_together(names: Sequence[str], stores: Stores) -> list[ListedShard] | 
     """The files of these names, if they are shards of one store; else None."""
     places = [resolve(name, stores) for name in names]
     store = places[0][0]
-    if all(own is store and _claimed_by(path) is not None for own, path in places):
+    if all(own is store and claimed_by(path) is not None for own, path in places):
         with suppress(StoreError):  # folders with a shard's ending, perhaps, or one is missing: told one by one
             infos = look_at(store, [path for _, path in places])
             return [ListedShard(info.path, size_bytes=info.size_bytes) for info in infos]
@@ -301,7 +303,7 @@ def _is_folder(store: Store, path: str) -> bool:
         return os.path.isdir(path)
     if path.endswith("/"):
         return True
-    return _claimed_by(path) is None and without_query(path) == path and _holds_files(store, path)
+    return claimed_by(path) is None and without_query(path) == path and _holds_files(store, path)
 
 
 def _holds_files(store: Store, folder: str) -> bool:
@@ -358,9 +360,9 @@ def _list_folder(store: Store, folder: str, limits: Limits) -> Listing:
         inside = info.path[len(root) :].strip("/").split("/")
         if FOLDER in inside and inside[-1] == MANIFEST_NAME:
             datasets["/".join([root.rstrip("/"), *inside[: inside.index(FOLDER)]])] = None
-        if any(part.startswith((".", "_lading")) for part in inside):
+        if is_hidden(inside):
             continue
-        claimed = _claimed_by(info.path)
+        claimed = claimed_by(info.path)
         if claimed is not None:
             claims.setdefault(claimed.name, []).append(info)
     if not claims:
@@ -409,7 +411,13 @@ def _refuse_without_index(root: str, name: str, infos: Sequence[FileInfo]) -> No
             )  # fmt: skip
 
 
-def _claimed_by(path: str) -> Format | None:
+def is_hidden(parts: Sequence[str]) -> bool:
+    """Whether a path below a folder, cut at its slashes, is not meant where that folder is named."""
+    return any(part.startswith((".", FOLDER)) for part in parts)
+
+
+def claimed_by(path: str) -> Format | None:
+    """The format of which a file with this name is a shard, by its ending."""
     name = without_query(path).lower()
     return next((known for known in all_formats() if name.endswith(known.extensions)), None)
 

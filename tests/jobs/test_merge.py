@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import lading
 from golden_cases import Golden
-from lading.errors import DataError, DestinationExists, SchemaMismatch, SourceNotFound
+from lading.errors import DataError, DestinationExists, SchemaMismatch, SourceNotFound, UsageError
+from tars import tar_of
 
 EXPECTED = [f"{n:04}" for n in range(60)]
 
@@ -107,6 +110,74 @@ def test_parts_that_differ(tmp_path: Path) -> None:
     with pytest.raises(SchemaMismatch, match="format"):
         lading.merge(tmp_path)
     assert not (tmp_path / "_lading").exists()
+
+
+def test_all_that_the_folder_holds_is_merged_or_named(tmp_path: Path) -> None:
+    """Whoever opens the folder afterwards goes by what was merged: other shards would be there no longer."""
+    table = pa.table({"__key__": ["k"], "txt": ["text"]})
+    sets = {"parquet": tmp_path / "p", "tar": tmp_path / "t", "ranks": tmp_path / "r", "mixed": tmp_path / "m"}
+    for name in ("parquet", "mixed"):
+        _write(sets[name] / "a", 0, format="parquet")
+    _write(sets["tar"] / "a", 0, format="webdataset")
+    _write(sets["ranks"], 0, format="parquet", rank=0)
+    _write(sets["ranks"] / "b", 20, format="parquet")
+    _write(sets["mixed"] / "b", 20, format="mds")
+    shutil.rmtree(sets["mixed"] / "b" / "_lading")
+    for name, shard in (("parquet", "b/0.parquet"), ("tar", "b/0.tar")):
+        (sets[name] / "b").mkdir()
+        if name == "parquet":
+            pq.write_table(table, sets[name] / shard)
+        else:
+            (sets[name] / shard).write_bytes(tar_of(("k.txt", b"text")))
+    for folder, other in zip(sets.values(), ("b/0.parquet", "b/0.tar", "b/shard", "a/shard"), strict=True):
+        before = _state(folder)
+        with pytest.raises(UsageError, match=f"of no part; found {other}"):
+            lading.merge(folder)
+        assert _state(folder) == before
+
+
+def test_what_is_hidden_is_no_part(tmp_path: Path) -> None:
+    for number, name in enumerate(("a", ".b", "_lading_x/c")):
+        _write(tmp_path / name, 20 * number, format="mds")
+    found = lading.merge(tmp_path)
+    assert (found.parts, found.samples) == (1, 20)
+    assert _keys(tmp_path) == EXPECTED[:20]
+
+
+def test_unpacked_copies_beside_packed_shards_are_parts_of_these(tmp_path: Path) -> None:
+    """As streaming leaves them where it reads a folder in place."""
+    for number, name in enumerate("ab"):
+        _write(tmp_path / name, 20 * number, format="mds", options={"compression": "gz"})
+        [shard] = (tmp_path / name).glob("*.mds.gz")
+        shard.with_suffix("").write_bytes(gzip.decompress(shard.read_bytes()))
+    assert lading.merge(tmp_path).samples == 40
+    shutil.rmtree(tmp_path / "_lading")
+    for name in "ab":
+        shutil.rmtree(tmp_path / name / "_lading")
+    assert lading.merge(tmp_path, overwrite=True).samples == 40
+    assert _keys(tmp_path) == EXPECTED[:40]
+
+
+@pytest.mark.parametrize("layout", ["cache", "huggingface"])
+@pytest.mark.parametrize("ranks", [False, True])
+@pytest.mark.parametrize("relative", [False, True])
+def test_indexes_of_arrow_name_shards_below_the_folder(
+    layout: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, ranks: bool, relative: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = Path("out") if relative else tmp_path / "out"
+    options = {"layout": "huggingface"} if layout == "huggingface" else {}
+    for number, name in enumerate("ab"):
+        told = {"rank": number} if ranks else {}
+        _write(folder if ranks else folder / name, 20 * number, format="arrow", options=options, **told)
+    assert lading.merge(folder).samples == 40
+    assert lading.verify(folder).ok
+    index = json.loads((folder / ("state.json" if options else "_metadata.json")).read_bytes())
+    named = [file["filename"] for file in index["_data_files"]] if options else index["shard_filenames"]
+    assert [(tmp_path / "out" / name).is_file() and not Path(name).is_absolute() for name in named] == [True, True]
+    (tmp_path / "out").rename(tmp_path / "moved")
+    shutil.rmtree(tmp_path / "moved" / "_lading")  # by the index alone, as the peers read it
+    assert _keys(tmp_path / "moved") == EXPECTED[:40]
 
 
 @pytest.mark.parametrize("fmt", ["webdataset", "mds"])

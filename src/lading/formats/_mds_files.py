@@ -30,7 +30,17 @@ from lading.pieces import Pieces
 from lading.store.protocol import Buffer, Sink, Store, extents_of, write_file, writes_behind
 from lading.units import parse_bytes
 
-__all__ = ["MAX_BYTES", "OutFile", "WriteOptions", "columns_as", "merge_indexes", "named", "write_index"]
+__all__ = [
+    "MAX_BYTES",
+    "OutFile",
+    "WriteOptions",
+    "columns_as",
+    "files_named",
+    "joined_entries",
+    "named",
+    "save_index",
+    "write_index",
+]
 
 MAX_BYTES = (1 << 32) - 1
 """Largest file of a shard: places in it are numbers of 32 bits."""
@@ -261,8 +271,10 @@ def named(entry: dict[str, Any], name: str) -> dict[str, Any]:
     return entry
 
 
-def merge_indexes(store: Store, folder: str, parts: Sequence[str], limits: Limits = DEFAULT_LIMITS) -> tuple[int, int]:
-    """Write an `index.json` of those in folders below; give the number of shards and of samples.
+def joined_entries(
+    store: Store, folder: str, parts: Sequence[str], limits: Limits = DEFAULT_LIMITS
+) -> list[dict[str, Any]]:
+    """What the indexes in folders below say of their shards, with names as an index in the folder itself has them.
 
     Raises:
         DataError: a part's index is broken, or of another format.
@@ -275,16 +287,24 @@ def merge_indexes(store: Store, folder: str, parts: Sequence[str], limits: Limit
             raise DataError("the file is no index of MDS", file=path)
         for shard in listed:
             entry = orjson.loads(shard.entry)
-            for key in ("raw_data", "zip_data", "raw_meta", "zip_meta"):
-                if entry.get(key):
-                    # All folders between, not only the last one: parts of two may have one name.
-                    entry[key]["basename"] = f"{part}/{entry[key]['basename']}"
+            for told in _files(entry):
+                # All folders between, not only the last one: parts of two may have one name.
+                told["basename"] = f"{part}/{told['basename']}"
             entries.append(entry)
-    _save_index(store, folder, entries)
-    return len(entries), sum(entry["samples"] for entry in entries)
+    return entries
 
 
-def _save_index(store: Store, folder: str, entries: Sequence[Mapping[str, Any]]) -> str:
+def files_named(entry: Mapping[str, Any]) -> list[str]:
+    """The files of a shard as its entry names them, packed and unpacked."""
+    return [told["basename"] for told in _files(entry)]
+
+
+def _files(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [entry[key] for key in ("raw_data", "zip_data", "raw_meta", "zip_meta") if entry.get(key)]
+
+
+def save_index(store: Store, folder: str, entries: Sequence[Mapping[str, Any]]) -> str:
+    """Write an `index.json` of these entries; give its path."""
     place = posixpath.join(folder, INDEX_NAME)
     write_file(store, place, [json.dumps({"version": 2, "shards": entries}, sort_keys=True).encode()])
     return place
@@ -297,4 +317,4 @@ def write_index(store: Store, folder: str, shards: Sequence[tuple[str, ShardFact
         with errors_at(file=path):
             entry = orjson.loads(facts.entry)
         entries.append(named(entry, path.removeprefix(folder.rstrip("/") + "/")))
-    return [_save_index(store, folder, entries)]
+    return [save_index(store, folder, entries)]

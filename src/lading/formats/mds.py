@@ -30,7 +30,7 @@ from typing import Any
 import pyarrow as pa
 
 from lading.errors import LadingError, UsageError
-from lading.formats._mds_files import WriteOptions, merge_indexes, named, write_index
+from lading.formats._mds_files import WriteOptions, files_named, joined_entries, named, save_index, write_index
 from lading.formats._mds_index import (
     COMPRESSIONS,
     INDEX_NAME,
@@ -62,9 +62,11 @@ __all__ = [
     "ReadOptions",
     "ShardFile",
     "WriteOptions",
-    "merge_indexes",
+    "files_named",
+    "joined_entries",
     "parse_entry",
     "read_mds_index",
+    "save_index",
     "written_schema",
 ]
 
@@ -164,6 +166,10 @@ class MdsFormat:
     def renamed(self, entry: str, name: str) -> str:
         """The entry with files of this name, as a writer that gives it makes it."""
         return json.dumps(named(json.loads(entry), name), sort_keys=True)
+
+    def files_named(self, entry: str) -> list[str]:
+        """The raw file, the packed one, and the `.meta`s, as far as the entry has them."""
+        return files_named(json.loads(entry))
 
     def write_sidecars(self, store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts]]) -> list[str]:
         """Write `index.json`."""

@@ -758,6 +758,9 @@ class NamesInEntries(Protocol):
     def renamed(self, entry: str, name: str) -> str:
         """What the index says of a shard whose file has another name now."""
 
+    def files_named(self, entry: str) -> Sequence[str]:
+        """All files that the index has for the shard, packed and unpacked; not all of them need be there."""
+
 
 @runtime_checkable
 class ManyFiles(Protocol):

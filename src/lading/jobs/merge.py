@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import posixpath
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,13 +11,14 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from lading import manifest as mf
-from lading.errors import DestinationExists, SourceNotFound
-from lading.formats.mds import merge_indexes
-from lading.formats.protocol import ShardFacts
+from lading.errors import DestinationExists, SourceNotFound, UsageError
+from lading.formats.mds import files_named, joined_entries, save_index
+from lading.formats.protocol import Format, NamesInEntries, ShardFacts
 from lading.formats.registry import get_format
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.manifest import Manifest
 from lading.manifest_files import load_manifest, save_manifest
+from lading.source import claimed_by, is_hidden
 from lading.store.checksum import file_checksums
 from lading.store.open import Stores, resolve
 from lading.store.protocol import Store
@@ -57,7 +59,8 @@ def merge(
     """Make one dataset of what lies in a folder: the parts of many ranks, or datasets in folders below it.
 
     Parts are taken in the order of their ranks, or of their folders' names. Of datasets that lading wrote a manifest is
-    made, and the index of their format; of MDS datasets by others an `index.json`. Shards stay where they are.
+    made, and the index of their format; of MDS datasets by others an `index.json`. Shards stay where they are. All that
+    the folder holds must be of some part; hidden folders are not looked into.
 
     Args:
         folder: the folder, a path or URL.
@@ -66,6 +69,7 @@ def merge(
         limits: on the size of manifests and indexes, as `lading.open` takes them.
 
     Raises:
+        UsageError: the folder holds shards that are of no part.
         SourceNotFound: nothing in the folder is a part of a dataset.
         DestinationExists: the folder has a manifest or index of its own already.
         SchemaMismatch: the parts differ in format, view or options.
@@ -74,21 +78,29 @@ def merge(
     store, path = resolve(os.fspath(folder).rstrip("/"), stores or Stores())
     below = [info.path[len(path) + 1 :] for info in store.walk(path)]
     ranks = sorted(filter(_RANK.fullmatch, below))
-    own = {name.removesuffix(f"/{_MANIFEST}") for name in below if name.endswith(f"/{_MANIFEST}")}
-    indexed = {name.removesuffix(f"/{_INDEX}") for name in below if name.endswith(f"/{_INDEX}")}
+    own, indexed = _folders_with(_MANIFEST, below), _folders_with(_INDEX, below)
     parts_of_parts = {name for name in own | indexed if _ancestors(name) & (own | indexed)}
     own, indexed = own - parts_of_parts, indexed - parts_of_parts
     _refuse_existing(path, below, overwrite=overwrite)
     if ranks:
         parts = [_part(store, path, "", name.removesuffix(f"/{mf.MANIFEST_NAME}"), limits) for name in ranks]
-        return _merge_manifests(store, path, parts)
+        return _merge_manifests(store, path, parts, below)
     if own and indexed <= own:
-        return _merge_manifests(store, path, [_part(store, path, f"{name}/", None, limits) for name in sorted(own)])
+        parts = [_part(store, path, f"{name}/", None, limits) for name in sorted(own)]
+        return _merge_manifests(store, path, parts, below)
     if not indexed:
         raise SourceNotFound("the folder holds no parts of a dataset", file=path,
                              expected="ranks, or datasets in folders of their own")  # fmt: skip
-    count, samples = merge_indexes(store, path, sorted(indexed), limits)
-    return MergeSummary(path, len(indexed), count, samples, (_INDEX,))
+    entries = joined_entries(store, path, sorted(indexed), limits)
+    _refuse_others(path, below, [name for entry in entries for name in files_named(entry)])
+    save_index(store, path, entries)
+    return MergeSummary(path, len(indexed), len(entries), sum(entry["samples"] for entry in entries), (_INDEX,))
+
+
+def _folders_with(file: str, below: Sequence[str]) -> set[str]:
+    """The folders with such a file that are not hidden; not the one that is merged itself."""
+    found = {name.removesuffix(f"/{file}") for name in below if name.endswith(f"/{file}")}
+    return {name for name in found if not is_hidden(name.split("/"))}
 
 
 def _ancestors(name: str) -> set[str]:
@@ -104,6 +116,17 @@ def _refuse_existing(path: str, below: Sequence[str], *, overwrite: bool) -> Non
                                 advice="Replace it with --overwrite.")  # fmt: skip
 
 
+def _refuse_others(path: str, below: Sequence[str], merged: Sequence[str]) -> None:
+    """Raise UsageError for shards that are of no part: whoever opens the folder would see them no longer."""
+    known = {posixpath.normpath(name) for name in merged}
+    others = [n for n in below if n not in known and claimed_by(n) is not None and not is_hidden(n.split("/"))]
+    if others:
+        raise UsageError(
+            f"the folder holds {len(others)} shards that are of no part", file=path, found=", ".join(others[:5]),
+            advice="Take them out of the folder, or make datasets of them that can be merged ('lading convert').",
+        )  # fmt: skip
+
+
 def _part(store: Store, path: str, prefix: str, rank_folder: str | None, limits: Limits) -> tuple[Manifest, pa.Table]:
     """A part's manifest, and its shards by their paths below the folder."""
     place = f"{path}/{prefix}".rstrip("/")
@@ -112,11 +135,20 @@ def _part(store: Store, path: str, prefix: str, rank_folder: str | None, limits:
     return mf.seen_from(prefix, found)
 
 
-def _merge_manifests(store: Store, path: str, parts: Sequence[tuple[Manifest, pa.Table]]) -> MergeSummary:
+def _merge_manifests(
+    store: Store, path: str, parts: Sequence[tuple[Manifest, pa.Table]], below: Sequence[str]
+) -> MergeSummary:
     manifest, shards = mf.merge(parts)
-    facts = [(f"{path}/{row['path']}", ShardFacts.of(row)) for row in shards.to_pylist()]
-    made = get_format(manifest.format).write_sidecars(store, path, facts)
+    facts = [(row["path"], ShardFacts.of(row)) for row in shards.to_pylist()]
+    fmt = get_format(manifest.format)
+    _refuse_others(path, below, [file for name, told in facts for file in _files(fmt, name, told)])
+    made = fmt.write_sidecars(store, path, facts)
     files = {**manifest.files, **file_checksums(store, path, made)}
     sidecars = tuple(name.removeprefix(f"{path}/") for name in made)
     save_manifest(store, path, replace(manifest, rank=None, sidecars=sidecars, files=files), shards)
     return MergeSummary(path, len(parts), manifest.num_shards, manifest.num_samples, (*sidecars, _MANIFEST))
+
+
+def _files(fmt: Format, name: str, facts: ShardFacts) -> list[str]:
+    """The files of a shard, by their paths below the folder."""
+    return [name, *(fmt.files_named(fmt.renamed(facts.entry, name)) if isinstance(fmt, NamesInEntries) else ())]
