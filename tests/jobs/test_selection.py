@@ -17,6 +17,7 @@ from hooks import no_first_items, with_length
 from lading.errors import BadReference, SchemaMismatch, Unrepresentable, UsageError
 from lading.fetch import OnError
 from lading.interleaved import INTERLEAVED_SCHEMA
+from lading.jobs.filters import Hook
 from soak import some
 from tars import tar_of
 
@@ -312,6 +313,51 @@ def test_nothing_is_told_of_rows_behind_the_limit(tmp_path: Path) -> None:
         assert [row["v"] for row in pq.read_table(out / "shard-000000.parquet").to_pylist()] == kept
         assert done.samples == limit
         assert len(lines_of(ledger)) == sum(done.counts.values()) <= kept[-1] + 10
+
+
+def test_a_function_sees_each_row_once_also_with_a_limit(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"v": [i // 3 for i in range(300)]}), tmp_path / "t.parquet")
+    seen: set[int] = set()
+
+    def is_new(batch: pa.RecordBatch) -> list[bool]:
+        values = batch["v"].to_pylist()
+        fresh = [value not in seen and value not in values[:i] for i, value in enumerate(values)]
+        seen.update(values)
+        return fresh
+
+    done = lading.convert(tmp_path / "t.parquet", tmp_path / "out", format="parquet", filter=is_new, limit=10)
+    assert rows_of(tmp_path / "out", "v") == [(i,) for i in range(10)]
+    assert done.counts == {"left out by the function, dropped": 18}  # two behind each of them but the last
+
+
+@pytest.mark.parametrize("function, written", [
+    (lambda b: pa.concat_batches([b, b]), [0, 1, 2, 0, 1, 2, 3, 4, 5, 3, 4, 5, 6, 6]),
+    (lambda b: b.slice(0, 1), [0, 3, 6]),
+])  # fmt: skip
+def test_a_limit_counts_what_is_given_to_a_function(function: Hook, written: list[int], tmp_path: Path) -> None:
+    """A function may make more or fewer rows: those of the source's first samples are written, without a gap."""
+    (tmp_path / "in").mkdir()
+    for i in range(4):
+        pq.write_table(pa.table({"v": range(3 * i, 3 * i + 3)}), tmp_path / "in" / f"{i}.parquet")
+    done = lading.convert(tmp_path / "in", tmp_path / "out", format="parquet", map=function, limit=7, verify=True)
+    assert [v for (v,) in rows_of(tmp_path / "out", "v")] == written
+    assert (done.samples, done.rows) == (len(written), len(written))
+
+
+@pytest.mark.parametrize("drop, kept", [("row", ["c1", "e1", "f0", "f1"]), ("sample", ["e0", "e1", "f0", "f1"])])
+def test_of_items_a_limit_tells_of_rows_up_to_its_last_sample(drop: Any, kept: list[str], tmp_path: Path) -> None:
+    """Samples of two texts: of b all goes, of c the first; behind e one more goes, which nobody asked for."""
+    names = [f"{sample}{item}" for sample in "bcefg" for item in range(2)]
+    rows = [{"sample_id": n[0], "position": int(n[1]), "modality": "text", "text_content": n} for n in names]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "t.parquet")
+    gone = ["b0", "b1", "c0", "e0", "g1"] if drop == "row" else ["b0", "b1", "c0", "g1"]
+    where = f"text_content not in ({', '.join(map(repr, gone))})"
+    done = lading.convert(tmp_path / "t.parquet", tmp_path / "out", format="parquet", where=where, drop=drop,
+                          limit=len({name[0] for name in kept}), ledger=tmp_path / "ledger")  # fmt: skip
+    assert [name for (name,) in rows_of(tmp_path / "out", "text_content")] == kept
+    told = [f"{line['sample_id']}{line['position']}" for line in lines_of(tmp_path / "ledger")]
+    assert sorted(told) == sorted(name for name in names if name not in kept and name[0] != "g")
+    assert sum(done.counts.values()) == len(told)
 
 
 def test_functions_may_not_break_samples(tmp_path: Path) -> None:

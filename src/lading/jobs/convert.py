@@ -164,7 +164,8 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
         shard_size: about the size of a shard. A new one begins there, and where a task ends (`lading.jobs.tasks`).
         checksums: as `lading.writer` takes it.
         max_batch_bytes: payload held at once.
-        limit: samples to convert, at most; the first that are kept, by one process.
+        limit: samples to convert, at most: the first that no filter leaves out, by one process. It counts them before
+            `map` makes more or fewer of them, and before those go whose bytes cannot be had.
         schema: the columns to be written, as `lading.open` takes them.
         schema_overrides: types of reserved columns, and further columns to be written, as `lading.open` takes them.
         schema_policy: `union`, `strict` or `intersect`, for shards that differ.

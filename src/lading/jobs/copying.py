@@ -70,6 +70,7 @@ class Copier:
         tell: Callable[[], None] = lambda: None,
     ) -> None:
         self.tally, self.losses = Tally(), Losses(write_ledger)
+        self._kept = 0
         self._dataset, self._how, self._on_digests, self._tell = dataset, how, on_digests, tell
         self._texts = {f.name for f in how.schema or () if is_text(f.type)}
         self._holds_rows = get_format(how.format).fixed_schema
@@ -82,14 +83,14 @@ class Copier:
 
         Args:
             shards: which shards, by number.
-            limit: samples that were kept in all, at most.
+            limit: samples that filters leave in all, at most, whatever becomes of them.
         """
         how = self._how
         columns = None if how.columns is None else [*how.columns, "__key__"]
         if how.schema is not None and not how.whole:
             columns = how.schema.names
         for number in shards:
-            if limit is not None and self.tally.samples >= limit:
+            if limit is not None and self._kept >= limit:
                 return
             found = self._dataset.shard_batches(
                 number, _MAX_ROWS, how.max_batch_bytes, columns, how.schema, views=True, drifting=True
@@ -99,32 +100,25 @@ class Copier:
                 if how.schema is not None and how.whole:
                     refuse_unknown(batch.schema, how.schema, self._dataset.path(number))
                 fitted = batch if how.schema is None else align_table(batch, how.schema)
-                for kept in self._sifted(fitted, limit):
-                    yield self._changed(kept)
+                yield self._changed(self._sifted(fitted, None if limit is None else limit - self._kept))
                 self._tell()
-                if limit is not None and self.tally.samples >= limit:
+                if limit is not None and self._kept >= limit:
                     break
             self.tally.shards += 1
             self._tell()
 
-    def _sifted(self, batch: pa.RecordBatch, limit: int | None) -> Iterator[pa.RecordBatch]:
+    def _sifted(self, batch: pa.RecordBatch, most: int | None) -> pa.RecordBatch:
         """What is kept of a batch, as far as there is room for it; nothing is told of rows behind that."""
-        kept, lost = self._sieve.sift(batch)
-        samples = len(sample_firsts(kept, self._how.view))
-        if limit is not None and samples > limit - self.tally.samples:
-            starts = sample_firsts(batch, self._how.view)
-            half = int(starts[len(starts) // 2])
-            for part in (batch.slice(0, half), batch.slice(half)):
-                if self.tally.samples < limit:
-                    yield from self._sifted(part, limit)
-            return
+        kept, lost = self._sieve.sift(batch, most)
         for loss in lost:
             self.losses.add(loss)
+        samples = len(sample_firsts(kept, self._how.view))
+        self._kept += samples
         self.tally.samples += samples
         self.tally.rows += kept.num_rows
         self.tally.payload_bytes += total_bytes(kept)
         # Views at this stage are of pages in memory, and a table holds its rows until a row group is full.
-        yield compacted(kept, shown_bytes(batch)) if self._holds_rows and lost else kept
+        return compacted(kept, shown_bytes(batch)) if self._holds_rows and lost else kept
 
     def _changed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         how = self._how

@@ -11,7 +11,7 @@ whose size cannot be read: they do not pass. It numbers positions anew; lading d
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -23,7 +23,7 @@ from lading.errors import UsageError
 from lading.features import Image, feature_of
 from lading.fetch import ERROR_COLUMN, Fetcher
 from lading.image import image_info, is_image, usual_sizes
-from lading.interleaved import METADATA_POSITION, RESERVED, sample_starts, samples_with
+from lading.interleaved import METADATA_POSITION, RESERVED, sample_firsts, sample_starts, samples_with
 from lading.jobs.ledger import ALONG, DROPPED, DROPPED_ALONG, Loss
 from lading.ref import files_of, is_ref
 from lading.views import is_bytes, present, slices, take_rows, take_values, without_views
@@ -129,13 +129,18 @@ class Sieve:
         if self._where is not None:
             self._where.check(schema)
 
-    def sift(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[Loss]]:
+    def sift(self, batch: pa.RecordBatch, most: int | None = None) -> tuple[pa.RecordBatch, list[Loss]]:
         """The rows that are kept, and what was left out: by the condition, then by sizes, then by the function.
 
         Each looks only at what the one before has left. Raises UsageError for a condition or a function that does not
         fit the columns.
+
+        Args:
+            batch: whole samples.
+            most: samples to keep, at least 1; of what comes behind the last of them nothing is kept or told.
         """
-        losses: list[Loss] = []
+        whole, rows = batch, np.arange(batch.num_rows)  # of the whole, those that are left
+        losses: list[tuple[NDArray[np.int64], Loss]] = []
         for step in self._steps:
             if not batch.num_rows:
                 break
@@ -145,10 +150,17 @@ class Sieve:
             if bad.any():
                 kept = self._kept(batch, bad, counted)
                 fate = DROPPED_ALONG if self._filters.drop == "sample" else DROPPED
-                losses += [Loss(why, fate, batch, np.flatnonzero(rows & ~kept)) for why, rows in found.items()]
-                losses.append(Loss(ALONG, DROPPED, batch, np.flatnonzero(~bad & ~kept)))
-                batch = take_rows(batch, np.flatnonzero(kept))
-        return batch, [loss for loss in losses if len(loss.rows)]
+                lost = [Loss(why, fate, batch, np.flatnonzero(failing & ~kept)) for why, failing in found.items()]
+                lost.append(Loss(ALONG, DROPPED, batch, np.flatnonzero(~bad & ~kept)))
+                losses += [(rows[loss.rows], loss) for loss in lost]
+                left = np.flatnonzero(kept)
+                batch, rows = take_rows(batch, left), rows[left]
+        if most is not None and len(firsts := np.append(sample_firsts(batch, self._view), batch.num_rows)) > most:
+            batch = batch.slice(0, int(firsts[most]))
+            ends = np.append(sample_firsts(whole, self._view)[1:], whole.num_rows)
+            end = ends[np.searchsorted(ends, rows[firsts[most] - 1], side="right")]
+            losses = [(told, replace(loss, rows=loss.rows[told < end])) for told, loss in losses]
+        return batch, [loss for _, loss in losses if len(loss.rows)]
 
     def _counted(self, batch: pa.RecordBatch) -> NDArray[np.bool_]:
         """Rows that a filter may leave out: not the metadata row of a sample that has items."""
