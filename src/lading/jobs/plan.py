@@ -70,7 +70,8 @@ def make_plan(
         Unrepresentable: an item that the target's layout has no place for.
         UsageError: a column that no shard has.
     """
-    free = dataset.view == "samples" and not target.fixed_schema and dataset.takes_any_fields
+    loose = dataset.view == "samples" and not target.fixed_schema and dataset.takes_any_fields
+    free = loose and policy == "union"
     if free and columns is None and not sifted:
         return Plan(None)
     asked = dataset.aligned_to(None)
