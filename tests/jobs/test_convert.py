@@ -10,6 +10,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -129,6 +130,55 @@ def test_limit_columns_and_dry_run(docs: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "b").exists()
     with pytest.raises(UsageError, match="nope"):
         lading.convert(docs, tmp_path / "b", format="parquet", columns=["nope"])
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_what_is_no_number_of_samples_is_no_limit(docs: Path, tmp_path: Path, *, dry_run: bool) -> None:
+    for limit in (-1, 2.5, "3", float("nan")):
+        with pytest.raises(UsageError, match="whole number"):
+            lading.convert(docs, tmp_path / "out", format="parquet", limit=limit, dry_run=dry_run)  # type: ignore[arg-type] # on purpose
+    assert lading.convert(docs, tmp_path / "out", format="parquet", limit=np.int64(2)).samples == 2  # type: ignore[arg-type] # numbers of numpy count too
+
+
+def members_of(folder: Path) -> list[str]:
+    names = []
+    for path in sorted(folder.glob("*.tar")):
+        with tarfile.open(path) as tar:
+            names += tar.getnames()
+    return names
+
+
+@pytest.mark.parametrize("columns", [None, ["a"]])
+def test_what_becomes_of_shards_that_differ_holds_for_tars_of_tars(columns: list[str] | None, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "0.tar").write_bytes(tar_of(("x.a", b"1"), ("x.b", b"2")))
+    (tmp_path / "in" / "1.tar").write_bytes(tar_of(("y.a", b"3")))
+    told: dict[str, Any] = {"format": "webdataset", "columns": columns}
+    with pytest.raises(SchemaMismatch, match="b"):
+        lading.convert(tmp_path / "in", tmp_path / "strict", schema_policy="strict", **told)
+    with pytest.raises(UsageError, match="no such policy"):
+        lading.convert(tmp_path / "in", tmp_path / "bogus", schema_policy="bogus", **told)  # type: ignore[arg-type] # on purpose
+    lading.convert(tmp_path / "in", tmp_path / "intersect", schema_policy="intersect", **told)
+    lading.convert(tmp_path / "in", tmp_path / "union", **told)
+    assert members_of(tmp_path / "intersect") == ["x.a", "y.a"]
+    assert members_of(tmp_path / "union") == (["x.a", "x.b", "y.a"] if columns is None else ["x.a", "y.a"])
+    # Shards that are alike are as they should be.
+    (tmp_path / "in" / "1.tar").write_bytes(tar_of(("y.a", b"3"), ("y.b", b"4")))
+    done = lading.convert(tmp_path / "in", tmp_path / "alike", schema_policy="strict", verify=True, **told)
+    assert done.samples == 2
+
+
+def test_a_copy_of_archives_is_verified_with_the_roots_that_were_named(tmp_path: Path) -> None:
+    blobs, source = tmp_path / "blobs", tmp_path / "in"
+    blobs.mkdir()
+    source.mkdir()
+    record = frame(b"a picture")
+    (blobs / "a.bin.zst").write_bytes(record)
+    document = {"id": "a", "media": [medium(id="m", path=str(blobs / "a.bin.zst"), offset=0, length=len(record))]}
+    (source / "0.jsonl").write_text(json.dumps(document) + "\n")
+    done = lading.convert(source, tmp_path / "out", format="media_archive", source_format="media_archive",
+                          view="samples", roots=[blobs], verify=True)  # fmt: skip
+    assert (done.samples, done.verified) == (1, True)
 
 
 def test_folders_that_hold_what_the_source_leads_to_are_no_destinations(tmp_path: Path) -> None:

@@ -54,6 +54,18 @@ def test_all_splits_are_converted_and_listed(named: str, source: Path, tmp_path:
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
+def test_the_folder_may_be_named_in_other_ways(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "link").symlink_to(source)
+    monkeypatch.chdir(source)
+    named = [f"file://{source}", f"file://{source}/", [source], (f"file://{source}",), f"{tmp_path}/./link", ".",
+             f"file://{source}/dataset_dict.json", "dataset_dict.json"]  # fmt: skip
+    for number, spelled in enumerate(named):
+        out = tmp_path / f"{number}"
+        lading.convert(spelled, out, format="parquet")
+        assert sorted(path.name for path in out.iterdir()) == ["test", "train"]
+        assert rows(out / "test") == rows(source / "test")
+
+
 @pytest.mark.parametrize("fmt", ["parquet", "arrow"])
 def test_other_formats_have_a_folder_for_each(fmt: str, source: Path, tmp_path: Path) -> None:
     lading.convert(source, tmp_path / "out", format=fmt, workers=2)

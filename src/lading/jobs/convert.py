@@ -24,7 +24,7 @@ from lading.formats.protocol import Format, HoldsBytesOnly, LeavesOut, ListsSpli
 from lading.formats.registry import get_format
 from lading.formats.webdataset import KEY
 from lading.jobs.copying import bounded_options, changed_schema
-from lading.jobs.digest import dataset_digest
+from lading.jobs.digest import check_limit, dataset_digest
 from lading.jobs.filters import Drop, Filters, Hook
 from lading.jobs.plan import as_members, make_plan, refuse_inside, take_files_in
 from lading.jobs.progress import OnProgress, Progress
@@ -192,7 +192,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
     """
     asked = {name: value for name, value in locals().items() if name not in ("source", "destination")}
     began = time.perf_counter()
-    _refuse_misuse(on_error, workers=workers, threads=threads)
+    _refuse_misuse(on_error, schema_policy, limit, workers=workers, threads=threads)
     stores, max_bytes, shard_bytes = stores or Stores(), parse_bytes(max_batch_bytes), parse_bytes(shard_size)
     try:
         opened = _opened(source, asked)
@@ -283,7 +283,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
                     # A copy is read again as others read it: names that were kept as they are show in a digest.
                     digest = run.digest or dataset_digest(
                         source, limit=limit, view=how.view, format=source_format, options=source_options,
-                        stores=stores, limits=limits, workers=workers,
+                        interleaved=interleaved, roots=roots, stores=stores, limits=limits, workers=workers,
                     )  # fmt: skip
                     _compare(digest, writer, stores, how.roots if lazy else (), limits, workers)
                 _end(writer, told)
@@ -308,7 +308,8 @@ def _of_splits(
     error: SeveralSplits, source: Source, destination: str | os.PathLike[str], asked: Mapping[str, Any]
 ) -> ConvertSummary:
     """Convert each split of a source; gives what was done of all, as of one dataset."""
-    began, folder, stores = time.perf_counter(), folder_of_splits(source, error), asked["stores"] or Stores()
+    began, stores = time.perf_counter(), asked["stores"] or Stores()
+    folder = folder_of_splits(source, error, stores)
     if folder is None:
         raise error
     for name in ("limit", "ledger"):
@@ -346,9 +347,11 @@ def _of_splits(
     )  # fmt: skip
 
 
-def _refuse_misuse(on_error: str, **counts: int | None) -> None:
-    if on_error not in get_args(OnError):
-        raise UsageError("no such policy", expected=", ".join(get_args(OnError)), found=repr(on_error))
+def _refuse_misuse(on_error: str, schema_policy: str, limit: int | None, **counts: int | None) -> None:
+    for word, known in ((on_error, get_args(OnError)), (schema_policy, get_args(SchemaPolicy))):
+        if word not in known:
+            raise UsageError("no such policy", expected=", ".join(known), found=repr(word))
+    check_limit(limit)
     for name, count in counts.items():
         if count is not None and count < 1:
             raise UsageError("a job has one process, and that one thread, at least", found=f"{name}={count}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
-from typing import Any
+from typing import Any, SupportsIndex
 
 import numpy as np
 import pyarrow as pa
@@ -35,6 +35,7 @@ __all__ = [
     "Digested",
     "batch_digests",
     "begin_digest",
+    "check_limit",
     "dataset_digest",
     "diff",
     "digests_of",
@@ -247,11 +248,10 @@ def dataset_digest(
         opening: the other arguments of `lading.open`.
 
     Raises:
-        UsageError: workers are asked for that could not reach the data; or the limit is negative.
+        UsageError: workers are asked for that could not reach the data; or the limit is no number of samples.
         StoreError: among others, a worker died; names the source shards it had.
     """
-    if limit is not None and limit < 0:
-        raise UsageError("a limit is no less than 0", found=limit)
+    check_limit(limit)
     total = DatasetDigest()
     with open_dataset(source, **opening) as dataset:
         if limit is None:
@@ -265,6 +265,12 @@ def dataset_digest(
             if total.count >= limit:
                 break
     return total
+
+
+def check_limit(limit: int | None) -> None:
+    """Raise UsageError for what is no number of samples."""
+    if limit is not None and not (isinstance(limit, SupportsIndex) and int(limit) >= 0):
+        raise UsageError("a limit is a whole number, no less than 0", found=repr(limit))
 
 
 @dataclass(frozen=True, slots=True)

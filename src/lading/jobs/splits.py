@@ -9,22 +9,24 @@ from typing import TypeVar
 
 from lading.commit import Staging, check_destination
 from lading.errors import SeveralSplits, UsageError
-from lading.source import Source
+from lading.source import Source, source_names
 from lading.store.open import Stores, resolve
 from lading.store.protocol import Store
-from lading.store.roots import lies_in, real_place
+from lading.store.roots import folder_of, lies_in, real_place
 
 __all__ = ["each_split", "folder_of_splits", "refuse_each_other"]
 
 _Done = TypeVar("_Done")
 
 
-def folder_of_splits(source: Source, error: SeveralSplits) -> str | None:
+def folder_of_splits(source: Source, error: SeveralSplits, stores: Stores) -> str | None:
     """The folder that a source is, if the error is of its own index; None if that is one of several sources."""
-    if not isinstance(source, (str, os.PathLike)) or error.file is None:
+    names = source_names(source, stores)
+    if len(names) != 1 or error.file is None:
         return None
-    folder, named = os.path.dirname(error.file), os.fspath(source).rstrip("/")
-    return folder or "." if named in (folder or ".", error.file) else None
+    folder = folder_of(error.file) or "."
+    found = real_place(names[0], stores)
+    return folder if found in (real_place(folder, stores), real_place(error.file, stores)) else None
 
 
 def refuse_each_other(folder: str, destination: str | os.PathLike[str], stores: Stores) -> None:
