@@ -1,4 +1,4 @@
-"""Arrow types by their names, and values of Python that one of them holds exactly.
+"""Arrow types by their names, values of Python that one of them holds exactly, and values of Arrow in Python.
 
 Told a type, pyarrow takes a number, a day or a time of another zone for a time without a word, and leaves out what is
 finer than its unit; left to find a type, it goes by the first of many values. So times, days and decimals are checked
@@ -8,6 +8,7 @@ one by one before it sees them.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from functools import lru_cache
@@ -17,8 +18,9 @@ import numpy as np
 import pyarrow as pa
 
 from lading.errors import Unrepresentable, UsageError
+from lading.views import is_text
 
-__all__ = ["arrow_type", "exact_value"]
+__all__ = ["arrow_type", "exact_value", "names_of", "python_values"]
 
 _ZONED = re.compile(r"timestamp\[(s|ms|us|ns), tz=(.+)\]")
 _DECIMAL = re.compile(r"(decimal(?:32|64|128|256))\((\d+), (-?\d+)\)")
@@ -112,3 +114,45 @@ def _misfit(kind: pa.DataType, value: Any) -> Unrepresentable:
         expected="one of its kind, no finer than its unit, with a zone if it has one",
         found=f"{type(value).__name__} {value!r:.80}",
     )
+
+
+def python_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
+    """The values of a column; times that Python cannot have, and those with nanoseconds, as texts.
+
+    What is a text does not depend on pandas being there.
+    """
+    if "[ns" not in str(column.type):
+        with suppress(ValueError, OverflowError):  # beyond the year 9999, or of a zone that is not known here
+            found: list[Any] = column.to_pylist()
+            return found
+    return [_python(value) for value in column]
+
+
+def names_of(column: pa.Array | pa.ChunkedArray) -> list[str | int | None]:
+    """What names rows, for people and for JSON: texts and whole numbers as they are, all else as texts."""
+    values = python_values(column)
+    return values if is_text(column.type) else [v if v is None or isinstance(v, (str, int)) else str(v) for v in values]
+
+
+def _python(value: pa.Scalar) -> Any:
+    """A value as Python has it; a time with nanoseconds, or that Python cannot have, as Arrow prints it."""
+    if not value.is_valid or "[ns" not in str(value.type):
+        with suppress(ValueError, OverflowError):
+            return value.as_py()
+    if isinstance(value, (pa.DictionaryScalar, pa.RunEndEncodedScalar, pa.ExtensionScalar)):
+        return _python(value.value)
+    if isinstance(value, pa.StructScalar):
+        return {field.name: _python(value[i]) for i, field in enumerate(value.type)}
+    if isinstance(value, pa.MapScalar):
+        return [(_python(entry[0]), _python(entry[1])) for entry in value.values]
+    if isinstance(value, pa.ListScalar):
+        return [_python(item) for item in value.values]
+    return _printed(value)
+
+
+def _printed(value: pa.Scalar) -> str:
+    """A value as Arrow prints it."""
+    try:
+        return str(value.cast(pa.string()).as_py())
+    except pa.ArrowInvalid:  # of a zone that nobody knows: the same moment, told in UTC
+        return str(value.cast(pa.timestamp(value.type.unit, "UTC")).cast(pa.string()).as_py())

@@ -11,6 +11,7 @@ import tracemalloc
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -319,3 +320,27 @@ def test_items_are_told_apart_by_their_columns(tmp_path: Path) -> None:
         write_tar(tmp_path / f"{name}.tar", document("x", "x", text))
     found = lading.diff(tmp_path / "a.tar", tmp_path / "b.tar")
     assert [told["fields"] for told in found.differences] == [["binary_content", "text_content"]]
+
+
+@pytest.mark.parametrize("keys, shown", [
+    (pa.array([b"a", b"\xff" * 40]), ["b'a'", repr(b"\xff" * 40)]),
+    (pa.array([0, 253402300800], pa.timestamp("s")), ["1970-01-01 00:00:00", "10000-01-01 00:00:00"]),
+    (pa.array([1, 2932897], pa.date32()), ["1970-01-02", "10000-01-01"]),
+    (pa.array([1, 2**62], pa.duration("s")), ["0:00:01", str(2**62)]),
+    (pa.array([0, 1], pa.timestamp("s", "Mars/Olympus")), ["1970-01-01 00:00:00Z", "1970-01-01 00:00:01Z"]),
+    (pa.array([7, 2**63], pa.uint64()), [7, 2**63]),
+    (pa.array([None, "b"]), [None, "b"]),
+])  # fmt: skip
+def test_keys_of_any_type_name_samples(keys: pa.Array, shown: list[Any], tmp_path: Path) -> None:
+    """Values that Python cannot have, too: of the year 10,000, of a zone that nobody knows."""
+    for name, value in (("a", 1), ("b", 2)):
+        pq.write_table(pa.table({"__key__": keys, "x": [value, value]}), tmp_path / f"{name}.parquet")
+    one, other = tmp_path / "a.parquet", tmp_path / "b.parquet"
+    found = lading.diff(one, other)
+    assert [told["keys"] for told in found.differences] == [(key, key) for key in shown]
+    assert lading.digest(one, limit=1).count == 1
+    assert lading.convert(one, tmp_path / "some", format="parquet", limit=1, verify=True).verified
+    ledger = tmp_path / "ledger"
+    done = lading.convert(one, tmp_path / "none", format="parquet", where="x > 1", ledger=ledger)
+    assert [told["__key__"] for told in done.lost] == shown
+    assert [json.loads(line)["__key__"] for line in ledger.read_text().splitlines()] == shown

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import math
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, islice, pairwise
 from typing import TYPE_CHECKING, Any
@@ -148,49 +147,10 @@ def _values(rows: pa.RecordBatch | pa.Table) -> list[list[Shown]]:
 
 
 def _column(column: pa.Array | pa.ChunkedArray, field: pa.Field) -> tuple[Any, list[Any]]:
+    from lading.arrow_values import python_values
     from lading.features import feature_of
 
-    return feature_of(field), _stored(column)
-
-
-def _stored(column: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """The values of a column; times that Python cannot have as texts."""
-    if "[ns" not in str(column.type):
-        with suppress(ValueError, OverflowError):  # beyond the year 9999, or of a zone that is not known here
-            found: list[Any] = column.to_pylist()
-            return found
-    return [_python(value) for value in column]
-
-
-def _python(value: pa.Scalar) -> Any:
-    """A value as Python has it; a time with nanoseconds, or that Python cannot have, as Arrow prints it.
-
-    Every time with nanoseconds is a text, so that what is printed does not depend on pandas being there.
-    """
-    import pyarrow as pa
-
-    if not value.is_valid or "[ns" not in str(value.type):
-        with suppress(ValueError, OverflowError):
-            return value.as_py()
-    if isinstance(value, (pa.DictionaryScalar, pa.RunEndEncodedScalar, pa.ExtensionScalar)):
-        return _python(value.value)
-    if isinstance(value, pa.StructScalar):
-        return {field.name: _python(value[i]) for i, field in enumerate(value.type)}
-    if isinstance(value, pa.MapScalar):
-        return [(_python(entry[0]), _python(entry[1])) for entry in value.values]
-    if isinstance(value, pa.ListScalar):
-        return [_python(item) for item in value.values]
-    return _printed(value)
-
-
-def _printed(value: pa.Scalar) -> str:
-    """A value as Arrow prints it."""
-    import pyarrow as pa
-
-    try:
-        return str(value.cast(pa.string()).as_py())
-    except pa.ArrowInvalid:  # of a zone that nobody knows: the same moment, told in UTC
-        return str(value.cast(pa.timestamp(value.type.unit, "UTC")).cast(pa.string()).as_py())
+    return feature_of(field), python_values(column)
 
 
 def _shown(name: str, feature: Any, stored: Any) -> Shown:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from lading.arrow_values import names_of
 from lading.batches import with_columns
 from lading.canonical import FORM, FORMS, HASH_BYTES, SHORT_BYTES, hash_value, hashed_forms, hasher, joined, value_form
 from lading.dataset import Dataset
@@ -28,7 +29,7 @@ from lading.ref import files_of, has_codec, is_ref, unpack
 from lading.source import Source
 from lading.store.passed import PassedRanges, PassedValues
 from lading.store.windows import Work, results_in_windows
-from lading.views import holds_bytes, total_bytes
+from lading.views import holds_bytes, take_rows, total_bytes
 
 __all__ = [
     "DiffResult",
@@ -77,13 +78,13 @@ class Digested:
 
     Attributes:
         digests: of each sample, `(samples, 16)`.
-        keys: of each sample, `__key__` or `sample_id`; None if nobody asked for them.
+        keys: of each sample, `__key__` or `sample_id` (`names_of`); None if nobody asked for them.
         size_bytes: bytes of the rows.
         shards: how many shards have been given whole, with these samples.
     """
 
     digests: NDArray[np.uint8]
-    keys: list[str | None] | None
+    keys: list[str | int | None] | None
     size_bytes: int
     shards: int
 
@@ -139,13 +140,12 @@ def digests_of(
         yield digested
 
 
-def _keys(batch: pa.RecordBatch, view: str) -> list[str | None]:
+def _keys(batch: pa.RecordBatch, view: str) -> list[str | int | None]:
     starts = sample_firsts(batch, view)
     name = "sample_id" if view == "interleaved" else "__key__"
     if name not in batch.schema.names:
         return [None] * len(starts)
-    keys: list[str | None] = batch.column(name).take(pa.array(starts)).to_pylist()
-    return keys
+    return names_of(take_rows(batch.select([name]), starts).column(0))
 
 
 def _lies_in_files(batch: pa.RecordBatch) -> bool:
@@ -260,7 +260,7 @@ def dataset_digest(
             for _ in look_at_shards(dataset, look, reading, shards, on_digests=total.update, on_progress=on_progress):
                 pass
             return total
-        for part in _digests(dataset, on_progress, limit):
+        for part in _digests(dataset, on_progress, limit=limit):
             total.update(part.digests[: limit - total.count])
             if total.count >= limit:
                 break
@@ -278,7 +278,7 @@ class _Part:
     """Digests and keys of consecutive samples."""
 
     digests: NDArray[np.uint8]
-    keys: list[str | None]
+    keys: list[str | int | None]
 
     @classmethod
     def empty(cls) -> _Part:
@@ -291,11 +291,13 @@ class _Part:
         return _Part(self.digests[count:], self.keys[count:])
 
 
-def _digests(dataset: Dataset, on_progress: OnProgress | None = None, limit: int | None = None) -> Iterator[_Part]:
-    """Digests and keys of samples, a batch at a time."""
+def _digests(
+    dataset: Dataset, on_progress: OnProgress | None, *, keyed: bool = False, limit: int | None = None
+) -> Iterator[Digested]:
+    """Digests of all samples, as `digests_of` gives them, with progress told."""
     total, samples, size_bytes = len(dataset.listing), 0, 0
-    for found in digests_of(dataset, range(total), keyed=True, limit=limit):
-        yield _Part(found.digests, found.keys or [])
+    for found in digests_of(dataset, range(total), keyed=keyed, limit=limit):
+        yield found
         if on_progress is not None:
             samples += len(found.digests)
             size_bytes += found.size_bytes
@@ -346,7 +348,7 @@ def diff(
     found: list[dict[str, Any]] = []
     differing = 0
     with open_dataset(one, **options[0]) as a, open_dataset(other, **options[1]) as b:
-        for first, left, right in _aligned(_digests(a, on_progress), _digests(b), totals):
+        for first, left, right in _aligned(_digests(a, on_progress, keyed=True), _digests(b, None, keyed=True), totals):
             shared = min(len(left.keys), len(right.keys))
             unlike = np.flatnonzero((left.digests[:shared] != right.digests[:shared]).any(axis=1))
             differing += len(unlike) + abs(len(left.keys) - len(right.keys))
@@ -361,7 +363,7 @@ def diff(
 
 
 def _aligned(
-    one: Iterator[_Part], other: Iterator[_Part], totals: tuple[DatasetDigest, DatasetDigest]
+    one: Iterator[Digested], other: Iterator[Digested], totals: tuple[DatasetDigest, DatasetDigest]
 ) -> Iterator[tuple[int, _Part, _Part]]:
     """Ordinal of the first, and as many samples of each as both have at hand; at the end what is left of one."""
     first, left, right = 0, _Part.empty(), _Part.empty()
@@ -377,9 +379,9 @@ def _aligned(
         first, left, right = first + count, left.tail(count), right.tail(count)
 
 
-def _next(parts: Iterator[_Part], total: DatasetDigest) -> _Part:
+def _next(parts: Iterator[Digested], total: DatasetDigest) -> _Part:
     for part in parts:
         total.update(part.digests)
         if part.keys:
-            return part
+            return _Part(part.digests, part.keys)
     return _Part.empty()

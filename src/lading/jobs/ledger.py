@@ -12,6 +12,7 @@ import orjson
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from lading.arrow_values import names_of
 from lading.interleaved import is_interleaved_schema, lineage_of
 from lading.views import take_rows
 
@@ -54,8 +55,8 @@ class Loss:
         files = lineage_of(schema)
         naming = ("sample_id", "position", "modality") if is_interleaved_schema(schema) else ("__key__",)
         names = [name for name in naming if name in schema.names]
-        told = take_rows(self.batch.select(names), rows).to_pylist() if names else [{} for _ in rows]
-        known = [{n: v if v is None or isinstance(v, (str, int)) else str(v) for n, v in row.items()} for row in told]
+        told = [names_of(column) for column in take_rows(self.batch.select(names), rows).columns]
+        known = [dict(zip(names, row, strict=True)) for row in zip(*told, strict=True)] if names else [{} for _ in rows]
         common = {"reason": self.reason, "fate": self.fate}
         place = {"file": files[0]} if len(files) == 1 else {"files": files} if files else {}
         details = [{"detail": text} for text in self.details[:most]] or [{} for _ in known]
