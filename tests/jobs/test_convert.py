@@ -23,6 +23,7 @@ from lading.errors import (
     BadReference,
     DataError,
     DestinationExists,
+    LadingError,
     SchemaMismatch,
     SourceNotFound,
     StoreError,
@@ -138,6 +139,34 @@ def test_what_is_no_number_of_samples_is_no_limit(docs: Path, tmp_path: Path, *,
         with pytest.raises(UsageError, match="whole number"):
             lading.convert(docs, tmp_path / "out", format="parquet", limit=limit, dry_run=dry_run)  # type: ignore[arg-type] # on purpose
     assert lading.convert(docs, tmp_path / "out", format="parquet", limit=np.int64(2)).samples == 2  # type: ignore[arg-type] # numbers of numpy count too
+
+
+@pytest.mark.parametrize("target, refused", [
+    ("parquet", {"options": {"nope": 1}}),
+    ("parquet", {"options": {"compression": "nope"}}),
+    ("webdataset", {"options": {"nope": 1}}),
+    ("csv", {"checksums": "nope"}),
+    ("csv", {"options": {"delimiter": "nope"}}),
+    ("mds", {"options": {"nulls": ["nope"]}}),
+    ("csv", {"columns": ["list"]}),
+])  # fmt: skip
+def test_a_dry_run_refuses_what_the_format_refuses_of_options_and_columns(
+    target: str, refused: dict[str, Any], tmp_path: Path
+) -> None:
+    (tmp_path / "in").mkdir()
+    rows = pa.table({"__key__": ["a"], "x": [1], "list": [[{"a": b"1"}]]})
+    pq.write_table(rows, tmp_path / "in" / "0.parquet")
+    told: dict[str, Any] = {"format": target, "columns": ["x"], **refused}
+    errors = []
+    for dry_run in (False, True):
+        with pytest.raises(LadingError) as caught:
+            lading.convert(tmp_path / "in", tmp_path / "out", dry_run=dry_run, **told)
+        errors.append((type(caught.value), caught.value.column, caught.value.found))
+    assert errors[0] == errors[1]
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
+    done = lading.convert(tmp_path / "in", tmp_path / "out", format=target, columns=["x"], dry_run=True)
+    assert (done.samples, done.shards, done.dry_run) == (1, 0, True)
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
 
 
 def members_of(folder: Path) -> list[str]:

@@ -40,6 +40,7 @@ from lading.limits import DEFAULT_LIMITS, Limits
 from lading.opening import open_dataset
 from lading.part_writer import ShardKind
 from lading.source import Source
+from lading.store.memory import MemoryStore
 from lading.store.open import Stores, resolve
 from lading.store.protocol import Sink, Store, aborting
 from lading.store.roots import lies_in, real_place
@@ -171,7 +172,8 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
         schema_policy: `union`, `strict` or `intersect`, for shards that differ.
         overwrite: replace what is at the destination.
         verify: read the destination back and compare content digests.
-        dry_run: plan and read, write nothing; one process does it.
+        dry_run: plan and read, write nothing; one process does it. Options and columns that the format refuses are
+            errors; values that it cannot hold are found by who writes them.
         workers: processes that read and write, at most. With one it is this process; more are started as programs of
             their own, when there is so much to do that it is worth the half second that they take to begin.
         threads: threads that each process may use; by default this machine's cores, shared out among the workers. With
@@ -270,7 +272,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
                   DatasetDigest() if how.digests else None, told, on_progress)  # fmt: skip
         summary = WriteSummary(0, 0, 0, 0)
         if dry_run:
-            run.look(limit)
+            _rehearse(run, how, path, shard_bytes, limit)
         else:
             writer = DatasetWriter(
                 destination, format=format, view=how.view, schema=how.written or how.schema, shard_size=shard_bytes,
@@ -447,6 +449,16 @@ def _numbered(tasks: list[Task], dataset: Dataset, how: Conversion) -> list[Task
         return tasks
     ends = [0, *dataset.sample_ends().tolist()]
     return [replace(task, first_row=ends[task.first]) for task in tasks]
+
+
+def _rehearse(run: Run, how: Conversion, place: str, shard_bytes: int, limit: int | None) -> None:
+    """Write a dataset without rows, in memory: options or columns may be refused. Then read the rows."""
+    with DatasetWriter(
+        place, format=how.format, view=how.view, schema=how.written or how.schema, shard_size=shard_bytes,
+        options=how.options, roles=how.roles, checksums=how.checksums, stores=Stores({place: MemoryStore()}),
+    ):  # fmt: skip
+        pass
+    run.look(limit)
 
 
 def _end(writer: DatasetWriter, ledger: Sink | None) -> None:
