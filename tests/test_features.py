@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from cost import costs_at_most
 from lading.encoding import npy_bytes
 from lading.errors import DataError, Unrepresentable, UsageError
 from lading.features import (
@@ -96,6 +97,7 @@ def _array(dtype: str, shape: str) -> bytes:
         *(b"{}", b"[1]", b"5", b"null", b'"text"', b"x", b'{"kind": "hologram"}', b'{"kind": ["text"]}'),
         b'{"kind": "array"}',
         *(_array(f'"{dtype}"', "[1]") for dtype in ("O", "object", "nope", "", "V1000000000000", "U2", "S2", "f4,f4")),
+        *(_array(f'"{dtype}"', "[1]") for dtype in ("(1,2", "1" * 5000)),
         *(_array(dtype, "[1]") for dtype in ("5", '["f4"]', '[["a", "f4"]]')),
         *(_array('"int8"', shape) for shape in ("[-1]", "[true]", "[1.0]", "[18446744073709551616]", "3", '"ab"')),
         _array('"int8"', str([1] * 71)),
@@ -148,7 +150,7 @@ def test_a_manifest_that_told_another_name_of_a_dtype_still_holds() -> None:
     assert fingerprint(schema) == "5025dfe7b2a8b591"
 
 
-@pytest.mark.parametrize("dtype", ["nope", "f4, (", "U5", "f4,i4", "object", "\0\0"])
+@pytest.mark.parametrize("dtype", ["nope", "f4, (", "(1,2", "U5", "f4,i4", "object", "\0\0"])
 def test_what_is_no_dtype_of_numbers_stays_as_it_is_told(dtype: str) -> None:
     assert Array(dtype).dtype == dtype
 
@@ -264,6 +266,18 @@ def test_hugging_face_features() -> None:
     }
     assert schema.metadata == found.metadata
     assert schema.types == found.types
+
+
+def test_hugging_face_features_of_many_columns_cost_what_their_fields_do() -> None:
+    told = {f"c{i}": {"_type": "ClassLabel", "names": ["a"]} for i in range(2000)}
+    fields = [pa.field(name, pa.int64()) for name in told]
+    schema = pa.schema(fields, metadata={"huggingface": json.dumps({"info": {"features": told}})})
+
+    def tag_each() -> None:
+        for field in fields:
+            feature_of(with_feature(field, ClassLabel(("a",))))
+
+    assert costs_at_most(3, lambda: from_huggingface(schema), tag_each)
 
 
 @pytest.mark.parametrize("told", [None, {}, {"info": []}, {"info": {"features": {"x": {"_type": []}, "y": 3}}}])

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import math
 import operator
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -37,6 +38,7 @@ from lading.encoding import (
 from lading.errors import DataError, Unrepresentable, UsageError, errors_at
 from lading.mds_values import decode_mds
 from lading.ref import is_ref
+from lading.views import LIST_TYPES
 
 __all__ = [
     "FEATURE_KEY",
@@ -147,11 +149,17 @@ def _dtype_name(dtype: Any) -> str:
     """Numpy's name of a type of numbers; a text that names none as it is, for who checks features to refuse."""
     if not isinstance(dtype, str):  # numpy's own, such as np.float32
         return str(np.dtype(dtype).name)
+    kind = _number_type(dtype)
+    return dtype if kind is None else str(kind.name)
+
+
+def _number_type(name: str) -> np.dtype[Any] | None:
+    """The type of numbers that a text names; None for any other text: numpy would parse it as Python."""
     try:
-        kind = np.dtype(dtype)
-    except (TypeError, ValueError, SyntaxError):
-        return dtype
-    return kind.name if kind.kind in _NUMBER_KINDS else dtype
+        kind = np.dtype(name) if _DTYPE_NAME.fullmatch(name) else None
+    except (TypeError, ValueError):
+        return None
+    return kind if kind is not None and kind.kind in _NUMBER_KINDS else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,7 +318,6 @@ def _says_more(field: pa.Field) -> bool:
 
 
 _NATURAL: dict[pa.DataType, Feature] = {pa.string(): Text(), pa.binary(): Bytes()}
-_LISTS = (pa.ListType, pa.LargeListType, pa.FixedSizeListType, pa.ListViewType, pa.LargeListViewType)
 _VARIANTS = {
     pa.large_string(): pa.string(),
     pa.string_view(): pa.string(),
@@ -326,7 +333,7 @@ def _plain(kind: pa.DataType) -> pa.DataType:
         kind = kind.storage_type
     if types.is_dictionary(kind) or types.is_run_end_encoded(kind):
         return _plain(kind.value_type)
-    if isinstance(kind, _LISTS):
+    if isinstance(kind, LIST_TYPES):
         inner = kind.value_field
         return pa.list_(pa.field("item", _plain(inner.type), metadata=inner.metadata))
     if types.is_struct(kind):
@@ -372,7 +379,7 @@ def _from_json(told: Mapping[str, Any], depth: int = 0) -> Feature:
 def _array_from(told: Mapping[str, Any], _depth: int) -> Feature:
     dtype, shape = told["dtype"], told["shape"]
     # Of objects the bytes would be addresses; of texts, numbers that are no letters.
-    if dtype is not None and np.dtype(_text_of(dtype)).kind not in _NUMBER_KINDS:
+    if dtype is not None and _number_type(_text_of(dtype)) is None:
         raise ValueError
     if shape is not None and not _is_shape(shape):
         raise ValueError
@@ -399,6 +406,7 @@ def _texts_of(told: Any) -> tuple[str, ...]:
 
 _DEEP = 64
 """As deep as Arrow's own types go."""
+_DTYPE_NAME = re.compile(r"[<>=|]?(\?|[A-Za-z]\w*(\[\w+\])?)", re.ASCII)
 _NUMBER_KINDS, _MOST_DIMENSIONS, _MOST_ITEMS = "biufcMm", 64, 1 << 63
 _SHOWN = 200
 _MAKERS: dict[str, Callable[[Mapping[str, Any], int], Feature]] = {
@@ -454,11 +462,12 @@ def from_huggingface(schema: pa.Schema) -> pa.Schema:
         told = told.get(step) if isinstance(told, dict) else None
     if not isinstance(told, dict):
         return schema
-    for i, field in enumerate(schema):
-        feature = _huggingface_feature(told.get(field.name), field.type)
-        if feature is not None and FEATURE_KEY not in (field.metadata or {}):
-            schema = schema.set(i, with_feature(field, feature))
-    return schema
+    return pa.schema([_with_told(field, told.get(field.name)) for field in schema], metadata=schema.metadata)
+
+
+def _with_told(field: pa.Field, told: Any) -> pa.Field:
+    feature = None if FEATURE_KEY in (field.metadata or {}) else _huggingface_feature(told, field.type)
+    return field if feature is None else with_feature(field, feature)
 
 
 def _huggingface_feature(told: Any, kind: pa.DataType) -> Feature | None:

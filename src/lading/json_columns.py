@@ -19,7 +19,7 @@ from lading import jsontext
 from lading.casts import registered, unregistered_type
 from lading.errors import SchemaMismatch
 from lading.features import Json, feature_of, with_feature
-from lading.views import is_text
+from lading.views import LIST_TYPES, is_text
 
 __all__ = [
     "Kinds",
@@ -188,11 +188,8 @@ def is_nested_json(kind: pa.DataType) -> bool:
     if pa.types.is_struct(kind):
         names = [child.name for child in kind]
         return len({*names}) == len(names) and all(_is_inside_json(child.type) for child in kind)
-    return isinstance(kind, _LISTS) and _is_inside_json(kind.value_type)
+    return isinstance(kind, LIST_TYPES) and _is_inside_json(kind.value_type)
 
 
 def _is_inside_json(kind: pa.DataType) -> bool:
     return is_json_type(kind) or pa.types.is_string_view(kind) or is_nested_json(kind)
-
-
-_LISTS = (pa.ListType, pa.LargeListType, pa.FixedSizeListType, pa.ListViewType, pa.LargeListViewType)

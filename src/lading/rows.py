@@ -39,13 +39,12 @@ from lading.features import (
     with_feature,
 )
 from lading.ref import is_ref
-from lading.views import is_bytes, is_text, over
+from lading.views import LIST_TYPES, is_bytes, is_text, over
 
 __all__ = ["Encoders", "encode_value", "rows_to_batch"]
 
 _OF_NUMPY = (bytes, str, bool, int, float, date, timedelta, type(None))
 _MEDIA = (Image, Audio, Video)
-_LISTS = (pa.ListType, pa.LargeListType, pa.FixedSizeListType, pa.ListViewType, pa.LargeListViewType)
 _REFUSED = (pa.ArrowException, TypeError, ValueError)
 _NO_FIELDS: Mapping[str, pa.Field] = {}
 _LARGE_BYTES = 4 << 10
@@ -117,7 +116,7 @@ def _encoder(feature: Feature, kind: pa.DataType) -> Callable[[Any], Any]:
         found = _struct_encoder(feature, kind)
     elif isinstance(feature, Array):
         found = partial(_array_items, feature)
-    elif isinstance(kind, _LISTS):
+    elif isinstance(kind, LIST_TYPES):
         item = feature.feature if isinstance(feature, features.Sequence) else feature_of(kind.value_field)
         found = partial(_list_items, _encoder(item, kind.value_type))
     elif not isinstance(feature, Value) or _is_plain(feature):

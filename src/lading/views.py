@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = [
+    "LIST_TYPES",
     "SEGMENT_BYTES",
     "byte_lengths",
     "child_fields",
@@ -65,11 +66,14 @@ __all__ = [
 SEGMENT_BYTES = 1 << 30
 """Segments of a large buffer start at multiples of this and are twice as long, so any shorter value lies in one."""
 
+LIST_TYPES = (pa.ListType, pa.LargeListType, pa.FixedSizeListType, pa.ListViewType, pa.LargeListViewType)
+"""Types of lists, whatever the variant."""
+
 _INLINE_BYTES = 12
 _MAX_OFFSET = (1 << 31) - 1
 _LARGE_BYTES = 4 << 10
 _INDEX_BITS = 32
-_LISTS = (pa.ListType, pa.LargeListType, pa.FixedSizeListType, pa.ListViewType, pa.LargeListViewType, pa.MapType)
+_LISTS = (*LIST_TYPES, pa.MapType)
 _WITHOUT_VIEWS = {pa.binary_view(): pa.large_binary(), pa.string_view(): pa.large_string()}
 _LARGE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
 _SMALL = {

@@ -61,6 +61,7 @@ from lading.casts import decoded
 from lading.errors import UsageError
 from lading.ref import is_ref, unpack
 from lading.views import (
+    LIST_TYPES,
     byte_lengths,
     child_fields,
     is_bytes,
@@ -904,9 +905,7 @@ def _length(call: _Call, args: Sequence[Any]) -> pa.Array:
         return pa.array(byte_lengths(column), mask=~present(column))
     if pa.types.is_null(kind):
         return pa.nulls(len(column), pa.int64())
-    if not isinstance(
-        kind, pa.ListType | pa.LargeListType | pa.FixedSizeListType | pa.ListViewType | pa.LargeListViewType
-    ):
+    if not isinstance(kind, LIST_TYPES):
         raise _misfit(call, 0, column, "has no length")
     return pc.list_value_length(column)
 
