@@ -15,6 +15,7 @@ from lading.rows import Encoders, rows_to_batch
 
 BINARY, MEDIA = pa.large_binary(), pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 NUMBERS = np.array([[1, 2], [3, 4]], "<f4")
+MASKED = np.ma.masked_array([1, 2], [False, True])
 
 
 def stored(kind: pa.DataType, feature: Feature | None, *values: Any) -> pa.Array:
@@ -34,6 +35,10 @@ def stored(kind: pa.DataType, feature: Feature | None, *values: Any) -> pa.Array
         (pa.list_(pa.list_(pa.float32())), Array("float32", (2, 2)), NUMBERS, [[1, 2], [3, 4]]),
         (pa.fixed_shape_tensor(pa.float32(), [2, 2]), None, NUMBERS, [1, 2, 3, 4]),
         (pa.list_(pa.float32()), None, np.array([1.5, 2]), [1.5, 2]),
+        # Lists tell their own shape, and are of the numbers that they are stored as.
+        (pa.list_(pa.list_(pa.float32())), Array("float32", (None, None)), NUMBERS, [[1, 2], [3, 4]]),
+        (pa.list_(pa.int64()), Array("int64"), [1.0, 2], [1, 2]),
+        (pa.list_(pa.float32()), Array(), [16777216, 1.5], [16777216, 1.5]),
         (pa.list_(BINARY), Sequence(Audio()), [b"a", None], [b"a", None]),
         (BINARY, Audio(), bytearray(b"RIFF"), b"RIFF"),
         (MEDIA, Audio(), b"RIFF", {"bytes": b"RIFF", "path": None}),
@@ -44,6 +49,7 @@ def stored(kind: pa.DataType, feature: Feature | None, *values: Any) -> pa.Array
         (pa.int16(), ClassLabel(("x", "y")), "y", 1),
         (pa.int8(), None, np.int64(3), 3),
         (pa.float32(), None, 2, 2.0),
+        (pa.float32(), None, 16777216, 16777216.0),
         (BINARY, Value("int64"), 7, b"7"),
         (BINARY, Encoded("ndarray:uint8:2"), b"\1\2", b"\1\2"),
         (pa.dictionary(pa.int8(), pa.string()), None, "w", "w"),
@@ -77,6 +83,12 @@ def test_arrays_of_numbers_become_pictures() -> None:
         (pa.float32(), None, 1e300, SchemaMismatch),
         (pa.list_(pa.int8()), None, [300], Unrepresentable),
         (pa.list_(pa.int8()), None, "12", Unrepresentable),
+        *((pa.list_(pa.int64()), Array(*told), [1.5, 2.7], Unrepresentable) for told in ((), ("int64",))),
+        *((pa.list_(pa.int64()), Array(*told), MASKED, Unrepresentable) for told in ((), ("int64",), ("int64", (2,)))),
+        (pa.list_(pa.int32()), Array("int64", (1,)), [1 << 40], Unrepresentable),
+        (pa.list_(pa.float32()), Array("int64", (1,)), [16777217], Unrepresentable),
+        # The first whole number that 24 bits of a float do not hold.
+        (pa.float32(), None, 16777217, Unrepresentable),
         (pa.int8(), ClassLabel(("x", "y")), "z", Unrepresentable),
         (pa.struct([("a", pa.int8())]), None, {"b": 1}, Unrepresentable),
     ],

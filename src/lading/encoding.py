@@ -25,6 +25,7 @@ from lading.errors import MissingExtra, NotFound, StoreError, Unrepresentable
 __all__ = [
     "VIDEO_FIELDS",
     "array_bytes",
+    "array_of",
     "as_bytes",
     "has_shape",
     "image_bytes",
@@ -222,18 +223,26 @@ def _image_copy(image: Any) -> Any:
     return copied
 
 
-def array_bytes(value: Any, dtype: str, shape: Sequence[int | None]) -> bytes:
-    """Values of an array of this type and shape: C order, little-endian. What `np.asarray` takes is taken.
+def array_of(
+    value: Any, dtype: str | np.dtype[Any] | None = None, shape: Sequence[int | None] | None = None
+) -> NDArray[Any]:
+    """The array that a value is, of this dtype and shape if they are given. What `np.asarray` takes is taken.
 
     Floats may round to narrower ones, as the dtype asks; any other value must be kept exactly.
 
     Raises:
         Unrepresentable: another shape, or values that the dtype cannot hold.
     """
-    kind = np.dtype(dtype).newbyteorder("<")
+    kind = None if dtype is None else np.dtype(dtype)
     array = _as_array(value, kind)
-    _refuse_shape(array, shape)
-    return (array if array.dtype == kind else _cast(array, kind)).tobytes()
+    if shape is not None:
+        _refuse_shape(array, shape)
+    return array if kind is None or array.dtype == kind else _cast(array, kind)
+
+
+def array_bytes(value: Any, dtype: str, shape: Sequence[int | None]) -> bytes:
+    """Values of an array of this type and shape: C order, little-endian. Raises as `array_of`."""
+    return array_of(value, np.dtype(dtype).newbyteorder("<"), shape).tobytes()
 
 
 def has_shape(array: NDArray[Any], shape: Sequence[int | None]) -> bool:
@@ -263,12 +272,9 @@ def _cast(array: NDArray[Any], kind: np.dtype[Any]) -> NDArray[Any]:
 
 
 def npy_bytes(value: Any, dtype: str | None = None, shape: Sequence[int | None] | None = None) -> bytes:
-    """An array as a `.npy` file, of this dtype and shape if they are given. Raises Unrepresentable as `array_bytes`."""
+    """An array as a `.npy` file, of this dtype and shape if they are given. Raises as `array_of`."""
     out = io.BytesIO()
-    array = _as_array(value, None if dtype is None else np.dtype(dtype))
-    if shape is not None:
-        _refuse_shape(array, shape)
-    np.save(out, array if dtype is None or array.dtype == dtype else _cast(array, np.dtype(dtype)), allow_pickle=False)
+    np.save(out, array_of(value, dtype, shape), allow_pickle=False)
     return out.getvalue()
 
 

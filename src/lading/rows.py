@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from lading import features, jsontext
 from lading.align import align_table, refuse_bare
-from lading.encoding import VIDEO_FIELDS, media_bytes, video_cell
+from lading.encoding import VIDEO_FIELDS, array_of, media_bytes, video_cell
 from lading.errors import LadingError, Unrepresentable, UsageError
 from lading.features import (
     FEATURE_KEY,
@@ -103,7 +103,7 @@ def _encoder(feature: Feature, kind: pa.DataType) -> Callable[[Any], Any]:
     """What makes of values those that pyarrow takes for a type, of what a column of that type and feature means."""
     found: Callable[[Any], Any] = _as_it_is
     if isinstance(kind, pa.FixedShapeTensorType) and isinstance(feature, Array):
-        found = partial(_tensor_items, feature)
+        found = partial(_tensor_items, feature, _items_dtype(kind.value_type))
     elif is_ref(kind) or is_bytes(kind) or pa.types.is_fixed_size_binary(kind):
         found = partial(_in_bytes, feature)
     elif isinstance(kind, pa.BaseExtensionType):
@@ -115,7 +115,7 @@ def _encoder(feature: Feature, kind: pa.DataType) -> Callable[[Any], Any]:
     elif pa.types.is_struct(kind):
         found = _struct_encoder(feature, kind)
     elif isinstance(feature, Array):
-        found = partial(_array_items, feature)
+        found = partial(_array_items, feature, _items_dtype(kind))
     elif isinstance(kind, LIST_TYPES):
         item = feature.feature if isinstance(feature, features.Sequence) else feature_of(kind.value_field)
         found = partial(_list_items, _encoder(item, kind.value_type))
@@ -175,15 +175,22 @@ def _in_video(value: Any) -> Any:
     return dict(value) if isinstance(value, Mapping) else video_cell(value)
 
 
-def _array_items(feature: Array, value: Any) -> Any:
-    if feature.dtype is None or feature.shape is None:
-        return np.asarray(value).tolist()
-    items = np.frombuffer(encode(feature, value), np.dtype(feature.dtype).newbyteorder("<"))
-    return items.reshape(np.shape(value)).tolist()
+def _items_dtype(kind: pa.DataType) -> np.dtype[Any] | None:
+    """The type of numbers in lists, however deep; None for other items."""
+    while isinstance(kind, LIST_TYPES):
+        kind = kind.value_type
+    is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
+    return np.dtype(kind.to_pandas_dtype()) if is_number else None
 
 
-def _tensor_items(feature: Array, value: Any) -> Any:
-    return np.ravel(_array_items(feature, value)).tolist()
+def _array_items(feature: Array, stored: np.dtype[Any] | None, value: Any) -> Any:
+    """Numbers as the feature says, and as those of another type in which they are stored: pyarrow would cut them."""
+    array = array_of(value, feature.dtype or stored, feature.shape)
+    return (array if stored is None else array_of(array, stored)).tolist()
+
+
+def _tensor_items(feature: Array, stored: np.dtype[Any] | None, value: Any) -> Any:
+    return np.ravel(_array_items(feature, stored, value)).tolist()
 
 
 def _list_items(encoder: Callable[[Any], Any], value: Any) -> list[Any]:
@@ -246,7 +253,10 @@ def _array_of(kind: pa.DataType, name: str, values: list[Any]) -> pa.Array:
         return _array_of(kind.value_type, name, values)
     if is_ref(kind) or is_bytes(kind) or is_text(kind) or pa.types.is_fixed_size_binary(kind):
         return _array(name, values)
-    return pa.array(values, pa.float64() if pa.types.is_floating(kind) else kind)
+    if not pa.types.is_floating(kind):
+        return pa.array(values, kind)
+    pa.array([value for value in values if type(value) is int], kind)  # refuses whole numbers that would be rounded
+    return pa.array(values, pa.float64())
 
 
 def _refused(kind: pa.DataType, name: str, values: list[Any]) -> Unrepresentable:
