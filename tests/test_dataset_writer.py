@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import enum
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 import lading
 from lading.arrow import write_cache
 from lading.dataset_writer import DatasetWriter
+from lading.encoding import npy_bytes
 from lading.errors import DestinationExists, DuplicateField, SchemaMismatch, StoreError, Unrepresentable, UsageError
 from lading.features import Array, Bytes, ClassLabel, Feature, Image, Json, Sequence, Text, Value, with_feature
 from lading.fetch import Fetcher
@@ -252,7 +255,7 @@ def test_dicts_of_python_values(tmp_path: Path) -> None:
 @pytest.mark.parametrize("fmt", FORMATS)
 @pytest.mark.parametrize(
     "value, says",
-    [("a\ud800", "a text with half of a character"), (1 << 63, "a number beyond 64 bits; found 9223372036854775808")],
+    [("a\ud800", "a text with half of a character"), (1 << 64, "a number beyond 64 bits; found 18446744073709551616")],
 )
 def test_values_of_python_that_arrow_does_not_have(tmp_path: Path, fmt: str, value: Any, says: str) -> None:
     samples = [{"__key__": str(n), "x": type(value)(n)} for n in range(1002)]
@@ -265,11 +268,187 @@ def test_values_of_python_that_arrow_does_not_have(tmp_path: Path, fmt: str, val
 def test_values_of_numpy_that_python_does_not_have(tmp_path: Path, value: np.generic) -> None:
     with (
         pytest.raises(
-            UsageError, match=f"a value of this type cannot be stored; found field 'x': {type(value).__name__}"
+            UsageError, match=f"column 'x': a value of this type cannot be stored; found {type(value).__name__}"
         ),
         lading.writer(tmp_path / "out", format="parquet") as writer,
     ):
         writer.write({"x": value})
+
+
+@pytest.mark.parametrize("fmt", ["parquet", "webdataset", "arrow"])
+def test_what_a_field_holds_comes_back_whatever_its_name(tmp_path: Path, fmt: str) -> None:
+    fields: dict[str, list[Any]] = {
+        "text": [["a", "b"], [1]], "id": [[1, 2]], "html": [{"a": 1}], "inx": [b"007", b"\1\2"],
+        "json": ["hello", "[1]"], "cls": [2.5], "cls2": ["x"], "index": [3], "a.jpg": [{"b": 2}], "a.json": [b"[1]"],
+        "npy": [npy_bytes([1, 2])],
+    }  # fmt: skip
+    count = max(map(len, fields.values()))
+    samples = [{name: values[i % len(values)] for name, values in fields.items()} for i in range(count)]
+    written(tmp_path / "out", fmt, samples)
+    found = [{name: row[name] for name in fields} for row in rows(tmp_path / "out")]
+    # What is JSON or an array by its name may be given as its bytes.
+    assert [row.pop("npy").tolist() for row in found] == [[1, 2]] * count
+    assert found == [{**{k: v for k, v in sample.items() if k != "npy"}, "a.json": [1]} for sample in samples]
+
+
+def test_arrays_come_back_whatever_their_field_is_called(tmp_path: Path) -> None:
+    written(tmp_path / "out", "parquet", [{"img": np.arange(2)}])
+    [row] = rows(tmp_path / "out")
+    assert row["img"].tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("between", [0, 1000])
+@pytest.mark.parametrize(
+    "first, second",
+    [
+        ({"a": 1}, "123"), ("123", {"a": 1}), (["a"], b"a"), (np.arange(2), b"abc"), (b"abc", np.arange(2)),
+        ("a", b"b"), (1, "a"), (1, True),
+    ],
+)  # fmt: skip
+def test_values_of_several_kinds_in_one_field_are_refused(
+    tmp_path: Path, first: Any, second: Any, between: int
+) -> None:
+    with lading.writer(tmp_path / "out") as writer:
+        for _ in range(between + 1):
+            writer.write({"x": first})
+        with pytest.raises(UsageError, match=f"row {between + 1} column 'x': the values of one field are of several"):
+            writer.write({"x": second})
+        writer.write({"x": first})
+    assert len(rows(tmp_path / "out")) == between + 2
+
+
+class Number(enum.IntEnum):
+    ONE = 1
+
+
+class Word(str):  # noqa: SLOT000 - what users have
+    """A text with a name of its own."""
+
+    def __str__(self) -> str:
+        return "another"
+
+
+@pytest.mark.parametrize(
+    "values, expected",
+    [
+        ([1, 2.5], [1.0, 2.5]),
+        ([1.5, None, np.float64(2)], [1.5, None, 2.0]),
+        ([np.float32(0.5), 3], [0.5, 3.0]),
+        (["a", np.str_("b"), Word("c")], ["a", "b", "c"]),
+        ([Number.ONE, 2], [1, 2]),
+        ([b"a", np.bytes_(b"b"), bytearray(b"c")], [b"a", b"b", b"c"]),
+        ([True, np.bool_(0)], [True, False]),
+        ([1, 1 << 63, None, (1 << 64) - 1], [1, 1 << 63, None, (1 << 64) - 1]),
+    ],
+)
+def test_values_that_go_together(tmp_path: Path, values: list[Any], expected: list[Any]) -> None:
+    written(tmp_path / "out", "parquet", [{"x": value} for value in values])
+    found = [row.get("x") for row in rows(tmp_path / "out")]
+    assert found == expected
+    assert [type(value) for value in found] == [type(value) for value in expected]
+
+
+@pytest.mark.parametrize(
+    "values, says",
+    [
+        ([0.5, (1 << 53) + 1], r"row 1 column 'x': a value that double cannot hold; found 9007199254740993 "),
+        ([-1, 1 << 63], "column 'x': whole numbers that no type of 64 bits holds together; found -1 and 92233"),
+        ([1, 1 << 64], "row 1 column 'x': a number beyond 64 bits"),
+        ([np.ma.masked_array([1, 2], [True, False])], "row 0 column 'x': an array with values left out"),
+        ([np.ma.masked], "row 0 column 'x': an array with values left out"),
+        ([np.array([None])], "row 0 column 'x': an array of Python objects cannot be stored"),
+    ],
+)
+def test_values_without_a_schema_that_nothing_holds(tmp_path: Path, values: list[Any], says: str) -> None:
+    with pytest.raises(Unrepresentable, match=says):
+        written(tmp_path / "out", "parquet", [{"x": value} for value in values])
+
+
+@pytest.mark.parametrize("sample", [{1: b"x"}, {None: b"x"}, {"\ud800": "x"}, [1], "text", None])
+def test_what_is_no_sample_is_a_wrong_call(tmp_path: Path, sample: Any) -> None:
+    with lading.writer(tmp_path / "out", format="parquet") as writer:
+        writer.write({"x": 1})
+        with pytest.raises(UsageError, match=r"row 1: a (sample|field's name) is a "):
+            writer.write(sample)
+    assert rows(tmp_path / "out") == [{"x": 1}]
+
+
+def test_a_dict_may_be_used_again(tmp_path: Path) -> None:
+    sample: dict[str, Any] = {}
+    with lading.writer(tmp_path / "out", format="parquet") as writer:
+        for i in range(2):
+            sample["x"] = {"n": i}
+            writer.write(sample)
+        sample.clear()
+    assert rows(tmp_path / "out") == [{"x": {"n": 0}}, {"x": {"n": 1}}]
+
+
+@pytest.mark.parametrize("feature", [Image(), Array()])
+def test_nothing_is_kept_of_the_values_given(tmp_path: Path, feature: Feature) -> None:
+    """Decoded pictures take many times the bytes that are counted for them."""
+    schema = pa.schema([with_feature(pa.field("x", pa.large_binary()), feature)])
+    value = np.zeros((4, 4), np.uint8)
+    kept = weakref.ref(value)
+    with lading.writer(tmp_path / "out", schema=schema) as writer:
+        writer.write({"x": value, "npy": value})
+        del value
+        assert kept() is None
+
+
+def test_rows_count_from_the_first_in_errors_of_later_batches(tmp_path: Path) -> None:
+    late = [{"x": None if i < 1200 else "late"} for i in range(1300)]
+    with pytest.raises(SchemaMismatch, match="row 1200 column 'x'"):
+        written(tmp_path / "out", "parquet", late)
+    broken = pa.table({"x": pa.array([b"a", b"\xff"]).view(pa.string())})
+    writer = lading.writer(tmp_path / "out", format="parquet")
+    writer.write_batch(pa.table({"x": ["a", "b"]}))
+    with pytest.raises(Unrepresentable, match="row 3 column 'x'"):
+        writer.write_batch(broken)
+
+
+def meaning(feature: Feature | None, *values: Any, kind: pa.DataType | None = None) -> pa.Table:
+    column = pa.array(values, kind)
+    field = pa.field("x", column.type)
+    return pa.table([column], pa.schema([field if feature is None else with_feature(field, feature)]))
+
+
+@pytest.mark.parametrize("fmt", ["parquet", "webdataset", "jsonl", "mds"])
+@pytest.mark.parametrize(
+    "first, second",
+    [
+        (meaning(ClassLabel(("cat", "dog")), 0), meaning(ClassLabel(("dog", "cat")), 0)),
+        (meaning(Json(), "[1]"), meaning(None, "hello")),
+        (meaning(None, "hello"), meaning(Json(), "[1]")),
+        (meaning(Json(), "[1]"), meaning(Text(), "hello")),
+    ],
+)
+def test_rows_of_one_column_that_mean_other_things_are_refused(
+    tmp_path: Path, fmt: str, first: pa.Table, second: pa.Table
+) -> None:
+    writer = lading.writer(tmp_path / "out", format=fmt)
+    writer.write_batch(first)
+    with pytest.raises(SchemaMismatch, match="column 'x': rows of one column mean different things; expected "):
+        writer.write_batch(second)
+
+
+@pytest.mark.parametrize("fmt", FORMATS)
+@pytest.mark.parametrize(
+    "schema, first, second",
+    [
+        (None, meaning(ClassLabel(("cat", "dog")), 0), meaning(None, 1)),
+        (None, meaning(Image(), b"a"), meaning(None, b"b")),
+        (None, meaning(None, "a"), meaning(Text(), "b")),
+        (meaning(Json(), "1").schema, meaning(None, "[1]"), meaning(Json(), "2")),
+        (meaning(None, "1").schema, meaning(None, "[1]"), meaning(Json(), "2")),
+    ],
+)
+def test_rows_that_say_nothing_mean_what_others_say(
+    tmp_path: Path, fmt: str, schema: pa.Schema | None, first: pa.Table, second: pa.Table
+) -> None:
+    with lading.writer(tmp_path / "out", format=fmt, schema=schema) as writer:
+        writer.write_batch(first)
+        writer.write_batch(second)
+    assert len(rows(tmp_path / "out")) == 2
 
 
 def test_any_store(tmp_path: Path) -> None:

@@ -20,8 +20,8 @@ MASKED = np.ma.masked_array([1, 2], [False, True])
 
 def stored(kind: pa.DataType, feature: Feature | None, *values: Any) -> pa.Array:
     field = pa.field("x", kind) if feature is None else with_feature(pa.field("x", kind), feature)
-    encoders, samples = Encoders(pa.schema([field])), [{"x": value} for value in values]
-    batch = rows_to_batch([{"x": encoders.encode("x", value)} for value in values], samples, encoders.fields)
+    encoders = Encoders(pa.schema([field]))
+    batch = rows_to_batch([encoders.row({"x": value}) for value in values], encoders)
     assert (batch.schema.field("x").metadata or {}) == (field.metadata or {})
     return batch.column("x")
 
@@ -102,7 +102,7 @@ def test_values_that_their_column_cannot_hold(
 
 def test_columns_that_no_schema_names_say_it_themselves() -> None:
     encoders = Encoders(pa.schema([("x", pa.int8())]))
-    row = {"x": encoders.encode("x", 1), "y": encoders.encode("y", [1])}
-    assert rows_to_batch([row], [{"x": 1, "y": [1]}], encoders.fields).to_pylist() == [{"x": 1, "y": "[1]"}]
-    [none] = rows_to_batch([{}], [{}], encoders.fields).to_pylist()
+    row = encoders.row({"x": 1, "y": [1]})
+    assert rows_to_batch([row], encoders).to_pylist() == [{"x": 1, "y": "[1]"}]
+    [none] = rows_to_batch([{}], encoders).to_pylist()
     assert none == {"x": None}

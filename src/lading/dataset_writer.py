@@ -40,7 +40,7 @@ from lading.part_writer import (
     ShardKind,
     ShardSums,
 )
-from lading.rows import Encoders, encode_value, rows_to_batch
+from lading.rows import Encoders, rows_to_batch
 from lading.store.background import Background
 from lading.store.checksum import file_checksums, with_checksum
 from lading.store.open import Stores, resolve
@@ -144,8 +144,7 @@ class DatasetWriter:
         )  # fmt: skip
         self._given_schema = schema
         self._rows: list[dict[str, Any]] = []
-        self._originals: list[Mapping[str, Any]] = []
-        self._row_bytes = self._flushed = 0
+        self._row_bytes = 0
         self._digest: DatasetDigest | None = None
         self._more: dict[str, str] = {}
         self._finished = self._done = self._dropped = False
@@ -162,8 +161,9 @@ class DatasetWriter:
 
         Columns of the `schema` take values as `ds[i]` gives them, or as `lading.features.encode` does: an array becomes
         what the column's feature says, a picture the bytes of an image, any value JSON where that is meant (a text one
-        of its strings; what is JSON already is given as bytes). Other columns hold what is given: an array becomes the
-        bytes of a `.npy` file, a list or dict JSON.
+        of its strings; what is JSON already is given as bytes). Other columns hold what is given, of one kind: an array
+        becomes the bytes of a `.npy` file, a list or dict JSON. Bytes are what a member of their name is in a tar (a
+        picture, text, JSON, an array), but never numbers. Whole numbers beside floats become floats.
 
         `__key__` names it; in tars, where samples need a name, it is a number if no sample has one. Rows are gathered
         and written by the batch.
@@ -171,13 +171,11 @@ class DatasetWriter:
         self._refuse_finished()
         if self._kind.view != "samples":
             raise UsageError("an interleaved sample is many rows", advice="Write them as a table with write_batch.")
-        encode = encode_value if self._given_schema is None else self._encoders.encode
         try:  # not `errors_at`, which costs as much as most encoding
-            row = {name: encode(name, value) for name, value in sample.items()}
+            row = self._encoders.row(sample)
         except LadingError as error:
-            raise error.at(row=self._flushed + len(self._rows)) from None
+            raise error.at(row=self._part.num_rows + len(self._rows)) from None
         self._rows.append(row)
-        self._originals.append(sample)
         self._row_bytes += sum(len(v) for v in row.values() if isinstance(v, (bytes, str)))
         if self._given_schema is not None:
             self._row_bytes += sum(_weight(v) for v in row.values() if isinstance(v, (list, dict)))
@@ -190,12 +188,11 @@ class DatasetWriter:
         return Encoders(self._given_schema)
 
     def _flush_rows(self) -> None:
-        rows, originals = self._rows, self._originals
-        self._rows, self._originals, self._row_bytes = [], [], 0
+        rows = self._rows
+        self._rows, self._row_bytes = [], 0
         if rows:
-            with errors_at(first_row=self._flushed):
-                batch = rows_to_batch(rows, originals, self._encoders.fields)
-            self._flushed += len(rows)
+            with errors_at(first_row=self._part.num_rows):
+                batch = rows_to_batch(rows, self._encoders)
             self._part.write_batch(batch)
 
     def write_batch(

@@ -20,7 +20,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lading.align import align_table, refuse_bare, refuse_twins, union_schema
-from lading.errors import DataError, SchemaMismatch
+from lading.errors import DataError, SchemaMismatch, errors_at
+from lading.features import FEATURE_KEY, Audio, ClassLabel, Image, Video, feature_of
 from lading.fetch import Fetcher
 from lading.formats.media_archive import MediaArchiveFormat
 from lading.formats.protocol import (
@@ -56,6 +57,8 @@ _FIRST_ROWS = 1024
 _FILE_SHARDS, _FILE_BYTES = 256, 64 << 20
 """A file of indexes or of extents takes shards until it has so many, or so many bytes: readers refuse large files."""
 _KEY_DIGITS = 9
+_AS_STORED = (Image, Audio, Video, ClassLabel)
+"""Features whose values are read as if nobody said anything of them."""
 
 Namesakes: TypeAlias = Literal["error", "apart"]
 """What a sample is whose id an earlier one of its shard has."""
@@ -187,6 +190,7 @@ class PartWriter:
         schema: columns of all rows, or of the first batch; None before.
         columns: all columns seen, for formats that do not fix them.
         without_rows: columns of the first batch that had no rows; None before. They bind no rows that come after.
+        num_rows: rows that were taken; errors that name no file count from the first of them.
     """
 
     def __init__(  # noqa: PLR0913 - one value a decision of the owner
@@ -219,7 +223,8 @@ class PartWriter:
         self._bytes_per_payload = 1.0
         self._behind = False
         self._namesakes: Namesakes = "error"
-        self._rows = 0
+        self._is_given = schema is not None
+        self.num_rows = self._encoded = 0
         self._next_row, self._key_prefix = first_row, key_prefix
 
     def write_batch(
@@ -242,7 +247,8 @@ class PartWriter:
             self._checked = rows.schema
         if not rows.num_rows and rows.num_columns and self.without_rows is None:
             self.without_rows = _written_schema(rows.schema)
-        refuse_bad_values(rows)
+        with errors_at(first_row=self.num_rows):
+            refuse_bad_values(rows)
         batches = rows.to_batches() if isinstance(rows, pa.Table) else [rows]
         if self._kind.view == "interleaved" and len(batches) > 1:
             batches = rows.combine_chunks().to_batches()
@@ -259,7 +265,9 @@ class PartWriter:
                 sink.settle()
 
     def _write_one(self, batch: pa.RecordBatch) -> Iterator[pa.Table]:
-        batch = self._keyed(self._fitted(batch))
+        with errors_at(first_row=self.num_rows):
+            batch = self._keyed(self._fitted(batch))
+        self.num_rows += batch.num_rows
         ranges: Ranges = {}
         if self._goes_on(batch):
             self.end_shard()
@@ -277,8 +285,8 @@ class PartWriter:
             starts, ends = np.arange(batch.num_rows), np.arange(batch.num_rows) + 1
         encoder = (self._open or self._begin()).writer
         if isinstance(encoder, SampleEncoder):
-            batch = encoder.encode(batch, self._rows)
-        self._rows += batch.num_rows
+            batch = encoder.encode(batch, self._encoded)
+        self._encoded += batch.num_rows
         size_at = np.concatenate([[0], np.cumsum(_row_bytes(batch, ranges))])
         as_items = self._kind.view == "interleaved" and packing is None and self._kind.format.fixed_schema
         ids = hash_strings(batch.column("sample_id").take(pa.array(starts))) if as_items else None
@@ -378,6 +386,8 @@ class PartWriter:
                 "rows hold a column that the schema of this writer does not", column=extra[0],
                 expected=", ".join(self.schema.names), advice="Give the writer schema= with all columns.",
             )  # fmt: skip
+        for written in batch.schema:
+            self._refuse_other_meaning(self.schema.field(written.name), written)
         # Bytes stay as they come, references and views too: to cast them would copy the payload.
         own = {f.name: f.type for f in batch.schema if is_ref(f.type) or is_bytes(f.type)}
         target = pa.schema([f.with_type(own[f.name]) if f.name in own and is_bytes(f.type) else f for f in self.schema])
@@ -406,9 +416,26 @@ class PartWriter:
         for written in columns:
             known = self.columns.setdefault(written.name, written)
             if not known.equals(written, check_metadata=True):
+                self._refuse_other_meaning(known, written)
                 self.columns[written.name] = _wider_member(known, written)
         for known in [self.columns[name] for name in lacking if not self.columns[name].nullable]:
             self.columns[known.name] = known.with_nullable(True)  # noqa: FBT003 - pyarrow takes it by position
+
+    def _refuse_other_meaning(self, known: pa.Field, written: pa.Field) -> None:
+        """Raise SchemaMismatch for a column whose values would be read as others, as JSON, arrays, labels.
+
+        Rows that say nothing mean what the caller's schema says; and media and labels, by which nothing is read.
+        """
+        told = [(field.metadata or {}).get(FEATURE_KEY) for field in (known, written)]
+        if told[0] == told[1] or pa.types.is_null(known.type) or pa.types.is_null(written.type):
+            return
+        expected, found = feature_of(known), feature_of(written)
+        if None in told and (self._is_given or isinstance(expected if told[0] else found, _AS_STORED)):
+            return
+        if expected != found:
+            raise SchemaMismatch("rows of one column mean different things", column=known.name,
+                                 expected=f"{expected!s:.200}", found=f"{found!s:.200}",
+                                 advice="Write them as columns of other names, or as values of one kind.")  # fmt: skip
 
     def _keyed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch with a key for each row, if its format wants one and there is none: the row's number."""

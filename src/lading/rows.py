@@ -6,23 +6,22 @@ Without a schema the values say what a column holds. With one, each is stored as
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, timedelta
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from lading import features, jsontext
 from lading.align import align_table, refuse_bare
-from lading.encoding import VIDEO_FIELDS, array_of, media_bytes, video_cell
+from lading.encoding import VIDEO_FIELDS, array_of, media_bytes, npy_bytes, video_cell
 from lading.errors import LadingError, Unrepresentable, UsageError
 from lading.features import (
-    FEATURE_KEY,
     Array,
     Audio,
+    Bytes,
     Encoded,
     Feature,
     Image,
@@ -43,38 +42,50 @@ from lading.views import LIST_TYPES, is_bytes, is_text, over
 
 __all__ = ["Encoders", "encode_value", "rows_to_batch"]
 
+_PLAIN = frozenset((bytes, str, bool, int, float, type(None)))
+_SUBCLASSES: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
+    ((bytearray, memoryview), bytes),
+    (bytes, bytes.__bytes__),
+    (str, str.__str__),
+    (int, int.__int__),
+    (float, float.__float__),
+)
+"""What is stored as a plain value of Python, and how."""
+_JSON, _NPY, _NUMBER = "JSON", "an array", "a number"
+_MOST_PLANS = 1000
+"""Where samples have more combinations of fields and types, they are looked at again."""
 _OF_NUMPY = (bytes, str, bool, int, float, date, timedelta, type(None))
 _MEDIA = (Image, Audio, Video)
 _REFUSED = (pa.ArrowException, TypeError, ValueError)
-_NO_FIELDS: Mapping[str, pa.Field] = {}
 _LARGE_BYTES = 4 << 10
 """Bytes of a value in the mean above which a view costs less than a copy."""
 
 
-def encode_value(name: str, value: Any) -> Any:
+def encode_value(value: Any) -> Any:
     """A value as it is stored: bytes, text and numbers as they are, arrays as `.npy`, lists and dicts as JSON text.
 
     Pickle is never used. Raises UsageError for what has no such form.
     """
-    if isinstance(value, (bytearray, memoryview)):
-        return bytes(value)
-    if value is None or isinstance(value, (bytes, str, bool, int, float)):
+    if type(value) in _PLAIN:
         return value
     if isinstance(value, np.generic):
         plain = value.item()
         # Of nanoseconds numpy gives a number that is no time any more, of what Python lacks the value itself.
         if isinstance(plain, _OF_NUMPY) and not (isinstance(plain, int) and value.dtype.kind in "mM"):
             return plain
+    for kind, made in _SUBCLASSES:
+        if isinstance(value, kind):
+            return made(value)
     if isinstance(value, np.ndarray):
-        if value.dtype.hasobject:
-            raise UsageError("an array of Python objects cannot be stored", found=f"field {name!r}")
-        buffer = io.BytesIO()
-        np.save(buffer, value, allow_pickle=False)
-        return buffer.getvalue()
+        return npy_bytes(value)
     if isinstance(value, (list, tuple, dict)):
         return jsontext.dumps(value)
-    raise UsageError("a value of this type cannot be stored", found=f"field {name!r}: {type(value).__name__}",
+    raise UsageError("a value of this type cannot be stored", found=type(value).__name__,
                      advice="Encode it as bytes, text, a number, a list or dict, or a numpy array.")  # fmt: skip
+
+
+_Step: TypeAlias = tuple[str, Callable[[Any], Any]]
+"""A field, and what makes of its values those that are stored."""
 
 
 class Encoders:
@@ -82,21 +93,71 @@ class Encoders:
 
     Args:
         schema: of the rows; None if it names no column.
+
+    Attributes:
+        fields: of the columns that the schema names.
+        kinds: what values of other columns are; numbers, text and bytes mean what they are, or what the name says.
     """
 
     def __init__(self, schema: pa.Schema | None) -> None:
         self.fields = {} if schema is None else {field.name: field for field in schema}
+        self.kinds: dict[str, str] = {}
+        self._plans: dict[tuple[Any, ...], Sequence[_Step]] = {}
         self._encode = {name: _encoder(feature_of(field), field.type) for name, field in self.fields.items()}
 
-    def encode(self, name: str, value: Any) -> Any:
-        """A value as its column stores it, or as `encode_value` gives it. Raises as `lading.features.encode`."""
-        encoder = self._encode.get(name)
-        if encoder is None:
-            return encode_value(name, value)
-        try:
-            return None if value is None else encoder(value)
-        except LadingError as error:
-            raise error.at(column=name) from None
+    def row(self, sample: Mapping[str, Any]) -> dict[str, Any]:
+        """A sample as its columns store it, of which nothing is kept.
+
+        Raises:
+            UsageError: this is no dict of named fields, or a value is of another kind than those before in its column.
+            LadingError: a value that cannot be stored, as `lading.features.encode` says.
+        """
+        if type(sample) is not dict and not isinstance(sample, Mapping):
+            raise UsageError("a sample is a dict of its fields", found=f"{type(sample).__name__} {sample!r:.80}")
+        names_and_types = (*sample, *map(type, sample.values()))
+        known = self._plans.get(names_and_types)
+        steps = self._steps(sample) if known is None else known
+        row = dict(sample)
+        for name, encoder in steps:
+            try:
+                row[name] = encoder(row[name])
+            except LadingError as error:
+                raise error.at(column=name) from None
+        if known is None:
+            self._learn(sample, row)
+            if len(self._plans) == _MOST_PLANS:
+                self._plans.clear()
+            self._plans[names_and_types] = steps
+        return row
+
+    def _steps(self, sample: Mapping[str, Any]) -> Sequence[_Step]:
+        """What is to be done with the values of samples that have these names and types."""
+        steps: list[_Step] = []
+        for name, value in sample.items():
+            if not isinstance(name, str) or not jsontext.is_unicode(name):
+                raise UsageError("a field's name is a text", found=f"{type(name).__name__} {name!a:.80}")
+            if value is not None and (name in self._encode or type(value) not in _PLAIN):
+                steps.append((name, self._encode.get(name, encode_value)))
+        return steps
+
+    def _learn(self, sample: Mapping[str, Any], row: Mapping[str, Any]) -> None:
+        """Note what kinds of values the columns hold that the schema does not name."""
+        found = {name: _kind(sample[name], row[name]) for name in sample if name not in self.fields}
+        kinds = {name: kind for name, kind in found.items() if row[name] is not None}
+        for name, kind in kinds.items():
+            if self.kinds.get(name, kind) != kind:
+                raise UsageError("the values of one field are of several kinds", column=name,
+                                 expected=self.kinds[name], found=f"{kind} {sample[name]!r:.80}")  # fmt: skip
+        self.kinds.update(kinds)
+
+
+def _kind(value: Any, stored: Any) -> str:
+    """What a value is besides what is stored of it. Numbers go together where floats hold all of them."""
+    if isinstance(value, np.ndarray):
+        return _NPY
+    if isinstance(value, (list, tuple, dict)):
+        return _JSON
+    return _NUMBER if type(stored) in (int, float) else type(stored).__name__
 
 
 def _encoder(feature: Feature, kind: pa.DataType) -> Callable[[Any], Any]:
@@ -204,23 +265,21 @@ def _struct_items(encoders: Mapping[str, Callable[[Any], Any]], value: Any) -> d
     return {name: None if value.get(name) is None else make(value[name]) for name, make in encoders.items()}
 
 
-def rows_to_batch(
-    rows: Sequence[Mapping[str, Any]], originals: Sequence[Mapping[str, Any]], told: Mapping[str, pa.Field] = _NO_FIELDS
-) -> pa.RecordBatch:
+def rows_to_batch(rows: Sequence[Mapping[str, Any]], encoders: Encoders) -> pa.RecordBatch:
     """One batch of encoded rows, a column a field in order of first appearance; missing fields are null.
 
     Large bytes come as `binary_view` over the values given, other bytes as `large_binary`.
 
     Args:
-        rows: values as `Encoders` gave them.
-        originals: the values before, which say what a column of text or bytes means.
-        told: fields of columns whose types and meaning are known.
+        rows: samples as `encoders` gave them.
+        encoders: which know what the columns hold.
 
     Raises:
         UsageError: the values of one field are of several kinds.
         Unrepresentable: no row has a field; a text is no Unicode, a number has more than 64 bits, with row and column.
         SchemaMismatch: a value does not fit the type that was told of its column; with row and column.
     """
+    told = encoders.fields
     names = list(dict.fromkeys(name for row in rows for name in row)) or list(told)
     refuse_bare(len(rows), len(names))
     arrays, fields = [], []
@@ -228,15 +287,16 @@ def rows_to_batch(
         values = [row.get(name) for row in rows]
         try:
             array = _array(name, values) if name not in told else _array_of(told[name].type, name, values)
+        except LadingError:
+            raise
         except (UnicodeEncodeError, OverflowError):
             raise _misfit(name, values) from None
         except _REFUSED:
-            raise _refused(told[name].type, name, values) from None
-        field = pa.field(name, array.type, metadata=tag_by_extension(name) or None)
+            raise _refused(told[name].type if name in told else pa.float64(), name, values) from None
         if name in told:
             field = told[name].with_type(_type_of(told[name].type, array))
-        elif FEATURE_KEY not in (field.metadata or {}):
-            field = _tagged(field, next((o[name] for o in originals if o.get(name) is not None), None))
+        else:
+            field = _tagged(pa.field(name, array.type), encoders.kinds.get(name))
         arrays.append(array)
         fields.append(field)
     schema = pa.schema(fields)
@@ -284,12 +344,15 @@ def _array(name: str, values: list[Any]) -> pa.Array:
         return over(values) if large else pa.array(values, pa.large_binary())
     if kinds == {str}:
         return pa.array(values, pa.large_string() if sum(map(len, filter(None, values))) > 1 << 29 else pa.string())
-    if kinds == {bytes, str}:
-        return pa.array([v.encode() if isinstance(v, str) else v for v in values], pa.large_binary())
+    if kinds == {int, float}:
+        return pa.array(values, pa.float64())
     if len(kinds) > 1:
-        raise UsageError("the values of one field are of several kinds", found=f"field {name!r}: "
-                         + ", ".join(sorted(k.__name__ for k in kinds)))  # fmt: skip
-    return pa.array(values)
+        raise UsageError("the values of one field are of several kinds", column=name,
+                         found=", ".join(sorted(k.__name__ for k in kinds)))  # fmt: skip
+    try:
+        return pa.array(values)
+    except OverflowError:
+        return pa.array(values, pa.uint64())
 
 
 def _misfit(name: str, values: list[Any]) -> Unrepresentable:
@@ -302,11 +365,21 @@ def _misfit(name: str, values: list[Any]) -> Unrepresentable:
                                    found=ascii(value)[:80])  # fmt: skip
         except OverflowError:
             break
+    else:
+        numbers = [value for value in values if value is not None]
+        return Unrepresentable("whole numbers that no type of 64 bits holds together", column=name,
+                               found=f"{min(numbers)} and {max(numbers)}", advice="Give them as text.")  # fmt: skip
     return Unrepresentable("a number beyond 64 bits", row=row, column=name, found=str(value)[:80],
                            advice="Give it as text.")  # fmt: skip
 
 
-def _tagged(field: pa.Field, example: Any) -> pa.Field:
-    if isinstance(example, (dict, list, tuple)):
+def _tagged(field: pa.Field, kind: str | None) -> pa.Field:
+    """The field with what its values mean; bytes are what a member of their name is in a tar, but never numbers."""
+    if kind == _JSON:
         return with_feature(field, Json())
-    return with_feature(field, Array()) if isinstance(example, np.ndarray) else field
+    if kind == _NPY:
+        return with_feature(field, Array())
+    if not is_bytes(field.type):
+        return field
+    tagged = field.with_metadata(tag_by_extension(field.name))
+    return with_feature(field, Bytes()) if isinstance(feature_of(tagged), Value) else tagged
