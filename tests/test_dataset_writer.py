@@ -451,6 +451,18 @@ def test_rows_that_say_nothing_mean_what_others_say(
     assert len(rows(tmp_path / "out")) == 2
 
 
+@pytest.mark.parametrize("fmt, name", [("mds", "shard.00001.mds"), ("webdataset", "shard-000001.tar")])
+def test_values_that_a_format_cannot_hold_are_told_by_the_shard_that_was_to_be(
+    tmp_path: Path, fmt: str, name: str
+) -> None:
+    """Nobody knows the folder it was built in, and it is gone."""
+    samples = [{"__key__": f"k{i}", "x": None if i == 1500 else "x" * 999} for i in range(1501)]
+    with pytest.raises(Unrepresentable) as caught, lading.writer(tmp_path / "out", format=fmt, shard_size="1mb") as to:
+        to.write_batch(pa.Table.from_pylist(samples))
+    assert (caught.value.file, caught.value.sample) == (str(tmp_path / "out" / name), "k1500")
+    assert not list(tmp_path.iterdir())
+
+
 def test_any_store(tmp_path: Path) -> None:
     stores = Stores({"box://": MemoryStore()})
     with DatasetWriter("box://out", stores=stores) as writer:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import posixpath
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal, TypeAlias
@@ -182,7 +182,7 @@ class PartWriter:
         shard_bytes: a new shard begins before a sample that would pass this.
         schema: columns of all rows. Without it, formats with a fixed schema take the columns of the first batch, and
             others any.
-        final: the folder's name in references; by default as it is.
+        final: the folder's name in references, and in errors of values; without it these name no shard.
         first_row: number of the first row, where rows are to have keys and have none: they get their numbers.
         key_prefix: what stands before these numbers.
 
@@ -217,7 +217,7 @@ class PartWriter:
         self._store, self._folder, self._kind = store, folder, kind
         self._fetcher, self._closing = fetcher, closing
         self._name, self._on_shard, self._shard_bytes = name, on_shard, shard_bytes
-        self._final = folder if final is None else final
+        self._final = final
         self._open: _OpenShard | None = None
         self._last_id: str | None = None
         self._bytes_per_payload = 1.0
@@ -241,6 +241,21 @@ class PartWriter:
             Unrepresentable: a text is no UTF-8, or another value none that its type allows (`lading.texts`).
             DataError: an id that comes back.
         """
+        with self._told_outside():
+            return self._write(rows, behind=behind, namesakes=namesakes)
+
+    @contextmanager
+    def _told_outside(self) -> Iterator[None]:
+        """Errors of data name shards as they will be called: nobody knows the folder in which they are built."""
+        try:
+            yield
+        except DataError as error:
+            if error.file is not None and error.file.startswith(f"{self._folder}/"):
+                name = error.file.removeprefix(self._folder)
+                error.file, error.row = (None, None) if self._final is None else (self._final + name, error.row)
+            raise
+
+    def _write(self, rows: pa.RecordBatch | pa.Table, *, behind: bool, namesakes: Namesakes) -> pa.Table | None:
         refuse_bare(rows.num_rows, rows.num_columns)
         if self._checked is None or not rows.schema.equals(self._checked):
             refuse_twins(rows.schema)
@@ -359,10 +374,18 @@ class PartWriter:
         self, shard: _OpenShard, rows: pa.RecordBatch, ranges: Ranges, count: int, payload: int
     ) -> pa.Table | None:
         into, table = shard.writer, None
-        if isinstance(into, SampleEncoder):
-            into.write_encoded(rows)
-        else:
-            table = into.write_ranges(rows, ranges) if ranges and isinstance(into, RangeWriter) else into.write(rows)
+        try:
+            if isinstance(into, SampleEncoder):
+                into.write_encoded(rows)
+            elif ranges and isinstance(into, RangeWriter):
+                table = into.write_ranges(rows, ranges)
+            else:
+                table = into.write(rows)
+        except DataError as error:
+            row = -1 if error.row is None else error.row - shard.num_samples
+            if self._kind.view == "samples" and KEY in rows.schema.names and 0 <= row < len(rows):
+                error.at(sample=rows.column(KEY)[row].as_py())
+            raise
         shard.num_samples += count
         shard.counted_bytes += payload
         if shard.counted_bytes:
@@ -370,7 +393,7 @@ class PartWriter:
         if table is None:
             return None
         shard.index.append(table)
-        return table.cast(with_files(table.schema, [FileEntry(f"{self._final}/{shard.path}")]))
+        return table.cast(with_files(table.schema, [FileEntry(f"{self._final or self._folder}/{shard.path}")]))
 
     def _fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch with the columns of the schema, if the format holds it to one."""
@@ -453,7 +476,8 @@ class PartWriter:
 
     def begin_shard(self) -> None:
         """Begin a shard, though there may be no rows for it."""
-        self._begin()
+        with self._told_outside():
+            self._begin()
 
     def _begin(self) -> _OpenShard:
         path, kind = self._name(), self._kind
@@ -479,7 +503,7 @@ class PartWriter:
         shard, self._open = self._open, None
         if shard is None:
             return
-        with ExitStack() as failed:
+        with self._told_outside(), ExitStack() as failed:
             for sink in shard.sinks:
                 failed.callback(sink.abort)
             facts = shard.writer.close()

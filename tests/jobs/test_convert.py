@@ -285,6 +285,19 @@ def test_destinations_elsewhere_that_are_refused() -> None:
     assert lading.digest("memory://a/data2", stores=stores) == before
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_error_of_a_value_says_which_source_it_comes_from(workers: int, tmp_path: Path) -> None:
+    for part in range(2):
+        keys = [f"k{part}{row}" for row in range(3)]
+        pq.write_table(pa.table({"__key__": keys, "x": ["a", "b", "c" if part == 0 else None]}),
+                       tmp_path / f"{part}.parquet")  # fmt: skip
+    with pytest.raises(Unrepresentable) as caught:
+        lading.convert(tmp_path / "*.parquet", tmp_path / "out", format="mds", workers=workers, shard_size=1)
+    assert (caught.value.sample, caught.value.column) == ("k12", "x")
+    assert f"MDS has no nulls (in rows of {tmp_path}/1.parquet)" in str(caught.value)
+    assert ".out.lading-" not in str(caught.value)
+
+
 def test_overwriting_builds_beside_and_exchanges(docs: Path, tmp_path: Path) -> None:
     lading.convert(docs, tmp_path / "out", format="parquet")
     lading.convert(docs, tmp_path / "out", format="webdataset", overwrite=True)

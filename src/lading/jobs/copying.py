@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,7 +16,7 @@ from lading.errors import DataError, SchemaMismatch, UsageError
 from lading.fetch import earlier_errors
 from lading.formats.protocol import Format, HoldsBytesOnly
 from lading.formats.registry import get_format
-from lading.interleaved import METADATA_POSITION, sample_firsts, sample_starts, samples_with, without_source
+from lading.interleaved import METADATA_POSITION, lineage_of, sample_firsts, sample_starts, samples_with, without_source
 from lading.jobs.digest import batch_digests
 from lading.jobs.filters import Hook, Sieve
 from lading.jobs.ledger import ALONG, DROPPED, DROPPED_ALONG, KEPT, Loss, Losses
@@ -99,7 +100,8 @@ class Copier:
                 refuse_neighbours(batch, self._dataset, number)
                 if how.schema is not None and how.whole:
                     refuse_unknown(batch.schema, how.schema, self._dataset.path(number))
-                fitted = batch if how.schema is None else align_table(batch, how.schema)
+                with _errors_in(batch):
+                    fitted = batch if how.schema is None else align_table(batch, how.schema)
                 yield self._changed(self._sifted(fitted, None if limit is None else limit - self._kept))
                 self._tell()
                 if limit is not None and self._kept >= limit:
@@ -146,8 +148,9 @@ class Copier:
                     for part in whole:
                         self._on_digests(batch_digests(part, how.view))
                 kept = self._dataset.follower.lighten(done) if how.lazy else done
-                fitted = kept if how.written is None else align_table(kept, how.written)
-                writer.write_batch(fitted, behind=True, namesakes="apart")
+                with _errors_in(kept):
+                    fitted = kept if how.written is None else align_table(kept, how.written)
+                    writer.write_batch(fitted, behind=True, namesakes="apart")
                 self._dataset.release(writer.held_bytes())
             since += batch.num_rows
             since_bytes += total_bytes(batch)
@@ -206,6 +209,18 @@ class Copier:
             failing = np.isin(np.arange(batch.num_rows), rows)
             along = samples_with(failing, sample_starts(batch.column("sample_id"))) & ~failing
             self.losses.add(Loss(ALONG, DROPPED, batch, np.flatnonzero(along)))
+
+
+@contextmanager
+def _errors_in(batch: pa.RecordBatch) -> Iterator[None]:
+    """Errors of the body's data say which files these rows came from: rows that are written count otherwise."""
+    try:
+        yield
+    except DataError as error:
+        if files := lineage_of(batch.schema):
+            more = f" and {len(files) - 1} other files" if len(files) > 1 else ""
+            error.message += f" (in rows of {files[0]}{more})"
+        raise
 
 
 def bounded_options(fmt: Format, options: Mapping[str, Any], max_bytes: int) -> dict[str, Any]:
