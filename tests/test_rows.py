@@ -100,6 +100,14 @@ def test_values_that_their_column_cannot_hold(
         stored(kind, feature, None, value)
 
 
+def test_what_columns_hold_is_known_after_many_combinations_of_fields() -> None:
+    encoders = Encoders(None)
+    for field in range(250):
+        assert encoders.row({f"f{field}": [field]}) == {f"f{field}": f"[{field}]"}
+    with pytest.raises(UsageError, match="column 'f0': the values of one field are of several kinds"):
+        encoders.row({"f0": "text"})
+
+
 def test_columns_that_no_schema_names_say_it_themselves() -> None:
     encoders = Encoders(pa.schema([("x", pa.int8())]))
     row = encoders.row({"x": 1, "y": [1]})

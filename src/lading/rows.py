@@ -52,8 +52,8 @@ _SUBCLASSES: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
 )
 """What is stored as a plain value of Python, and how."""
 _JSON, _NPY, _NUMBER = "JSON", "an array", "a number"
-_MOST_PLANS = 1000
-"""Where samples have more combinations of fields and types, they are looked at again."""
+_MOST_PLANS = 100
+"""Where samples have more combinations of fields and types, they are looked at again: wide ones take memory."""
 _OF_NUMPY = (bytes, str, bool, int, float, date, timedelta, type(None))
 _MEDIA = (Image, Audio, Video)
 _REFUSED = (pa.ArrowException, TypeError, ValueError)
