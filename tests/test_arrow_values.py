@@ -30,8 +30,11 @@ def test_a_type_is_found_by_what_it_prints(kind: pa.DataType) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["", "int65", "timestamp[us, tz=Nowhere/X]", "timestamp[us, tz=]", "decimal128(99, 2)", "decimal512(3, 2)", "list"],
-)
+    [
+        "", "int65", "timestamp[us, tz=Nowhere/X]", "timestamp[us, tz=]", "decimal128(99, 2)", "decimal512(3, 2)",
+        "decimal128(10, 99999999999)", "list",
+    ],
+)  # fmt: skip
 def test_what_names_no_type_is_refused(name: str) -> None:
     with pytest.raises(UsageError, match="no type of a value"):
         arrow_type(name)

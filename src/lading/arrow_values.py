@@ -41,7 +41,7 @@ def arrow_type(name: str) -> pa.DataType:
         if decimal := _DECIMAL.fullmatch(name):
             return getattr(pa, decimal[1])(int(decimal[2]), int(decimal[3]))
         return pa.type_for_alias(name)
-    except (ValueError, TypeError, AttributeError):
+    except (ValueError, TypeError, AttributeError, OverflowError):
         raise UsageError("no type of a value", expected="a name of Arrow's, such as int64", found=repr(name)) from None
 
 
