@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lading.arrow_values import arrow_type, exact_value
+from lading.arrow_values import arrow_type, exact_value, uncut_getter, uncut_values
 from lading.errors import Unrepresentable, UsageError
 
 NOON = datetime.fromisoformat("2020-01-01T12:00:00")
@@ -81,3 +81,42 @@ def test_values_that_are_held(name: str, value: Any, kept: Any) -> None:
 def test_values_that_would_be_cut_or_taken_for_others_are_refused(name: str, value: Any) -> None:
     with pytest.raises(Unrepresentable, match="cannot hold"):
         exact_value(arrow_type(name), value)
+
+
+FINE = pa.array([1, 2000, None]).cast(pa.time64("ns"))
+"""A time that Python does not have, one that it has, and none."""
+FINE_ONES = {
+    "flat": FINE,
+    "dictionary": pa.DictionaryArray.from_arrays(pa.array([0, 1, None]), FINE.slice(0, 2)),
+    "list": pa.ListArray.from_arrays(pa.array([0, 1, 2, 3]), FINE),
+    "large list view": pa.LargeListViewArray.from_arrays(pa.array([0, 1, 2]), pa.array([1, 1, 1]), FINE),
+    "struct": pa.StructArray.from_arrays([FINE], ["t"]),
+    "map": pa.MapArray.from_arrays(pa.array([0, 1, 2, 3]), pa.array(["a", "b", "c"]), FINE),
+    "runs": pa.RunEndEncodedArray.from_arrays(pa.array([1, 2, 3]), FINE),
+    "union": pa.UnionArray.from_sparse(pa.array([0, 0, 0], pa.int8()), [FINE]),
+}
+TWO_MICROSECONDS = time(0, 0, 0, 2)
+
+
+@pytest.mark.parametrize(
+    "name, expected",
+    [
+        ("flat", [TWO_MICROSECONDS, None]),
+        ("dictionary", [TWO_MICROSECONDS, None]),
+        ("list", [[TWO_MICROSECONDS], [None]]),
+        ("large list view", [[TWO_MICROSECONDS], [None]]),
+        ("struct", [{"t": TWO_MICROSECONDS}, {"t": None}]),
+        ("map", [[("b", TWO_MICROSECONDS)], [("c", None)]]),
+        ("runs", [TWO_MICROSECONDS, None]),
+        ("union", [TWO_MICROSECONDS, None]),
+    ],
+)
+def test_times_of_a_day_come_whole_or_not_at_all(name: str, expected: list[Any]) -> None:
+    column = FINE_ONES[name]
+    get = uncut_getter(column)
+    assert [get(1), get(2)] == expected
+    assert uncut_values(column.slice(1)) == expected
+    with pytest.raises(ValueError, match="nanoseconds"):
+        get(0)
+    with pytest.raises(ValueError, match="nanoseconds"):
+        uncut_values(column)

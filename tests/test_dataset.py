@@ -8,6 +8,7 @@ import pickle
 import shutil
 import tarfile
 from contextlib import suppress
+from datetime import time
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -562,3 +563,18 @@ def test_values_of_types_that_somebody_registered_are_the_stored_ones(
     finally:
         if registered:
             pa.unregister_extension_type("tests.named")
+
+
+@pytest.mark.parametrize("form", ["arrow", "parquet"])
+def test_times_of_a_day_are_not_cut_to_what_python_has(tmp_path: Path, form: str) -> None:
+    # Python's time ends at microseconds; pyarrow's `as_py` leaves the rest out.
+    times = pa.array([2000, 45_296_123_456_789]).cast(pa.time64("ns"))
+    with lading.writer(tmp_path / "d", format=form) as writer:
+        writer.write_batch(pa.table({"t": times}))
+    with lading.open(tmp_path / "d") as dataset:
+        assert dataset[0] == {"t": time(0, 0, 0, 2)}
+        assert dataset.take([1])["t"].cast(pa.int64()).to_pylist() == [45_296_123_456_789]
+        with pytest.raises(DataError, match=r"column 't': a value that Python cannot have"):
+            dataset[1]
+        with pytest.raises(DataError, match=r"column 't': a value that Python cannot have"):
+            list(dataset)

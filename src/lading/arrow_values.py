@@ -2,12 +2,13 @@
 
 Told a type, pyarrow takes a number, a day or a time of another zone for a time without a word, and leaves out what is
 finer than its unit; left to find a type, it goes by the first of many values. So times, days and decimals are checked
-one by one before it sees them.
+one by one before it sees them. Into Python it takes times of a day without their nanoseconds.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -20,10 +21,12 @@ import pyarrow as pa
 from lading.errors import Unrepresentable, UsageError
 from lading.views import is_text
 
-__all__ = ["arrow_type", "exact_value", "names_of", "python_values"]
+__all__ = ["arrow_type", "exact_value", "names_of", "python_values", "uncut_getter", "uncut_values"]
 
 _ZONED = re.compile(r"timestamp\[(s|ms|us|ns), tz=(.+)\]")
 _DECIMAL = re.compile(r"(decimal(?:32|64|128|256))\((\d+), (-?\d+)\)")
+_FINE = str(pa.time64("ns"))
+_WRAPPED = (pa.DictionaryScalar, pa.RunEndEncodedScalar, pa.ExtensionScalar, pa.UnionScalar)
 _NANOSECONDS = {"D": 86_400 * 10**9, "h": 3_600 * 10**9, "m": 60 * 10**9, "s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 
 
@@ -106,6 +109,46 @@ def _of_numpy(kind: pa.DataType, value: np.datetime64 | np.timedelta64) -> Any:
     if rest or abs(whole) >= 1 << 63:
         raise _misfit(kind, value)
     return type(value)(whole, kind.unit)
+
+
+def uncut_values(column: pa.Array) -> list[Any]:
+    """The values of a column as Python's.
+
+    Raises:
+        ValueError, OverflowError, ArrowException: Python cannot have one, or it would be cut.
+    """
+    found: list[Any] = list(map(_exactly, column)) if _is_cut(column.type) else column.to_pylist()
+    return found
+
+
+def uncut_getter(column: pa.Array) -> Callable[[int], Any]:
+    """What gives one value of a column, by its row, as Python's. Raises as `uncut_values`."""
+    if _is_cut(column.type):
+        return lambda row: _exactly(column[row])
+    return lambda row: column[row].as_py()
+
+
+def _is_cut(kind: pa.DataType) -> bool:
+    """Whether a type is one, or has one inside, of which pyarrow leaves digits out where Python has none."""
+    return _FINE in str(kind)
+
+
+def _exactly(value: pa.Scalar) -> Any:
+    if _has_nanoseconds(value):
+        raise ValueError("a time of day with nanoseconds")
+    return value.as_py()
+
+
+def _has_nanoseconds(value: pa.Scalar) -> bool:
+    """Whether a time of a day, at any depth, is finer than microseconds."""
+    if not value.is_valid or not _is_cut(value.type):
+        return False
+    if isinstance(value, pa.Time64Scalar):
+        return bool(value.value % 1000)
+    if isinstance(value, _WRAPPED):
+        return _has_nanoseconds(value.value)
+    inside = [value[i] for i in range(len(value.type))] if isinstance(value, pa.StructScalar) else value.values
+    return any(map(_has_nanoseconds, inside))
 
 
 def _misfit(kind: pa.DataType, value: Any) -> Unrepresentable:

@@ -23,6 +23,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.align import align_table, as_text
+from lading.arrow_values import uncut_values
 from lading.errors import DataError, DatasetReplaced, LadingError, SidecarMismatch, StoreError, UsageError, errors_at
 from lading.features import Feature, decode, feature_of
 from lading.fetch import ERROR_COLUMN, Fetcher, OnError, OnFailure
@@ -762,14 +763,13 @@ class Dataset:
 
 
 def _python(name: str, column: pa.Array) -> list[Any]:
-    """The values of a column. Raises DataError for what Python cannot have: a date before the year 1."""
+    """The values of a column. Raises DataError for what Python cannot have: a date before the year 1, nanoseconds."""
     if isinstance(column.type, pa.ExtensionType):  # who registered the type may give other values, and only of some
         column = column.storage
     try:
-        found: list[Any] = column.to_pylist()
+        return uncut_values(column)
     except (ValueError, OverflowError, pa.ArrowException) as error:
         raise DataError("a value that Python cannot have", column=name, found=str(error)[:200]) from error
-    return found
 
 
 def _decoded(name: str, feature: Feature, value: Any, pickles: bool) -> Any:

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
+from lading.arrow_values import uncut_getter
 from lading.errors import DataError, LadingError
 from lading.features import Audio, Bytes, ClassLabel, Feature, Image, Text, Value, Video, decode
 from lading.formats._arrow_blocks import Body
@@ -268,7 +269,8 @@ def _cell(column: pa.Array, feature: Feature, body: Body) -> Callable[[int], Any
 def _whole_cell(column: pa.Array, feature: Feature) -> Callable[[int], Any]:
     if isinstance(column.type, pa.ExtensionType):  # who registered the type may give other values
         column = column.storage
-    return lambda row: decode(feature, column[row].as_py())
+    stored = uncut_getter(column)
+    return lambda row: decode(feature, stored(row))
 
 
 def _media_cell(column: pa.StructArray, whole: Callable[[int], Any], body: Body) -> Callable[[int], Any]:
