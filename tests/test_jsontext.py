@@ -88,6 +88,19 @@ def test_values_that_json_lacks(value: Any) -> None:
         dumps(value)
 
 
+@pytest.mark.parametrize(
+    "value", [{1: "a", "1": "b"}, [{"a": {None: 0, "null": 1}}], {True: 0, "true": 1}, {1.5: 0, "1.5": 2, "n": 1 << 70}]
+)
+def test_keys_that_become_one_text_are_refused(value: Any) -> None:
+    with pytest.raises(Unrepresentable, match="two keys become one text"):
+        dumps(value)
+
+
+@pytest.mark.parametrize("value", [{1: {"1": 0}, "2": [{True: 0}, {"true": 1}]}, {"a": "\ud800", "b": 1 << 70}])
+def test_other_keys_become_what_python_s_json_makes_of_them(value: Any) -> None:
+    assert loads(dumps(value)) == json.loads(json.dumps(value))
+
+
 def test_a_loop_is_unrepresentable() -> None:
     loop = []
     loop.append(loop)

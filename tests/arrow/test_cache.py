@@ -431,6 +431,7 @@ def test_a_table_with_a_column_twice_is_refused(tmp_path: Path) -> None:
         ({"n": Sequence(Struct((("a", Text()), ("a", Text()))))}, {}),
         (NUMBERS, {"lineage": {"a": object()}}),
         (NUMBERS, {"lineage": ["a"]}),
+        (NUMBERS, {"lineage": {"a": {1: "b", "1": "c"}}}),
         (NUMBERS, {"compression": "brotli"}),
         (NUMBERS, {"batch_size": 0}),
         (NUMBERS, {"workers": 0}),

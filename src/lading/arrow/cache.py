@@ -159,12 +159,16 @@ def _rules(batch_size: int, batch_bytes: int | str, workers: int, on_missing: st
 
 def _plain_lineage(lineage: Mapping[str, Any]) -> dict[str, Any]:
     """The lineage as it is read again."""
+    if not isinstance(lineage, Mapping):
+        raise UsageError("no lineage", expected="a dict", found=type(lineage).__name__)
     try:
-        if isinstance(lineage, Mapping):
-            return dict(jsontext.loads(json.dumps(dict(lineage), allow_nan=False, ensure_ascii=False).encode()))
+        text = json.dumps(dict(lineage), allow_nan=False, ensure_ascii=False).encode()
+        told = dict(jsontext.loads(text))
     except (TypeError, ValueError, RecursionError, DataError) as error:
         raise UsageError("a lineage that JSON cannot hold", found=str(error)) from None
-    raise UsageError("no lineage", expected="a dict", found=type(lineage).__name__)
+    if (twin := jsontext.find_repeated_name([text], [told])) is not None:
+        raise UsageError("a lineage that JSON cannot hold: two keys become one text", found=repr(twin[1]))
+    return told
 
 
 def _place(told: str | os.PathLike[str]) -> str:
