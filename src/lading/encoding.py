@@ -205,8 +205,10 @@ def held(value: Any) -> Any:
     """
     if isinstance(value, _UNCHANGING):
         return value
-    if isinstance(value, (bytearray, memoryview, np.ndarray)):
-        return value.copy() if isinstance(value, np.ndarray) else bytes(value)
+    if isinstance(value, (bytearray, np.ndarray)):
+        return value.copy()
+    if isinstance(value, memoryview) and value.format == "B" and value.ndim == 1:
+        return memoryview(bytes(value))  # of bytes numpy would make a text
     if isinstance(value, (list, tuple)):
         return [held(item) for item in value]
     if isinstance(value, Mapping):

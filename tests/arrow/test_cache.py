@@ -742,6 +742,29 @@ def test_a_generator_may_use_its_objects_again(workers: int, tmp_path: Path) -> 
         assert [image.tobytes() for image in images] == [raw, raw, b"\xff" + raw[1:]]
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize(
+    "dtype, shape, make",
+    [
+        ("uint8", (4,), lambda i: bytearray([i]) * 4),
+        ("uint8", (4,), lambda i: memoryview(bytearray([i]) * 4)),
+        ("float32", (4,), lambda i: memoryview(np.full(4, i, "f4"))),
+        ("float32", (2, 2), lambda i: memoryview(np.full((2, 2), i, "f4"))),
+        ("int16", (4,), lambda i: memoryview(np.full(4, i, ">i2"))),
+        ("bool", (4,), lambda i: memoryview(np.full(4, i > 0, "?"))),
+    ],
+)
+def test_buffers_are_the_arrays_that_numpy_makes_of_them(
+    workers: int, dtype: str, shape: tuple[int, ...], make: Callable[[int], Any], tmp_path: Path
+) -> None:
+    features: dict[str, Feature] = {"x": Array(dtype, shape), "any": Array()}
+    rows = ({"x": make(i), "any": make(i)} for i in range(3))
+    with lading.open(write_cache(rows, features, tmp_path / "out", workers=workers).cache_dir) as dataset:
+        for i, row in enumerate(dataset):
+            assert (row["x"].dtype, row["x"].tolist()) == (dtype, np.full(shape, i, dtype).tolist())
+            assert (row["any"].dtype, row["any"].tolist()) == (np.asarray(make(i)).dtype, row["x"].tolist())
+
+
 @pytest.mark.parametrize("workers", [1, 3])
 def test_an_object_that_may_have_changed_is_refused_where_it_comes_late(workers: int, tmp_path: Path) -> None:
     def rows(*, anew: bool) -> Iterator[dict[str, Any]]:
