@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array as plain
 import enum
+import hashlib
 import io
 import json
 import math
@@ -916,6 +917,10 @@ _VIDEO_TYPE = pa.struct([
     (name, {"bytes": pa.large_binary(), "size": pa.int64()}.get(name, pa.string())) for name in VIDEO_FIELDS
 ])  # fmt: skip
 _BARE = {**dict.fromkeys(VIDEO_FIELDS), "mode": "path", "path": "../../x"}
+_FILM = {
+    "mode": "bytes", "path": None, "bytes": b"film", "extension": ".mp4", "media_type": "video/mp4", "size": 4,
+    "checksum": hashlib.sha256(b"film").hexdigest().upper(),
+}  # fmt: skip
 _PAIR = Array("float32", (2,))
 
 
@@ -931,6 +936,11 @@ _PAIR = Array("float32", (2,))
         (Struct((("a", _PAIR),)), pa.struct([("a", pa.large_binary())]), {"a": bytes(8)}, {"a": b"abc"}),
         (Video(), _VIDEO_TYPE, {**_BARE, "mode": "bytes", "path": None, "bytes": b"x"}, _BARE),
         (Video("path"), _VIDEO_TYPE, None, _BARE),
+        (Video("path"), _VIDEO_TYPE, _FILM, _FILM | {"bytes": None}),
+        (Video(), _VIDEO_TYPE, _FILM | {"checksum": "of another kind"}, _FILM | {"size": 5}),
+        (Video(), _VIDEO_TYPE, _FILM, _FILM | {"mode": "path"}),
+        (Video(), _VIDEO_TYPE, _FILM, dict.fromkeys(VIDEO_FIELDS)),
+        (Sequence(Video()), pa.list_(_VIDEO_TYPE), [_FILM, None], [None, _FILM | {"bytes": b"Film"}]),
     ],
 )
 def test_values_of_tables_are_those_of_their_features(

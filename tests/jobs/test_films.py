@@ -126,6 +126,34 @@ def test_films_inside_lists_and_structs_are_held_against_their_rows(tmp_path: Pa
     assert len(lading.verify(tmp_path / "cache", deep=True, max_findings=1).findings) == 1
 
 
+@pytest.mark.parametrize(
+    "change, told",
+    [({"size": 7}, "another size than its cell says"), ({"bytes": b"FILM"}, "differs from its checksum")],
+)
+@pytest.mark.parametrize("nested", [False, True])
+def test_films_inside_cells_are_held_against_these(
+    change: dict[str, Any], told: str, tmp_path: Path, *, nested: bool
+) -> None:
+    """A cache whose shard somebody wrote again."""
+    cells: list[Any] = [b"film", None, b"film"]
+    features: dict[str, Feature] = {"v": Sequence(Struct((("w", Video()),))) if nested else Video()}
+    rows = ({"v": [{"w": b"one"}, {"w": cell}] if nested else cell} for cell in cells)
+    cache = Path(write_cache(rows, features, tmp_path / "cache").cache_dir)
+    assert lading.verify(cache, deep=True).findings == []
+    shard = cache / "shard-00000.arrow"
+    with pa.ipc.open_file(shard) as file:
+        table = file.read_all()
+    made = table.to_pylist()
+    [*_, cell] = [part["w"] for part in made[2]["v"]] if nested else [made[2]["v"]]
+    cell.update(change)
+    with pa.ipc.new_file(shard, table.schema) as writer:
+        writer.write_table(pa.Table.from_pylist(made, table.schema))
+    assert lading.verify(cache).findings == []
+    [found] = lading.verify(cache, deep=True).findings
+    assert (found["error"], found["file"], found["row"], found["column"]) == ("SidecarMismatch", str(shard), 2, "v")
+    assert told in found["message"]
+
+
 def test_a_checksum_of_another_kind_says_nothing_of_a_film(golden: Golden, tmp_path: Path) -> None:
     """stable-datasets keeps whatever it is given."""
     case = golden("arrow") / "stable-video-path"

@@ -1,4 +1,4 @@
-"""Videos that a cache keeps in files of their own, held against what its cells say of them.
+"""Videos of a cache, held against what its cells say of them, whether they are inside or in files of their own.
 
 A cell is `struct<mode, path, bytes, extension, media_type, size, checksum>`; in the mode `path` its bytes are the file
 `_assets/video/{path}`, which both writers call after its content: `{sha256}{extension}`. Whoever builds a cache may
@@ -21,15 +21,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from lading.encoding import is_sha256
+from lading.encoding import VIDEO_FIELDS, is_sha256
 from lading.errors import BadReference, SidecarMismatch
 from lading.features import Feature, Sequence, Struct, keeps_files
 from lading.store.open import is_local
 from lading.store.protocol import Buffer, FileInfo, Store, native_path
 from lading.store.roots import Roots
-from lading.views import is_text
+from lading.views import child_fields, is_bytes, is_text, slices
 
-__all__ = ["ASSETS", "Film", "FilmFolder", "films_of", "is_film", "kept_films"]
+__all__ = ["ASSETS", "Film", "FilmFolder", "broken_films", "films_of", "is_film", "kept_films", "wrong_cells"]
 
 ASSETS = "_assets/video"
 """Folder of the files of videos in a cache."""
@@ -186,6 +186,67 @@ def kept_films(column: pa.Array, feature: Feature, rows: NDArray[np.int64]) -> I
         for row, film in zip(rows.tolist(), films_of(column), strict=True):
             if film is not None:
                 yield row, film
+
+
+def wrong_cells(column: pa.StructArray) -> Iterator[tuple[int, SidecarMismatch]]:
+    """Cells that hold other bytes than their size and SHA-256 say, where these are told: the place, and what is wrong.
+
+    Args:
+        column: of `VIDEO_FIELDS`.
+    """
+    parts = dict(zip((child.name for child in column.type), column.flatten(), strict=True))
+    told = zip(slices(parts["bytes"]), parts["size"].to_pylist(), parts["checksum"].to_pylist(), strict=True)
+    for at, (data, size, checksum) in enumerate(told):
+        if data is None:
+            continue
+        if size not in (None, len(data)):
+            yield at, SidecarMismatch("a video has another size than its cell says",
+                                      expected=f"{size} bytes", found=f"{len(data)} bytes")  # fmt: skip
+        elif is_sha256(checksum) and checksum.lower() != (found := hashlib.sha256(data).hexdigest()):
+            yield at, SidecarMismatch("a video differs from its checksum",
+                                      expected=f"sha256 {checksum.lower()}", found=f"sha256 {found}")  # fmt: skip
+
+
+def broken_films(batch: pa.RecordBatch, file: str, first: int) -> Iterator[SidecarMismatch]:
+    """Of each column of videos as a cache has them, inside lists and structs too, the `wrong_cells`.
+
+    Args:
+        batch: with its bytes.
+        file: the shard.
+        first: number of the batch's first row in it.
+    """
+    rows = np.arange(first, first + len(batch))
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        for cells, numbers in _cells(column, rows):
+            for at, error in wrong_cells(cells):
+                yield error.at(file=file, row=int(numbers[at]), column=name)
+
+
+def _cells(column: pa.Array, rows: NDArray[np.int64]) -> Iterator[tuple[pa.StructArray, NDArray[np.int64]]]:
+    """The cells of videos in a column, inside such lists and structs as a cache has too, and the row of each."""
+    kind = column.type
+    if _is_cell(kind):
+        yield column, rows
+    elif not any(_is_cell(inner) for inner in _types_inside(kind)):
+        return
+    elif pa.types.is_struct(kind):
+        for child in column.flatten():
+            yield from _cells(child, rows)
+    else:
+        yield from _cells(pc.list_flatten(column), rows[pc.list_parent_indices(column).to_numpy()])
+
+
+def _types_inside(kind: pa.DataType) -> Iterator[pa.DataType]:
+    """The types inside structs and lists, at any depth, and of each of these."""
+    if pa.types.is_struct(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        for child in child_fields(kind):
+            yield child.type
+            yield from _types_inside(child.type)
+
+
+def _is_cell(kind: pa.DataType) -> bool:
+    names = {child.name for child in kind} if pa.types.is_struct(kind) else set()
+    return names == {*VIDEO_FIELDS} and is_bytes(kind.field("bytes").type)
 
 
 def _digests(film: Film) -> set[str]:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lading.arrow.columns import cast_column
+from lading.arrow.films import wrong_cells
 from lading.arrow.layout import Features, schema_of
 from lading.encoding import VIDEO_FIELDS
 from lading.errors import DataError, LadingError, SchemaMismatch, Unrepresentable, UsageError, errors_at
@@ -178,12 +179,8 @@ def _check_values(column: Any, feature: Feature) -> None:
             for (_, inner), child in zip(fields, column.flatten(), strict=True):
                 _check_values(child, inner)
         case Video():
-            path = column.flatten()[VIDEO_FIELDS.index("path")]
-            if path.null_count < len(path):
-                raise Unrepresentable(
-                    "a video in a file of its own, which does not come with a table",
-                    found=str(path.drop_null()[0])[:80], advice="Give rows, or the bytes.",
-                )  # fmt: skip
+            for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
+                _check_films(chunk)
         case Array(dtype, shape) if dtype is not None and shape is not None:
             _check_sizes(column, dtype, shape)
         case Array() | Json():
@@ -193,6 +190,26 @@ def _check_values(column: Any, feature: Feature) -> None:
             except DataError as error:
                 raise Unrepresentable(f"no value of this column: {error.message}", expected=str(feature),
                                       found=error.found) from error  # fmt: skip
+
+
+def _check_films(column: pa.StructArray) -> None:
+    """Raise Unrepresentable if videos are not inside, or are others than their size and SHA-256 say."""
+    parts = dict(zip(VIDEO_FIELDS, column.flatten(), strict=True))
+    path = parts["path"].drop_null()
+    if len(path):
+        raise Unrepresentable(
+            "a video in a file of its own, which does not come with a table", found=str(path[0])[:80],
+            advice="Give rows, or the bytes.",
+        )  # fmt: skip
+    inside = pc.and_(pc.fill_null(pc.equal(parts["mode"], "bytes"), fill_value=False), parts["bytes"].is_valid())
+    outside = pc.index(pc.or_(inside, column.is_null()), value=False).as_py()
+    if outside >= 0:
+        raise Unrepresentable(
+            "a video that is not inside", expected="the mode 'bytes', and bytes",
+            found=f"the mode {parts['mode'][outside]}" + ", no bytes" * (not parts["bytes"][outside].is_valid),
+        )  # fmt: skip
+    for _, error in wrong_cells(column):
+        raise Unrepresentable(error.message, expected=error.expected, found=error.found)
 
 
 def _check_sizes(column: Any, dtype: str, shape: tuple[int | None, ...]) -> None:

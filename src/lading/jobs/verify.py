@@ -14,6 +14,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from lading.arrow.films import broken_films
 from lading.dataset import Dataset
 from lading.digests import DatasetDigest
 from lading.digests import undigested as no_digest
@@ -110,7 +111,8 @@ def verify(
     to bytes in other files. Of a shard that differs, samples are read, so that the damaged one is named if the format
     notices; and so are those of shards that others wrote. Of samples that are read, a row that leads to bytes that
     cannot be had is a finding, unless it came with its error, and so is a picture that begins as one and has no whole
-    header. Videos in files of their own are read, in pieces, and held against the SHA-256 that name and checksum tell.
+    header, or a video of a cache that has another size or SHA-256 than its cell tells. Videos in files of their own are
+    read, in pieces, and held against the SHA-256 that name and checksum tell.
 
     Args:
         source: as `lading.open` takes it.
@@ -333,6 +335,7 @@ def _read(
             key = key_of(batch, row - first)
             yield BadReference(text, file=dataset.path(number), row=row, sample=key)
         yield from broken_headers(batch, dataset.path(number), first)
+        yield from broken_films(batch, dataset.path(number), first)
         first += len(batch)
 
 
