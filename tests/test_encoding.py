@@ -139,6 +139,65 @@ def test_the_format_of_arrays_can_be_chosen() -> None:
         image_bytes(pixels(4, 5, 4), "JPEG")
 
 
+_DEEP, _CLEAR = pixels(9, 8, dtype="uint16"), pixels(9, 8, 4)
+
+
+@pytest.mark.parametrize(
+    "array, fmt",
+    [
+        (_DEEP, "WEBP"), (_DEEP, "webp"), (_DEEP, "GIF"), (_DEEP, "SPIDER"), (pixels(40, 40, 3), "GIF"),
+        (pixels(100, 100, 3), "ICO"), (pixels(20, 20, 3), "ICNS"), (_CLEAR, "BMP"), (_CLEAR, "PPM"), (_CLEAR, "GIF"),
+        (pixels(9, 8, 3), "PDF"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else f"{value.dtype}{value.shape}",
+)  # fmt: skip
+def test_what_a_format_would_change_is_refused(array: np.ndarray[Any, Any], fmt: str) -> None:
+    with pytest.raises(Unrepresentable, match=f"cannot be encoded as {fmt}"):
+        image_bytes(array, fmt)
+
+
+@pytest.mark.parametrize(
+    "array, fmt",
+    [
+        (_DEEP, "TIFF"), (_DEEP, "PPM"), (_DEEP, "JPEG2000"), (_CLEAR, "TGA"), (_CLEAR, "TIFF"), (pixels(9, 8), "GIF"),
+        (pixels(9, 8, dtype="bool"), "GIF"), (pixels(9, 8, 3), "BMP"), (pixels(32, 32, 3), "ICO"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else f"{value.dtype}{value.shape}",
+)  # fmt: skip
+def test_what_other_formats_hold_comes_back(array: np.ndarray[Any, Any], fmt: str) -> None:
+    again = opened(image_bytes(array, fmt))
+    assert again.format == fmt
+    assert np.array_equal(np.asarray(again.convert(Image.fromarray(array).mode)), array)
+
+
+@pytest.mark.parametrize("array", [pixels(40, 30), pixels(40, 30, 3), pixels(40, 30, 4)], ids=["gray", "rgb", "rgba"])
+def test_lossy_formats_may_change_pixels_but_not_the_size(array: np.ndarray[Any, Any]) -> None:
+    again = opened(image_bytes(array, "WEBP"))
+    assert (again.format, again.size) == ("WEBP", (30, 40))
+
+
+@pytest.mark.parametrize("fmt", ["GIF", "TGA", "PCX", "SGI", "WEBP", "JPEG"])
+def test_a_picture_that_is_too_wide_for_a_format_is_refused(fmt: str) -> None:
+    with pytest.raises(Unrepresentable, match=f"cannot be encoded as {fmt}; found mode L, 70000 × 1"):
+        image_bytes(np.zeros((1, 70_000), np.uint8), fmt)
+
+
+@pytest.mark.parametrize("fmt", ["ICO", "ICNS"])
+def test_icons_that_were_changed_become_png(fmt: str) -> None:
+    """Pillow writes icons in sizes of its own."""
+    image = Image.fromarray(pixels(20, 20, 3))
+    image.format = fmt
+    again = opened(image_bytes(image))
+    assert (again.format, again.tobytes()) == ("PNG", image.tobytes())
+
+
+def test_a_later_frame_of_more_colours_than_gif_has_becomes_png() -> None:
+    image = Image.fromarray(pixels(40, 40, 3))
+    image.format = "GIF"
+    again = opened(image_bytes(image))
+    assert (again.format, again.tobytes()) == ("PNG", image.tobytes())
+
+
 @pytest.mark.parametrize(
     "value",
     [pixels(4, 5).astype("int64"), pixels(4, 5).astype("float32"), pixels(4), pixels(4, 5, 3, 2), pixels(0, 5),

@@ -11,6 +11,7 @@ import os
 import re
 import secrets
 import stat
+import struct
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import date, time, timedelta
@@ -47,6 +48,19 @@ _FIRST_INEXACT = 1 << 53
 """From here on floats of 64 bits leave out whole numbers."""
 _PICTURE_DTYPES = ("bool", "uint8", "uint16")
 _PNG_MODES = ("RGBA", "LA", "PA", "P")
+_HOLDS_WHAT_IT_TAKES = ("PNG", "JPEG", "MPO", "TIFF")
+_LOSSY = ("JPEG", "MPO", "WEBP", "AVIF")
+_NOT_ENCODED = (
+    OSError,
+    LookupError,
+    ValueError,
+    TypeError,
+    ArithmeticError,
+    RuntimeError,
+    AssertionError,
+    struct.error,
+)
+"""What Pillow raises for an image that a format does not hold; AssertionError of a file that was closed."""
 _SHA256 = re.compile("[0-9a-fA-F]{64}")
 _FIRST_VIDEO_EXTENSION = ".mp4"
 _VIDEO_TYPES = {
@@ -90,8 +104,8 @@ def image_bytes(value: Any, encode_format: str = "PNG") -> bytes:
 
     Bytes and files stay as they are. Of a Pillow image that was only opened come its file's bytes; of one whose pixels
     were read too, if it was opened by a path and that file still shows the same. Else what it shows is encoded: in its
-    own format, which may lose by it, and as PNG if it has none that can be written, or has alpha or a palette. An array
-    of (height, width) or (height, width, channels) is encoded in `encode_format`.
+    own format, which may lose by it as JPEG, WebP and AVIF do, and as PNG if it has none that holds it, or has alpha or
+    a palette. An array of (height, width) or (height, width, channels) is encoded in `encode_format`.
 
     Raises:
         Unrepresentable: something else; an array or mode that the format cannot hold.
@@ -105,7 +119,7 @@ def image_bytes(value: Any, encode_format: str = "PNG") -> bytes:
     except ImportError as error:
         raise MissingExtra("images are encoded with Pillow", advice="pip install pillow") from error
     if isinstance(value, Image.Image):
-        return _source_bytes(value) or _encoded(value, _format_of(value))
+        return _source_bytes(value) or _encoded_alike(value)
     if isinstance(value, np.ndarray):
         return _encoded(_picture(value), encode_format)
     raise _misfit("no image", "bytes, a path, a Pillow image or an array", value)
@@ -154,12 +168,15 @@ def _seen_alike(image: Any, other: Any) -> bool:
     return bool(one == two and palettes[0] == palettes[1])
 
 
-def _format_of(image: Any) -> str:
+def _encoded_alike(image: Any) -> bytes:
+    """A Pillow image in its own format, or as PNG."""
     from PIL import Image
 
     Image.init()
-    known = image.format in Image.SAVE and image.mode not in _PNG_MODES
-    return str(image.format) if known else "PNG"
+    if image.format in Image.SAVE and image.mode not in _PNG_MODES:
+        with suppress(Unrepresentable):
+            return _encoded(image, str(image.format))
+    return _encoded(image, "PNG")
 
 
 def _picture(array: NDArray[Any]) -> Any:
@@ -185,13 +202,41 @@ def _encoded(image: Any, encode_format: str) -> bytes:
     out = io.BytesIO()
     try:
         image.save(out, format=encode_format)
-    except (OSError, KeyError, ValueError, TypeError, AssertionError) as error:  # the last of a file that was closed
+        _refuse_another(image, out, encode_format.upper())
+    except _NOT_ENCODED as error:
         raise Unrepresentable(
             f"this image cannot be encoded as {encode_format}",
             found=f"mode {image.mode}, {image.width} × {image.height}: {str(error) or 'it was closed'}",
             advice="Convert it, or encode it yourself and give its bytes.",
         ) from error
     return out.getvalue()
+
+
+def _refuse_another(image: Any, file: IO[bytes], encode_format: str) -> None:
+    """Raise ValueError, or what Pillow does, unless a file shows the image: its size, its depth, its pixels.
+
+    Formats that are known to take nothing they cannot hold are not looked into, and of lossy ones pixels differ.
+    """
+    if encode_format in _HOLDS_WHAT_IT_TAKES and image.mode != "I":  # of which older Pillows cut PNG to 16 bits
+        return
+    from PIL import Image
+
+    try:
+        again = Image.open(file)
+    except Image.DecompressionBombError as error:
+        raise ValueError(f"it could not be opened again: {error}") from error
+    with again:
+        if again.size != image.size or _depth(again) < min(_depth(image), 2):
+            raise ValueError(f"it would come back in mode {again.mode}, {again.width} × {again.height}")
+        if encode_format not in _LOSSY and again.convert(image.mode).tobytes() != image.tobytes():
+            raise ValueError("it would come back with other pixels")
+
+
+def _depth(image: Any) -> int:
+    """Bytes of a band's value. Of four there are hardly ever more than two in use; pixels tell."""
+    from PIL import ImageMode
+
+    return np.dtype(ImageMode.getmode(image.mode).typestr).itemsize
 
 
 def held(value: Any) -> Any:
