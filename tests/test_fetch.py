@@ -161,6 +161,21 @@ def test_heads_of_several_files_in_the_order_of_rows(most: int | None, places: t
             flipped[:4], BODY[7:307], None, flipped[9:11], BODY[:1]]  # fmt: skip
 
 
+def test_heads_of_whole_files_ask_for_no_more(places: tuple[list[FileEntry], Stores]) -> None:
+    """Of a file that a reference names without a range the size is known only when its store was asked."""
+    counting = CountingStore(MemoryStore({f"box://{name}": BODY for name in "abc"}))
+    files = [FileEntry("box://a"), FileEntry("box://b", size_bytes=len(BODY)), FileEntry("box://c")]
+    rows = [(0, 0, -1), (1, 0, -1), (2, len(BODY) - 5, -1), (2, 7, 300), (0, len(BODY), -1), (1, len(BODY) + 1, -1)]
+    with Fetcher(Stores({"box://": counting})) as fetcher:
+        heads = fetcher.heads(batch(rows, files).column("image"), files, 16)
+        assert [None if head is None else bytes(head) for head in heads] == [
+            BODY[:16], BODY[:16], BODY[-5:], BODY[7:23], b"", None]  # fmt: skip
+        asked = [each for ranges in counting.ranges.values() for each in ranges]
+        assert sum(stop - start for start, stop in asked) < 1_000
+        [whole] = fetcher.heads(batch([(0, 3, -1)], files).column("image"), files, None)
+        assert whole == BODY[3:]
+
+
 def test_identical_ranges_are_read_once_and_neighbours_together() -> None:
     counting = CountingStore(MemoryStore({"box://b": BODY}))
     rows = [(0, 0, 10), (0, 0, 10), (0, 10, 10), (0, 25, 5)]

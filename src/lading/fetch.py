@@ -67,7 +67,10 @@ _UNPACKED_BYTES = 32 << 20
 
 @dataclass(slots=True)
 class _Located:
-    """Where the values of a column are in memory: `buffers[which[i]]` from `offset[i]`, `length[i]` bytes."""
+    """Where the values of a column are in memory: `buffers[which[i]]` from `offset[i]`, `length[i]` bytes.
+
+    Of each value at most `most_bytes[i]` are wanted, if that is told.
+    """
 
     buffers: list[pa.Buffer]
     which: NDArray[np.int32]
@@ -75,6 +78,7 @@ class _Located:
     length: NDArray[np.int64]
     valid: NDArray[np.bool_]
     errors: dict[int, LadingError] = field(default_factory=dict)
+    most_bytes: NDArray[np.int64] | None = None
 
     def fail(self, rows: Iterable[int], error: LadingError) -> None:
         """Tie an error to rows that have none yet; a file that is not there is the fault of what names it."""
@@ -275,10 +279,11 @@ class Fetcher:
         if ranges is not None and most_bytes is not None:
             # Not from the map: a page fault costs twice as much as a small read, and a page that is to be given back.
             return ranges.read_each(refs, most_bytes)
-        if most_bytes is not None:
-            plain = (refs.codec == 0) & (refs.frame < 0) & (refs.length > most_bytes)
-            refs = replace(refs, length=np.where(plain, most_bytes, refs.length))
-        return iter(slices(_build(self._found(refs, files), views=True)))
+        if most_bytes is None:
+            return iter(slices(_build(self._found(refs, files), views=True)))
+        most = np.where((refs.codec == 0) & (refs.frame < 0), most_bytes, _ALL_BYTES)
+        refs = replace(refs, length=np.minimum(refs.length, most))
+        return iter(slices(_build(self._found(refs, files, most), views=True)))
 
     def fetch(self, column: pa.Array, files: Sequence[FileEntry]) -> tuple[pa.Array, dict[int, LadingError]]:
         """The values of a reference column as views, null where they cannot be had, and why, by row.
@@ -396,19 +401,20 @@ class Fetcher:
             found.files.append((mapped, mine))
         return found
 
-    def _found(self, refs: Refs, files: Sequence[FileEntry]) -> _Located:
-        """Where the values are in memory, those with a codec unpacked."""
-        at = self._locate(refs, files)
+    def _found(self, refs: Refs, files: Sequence[FileEntry], most_bytes: NDArray[np.int64] | None = None) -> _Located:
+        """Where the values are in memory, those with a codec unpacked; of each at most so many bytes, if it is told."""
+        at = self._locate(refs, files, most_bytes)
         for _ in _unpacked({"": at}, {"": refs}, files, self.limits, len(refs.valid), None, 0):
             pass
         return at
 
-    def _locate(self, refs: Refs, files: Sequence[FileEntry]) -> _Located:
+    def _locate(self, refs: Refs, files: Sequence[FileEntry], most_bytes: NDArray[np.int64] | None = None) -> _Located:
         """Where the ranges are in memory."""
         count = len(refs.offset)
         at = _Located(
-            [], np.zeros(count, np.int32), refs.offset.copy(), np.where(refs.valid, refs.length, 0), refs.valid.copy()
-        )
+            [], np.zeros(count, np.int32), refs.offset.copy(), np.where(refs.valid, refs.length, 0), refs.valid.copy(),
+            most_bytes=most_bytes,
+        )  # fmt: skip
         asked: list[tuple[NDArray[np.int64], Callable[[], _Answer], bool]] = []
         numbers = np.unique(refs.file[refs.valid]).tolist()
         few = len(numbers) <= self._max_open  # a map holds its file open as long as its bytes are looked at
@@ -477,7 +483,7 @@ def _clipped(
 
 
 def _inside(at: _Located, rows: NDArray[np.int64], entry: FileEntry, size: int) -> NDArray[np.int64]:
-    """Rows whose ranges lie inside the file; the others fail."""
+    """Rows whose ranges lie inside the file, of which no more than is wanted; the others fail."""
     at.length[rows], good = _clipped(at.offset[rows], at.length[rows], size)
     for row in rows[~good].tolist():
         at.fail([row], BadReference(
@@ -485,7 +491,10 @@ def _inside(at: _Located, rows: NDArray[np.int64], entry: FileEntry, size: int) 
             expected=f"{int(at.length[row])} bytes", found=f"a file of {size} bytes",
             advice="The file was cut or replaced since the reference was made.",
         ))  # fmt: skip
-    return rows[good]
+    inside = rows[good]
+    if at.most_bytes is not None:
+        at.length[inside] = np.minimum(at.length[inside], at.most_bytes[inside])
+    return inside
 
 
 def _ask(at: _Located, rows: NDArray[np.int64], entry: FileEntry, store: Store, path: str) -> _Answer:
