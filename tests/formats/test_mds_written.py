@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 import lading
-from lading.errors import CorruptShard
+from lading.encoding import npy_bytes
+from lading.errors import CorruptShard, DataError
 from lading.features import Array, ClassLabel, Feature, Json, Video, feature_of, with_feature
 from lading.formats._mds_written import in_type
 
@@ -94,3 +96,33 @@ def test_a_value_that_is_not_of_its_type() -> None:
     for column, kind in ((pa.array([b"a"], pa.large_binary()), pa.binary(2)), (pa.array(["a"]), pa.list_(pa.int8()))):
         with pytest.raises(CorruptShard, match="column 'x'"):
             in_type(column, pa.field("x", kind))
+
+
+@pytest.mark.parametrize("feature", [Array(), Array("float32"), Array(None, (None,))], ids=str)
+def test_arrays_that_tell_their_shape_are_arrays_one_by_one_too(feature: Array, tmp_path: Path) -> None:
+    """MDS has no name for them, and calls them bytes."""
+    values = [np.arange(2, dtype="f4"), np.arange(3, dtype="f4"), None, np.ones(1, "f4")]
+    column = pa.array([None if value is None else npy_bytes(value) for value in values], pa.large_binary())
+    schema = pa.schema([with_feature(pa.field("x", column.type), feature), pa.field("n", pa.int64())])
+    with lading.writer(tmp_path / "d", format="mds", options={"nulls": "mask"}) as writer:
+        writer.write_batch(pa.table([column, [0, 1, 2, 3]], schema=schema))
+    with lading.open(tmp_path / "d") as dataset:
+        for found in (list(dataset), [dataset[i] for i in range(4)], dataset.head(4)):
+            for i, sample in enumerate(found):
+                expected = values[i]
+                assert list(sample) == (["n"] if expected is None else ["x", "n"])
+                assert sample["n"] == i
+                if expected is not None:
+                    assert (sample["x"].dtype, sample["x"].tolist()) == (expected.dtype, expected.tolist())
+        assert dataset.take([1])["x"].to_pylist() == [npy_bytes(np.arange(3, dtype="f4"))]
+
+
+def test_bytes_that_are_no_array_are_an_error_of_their_column(tmp_path: Path) -> None:
+    schema = pa.schema([with_feature(pa.field("x", pa.large_binary()), Array())])
+    with lading.writer(tmp_path / "d", format="mds") as writer:
+        writer.write_batch(pa.table([pa.array([b"abc"], pa.large_binary())], schema=schema))
+    with (
+        lading.open(tmp_path / "d") as dataset,
+        pytest.raises(DataError, match=r"mds row 0 column 'x': not an .npy file"),
+    ):
+        dataset[0]

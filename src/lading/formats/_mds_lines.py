@@ -53,6 +53,9 @@ class LineLayout:
         found = pa.field(name, _TYPES[self._encoding[name]])
         return with_feature(found, Text()) if self._encoding[name] == "str" else found
 
+    def as_written(self, rows: pa.Schema) -> None:
+        """Lines hold nothing that means more by these rows."""
+
     def decode(self, data: bytes, *, allow_pickle: bool) -> dict[str, Any]:  # noqa: ARG002 - lines hold none
         """One sample as Python values."""
         part = Part(pa.py_buffer(data), np.array([0]), np.array([len(data)]), np.array([0]), is_file=False)

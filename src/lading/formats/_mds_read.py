@@ -273,6 +273,7 @@ class MdsReader:
     def as_written(self, rows: pa.Schema) -> None:
         """Give the columns of rows of this schema as they were: see `lading.formats._mds_written`."""
         self._written = written_schema(rows)
+        self._layout.as_written(self._written)
         order = {name: i for i, name in enumerate(rows.names)}
         self._names.sort(key=lambda name: order.get(name, len(order)))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.errors import CorruptShard, LadingError
-from lading.features import Array, Bytes, Encoded, Feature, Image, Json, Text, decode, with_feature
+from lading.errors import CorruptShard, DataError, LadingError, errors_at
+from lading.features import Array, Bytes, Encoded, Feature, Image, Json, Text, decode, feature_of, with_feature
 from lading.formats._mds_index import NUMBERS, Column
 from lading.formats._mds_nulls import marks_of
 from lading.mds_values import parse_array
@@ -66,6 +67,7 @@ class SampleLayout:
         self._varying = [i for i, column in enumerate(columns) if column.size is None]
         self._sizes = struct.Struct(f"<{len(self._varying)}I")
         self._marks = marks_of(columns)
+        self._arrays: list[tuple[str, Array]] = []
         self._plan = [(column.name, column.size, _value_of(column.encoding)) for column in columns]
 
     def field(self, name: str, *, refs: bool, views: bool) -> pa.Field:
@@ -77,6 +79,15 @@ class SampleLayout:
             return with_feature(pa.field(name, pa.large_string()), _FEATURES.get(encoding) or Encoded(encoding))
         kind = RefType() if refs else pa.binary_view() if views else pa.large_binary()
         return with_feature(pa.field(name, kind), _payload_feature(encoding))
+
+    def as_written(self, rows: pa.Schema) -> None:
+        """Have `decode` give arrays that tell their own shape, which MDS calls bytes, where these rows have them."""
+        for column in self._all:
+            if column.encoding == "bytes" and column.name in rows.names:
+                with suppress(DataError):  # a feature of a later version, whose values are the bytes
+                    feature = feature_of(rows.field(column.name))
+                    if isinstance(feature, Array):
+                        self._arrays.append((column.name, feature))
 
     def decode(self, data: bytes, *, allow_pickle: bool) -> dict[str, Any]:
         """One sample as Python values; without Arrow, which takes ten times as long for a single one."""
@@ -99,12 +110,21 @@ class SampleLayout:
                 at = end
         if at != len(data) or len(sample) < len(self._all):
             raise CorruptShard("the sizes of a sample's values are not its own", expected=len(data), found=at)
+        if self._marks or self._arrays:
+            self._settle(sample)
+        return sample
+
+    def _settle(self, sample: dict[str, Any]) -> None:
+        """Leave out nulls and their marks, and make arrays of bytes that were written from some."""
         for name, mark in self._marks.items():
             found = sample.pop(mark)
             _check_marks(mark, np.array([found]))
             if found:
                 del sample[name]
-        return sample
+        for name, feature in self._arrays:
+            if name in sample:
+                with errors_at(column=name):
+                    sample[name] = decode(feature, sample[name])
 
     def arrays(self, part: Part, fields: Sequence[pa.Field]) -> list[pa.Array]:
         """Columns of samples.
