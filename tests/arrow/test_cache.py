@@ -615,6 +615,7 @@ def test_validation_looks_at_every_file(tmp_path: Path) -> None:
     [
         ({"lading": {"features": [["n"]]}}, "no description"),
         ({"num_shards": 2}, "num_shards"),
+        ({"num_shards": True}, "num_shards"),
         ({"shard_filenames": ["a/b"]}, "shard_filenames"),
         ({"shard_row_counts": [True]}, "shard_row_counts"),
         ({"num_rows": 4}, "num_rows"),

@@ -133,9 +133,10 @@ def _checked(folder: str, told: dict[str, Any]) -> CacheMeta:
     if not isinstance(counts, list) or not all(map(_count, counts)) or len(counts) != len(names):
         raise SidecarMismatch("no rows of each shard", column="shard_row_counts",
                               expected=f"{len(names)} whole numbers", found=repr(counts)[:120])  # fmt: skip
-    if told.get("num_shards", len(names)) != len(names):
+    shards = told.get("num_shards", len(names))
+    if not _count(shards) or shards != len(names):
         raise SidecarMismatch("another number of shards", column="num_shards", expected=len(names),
-                              found=repr(told["num_shards"])[:40])  # fmt: skip
+                              found=repr(shards)[:40])  # fmt: skip
     if not _count(rows) or rows != sum(counts):
         raise SidecarMismatch("another number of rows than its shards have", column="num_rows", expected=sum(counts),
                               found=repr(rows)[:40])  # fmt: skip

@@ -111,9 +111,13 @@ def _list_cache(store: Store, path: str, index: Mapping[str, Any], limits: Limit
     if any(type(count) is not int or count < 0 for count in counts):
         raise DataError("not numbers of rows", column="shard_row_counts", found=repr(counts)[:200])
     for key, expected in (("num_shards", len(names)), ("num_rows", sum(counts))):
-        if index.get(key) != expected:
+        if type(index.get(key)) is not int or index[key] != expected:
             raise DataError("the counts of the cache do not add up", column=key, expected=expected,
                             found=repr(index.get(key))[:40])  # fmt: skip
+    hashed = index.get("schema_fingerprint")
+    if not isinstance(hashed, str | None):  # as `lading.arrow.read_cache_meta` has it
+        raise DataError("no fingerprint", column="schema_fingerprint", expected="16 hex digits",
+                        found=repr(hashed)[:40])  # fmt: skip
     return _listed(store, path, names, counts, limits)
 
 
