@@ -77,6 +77,7 @@ def test_with_json_an_error_is_a_document_too(capsys: pytest.CaptureFixture[str]
     assert status_of(CorruptShard("bad", file="a.tar", offset=512), as_json=True) == 1
     printed = capsys.readouterr()
     assert json.loads(printed.out) == {"error": "CorruptShard", "message": "bad", "file": "a.tar", "offset": 512}
+    assert printed.out.count("\n") == 1  # of head every line of standard output is a document
     assert printed.err == "error: a.tar @ 512: bad\n"
 
 

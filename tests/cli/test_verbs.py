@@ -6,6 +6,7 @@ import io
 import json
 import tarfile
 from base64 import b64decode
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -15,10 +16,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
+from rich.console import Console
 from typer.testing import CliRunner, Result
 
+from cost import costs_at_most
 from golden_cases import Golden
 from lading.cli.main import app
+from lading.cli.output import Output
+from lading.cli.samples import Sample, Shown, as_text
+from lading.cli.text import visible
 from lading.formats.registry import format_names
 from tars import tar_of
 
@@ -284,13 +290,16 @@ def test_a_value_that_is_not_what_its_name_says_is_shown_with_the_reason(place: 
     assert "no UTF-8" in shown
     assert '"no picture"' in shown
     [line] = run("head", "odd.tar", "--json").stdout.splitlines()
-    assert json.loads(line) == {
+    told = json.loads(line)
+    assert told == {
         "__key__": "k",
-        "json": {"bytes": 9},
-        "txt": {"bytes": 2},
+        "json": {"bytes": 9, "problem": told["json"]["problem"]},
+        "txt": {"bytes": 2, "problem": told["txt"]["problem"]},
         "jpg": {"bytes": 10},
         "cls": 7,
     }
+    assert "broken JSON" in told["json"]["problem"]
+    assert "no UTF-8" in told["txt"]["problem"]
 
 
 def test_bytes_are_shown_by_how_they_begin(place: Path) -> None:
@@ -338,6 +347,58 @@ def test_long_documents_are_cut_and_say_how_to_see_the_rest(place: Path) -> None
     write_tar(place / "long.tar", {"k.json": json.dumps(document).encode()})
     assert "… 6 more items (--full shows all)" in run("head", "long.tar").stdout
     assert "text 29" in run("head", "long.tar", "--full").stdout
+
+
+def test_a_document_s_own_field_called_items_stands_beside_its_items(place: Path) -> None:
+    document = {"texts": ["one"], "images": [None], "items": [1, 2], "json.items": "x", "n": 3}
+    write_tar(place / "a.tar", {"k.json": json.dumps(document).encode()})
+    [line] = run("head", "a.tar", "--json").stdout.splitlines()
+    told = json.loads(line)
+    assert [item["text_content"] for item in told.pop("items")] == ["one"]
+    assert told.pop("json.items") == [1, 2]
+    assert [name for name, value in told.items() if value == "x"] == ["json.json.json.items"]
+    assert told["n"] == 3
+
+
+def test_head_shows_long_texts_below_their_row_line_by_line(place: Path) -> None:
+    lines = [f"{n}\x1b" for n in range(20_000)]
+    write_tar(place / "a.tar", {"k.a.txt": b"short", "k.b.txt": "\n".join(lines).encode(), "k.c.txt": b"last"})
+    shown = run("head", "a.tar", "--full").stdout.splitlines()
+    at = shown.index("    0\\x1b")
+    assert shown[at : at + len(lines)] == [f"    {n}\\x1b" for n in range(len(lines))]
+    assert [shown[at - 1].split()[0], *shown[at + len(lines)].split()[:3]] == ["b.txt", "c.txt", "text", "last"]
+
+
+def test_head_of_a_long_text_costs_little_more_than_its_lines(place: Path) -> None:
+    lines = [Shown("txt", "text", "a\n" * 50_000)]
+
+    def spelled() -> list[str]:
+        return [visible(line) for line in lines[0].value.splitlines()]
+
+    def shown() -> None:
+        with Output(as_json=False, debug=False) as out:
+            out.tell(as_text(Sample(0, "k", lines), full=True))
+
+    assert costs_at_most(10, shown, spelled)
+
+
+def test_head_looks_at_the_beginning_of_nested_values_only() -> None:
+    looked: list[int] = []
+
+    class Numbers(list[int]):
+        def __iter__(self) -> Iterator[int]:
+            for number in range(len(self)):
+                looked.append(number)
+                yield number
+
+    shown = Shown("a", "json", {"x": [Numbers([0] * 1_000_000)], "y": "z" * 1_000_000})
+    [_, table, _] = as_text(Sample(0, "k", [shown]))
+    console = Console(file=io.StringIO(), width=80)
+    console.print(table)
+    text = console.file.getvalue()  # type: ignore[attr-defined] # a StringIO
+    assert text.split()[:4] == ["a", "json", '{"x":', "[[0,"]
+    assert text.split()[-1] == "…"
+    assert 100 < len(looked) < 20_000
 
 
 def test_fields_of_single_items_follow_them(place: Path) -> None:

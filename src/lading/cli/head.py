@@ -46,7 +46,8 @@ def head(
         with open_dataset(one_or_many(sources), **reading()) as dataset:
             shown = 0
             for sample in read_samples(dataset, number, start, name_list(names)):
-                out.show(sample_json(sample, full=full), as_text(sample, full=full), indent=None)
+                value = sample_json(sample, full=full) if as_json else None
+                out.show(value, as_text(sample, full=full), indent=None)
                 shown += 1
             if not shown:
                 out.tell(["no sample there"])

@@ -142,7 +142,7 @@ class Output:
         # For people first: standard output may be what failed.
         self._say("error", "bold red", error_lines(told))
         if self.as_json:
-            sys.stdout.write(json_text({**told.to_dict(), "error": type(error).__name__}) + "\n")
+            sys.stdout.write(json_text({**told.to_dict(), "error": type(error).__name__}, indent=None) + "\n")
 
     def _say(self, label: str, style: str, lines: list[str]) -> None:
         from rich.text import Text

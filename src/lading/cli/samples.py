@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import base64
 import math
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from itertools import chain, islice, pairwise
 from typing import TYPE_CHECKING, Any
 
-from lading.cli.text import Excerpt, count, visible
+from lading.cli.text import Excerpt, count, visible, whole_lines
 from lading.units import format_bytes
 
 if TYPE_CHECKING:
@@ -25,6 +26,9 @@ _KIND_STYLES = dict.fromkeys(("image", "audio", "video"), "not dim magenta")
 _BATCH_BYTES = 64 << 20
 _SHORT_ITEMS = 24
 _PREVIEW_BYTES = 16
+_NAME_WIDTH = 24
+_LONG_CHARS = 1000
+_MOST_LEAVES = 10_000
 _MOST_LEVELS = 100
 
 
@@ -186,44 +190,82 @@ def as_text(sample: Sample, *, full: bool = False) -> Iterator[RenderableType]:
     name = visible(sample.key) if sample.key is not None else "(no key)"
     title = Text.assemble((f"{sample.number:,}", "dim"), "  ", (name, "bold"), overflow="ellipsis", no_wrap=True)
     yield Rule(title, align="left", style="dim")
-    lines = 0 if full else 2
     if sample.fields:
-        yield _table((s.name, s.kind.partition("<")[0], *_told(s, lines)) for s in sample.fields)
+        yield from _tables([_field_row(s, full=full) for s in sample.fields], full=full)
     if sample.items is not None:
         if sample.fields:
             yield ""
         shown = sample.items if full else sample.items[:_SHORT_ITEMS]
-        yield _table(_item_row(item, lines) for item in shown)
+        yield from _tables([_item_row(item, full=full) for item in shown], full=full)
         if len(shown) < len(sample.items):
             left = count(len(sample.items) - len(shown), "more item")
             yield Text(f"  … {left} (--full shows all)", "dim")
     yield ""
 
 
-def _table(rows: Iterable[tuple[str, str, RenderableType, str]]) -> RenderableType:
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A value or an item: its name, what it is, texts and their styles, its size."""
+
+    name: str
+    kind: str
+    told: Sequence[tuple[str, str]]
+    size: str
+
+
+def _tables(rows: Sequence[_Row], *, full: bool) -> Iterator[RenderableType]:
+    """Rows as a table; in full, long texts come below their row, since a cell takes a thousand times their memory."""
+    from rich.cells import cell_len
+
+    wide = (
+        max((cell_len(visible(row.name)) for row in rows), default=0),
+        max((len(row.kind) for row in rows), default=0),
+    )
+    above: list[_Row] = []
+    for row in rows:
+        long = [text for text, _ in row.told if full and len(text) > _LONG_CHARS]
+        above.append(replace(row, told=[(text, style) for text, style in row.told if text not in long]))
+        if long:
+            yield _table(above, wide, full=full)
+            above = []
+        for text in long:
+            yield from whole_lines(text, "    ")
+    if above:
+        yield _table(above, wide, full=full)
+
+
+def _table(rows: Iterable[_Row], wide: tuple[int, int], *, full: bool) -> RenderableType:
+    from rich.console import Group
     from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text
 
     table = Table.grid(padding=(0, 2), expand=True)
-    table.add_column(style="cyan", max_width=24, overflow="fold")
-    table.add_column(style="dim", no_wrap=True)
+    table.add_column(style="cyan", min_width=min(wide[0], _NAME_WIDTH), max_width=_NAME_WIDTH, overflow="fold")
+    table.add_column(style="dim", min_width=wide[1], no_wrap=True)
     table.add_column(ratio=1)
     table.add_column(justify="right", style="dim", no_wrap=True)
-    for name, kind, told, size in rows:
-        table.add_row(Text(visible(name)), Text(visible(kind), _KIND_STYLES.get(kind, "")), told, Text(size))
+    for row in rows:
+        told = [Excerpt(text, style, max_lines=0 if full else 2) for text, style in row.told]
+        kind = Text(visible(row.kind), _KIND_STYLES.get(row.kind, ""))
+        table.add_row(Text(visible(row.name)), kind, Group(*told), Text(row.size))
     return Padding(table, (0, 0, 0, 2))
 
 
-def _told(shown: Shown, max_lines: int) -> tuple[RenderableType, str]:
-    """What a value holds, and its size."""
-    size = "" if shown.size_bytes is None else format_bytes(shown.size_bytes)
-    if shown.problem is not None:
-        return Excerpt(shown.problem, "red", max_lines=max_lines), size
-    return Excerpt(_content(shown), max_lines=max_lines), size
+def _field_row(shown: Shown, *, full: bool) -> _Row:
+    return _Row(shown.name, shown.kind.partition("<")[0], [_told(shown, full=full)], _size(shown))
 
 
-def _content(shown: Shown) -> str:
+def _told(shown: Shown, *, full: bool) -> tuple[str, str]:
+    """What a value holds, and its style."""
+    return (_content(shown, full=full), "") if shown.problem is None else (shown.problem, "red")
+
+
+def _size(shown: Shown) -> str:
+    return "" if shown.size_bytes is None else format_bytes(shown.size_bytes)
+
+
+def _content(shown: Shown, *, full: bool) -> str:
     value = shown.value
     if isinstance(value, str):
         return value
@@ -237,7 +279,21 @@ def _content(shown: Shown) -> str:
         return str(value)
     from lading import jsontext
 
-    return jsontext.dumps(_jsonable(value, full=False))
+    return jsontext.dumps(_jsonable(value if full else _beginning(value, iter(range(_MOST_LEAVES))), full=False))
+
+
+def _beginning(value: Any, left: Iterator[int], depth: int = 0) -> Any:
+    """The first values of lists and dicts, as many as are left, and the beginning of texts.
+
+    They are more than a terminal shows on two lines, so that what is shown says that there is more.
+    """
+    if isinstance(value, str):
+        return value[:_MOST_LEAVES]
+    if not isinstance(value, (dict, list, tuple)) or depth == _MOST_LEVELS:
+        return value
+    if isinstance(value, dict):
+        return {k: _beginning(v, left, depth + 1) for (k, v), _ in zip(value.items(), left, strict=False)}
+    return [_beginning(v, left, depth + 1) for v, _ in zip(value, left, strict=False)]
 
 
 def _is_pixels(value: object) -> bool:
@@ -265,33 +321,29 @@ def _preview(data: bytes) -> str:
     return f"{head.hex(' ')}{more}"
 
 
-def _item_row(item: Sequence[Shown], max_lines: int) -> tuple[str, str, RenderableType, str]:
+def _item_row(item: Sequence[Shown], *, full: bool) -> _Row:
     """Position, modality, content and size of one item; what else it has follows the content."""
-    from rich.console import Group
-
     found = {shown.name: shown for shown in item}
     values = {name: shown.value for name, shown in found.items()}
     content = found.get("text_content") or found.get("binary_content")
-    told: RenderableType
-    told, size = _told(content, max_lines) if content is not None else (_absent(values), "")
-    more = [s for s in item if s.name not in _ITEM_COLUMNS]
-    notes = [Excerpt(f"{s.name}: {_content(s)}", "dim", max_lines=max_lines) for s in more]
+    told = [_absent(values) if content is None else _told(content, full=full)]
+    told += [(f"{s.name}: {_content(s, full=full)}", "dim") for s in item if s.name not in _ITEM_COLUMNS]
     if "materialize_error" in values:
-        notes.append(Excerpt(str(values["materialize_error"]), "red", max_lines=max_lines))
-    return (
+        told.append((str(values["materialize_error"]), "red"))
+    return _Row(
         str(values.get("position", "")),
         str(values.get("modality", "")),
-        Group(told, *notes) if notes else told,
-        size,
+        told,
+        "" if content is None else _size(content),
     )
 
 
 _ITEM_COLUMNS = (*_BOOKKEEPING, "text_content", "binary_content")
 
 
-def _absent(values: dict[str, Any]) -> RenderableType:
+def _absent(values: dict[str, Any]) -> tuple[str, str]:
     source = values.get("source_ref")
-    return Excerpt("nothing here" if source is None else f"not read: {source}", "dim")
+    return "nothing here" if source is None else f"not read: {source}", "dim"
 
 
 # For programs
@@ -300,17 +352,33 @@ def _absent(values: dict[str, Any]) -> RenderableType:
 def as_json(sample: Sample, *, full: bool = False) -> dict[str, Any]:
     """A sample as JSON can hold it: fields by name; bytes by their size and what they are, with `full` also in base64.
 
+    The items of a document are `items`; a field of its own that is called so too is `json.items`.
+
     NaN and infinities become the strings `NaN`, `Infinity`, `-Infinity`; what is deeper than 100 levels its JSON text.
     """
     key = "__key__" if sample.items is None else "sample_id"
     named = {} if sample.key is None else {key: sample.key}
-    own = {s.name: _jsonable(s.value, full=full) for s in sample.fields}
+    own = {s.name: _shown_json(s, full=full) for s in sample.fields}
     if sample.items is None:
         return {**named, **own}
-    return {
-        **named, **own,
-        "items": [{s.name: _jsonable(s.value, full=full) for s in item} for item in sample.items],
-    }  # fmt: skip
+    items = [{s.name: _shown_json(s, full=full) for s in item} for item in sample.items]
+    return {**named, **{_beside_items(name): value for name, value in own.items()}, "items": items}
+
+
+def _beside_items(name: str) -> str:
+    """The name of a document's field beside `items`, told from it as `json.position` from `position` by the reader."""
+    return f"json.{name}" if _ITEMS.fullmatch(name) else name
+
+
+_ITEMS = re.compile(r"(json\.)*items")
+
+
+def _shown_json(shown: Shown, *, full: bool) -> Any:
+    """A value; one that could not be read as it is stored, with the reason."""
+    told = _jsonable(shown.value, full=full)
+    if shown.problem is None:
+        return told
+    return {**(told if isinstance(shown.value, (bytes, memoryview)) else {"value": told}), "problem": shown.problem}
 
 
 def _jsonable(value: Any, *, full: bool, depth: int = 0) -> Any:

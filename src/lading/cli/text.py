@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import re
+from itertools import islice
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
     from rich.table import Table
 
-__all__ = ["ESCAPED", "Excerpt", "columns", "count", "facts", "plain", "visible"]
+__all__ = ["ESCAPED", "Excerpt", "columns", "count", "facts", "plain", "visible", "whole_lines"]
 
 ESCAPED = re.compile(
     r"[\x00-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u2028-\u202e"
@@ -19,6 +21,7 @@ ESCAPED = re.compile(
 )
 """Characters that move the cursor, change direction or colours, hide, or cannot be encoded."""
 
+_LINES_AT_ONCE = 4096
 _SPACES = re.compile(r"\s+")
 _ASCII = {"…": "...", "·": "-", "×": "x", "¶": "P", "─": "-", "–": "-", "—": "-", "→": "->", "’": "'", "✓": "ok"}
 
@@ -69,6 +72,27 @@ class Excerpt:
             shown[-1].truncate(width - 1)
             shown[-1].append("…")
         yield Text("\n").join(shown)
+
+
+class _Whole:
+    """Lines as they are: none is measured, broken or cut."""
+
+    no_wrap = True
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        from rich.segment import Segment
+
+        yield Segment(self._text)
+
+
+def whole_lines(text: str, indent: str) -> Iterator[RenderableType]:
+    """A text of any length as it is broken into lines, safe to print, some thousand lines at a time."""
+    lines = (indent + visible(line.rstrip("\n")) for line in io.StringIO(text, newline=None))
+    while some := list(islice(lines, _LINES_AT_ONCE)):
+        yield _Whole("\n".join(some) + "\n")
 
 
 def facts(rows: Iterable[tuple[str, RenderableType]]) -> Table:
