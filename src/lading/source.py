@@ -46,6 +46,7 @@ __all__ = [
     "list_kept",
     "list_source",
     "named_folders",
+    "path_column",
     "read_head",
     "several_formats",
     "source_names",
@@ -422,8 +423,8 @@ def claimed_by(path: str) -> Format | None:
     return next((known for known in all_formats() if name.endswith(known.extensions)), None)
 
 
-def _paths(paths: list[str]) -> pa.Array:
-    """Raises StoreError for one that is no text."""
+def path_column(paths: list[str]) -> pa.Array:
+    """Paths as a column of a listing. Raises StoreError for one that is no text."""
     try:
         return pa.array(paths, pa.string())
     except UnicodeEncodeError as error:
@@ -444,7 +445,7 @@ def _table(shards: Sequence[ListedShard] | Iterator[ListedShard], index: str | N
     rows = list(shards)
     return pa.table(
         [
-            _paths([s.path for s in rows]),
+            path_column([s.path for s in rows]),
             _counts([s.num_samples for s in rows], index),
             _counts([s.size_bytes for s in rows], index),
             pa.array([orjson.dumps(dict(s.hashes)).decode() if s.hashes else None for s in rows], pa.string()),

@@ -30,6 +30,7 @@ from lading.errors import (
     DestinationExists,
     LadingError,
     SourceNotFound,
+    StoreError,
     UnknownFormat,
     Unrepresentable,
     UsageError,
@@ -65,6 +66,14 @@ def pairs(*keys: str) -> list[tuple[str, bytes]]:
 def keys(source: Path) -> list[str]:
     with lading.open(source) as dataset:
         return [sample["__key__"] for sample in dataset]
+
+
+def test_a_shard_whose_name_is_no_utf8_is_told(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "b\udcff.tar").write_bytes(tar_of(*pairs("a")))
+    with pytest.raises(StoreError, match=r"b\\udcff.tar.*no UTF-8"):
+        salvage(tmp_path / "in", tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
 
 
 @pytest.mark.parametrize("fmt", ["webdataset", "parquet", "mds", "jsonl", "csv", "arrow", "media_archive"])

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from lading.errors import StoreError, UsageError
 from lading.store.local import LocalStore
+from lading.store.lock import lock_file
 from lading.store.protocol import temporary_name, unfinished
 from lading.store.staging import stage_folder, sweep_stale
 
@@ -48,6 +50,30 @@ def test_a_folder_that_is_not_published_goes(tmp_path: Path) -> None:
         Path(staged.path, "x").write_bytes(b"new")
     assert names(tmp_path) == []
     staged.release()
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="no file system without new files")
+def test_a_place_that_takes_no_files_is_an_error() -> None:
+    for build in (stage_folder, LocalStore().put_stream):
+        with pytest.raises(StoreError, match="/proc: the folder takes no files"):
+            build("/proc/x")
+
+
+def test_a_folder_that_is_gone_takes_no_files(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="gone"):
+        lock_file(str(tmp_path / "gone" / "x.lock"), create=True)
+    assert lock_file(str(tmp_path / "gone" / "x.lock"), create=False) is None
+
+
+@pytest.mark.parametrize("here", [False, True])
+def test_a_place_whose_name_is_no_utf8_is_refused(here: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    odd = tmp_path / "b\udcff"
+    if here:
+        odd.mkdir()
+        monkeypatch.chdir(odd)
+    with pytest.raises(UsageError, match=r"b\\udcff.*no UTF-8"):
+        stage_folder("out" if here else str(odd))
+    assert [path for path in tmp_path.rglob("*") if path != odd] == []
 
 
 def test_what_is_replaced_goes_too(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from lading.source import (
     list_kept,
     list_source,
     named_folders,
+    path_column,
     read_head,
     several_formats,
     source_names,
@@ -163,7 +164,7 @@ def _by_files(
     paths = sorted({path for path in found if not chosen or path.lower().endswith(get_format(chosen).extensions)})
     rest = pa.nulls(len(paths), pa.int64()), pa.nulls(len(paths), pa.int64())
     texts = pa.nulls(len(paths), pa.string()), pa.nulls(len(paths), pa.string())
-    table = pa.table([pa.array(paths, pa.string()), *rest, *texts], schema=LISTING_SCHEMA)
+    table = pa.table([path_column(paths), *rest, *texts], schema=LISTING_SCHEMA)
     return Listing(table, folder=folders[0] if len(folders) == 1 == len(names) else None, format=chosen)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import fcntl
 import os
 
+from lading.errors import StoreError
+
 __all__ = ["lock_file"]
 
 
@@ -13,10 +15,15 @@ def lock_file(path: str, *, create: bool) -> int | None:
 
     With `create` the file is new, and None means that a sweep took it for an abandoned one: try another name. Where
     there are no locks (some network file systems), building goes on without, and nothing is swept.
+
+    Raises:
+        StoreError: with `create`, the folder is not there, or is one in which there are no new files (`/proc`).
     """
     try:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0), 0o666)
-    except FileNotFoundError:
+    except FileNotFoundError as error:
+        if create:
+            raise StoreError("the folder takes no files, or is gone", file=os.path.dirname(path)) from error
         return None
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -13,6 +13,7 @@ import shutil
 from contextlib import suppress
 from typing import Self
 
+from lading.errors import UsageError
 from lading.store.lock import lock_file
 from lading.store.protocol import final_place, store_errors, temporary_name, unfinished
 
@@ -56,12 +57,19 @@ def stage_folder(target: str) -> StagedFolder:
     """A folder beside `target` (behind it, if it is a link to a folder), on the same file system.
 
     Raises:
+        UsageError: its place is no UTF-8: nobody could name its files.
         StoreError: the folder cannot be made.
     """
     place = final_place(target)
     with store_errors(target):
         if not os.path.isabs(place):
             place = os.path.join(os.getcwd(), place)
+        try:
+            place.encode()
+        except UnicodeEncodeError:
+            raise UsageError(
+                "the destination's name is no UTF-8", file=ascii(place), advice="Choose another."
+            ) from None
         os.makedirs(os.path.dirname(place), exist_ok=True)
         while True:
             path = temporary_name(place)
