@@ -607,6 +607,16 @@ def test_what_is_wrong_is_listed(place: Path) -> None:
     assert "finding" in result.stdout
 
 
+def test_what_a_shard_that_differs_was_held_against_is_told(place: Path) -> None:
+    run("convert", "docs", "out", "--to", "parquet")
+    shard = place / "out" / "shard-000000.parquet"
+    shard.write_bytes(shard.read_bytes() + b"x")
+    told = run_json("verify", "out", status=1)
+    assert "what out/_lading says" in told["findings"][0]["message"]
+    assert told["checked"] == ["counts", "sizes"]
+    assert "nothing" not in run("verify", "out", status=1).stdout
+
+
 def test_a_shard_that_was_cut_is_a_finding_with_its_file(place: Path) -> None:
     cut = place / "docs" / "docs-00001.tar"
     cut.write_bytes(cut.read_bytes()[:100_000])

@@ -239,13 +239,13 @@ def _look(dataset: Dataset, stores: Stores, indexes: Indexes, deep: bool, most: 
         undigested: str | None = None
         whole = False
         try:
+            checked.update(_known(dataset, number))
             known = check_shard(dataset.kept, number, stores, most) if deep and dataset.kept else None
             findings.add(() if known is None else known.errors)
             checked.update([] if known is None else ["checksums"])
             shard = dataset.source(number)
             size_bytes = shard.info.size_bytes if shard.info else 0
             checked.update(_check_files(dataset, number, indexes, stores))
-            checked.update(_known(dataset, number))
             beside, wrong = _check_films(dataset, number, deep=deep, most=most)
             checked.update(beside)
             findings.add(wrong)
