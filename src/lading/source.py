@@ -289,7 +289,7 @@ def _list_one(name: str, stores: Stores, limits: Limits) -> Listing | ListedShar
             return _list_folder(store, path, limits)
         if not isinstance(error, NotFound):
             raise
-        raise SourceNotFound("no such file or folder", file=name) from error
+        raise SourceNotFound("no such file or folder", file=name, found=None if name else repr(name)) from error
     if path.endswith(".json"):
         head = read_head(store, path, info)
         for candidate in all_formats():

@@ -480,6 +480,8 @@ def test_options_of_formats_and_documents_reach_them(place: Path) -> None:
         (["convert", "docs", "out", "--to", "parquet", "--option", "nonsense"], "NAME=VALUE"),
         (["info", "docs", "--view", "sideways"], "interleaved"),
         (["info", "docs", "--from", "nonsense"], "parquet, webdataset"),
+        (["info", "docs", "--from", ""], "parquet, webdataset"),
+        (["info", ""], "no such file or folder; found ''"),
     ],
 )
 def test_a_wrong_call_is_told_in_one_line_with_what_would_be_right(
@@ -679,6 +681,27 @@ def test_the_demo_without_a_folder_leaves_nothing(place: Path, monkeypatch: pyte
 
 def test_the_demo_refuses_a_folder_that_holds_something(place: Path) -> None:
     assert "not empty" in run("demo", "--to", "docs", status=2).stderr
+
+
+def test_the_demo_refuses_what_is_no_folder(place: Path) -> None:
+    (place / "file").touch()
+    for folder, said in (
+        ("", "names no folder"),
+        ("file", "no folder; found file"),
+        ("file/x", "no folder; found file"),
+    ):
+        assert said in run("demo", "--to", folder, status=2).stderr.replace("\n", " ")
+    assert sorted(path.name for path in place.iterdir()) == ["docs", "file"]
+
+
+def test_commands_of_the_demo_are_what_a_shell_takes(place: Path) -> None:
+    shown = run("demo", "--to", "my demo").stdout
+    for command in (
+        "$ lading convert 'my demo/docs' 'my demo/docs-parquet' --to parquet",
+        "$ lading head 'my demo/docs-parquet-2' -n 1",
+        "  lading diff 'my demo/docs' 'my demo/docs-parquet-2'",
+    ):
+        assert command in shown.splitlines()
 
 
 def test_the_version_is_that_of_the_package(place: Path) -> None:

@@ -77,11 +77,12 @@ def _closing(steps: Sequence[DemoStep], folder: str | None, *, same: bool) -> It
     from rich.text import Text
 
     from lading.cli.samples import as_text, read_samples
+    from lading.jobs.demo import lading_command
     from lading.opening import open_dataset
 
     last = steps[-1]
     name = last.path if folder is not None else os.path.basename(last.path)
-    yield Text.assemble(("\n$ ", "dim"), (visible(f"lading head {name} -n 1"), "bold"))
+    yield Text.assemble(("\n$ ", "dim"), (visible(lading_command("head", name, "-n", "1")), "bold"))
     with open_dataset(last.path) as dataset:
         for sample in read_samples(dataset, 1):
             yield from as_text(sample)
@@ -100,10 +101,13 @@ def _closing(steps: Sequence[DemoStep], folder: str | None, *, same: bool) -> It
 def _what_next(steps: Sequence[DemoStep], folder: str | None) -> Iterator[RenderableType]:
     from rich.text import Text
 
+    from lading.jobs.demo import lading_command
+
     yield Text("\nWhat to try next:", "dim")
     if folder is None:
         commands = ["lading demo --to demo", "lading info demo/docs", "lading diff demo/docs demo/docs-tar"]
     else:
-        commands = [f"lading info {steps[-1].path}", f"lading diff {steps[0].path} {steps[-1].path}"]
+        first, last = steps[0].path, steps[-1].path
+        commands = [lading_command("info", last), lading_command("diff", first, last)]
     for command in [*commands, "lading convert YOUR-DATA out --to parquet --verify"]:
         yield Text(f"  {visible(command)}")

@@ -231,8 +231,10 @@ def opening(  # noqa: PLR0913, PLR0917 - one argument an option of the command l
     """What `open_dataset` takes beside the source; options of the format and of interleaved data are told apart.
 
     Raises:
-        UsageError: an option is given twice, or is none.
+        UsageError: an option is given twice, or is none. UnknownFormat: there is no such format.
     """
+    from lading.formats.registry import get_format
+
     given = named_options(option)
     flags = {
         "on_duplicate": on_duplicate,
@@ -243,7 +245,7 @@ def opening(  # noqa: PLR0913, PLR0917 - one argument an option of the command l
         if value is not None:
             given[name] = value
     return {
-        "format": source_format,
+        "format": None if source_format is None else get_format(source_format).name,
         "view": view,
         "interleaved": _take_interleaved(given),
         "roots": tuple(root or ()),

@@ -9,12 +9,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import resources
 
-from lading.errors import DestinationExists
+from lading.commit import check_destination
+from lading.errors import DestinationExists, UsageError
 from lading.jobs.convert import convert
 from lading.jobs.digest import dataset_digest
 from lading.jobs.info import info
+from lading.store.local import LocalStore
 
-__all__ = ["DemoStep", "demo"]
+__all__ = ["DemoStep", "demo", "lading_command"]
 
 _SOURCE = "docs"
 _CHAIN = (
@@ -65,14 +67,17 @@ def demo(folder: str, *, shown: str | None = None) -> Iterator[DemoStep]:
         shown: what commands call this folder; by default they name it as it is, and with `""` not at all.
 
     Raises:
-        DestinationExists: the folder holds something.
+        DestinationExists: the folder holds something. UsageError: it has no name, or is a file or below one.
     """
+    if not folder:
+        raise UsageError("the destination names no folder", found=repr(folder), advice="Name one with --to.")
     if os.path.isdir(folder) and os.listdir(folder):
         raise DestinationExists("the folder is not empty", file=folder, advice="Choose another one with --to.")
     prefix = folder if shown is None else shown
     source = os.path.join(folder, _SOURCE)
+    check_destination(LocalStore(), source, overwrite=False)
     _unpack(source)
-    first = _step(_command("digest", os.path.join(prefix, _SOURCE)), source, 0.0, None)
+    first = _step(lading_command("digest", os.path.join(prefix, _SOURCE)), source, 0.0, None)
     yield first
     last = _SOURCE
     for name, target in _CHAIN:
@@ -80,7 +85,7 @@ def demo(folder: str, *, shown: str | None = None) -> Iterator[DemoStep]:
         began = time.perf_counter()
         convert(here, there, format=target)
         seconds = time.perf_counter() - began
-        command = _command("convert", os.path.join(prefix, last), os.path.join(prefix, name), "--to", target)
+        command = lading_command("convert", os.path.join(prefix, last), os.path.join(prefix, name), "--to", target)
         yield _step(command, there, seconds, first.digest)
         last = name
 
@@ -93,7 +98,8 @@ def _unpack(folder: str) -> None:
                 copy.write(file.read_bytes())
 
 
-def _command(*words: str) -> str:
+def lading_command(*words: str) -> str:
+    """A command as a shell takes it, whatever its words hold."""
     return shlex.join(["lading", *words])
 
 
