@@ -89,7 +89,7 @@ def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all bu
         format: name of the format; by default the first file's name and first bytes say it.
         view: `samples` or `interleaved`; by default the first samples that can be read say it.
         options: options of the format (`lading formats` lists them).
-        interleaved: names of fields and policies for interleaved data.
+        interleaved: names of fields and policies for interleaved data; refused where the data are not.
         roots: folders that references in files may point into, beside those of the files opened.
         schema: give all rows exactly these columns: missing ones as nulls, others left out, each value cast, checked.
         schema_overrides: the same, for items only: the reserved columns with these types, and these further columns.
@@ -125,14 +125,28 @@ def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all bu
         open_dataset, source, format=fmt.name, view=dataset.view, options=options, interleaved=interleaved, roots=roots,
         schema=schema, schema_overrides=schema_overrides, stores=stores, mmap=mmap, limits=limits,
     )  # fmt: skip
-    if schema_overrides and schema is None and dataset.view == "samples":
-        raise UsageError("schema_overrides change the columns of items", found="the view samples",
-                         advice="Name all columns with schema=.")  # fmt: skip
+    if dataset.view == "samples":
+        _refuse_for_samples(interleaved, schema_overrides if schema is None else None)
     if dataset.target is not None and dataset.view == "interleaved":
         for name in ("sample_id", "position"):
             if name not in dataset.target.names:
                 raise UsageError("the schema asked for lacks a column that tells items apart", column=name)
     return dataset
+
+
+def _refuse_for_samples(
+    interleaved: InterleavedOptions | None, schema_overrides: Mapping[str, pa.DataType] | pa.Schema | None
+) -> None:
+    """Raises UsageError for what is said of items, where rows are no items."""
+    if schema_overrides:
+        raise UsageError("types of columns are given to items only (--type, schema_overrides)",
+                         found="the view samples", advice="In Python, schema= names all columns.")  # fmt: skip
+    usual = InterleavedOptions()
+    given = [] if interleaved is None else [f.name for f in fields(interleaved)]
+    changed = [name for name in given if getattr(interleaved, name) != getattr(usual, name)]
+    if changed:
+        raise UsageError("these options are of interleaved documents only", found=f"{', '.join(changed)}, and samples",
+                         advice="Leave them out, or take rows as items with --view interleaved (view=).")  # fmt: skip
 
 
 def dataset_of(  # noqa: PLR0913 - as `open_dataset`

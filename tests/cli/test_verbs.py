@@ -679,6 +679,22 @@ def test_the_demo_without_a_folder_leaves_nothing(place: Path, monkeypatch: pyte
     assert list((place / "tmp").iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        (["--fields", "a"], "found fields"),
+        (["--per-image-fields", "a"], "found per_image_fields"),
+        (["--unreferenced", "drop"], "found unreferenced"),
+        (["--sample-id-field", "a"], "found sample_id_field"),
+        (["--type", "n=int64"], "--type"),
+    ],
+)
+def test_what_is_said_of_documents_is_refused_where_there_are_none(place: Path, words: list[str], said: str) -> None:
+    write_tar(place / "a.tar", {"k.txt": b"x"})
+    assert said in run("convert", "a.tar", "out", "--to", "parquet", *words, status=2).stderr
+    assert not (place / "out").exists()
+
+
 def test_the_demo_refuses_a_folder_that_holds_something(place: Path) -> None:
     assert "not empty" in run("demo", "--to", "docs", status=2).stderr
 

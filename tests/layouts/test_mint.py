@@ -81,6 +81,29 @@ def test_a_field_that_no_sample_has_is_null_and_named(tmp_path: Path) -> None:
             assert dataset.counts == {"shards without the field 'nope', null there": 1}
 
 
+def test_a_field_of_ids_that_no_sample_has_is_told(tmp_path: Path) -> None:
+    document = {"sample_id": "s", "texts": ["t"], "images": [None]}
+    (tmp_path / "x.tar").write_bytes(tar_with({"member.json": document}, {}))
+    with lading.open(tmp_path / "x.tar", interleaved=lading.InterleavedOptions(sample_id_field="nope")) as dataset:
+        with pytest.warns(UserWarning, match="no sample has the field 'nope'"):
+            rows = [row for batch in dataset.batches() for row in batch.to_pylist()]
+        assert {row["sample_id"] for row in rows} == {"member"}
+        assert [text for text in dataset.counts if "'nope'" in text] != []
+    with lading.open(tmp_path / "x.tar", interleaved=lading.InterleavedOptions(sample_id_field=None)) as dataset:
+        assert {row["sample_id"] for batch in dataset.batches() for row in batch.to_pylist()} == {"member"}
+
+
+@pytest.mark.parametrize("given", [{"fields": ("a",)}, {"unreferenced": "drop"}, {"sample_id_field": "id"}])
+def test_options_of_documents_are_refused_where_there_are_none(given: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "x.tar").write_bytes(tar_of(("k.txt", b"x")))
+    options = lading.InterleavedOptions(**given)
+    for view in (None, "samples"):
+        with pytest.raises(UsageError, match=f"interleaved documents only; found {next(iter(given))}"):
+            lading.open(tmp_path / "x.tar", view=view, interleaved=options)
+    with lading.open(tmp_path / "x.tar", interleaved=lading.InterleavedOptions()) as dataset:
+        assert len(dataset) == 1
+
+
 @pytest.fixture(params=["webdataset", "parquet"])
 def scored(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """Two samples with fields of their own, in either format."""

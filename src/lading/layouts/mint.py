@@ -30,7 +30,7 @@ from lading.json_columns import Kinds, build_column, column_type
 from lading.layouts.gather import split_samples
 from lading.layouts.mint_members import Members, document_of
 from lading.layouts.mint_rows import EXTRAS_FIELD, Rows, Window, make_rows, scatter, spread_lists, string_column
-from lading.layouts.options import AUTO, ROLES, InterleavedOptions, tell_absent
+from lading.layouts.options import AUTO, ROLES, InterleavedOptions, tell_absent, tell_unnamed
 from lading.ref import RefType, make_refs, with_files
 
 __all__ = ["MintView", "column_name", "field_name", "looks_interleaved"]
@@ -218,10 +218,13 @@ class MintView:
         drifting = drifting and schema is None
         target = None if drifting else schema or self._target(columns)
         wanted = dict.fromkeys(self._options.fields or ())
+        id_field = self._field_of_ids()
+        named = id_field is None
         for ordinals, documents in self._windows():
+            named = named or any(id_field in document for document in documents)
             if wanted:
                 wanted = {name: None for name in wanted if not any(name in document for document in documents)}
-            left_out = sum("sample_id" in document for document in documents) if self._field_of_ids() is None else 0
+            left_out = sum("sample_id" in document for document in documents) if id_field is None else 0
             if left_out:
                 self.counts["samples whose JSON field 'sample_id' was left out, for the member's name"] += left_out
             fields = target if target is not None else self._schema(self._kinds_of([documents]))
@@ -230,6 +233,8 @@ class MintView:
             yield from split_samples(batch, starts, max_rows, max_bytes)
         self._account(used)
         tell_absent(wanted, self._path, self.counts)
+        if not named and len(members.documents):
+            tell_unnamed(str(id_field), self._path, self.counts)
         self.counts.update(self._reader.counts)
 
     def _account(self, used: NDArray[np.bool_]) -> None:

@@ -12,7 +12,7 @@ from lading.errors import UsageError
 from lading.interleaved import RESERVED
 from lading.option_types import check_types
 
-__all__ = ["AUTO", "ROLES", "InterleavedOptions", "tell_absent"]
+__all__ = ["AUTO", "ROLES", "InterleavedOptions", "tell_absent", "tell_unnamed"]
 
 AUTO = "auto"
 """`sample_id_field`: take the JSON's `sample_id` where the first documents have one, else the JSON member's stem."""
@@ -81,3 +81,9 @@ def tell_absent(fields: Iterable[str], path: str, counts: Counter[str]) -> None:
     for name in fields:
         warnings.warn(f"{path}: no sample has the field {name!r}; it is null", stacklevel=2)
         counts[f"shards without the field {name!r}, null there"] += 1
+
+
+def tell_unnamed(field: str, path: str, counts: Counter[str]) -> None:
+    """Warn of a field of ids that no sample of a shard has; count the shard."""
+    warnings.warn(f"{path}: no sample has the field {field!r}; they are called as their JSON members", stacklevel=2)
+    counts[f"shards without the field {field!r}, whose samples are called as their JSON members"] += 1
