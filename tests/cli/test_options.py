@@ -4,7 +4,7 @@ import inspect
 
 import pytest
 
-from lading.cli.options import Reading, name_list, named_options, one_or_many, opening, reads
+from lading.cli.options import Reading, column_names, name_list, named_options, one_or_many, opening, reads
 from lading.errors import UsageError
 from lading.layouts.options import InterleavedOptions
 from lading.limits import Limits
@@ -16,6 +16,12 @@ def test_values_that_are_json_are_taken_as_such() -> None:
         "flag": True, "level": 3, "names": ["a", "b"], "size": "64MB", "empty": "", "text": "a=b",
     }  # fmt: skip
     assert named_options(None) == {}
+
+
+@pytest.mark.parametrize("text", ["1" * 5000, "[" * 100_000, "{"])
+def test_what_python_does_not_take_as_json_is_text(text: str) -> None:
+    assert named_options([f"a={text}"]) == {"a": text}
+    assert name_list(text) == (text,)
 
 
 @pytest.mark.parametrize("pair", ["flag", "=x", ""])
@@ -79,6 +85,16 @@ def test_names_are_split_at_commas() -> None:
     assert name_list(" a ,b,, ") == ("a", "b")
     assert name_list("") == ()
     assert name_list(None) is None
+    assert name_list('["a, b", " c", ""]') == ("a, b", " c", "")
+    assert name_list("[1]") == ("[1]",)
+
+
+@pytest.mark.parametrize("text", ["", ",", " ", "[]"])
+def test_columns_of_which_none_is_named_are_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="no column is asked for"):
+        column_names(text)
+    assert column_names(None) is None
+    assert column_names("a") == ("a",)
 
 
 def test_one_source_stays_one() -> None:

@@ -146,6 +146,28 @@ def test_head_refuses_columns_that_no_shard_has(place: Path, more: list[str]) ->
     assert "no such column" in run("head", "docs", "--columns", "titel,title", *more, status=2).output
 
 
+def test_counts_beyond_all_that_is_there_are_counts(place: Path) -> None:
+    many = str(10**30)
+    write_tar(place / "a.tar", {"0.txt": b"x", "1.txt": b"x"})
+    for words in (["-n", many], ["-n", many, "--at", "0"]):
+        assert len(run("head", "a.tar", *words, "--json").stdout.splitlines()) == 2
+    assert run_json("verify", "a.tar", "--max-findings", many)["samples"] == 2
+    refused = run("convert", "a.tar", "out", "--to", "parquet", "--threads", "99999999999", status=2)
+    assert "no machine has as many threads" in refused.stderr
+
+
+def test_columns_whose_names_hold_commas_are_named_in_json(place: Path) -> None:
+    pq.write_table(pa.table({"a": [1], "b, c ": [2], "d": [3]}), place / "in.parquet")
+    asked = ["--columns", '["b, c ", "d"]']
+    assert json.loads(run("head", "in.parquet", *asked, "--json").stdout) == {"b, c ": 2, "d": 3}
+    run("convert", "in.parquet", "out", "--to", "parquet", *asked)
+    assert pq.read_schema(place / "out" / "shard-000000.parquet").names == ["b, c ", "d"]
+    assert (
+        "no column is asked for"
+        in run("convert", "in.parquet", "no", "--to", "parquet", "--columns", "", status=2).stderr
+    )
+
+
 def test_head_looks_for_a_column_in_every_shard(place: Path) -> None:
     write_tar(place / "a.tar", {"0.txt": b"x", "1.txt": b"x"})
     write_tar(place / "b.tar", {"2.cls": b"1"})

@@ -18,6 +18,7 @@ from lading.cli.options import (
     ShardSize,
     Sources,
     ToOption,
+    column_names,
     name_list,
     named_options,
     one_or_many,
@@ -90,7 +91,10 @@ def convert(  # noqa: PLR0913 - one parameter an option: the signature is the co
     names: Annotated[
         Names,
         typer.Option(
-            "--columns", metavar="A,B", help="Columns to keep, beside keys; all by default.", rich_help_panel=READ_PANEL
+            "--columns",
+            metavar="A,B",
+            help="Columns to keep, beside keys, also as a JSON list; all by default.",
+            rich_help_panel=READ_PANEL,
         ),
     ] = None,
     limit: Annotated[
@@ -240,7 +244,7 @@ def convert(  # noqa: PLR0913 - one parameter an option: the signature is the co
         with watching(out.err, "converting") as tell:
             done = job.convert(
                 one_or_many(sources), destination, format=to, source_format=told["format"], view=told["view"],
-                columns=name_list(names), where=where, min_aspect_ratio=min_aspect_ratio,
+                columns=column_names(names), where=where, min_aspect_ratio=min_aspect_ratio,
                 max_aspect_ratio=max_aspect_ratio, min_side=min_side, max_side=max_side, drop=drop.value,
                 on_error=on_error.value, ledger=ledger, lazy=lazy, roots=told["roots"], limits=told["limits"],
                 schema_overrides=told["schema_overrides"],

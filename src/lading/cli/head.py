@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from lading.cli.options import Debug, Json, Reading, Sources, name_list, one_or_many, reads
+from lading.cli.options import Debug, Json, Reading, Sources, column_names, one_or_many, reads
 from lading.cli.output import Output
 
 __all__ = ["head"]
@@ -21,7 +21,8 @@ def head(
         int, typer.Option("--at", min=0, metavar="N", help="First sample to show, counted from 0; needs an index.")
     ] = 0,
     names: Annotated[
-        str | None, typer.Option("--columns", metavar="A,B", help="Columns to read; all of them by default.")
+        str | None,
+        typer.Option("--columns", metavar="A,B", help="Columns to read, also as a JSON list; all of them by default."),
     ] = None,
     full: Annotated[
         bool,
@@ -45,7 +46,7 @@ def head(
 
         with open_dataset(one_or_many(sources), **reading()) as dataset:
             shown = 0
-            for sample in read_samples(dataset, number, start, name_list(names)):
+            for sample in read_samples(dataset, number, start, column_names(names)):
                 value = sample_json(sample, full=full) if as_json else None
                 out.show(value, as_text(sample, full=full), indent=None)
                 shown += 1

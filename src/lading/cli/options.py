@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import fields
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
@@ -31,6 +32,7 @@ __all__ = [
     "Sources",
     "ToOption",
     "Workers",
+    "column_names",
     "name_list",
     "named_options",
     "one_or_many",
@@ -107,8 +109,22 @@ def one_or_many(sources: Sequence[str]) -> str | list[str]:
 
 
 def name_list(text: str | None) -> tuple[str, ...] | None:
-    """`a,b` as names; None stays None."""
-    return None if text is None else tuple(name.strip() for name in text.split(",") if name.strip())
+    """`a,b` as names, or a JSON list of them, in which names may hold commas and spaces; None stays None."""
+    if text is None:
+        return None
+    with suppress(ValueError, RecursionError):
+        listed = json.loads(text)
+        if isinstance(listed, list) and all(isinstance(name, str) for name in listed):
+            return tuple(listed)
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def column_names(text: str | None) -> tuple[str, ...] | None:
+    """The same of columns. Raises UsageError if none is named: an empty variable, most likely."""
+    names = name_list(text)
+    if names is not None and not names:
+        raise UsageError("no column is asked for", found=f"--columns {text!r}", advice="Name one, or leave it out.")
+    return names
 
 
 def named_options(pairs: Sequence[str] | None) -> dict[str, Any]:
@@ -126,7 +142,7 @@ def named_options(pairs: Sequence[str] | None) -> dict[str, Any]:
             raise UsageError("an option is given twice", found=name)
         try:
             found[name] = json.loads(text)
-        except json.JSONDecodeError:
+        except (ValueError, RecursionError):  # no JSON, or a number or list that Python takes from nobody
             found[name] = text
     return found
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import math
 import re
+import sys
 from dataclasses import dataclass, replace
 from itertools import chain, islice, pairwise
 from typing import TYPE_CHECKING, Any
@@ -80,6 +81,7 @@ def read_samples(dataset: Dataset, number: int, start: int = 0, names: Sequence[
     Raises:
         UsageError: a column that no shard has.
     """
+    number = min(number, sys.maxsize)
     if start:
         last = min(start + number, len(dataset))
         batches: Iterator[Any] = (dataset.take([i], names) for i in range(start, last))

@@ -8,7 +8,11 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
+from lading.errors import UsageError
+
 __all__ = ["threads_each", "using_threads"]
+
+_MOST = (1 << 31) - 1
 
 
 def threads_each(processes: int) -> int:
@@ -21,10 +25,15 @@ def using_threads(count: int | None) -> Iterator[None]:
     """Let pyarrow use this many threads to compute, and as many to read; None leaves them as they are.
 
     Sinks go by that number too: with one, they write in turn with reading.
+
+    Raises:
+        UsageError: more than pyarrow can count.
     """
     if count is None:
         yield
         return
+    if count > _MOST:
+        raise UsageError("no machine has as many threads", expected=f"at most {_MOST}", found=count)
     before = pa.cpu_count(), pa.io_thread_count()
     pa.set_cpu_count(count)
     pa.set_io_thread_count(count)

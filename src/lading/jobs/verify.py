@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -129,7 +130,7 @@ def verify(
     """
     part = parse_part(sample)
     began = time.perf_counter()
-    most = max(max_findings, 1)
+    most = min(max(max_findings, 1), sys.maxsize)
     settings = {"deep": deep, "max_findings": most}
     reading = Reading("lading.jobs.verify:begin_verify", source, {**opening, "stores": stores}, settings, workers)
     stores = stores or Stores()
