@@ -94,10 +94,10 @@ def test_a_full_disk_behind_standard_output_is_one_line(
 ) -> None:
     with open("/dev/full", "w", buffering) as full:
         monkeypatch.setattr(sys, "stdout", full)
-        with pytest.raises(typer.Exit) as end, Output(as_json=as_json, debug=False) as out:
+        with pytest.raises(typer.Exit) as end, Output(as_json=as_json, debug=False, done="It is.") as out:
             out.show({"a": 1}, ["text"])
     assert end.value.exit_code == 3
-    assert capsys.readouterr().err == "error: No space left on device\n"
+    assert capsys.readouterr().err == "error: standard output: No space left on device\n  It is.\n"
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is always full")
@@ -107,7 +107,7 @@ def test_an_error_that_standard_output_has_no_room_for_is_told_beside_it(
     with open("/dev/full", "w") as full:
         monkeypatch.setattr(sys, "stdout", full)
         assert status_of(CorruptShard("bad"), as_json=True) == 3
-    assert capsys.readouterr().err == "error: bad\nerror: No space left on device\n"
+    assert capsys.readouterr().err == "error: bad\nerror: standard output: No space left on device\n"
 
 
 def test_a_command_s_own_status_holds_when_nobody_reads_on() -> None:

@@ -581,6 +581,16 @@ def test_equal_datasets_do_not_differ(place: Path) -> None:
     assert run_json("diff", "docs", "out")["equal"] is True
 
 
+def test_an_option_may_be_of_one_side_of_a_diff(place: Path) -> None:
+    (place / "a.csv").write_text("x;y\na;b\n")
+    pq.write_table(pa.table({"x": ["a"], "y": ["b"]}), place / "b.parquet")
+    assert run("diff", "a.csv", "b.parquet", "--option-a", "delimiter=;").stdout.startswith("equal")
+    assert run("diff", "b.parquet", "a.csv", "--option-b", "delimiter=;").stdout.startswith("equal")
+    assert "delimiter" in run("diff", "a.csv", "b.parquet", "--option", "delimiter=;", status=2).stderr
+    twice = ["--option", "delimiter=;", "--option-a", "delimiter=;"]
+    assert "twice" in run("diff", "a.csv", "b.parquet", *twice, status=2).stderr
+
+
 def test_a_difference_is_named_by_key_and_field(place: Path) -> None:
     write_tar(place / "one.tar", {"a.txt": b"same", "b.txt": b"one", "b.cls": b"1"})
     write_tar(place / "other.tar", {"a.txt": b"same", "b.txt": b"other", "b.cls": b"1"})
@@ -654,7 +664,11 @@ def test_an_index_is_kept_where_it_does_no_harm(place: Path) -> None:
     told = run_json("index", "docs")
     assert (told["shards"], told["samples"], told["folder"]) == (2, 13, str(place / "cache"))
     assert sorted((place / "docs").iterdir()) == before
-    assert "13" in run("index", "docs").stdout
+    shown = " ".join(run("index", "docs").stdout.split())
+    assert "13" in shown
+    assert "kept the index of 2 shards in" in shown
+    run("convert", "docs", "out", "--to", "parquet")
+    assert "the index of 0 shards; the others need none" in " ".join(run("index", "out").stdout.split())
 
 
 def test_an_index_that_cannot_be_kept_is_said(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -230,7 +230,8 @@ def convert(  # noqa: PLR0913 - one parameter an option: the signature is the co
 
     Example: lading convert 'mint/*.tar' out/ --to parquet --verify
     """
-    with Output(as_json=as_json, debug=debug, interrupted=f"nothing half-written is left at {destination}") as out:
+    left, made = f"nothing half-written is left at {destination}", "" if dry_run else f"{destination} is written."
+    with Output(as_json=as_json, debug=debug, interrupted=left, done=made) as out:
         from lading.jobs import convert as job
 
         told = reading()

@@ -23,7 +23,7 @@ __all__ = ["diff"]
 
 
 @reads
-def diff(
+def diff(  # noqa: PLR0913 - one parameter an option: the signature is the command line
     *,
     one: Annotated[str, typer.Argument(metavar="A", show_default=False, help="A dataset.")],
     other: Annotated[str, typer.Argument(metavar="B", show_default=False, help="Another, of any format.")],
@@ -31,6 +31,14 @@ def diff(
     any_order: Annotated[
         bool, typer.Option("--any-order", metavar="", help="The same samples in another order are no difference.")
     ] = False,
+    option_a: Annotated[
+        list[str] | None,
+        typer.Option("--option-a", metavar="NAME=VALUE", help="As --option, of A only. Repeatable."),
+    ] = None,
+    option_b: Annotated[
+        list[str] | None,
+        typer.Option("--option-b", metavar="NAME=VALUE", help="As --option, of B only. Repeatable."),
+    ] = None,
     as_json: Json = False,
     debug: Debug = False,
     reading: Reading,
@@ -38,14 +46,14 @@ def diff(
     """Compare the content of two datasets, whatever their formats.
 
     The exit status is 0 if they hold the same, 1 if not. Options of reading hold
-    for both.
+    for both, but --option-a and --option-b.
 
     Example: lading diff mint/ out/
     """
     with Output(as_json=as_json, debug=debug) as out:
         from lading.jobs import digest as job
 
-        both = (reading(), reading())
+        both = (reading(option_a), reading(option_b))
         with watching(out.err, "comparing") as tell:
             found = job.diff(one, other, max_differences=number, options=both, on_progress=tell)
         same = found.equal or (any_order and found.same_samples)

@@ -38,11 +38,12 @@ def index(
             )
         if found.unkept:
             out.status = FAILED
-        others = f"that of {found.unkept:,} could not be kept" if found.unkept else "the others need none"
+        others = "; the others need none" if found.kept < found.shards else ""
+        others = f"; that of {found.unkept:,} could not be kept" if found.unkept else others
         rows = [
             ("shards", f"{found.shards:,}"),
             ("samples", f"{found.samples:,}"),
-            ("kept", f"the index of {count(found.kept, 'shard')}; {others}"),
+            ("kept", f"the index of {count(found.kept, 'shard')}{others}"),
             ("in", visible(found.folder)),
         ]
         out.show(asdict(found), [facts(rows)])

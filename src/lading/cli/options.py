@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import fields
-from functools import partial, wraps
+from functools import wraps
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
@@ -99,8 +99,8 @@ Workers = Annotated[
     ),
 ]
 
-Reading: TypeAlias = Callable[[], dict[str, Any]]
-"""Called for what `open_dataset` takes beside the source; see `reads`."""
+Reading: TypeAlias = Callable[..., dict[str, Any]]
+"""Called for what `open_dataset` takes beside the source, perhaps with further `NAME=VALUE` options; see `reads`."""
 
 
 def one_or_many(sources: Sequence[str]) -> str | list[str]:
@@ -164,7 +164,8 @@ def reads(verb: Callable[..., None]) -> Callable[..., None]:
     @wraps(verb)
     def run(**given: Any) -> None:
         mine = {name: given.pop(name) for name in shared}
-        verb(**given, reading=partial(opening, **mine))
+        option = mine.pop("option") or []
+        verb(**given, reading=lambda more=None: opening(**mine, option=[*option, *(more or ())]))
 
     signature = inspect.Signature([p.replace(kind=p.KEYWORD_ONLY) for p in (*own, *shared.values())])
     run.__signature__ = signature  # type: ignore[attr-defined] # what typer makes the command line of

@@ -37,6 +37,7 @@ __all__ = ["FAILED", "Output", "command_line", "error_lines", "finding_text", "j
 
 FAILED = 3
 INTERRUPTED = 130
+_STANDARD_OUTPUT = "standard output"
 _OURS = (typer.Exit, typer.Abort, typer.BadParameter, SystemExit, GeneratorExit)
 _MISUSE: Any = typer.BadParameter.__base__
 """Any call that is wrong; of which typer has no name of its own."""
@@ -49,14 +50,15 @@ class Output:
         as_json: results are JSON.
         debug: errors come with a traceback.
         interrupted: what an interrupted user is told, beside that.
+        done: what holds, when there are results to show and standard output does not take them.
 
     Attributes:
         status: the exit status, where nothing worse happens.
     """
 
-    def __init__(self, *, as_json: bool, debug: bool, interrupted: str = "") -> None:
+    def __init__(self, *, as_json: bool, debug: bool, interrupted: str = "", done: str = "") -> None:
         self.as_json, self.status = as_json, 0
-        self._debug, self._interrupted = debug, interrupted
+        self._debug, self._interrupted, self._done = debug, interrupted, done
         self._warnings = warnings.catch_warnings()
         self._warned: set[str] = set()
 
@@ -79,7 +81,8 @@ class Output:
             indent: of the JSON; None for one line.
         """
         if self.as_json:
-            sys.stdout.write(json_text(value, indent=indent) + "\n")
+            with _standard_output():
+                sys.stdout.write(json_text(value, indent=indent) + "\n")
             return
         self.tell(text)
 
@@ -87,7 +90,8 @@ class Output:
         """Print what only people want to know of; nothing with `--json`. What is `no_wrap` stays one line."""
         if not self.as_json:
             for part in text:
-                self.out.print(part, soft_wrap=getattr(part, "no_wrap", None) is True)
+                with _standard_output():
+                    self.out.print(part, soft_wrap=getattr(part, "no_wrap", None) is True)
 
     def __enter__(self) -> Self:
         self._warnings.__enter__()
@@ -111,7 +115,8 @@ class Output:
         try:
             if error is not None:
                 self._explain(error)
-            sys.stdout.flush()
+            with _standard_output():
+                sys.stdout.flush()
         except BrokenPipeError:
             _silence()
         except OSError as unwritten:
@@ -125,7 +130,7 @@ class Output:
         _silence()
         self.status = FAILED
         if not isinstance(error, OSError) or error.errno != unwritten.errno:
-            self._say("error", "bold red", error_lines(_told(unwritten)))
+            self._say("error", "bold red", error_lines(self._told(unwritten)))
 
     def _explain(self, error: BaseException) -> None:
         if isinstance(error, BrokenPipeError):
@@ -137,12 +142,18 @@ class Output:
             self.status = INTERRUPTED
             self._say("interrupted", "yellow", [visible(self._interrupted)])
             return
-        told = _told(error)
+        told = self._told(error)
         self.status = told.exit_status
         # For people first: standard output may be what failed.
         self._say("error", "bold red", error_lines(told))
         if self.as_json:
             sys.stdout.write(json_text({**told.to_dict(), "error": type(error).__name__}, indent=None) + "\n")
+
+    def _told(self, error: BaseException) -> LadingError:
+        told = _told(error)
+        if isinstance(error, OSError) and error.filename == _STANDARD_OUTPUT:
+            told.advice = self._done or None
+        return told
 
     def _say(self, label: str, style: str, lines: list[str]) -> None:
         from rich.text import Text
@@ -152,6 +163,17 @@ class Output:
         self.err.print(Text.assemble((label, style), told), soft_wrap=True)
         for line in rest:
             self.err.print(Text(f"  {line}"), soft_wrap=True)
+
+
+@contextmanager
+def _standard_output() -> Iterator[None]:
+    """What fails is told to be standard output, and not the data or the destination."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, _STANDARD_OUTPUT) from error
 
 
 @contextmanager

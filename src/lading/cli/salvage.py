@@ -62,7 +62,8 @@ def salvage(  # noqa: PLR0913 - one parameter an option: the signature is the co
 
     Example: lading salvage broken/ saved/
     """
-    with Output(as_json=as_json, debug=debug, interrupted=f"nothing half-written is left at {destination}") as out:
+    left, made = f"nothing half-written is left at {destination}", f"{destination} is written."
+    with Output(as_json=as_json, debug=debug, interrupted=left, done=made) as out:
         from lading.jobs import salvage as job
 
         told = reading()
