@@ -22,6 +22,25 @@ def test_what_nobody_recognises_is_an_error_that_shows_it() -> None:
         find_format("odd.file", b"no shard")
 
 
+def test_nobody_takes_the_name_of_a_built_in_format_before_it_is_loaded() -> None:
+    code = (
+        "import lading\n"
+        "from lading.errors import UsageError\n"
+        "from lading.formats.registry import get_format, register\n"
+        "class Other:\n"
+        "    name = 'csv'\n"
+        "try:\n"
+        "    register(Other())\n"
+        "except UsageError as error:\n"
+        "    assert 'csv' in str(error), error\n"
+        "else:\n"
+        "    raise SystemExit('taken')\n"
+        "assert not isinstance(get_format('csv'), Other)\n"
+        "register(get_format('csv'))\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_a_tar_costs_no_import_of_the_formats_behind_it() -> None:
     tar = resources.files("lading.data") / "docs-00000.tar"
     code = "import sys, lading; lading.open(sys.argv[1]); assert 'lading.formats.parquet' not in sys.modules"

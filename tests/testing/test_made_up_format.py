@@ -11,6 +11,7 @@ from __future__ import annotations
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -265,6 +266,95 @@ def test_the_kit_catches_a_reader_that(reader: type[ToyReader], test: Callable[[
 
     with pytest.raises((AssertionError, pytest.fail.Exception)):
         test(Kit())
+
+
+class _NoSize(ToyWriter):
+    """Says of itself that it wrote nothing."""
+
+    def bytes_written(self) -> int:
+        return 0
+
+
+class _NoPayload(ToyWriter):
+    """Counts values wrongly."""
+
+    def close(self) -> ShardFacts:
+        return replace(super().close(), payload_bytes=-777)
+
+
+class _NoHeld(ToyWriter):
+    """Cannot say what it holds."""
+
+    def held_bytes(self) -> int:
+        raise AssertionError
+
+
+class _NullsFilled(ToyWriter):
+    """Writes a null as no bytes, silently."""
+
+    def write(self, batch: pa.RecordBatch) -> pa.Table:
+        filled = [c.fill_null(b"") if views.is_bytes(c.type) else c for c in batch.columns]
+        return super().write(pa.record_batch(filled, batch.schema.names))
+
+
+class _Floats(ToyWriter):
+    """Writes any number as the text of a float."""
+
+    def write(self, batch: pa.RecordBatch) -> pa.Table:
+        texts = [
+            c if c.type == pa.string() else pa.array([repr(float(v)).encode() for v in c.to_pylist()], pa.binary())
+            for c in batch.columns
+        ]
+        return super().write(pa.record_batch(texts, batch.schema.names))
+
+
+class _Greedy(ToyReader):
+    """Fetches the whole file for each row."""
+
+    def _column(self, name: str, rows: list[dict[str, tuple[int, int]]]) -> pa.Array:
+        for _ in rows:
+            self._take(0, self._file.size_bytes)
+        return super()._column(name, rows)
+
+
+@pytest.mark.parametrize(
+    "broken, test",
+    [
+        (_NoSize, lambda kit: kit.test_large_shards_tell_their_size_while_they_are_written()),
+        (_NoPayload, lambda kit: kit.test_equal_rows_give_equal_bytes(kit.small())),
+        (_NoHeld, lambda kit: kit.test_equal_rows_give_equal_bytes(kit.small())),
+        (_NullsFilled, lambda kit: kit.test_a_null_that_it_does_not_hold_is_refused()),
+        (_Floats, lambda kit: kit.test_numbers_are_themselves_or_their_json_or_refused("integer")),
+        (_Greedy, lambda kit: kit.test_one_call_reads_no_more_than_the_file()),
+    ],
+)
+def test_the_kit_catches_what(broken: type[Any], test: Callable[[Any], None]) -> None:
+    class Broken(ToyFormat):
+        def open_shard(self, source: ShardSource, options: Mapping[str, Any]) -> ShardReader:
+            reader: ShardReader = broken(source) if issubclass(broken, ToyReader) else ToyReader(source)
+            return reader
+
+        def create_shard(self, sink: Sink, schema: pa.Schema, options: Mapping[str, Any]) -> ShardWriter:
+            writer: ShardWriter = broken(sink) if issubclass(broken, ToyWriter) else ToyWriter(sink)
+            return writer
+
+    class Kit(FormatTests):
+        fmt = Broken()
+        holds_nulls = False
+
+    with pytest.raises((AssertionError, pytest.fail.Exception)):
+        test(Kit())
+
+
+@pytest.mark.parametrize("example", ["one row", "nulls", "keys"])
+def test_the_small_example_may_have_any_number_of_rows(example: str) -> None:
+    class Kit(FormatTests):
+        fmt = TOY
+
+        def small(self) -> pa.Table:
+            return self.tables()[example]
+
+    Kit().test_payload_of_any_binary_type()
 
 
 def test_one_registration_makes_it_known() -> None:

@@ -16,6 +16,12 @@ def test_keys_hold_nothing_that_was_ruled_out(key: str) -> None:
     assert pa.scalar(key).as_py() == key
 
 
+@given(strategies.keys(dots=False), strategies.keys(slashes=False))
+def test_keys_hold_the_one_where_only_the_other_was_ruled_out(without_dots: str, without_slashes: str) -> None:
+    assert "." not in without_dots
+    assert "/" not in without_slashes
+
+
 @given(strategies.sample_tables(nulls=False))
 @settings(max_examples=30)
 def test_tables_without_nulls_have_none(table: pa.Table) -> None:

@@ -27,8 +27,8 @@ _registered: dict[str, Format] = {}
 
 
 def register(new: Format) -> None:
-    """Make a format known under its name. Raises UsageError if another one has it."""
-    taken = _registered.get(new.name)
+    """Make a format known under its name. Raises UsageError if another one has it, loaded or not."""
+    taken = import_module(_BUILT_IN[new.name]).FORMAT if new.name in _BUILT_IN else _registered.get(new.name)
     if taken is not None and taken is not new:
         raise UsageError(
             f"the format name {new.name!r} is taken", found=f"{type(taken).__module__}.{type(taken).__name__}"

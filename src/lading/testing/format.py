@@ -11,7 +11,8 @@ granted, it says so in the attributes below, and the kit goes by them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -31,6 +32,8 @@ __all__ = ["FormatTests", "Written", "read_rows", "write_shard"]
 
 _ALL = 1 << 40
 _KEYS = ("a", "é", "e\u0301", "日本", "🎉", "with space", "folder/a", "100%", "-", "quo'te\"", "k" * 90)
+_LARGE_ROWS = 40
+_SLACK_BYTES = 64 << 10
 _SIZES = (0, 1, 11, 12, 13, 511, 512, 513, 4096, 10_000)
 
 
@@ -64,10 +67,16 @@ def write_shard(fmt: Format, table: pa.Table, options: Mapping[str, Any], *, bat
     for batch in table.to_batches(max_chunksize=batch_rows):
         refs.append(writer.write(batch))
         assert writer.bytes_written() >= before
+        assert writer.held_bytes() >= 0
         before = writer.bytes_written()
     facts = writer.close()
     info = sink.close()
     assert (facts.num_samples, facts.size_bytes) == (table.num_rows, info.size_bytes)
+    values = sum(map(_payload_bytes, table.to_batches()))
+    assert values <= facts.payload_bytes <= table.nbytes, "payload_bytes are those of the values, keys or not"
+    assert abs(info.size_bytes - before) <= max(info.size_bytes // 10, _SLACK_BYTES), (
+        "bytes_written is far from the size"
+    )
     [data] = store.get_ranges(path, [(0, info.size_bytes)])
     return Written(path, facts, refs, bytes(data))
 
@@ -241,6 +250,8 @@ class FormatTests:
         assert self.read_all(written, mapped=mapped) == read_rows(table, written.store)
 
     def test_other_options_keep_the_rows(self, table: pa.Table) -> None:
+        if not self.other_options:
+            pytest.skip("this format has no other options to try")
         for more in self.other_options:
             written = write_shard(self.fmt, table, {**self.options, **more})
             assert self.read_all(written) == read_rows(table, written.store), more
@@ -262,10 +273,58 @@ class FormatTests:
         for kind in (pa.binary(), pa.large_binary(), pa.binary_view()):
             columns = [c.cast(kind) if pa.types.is_large_binary(c.type) else c for c in table.columns]
             padded = pa.table(columns, names=table.column_names)
-            batches = [
-                batch.slice(1) for batch in pa.concat_tables([padded.slice(2), padded]).combine_chunks().to_batches()
-            ]
+            last = padded.slice(padded.num_rows - 1)
+            batches = [batch.slice(1) for batch in pa.concat_tables([last, padded]).combine_chunks().to_batches()]
             assert self.read_all(write_shard(self.fmt, pa.Table.from_batches(batches), self.options)) == expected
+
+    def test_large_shards_tell_their_size_while_they_are_written(self) -> None:
+        table = self._large()
+        assert write_shard(self.fmt, table, self.options, batch_rows=4).facts.num_samples == table.num_rows
+
+    def test_one_call_reads_no_more_than_the_file(self) -> None:
+        written = write_shard(self.fmt, self._large(), self.options)
+        store = CountingStore(written.store)
+        reader = self.fmt.open_shard(ShardSource(store, written.path), {})
+        calls: dict[str, Callable[[], object]] = {
+            "open_shard": lambda: None,
+            "schema": reader.schema,
+            "num_rows": reader.num_rows,
+            "read of a row": lambda: reader.read(np.array([0])),
+            "read of all rows": lambda: reader.read(np.arange(_LARGE_ROWS)),
+        }
+        for name, call in calls.items():
+            call()
+            assert store.bytes_read <= len(written.data) + 2 * _SLACK_BYTES, f"{name} reads some of the file twice"
+            store.reset()
+        reader.close()
+
+    def _large(self) -> pa.Table:
+        """Values that no compression makes smaller."""
+        values = [_noise(20_000 + row) for row in range(_LARGE_ROWS)]
+        return self.fitted(_table([f"{row}" for row in range(_LARGE_ROWS)], bin=values))
+
+    @pytest.mark.parametrize("name", ["integer", "float", "list"])
+    def test_numbers_are_themselves_or_their_json_or_refused(self, name: str) -> None:
+        examples: dict[str, list[Any]] = {
+            "integer": [1, (1 << 53) + 1],
+            "float": [0.1, 1 / 3],
+            "list": [[1, 2], [(1 << 53) + 1]],
+        }
+        values = examples[name]
+        table = pa.table({"__key__": ["a", "b"], "value": values})
+        try:
+            written = write_shard(self.fmt, table, self.options)
+        except Unrepresentable:
+            return
+        found = [row["value"] for row in self.read_all(written)]
+        assert [repr(json.loads(v) if isinstance(v, bytes) else v) for v in found] == [repr(value) for value in values]
+
+    def test_a_null_that_it_does_not_hold_is_refused(self) -> None:
+        if self.holds_nulls:
+            pytest.skip("this format holds nulls")
+        table = self.fitted(_table(["a", "b"], bin=[b"1", None], txt=[b"", b"2"]))
+        with pytest.raises(Unrepresentable):
+            write_shard(self.fmt, table, self.options)
 
     def test_batches_stay_within_their_limits(self, table: pa.Table, mapped: bool) -> None:
         written = write_shard(self.fmt, table, self.options)
