@@ -247,21 +247,30 @@ class Dataset:
             raise DatasetReplaced("another dataset took the place of this one since it was opened",
                                   file=self._places[0], advice="Open it again.")  # fmt: skip
 
-    def hold(self) -> None:
+    def read_with(self, options: Mapping[str, Any]) -> None:
+        """Read shards with these options where nobody gave others; those that are open are opened anew."""
+        self.format_options = {**options, **self.format_options}
+        self._close_views()
+
+    def hold(self) -> bool:
         """Open all shards, where they are few and that costs next to nothing: each is read from then on as it is now.
 
         What cannot be opened is told when it is read.
+
+        Returns:
+            Whether that was done.
 
         Raises:
             DatasetReplaced: another dataset took the place of this one before all were open.
         """
         if not self._places or len(self.listing) > _HELD_SHARDS or not isinstance(self._format, OpensAtOnce):
-            return
+            return False
         for shard in range(len(self.listing)):
             try:
                 self.open_shard(shard)
             except LadingError:
                 self._refuse_another()
+        return True
 
     def hold_index(self, shard: int) -> None:
         """Keep the index of an open shard at hand for its next reading, while all such take less than 64 MiB.

@@ -45,26 +45,29 @@ def _of_one(look: _Look) -> _Look:
             place = _place_of(source)
             try:
                 dataset = look(source, **how)
-                dataset.hold()
+                held = dataset.hold()
             except LadingError as error:
                 # What was found of one may not fit the other in whatever way.
                 if not left or not (isinstance(error, DatasetReplaced) or _place_of(source) != place):
                     raise
             else:
-                if not left or _place_of(source) == place:
+                if not left or not held or _place_of(source) == place:
                     break
         return dataset
 
     return cast("_Look", opened)
 
 
-def _place_of(source: Source) -> tuple[int, int] | None:
-    """What tells a local folder or file from another one that is put in its place; None for other sources."""
+def _place_of(source: Source) -> tuple[int, int, int] | None:
+    """What tells a local folder or file from another one that is put in its place; None for other sources.
+
+    The number of a folder comes back once it is removed: the time tells them apart.
+    """
     try:
         found = os.stat(source) if isinstance(source, str | os.PathLike) else None
     except (OSError, ValueError):
         return None
-    return found and (found.st_dev, found.st_ino)
+    return found and (found.st_dev, found.st_ino, found.st_ctime_ns)
 
 
 @_of_one

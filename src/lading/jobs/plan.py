@@ -152,7 +152,7 @@ def as_members(
 ) -> tuple[Mapping[str, Any], pa.Schema | None]:
     """Have a source read as what a copy keeps; give the options of its writing, and what members of tars stand for."""
     reading, writing = target.copy_options
-    dataset.format_options = {**reading, **dataset.format_options}
+    dataset.read_with(reading)
     if target.fixed_schema:
         return {**writing, **(options or {})}, None
     members, dataset.members = dataset.members, None
@@ -169,7 +169,7 @@ def take_files_in(dataset: Dataset, options: Mapping[str, Any] | None) -> Mappin
     """
     fmt = get_format(dataset.format)
     whole = fmt.whole_options if isinstance(fmt, KeepsFiles) else {}
-    dataset.format_options = {**whole, **dataset.format_options}
+    dataset.read_with(whole)
     return {**whole, **(options or {})}
 
 
