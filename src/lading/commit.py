@@ -16,9 +16,10 @@ from lading.errors import DestinationExists, NotFound, StoreError, UsageError
 from lading.manifest import MANIFEST_NAME
 from lading.store.open import Stores, is_local, resolve
 from lading.store.protocol import Store, native_path
+from lading.store.roots import lies_in, real_place
 from lading.store.staging import StagedFolder, stage_folder, sweep_stale
 
-__all__ = ["Staging", "check_destination", "is_there"]
+__all__ = ["Staging", "check_destination", "check_shared", "find_destination", "is_there"]
 
 
 def is_there(url: str, stores: Stores) -> bool:
@@ -32,19 +33,30 @@ def is_there(url: str, stores: Stores) -> bool:
     return next(iter(store.walk(path)), None) is not None
 
 
+def find_destination(destination: str | os.PathLike[str], stores: Stores) -> tuple[Store, str]:
+    """The store of a destination, and its path there without a slash at the end.
+
+    Raises:
+        UsageError: an empty name, as of a variable that is not set, or nothing but slashes or a scheme: the path would
+            be another place, such as the current directory.
+    """
+    name = os.fspath(destination)
+    path = name.rstrip("/")
+    if not path or ("://" in name and "://" not in path):
+        raise UsageError("the destination names no folder", found=repr(name), advice="Name one.")
+    return resolve(path, stores)
+
+
 def check_destination(store: Store, destination: str, *, overwrite: bool) -> None:
     """Refuse a destination that holds something, unless it may be replaced.
 
     Raises:
-        DestinationExists: a folder with something in it. UsageError: a file, or a place below one.
+        DestinationExists: a folder with something in it. UsageError: a file, or a place below one; the current
+            directory, or a folder that holds it.
     """
-    there = native_path(destination) if is_local(store) else ""
-    while there and not os.path.lexists(there):
-        there = os.path.dirname(there)
-    if there and not os.path.isdir(there):
-        below = there != native_path(destination)
-        raise UsageError("the destination lies in what is no folder" if below else "the destination is no folder",
-                         file=destination, found=there if below else None)  # fmt: skip
+    check_shared(store, destination)
+    if is_local(store):
+        _refuse_where_we_are(destination)
     if overwrite:
         return
     found = next(iter(store.walk(destination)), None)
@@ -53,6 +65,26 @@ def check_destination(store: Store, destination: str, *, overwrite: bool) -> Non
             "the destination is not empty", file=destination, found=found.path[len(destination) :].lstrip("/"),
             advice="Choose another folder, or replace this one with --overwrite.",
         )  # fmt: skip
+
+
+def check_shared(store: Store, destination: str) -> None:
+    """Refuse a destination that is no folder. Raises UsageError: a file, or a place below one."""
+    there = native_path(destination) if is_local(store) else ""
+    while there and not os.path.lexists(there):
+        there = os.path.dirname(there)
+    if there and not os.path.isdir(there):
+        below = there != native_path(destination)
+        raise UsageError("the destination lies in what is no folder" if below else "the destination is no folder",
+                         file=destination, found=there if below else None)  # fmt: skip
+
+
+def _refuse_where_we_are(destination: str) -> None:
+    """A folder that is replaced takes the current directory along, if that is it or lies in it."""
+    with suppress(FileNotFoundError):  # no current directory any more: what lies elsewhere may be written
+        here = os.getcwd()
+        if lies_in(here, real_place(destination)):
+            raise UsageError("the destination is the current directory, or holds it", file=destination, found=here,
+                             advice="Name a folder in it, or go to another one first.")  # fmt: skip
 
 
 class Staging:

@@ -20,7 +20,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from lading.align import refuse_twins
-from lading.commit import Staging, check_destination
+from lading.commit import Staging, check_destination, check_shared, find_destination
 from lading.digests import DatasetDigest
 from lading.errors import LadingError, UsageError, errors_at
 from lading.fetch import Fetcher
@@ -43,7 +43,7 @@ from lading.part_writer import (
 from lading.rows import Encoders, rows_to_batch
 from lading.store.background import Background
 from lading.store.checksum import file_checksums, with_checksum
-from lading.store.open import Stores, resolve
+from lading.store.open import Stores
 from lading.store.protocol import Buffer, aborting
 from lading.units import parse_bytes
 
@@ -126,13 +126,16 @@ class DatasetWriter:
         if checksums not in CHECKSUMS:
             raise UsageError("no such checksums", expected=", ".join(CHECKSUMS), found=repr(checksums))
         self._stores = stores or Stores()
-        self._store, self._destination = resolve(os.fspath(destination).rstrip("/"), self._stores)
+        self._store, self._destination = find_destination(destination, self._stores)
         self._kind = ShardKind(get_format(format), view, dict(options or {}), Roles(dict(roles or {})), checksums)
         self._rank, self._tags, self._members = rank, dict(tags or {}), members
         self._template = _template(name, rank)
         shard_bytes = parse_bytes(shard_size)
         refuse_twins(pa.schema([]) if schema is None else schema)
-        check_destination(self._store, self._destination, overwrite=overwrite or rank is not None)
+        if rank is None:
+            check_destination(self._store, self._destination, overwrite=overwrite)
+        else:
+            check_shared(self._store, self._destination)
         self._staging = staging or Staging.begin(self._store, self._destination, shared=rank is not None)
         self._fetcher = Fetcher(self._stores)
         self._closing = Background("lading-close")

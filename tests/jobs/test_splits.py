@@ -78,6 +78,8 @@ def test_usual_rules_of_destinations_hold(source: Path, tmp_path: Path) -> None:
     for inside in (source, f"file://{source}", source / "more", f"file://{source}/more", tmp_path):
         with pytest.raises(UsageError, match="inside the source"):
             lading.convert(source, inside, format="parquet", overwrite=True)
+    with pytest.raises(UsageError, match="names no folder"):
+        lading.convert(source, "", format="parquet", overwrite=True)
     out = tmp_path / "out"
     assert lading.convert(source, out, format="parquet", dry_run=True).samples > 3
     assert not out.exists()

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lading.align import SchemaPolicy
-from lading.commit import Staging, check_destination, is_there
+from lading.commit import Staging, check_destination, find_destination, is_there
 from lading.dataset import Dataset
 from lading.dataset_writer import DatasetWriter, WriteSummary
 from lading.digests import DatasetDigest
@@ -202,8 +202,8 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
         return _of_splits(error, source, destination, asked)
     with using_threads(threads), ExitStack() as held, opened as dataset:
         source_options = take_files_in(dataset, source_options)
+        store, path = find_destination(destination, stores)
         _refuse_harm(dataset, destination, stores, lazy=lazy, overwrite=overwrite)
-        store, path = resolve(os.fspath(destination).rstrip("/"), stores)
         check_destination(store, path, overwrite=overwrite)
         told = held.enter_context(_kept_ledger(ledger, destination, stores, dry_run=dry_run))
         target = get_format(format)

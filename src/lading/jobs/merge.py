@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from lading import manifest as mf
+from lading.commit import find_destination
 from lading.errors import DestinationExists, SourceNotFound, UsageError
 from lading.formats.mds import files_named, joined_entries, save_index
 from lading.formats.protocol import Format, NamesInEntries, ShardFacts
@@ -20,7 +21,7 @@ from lading.manifest import Manifest
 from lading.manifest_files import load_manifest, save_manifest
 from lading.source import claimed_by, is_hidden
 from lading.store.checksum import file_checksums
-from lading.store.open import Stores, resolve
+from lading.store.open import Stores
 from lading.store.protocol import Store
 
 __all__ = ["MergeSummary", "merge"]
@@ -75,7 +76,7 @@ def merge(
         SchemaMismatch: the parts differ in format, view or options.
         DataError: a part is broken.
     """
-    store, path = resolve(os.fspath(folder).rstrip("/"), stores or Stores())
+    store, path = find_destination(folder, stores or Stores())
     below = [info.path[len(path) + 1 :] for info in store.walk(path)]
     ranks = sorted(filter(_RANK.fullmatch, below))
     own, indexed = _folders_with(_MANIFEST, below), _folders_with(_INDEX, below)

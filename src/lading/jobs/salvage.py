@@ -13,7 +13,7 @@ import orjson
 import pyarrow as pa
 
 from lading.align import align_table, as_text
-from lading.commit import check_destination
+from lading.commit import check_destination, find_destination
 from lading.dataset import Dataset
 from lading.dataset_writer import DatasetWriter
 from lading.errors import CorruptShard, DataError, LadingError, SidecarMismatch, StoreError, Unrepresentable
@@ -144,7 +144,7 @@ def salvage(  # noqa: PLR0913 - one argument a decision of the user; all but two
     began = time.perf_counter()
     stores = stores or Stores()
     found = find_shards(source, stores, source_format, limits)
-    store, path = resolve(os.fspath(destination).rstrip("/"), stores)
+    store, path = find_destination(destination, stores)
     max_bytes, shard_bytes = parse_bytes(max_batch_bytes), parse_bytes(shard_size)
     with (
         dataset_of(

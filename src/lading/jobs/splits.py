@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import TypeVar
 
-from lading.commit import Staging, check_destination
+from lading.commit import Staging, check_destination, find_destination
 from lading.errors import SeveralSplits, UsageError
 from lading.source import Source, source_names
 from lading.store.open import Stores, resolve
@@ -68,7 +68,7 @@ def each_split(
     Raises:
         DestinationExists: the destination holds something. And whatever `write` raises.
     """
-    store, path = resolve(os.fspath(destination).rstrip("/"), stores)
+    store, path = find_destination(destination, stores)
     check_destination(store, path, overwrite=overwrite)
     if dry_run:
         return {name: write(f"{folder}/{name}", f"{path}/{name}", stores) for name in splits}
