@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import lading
-from lading.errors import UsageError
+from lading.errors import DestinationExists, UsageError
 
 
 def _written(folder: Path, *texts: str) -> None:
@@ -60,6 +60,48 @@ def test_the_current_directory_is_not_replaced(
     with pytest.raises(UsageError, match="current directory"):
         job(destination)
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def _texts(folder: Path | str) -> list[str]:
+    with lading.open(folder) as dataset:
+        return [sample["txt"] for sample in dataset]
+
+
+@pytest.mark.parametrize("folder", ["out", "memory://writers/out"])
+def test_of_two_writers_of_one_place_the_second_is_refused(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    one, other = (lading.writer(folder, format="jsonl") for _ in range(2))
+    one.write({"txt": "first"})
+    other.write({"txt": "second"})
+    one.close()
+    with pytest.raises(DestinationExists, match=rf"^{folder}: "):
+        other.close()
+    assert _texts(folder) == ["first"]
+    assert [path.name for path in tmp_path.iterdir()] == ["out"] * (folder == "out")
+
+
+def test_what_a_user_puts_there_meanwhile_stays(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    writer = lading.writer(out, format="jsonl")
+    writer.write({"txt": "a"})
+    (out / "mine").write_text("kept")
+    with pytest.raises(DestinationExists):
+        writer.close()
+    assert [(path.name, path.read_text()) for path in out.iterdir()] == [("mine", "kept")]
+    with lading.writer(out, format="jsonl", overwrite=True) as writer:
+        writer.write({"txt": "a"})
+    assert _texts(out) == ["a"]
+
+
+@pytest.mark.parametrize("inside", ["", "empty", ".x.lading-0123456789abcdef.tmp"])
+def test_a_folder_without_files_is_nothing(inside: str, tmp_path: Path) -> None:
+    (tmp_path / "out" / inside).mkdir(parents=True)
+    _written(tmp_path / "out", "a")
+    assert _texts(tmp_path / "out") == ["a"]
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 def test_a_rank_may_write_into_the_current_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

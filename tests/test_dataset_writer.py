@@ -713,8 +713,8 @@ def test_an_error_of_the_last_step_names_the_destination_as_it_was_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "out").mkdir()
-    writer = lading.writer("out", format="parquet")
+    written(tmp_path / "out", "parquet", [{"n": 0}])
+    writer = lading.writer("out", format="parquet", overwrite=True)
     writer.write({"n": 1})
     monkeypatch.setattr("lading.store.local._RENAME_EXCHANGE", 1 << 20)  # a flag that no kernel knows
     with pytest.raises(StoreError, match=r"^out: this file system cannot exchange"):

@@ -12,7 +12,7 @@ import secrets
 from contextlib import suppress
 from typing import Self
 
-from lading.errors import DestinationExists, NotFound, StoreError, UsageError
+from lading.errors import DestinationExists, LadingError, NotFound, UsageError
 from lading.manifest import MANIFEST_NAME
 from lading.store.open import Stores, is_local, resolve
 from lading.store.protocol import Store, native_path
@@ -121,28 +121,32 @@ class Staging:
         """Where a file of the dataset will be."""
         return f"{self._destination}/{name}"
 
-    def commit(self) -> None:
-        """Make everything visible: in one step, or for a shared destination file by file, manifests last."""
+    def commit(self, *, overwrite: bool) -> None:
+        """Make everything visible: in one step, or for a shared destination file by file, manifests last.
+
+        Raises:
+            DestinationExists: something came to lie at the destination, and `overwrite` is not set.
+        """
         if self._shared:
             names = [info.path[len(self.folder) + 1 :] for info in self._store.walk(self.folder)]
             for name in sorted(names, key=lambda n: (os.path.basename(n) == MANIFEST_NAME, n)):
                 self._publish(self.path(name), name)
             self._store.delete(self.folder)
         else:
-            self._publish(self.folder)
+            self._publish(self.folder, replace=overwrite)
         if self._staged is not None:
             self._staged.release()
 
-    def _publish(self, source: str, name: str = "") -> None:
+    def _publish(self, source: str, name: str = "", *, replace: bool = True) -> None:
         """Give a file of this name, or the whole folder, its place, also if the process works in another folder now."""
         told = self.final(name) if name else self._destination
         if self._staged is None:
-            self._store.publish(source, told)
+            self._store.publish(source, told, replace=replace)
             return
         target = os.path.join(self._staged.place, name) if name else self._staged.place
         try:
-            self._store.publish(source, target)
-        except StoreError as error:
+            self._store.publish(source, target, replace=replace)
+        except LadingError as error:
             if error.file == target:
                 error.file = told
             raise

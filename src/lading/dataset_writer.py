@@ -97,7 +97,8 @@ class DatasetWriter:
         staging: where the dataset is built, if that place was begun already; it is this writer's from then on.
 
     Raises:
-        DestinationExists: the destination holds something and `overwrite` is not set.
+        DestinationExists: the destination holds something and `overwrite` is not set; at the end, too, if something
+            came there meanwhile.
         DuplicateField: the schema names a column twice, or a field of a struct.
         UsageError: an unknown view, or a template with a name that no tag gives.
     """
@@ -128,6 +129,7 @@ class DatasetWriter:
         self._stores = stores or Stores()
         self._store, self._destination = find_destination(destination, self._stores)
         self._kind = ShardKind(get_format(format), view, dict(options or {}), Roles(dict(roles or {})), checksums)
+        self._overwrite = overwrite
         self._rank, self._tags, self._members = rank, dict(tags or {}), members
         self._template = _template(name, rank)
         shard_bytes = parse_bytes(shard_size)
@@ -363,7 +365,7 @@ class DatasetWriter:
             return self._summary()
         self.finish()
         with self._dropping():
-            self._staging.commit()
+            self._staging.commit(overwrite=self._overwrite)
         self._done = True
         self._closing.stop()
         self._fetcher.close()

@@ -78,5 +78,5 @@ def each_split(
         here = stores if stores.find(path) is None else Stores({**stores.by_prefix, staging.folder: store})
         done = {name: write(f"{folder}/{name}", staging.path(name), here) for name in splits}
         index(store, staging.folder)
-        staging.commit()
+        staging.commit(overwrite=overwrite)
     return done

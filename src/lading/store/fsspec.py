@@ -20,8 +20,8 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 
-from lading.errors import LadingError, MissingExtra, ShortRead, StoreError, UsageError
-from lading.store.protocol import Buffer, FileInfo, check_inside, store_errors, temporary_name, unfinished
+from lading.errors import LadingError, MissingExtra, NotFound, ShortRead, StoreError, UsageError
+from lading.store.protocol import Buffer, FileInfo, check_inside, name_taken, store_errors, temporary_name, unfinished
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -135,15 +135,21 @@ class FsspecStore:
         """A sink for a new file. It holds what the backend buffers: some 5 to 50 MB."""
         return FsspecSink(self, path)
 
-    def publish(self, source: str, target: str) -> None:
+    def publish(self, source: str, target: str, *, replace: bool = True) -> None:
         """Give a file or folder its final name, a file at a time.
 
         Of a folder, the target's old manifest goes first and the new one comes last, so that whoever reads by manifest
         never takes a half-moved folder for a whole one. Files of the old folder that the new one lacks are deleted.
+        Without `replace`, what appears there after the look at it is not seen.
+
+        Raises:
+            NotFound: no such source. DestinationExists.
         """
         old, new = source.rstrip("/"), target.rstrip("/")
         there = [info.path.removeprefix(new + "/") for info in self.walk(new)]
         names = [info.path.removeprefix(old + "/") for info in self.walk(old)]
+        if not replace and (there or self._is_file(new)):
+            raise name_taken(target)
         if not names:
             self.head(old)
             if there:
@@ -159,6 +165,13 @@ class FsspecStore:
         if _MANIFEST in names:
             self.move(f"{old}/{_MANIFEST}", f"{new}/{_MANIFEST}")
         self.delete(old)
+
+    def _is_file(self, path: str) -> bool:
+        try:
+            self.head(path)
+        except NotFound:
+            return False
+        return True
 
     def move(self, source: str, target: str) -> None:
         """Rename one file; where the backend has no rename, copy and delete it."""

@@ -36,6 +36,7 @@ from lading.store.protocol import (
     FileInfo,
     check_inside,
     final_place,
+    name_taken,
     native_path,
     store_errors,
     temporary_name,
@@ -124,14 +125,16 @@ class LocalStore:
         """A sink for a new file; folders above it are made, and stay if the sink is aborted."""
         return LocalSink(path)
 
-    def publish(self, source: str, target: str) -> None:
+    def publish(self, source: str, target: str, *, replace: bool = True) -> None:
         """Move a file or folder to its final name, in one step, and make that durable.
 
         A folder in the target's place, or behind a link there, is exchanged for the new one in one step and then
-        deleted. Where the file system cannot exchange two names (some network ones), nothing is changed.
+        deleted. Where the file system cannot exchange two names (some network ones), nothing is changed. Without
+        `replace` what lies there stays, whenever it came, but for empty folders and unfinished files.
 
         Raises:
             NotFound: no such source.
+            DestinationExists: something lies there that is not to be replaced.
             StoreError: among others, the file system cannot exchange names.
         """
         old, new = native_path(source.rstrip("/")), final_place(target)
@@ -141,10 +144,14 @@ class LocalStore:
                 _sync_folders(old)
         with store_errors(target):
             os.makedirs(os.path.dirname(new) or ".", exist_ok=True)
-            if os.path.isdir(new) or (folder and os.path.lexists(new)):
+            if not replace and not _renamed_if_free(old, new, folder=folder):
+                replace = folder and os.path.isdir(new) and next(self.walk(new), None) is None
+                if not replace:
+                    raise name_taken(target)
+            if replace and (os.path.isdir(new) or (folder and os.path.lexists(new))):
                 _exchange(old, new)
                 self.delete(old)
-            else:
+            elif replace:
                 os.replace(old, new)
             for parent in {os.path.dirname(old) or ".", os.path.dirname(new) or "."}:
                 _sync_folder(parent)
@@ -491,6 +498,21 @@ def _sync_folder(path: str) -> None:
 def _sync_folders(root: str) -> None:
     for folder, _, _ in os.walk(root):
         _sync_folder(folder)
+
+
+def _renamed_if_free(old: str, new: str, *, folder: bool) -> bool:
+    """Give a name that nothing has, or an empty folder if it is for a folder; whether it could be had."""
+    try:
+        if folder:
+            os.rename(old, new)
+        else:
+            os.link(old, new)
+            os.unlink(old)
+    except OSError as error:
+        if error.errno in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
+            return False
+        raise
+    return True
 
 
 def _exchange(one: str, other: str) -> None:

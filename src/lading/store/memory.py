@@ -9,7 +9,7 @@ from threading import Lock
 import pyarrow as pa
 
 from lading.errors import NotFound
-from lading.store.protocol import Buffer, FileInfo, check_inside
+from lading.store.protocol import Buffer, FileInfo, check_inside, name_taken
 
 __all__ = ["MemoryMap", "MemorySink", "MemoryStore"]
 
@@ -62,12 +62,14 @@ class MemoryStore:
             self._files[path] = (data, next(self._versions))
         return self.head(path)
 
-    def publish(self, source: str, target: str) -> None:
-        """Rename a file, or all files below a folder, in one step. Raises NotFound."""
+    def publish(self, source: str, target: str, *, replace: bool = True) -> None:
+        """Rename a file, or all files below a folder, in one step. Raises NotFound; DestinationExists."""
         with self._lock:
             moved = self._below(source)
             if not moved:
                 raise NotFound("no such file or folder", file=source)
+            if not replace and self._below(target):
+                raise name_taken(target)
             files = [(name, self._files.pop(source.rstrip("/") + name)) for name in moved]
             for name in self._below(target):
                 del self._files[target.rstrip("/") + name]

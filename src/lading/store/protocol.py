@@ -23,7 +23,7 @@ from typing import Protocol, TypeGuard, TypeVar, runtime_checkable
 
 import pyarrow as pa
 
-from lading.errors import LadingError, NotFound, ShortRead, StoreError
+from lading.errors import DestinationExists, LadingError, NotFound, ShortRead, StoreError
 from lading.extents import ExtentSums
 from lading.pieces import Buffer, Pieces, ReadsInto
 
@@ -43,6 +43,7 @@ __all__ = [
     "extents_of",
     "final_place",
     "look_at",
+    "name_taken",
     "native_path",
     "store_errors",
     "temporary_name",
@@ -116,10 +117,13 @@ class Store(Protocol):
     def put_stream(self, path: str) -> Sink:
         """A sink for a new file; parent folders come by themselves."""
 
-    def publish(self, source: str, target: str) -> None:
+    def publish(self, source: str, target: str, *, replace: bool = True) -> None:
         """Give a finished file or folder its final name, replacing a file or folder of that name.
 
         Atomic where the store can (`lading.store.local`); elsewhere file by file, `_lading/manifest.json` last.
+
+        Raises:
+            DestinationExists: `replace` is not set, and a file, or a folder with files in it, has that name.
         """
 
     def delete(self, path: str) -> None:
@@ -293,6 +297,12 @@ def store_errors(path: str, *others: type[Exception]) -> Iterator[None]:
         failed = StoreError(told[:1].lower() + told[1:].rstrip("."), file=path, advice=_ADVICE.get(number or 0))
         failed.errno = number
         raise failed from error
+
+
+def name_taken(path: str) -> DestinationExists:
+    """The error of what may not replace what has its name."""
+    return DestinationExists("something lies there", file=path,
+                             advice="Choose another place, or replace what is there with --overwrite.")  # fmt: skip
 
 
 _AnySink = TypeVar("_AnySink", bound=Sink)

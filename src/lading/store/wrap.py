@@ -70,9 +70,9 @@ class WrappedStore:
         """As the store inside."""
         return self.inner.put_stream(path)
 
-    def publish(self, source: str, target: str) -> None:
+    def publish(self, source: str, target: str, *, replace: bool = True) -> None:
         """As the store inside."""
-        self.inner.publish(source, target)
+        self.inner.publish(source, target, replace=replace)
 
     def delete(self, path: str) -> None:
         """As the store inside."""
@@ -128,10 +128,10 @@ class CountingStore(WrappedStore):
         self.count("put_stream")
         return _CountedSink(self, self.inner.put_stream(path))
 
-    def publish(self, source: str, target: str) -> None:
+    def publish(self, source: str, target: str, *, replace: bool = True) -> None:
         """As the store inside, counted."""
         self.count("publish")
-        self.inner.publish(source, target)
+        self.inner.publish(source, target, replace=replace)
 
     def delete(self, path: str) -> None:
         """As the store inside, counted."""

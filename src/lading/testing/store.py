@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow as pa
 import pytest
 
-from lading.errors import NotFound, ShortRead, StoreError
+from lading.errors import DestinationExists, NotFound, ShortRead, StoreError
 from lading.store.protocol import FileInfo, Mapper, Store
 
 __all__ = ["StoreTests"]
@@ -239,6 +239,19 @@ class StoreTests:
         store.publish(f"{root}/new", f"{root}/out")
         assert self.list_raw(store, root) == [f"{root}/out/_lading/manifest.json", f"{root}/out/shard-0"]
         assert self.get_raw(store, f"{root}/out/shard-0") == b"new"
+
+    def test_publishing_in_the_place_of_nothing_only(self, store: Store, root: str) -> None:
+        for name in ("new/a", "out/b", "file"):
+            self.put_raw(store, f"{root}/{name}", name.encode())
+        for source in ("new", "new/a"):
+            for target in ("out", "file"):
+                with pytest.raises(DestinationExists, match=target):
+                    store.publish(f"{root}/{source}", f"{root}/{target}", replace=False)
+        assert self.list_raw(store, root) == [f"{root}/file", f"{root}/new/a", f"{root}/out/b"]
+        assert self.get_raw(store, f"{root}/file") == b"file"
+        store.publish(f"{root}/new", f"{root}/in/folder", replace=False)
+        store.publish(f"{root}/file", f"{root}/in/file", replace=False)
+        assert self.list_raw(store, root) == [f"{root}/in/file", f"{root}/in/folder/a", f"{root}/out/b"]
 
     def test_publishing_nothing(self, store: Store, root: str) -> None:
         self.put_raw(store, f"{root}/out", b"old")
