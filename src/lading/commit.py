@@ -2,7 +2,8 @@
 
 A whole dataset is built in a folder beside its place and exchanged with what was there. A writer among many (`shared`)
 builds its files there too and moves them in one by one, its manifest last; readers go by manifests. What a killed
-process left behind is swept by the next writer of the same place.
+process left behind is swept by the next writer of the same place; what it had moved already is replaced by the next
+writer of its rank.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from contextlib import suppress
 from typing import Self
 
 from lading.errors import DestinationExists, LadingError, NotFound, UsageError
-from lading.manifest import MANIFEST_NAME
+from lading.manifest import FOLDER, MANIFEST_NAME
 from lading.store.open import Stores, is_local, resolve
-from lading.store.protocol import Store, native_path
+from lading.store.protocol import Store, name_taken, native_path
 from lading.store.roots import lies_in, real_place
 from lading.store.staging import StagedFolder, stage_folder, sweep_stale
 
@@ -54,7 +55,7 @@ def check_destination(store: Store, destination: str, *, overwrite: bool) -> Non
         DestinationExists: a folder with something in it. UsageError: a file, or a place below one; the current
             directory, or a folder that holds it.
     """
-    check_shared(store, destination)
+    _refuse_files(store, destination)
     if is_local(store):
         _refuse_where_we_are(destination)
     if overwrite:
@@ -67,8 +68,32 @@ def check_destination(store: Store, destination: str, *, overwrite: bool) -> Non
         )  # fmt: skip
 
 
-def check_shared(store: Store, destination: str) -> None:
-    """Refuse a destination that is no folder. Raises UsageError: a file, or a place below one."""
+def check_shared(store: Store, destination: str, own: str, *, overwrite: bool) -> None:
+    """Refuse a destination where a writer among many would hide its part, or replace it.
+
+    Args:
+        store: where it lies.
+        destination: the folder that many write into.
+        own: folder below it of the writer's own manifest.
+        overwrite: what this writer wrote earlier is replaced.
+
+    Raises:
+        DestinationExists: a dataset lies there as a whole, whose manifest all readers go by; or what this writer wrote.
+        UsageError: a file, or a place below one.
+    """
+    _refuse_files(store, destination)
+    if _has(store, f"{destination}/{FOLDER}/{MANIFEST_NAME}"):
+        raise DestinationExists(
+            "a whole dataset lies there: readers would not see what one of many writers adds", file=destination,
+            found=f"{FOLDER}/{MANIFEST_NAME}",
+            advice="Choose another folder, or delete that file first, and its shards if they are to go.",
+        )  # fmt: skip
+    if not overwrite and _has(store, f"{destination}/{own}/{MANIFEST_NAME}"):
+        raise DestinationExists("a writer of this rank was there before", file=destination, found=own,
+                                advice="Take another rank, or replace what it wrote with overwrite=True.")  # fmt: skip
+
+
+def _refuse_files(store: Store, destination: str) -> None:
     there = native_path(destination) if is_local(store) else ""
     while there and not os.path.lexists(there):
         there = os.path.dirname(there)
@@ -76,6 +101,14 @@ def check_shared(store: Store, destination: str) -> None:
         below = there != native_path(destination)
         raise UsageError("the destination lies in what is no folder" if below else "the destination is no folder",
                          file=destination, found=there if below else None)  # fmt: skip
+
+
+def _has(store: Store, path: str) -> bool:
+    """Whether a file is there."""
+    with suppress(NotFound):
+        store.head(path)
+        return True
+    return False
 
 
 def _refuse_where_we_are(destination: str) -> None:
@@ -122,34 +155,42 @@ class Staging:
         return f"{self._destination}/{name}"
 
     def commit(self, *, overwrite: bool) -> None:
-        """Make everything visible: in one step, or for a shared destination file by file, manifests last.
+        """Make everything visible: in one step, or for a shared destination file by file, the manifest last.
 
         Raises:
             DestinationExists: something came to lie at the destination, and `overwrite` is not set.
         """
-        if self._shared:
-            names = [info.path[len(self.folder) + 1 :] for info in self._store.walk(self.folder)]
-            for name in sorted(names, key=lambda n: (os.path.basename(n) == MANIFEST_NAME, n)):
-                self._publish(self.path(name), name)
-            self._store.delete(self.folder)
-        else:
-            self._publish(self.folder, replace=overwrite)
+        # The process may work in another folder now, and the place was told as seen from the first.
+        place = self._destination if self._staged is None else self._staged.place
+        try:
+            if self._shared:
+                self._add_files(place, overwrite=overwrite)
+            else:
+                self._store.publish(self.folder, place, replace=overwrite)
+        except LadingError as error:
+            if error.file is not None and error.file.startswith(place):
+                error.file = self._destination + error.file[len(place) :]
+            raise
         if self._staged is not None:
             self._staged.release()
 
-    def _publish(self, source: str, name: str = "", *, replace: bool = True) -> None:
-        """Give a file of this name, or the whole folder, its place, also if the process works in another folder now."""
-        told = self.final(name) if name else self._destination
-        if self._staged is None:
-            self._store.publish(source, told, replace=replace)
-            return
-        target = os.path.join(self._staged.place, name) if name else self._staged.place
-        try:
-            self._store.publish(source, target, replace=replace)
-        except LadingError as error:
-            if error.file == target:
-                error.file = told
-            raise
+    def _add_files(self, place: str, *, overwrite: bool) -> None:
+        """Move all files to their places, none of which may be taken.
+
+        Those of lading's own go first, and the manifest last. So whoever finds the first without the last knows that
+        a writer of the same rank died between them, and replaces what it left.
+        """
+        names = [info.path[len(self.folder) + 1 :] for info in self._store.walk(self.folder)]
+        names.sort(key=lambda n: (os.path.basename(n) == MANIFEST_NAME, not n.startswith(f"{FOLDER}/"), n))
+        own = os.path.dirname(names[-1])
+        check_shared(self._store, place, own, overwrite=overwrite)
+        if not overwrite and next(iter(self._store.walk(f"{place}/{own}")), None) is None:
+            for path in (f"{place}/{name}" for name in names):
+                if _has(self._store, path):
+                    raise name_taken(path)
+        for name in names:
+            self._store.publish(self.path(name), f"{place}/{name}")
+        self._store.delete(self.folder)
 
     def drop(self) -> None:
         """Remove all that was built."""
