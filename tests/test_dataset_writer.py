@@ -227,6 +227,17 @@ def test_names_from_a_template(tmp_path: Path) -> None:
         writer.write_batch(table(1))
 
 
+@pytest.mark.parametrize(
+    "name", ["step:${shard}", "a//${shard}", "a/./${shard}", "../${shard}", "/${shard}", "a\\${shard}", "a\n${shard}",
+             ".${shard}", "_lading/${shard}", "a/_lading/${shard}", "${shard}/"],
+)  # fmt: skip
+def test_names_that_no_shard_can_have_are_refused_at_the_beginning(name: str, tmp_path: Path) -> None:
+    """As a manifest, which comes last, refuses them; among lading's own files nobody looks for shards."""
+    with pytest.raises(UsageError, match="inside the dataset's folder"):
+        lading.writer(tmp_path / "out", name=name)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_references_of_what_was_written(tmp_path: Path) -> None:
     with lading.writer(tmp_path / "out", shard_size="20kb") as writer:
         written = writer.write_batch(table(50, size=1000))

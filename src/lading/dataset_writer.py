@@ -28,7 +28,7 @@ from lading.formats.protocol import ManyFiles, NamesInEntries, ShardFacts, Tells
 from lading.formats.registry import get_format
 from lading.interleaved import INTERLEAVED_SCHEMA, VIEWS
 from lading.layouts.mint_write import Roles
-from lading.manifest import Manifest
+from lading.manifest import FOLDER, Manifest, leads_outside
 from lading.manifest_files import KeptTables, lading_folder, save_manifest
 from lading.part_writer import (
     CHECKSUMS,
@@ -135,6 +135,7 @@ class DatasetWriter:
         self._overwrite = overwrite
         self._rank, self._tags, self._members = rank, dict(tags or {}), members
         self._template = _template(name, rank)
+        self._shard_name(0)  # one that nobody can have is refused now
         shard_bytes = parse_bytes(shard_size)
         refuse_twins(pa.schema([]) if schema is None else schema)
         if rank is None:
@@ -317,8 +318,9 @@ class DatasetWriter:
         if "shard" not in self._template.get_identifiers():
             folder, _, base = name.rpartition("/")
             name = f"{folder}/{number:03d}_{base}" if folder else f"{number:03d}_{base}"
-        if name.startswith(("/", ".")) or ".." in name.split("/"):
-            raise UsageError("a shard's name must stay inside the dataset's folder", found=name)
+        if name.startswith(".") or FOLDER in name.split("/") or leads_outside(name):
+            raise UsageError("a shard's name must stay inside the dataset's folder", found=repr(name),
+                             expected=f"words with / between them, none of them empty, . or {FOLDER}")  # fmt: skip
         return name + ending
 
     # The end

@@ -12,6 +12,7 @@ The manifest's appearance is the commit. Each of many writers has a manifest of 
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
@@ -43,6 +44,7 @@ __all__ = [
     "changes",
     "from_json",
     "kept_manifest",
+    "leads_outside",
     "lookup",
     "merge",
     "read_shards",
@@ -386,6 +388,11 @@ def read_shards(buffer: pa.Buffer, *, file: str | None = None) -> pa.Table:
 
 # Absolute, with a scheme or drive, with a `.`, `..` or empty part, with a backslash or a control character.
 _OUTSIDE = r"^/|^[A-Za-z][A-Za-z0-9+.-]*:|(^|/)(\.{1,2})?(/|$)|[\x00-\x1f\\]"
+
+
+def leads_outside(path: str) -> bool:
+    """Whether a path is refused in a manifest: it leads out of the dataset's folder, or nobody writes it so."""
+    return re.search(_OUTSIDE, path) is not None
 
 
 def _inside(paths: pa.Array | pa.ChunkedArray, file: str | None) -> None:
