@@ -133,6 +133,17 @@ def test_what_a_rank_wrote_is_replaced_only_if_told(tmp_path: Path) -> None:
     assert _texts(tmp_path / "out") == ["anew", "of 1"]
 
 
+def test_a_reader_does_not_go_on_with_rows_of_a_rank_that_was_replaced(tmp_path: Path) -> None:
+    for rank in range(2):
+        _of_rank(tmp_path / "out", rank, f"old {rank}.0", f"old {rank}.1")
+    with lading.open(tmp_path / "out") as dataset:
+        rows = iter(dataset)
+        assert next(rows)["txt"] == "old 0.0"
+        _of_rank(tmp_path / "out", 0, "new 0.0", "new 0.1", overwrite=True)
+        with pytest.raises(StoreError, match="another dataset took the place"):
+            list(rows)
+
+
 def test_of_two_writers_of_one_rank_the_second_is_refused(tmp_path: Path) -> None:
     one, other = (lading.writer(tmp_path / "out", format="jsonl", rank=0) for _ in range(2))
     one.write({"txt": "first"})
