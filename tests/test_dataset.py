@@ -236,6 +236,44 @@ def test_indexes_of_one_file_cost_one_look_at_it_and_a_shard_costs_no_other() ->
     assert set(counting.ranges) <= {"box://out/shard-000000.tar", "box://out/shard-000003.tar"}
 
 
+@pytest.mark.parametrize(
+    "options, members",
+    [
+        ({"regroup": True}, ["a.txt", "b.txt", "a.cls"]),
+        ({"lower_case": False}, ["a.TXT", "a.txt"]),
+        ({"on_duplicate": "keep_last"}, ["a.txt", "a.txt", "b.txt"]),
+    ],
+)
+def test_an_index_made_with_options_is_not_that_of_others(
+    options: dict[str, Any], members: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Random access gives the samples that iteration gives."""
+    monkeypatch.setenv("LADING_CACHE", str(tmp_path / "cache"))
+    path = tmp_path / "a.tar"
+    path.write_bytes(tar_of(*((name, b"%d" % number) for number, name in enumerate(members))))
+    for first, second in ((options, {}), ({}, options), ({"on_duplicate": "keep_first"}, options)):
+        with suppress(LadingError):
+            lading.index(path, options=first)
+        with lading.open(path, options=second) as dataset:
+            try:
+                want = list(dataset)
+            except LadingError as error:
+                with pytest.raises(type(error)):
+                    [dataset[i] for i in range(len(dataset))]
+                continue
+        with lading.open(path, options=second) as dataset:
+            assert [dataset[i] for i in range(len(dataset))] == want
+
+
+def test_options_that_change_no_sample_find_the_same_index(
+    tmp_path: Path, golden: Golden, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LADING_CACHE", str(tmp_path / "cache"))
+    for options in ({}, {"mmap": False}):
+        lading.index(golden("wds") / "shards", options=options)
+    assert len(list((tmp_path / "cache").iterdir())) == 4
+
+
 def test_a_cache_that_cannot_be_written_is_said_once(
     tmp_path: Path, golden: Golden, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,7 @@ shard's index is made when it is first needed (or found in a manifest or the ind
 
 from __future__ import annotations
 
+import json
 import os
 from bisect import bisect_right
 from collections import Counter, OrderedDict
@@ -73,6 +74,8 @@ _MAX_ROWS = 1024
 _MAX_BYTES = 256 << 20
 _DETECT_SHARDS = 16
 _HELD_BYTES = 64 << 20
+_NOT_IN_INDEXES = frozenset({"mmap", "roots", "workers", "allow_pickle", "views"})
+"""Options of formats that say how bytes are come by, and change nothing in the index of a shard."""
 
 
 class Dataset:
@@ -318,7 +321,12 @@ class Dataset:
         return None if found is None else _index_of(source, found)
 
     def _index_kind(self) -> str:
-        return f"{self.format} {self.view}"
+        """What tells indexes of one shard apart: options of its format may make other samples of it.
+
+        Those of interleaved data do not count: their index lists a tar's members, whatever they belong to.
+        """
+        told = {name: value for name, value in self.format_options.items() if name not in _NOT_IN_INDEXES}
+        return f"{self.format} {self.view}" + (f" {json.dumps(told, sort_keys=True, default=str)}" if told else "")
 
     def keep_index(self, shard: int) -> bool | None:
         """Make the index of a shard and keep it in the cache; False if it cannot be kept, None if there is none."""

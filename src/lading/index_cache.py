@@ -1,6 +1,7 @@
 """Indexes of other people's shards, kept in the user's cache folder so that they are made once.
 
-A shard's index is found by its full URL, size, version (etag or modification time), format and view. The folder is
+A shard's index is found by its full URL, size, version (etag or modification time), format and view, and by options
+that may make other samples of it. The folder is
 `$LADING_CACHE`, else `lading` in the XDG cache folder. Nothing is ever written beside the data. Where the folder cannot
 be written, work goes on and a warning says so once.
 """
