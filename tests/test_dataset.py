@@ -236,6 +236,18 @@ def test_indexes_of_one_file_cost_one_look_at_it_and_a_shard_costs_no_other() ->
     assert set(counting.ranges) <= {"box://out/shard-000000.tar", "box://out/shard-000003.tar"}
 
 
+@pytest.mark.parametrize("fmt", ["arrow", "csv", "jsonl", "mds", "parquet", "webdataset"])
+def test_who_reads_from_a_shard_goes_on_while_another_thread_ends_a_pass_over_it(fmt: str, tmp_path: Path) -> None:
+    with lading.writer(tmp_path / "out", format=fmt) as writer:
+        for number in range(3):
+            writer.write({"__key__": f"{number}", "txt": f"text {number}"})
+    with lading.open(tmp_path / "out") as dataset:
+        view = dataset.counted_shard(0)  # as `take` has it
+        assert sum(batch.num_rows for batch in dataset.batches()) == 3
+        assert view.read(np.array([2, 0])).num_rows == 2
+        assert str(dataset[1]["txt"]) == "text 1"
+
+
 @pytest.mark.parametrize(
     "options, members",
     [

@@ -610,14 +610,14 @@ class Dataset:
         drifting: bool = False,
         passed: PassedRanges | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Batches of one shard, references as they are; the shard is closed at the end.
+        """Batches of one shard, references as they are; the shard is closed at the end, if nobody else reads from it.
 
         With `views`, payload that lies in memory comes as `binary_view`, large values of a mapped file as references,
         in batches as large as the limits allow. With `drifting`, batches may differ in columns and types. `passed`
         takes what of a mapped file a reader passes by that walks over its headers.
         """
         self._one_of.pop(shard, None)
-        view = self._views.pop(shard, None)  # open since it was looked at: what lies in its place now is another one
+        view = opened = self._views.pop(shard, None)  # what lies in its place now may be another one
         if view is None:
             source = self.source(shard)
             view = self._open_view(
@@ -642,7 +642,8 @@ class Dataset:
             self._read_samples[shard] = samples
             self.counts.update(view.counts)
         finally:
-            view.close()
+            if opened is None:  # else another thread may be reading from it, and the last one to let go of it closes it
+                view.close()
             self._source = None
 
     def aligned_to(self, columns: Sequence[str] | None) -> pa.Schema | None:
