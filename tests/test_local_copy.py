@@ -189,7 +189,13 @@ def test_a_link_out_of_the_folder_is_not_followed(golden: Golden, tmp_path: Path
     assert (elsewhere / "shard.00000.mds").exists()
 
 
-@pytest.mark.parametrize("changes", [{"hashes": 5}, {"hashes": "sha1"}, {"size_limit": {}}, {"size_limit": 1.5}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"hashes": 5}, {"hashes": "sha1"}, {"raw_data": None},
+        *({"size_limit": wrong} for wrong in ({}, 1.5, "abc", -5, True, "9" * 5000)),
+    ],
+)  # fmt: skip
 def test_an_index_of_other_types(golden: Golden, changes: dict[str, Any], tmp_path: Path) -> None:
     folder = _copied(golden, "comp-none", tmp_path)
     index = json.loads((folder / "index.json").read_text())
@@ -197,6 +203,20 @@ def test_an_index_of_other_types(golden: Golden, changes: dict[str, Any], tmp_pa
     (folder / "index.json").write_text(json.dumps(index))
     with pytest.raises(DataError):
         lading.LocalCopy(folder)
+
+
+@pytest.mark.parametrize("name", ["dirname", "split", "self", "limits", "allow_pickle", "more", "author"])
+def test_an_index_says_no_more_of_a_shard_than_what_it_is(golden: Golden, name: str, tmp_path: Path) -> None:
+    """As `lading.open`, which goes by what it knows; where a shard lies, and what is allowed, the caller says."""
+    folder = _copied(golden, "pickle", tmp_path)
+    index = json.loads((folder / "index.json").read_text())
+    index["shards"][0][name] = True
+    (folder / "index.json").write_text(json.dumps(index))
+    copy = lading.LocalCopy(folder)
+    assert (copy.dirname, copy.shards[0].dirname) == (str(folder), str(folder))
+    with lading.open(folder) as dataset:
+        assert repr(list(copy.shards[0])) == repr(list(dataset.shards[0]))
+        assert any(isinstance(value, bytes) for value in copy.shards[0][0].values())
 
 
 def test_who_may_read_pickles_is_told_by_true_or_false(golden: Golden) -> None:

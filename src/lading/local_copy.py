@@ -19,7 +19,7 @@ from typing import Any, Self
 
 import orjson
 
-from lading.errors import BadReference, DataError, NotFound, SourceNotFound, UsageError
+from lading.errors import BadReference, DataError, NotFound, SourceNotFound, UsageError, errors_at
 from lading.formats.mds import Entry, MdsReader, ReadOptions, ShardFile, parse_entry, read_mds_index
 from lading.formats.protocol import ShardSource, parse_options
 from lading.limits import DEFAULT_LIMITS, Limits
@@ -30,6 +30,9 @@ from lading.units import parse_bytes
 __all__ = ["LocalCopy", "MDSShard"]
 
 _INDEX = "index.json"
+_TOLD = ("zip_data", "raw_meta", "zip_meta", "format", "column_names", "column_encodings", "column_sizes", "columns",
+         "newline", "separator")  # fmt: skip
+"""What an index may say of a shard, beside its file and what `MDSShard` takes by place; more of it is nothing to us."""
 
 
 class MDSShard(Sequence[dict[str, Any]]):
@@ -271,7 +274,8 @@ class LocalCopy:
         if listed is None:
             raise SourceNotFound("the file is no index of MDS", file=path)
         told = {"allow_pickle": allow_pickle, "limits": limits}
-        self.shards = [_shard(self.dirname, self.split, orjson.loads(one.entry), told) for one in listed]
+        with errors_at(file=path):
+            self.shards = [_shard(self.dirname, self.split, orjson.loads(one.entry), told) for one in listed]
         known: set[str] = set()
         for row, shard in enumerate(self.shards):
             for name in shard.file_names():
@@ -294,8 +298,14 @@ def _told_file(file: object) -> Mapping[str, Any] | None:
     return {name: getattr(file, name, None) for name in ("basename", "bytes", "hashes")}
 
 
-def _shard(dirname: str, split: str, entry: dict[str, Any], how: Mapping[str, Any]) -> MDSShard:
-    told = {name: value for name, value in entry.items() if name != "version"}
-    own = [told.pop(name, None) for name in ("compression", "hashes", "samples", "size_limit")]
-    compression, hashes, samples, limit = own
-    return MDSShard(dirname, split, compression, hashes or [], samples, limit, **how, **told)
+def _shard(dirname: str, split: str, entry: Mapping[str, Any], how: Mapping[str, Any]) -> MDSShard:
+    first: list[Any] = [entry.get(name) for name in ("compression", "hashes", "samples", "size_limit")]
+    compression, hashes, samples, limit = first
+    try:
+        size = None if limit is None else parse_bytes(limit)
+    except UsageError as error:  # nobody called it so: the index has it
+        raise DataError("not what an index says of a shard", expected="a size or none",
+                        found=repr(limit)[:80]) from error  # fmt: skip
+    told = {name: entry[name] for name in _TOLD if name in entry}
+    raw = entry.get("raw_data")
+    return MDSShard(dirname, split, compression, hashes or [], samples, size, raw_data=raw, **how, **told)

@@ -9,13 +9,15 @@ import re
 from fractions import Fraction
 from math import ceil
 
+import numpy as np
+
 from lading.errors import UsageError
 
 __all__ = ["format_bytes", "parse_bytes", "parse_part", "spread"]
 
 _UNITS = ("b", "kb", "mb", "gb", "tb", "pb", "eb", "zb", "yb")
 _PART = re.compile(r"\s*(\d*\.?\d+)\s*(%?)\s*", re.ASCII)
-_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*", re.ASCII)
+_SIZE = re.compile(r"\s*(\d{1,30}(?:\.\d{1,30})?)\s*([a-zA-Z]*)\s*", re.ASCII)
 
 
 def parse_bytes(size: int | str) -> int:
@@ -24,16 +26,18 @@ def parse_bytes(size: int | str) -> int:
     Raises:
         UsageError: it is no size, or a negative one.
     """
-    if isinstance(size, int):
+    if isinstance(size, (int, np.integer)) and not isinstance(size, bool):
         if size < 0:
-            raise UsageError("a size cannot be negative", found=size)
-        return _no_larger_than_files(size)
+            raise UsageError("a size cannot be negative", found=str(size)[:80])
+        return _no_larger_than_files(int(size))
     match = _SIZE.fullmatch(size) if isinstance(size, str) else None
     unit = match[2].lower() if match else ""
     if unit and not unit.endswith("b"):
         unit += "b"
     if match is None or (unit and unit not in _UNITS):
-        raise UsageError("not a size", expected="a number and b, kb, mb, gb, tb …, such as 256MB", found=repr(size))
+        raise UsageError(
+            "not a size", expected="a number and b, kb, mb, gb, tb …, such as 256MB", found=repr(size)[:80]
+        )
     factor = 1024 ** (_UNITS.index(unit) if unit else 0)
     return _no_larger_than_files(int(Fraction(match[1]) * factor))  # in floats 2**60 + 1 would be another number
 
