@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from cost import costs_at_most
 from lading.digests import DatasetDigest, sample_digests
 from lading.errors import BadReference, DataError, LimitExceeded, SchemaMismatch, SidecarMismatch, UsageError
 from lading.features import Image, feature_of, with_feature
@@ -293,3 +294,21 @@ def test_validating() -> None:
         validate(replace(manifest, num_samples=6), shards, file="m")
     with pytest.raises(SidecarMismatch, match=r"num_shards.*expected 2, found 1"):
         validate(manifest, shards.slice(0, 1))
+
+
+@pytest.mark.parametrize("told", [{"name": None, "xxh3": "0" * 16}, {"name": "a.meta", "xxh3": None}, None])
+def test_files_beside_a_shard_have_names_and_checksums(told: dict[str, str | None] | None) -> None:
+    shards = _part(0, [1, 2])[1]
+    column = pa.array([None, [{"name": "b", "xxh3": "0" * 16}, told]], SHARDS_SCHEMA.field("beside_xxh3").type)
+    broken = shards.set_column(shards.schema.get_field_index("beside_xxh3"), SHARDS_SCHEMA.field("beside_xxh3"), column)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, broken.schema) as writer:
+        writer.write_table(broken)
+    with pytest.raises(DataError, match=r"^shards\.arrow.*null"):
+        read_shards(sink.getvalue(), file="shards.arrow")
+
+
+def test_a_schema_of_many_columns_is_read_in_a_time_like_that_of_writing_it() -> None:
+    schema = pa.schema([pa.field(f"column {i}", pa.int64()) for i in range(6000)])
+    manifest = replace(_part(0, [1])[0], schema=schema)
+    assert costs_at_most(20, lambda: from_json(to_json(manifest)), lambda: to_json(manifest))

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import base64
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
@@ -211,7 +212,7 @@ def _schema(told: Mapping[str, Any]) -> pa.Schema:
     found = fingerprint(schema)
     if found != told["fingerprint"]:
         raise DataError("the schema is not that of the fingerprint", expected=told["fingerprint"], found=found)
-    twice = next((name for name in schema.names if schema.names.count(name) > 1), None)
+    twice = next((name for name, count in Counter(schema.names).items() if count > 1), None)
     if twice is not None:
         raise DataError("the schema names a column twice", column=twice)
     if not len(schema) and told["num_samples"]:
@@ -410,7 +411,10 @@ def _checked(shards: pa.Table, file: str | None) -> pa.Table:
             raise DataError("a null where none may be", file=file, column=column.name)
     for name in ("path", "index_file", "extents_file"):
         _inside(shards[name], file)
-    beside = pc.struct_field(pc.list_flatten(shards["beside_xxh3"]), "name")
+    files = pc.list_flatten(shards["beside_xxh3"])
+    beside = pc.struct_field(files, "name")
+    if beside.null_count or pc.struct_field(files, "xxh3").null_count:
+        raise DataError("a null where none may be", file=file, column="beside_xxh3")
     _inside(pc.replace_substring(beside, "/", "//"), file)  # a name in the shard's own folder
     for name in (*_TOTALS, "index_batch", "extents_batch"):
         negative = pc.min(shards[name]).as_py()
