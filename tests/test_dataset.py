@@ -248,6 +248,80 @@ def test_who_reads_from_a_shard_goes_on_while_another_thread_ends_a_pass_over_it
         assert str(dataset[1]["txt"]) == "text 1"
 
 
+@pytest.mark.parametrize("fmt", ["arrow", "csv", "jsonl", "mds", "parquet", "webdataset"])
+def test_columns_come_as_they_are_asked_for_or_not_at_all(fmt: str, tmp_path: Path) -> None:
+    with lading.writer(tmp_path / "out", format=fmt) as writer:
+        for number in range(3):
+            writer.write({"__key__": f"{number}", "a": "x", "b": "y"})
+    sources: list[Any] = [tmp_path / "out"]
+    if fmt != "mds":  # without its manifest
+        sources.append([path for path in (tmp_path / "out").iterdir() if path.is_file() and path.suffix != ".json"])
+    for source in sources:
+        with lading.open(source) as dataset:
+            for asked in (["b", "a"], ["a", "b"], ["b"]):
+                assert [batch.schema.names for batch in dataset.batches(columns=asked)] == [asked]
+            for unknown in (["zz"], ["a", "zz"]):
+                if fmt != "webdataset" or source is sources[0]:  # a later sample of a tar may have it
+                    with pytest.raises(UsageError, match=r"no such column.*'zz'"):
+                        next(dataset.batches(columns=unknown))
+
+
+def test_a_column_that_a_later_shard_has_is_one(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"a": [1]}), tmp_path / "0.parquet")
+    pq.write_table(pa.table({"a": [2], "b": [3]}), tmp_path / "1.parquet")
+    with lading.open(tmp_path) as dataset:
+        assert [batch.to_pydict() for batch in dataset.batches(columns=["b", "a"])] == [
+            {"a": [1]},
+            {"b": [3], "a": [2]},
+        ]
+
+
+@pytest.mark.parametrize("wrong", [0, -1, "3", 1.5, None])
+def test_batches_of_no_number_of_rows_are_refused(wrong: Any, tmp_path: Path) -> None:
+    with lading.writer(tmp_path / "out", format="parquet") as writer:
+        writer.write({"a": 1})
+    with lading.open(tmp_path / "out") as dataset, pytest.raises(UsageError, match="number of rows"):
+        next(dataset.batches(max_rows=wrong))
+
+
+def test_a_generator_of_sources(tmp_path: Path) -> None:
+    for number in range(2):
+        pq.write_table(pa.table({"a": [number]}), tmp_path / f"{number}.parquet")
+    with lading.open(path for path in sorted(tmp_path.iterdir())) as dataset:  # type: ignore[arg-type] # `glob` is one
+        assert [row["a"] for row in dataset] == [0, 1]
+        again = pickle.loads(pickle.dumps(dataset))
+        assert [row["a"] for row in again] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"limits": {"tar_name_bytes": 1}}, {"options": [1]}, {"roots": [5]}, {"roots": 5}, {"interleaved": {}}]
+)
+def test_arguments_of_other_types_are_refused(wrong: dict[str, Any], tmp_path: Path) -> None:
+    pq.write_table(pa.table({"a": [1]}), tmp_path / "0.parquet")
+    with pytest.raises(UsageError, match=next(iter(wrong))):
+        lading.open(tmp_path, **wrong)
+
+
+@pytest.mark.parametrize("wrong", [[[0, 1]], np.zeros((2, 1), np.int64)])
+def test_samples_are_taken_by_one_list(wrong: Any, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"a": [1, 2]}), tmp_path / "0.parquet")
+    with lading.open(tmp_path) as dataset, pytest.raises(UsageError, match="list of whole"):
+        dataset.take(wrong)
+
+
+@pytest.mark.parametrize(
+    "keys", [pa.array(["a", "b"]), pa.array(["a", "b"]).dictionary_encode(), pa.array([b"a", b"b"]), pa.array([1, 2])]
+)
+def test_what_is_no_key_is_not_found(keys: pa.Array, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"__key__": keys, "n": [5, 6]}), tmp_path / "0.parquet")
+    with lading.open(tmp_path) as dataset:
+        for number, key in enumerate(["a", "b"] if keys.type != pa.int64() else [1, 2]):
+            assert dataset.by_key(key)["n"] == 5 + number  # type: ignore[arg-type] # keys of others may be numbers
+        for wrong in ("c", 3, "\ud800", None, 1 << 80, ["a"]):
+            with pytest.raises(KeyError):
+                dataset.by_key(wrong)  # type: ignore[arg-type] # what is not found
+
+
 @pytest.mark.parametrize(
     "options, members",
     [
@@ -275,6 +349,19 @@ def test_an_index_made_with_options_is_not_that_of_others(
                 continue
         with lading.open(path, options=second) as dataset:
             assert [dataset[i] for i in range(len(dataset))] == want
+
+
+def test_indexes_that_were_forgotten_take_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.tar").write_bytes(tar_of(("a.json", b'{"texts": ["x"], "images": [null]}')))
+    with lading.open(tmp_path / "a.tar", view="interleaved") as dataset:
+        dataset.hold_index(0)
+        index = dataset.held_index(0)
+        assert index is not None
+        monkeypatch.setattr("lading.dataset._HELD_BYTES", index.nbytes)
+        dataset.forget_shards()
+        assert dataset.held_index(0) is None
+        dataset.hold_index(0)
+        assert dataset.held_index(0) is not None
 
 
 def test_options_that_change_no_sample_find_the_same_index(

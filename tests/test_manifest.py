@@ -309,6 +309,6 @@ def test_files_beside_a_shard_have_names_and_checksums(told: dict[str, str | Non
 
 
 def test_a_schema_of_many_columns_is_read_in_a_time_like_that_of_writing_it() -> None:
-    schema = pa.schema([pa.field(f"column {i}", pa.int64()) for i in range(6000)])
+    schema = pa.schema([pa.field(f"column {i}", pa.int64()) for i in range(8000)])
     manifest = replace(_part(0, [1])[0], schema=schema)
     assert costs_at_most(20, lambda: from_json(to_json(manifest)), lambda: to_json(manifest))

@@ -395,6 +395,7 @@ class Dataset:
         """Close all shards, and forget what was found in them: the listing, or `stand_ins`, is another one."""
         self._close_views()
         self._held.clear()
+        self._held_bytes = 0
         self._read_samples.clear()
         self._source = self._ends = self._schema = None
         self._last = []
@@ -497,8 +498,9 @@ class Dataset:
         if target is not None:
             columns = self._columns_of(target)
         wanted = np.asarray(indices) if len(indices) else np.zeros(0, np.int64)
-        if wanted.dtype.kind not in "iu":
-            raise UsageError("samples are taken by whole numbers", found=str(wanted.dtype))
+        if wanted.dtype.kind not in "iu" or wanted.ndim != 1:
+            found_as = f"{wanted.dtype}, {wanted.ndim} dimensions"
+            raise UsageError("samples are taken by a list of whole numbers", found=found_as)
         found = taken_rows(self, wanted.astype(np.int64), columns, target, views=views)
         if target is None:
             return found
@@ -523,9 +525,15 @@ class Dataset:
             at = 0
             for batch in self.open_shard(number).batches(max_rows=65_536, max_bytes=_MAX_BYTES, columns=[column]):
                 keys = batch.column(column)
+                if pa.types.is_dictionary(keys.type):
+                    keys = keys.dictionary_decode()
                 if self.view == "interleaved":
                     keys = keys.take(pa.array(sample_starts(keys)))
-                found = pa.compute.index(keys, pa.scalar(key, keys.type)).as_py()
+                try:
+                    wanted = pa.scalar(key, keys.type)
+                except (pa.ArrowException, TypeError, ValueError, OverflowError):
+                    break  # no key of this shard can be that
+                found = pa.compute.index(keys, wanted).as_py()
                 if found >= 0:
                     return self.one(number, at + found)
                 at += len(keys)
@@ -564,7 +572,7 @@ class Dataset:
         Args:
             max_rows: rows a batch, at most (a larger interleaved sample stays whole).
             max_bytes: payload a batch, at most (a larger sample stays whole).
-            columns: columns to give; None for all.
+            columns: columns to give, in this order; None for all.
             lazy: leave references as they are.
             views: give views instead of copies.
             on_error: for a row whose bytes cannot be had: `error`, `warn` (null, and a warning), `drop_row`,
@@ -573,19 +581,24 @@ class Dataset:
                 large as large ones do; None for as many as the limits allow.
         """
         _refuse_no_columns(columns)
-        most_bytes = parse_bytes(max_bytes)
+        max_rows, most_bytes = _count(max_rows), parse_bytes(max_bytes)
         hidden = self.hidden(columns)
+        asked = columns if self.view == "samples" and self.target is None else None
         columns = columns if columns is None else [*columns, *hidden]
         found: Iterator[pa.RecordBatch] = (
             batch
             for number in range(len(self.listing))
             for batch in self.shard_batches(number, max_rows, most_bytes, columns, views=views)
         )
+        if asked is not None:
+            found = self._refusing_unknown(found, asked)
         if shards_per_batch != 1:
             found = across_shards(found, max_rows, most_bytes, shards_per_batch)
         seen = pa.schema([])
         for batch in found:
             seen, padded = _pad(seen, batch)
+            if asked is not None:
+                padded = _in_order(padded, asked)
             if lazy:
                 yield padded.drop_columns(hidden)
                 continue
@@ -597,6 +610,26 @@ class Dataset:
                 self.fetcher.release()
             if dropped:
                 self.counts["rows without bytes, dropped"] += dropped
+
+    def _refusing_unknown(self, batches: Iterator[pa.RecordBatch], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Batches as they come, unless a column was asked for that neither the manifest nor any shard has.
+
+        Shards are looked at only if the first rows lack it.
+        """
+        known = dict.fromkeys(self.schema.names if self.manifest is not None else ())
+        first = None if self.manifest is not None else next(batches, None)
+        if first is not None:
+            known |= dict.fromkeys(first.schema.names)
+            for number in range(len(self.listing)):
+                if known.keys() >= {*columns}:
+                    break
+                known |= dict.fromkeys(self.open_shard(number).schema().names)
+        for name in columns if known else ():
+            if name not in known:
+                raise UsageError("no such column", expected=", ".join(known), found=repr(name))
+        if first is not None:
+            yield first
+        yield from batches
 
     def shard_batches(
         self,
@@ -805,6 +838,24 @@ def _refuse_no_columns(columns: Sequence[str] | None) -> None:
     """A batch without columns has no rows either, so nobody could be right."""
     if columns is not None and not len(columns):
         raise UsageError("no column is asked for", advice="Name one, or leave columns out for all of them.")
+
+
+def _count(rows: int) -> int:
+    """A number of rows that a batch may have. Raises UsageError."""
+    try:
+        count = as_int(rows)
+    except TypeError:
+        count = 0
+    if count < 1:
+        raise UsageError("no number of rows", expected="a whole number, 1 or more", found=repr(rows)[:80])
+    return count
+
+
+def _in_order(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
+    """The batch with its columns in the order that was asked for."""
+    names = batch.schema.names
+    wanted = [name for name in dict.fromkeys(columns) if name in names]
+    return batch if wanted == names else batch.select(wanted)
 
 
 def _local_places(listing: Listing, manifest: Manifest | None, stores: Stores) -> list[str]:

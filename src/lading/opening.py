@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import partial, reduce, wraps
 from itertools import takewhile
@@ -25,7 +25,7 @@ from lading.layouts.options import InterleavedOptions
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.manifest import Manifest
 from lading.manifest_files import load_manifest
-from lading.source import Listing, Source, list_kept, list_source, named_folders, read_head, source_names
+from lading.source import Listing, Source, list_kept, list_source, listed_once, named_folders, read_head, source_names
 from lading.store.open import Stores, is_local, resolve, without_query
 
 __all__ = ["dataset_of", "open_dataset"]
@@ -106,7 +106,8 @@ def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all bu
     """
     if view is not None and view not in VIEWS:
         raise UsageError("no such view", expected=" or ".join(VIEWS), found=repr(view))
-    stores = stores or Stores()
+    _refuse_other_types(options, interleaved, roots, limits)
+    stores, source = stores or Stores(), listed_once(source)
     listing, kept = _listed(source, stores, limits)
     manifest = kept[0] if kept else None
     if manifest is not None and view not in (None, manifest.view):
@@ -184,10 +185,10 @@ def dataset_of(  # noqa: PLR0913 - as `open_dataset`
         limits: on what files may ask for.
 
     Raises:
-        UsageError: roots that are one text: each of its letters would be a folder, `/` among them.
+        UsageError: options of other types; roots that are one text: each of its letters would be a folder, `/` among
+            them.
     """
-    if isinstance(roots, str):
-        raise UsageError("roots are a list of folders", found=repr(roots), advice=f"Give [{roots!r}].")
+    _refuse_other_types(options, interleaved, roots, limits)
     settings = interleaved or kept_settings(manifest)
     return Dataset(
         listing,
@@ -209,6 +210,20 @@ def dataset_of(  # noqa: PLR0913 - as `open_dataset`
         manifest=manifest,
         kept_shards=kept_shards,
     )
+
+
+def _refuse_other_types(options: object, interleaved: object, roots: object, limits: object) -> None:
+    """Raise UsageError for arguments that are none."""
+    if isinstance(roots, str):
+        raise UsageError("roots are a list of folders", found=repr(roots), advice=f"Give [{roots!r}].")
+    if not isinstance(roots, Collection) or not all(isinstance(root, (str, os.PathLike)) for root in roots):
+        raise UsageError("roots are a list of folders", found=repr(roots)[:80])
+    for name, value, kind in (
+        ("options", options, Mapping), ("interleaved", interleaved, InterleavedOptions), ("limits", limits, Limits),
+    ):  # fmt: skip
+        if not isinstance(value, kind) and (value is not None or kind is Limits):
+            expected = f"{name}: {'a dict' if kind is Mapping else kind.__name__}"
+            raise UsageError("an argument of another type", expected=expected, found=repr(value)[:80])
 
 
 def _listed(source: Source, stores: Stores, limits: Limits) -> tuple[Listing, tuple[Manifest, pa.Table] | None]:

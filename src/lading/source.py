@@ -45,6 +45,7 @@ __all__ = [
     "is_hidden",
     "list_kept",
     "list_source",
+    "listed_once",
     "named_folders",
     "path_column",
     "read_head",
@@ -146,6 +147,11 @@ def list_source(source: Source, stores: Stores, limits: Limits = DEFAULT_LIMITS)
         tables += [_table(shards)] if shards else [one.table for one in members if isinstance(one, Listing)]
     datasets = tuple(folder for one in found if isinstance(one, Listing) for folder in one.datasets)
     return Listing(pa.concat_tables(tables), datasets=datasets)
+
+
+def listed_once(source: Source) -> Source:
+    """A source that can be looked through again: a generator's items as a list."""
+    return [_text(name) for name in source] if isinstance(source, Iterator) else source
 
 
 def source_names(source: Source, stores: Stores) -> list[str]:

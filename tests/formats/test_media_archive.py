@@ -624,6 +624,7 @@ def test_bytes_in_a_dictionary_are_media_too(tmp_path: Path, kind: pa.DataType, 
         found = pa.Table.from_batches(dataset.batches())
         assert dataset.schema.field("d").type == found.schema.field("d").type == pa.large_binary()
         assert found.column("d").to_pylist() == values
+        assert (len(dataset.take([])), dataset.take([]).schema) == (0, dataset.take([1]).schema)
         assert dataset.take([3, 1]).column("d").to_pylist() == [b"x", b"\xff"]
 
 

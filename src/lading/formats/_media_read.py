@@ -207,7 +207,11 @@ class MediaArchiveReader:
         else:
             table = self._documents.typed_read(stored_columns(schema), rows)
         found = table.combine_chunks().to_batches()
-        return self._shaped(found[0], schema, 0) if found else pa.record_batch(schema.empty_table().columns, schema)
+        return (
+            self._shaped(found[0], schema, 0)
+            if found
+            else pa.RecordBatch.from_arrays([pa.nulls(0, kind) for kind in schema.types], schema=schema)
+        )
 
     def is_ranges(self, documents: pa.RecordBatch) -> bool:
         """Whether the bytes of all media lie as ranges of archives, so that nothing must be read to find them.

@@ -28,6 +28,7 @@ from lading.source import (
     expanded,
     list_kept,
     list_source,
+    listed_once,
     named_folders,
     path_column,
     read_head,
@@ -72,6 +73,7 @@ def find_shards(source: Source, stores: Stores, format_name: str | None, limits:
         UsageError: there are several datasets with manifests.
     """
     findings: list[LadingError] = []
+    source = listed_once(source)
     names = source_names(source, stores)
     manifest, kept, folder = None, None, ""
     if len(names) == 1:
