@@ -266,6 +266,24 @@ def test_columns_come_as_they_are_asked_for_or_not_at_all(fmt: str, tmp_path: Pa
                         next(dataset.batches(columns=unknown))
 
 
+def test_where_there_are_no_rows_no_column_is_missed(tmp_path: Path) -> None:
+    (tmp_path / "a.tar").write_bytes(tar_of())
+    (tmp_path / "a.jsonl").write_bytes(b"")
+    for name in ("a.tar", "a.jsonl"):
+        with lading.open(tmp_path / name) as dataset:
+            assert list(dataset.batches(columns=["jpg"])) == []
+
+
+def test_a_column_that_only_the_shards_tell_is_one(tmp_path: Path) -> None:
+    """Tars have keys, also where their manifest tells of rows that had none."""
+    pq.write_table(pa.table({"a": [1, 2]}), tmp_path / "a.parquet")
+    lading.convert(tmp_path / "a.parquet", tmp_path / "out", format="webdataset")
+    with lading.open(tmp_path / "out") as dataset:
+        assert "__key__" not in dataset.schema.names
+        [batch] = dataset.batches(columns=["__key__"])
+        assert batch.column("__key__").to_pylist() == ["000000000", "000000001"]
+
+
 def test_a_column_that_a_later_shard_has_is_one(tmp_path: Path) -> None:
     pq.write_table(pa.table({"a": [1]}), tmp_path / "0.parquet")
     pq.write_table(pa.table({"a": [2], "b": [3]}), tmp_path / "1.parquet")

@@ -614,17 +614,20 @@ class Dataset:
     def _refusing_unknown(self, batches: Iterator[pa.RecordBatch], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Batches as they come, unless a column was asked for that neither the manifest nor any shard has.
 
-        Shards are looked at only if the first rows lack it.
+        Shards are looked at if the manifest, or else the first rows, lack it; where there are no rows, no column is
+        missed.
         """
-        known = dict.fromkeys(self.schema.names if self.manifest is not None else ())
         first = None if self.manifest is not None else next(batches, None)
-        if first is not None:
-            known |= dict.fromkeys(first.schema.names)
-            for number in range(len(self.listing)):
-                if known.keys() >= {*columns}:
-                    break
-                known |= dict.fromkeys(self.open_shard(number).schema().names)
-        for name in columns if known else ():
+        if not len(self.listing) or (first is None and self.manifest is None):
+            return
+        known = dict.fromkeys((first.schema if first is not None else self.schema).names)
+        if not self._format.fixed_schema:
+            known["__key__"] = None  # tars always have keys, also where rows had none before they were written
+        for number in range(len(self.listing)):
+            if known.keys() >= {*columns}:
+                break
+            known |= dict.fromkeys(self.open_shard(number).schema().names)
+        for name in columns:
             if name not in known:
                 raise UsageError("no such column", expected=", ".join(known), found=repr(name))
         if first is not None:

@@ -107,7 +107,7 @@ def test_a_folder_of_splits_names_them(golden: Golden) -> None:
 def test_columns_asked_for(golden: Golden) -> None:
     with lading.open(golden("mds") / "comp-none") as dataset:
         [first, *_] = dataset.batches(columns=["n", "key"])
-        assert first.schema.names == ["key", "n"]
+        assert first.schema.names == ["n", "key"]
         assert dataset.take([1], columns=["n"]).column_names == ["n"]
         with pytest.raises(UsageError, match="no column"):
             dataset.take([1], columns=[])
