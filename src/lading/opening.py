@@ -41,6 +41,7 @@ def _of_one(look: _Look) -> _Look:
 
     @wraps(look)
     def opened(source: Source, **how: Any) -> Dataset:
+        source = listed_once(source)
         for left in reversed(range(_TRIES)):
             place = _place_of(source)
             try:
@@ -107,7 +108,7 @@ def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all bu
     if view is not None and view not in VIEWS:
         raise UsageError("no such view", expected=" or ".join(VIEWS), found=repr(view))
     _refuse_other_types(options, interleaved, roots, limits)
-    stores, source = stores or Stores(), listed_once(source)
+    stores = stores or Stores()
     listing, kept = _listed(source, stores, limits)
     manifest = kept[0] if kept else None
     if manifest is not None and view not in (None, manifest.view):

@@ -10,7 +10,7 @@ from typing import TypeVar
 from lading.commit import Staging, check_destination, find_destination
 from lading.errors import SeveralSplits, UsageError
 from lading.source import Source, source_names
-from lading.store.open import Stores, resolve
+from lading.store.open import Stores
 from lading.store.protocol import Store
 from lading.store.roots import folder_of, lies_in, real_place
 
