@@ -219,7 +219,8 @@ class DatasetWriter:
 
         A file of items (Parquet, Arrow) has each `sample_id` once. With `namesakes="apart"` a sample whose id an
         earlier one has begins another file; by default it is a DataError, as if rows of one sample did not stand
-        together. Only what has the id of the very sample before, written by another call, always begins another.
+        together. In tars that holds of neighbours with one `__key__`. Of items, what has the id of the very sample
+        before, written by another call, always begins another.
         """
         self._refuse_finished()
         with self._dropping():

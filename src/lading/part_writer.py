@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import pairwise
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -61,7 +62,7 @@ _AS_STORED = (Image, Audio, Video, ClassLabel)
 """Features whose values are read as if nobody said anything of them."""
 
 Namesakes: TypeAlias = Literal["error", "apart"]
-"""What a sample is whose id an earlier one of its shard has."""
+"""What a sample is whose id an earlier one of its shard has; in a tar, whose key the one before has."""
 
 CHECKSUMS = ("samples", "files", "none")
 """Of what checksums are kept: of files and their extents, of files, or of lading's own files only."""
@@ -91,8 +92,12 @@ class ShardKind:
 
         Members that come from another tar (`fields="given"`) stand for what they stood for there.
         """
-        is_tar = isinstance(self.format, WebdatasetFormat) and self.view == "samples"
-        return is_tar and self.options.get("fields", "sorted") == "sorted"
+        return self.takes_keys and self.options.get("fields", "sorted") == "sorted"
+
+    @property
+    def takes_keys(self) -> bool:
+        """Whether rows become members of tars, whose readers take neighbours of one key for one sample."""
+        return isinstance(self.format, WebdatasetFormat) and self.view == "samples"
 
     def restores(self, schema: pa.Schema) -> bool:
         """Whether rows of this schema come back as they were only where the manifest says what they were."""
@@ -234,7 +239,8 @@ class PartWriter:
 
         Interleaved samples must be whole within the call. With `behind` the sink may still be writing them afterwards,
         so that whatever they lie in must stay as it is until the shards are finished. A file of items has an id once:
-        `namesakes` says what a later sample of the same id is, an error or the first of another shard.
+        `namesakes` says what a later sample of the same id is, an error or the first of another shard; the same of
+        neighbours in a tar that have one key.
 
         Raises:
             DuplicateField: two columns have one name, or two fields of a struct; no format keeps both.
@@ -283,6 +289,22 @@ class PartWriter:
         with errors_at(first_row=self.num_rows):
             batch = self._keyed(self._fitted(batch))
         self.num_rows += batch.num_rows
+        for part in self._apart(batch):
+            yield from self._write_apart(part)
+
+    def _apart(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """The rows in parts, in none of which neighbours have one key, where these go to tars and are to stay apart."""
+        keys = batch.column(KEY) if self._kind.takes_keys and self._namesakes == "apart" else pa.nulls(0)
+        keys = keys.dictionary_decode() if pa.types.is_dictionary(keys.type) else keys
+        if not is_text(keys.type):
+            yield batch
+            return
+        same = pc.fill_null(pc.equal(keys[1:], keys[:-1]), fill_value=False)
+        bounds = [0, *(np.flatnonzero(same.to_numpy(zero_copy_only=False)) + 1).tolist(), len(batch)]
+        for first, last in pairwise(bounds):
+            yield batch.slice(first, last - first)
+
+    def _write_apart(self, batch: pa.RecordBatch) -> Iterator[pa.Table]:
         ranges: Ranges = {}
         if self._goes_on(batch):
             self.end_shard()
@@ -310,10 +332,13 @@ class PartWriter:
 
     def _goes_on(self, batch: pa.RecordBatch) -> bool:
         """Whether a reader of the open shard would take the first sample of the batch for more of its last one."""
-        if self._kind.view != "interleaved":
+        by_key = self._kind.takes_keys
+        if not by_key and self._kind.view != "interleaved":
             return False
-        ids, last = batch.column("sample_id"), self._last_id
+        ids, last = batch.column(KEY if by_key else "sample_id"), self._last_id
         self._last_id = ids[-1].as_py()
+        if by_key and self._namesakes == "error":  # the format's writer says so
+            return False
         return self._open is not None and last is not None and bool(ids[0].as_py() == last)
 
     def _write_samples(

@@ -13,10 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import lading
-from lading.errors import DataError, SchemaMismatch
+from lading.errors import DataError, SchemaMismatch, Unrepresentable
 from lading.features import Value
 from lading.jobs.salvage import salvage
+from lading.part_writer import Namesakes
 from soak import some
+from tars import tar_of
 
 FORMATS = ("webdataset", "parquet", "arrow", "mds", "media_archive")
 
@@ -60,6 +62,36 @@ def test_samples_of_one_id_in_several_shards_stay_apart(
     assert lading.digest(tmp_path / "back") == given
     salvage(tmp_path / "back", tmp_path / "saved")
     assert lading.digest(tmp_path / "saved") == given
+
+
+@pytest.mark.parametrize("verb", [lading.convert, salvage])
+def test_tars_that_meet_in_one_key_keep_their_samples(verb: Callable[..., object], tmp_path: Path) -> None:
+    source = tmp_path / "in"
+    source.mkdir()
+    for number, keys in enumerate(["0", "0", "10", "0"]):  # by the tar format samples never span shards
+        members = [(f"{key}.{field}", f"{number} {key} {field}".encode()) for key in keys for field in ("bin", "txt")]
+        (source / f"{number}.tar").write_bytes(tar_of(*members))
+    verb(source, tmp_path / "out", format="webdataset")
+    with lading.open(tmp_path / "out") as dataset:
+        assert [sample["txt"] for sample in dataset] == ["0 0 txt", "1 0 txt", "2 1 txt", "2 0 txt", "3 0 txt"]
+    verb(source, tmp_path / "rows", format="parquet")
+    lading.convert(tmp_path / "rows", tmp_path / "back", format="webdataset")
+    assert lading.digest(tmp_path / "back") == lading.digest(tmp_path / "out")
+
+
+def test_who_writes_neighbours_of_one_key_may_have_them_in_other_tars(tmp_path: Path) -> None:
+    def write(keys: pa.Array, namesakes: Namesakes) -> None:
+        with lading.writer(tmp_path / namesakes, format="webdataset") as writer:
+            for part in (keys[:3], keys[3:]):
+                writer.write_batch(pa.table({"__key__": part, "n": part}), namesakes=namesakes)
+
+    keys = pa.array(["a", "b", "b", "b", "c"]).dictionary_encode()
+    with pytest.raises(Unrepresentable, match="one key"):
+        write(keys, "error")
+    write(keys, "apart")
+    with lading.open(tmp_path / "apart") as dataset:
+        assert [sample["n"] for sample in dataset] == ["a", "b", "b", "b", "c"]
+        assert len(dataset.listing) == 3
 
 
 @pytest.mark.parametrize("fmt", ["parquet", "arrow"])
