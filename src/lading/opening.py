@@ -28,7 +28,7 @@ from lading.manifest_files import load_manifest
 from lading.source import Listing, Source, list_kept, list_source, listed_once, named_folders, read_head, source_names
 from lading.store.open import Stores, is_local, resolve, without_query
 
-__all__ = ["dataset_of", "open_dataset"]
+__all__ = ["counts_hold", "dataset_of", "open_dataset"]
 
 _TRIES = 20
 """Times that a source is looked at anew because another dataset took its place meanwhile."""
@@ -111,12 +111,8 @@ def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all bu
     stores = stores or Stores()
     listing, kept = _listed(source, stores, limits)
     manifest = kept[0] if kept else None
-    if manifest is not None and view not in (None, manifest.view):
-        listing = replace(listing, table=_uncounted(listing.table))
     if not len(listing) and manifest is None and not listing.format:
         raise SourceNotFound("the source lists no shard", file=listing.index_file or str(source))
-    if options and options.get("regroup"):  # an option only of formats whose samples may lie in pieces
-        listing = replace(listing, table=_uncounted(listing.table))
     named = format or (manifest.format if manifest else listing.format)
     with errors_at(file=None if format else listing.folder or None):
         fmt = get_format(named) if named else _recognise(listing, stores)
@@ -126,6 +122,8 @@ def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all bu
     )  # fmt: skip
     if view is None and manifest is None:
         dataset.view = dataset.detect_view()
+    if not counts_hold(dataset):
+        dataset.listing = replace(listing, table=_uncounted(listing.table))
     dataset.opened_as = partial(
         open_dataset, source, format=fmt.name, view=dataset.view, options=options, interleaved=interleaved, roots=roots,
         schema=schema, schema_overrides=schema_overrides, stores=stores, mmap=mmap, limits=limits,
@@ -296,8 +294,18 @@ def _as_one(
     return own, (replace(manifest, sidecars=()), shards)
 
 
+def counts_hold(dataset: Dataset) -> bool:
+    """Whether what the list of shards says of samples is of these: a peer's index counts the rows of its format.
+
+    Rows that are items, members of documents, or pieces of one sample, are other numbers than samples.
+    """
+    if dataset.format_options.get("regroup"):  # an option only of formats whose samples may lie in pieces
+        return False
+    return dataset.view == ("samples" if dataset.manifest is None else dataset.manifest.view)
+
+
 def _uncounted(listed: pa.Table) -> pa.Table:
-    """A listing that does not say how many samples shards hold: taken or joined otherwise, they are another number."""
+    """A listing that does not say how many samples shards hold."""
     at = listed.schema.get_field_index("num_samples")
     return listed.set_column(at, listed.schema.field(at), pa.nulls(len(listed), pa.int64()))
 

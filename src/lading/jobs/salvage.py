@@ -34,7 +34,7 @@ from lading.layouts.gather import HELD_BATCHES
 from lading.layouts.options import InterleavedOptions
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.manifest_files import KeptTables
-from lading.opening import dataset_of
+from lading.opening import counts_hold, dataset_of
 from lading.ref import has_codec, is_ref
 from lading.source import Source
 from lading.store.open import Stores, resolve
@@ -276,7 +276,7 @@ class _Search:
         total = len(self._dataset.listing)
         for number in range(total):
             left = self._look_at(number)
-            told = self._found.told["num_samples"][number].as_py()
+            told = self._told(number)
             lost = left.lost_samples if told is None else max(told - left.samples, 0)
             self._lost.add([*_with_count(left, lost, self._dataset.path(number)), *left.missing], lost)
             if told is not None and left.samples > told:
@@ -297,7 +297,7 @@ class _Search:
         except (DataError, StoreError) as error:
             return Left(None, lost=[error.at(file=dataset.path(number))])
         self._check_size(number, source)
-        told = self._found.told["num_samples"][number].as_py()
+        told = self._told(number)
         differing = checked.errors if checked is not None else ()
         if checked is not None and not differing and told is not None and dataset.holds_its_bytes:
             return self._as_written(source, told)
@@ -310,6 +310,11 @@ class _Search:
             what = "bytes were changed; samples with other bytes than were written may be among those that are kept"
             return replace(left, lost=[CorruptShard(what, file=dataset.path(number)), *left.lost])
         return left
+
+    def _told(self, number: int) -> int | None:
+        """How many samples a list says that a shard had."""
+        told: int | None = self._found.told["num_samples"][number].as_py() if counts_hold(self._dataset) else None
+        return told
 
     def _check_size(self, number: int, source: ShardSource) -> None:
         """Note a shard that has another size than the index says by which it was found."""

@@ -360,14 +360,19 @@ def _check_files(dataset: Dataset, number: int, indexes: Indexes, stores: Stores
 
 
 def _miscounted(dataset: Dataset, number: int, indexes: Indexes, samples: int) -> Iterator[LadingError]:
-    """What indexes that the dataset was not opened by say wrongly of the number of samples in a shard."""
+    """What indexes say wrongly of the number of samples in a shard, as far as to open the dataset has not told it."""
     path, fmt = dataset.path(number), get_format(dataset.format)
-    if dataset.manifest is None and dataset.listing.index_file is None:
+    alike = dataset.view == "samples" and not dataset.format_options.get("regroup")
+    opened_by = dataset.manifest is not None or (alike and dataset.listing.index_file is not None)
+    if not indexes.others and (opened_by or not indexes.shards):
+        return
+    if not alike and isinstance(fmt, ListedElsewhere):
+        samples = fmt.count_as_listed(dataset.source(number), dataset.format_options)
+    elif not alike:
+        return
+    if not opened_by:
         yield from indexes.wrong_counts(path, samples)
-    if indexes.others and isinstance(fmt, ListedElsewhere):
-        alike = dataset.view == "samples" and not dataset.format_options.get("regroup")
-        counted = samples if alike else fmt.count_as_listed(dataset.source(number), dataset.format_options)
-        yield from indexes.others_wrong(path, counted)
+    yield from indexes.others_wrong(path, samples)
 
 
 def _check_sidecar(dataset: Dataset, number: int, *, unread: bool) -> tuple[set[str], list[LadingError]]:
