@@ -103,15 +103,20 @@ def _load_one(store: Store, folder: str, own: str, limits: Limits) -> tuple[Mani
 def changed_manifests(store: Store, folder: str, limits: Limits = DEFAULT_LIMITS) -> list[LadingError]:
     """What the manifests of a dataset's folder have otherwise than their copies; those that cannot be read aside.
 
-    A list of shards without its manifest is told too: whoever opens the dataset sees files that nobody wrote.
+    A list of shards without its manifest is told too: whoever opens the dataset sees files that nobody wrote. So is a
+    manifest whose name is all there is of it, a link into nowhere.
     """
     manifests, lists = _own_folders(store, folder, mf.MANIFEST_NAME, mf.SHARDS_NAME)
     found: list[LadingError] = [_gone(folder, own) for own in lists if own not in manifests]
     for own in manifests:
         path, listed_as = f"{folder}/{own}/{mf.MANIFEST_NAME}", f"{own}/{mf.SHARDS_NAME}"
         with suppress(DataError, StoreError):  # who opens the dataset is told
-            data, listed = _whole(store, path, limits), _mapped(store, f"{folder}/{listed_as}", limits)
-            found += mf.changes(data, listed, listed_as, file=path)
+            try:
+                data = _whole(store, path, limits)
+            except NotFound:
+                found.append(_gone(folder, own))
+                continue
+            found += mf.changes(data, _mapped(store, f"{folder}/{listed_as}", limits), listed_as, file=path)
     return found
 
 
@@ -144,8 +149,8 @@ def load_readable(
         return _load_each(store, folder, limits)
     else:
         changed = changed_manifests(store, folder, limits)
-        if changed:
-            [owns] = _own_folders(store, folder, mf.SHARDS_NAME)
+        [owns] = _own_folders(store, folder, mf.SHARDS_NAME) if changed else [[]]
+        if owns:
             try:
                 manifest, shards = mf.merge([_from_copy(store, folder, own, limits) for own in owns])
             except (DataError, StoreError) as error:

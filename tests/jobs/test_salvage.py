@@ -292,13 +292,21 @@ def test_of_a_manifest_that_lies_the_copy_is_taken(name: str, value: object, fmt
     assert samples(tmp_path / "out") == expected
 
 
+def emptied(path: Path) -> None:
+    """A link into nowhere, as git-annex and DVC leave where contents were not fetched."""
+    path.unlink()
+    path.symlink_to("nowhere")
+
+
+@pytest.mark.parametrize("harm", [Path.unlink, emptied])
 @pytest.mark.parametrize("fmt", ["webdataset", "parquet"])
-def test_of_a_manifest_that_is_gone_the_copy_is_taken(fmt: str, tmp_path: Path) -> None:
+def test_of_a_manifest_that_is_gone_the_copy_is_taken(fmt: str, harm: Callable[[Path], object], tmp_path: Path) -> None:
     """By what it says of checksums a damage is found that the format does not see."""
     source = written(tmp_path / "source", fmt)
     expected = samples(source)
     path = source / "_lading" / "manifest.json"
-    path.unlink()
+    harm(path)
+    assert [finding["file"] for finding in lading.verify(source, deep=True).findings] == [str(path)]
     shard = min(source.glob("*.tar" if fmt == "webdataset" else "*.parquet"))
     body = shard.read_bytes()
     at = len(body) // 3
@@ -311,7 +319,7 @@ def test_of_a_manifest_that_is_gone_the_copy_is_taken(fmt: str, tmp_path: Path) 
     assert set(kept) < set(expected)
 
 
-@pytest.mark.parametrize("harm", [Path.unlink, lambda path: path.write_bytes(path.read_bytes()[:500])])
+@pytest.mark.parametrize("harm", [Path.unlink, emptied, lambda path: path.write_bytes(path.read_bytes()[:500])])
 def test_of_one_manifest_among_many_that_is_damaged_the_copy_is_taken(
     harm: Callable[[Path], object], tmp_path: Path
 ) -> None:
@@ -340,6 +348,19 @@ def test_a_list_of_shards_that_is_damaged_and_has_no_manifest_is_passed_over(tmp
     (source / "_lading" / "shards.arrow").write_bytes(b"gone")
     result = salvage(source, tmp_path / "out")
     assert len(result.findings) == 2
+    assert samples(tmp_path / "out") == expected
+
+
+@pytest.mark.parametrize("harm", [Path.unlink, emptied])
+def test_of_a_manifest_that_is_gone_with_its_list_the_files_are_read(
+    harm: Callable[[Path], object], tmp_path: Path
+) -> None:
+    source = written(tmp_path / "source", "parquet")
+    expected = samples(source)
+    emptied(source / "_lading" / "manifest.json")
+    harm(source / "_lading" / "shards.arrow")
+    result = salvage(source, tmp_path / "out")
+    assert str(source / "_lading" / "manifest.json") in [finding["file"] for finding in result.findings]
     assert samples(tmp_path / "out") == expected
 
 
