@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 from pathlib import Path
 from random import Random
@@ -187,3 +188,55 @@ def test_a_byte_of_the_columns_in_meta_costs_no_line(kind: str, old: bytes, new:
     result = salvage(source, tmp_path / "out")
     assert saved(tmp_path / "out") == texts()
     assert [entry["file"] for entry in result.lost] == [str(meta)]
+
+
+@pytest.mark.parametrize("index", ["cut", "gone"])
+@pytest.mark.parametrize("compression", [None, "zstd"])
+@pytest.mark.parametrize("kind", some(*_KINDS, least=2))
+def test_without_an_index_lines_are_what_their_metas_say(
+    kind: str, compression: str | None, index: str, tmp_path: Path
+) -> None:
+    """To CSV the quotes would be no part of the texts, and the numbers texts."""
+    source, rows = tmp_path / "source", [{"n": n, "t": text} for n, text in enumerate(['"x"', '5 "inch', "y"] * 40)]
+    options = {**_KINDS[kind], "compression": compression, "size_limit": 400}
+    with lading.writer(source, format="mds", options=options) as writer:
+        writer.write_batch(pa.Table.from_pylist(rows))
+    shutil.rmtree(source / "_lading")
+    if index == "cut":
+        os.truncate(source / "index.json", 200)
+    else:
+        (source / "index.json").unlink()
+    found = salvage(source, tmp_path / "out")
+    assert (found.ok, found.format, found.samples, found.lost_samples) == (True, "mds", 120, 0)
+    with lading.open(tmp_path / "out") as dataset:
+        assert list(dataset) == rows
+    first, second, *_ = sorted(source.glob("*.meta*"))
+    second.write_bytes(b"\xff" * 9)
+    found = salvage(source, tmp_path / "without")
+    assert {entry["file"] for entry in found.lost} == {str(second)}
+    with lading.open(tmp_path / "without") as dataset:
+        assert list(dataset) == rows
+    shard = source / first.name.replace(".meta", "")
+    shard.unlink()
+    found = salvage(source, tmp_path / "gone")
+    assert (found.format, len(rows) - found.samples > 0) == ("mds", True)
+
+
+def test_of_lines_and_their_unpacked_copy_one_is_taken(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    for compression in ("gz", None):
+        written(tmp_path / "one", "csv", compression=compression)
+        shutil.rmtree(tmp_path / "one" / "_lading")
+        shutil.copytree(tmp_path / "one", source, dirs_exist_ok=True)
+        shutil.rmtree(tmp_path / "one")
+    (source / "index.json").unlink()
+    assert salvage(source, tmp_path / "out").samples == _ROWS
+    assert saved(tmp_path / "out") == texts()
+
+
+def test_a_csv_with_another_s_meta_beside_it_is_csv(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.csv").write_bytes(b"n,t\n1,x\n")
+    (tmp_path / "in" / "a.csv.meta").write_bytes(b"guid: 0123456789abcdef, and more\n")
+    found = salvage(tmp_path / "in", tmp_path / "out")
+    assert (found.format, found.samples, found.ok) == ("csv", 1, True)

@@ -41,7 +41,7 @@ from lading.ranges import plan_ranges
 from lading.ref import FileEntry, RefType, is_ref, make_refs, with_files
 from lading.store.protocol import MappedFile, Mapper
 
-__all__ = ["MdsReader", "ReadOptions", "told_places"]
+__all__ = ["MdsReader", "ReadOptions", "read_meta", "told_places"]
 
 _MAX_REQUEST_BYTES = 64 << 20
 _META = ".meta"
@@ -394,6 +394,18 @@ def told_places(source: ShardSource, entry: Entry) -> NDArray[np.int64]:
     return offset.astype(np.int64)
 
 
+def read_meta(source: ShardSource, compression: str) -> tuple[int, int, int, Mapping[str, Any]]:
+    """What a `.meta` says that nobody tells of: samples, bytes of them and of itself unpacked, and its JSON.
+
+    Raises:
+        DataError, StoreError: it cannot be read, or is none.
+    """
+    body = _Body(source, source.path, compression, _Told(None, None, ReadOptions(mmap=False)))
+    with errors_at(file=source.path):
+        offset, text = _read_head(body, None, source.limits, split=True)
+    return len(offset) - 1, int(offset[-1]), body.size_bytes, _object(text) or {}
+
+
 def _check_told(path: str, samples: int, text: bytes, entry: Entry, limits: Limits) -> None:
     """Hold a shard's head, or its `.meta`, against the index.
 
@@ -449,8 +461,8 @@ def _is_mds(path: str) -> bool:
     return ".mds" in posixpath.basename(path).lower()
 
 
-def _read_head(head: _Body, size: int, limits: Limits, *, split: bool) -> tuple[NDArray[np.int64], bytes]:
-    """Where samples begin and end in `size` bytes, and the JSON behind.
+def _read_head(head: _Body, size: int | None, limits: Limits, *, split: bool) -> tuple[NDArray[np.int64], bytes]:
+    """Where samples begin and end in `size` bytes, or in as many as they say, and the JSON behind.
 
     Raises:
         CorruptShard: places out of order, or beyond the file.
@@ -466,6 +478,7 @@ def _read_head(head: _Body, size: int, limits: Limits, *, split: bool) -> tuple[
                            expected=f"{count + 1} numbers", found=f"{head.size_bytes} bytes")  # fmt: skip
     [data] = head.read([(4, 4 * (count + 1))])
     offset = np.frombuffer(data, "<u4").copy()  # not over the map: to touch it where the file was cut kills the process
+    size = int(offset[-1]) if size is None else size
     stop = head.size_bytes if split else int(offset[0])
     if not split and not end <= stop <= size:
         raise CorruptShard("the first sample begins inside the head, or beyond the file", offset=4,

@@ -41,6 +41,7 @@ from lading.formats._mds_index import (
     parse_entry,
     read_mds_index,
 )
+from lading.formats._mds_lines_found import find_lines
 from lading.formats._mds_lines_resync import resync_lines
 from lading.formats._mds_lines_write import LineWriter
 from lading.formats._mds_nulls import marks_of
@@ -95,6 +96,10 @@ class MdsFormat:
     ) -> list[ListedShard] | None:
         """The shards of an `index.json`; see `lading.formats._mds_index.list_mds`."""
         return list_mds(store, path, head, limits)
+
+    def list_unlisted(self, store: Store, folder: str, limits: Limits = DEFAULT_LIMITS) -> list[ListedShard]:
+        """The shards of split formats below a folder, by the `.meta` beside each."""
+        return find_lines(store, folder, limits)
 
     def open_shard(self, source: ShardSource, options: Mapping[str, Any]) -> MdsReader:
         """Open a shard (`ReadOptions`); reads its head, and all of it if it is compressed.

@@ -39,6 +39,7 @@ __all__ = [
     "ListedElsewhere",
     "ListedFile",
     "ListedShard",
+    "ListsUnlisted",
     "LooseReader",
     "LosesTypes",
     "ManyFiles",
@@ -638,6 +639,14 @@ class ListedElsewhere(Protocol):
         Raises:
             DataError, StoreError: the shard cannot be read.
         """
+
+
+@runtime_checkable
+class ListsUnlisted(Protocol):
+    """A format some of whose shards have the names of other formats, and files beside them that tell them apart."""
+
+    def list_unlisted(self, store: Store, folder: str, limits: Limits = DEFAULT_LIMITS) -> list[ListedShard]:
+        """Such shards below a folder that has no index, with what the files beside them say. Raises StoreError."""
 
 
 @runtime_checkable

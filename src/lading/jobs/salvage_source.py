@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from lading import manifest as mf
 from lading.errors import DataError, LadingError, SourceNotFound, StoreError, UnknownFormat, UsageError
-from lading.formats.protocol import Format
+from lading.formats.protocol import Format, ListsUnlisted
 from lading.formats.registry import all_formats, find_format, get_format
 from lading.limits import Limits
 from lading.manifest import Manifest
@@ -83,7 +83,10 @@ def find_shards(source: Source, stores: Stores, format_name: str | None, limits:
     if kept is not None:
         listing = list_kept(kept, folder)
     else:
-        listing = _by_lists(source, stores, findings, limits) or _by_files(names, stores, by_name, findings, limits)
+        listed = _by_lists(source, stores, findings, limits)
+        if listed is None or listed.index_file is None:
+            listed = _by_files_beside(names, stores, by_name, limits) or listed
+        listing = listed or _by_files(names, stores, by_name, findings, limits)
         _refuse_several(source, listing, stores, folder if len(names) == 1 else None)
     if not len(listing):
         raise SourceNotFound("the source holds no shard", file=names[0] if names else None)
@@ -136,6 +139,23 @@ def _by_lists(source: Source, stores: Stores, findings: list[LadingError], limit
     return None
 
 
+def _by_files_beside(names: Sequence[str], stores: Stores, format_name: str, limits: Limits) -> Listing | None:
+    """The shards of a folder that files beside them tell of; None where there are none, or of another format."""
+    if len(names) != 1:
+        return None
+    store, path = resolve(names[0], stores)
+    folder = posixpath.dirname(path) if path.endswith(".json") else path.rstrip("/")
+    for fmt in all_formats():
+        if isinstance(fmt, ListsUnlisted) and format_name in ("", fmt.name):
+            with suppress(StoreError):
+                found = [shard for shard in fmt.list_unlisted(store, folder, limits) if _is_seen(folder, shard.path)]
+                if found:
+                    rows = [(shard.path, shard.num_samples, None, None, shard.entry) for shard in found]
+                    table = pa.table([*zip(*rows, strict=True)], schema=LISTING_SCHEMA)
+                    return Listing(table, folder=folder, format=fmt.name)
+    return None
+
+
 def _by_files(
     names: Sequence[str], stores: Stores, format_name: str, findings: list[LadingError], limits: Limits
 ) -> Listing:
@@ -173,9 +193,13 @@ def _by_files(
 def _files(store: Store, folder: str) -> Iterator[str]:
     """Files below a folder that a format claims; hidden ones and lading's own are left out."""
     for info in store.walk(folder):
-        inside = info.path[len(folder) :].strip("/").split("/")
-        if not any(part.startswith((".", mf.FOLDER)) for part in inside) and _claimed_by(info.path):
+        if _is_seen(folder, info.path) and _claimed_by(info.path):
             yield info.path
+
+
+def _is_seen(folder: str, path: str) -> bool:
+    inside = path[len(folder) :].strip("/").split("/")
+    return not any(part.startswith((".", mf.FOLDER)) for part in inside)
 
 
 def _claimed_by(path: str) -> str:
