@@ -1123,3 +1123,46 @@ def test_rows_of_fixed_size_in_a_hole_are_lost(tmp_path: Path) -> None:
     salvage(tmp_path / "source", tmp_path / "out")
     with lading.open(tmp_path / "out") as dataset:
         assert all(sample["txt"] == "x" * (sample["n"] % 50) for sample in dataset)
+
+
+FIELDS = {"jpg": random.Random(0).randbytes(5000), "json": b"{}", "txt": b"text"}
+
+
+def lone(folder: Path) -> list[Path]:
+    """Four tars of a sample each."""
+    folder.mkdir()
+    for n in range(4):
+        members = [(f"k{n}.{name}", value) for name, value in FIELDS.items()]
+        (folder / f"{n}.tar").write_bytes(tar_of(*members))
+    return sorted(folder.glob("*.tar"))
+
+
+def test_a_sample_that_is_all_that_is_left_of_a_tar_is_no_example_of_itself(tmp_path: Path) -> None:
+    first, second, *_ = lone(tmp_path / "in")
+    first.write_bytes(first.read_bytes()[: 13 * 512 + 200])  # in the header of its text
+    second.write_bytes(second.read_bytes() + b"x" * 2000)
+    result = salvage(tmp_path / "in", tmp_path / "out")
+    assert (result.samples, result.lost_samples) == (3, 1)
+    with lading.open(tmp_path / "out") as dataset:
+        assert [sample["__key__"] for sample in dataset] == ["k1", "k2", "k3"]
+
+
+@pytest.mark.parametrize("torn", [False, True])
+def test_where_all_tars_are_damaged_a_manifest_tells_what_a_sample_has(torn: bool, tmp_path: Path) -> None:
+    lone(tmp_path / "in")
+    lading.convert(tmp_path / "in", tmp_path / "all", format="webdataset", shard_size=1, checksums="none")
+    for tar in (tmp_path / "all").glob("*.tar"):
+        body = tar.read_bytes()
+        tar.write_bytes(body[: 13 * 512 + 200] if torn else body + b"x" * 2000)
+    if torn:
+        with pytest.raises(DataError, match="not one sample is left"):
+            salvage(tmp_path / "all", tmp_path / "out")
+    else:
+        assert salvage(tmp_path / "all", tmp_path / "out").samples == 4
+
+
+def test_a_sample_that_nothing_else_tells_of_is_lost(tmp_path: Path) -> None:
+    tar = tmp_path / "a.tar"
+    tar.write_bytes(tar_of(*pairs("a"))[:1800])
+    with pytest.raises(DataError, match="not one sample is left"):
+        salvage(tar, tmp_path / "out")

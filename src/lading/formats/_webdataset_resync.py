@@ -19,7 +19,8 @@ What a tar does not say is told by these rules:
 * The member behind is lost if its name may have stood in an extension record that is gone: half of the members or
   more have one and this one has none, a broken one stands before it, or its name fills its field.
 * A sample beside a damage is whole if it has the fields that another sample has, away from any damage, and no such
-  sample has these and more. Where all samples stand beside damages, they are compared with each other.
+  sample has these and more. Where all samples stand beside damages, they are compared with each other; one that is
+  all that is left is whole if it has the fields that samples of the dataset have.
 """
 
 from __future__ import annotations
@@ -97,8 +98,16 @@ def find_members(mapped: MappedFile, path: str) -> FoundMembers:
     return FoundMembers(walker.parts, walker.gaps, walker.size)
 
 
-def resync_samples(mapped: MappedFile, path: str, *, lower_case: bool) -> Remains | None:
+def resync_samples(
+    mapped: MappedFile, path: str, *, lower_case: bool, usual: Sequence[str] | None = None
+) -> Remains | None:
     """The samples of a damaged tar that are whole; None if all members follow each other to the end.
+
+    Args:
+        mapped: the file.
+        path: what it is called.
+        lower_case: whether names of fields are taken in lower case.
+        usual: the fields of samples, where something beside this tar tells.
 
     Raises:
         DataError: names of members that cannot be samples.
@@ -109,7 +118,12 @@ def resync_samples(mapped: MappedFile, path: str, *, lower_case: bool) -> Remain
     splitter = Splitter(lower_case=lower_case)
     with errors_at(file=path):
         rows = join_rows([splitter.split(part) for part in found.parts])
-    broken = _broken_samples(rows, found.beside_gaps(rows.start))
+    beside = found.beside_gaps(rows.start)
+    if len(rows.keys) == 1 and len(beside):  # no sample is an example of itself
+        there = {splitter.fields[number] for number in rows.field.tolist()}
+        broken = np.arange(0 if usual is not None and there.issuperset(usual) else 1)
+    else:
+        broken = _broken_samples(rows, beside)
     sample = np.cumsum(rows.new) - 1
     kept = ~np.isin(sample, broken)
     first = np.flatnonzero(rows.new)[broken]

@@ -143,7 +143,7 @@ class WebdatasetFormat:
         source: ShardSource,
         options: Mapping[str, Any],
         *,
-        schema: pa.Schema | None = None,  # noqa: ARG002 - contract
+        schema: pa.Schema | None = None,
         error: LadingError | None = None,  # noqa: ARG002 - a tar may end too early without one
     ) -> Remains | None:
         """The samples that are whole, as a tar of their own; see `lading.formats._webdataset_resync`.
@@ -152,7 +152,8 @@ class WebdatasetFormat:
             DataError: names of members that cannot be samples.
         """
         chosen = parse_options(self.name, ReadOptions, options)
-        return resync_samples(map_file(source), source.path, lower_case=chosen.lower_case)
+        usual = None if schema is None else [name for name in schema.names if name != KEY]
+        return resync_samples(map_file(source), source.path, lower_case=chosen.lower_case, usual=usual)
 
     def sidecar(self, source: ShardSource, options: Mapping[str, Any]) -> str | None:
         """The `.tar.idx`; compressed tars have none."""

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, Self
 
 import orjson
@@ -20,6 +21,7 @@ from lading.errors import CorruptShard, DataError, LadingError, SidecarMismatch,
 from lading.fetch import earlier_errors
 from lading.formats.protocol import Format, ShardSource
 from lading.formats.registry import get_format
+from lading.formats.webdataset import KEY
 from lading.interleaved import sample_firsts
 from lading.jobs.checksums import check_shard
 from lading.jobs.copying import bounded_options, refuse_neighbours, refuse_unknown
@@ -259,6 +261,7 @@ class _Search:
             self._kept = KeptTables(store, folder, found.kept_shards, dataset.limits, view=written)
         self.left: list[Left] = []
         self.findings: list[LadingError] = list(found.findings)
+        self._example = cache(self._find_example)
 
     def settle_view(self) -> None:
         """Find out how rows are taken, as the first shards say that say anything."""
@@ -337,8 +340,17 @@ class _Search:
         return Kind(
             self._found.format, dataset.view, dataset.format_options, dataset.interleaved,
             dataset.kept_schema, dataset.members, dataset.fetcher, dataset.follower,
-            dataset.listing.index_file,
+            dataset.listing.index_file, self._example,
         )  # fmt: skip
+
+    def _find_example(self) -> pa.Schema | None:
+        """The schema of the first shard that can be read and has samples; None if none of the first can."""
+        for number in range(min(len(self._dataset.listing), _LOOKED_AT)):
+            with suppress(DataError, StoreError):
+                schema = self._dataset.open_shard(number).schema()
+                if {*schema.names} - {KEY}:
+                    return schema
+        return None
 
 
 def _with_count(left: Left, lost: int, path: str) -> list[LadingError]:

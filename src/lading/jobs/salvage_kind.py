@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,6 +31,7 @@ class Kind:
         fetcher: what references are read with.
         follower: what finds the files that `source_ref` texts name.
         index_file: the index that lists the shards, where it is that which says what is in them, and no manifest.
+        example: the schema of a shard that can be read; of tars it tells what a whole sample has.
     """
 
     format: Format
@@ -42,6 +43,7 @@ class Kind:
     fetcher: Fetcher
     follower: Follower
     index_file: str | None = None
+    example: Callable[[], pa.Schema | None] = lambda: None
 
 
 def wrong_sidecar(kind: Kind, source: ShardSource) -> LadingError | None:

@@ -236,10 +236,13 @@ class _Search:
         if far and error is None and kind.format.name != "webdataset":
             return None
         here = self._workshop.fetched(source) if far else source
+        schema = kind.schema
+        if schema is None and (kind.format.name, kind.view) == ("webdataset", "samples"):
+            schema = kind.example()
         try:
             found = remains_of(
                 kind.format, here, kind.view, format_options=kind.options, interleaved=kind.interleaved,
-                schema=kind.schema, error=error,
+                schema=schema, error=error,
             )  # fmt: skip
         except DataError as problem:
             self._tell(problem)
