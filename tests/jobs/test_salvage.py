@@ -1166,3 +1166,29 @@ def test_a_sample_that_nothing_else_tells_of_is_lost(tmp_path: Path) -> None:
     tar.write_bytes(tar_of(*pairs("a"))[:1800])
     with pytest.raises(DataError, match="not one sample is left"):
         salvage(tar, tmp_path / "out")
+
+
+@pytest.mark.parametrize("column, groups", [("text_content", {2}), ("text_content", {1, 2}), ("sample_id", {2})])
+def test_of_documents_that_are_lost_documents_are_counted(column: str, groups: set[int], tmp_path: Path) -> None:
+    """Where their ids cannot be read, those beside these rows."""
+    source, rows = tmp_path / "a.parquet", [(f"d{n}", p) for n in range(30) for p in range(-1, 1 + n % 3)]
+    ids, positions = zip(*rows, strict=True)
+    table = pa.table({
+        "sample_id": ids, "position": pa.array(positions, pa.int32()),
+        "modality": ["metadata" if p < 0 else "text" for p in positions],
+        "content_type": pa.nulls(len(rows), pa.string()),
+        "text_content": [f"text {n}" for n in range(len(rows))],
+        "binary_content": pa.nulls(len(rows), pa.large_binary()),
+    })  # fmt: skip
+    pq.write_table(table, source, row_group_size=16)
+    body, meta = bytearray(source.read_bytes()), pq.read_metadata(source)
+    for group in groups:
+        chunk = meta.row_group(group).column(table.column_names.index(column))
+        body[chunk.dictionary_page_offset : chunk.dictionary_page_offset + 20] = b"\xff" * 20
+    source.write_bytes(body)
+    hit = {name for row, name in enumerate(ids) if row // 16 in groups}
+    beside = {ids[16 * min(groups) - 1], ids[16 * max(groups) + 16]}
+    gone = hit if column == "text_content" else hit | beside
+    result = salvage(source, tmp_path / "out")
+    assert (result.samples, len(result.lost)) == (30 - len(gone), len(groups) + 1)
+    assert result.lost_samples == len(gone if column == "text_content" else beside)

@@ -259,18 +259,31 @@ class _Search:
         for error in remains.lost:
             error.file = self._source.place if error.file in (None, source.path) else error.file
             self._lost.append(error)
-        self._lost_samples += remains.lost_samples
         self._torn = np.union1d(remains.lost_rows, remains.breaks)
-        if not len(remains.lost_rows):
-            return made, self._read(made)
+        gone = remains.lost_samples
+        if len(remains.lost_rows):
+            try:
+                count = self._count(made)
+            except (DataError, StoreError) as problem:
+                self._lost_samples += gone
+                return made, problem
+            rows = np.setdiff1d(np.arange(count), remains.lost_rows)
+            gone += count - len(rows)
+            made = replace(made, rows=rows)
+        wrong = self._read(made)
+        self._lost_samples += 0 if self._holds_items(made) else gone
+        return made, wrong
+
+    def _holds_items(self, source: ShardSource) -> bool:
+        """Whether rows are items: how many samples lost ones were nobody knows who cannot read them."""
+        if self._kind.view != "interleaved":
+            return False
         try:
-            count = self._count(made)
-        except (DataError, StoreError) as problem:
-            return made, problem
-        rows = np.setdiff1d(np.arange(count), remains.lost_rows)
-        self._lost_samples += count - len(rows)
-        made = replace(made, rows=rows)
-        return made, self._read(made)
+            opened = self._open(source, self._kind.view)
+        except (DataError, StoreError):
+            return False
+        opened.close()
+        return isinstance(opened, ItemsView)
 
     def _with_beside(
         self, source: ShardSource, error: LadingError | None, known: Mapping[str, Remains]
@@ -356,7 +369,11 @@ class _Search:
             again = self._read(found) if len(good) else None
             if again is not None:
                 starts = np.append(sample_starts(self._ids(source, good)), len(good))
-                good = self._good(source, good, starts, self._kind.view, again)
+                whole = self._good(source, good, starts, self._kind.view, again)
+                self._lost_samples += int(np.count_nonzero(~np.isin(good[starts[:-1]], whole)))
+                good = whole
+        else:
+            self._lost_samples += len(rows) - len(good)
         if not len(good):
             return source
         found = replace(source, rows=good)
@@ -384,8 +401,7 @@ class _Search:
                 opened.close()
 
         good, errors = _split(probe, rows, bounds, error)
-        for start, stop, problem in errors:
-            self._lost_samples += stop - start
+        for start, _, problem in errors:
             told = _told_of(problem, self._source)
             told.row = int(rows[start]) if self._is_original(source) else None
             self._lost.append(told)
@@ -442,15 +458,16 @@ class _Search:
         self, source: ShardSource, good: NDArray[np.int64], gone: NDArray[np.int64]
     ) -> NDArray[np.int64]:
         """The rows of samples none of whose rows are lost; of the lost rows the ids are read, where they can be."""
-        if not len(good) or not len(gone):
+        if not len(gone):
             return good
-        ids = self._ids(source, good)
+        ids = self._ids(source, good) if len(good) else pa.nulls(0, pa.string())
         starts = np.append(sample_starts(ids), len(good))
         kept = np.ones(len(good), np.bool_)
         begins = gone[np.append(True, np.diff(gone) > 1)]
         ends = gone[np.append(np.diff(gone) > 1, True)]
         for first, last in zip(begins.tolist(), ends.tolist(), strict=True):
             at = int(np.searchsorted(good, first))
+            self._lost_samples += self._lost_whole(source, first, last, ids[max(at - 1, 0) : at], ids[at : at + 1])
             for row, beside in ((first, at - 1), (last, at)):
                 if 0 <= beside < len(good) and self._may_be(source, row, ids[beside].as_py()):
                     sample = int(np.searchsorted(starts, beside, "right")) - 1
@@ -459,6 +476,16 @@ class _Search:
         if broken:
             self._tell_torn(broken)
         return good[kept]
+
+    def _lost_whole(self, source: ShardSource, first: int, last: int, before: pa.Array, behind: pa.Array) -> int:
+        """How many samples lie in lost rows alone, by their ids and those beside them; 0 if they cannot be read."""
+        try:
+            ids = self._ids(source, np.arange(first, last + 1))
+            runs = ids.take(pa.array(sample_starts(ids))).to_pylist()
+        except DataError:
+            return 0
+        runs = runs[1:] if runs[:1] == before.to_pylist() else runs
+        return len(runs) - (len(runs) > 0 and runs[-1:] == behind.to_pylist())
 
     def _may_be(self, source: ShardSource, row: int, sample: str) -> bool:
         """Whether a lost row may be of a sample: its id says so, or cannot be read."""
