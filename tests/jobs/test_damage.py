@@ -10,10 +10,14 @@ import pyarrow as pa
 import pytest
 
 import lading
+from lading.jobs import damage
 from lading.jobs.damage import FileExtents, file_extents
 from lading.manifest_files import KeptTables, load_manifest
 from lading.store.local import LocalStore
+from lading.store.memory import MemoryStore
 from lading.store.open import Stores
+from lading.store.protocol import write_file
+from lading.store.wrap import CountingStore
 
 ROWS = pa.table(
     {
@@ -99,3 +103,25 @@ def test_what_lies_between_two_places_that_grew_or_shrank_is_found(fmt: str, tmp
         between = np.flatnonzero((found.begin >= begin) & (found.begin + size <= len(body) * 4 // 5 - 999))
         assert len(between) >= 2
         assert found.found[between].tolist() == (found.begin[between] + moved).tolist()
+
+
+def test_of_many_damages_inside_large_extents_not_all_are_searched_around(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(damage, "_MOST_SUMMED_IN_FILE", 1)
+    store = CountingStore(MemoryStore())
+    stores = Stores({"box://": store})
+    values = [Random(n).randbytes(30_000) for n in range(40)]
+    with lading.writer("box://out", format="webdataset", stores=stores) as writer:
+        writer.write_batch(pa.table({"__key__": [f"{n:02d}" for n in range(40)], "jpg": values}))
+    kept = load_manifest(store, "box://out")
+    assert kept is not None
+    path = "box://out/shard-000000.tar"
+    [body] = store.get_ranges(path, [(0, store.head(path).size_bytes)])
+    hurt = bytes(body)
+    for number, value in enumerate(values):
+        hurt = hurt if number % 4 == 0 else hurt.replace(value[5000:5064], bytes(64))
+    write_file(store, path, [hurt])
+    before = store.bytes_read
+    [found] = file_extents(KeptTables(store, "box://out", kept[1]), 0, stores)
+    assert len(found.lost) == 30
+    # The file, the extents of it, and what lies around one of ten runs.
+    assert store.bytes_read - before < len(hurt) + 200_000

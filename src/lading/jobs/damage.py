@@ -24,6 +24,8 @@ _REACH_BYTES = 64 << 10
 """How much further than its neighbours what lies between two damages is looked for, to either side."""
 _MOST_SUMMED_BYTES = 1 << 30
 """Of one such search, some tenths of a second: of large extents it gets less far, by 1 KB for those of 1 MB."""
+_MOST_SUMMED_IN_FILE = 16 << 30
+"""Of all such searches in a file, about a second: many damages inside large extents leave nothing to be found."""
 _FEWEST_LOST = 3
 """Between two that are damaged lies a third."""
 _TELLING_BYTES = 64
@@ -109,11 +111,12 @@ def _looked_at(path: str, extents: pa.Table, stores: Stores) -> FileExtents:
 
 def _find_between(store: Store, info: FileInfo, file: FileExtents) -> None:
     """Find what lies between two places where bytes were cut out or came in, and tell so in `found`."""
-    runs = _lost_runs(file.found, 0, len(file.found))
-    while runs:
+    runs, left = _lost_runs(file.found, 0, len(file.found)), _MOST_SUMMED_IN_FILE
+    while runs and left > 0:
         first, stop = runs.pop()
         for probe in _probes(file, first, stop):
-            shift = _shift_of(store, info, file, probe, first, stop)
+            shift, summed = _shift_of(store, info, file, probe, first, stop)
+            left -= summed
             if shift is not None:
                 _find_moved(store, info, file, first, stop, shift)
                 runs += _lost_runs(file.found, first, stop)
@@ -135,8 +138,14 @@ def _probes(file: FileExtents, first: int, stop: int) -> list[int]:
     return [first + 1 + int(third[np.lexsort((size[third], alike[third]))[0]]) for third in thirds]
 
 
-def _shift_of(store: Store, info: FileInfo, file: FileExtents, probe: int, first: int, stop: int) -> int | None:
-    """How far an extent of a run lies from where it began, if that is about as far as its neighbours; else None."""
+def _shift_of(
+    store: Store, info: FileInfo, file: FileExtents, probe: int, first: int, stop: int
+) -> tuple[int | None, int]:
+    """How far an extent of a run lies from where it began, if that is about as far as its neighbours; else None.
+
+    Told with it is how many bytes were summed.
+    """
+    summed = 0
     begin, size = int(file.begin[probe]), int(file.extents["size_bytes"][probe].as_py())
     told, digest = file.extents["xxh3"][probe].as_py(), xxhash.xxh3_64_intdigest
     reach, (room, end) = min(_REACH_BYTES, _MOST_SUMMED_BYTES // size), _room(info, file, first, stop)
@@ -145,10 +154,12 @@ def _shift_of(store: Store, info: FileInfo, file: FileExtents, probe: int, first
         if high - low >= size:
             [data] = store.get_ranges(info.path, [(low, high - low)])
             view = memoryview(data)
-            at = next((at for at in range(high - low - size + 1) if digest(view[at : at + size]) == told), None)
+            tries = high - low - size + 1
+            at = next((at for at in range(tries) if digest(view[at : at + size]) == told), None)
+            summed += size * (tries if at is None else at + 1)
             if at is not None:
-                return low + at - begin
-    return None
+                return low + at - begin, summed
+    return None, summed
 
 
 def _room(info: FileInfo, file: FileExtents, first: int, stop: int) -> tuple[int, int]:
