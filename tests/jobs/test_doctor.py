@@ -24,6 +24,7 @@ from lading.cli.main import app
 from lading.errors import UsageError
 from lading.formats.registry import format_names
 from lading.jobs.doctor import Finding, doctor
+from lading.limits import Limits
 from lading.store.memory import MemoryStore
 from lading.store.open import Stores
 from lading.store.protocol import FileInfo, write_file
@@ -343,11 +344,15 @@ def test_the_command_opens_the_source_as_it_was_opened(tmp_path: Path) -> None:
     path = folder / "a.data"
     path.write_bytes(tar_of(("a.JPG", b"1"), ("b.JPG", b"2"), ("a.txt", b"4")))
     options = {"lower_case": False, "on_duplicate": "keep_last"}
-    finding = only(path, "samples in several pieces", format="webdataset", view="samples", options=options)
+    limits = Limits(tar_extensions=70, tar_cells=0)
+    finding = only(
+        path, "samples in several pieces", format="webdataset", view="samples", options=options, limits=limits
+    )
     words = shlex.split(str(finding.command))
     assert words[2:] == [
         str(path), f"{folder}-mended", "--to", "webdataset", "--from", "webdataset", "--view", "samples",
         "--option", "lower_case=false", "--option", "on_duplicate=keep_last", "--option", "regroup=true",
+        "--max", "tar_cells=0", "--max", "tar_extensions=70",
     ]  # fmt: skip
     mended(finding)
 

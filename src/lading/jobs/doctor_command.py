@@ -16,6 +16,7 @@ from lading.commit import check_destination
 from lading.dataset import Dataset
 from lading.errors import DestinationExists, UsageError
 from lading.layouts.options import InterleavedOptions
+from lading.limits import DEFAULT_LIMITS, Limits
 from lading.source import Source
 from lading.store.open import Stores, is_local, resolve
 from lading.store.roots import folder_of
@@ -99,6 +100,10 @@ def _reading(opening: Mapping[str, Any]) -> Iterator[str]:
             yield from ("--option", _assigned(known.name, value))
     for root in opening.get("roots") or ():
         yield from ("--root", os.fspath(root))
+    limits = opening.get("limits") or DEFAULT_LIMITS
+    for limit in fields(Limits):
+        if (most := getattr(limits, limit.name)) != limit.default:
+            yield from ("--max", f"{limit.name}={most}")
     yield from _types(opening.get("schema_overrides") or {})
 
 
