@@ -53,6 +53,24 @@ def test_features_of_another_type_than_the_files_have_are_told(saved: Path) -> N
     assert json.loads(str(found)) == {"_type": "Value", "dtype": "timestamp[ms]"}
 
 
+@pytest.mark.parametrize("linked", [False, True])
+def test_a_saved_dataset_that_its_writer_does_not_open_is_told(saved: Path, *, linked: bool) -> None:
+    """datasets.load_from_disk: FileNotFoundError."""
+    (saved / "dataset_info.json").unlink()
+    if linked:
+        (saved / "dataset_info.json").symlink_to("nowhere")
+    assert [one[0] for one in findings(saved)] == ["dataset_info.json"]
+
+
+def test_a_split_that_its_writer_does_not_open_is_told(golden: Golden, tmp_path: Path) -> None:
+    folder = shutil.copytree(golden("arrow") / "hf-dataset-dict", tmp_path / "set")
+    (folder / "dataset_dict.json").write_text('{"splits": ["test"]}')
+    shutil.rmtree(folder / "train")
+    assert lading.verify(folder).ok
+    (folder / "test" / "dataset_info.json").unlink()
+    assert [one["file"] for one in lading.verify(folder).findings] == [str(folder / "test" / "dataset_info.json")]
+
+
 def test_features_of_other_columns_than_the_files_have_are_told(saved: Path) -> None:
     def rename(told: dict[str, Any]) -> None:
         told["features"] = {"other" if name == first else name: kind for name, kind in told["features"].items()}

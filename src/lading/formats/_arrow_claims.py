@@ -1,7 +1,7 @@
 """What the indexes of Arrow folders claim of columns, held against the columns that shards have.
 
     dataset_info.json   {"features": {name: feature}, …} beside a `state.json`, which itself tells nothing of columns;
-                         datasets refuses a folder whose files have columns of other types
+                         datasets refuses a folder whose files have columns of other types, or that lacks this file
     _metadata.json      of lading's own caches `lading`: {"features": …}; the peer's tell a hash that no file could show
 
 What no such file claims, though it seems to: `splits` in the `dataset_info.json` of a saved dataset. datasets leaves
@@ -20,7 +20,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lading.errors import DataError, LadingError, SidecarMismatch, StoreError
+from lading.errors import DataError, LadingError, NotFound, SidecarMismatch, StoreError
 from lading.formats._arrow_index import (
     CACHE_INDEX,
     INFO_NAME,
@@ -41,11 +41,16 @@ __all__ = ["false_columns"]
 def false_columns(store: Store, path: str, shards: Sequence[str], limits: Limits) -> list[LadingError]:
     """Where an index, or what lies beside it, tells other columns than the first of its shards that can be read has.
 
-    The other shards are held against the first one when they are opened.
+    Of a saved dataset something has to lie there: datasets opens none without it. The other shards are held against the
+    first one when they are opened.
 
     Raises:
         DataError, StoreError: what is told cannot be read.
     """
+    if posixpath.basename(path) != CACHE_INDEX:
+        missing = list(_missing_infos(store, path, shards))
+        if missing:
+            return missing
     found = _first_schema(store, shards, limits)
     if found is None:
         return []
@@ -56,6 +61,18 @@ def false_columns(store: Store, path: str, shards: Sequence[str], limits: Limits
     folder = posixpath.dirname(path if posixpath.basename(path) == STATE_INDEX else shard)
     features = features_beside(store, folder, limits)
     return [] if features is None else list(_differing(schema, features, shard, posixpath.join(folder, INFO_NAME)))
+
+
+def _missing_infos(store: Store, path: str, shards: Sequence[str]) -> Iterator[LadingError]:
+    """Of saved datasets, those without the file that tells their features."""
+    own = [posixpath.dirname(path)] if posixpath.basename(path) == STATE_INDEX else []
+    for folder in dict.fromkeys([*own, *map(posixpath.dirname, shards)]):
+        info = posixpath.join(folder, INFO_NAME)
+        try:
+            store.head(info)
+        except NotFound:
+            yield SidecarMismatch(f"the folder has no {INFO_NAME}, without which datasets does not open it", file=info,
+                                  expected=f"the features of what {STATE_INDEX} lists")  # fmt: skip
 
 
 def _first_schema(store: Store, shards: Sequence[str], limits: Limits) -> tuple[str, pa.Schema] | None:
