@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -50,6 +51,21 @@ def test_pictures_in_structs_of_hugging_face_are_looked_at(bytes_type: pa.DataTy
     assert [(found["row"], found["column"], "sample" in found) for found in findings] == [
         (0, "image", False), (1, "image", False)
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("list_of", [pa.list_, pa.large_list, lambda kind: pa.list_(pa.list_(kind))])
+def test_pictures_in_lists_are_looked_at(list_of: Callable[[pa.DataType], pa.DataType], tmp_path: Path) -> None:
+    kind, told = list_of(pa.struct([("bytes", pa.binary()), ("path", pa.string())])), {"_type": "Image"}
+    one: dict[str, object] = {"bytes": picture("PNG"), "path": None}
+    rows: list[object] = [[one, one], None, [], [one, {"bytes": bytes(300), "path": "p"}, None], [one]]
+    deep = pa.types.is_list(kind.value_type)
+    lists = "LargeList" if pa.types.is_large_list(kind) else "List"
+    feature = {"_type": lists, "feature": {"_type": lists, "feature": told} if deep else told}
+    features = json.dumps({"info": {"features": {"pages": feature}}})
+    table = pa.table({"pages": pa.array([[row] for row in rows] if deep else rows, kind)})
+    pq.write_table(table.replace_schema_metadata({"huggingface": features}), tmp_path / "a.parquet")
+    [found] = lading.verify(tmp_path, deep=True).findings
+    assert (found["row"], found["column"]) == (3, "pages")
 
 
 def test_of_items_only_pictures_are_looked_at(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import abc
 from collections.abc import Iterable, Iterator
 
 import numpy as np
@@ -9,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lading.errors import DataError
-from lading.features import Image, feature_of
+from lading.features import Image, Sequence, feature_of
 from lading.formats.webdataset import KEY
 from lading.huggingface import is_media
 from lading.image import image_info, is_image, usual_sizes
@@ -61,14 +62,24 @@ def key_of(batch: pa.RecordBatch, row: int) -> str | None:
 
 
 def _pictures(batch: pa.RecordBatch) -> Iterator[tuple[str, Iterable[tuple[int, memoryview | None]]]]:
-    """Columns of encoded pictures, by row, Hugging Face's structs too; of items the rows that are such."""
+    """Columns of encoded pictures, by row, Hugging Face's structs and lists too; of items the rows that are such."""
     items = {"modality", "binary_content"} <= {*batch.schema.names}
-    for field, stored in zip(batch.schema, batch.columns, strict=True):
-        column = pc.struct_field(stored, "bytes") if is_media(stored.type) else stored
-        if not is_bytes(column.type):
-            continue
-        if items and field.name == "binary_content":
+    for field, column in zip(batch.schema, batch.columns, strict=True):
+        if items and field.name == "binary_content" and is_bytes(column.type):
             rows = zip(enumerate(slices(column)), batch.column("modality").to_pylist(), strict=True)
             yield field.name, [row for row, kind in rows if kind == "image"]
-        elif isinstance(feature_of(field), Image):
-            yield field.name, enumerate(slices(column))
+        else:
+            yield from ((field.name, found) for found in _by_row(column, feature_of(field), range(batch.num_rows)))
+
+
+def _by_row(
+    column: pa.Array, feature: object, rows: abc.Sequence[int]
+) -> Iterator[Iterable[tuple[int, memoryview | None]]]:
+    kind = column.type
+    if isinstance(feature, Sequence) and (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
+        parents = pc.list_parent_indices(column).to_numpy()
+        yield from _by_row(pc.list_flatten(column), feature.feature, np.asarray(rows)[parents].tolist())
+    elif isinstance(feature, Image):
+        column = pc.struct_field(column, "bytes") if is_media(kind) else column
+        if is_bytes(column.type):
+            yield zip(rows, slices(column), strict=True)
