@@ -41,7 +41,7 @@ from lading.ranges import plan_ranges
 from lading.ref import FileEntry, RefType, is_ref, make_refs, with_files
 from lading.store.protocol import MappedFile, Mapper
 
-__all__ = ["MdsReader", "ReadOptions", "read_meta", "told_places"]
+__all__ = ["MdsReader", "ReadOptions", "read_meta", "same_bytes", "told_places"]
 
 _MAX_REQUEST_BYTES = 64 << 20
 _META = ".meta"
@@ -404,6 +404,20 @@ def read_meta(source: ShardSource, compression: str) -> tuple[int, int, int, Map
     with errors_at(file=source.path):
         offset, text = _read_head(body, None, source.limits, split=True)
     return len(offset) - 1, int(offset[-1]), body.size_bytes, _object(text) or {}
+
+
+def same_bytes(source: ShardSource, raw: str, packed: str, compression: str, told: ShardFile) -> bool:
+    """Whether a file beside a shard unpacks to another one.
+
+    Raises:
+        DataError, StoreError: one of the two cannot be read, or is of another size than the index tells of it unpacked.
+    """
+    options = _Told(told, None, ReadOptions(mmap=False))
+    plain, unpacked = _Body(source, raw, "", options), _Body(source, packed, compression, options)
+    parts = (
+        (at, min(_MAX_REQUEST_BYTES, plain.size_bytes - at)) for at in range(0, plain.size_bytes, _MAX_REQUEST_BYTES)
+    )
+    return all(plain.read([part])[0].equals(unpacked.read([part])[0]) for part in parts)
 
 
 def _check_told(path: str, samples: int, text: bytes, entry: Entry, limits: Limits) -> None:

@@ -47,6 +47,7 @@ from lading.formats._mds_lines_write import LineWriter
 from lading.formats._mds_nulls import marks_of
 from lading.formats._mds_read import MdsReader, ReadOptions
 from lading.formats._mds_resync import resync_samples
+from lading.formats._mds_twins import twin_of, wrong_twin
 from lading.formats._mds_write import MdsWriter
 from lading.formats._mds_written import written_schema
 from lading.formats.protocol import ListedShard, Remains, ShardFacts, ShardSource, map_file, parse_options
@@ -114,6 +115,14 @@ class MdsFormat:
         """What a shard's head, or its `.meta`, says otherwise than the index. A compressed shard is unpacked for it."""
         with closing(self.open_shard(source, options)) as reader:
             return reader.false_claims()
+
+    def twin(self, source: ShardSource) -> str | None:
+        """The compressed file of an unpacked one, or the reverse: the peer may keep both (`keep_zip`)."""
+        return twin_of(source)
+
+    def wrong_twin(self, source: ShardSource) -> LadingError | None:
+        """Whether it holds other bytes than the shard."""
+        return wrong_twin(source)
 
     def create_shard(self, sink: Sink, schema: pa.Schema, options: Mapping[str, Any]) -> MdsWriter:
         """Begin a shard of MDS proper (`WriteOptions`); it is written when it is closed.

@@ -33,6 +33,7 @@ __all__ = [
     "CopiesAlike",
     "ExactSizes",
     "Format",
+    "HasTwin",
     "HoldsBytesOnly",
     "KeepsFiles",
     "LeavesOut",
@@ -308,6 +309,17 @@ class ReadsElsewhere(Protocol):
 
     def folders_named(self, options: Mapping[str, Any]) -> tuple[Sequence[str], Sequence[str]]:
         """The folders in which such bytes lie, and further ones to which shards may lead."""
+
+
+@runtime_checkable
+class HasTwin(Protocol):
+    """A format of whose shards one may lie there in two forms, compressed and not, of which one is read."""
+
+    def twin(self, source: ShardSource) -> str | None:
+        """Path of the other form of a shard; None if it has none, or there is none. Raises DataError, StoreError."""
+
+    def wrong_twin(self, source: ShardSource) -> LadingError | None:
+        """What is wrong with the other form of a shard that can be read: both are read, and one unpacked."""
 
 
 @runtime_checkable

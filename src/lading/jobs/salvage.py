@@ -19,7 +19,7 @@ from lading.dataset import Dataset
 from lading.dataset_writer import DatasetWriter
 from lading.errors import CorruptShard, DataError, LadingError, SidecarMismatch, StoreError, Unrepresentable
 from lading.fetch import earlier_errors
-from lading.formats.protocol import Format, ShardSource
+from lading.formats.protocol import Format, HasTwin, ShardSource
 from lading.formats.registry import get_format
 from lading.formats.webdataset import KEY
 from lading.interleaved import sample_firsts
@@ -279,6 +279,7 @@ class _Search:
         total = len(self._dataset.listing)
         for number in range(total):
             left = self._look_at(number)
+            left = self._or_twin(number, left) if left.lost else left
             told = self._told(number)
             lost = left.lost_samples if told is None else max(told - left.samples, 0)
             self._lost.add([*_with_count(left, lost, self._dataset.path(number)), *left.missing], lost)
@@ -313,6 +314,20 @@ class _Search:
             what = "bytes were changed; samples with other bytes than were written may be among those that are kept"
             return replace(left, lost=[CorruptShard(what, file=dataset.path(number)), *left.lost])
         return left
+
+    def _or_twin(self, number: int, left: Left) -> Left:
+        """What is left of the other form of a damaged shard, if there is one and it holds more, or all."""
+        dataset, fmt = self._dataset, self._found.format
+        store, path = resolve(dataset.path(number), self._stores)
+        entry = dataset.listing.table["entry"][number].as_py() or ""
+        source, twin = ShardSource(store, path, entry=entry, limits=dataset.limits), None
+        with suppress(DataError, StoreError):
+            twin = fmt.twin(source) if isinstance(fmt, HasTwin) else None
+        other = left if twin is None else find_left(self._kind(), replace(source, path=twin), self._workshop)
+        if not other.samples or other.samples < left.samples + bool(other.lost):
+            return left
+        self.findings += [*left.lost[:1], *other.findings]
+        return other
 
     def _told(self, number: int) -> int | None:
         """How many samples a list says that a shard had."""

@@ -29,7 +29,7 @@ from lading.errors import (
     Unrepresentable,
 )
 from lading.fetch import ERROR_COLUMN, earlier_errors
-from lading.formats.protocol import HasSidecar, KeepsFiles, ListedElsewhere, ListedFile, TellsOfItself
+from lading.formats.protocol import HasSidecar, HasTwin, KeepsFiles, ListedElsewhere, ListedFile, TellsOfItself
 from lading.formats.registry import get_format
 from lading.interleaved import sample_firsts
 from lading.jobs.checksums import check_own_files, check_shard
@@ -265,6 +265,7 @@ def _look(dataset: Dataset, stores: Stores, indexes: Indexes, deep: bool, most: 
                 findings.add(_false_claims(dataset, number))
             whole = unread or not findings.full  # behind the last of them, nothing was read or counted
             findings.add(_miscounted(dataset, number, indexes, samples))
+            findings.add(_wrong_twin(dataset, number) if deep and whole else ())
         except LadingError as error:
             whole = False
             findings.add([error.at(file=dataset.path(number))])
@@ -399,6 +400,13 @@ def _false_claims(dataset: Dataset, number: int) -> Sequence[LadingError]:
     if not isinstance(fmt, TellsOfItself):
         return ()
     return fmt.false_claims(dataset.source(number), dataset.format_options)
+
+
+def _wrong_twin(dataset: Dataset, number: int) -> Sequence[LadingError]:
+    """What is wrong with a shard's other form, if there is one: readers may take it instead."""
+    fmt = get_format(dataset.format)
+    wrong = fmt.wrong_twin(dataset.source(number)) if isinstance(fmt, HasTwin) else None
+    return [] if wrong is None else [wrong]
 
 
 def _check_films(dataset: Dataset, number: int, *, deep: bool, most: int) -> tuple[set[str], Sequence[LadingError]]:
