@@ -1192,3 +1192,26 @@ def test_of_documents_that_are_lost_documents_are_counted(column: str, groups: s
     result = salvage(source, tmp_path / "out")
     assert (result.samples, len(result.lost)) == (30 - len(gone), len(groups) + 1)
     assert result.lost_samples == len(gone if column == "text_content" else beside)
+
+
+@pytest.mark.parametrize("further", [b"\0" * 512, b"x", b"PAR1 and more", b"\x10\0\0\0PAR1\n", bytes(900_000)], ids=len)
+def test_bytes_behind_a_parquet_file_cost_no_row(further: bytes, tmp_path: Path) -> None:
+    source = written(tmp_path / "in", "parquet")
+    expected = samples(source)
+    shutil.rmtree(source / "_lading")
+    shard = min(source.glob("*.parquet"))
+    size = shard.stat().st_size
+    shard.write_bytes(shard.read_bytes() + further)
+    result = salvage(source, tmp_path / "out")
+    assert [(entry["file"], entry["offset"]) for entry in result.lost] == [(str(shard), size)]
+    assert result.lost_samples == 0
+    assert samples(tmp_path / "out") == expected
+
+
+def test_a_parquet_file_inside_a_value_is_not_taken_for_the_file(tmp_path: Path) -> None:
+    inner, source = tmp_path / "inner.parquet", tmp_path / "a.parquet"
+    pq.write_table(pa.table({"file": pa.array([b"inside"])}), inner)
+    pq.write_table(pa.table({"file": pa.array([inner.read_bytes(), b"x" * 3000])}), source, compression="none")
+    source.write_bytes(source.read_bytes()[:2000])
+    with pytest.raises(DataError, match="not one sample is left"):
+        salvage(source, tmp_path / "out")

@@ -17,7 +17,17 @@ from lading.errors import CorruptShard
 from lading.formats._parquet_input import TAIL_BYTES, Input, damage
 from lading.formats._parquet_thrift import structs_of_list
 
-__all__ = ["MAGIC", "MAGIC_ENCRYPTED", "Chunk", "Column", "Footer", "read_footer", "read_page_facts", "read_statistics"]
+__all__ = [
+    "MAGIC",
+    "MAGIC_ENCRYPTED",
+    "Chunk",
+    "Column",
+    "Footer",
+    "chunk_facts",
+    "read_footer",
+    "read_page_facts",
+    "read_statistics",
+]
 
 MAGIC = b"PAR1"
 MAGIC_ENCRYPTED = b"PARE"
@@ -249,7 +259,7 @@ def _row_groups(file: Input, start: int, length: int, width: int) -> tuple[NDArr
     try:
         for group in structs_of_list(file.read_at(start, length), _ROW_GROUPS):
             rows.append(group[_GROUP_ROWS])
-            facts += [_facts(chunk[_META_DATA]) for chunk in group[_COLUMNS]]
+            facts += [chunk_facts(chunk[_META_DATA]) for chunk in group[_COLUMNS]]
         shape = (len(rows), width, _NUM_FACTS)
         return np.array(rows, np.int64), np.array(facts, np.int64).reshape(shape)
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
@@ -261,7 +271,7 @@ def _row_groups(file: Input, start: int, length: int, width: int) -> tuple[NDArr
         ) from error
 
 
-def _facts(chunk: Mapping[int, Any]) -> tuple[int, ...]:
+def chunk_facts(chunk: Mapping[int, Any]) -> tuple[int, ...]:
     """First byte, bytes, bytes unpacked, values, whether there is a dictionary, codec."""
     first, dictionary = chunk[_DATA_PAGE], chunk.get(_DICTIONARY_PAGE, 0)
     repeats = 0 < dictionary < first

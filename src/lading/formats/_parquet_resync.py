@@ -5,18 +5,19 @@ missing, and all chunks behind the cut lie so much earlier; if later, so many ca
 these are, the heads of their first pages tell. The row group at that place is lost, whatever of it might still decode,
 and so is one of which it is not told on which side it lies.
 
-Without a footer nothing says what the pages are of.
+Without a footer nothing says what the pages are of. One that further bytes follow is looked for before the end.
 """
 
 from __future__ import annotations
 
+import re
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lading.errors import CorruptShard, LadingError
-from lading.formats._parquet_footer import Footer, read_footer
+from lading.formats._parquet_footer import MAGIC, chunk_facts, read_footer
 from lading.formats._parquet_input import Input
 from lading.formats._parquet_thrift import structs_of_list
 from lading.formats.protocol import Remains
@@ -28,16 +29,25 @@ _INDEXES, _BLOOM = ((4, 5), (6, 7)), (14, 15)
 _PAGE_KINDS = (0, 4, 6)
 """First field of a page's head, an int32 in zigzag: a data page, a dictionary page, a data page of version 2."""
 _INT32_FIELD = 0x15
+_LOOKED_BACK_BYTES = 1 << 20
+"""How far before the end of the file a footer is looked for that other bytes follow."""
+_MOST_TRIES = 100
+_ENDING_BYTES = 8
 
 
 def resync_groups(file: Input) -> Remains | None:
-    """The file with its chunks at their places; None where they are at their places already.
+    """The file with its chunks at their places, or without what follows it; None where nothing is out of place.
 
     Raises:
         CorruptShard: the footer is damaged, or nothing says where bytes are missing.
     """
+    stop = _stop(file)
+    if stop < file.size_bytes:
+        begin, further = np.zeros(1, np.int64), file.size_bytes - stop
+        error = CorruptShard("bytes follow the end of the file", file=file.path, offset=stop, found=f"{further} bytes")
+        return Remains(begin, begin, np.array([stop]), stop, lost=[error])
     footer = read_footer(file, inside=False)
-    shift = _end(file, footer) - footer.start
+    shift = _end(file, footer.start, footer.length) - footer.start
     if not shift:
         return None
     start = footer.chunks[:, :, 0].reshape(-1)
@@ -65,14 +75,35 @@ def resync_groups(file: Input) -> Remains | None:
     )  # fmt: skip
 
 
-def _end(file: Input, footer: Footer) -> int:
-    """Where all that the footer tells of ends: it stands behind that."""
-    chunks: NDArray[np.int64] = footer.chunks[:, :, 0] + footer.chunks[:, :, 1]
-    end = int(chunks.max(initial=len(b"PAR1")))
-    for group in structs_of_list(file.read_at(footer.start, footer.length), _ROW_GROUPS):
+def _stop(file: Input) -> int:
+    """Where the file ends that a footer makes of it: behind the last magic before which one stands in its place.
+
+    The footer of a file that is a value stands elsewhere than it says.
+    """
+    start = max(file.size_bytes - _LOOKED_BACK_BYTES, 0)
+    text = file.read_at(start, file.size_bytes - start)
+    magics = [] if text.endswith(MAGIC) else [found.start() for found in re.finditer(MAGIC, text)][-_MOST_TRIES:]
+    for at in reversed(magics):
+        place = max(start + at + len(MAGIC) - _ENDING_BYTES, 0)
+        length = int.from_bytes(file.read_at(place, 4), "little")
+        with suppress(LookupError, TypeError, ValueError, AttributeError):
+            if len(MAGIC) < place - length < place and _end(file, place - length, length) == place - length:
+                return place + _ENDING_BYTES
+    return file.size_bytes
+
+
+def _end(file: Input, start: int, length: int) -> int:
+    """Where all ends that the footer in this place tells of: it stands behind that.
+
+    Raises:
+        LookupError, TypeError, ValueError, AttributeError: it is none.
+    """
+    end = len(MAGIC)
+    for group in structs_of_list(file.read_at(start, length), _ROW_GROUPS):
         for chunk in group[_COLUMNS]:
-            told: dict[int, Any] = chunk.get(_META_DATA, {})
+            told: dict[int, Any] = chunk[_META_DATA]
             places = [*((chunk.get(at), chunk.get(size)) for at, size in _INDEXES), tuple(map(told.get, _BLOOM))]
+            places.append(chunk_facts(told)[:2])
             end = max([end, *(at + size for at, size in places if isinstance(at, int) and isinstance(size, int))])
     return end
 
