@@ -79,3 +79,17 @@ def test_empty_values_other_kinds_and_other_columns_are_no_findings(tmp_path: Pa
     members = [("a.jpg", b""), ("a.bin", bytes(100)), ("a.png", b"a picture of a kind unknown")]
     (tmp_path / "a.tar").write_bytes(tar_of(*members))
     assert lading.verify(tmp_path / "a.tar", deep=True).ok
+
+
+def test_salvage_tells_of_pictures_that_it_keeps_and_verify_names(tmp_path: Path) -> None:
+    whole, source = picture("PNG"), tmp_path / "a.tar"
+    members = [(f"{n:03d}.png", whole[:12] if n in {3, 7} else whole) for n in range(10)]
+    source.write_bytes(tar_of(*members))
+    expected = lading.verify(source, deep=True).findings
+    assert len(expected) == 2
+    result = lading.salvage(source, tmp_path / "out")
+    assert (result.ok, result.samples, result.findings) == (True, 10, expected)
+    source.write_bytes(tar_of(*members, *((f"1{n:03d}.png", whole[:12]) for n in range(200)))[:-5000])
+    found = lading.salvage(source, tmp_path / "more").findings
+    assert len(found) == 100
+    assert {entry["file"] for entry in found} == {str(source)}

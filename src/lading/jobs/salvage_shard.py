@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ from lading.formats.protocol import (
     ShardSource,
 )
 from lading.interleaved import METADATA_POSITION, sample_firsts, sample_starts, samples_with
-from lading.jobs.headers import key_of
+from lading.jobs.headers import broken_headers, key_of
 from lading.jobs.salvage_files import Workshop
 from lading.jobs.salvage_kind import Kind, index_lies, sidecar_of, without_sidecar
 from lading.layouts.items import ItemsView
@@ -43,6 +44,7 @@ __all__ = ["Left", "find_left", "find_view"]
 _MAX_ROWS, _MAX_BYTES = 16_384, 128 << 20
 _MOST_PROBES = 20_000
 """Readings of parts of one shard: what is not told apart by then is lost together."""
+_MOST_BROKEN = 100
 _NO_ROWS = np.zeros(0, np.int64)
 
 Probe = Callable[[NDArray[np.int64]], LadingError | None]
@@ -144,13 +146,16 @@ class _Search:
         self._torn = _NO_ROWS
         self._missing: list[LadingError] = []
         self._findings: list[LadingError] = []
+        self._broken: list[LadingError] = []
 
     def find(self, known: Remains | None) -> Left:
         """What is left; other than what is known only if that cannot be read."""
         left = (known and self._find_known(known)) or self._search()
         # Of a damaged shard nothing says whether it is wrong or what disagrees with it.
         findings = [error for error in self._findings if isinstance(error, StoreError) or not left.lost]
-        return replace(left, findings=findings, missing=self._missing if left.samples else ())
+        if left.samples:
+            return replace(left, findings=[*findings, *self._broken], missing=self._missing)
+        return replace(left, findings=findings)
 
     def _find_known(self, known: Remains) -> Left | None:
         made, error = self._laid_out(self._source, known)
@@ -311,7 +316,7 @@ class _Search:
         try:
             view = self._open(source, self._kind.view)
             try:
-                error, self._samples, missing = _reading(self._kind, view)
+                error, self._samples, missing, broken = _reading(self._kind, view)
                 told = _told_errors(view) if missing else set()
             finally:
                 view.close()
@@ -322,6 +327,9 @@ class _Search:
             for row, (sample, text) in missing.items()
             if row not in told
         ]
+        for picture in broken:
+            picture.file, picture.row = self._source.place, self._row_of(source, picture.row or 0)
+        self._broken = broken
         return error
 
     def _open(self, source: ShardSource, view: str) -> View:
@@ -504,25 +512,31 @@ def _bounds(reader: ShardReader, rows: NDArray[np.int64]) -> NDArray[np.int64]:
     return found
 
 
-def _reading(kind: Kind, view: View) -> tuple[LadingError | None, int, dict[int, tuple[str | None, str]]]:
+def _reading(
+    kind: Kind, view: View
+) -> tuple[LadingError | None, int, dict[int, tuple[str | None, str]], list[LadingError]]:
     """Read all of an open view; give what was wrong, and if nothing was, the number of samples and what they lack.
 
-    The last is told by row: the key and the reason of each whose bytes lie elsewhere and cannot be had.
+    The last is told by row: the key and the reason of each whose bytes lie elsewhere and cannot be had. With it come
+    the first pictures without a whole header, by row, which are kept.
     """
-    samples = first = 0
+    samples = first = seen = 0
+    broken: list[LadingError] = []
     missing: dict[int, tuple[str | None, str]] = {}
     try:
         for batch in view.batches(max_rows=_MAX_ROWS, max_bytes=_MAX_BYTES, views=True):
             starts, earlier = sample_firsts(batch, kind.view), kind.format.name == "media_archive"
-            for _ in kind.fetcher.materialise_parts(batch, starts, _MAX_BYTES, views=True, earlier=earlier):
+            for part in kind.fetcher.materialise_parts(batch, starts, _MAX_BYTES, views=True, earlier=earlier):
+                broken += islice(broken_headers(part, "", seen), _MOST_BROKEN - len(broken))
+                seen += len(part)
                 kind.fetcher.release()
             errors = earlier_errors(batch)
             missing |= {first + row: (key_of(batch, row), text) for row, text in errors.items()}
             samples += len(starts)
             first += len(batch)
     except (DataError, StoreError) as error:
-        return error, 0, {}
-    return None, samples, missing
+        return error, 0, {}, []
+    return None, samples, missing, broken
 
 
 def _told_errors(view: View) -> set[int]:
