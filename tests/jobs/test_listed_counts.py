@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import lading
+from documents import SQUARE
 from lading.jobs.salvage import salvage
 from tars import tar_of
 
@@ -30,7 +31,7 @@ def _documents(folder: Path, count: int) -> Path:
     members = []
     for n in range(DOCUMENTS):
         told = {"texts": ["x", None], "images": [None, f"img{n}.png"]}
-        members += [(f"img{n}.png", b"\x89PNG\r\n\x1a\n"), (f"doc{n}.json", json.dumps(told).encode())]
+        members += [(f"img{n}.png", SQUARE), (f"doc{n}.json", json.dumps(told).encode())]
     return _wids(folder, count, *members)
 
 
