@@ -63,6 +63,25 @@ def cache(tmp_path: Path) -> Path:
     return tmp_path / "cache"
 
 
+@pytest.mark.parametrize("linked", ["_assets", "_assets/video"])
+def test_a_folder_of_films_that_is_a_link_leads_nowhere(linked: str, cache: Path, tmp_path: Path) -> None:
+    """What lies behind it is none of the cache's, whatever its name and content."""
+    (cache / linked).rename(tmp_path / "elsewhere")
+    (cache / linked).symlink_to(tmp_path / "elsewhere")
+    assert {found["error"] for found in lading.verify(cache, deep=True).findings} == {"BadReference"}
+    with pytest.raises(BadReference, match="outside the folders"):
+        validate_cache(cache, _FEATURES)
+    with lading.open(cache, options=_LOAD) as dataset, pytest.raises(BadReference, match="outside the folders"):
+        dataset[2]
+
+
+def test_a_cache_that_is_reached_by_a_link_has_its_films(cache: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(cache)
+    with lading.open(tmp_path / "link", options=_LOAD) as dataset:
+        assert dataset[2]["v"] == b"film-2"
+    assert lading.verify(tmp_path / "link", deep=True).findings == []
+
+
 @pytest.mark.parametrize("deep", [False, True])
 @pytest.mark.parametrize("change, kind, told", _CHANGES)
 def test_a_film_that_is_not_what_its_row_says_is_a_finding(

@@ -26,7 +26,7 @@ from lading.errors import BadReference, SidecarMismatch
 from lading.features import Feature, Sequence, Struct, keeps_files
 from lading.store.open import is_local
 from lading.store.protocol import Buffer, FileInfo, Store, native_path
-from lading.store.roots import Roots
+from lading.store.roots import Roots, real_place
 from lading.views import child_fields, is_bytes, is_text, slices
 
 __all__ = ["ASSETS", "Film", "FilmFolder", "broken_films", "films_of", "is_film", "kept_films", "wrong_cells"]
@@ -69,7 +69,8 @@ class FilmFolder:
     def __init__(self, store: Store, cache: str, shard: str) -> None:
         self._store, self.shard = store, shard
         self._folder = posixpath.join(cache or ".", ASSETS)
-        self._roots = Roots([self._folder])
+        self._roots = Roots([cache], inside=ASSETS)
+        self._is_real = real_place(self._folder) == posixpath.join(real_place(cache), ASSETS)
 
     def size(self, film: Film) -> int:
         """Bytes of the file, as they are told; only where they are not it is looked at. Errors as of `head`."""
@@ -133,9 +134,9 @@ class FilmFolder:
         return place
 
     def _is_plain(self, place: str) -> bool:
-        """Whether a file of this machine is no link, so that it lies where it seems to."""
+        """Whether neither a file of this machine nor its folder is a link, so that it lies where it seems to."""
         try:
-            return is_local(self._store) and stat.S_ISREG(os.lstat(native_path(place)).st_mode)
+            return self._is_real and is_local(self._store) and stat.S_ISREG(os.lstat(native_path(place)).st_mode)
         except OSError:
             return False
 
