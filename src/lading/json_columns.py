@@ -1,8 +1,8 @@
 """Values out of JSON → Arrow columns that lose nothing.
 
 A field whose values are all of one JSON type becomes a column of that type. A field that mixes them (whole numbers and
-floats too: `1` and `1.0` differ), or that holds lists, objects or integers beyond 64 bits, becomes a string column of
-JSON texts with the feature Json.
+floats too: `1` and `1.0` differ), or that holds lists, objects, integers beyond 64 bits or text that no UTF-8 holds,
+becomes a string column of JSON texts with the feature Json.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ def _kind(value: object) -> int:
         return _INT if _MIN_INT <= value <= _MAX_INT else _LONG
     if isinstance(value, float):
         return _FLOAT
-    return _STRING if isinstance(value, str) else _NESTED
+    if isinstance(value, str):
+        return _STRING if value.isascii() or jsontext.is_unicode(value) else _LONG
+    return _NESTED
 
 
 class Kinds:
@@ -77,7 +79,7 @@ class Kinds:
 
 
 def kinds_of(values: Sequence[Any], *, plain: bool = False) -> int:
-    """The types of values, as `column_type` takes them; text that no UTF-8 holds goes as JSON.
+    """The types of values, as `column_type` takes them.
 
     Args:
         values: of one field.
@@ -85,8 +87,7 @@ def kinds_of(values: Sequence[Any], *, plain: bool = False) -> int:
     """
     if plain:
         return reduce(or_, (_KINDS.get(kind, _NESTED) for kind in set(map(type, values))), 0)
-    odd = (isinstance(value, str) and not jsontext.is_unicode(value) for value in values)
-    return reduce(or_, (_LONG if is_odd else _kind(value) for is_odd, value in zip(odd, values, strict=True)), 0)
+    return reduce(or_, map(_kind, values), 0)
 
 
 def column_type(name: str, kinds: int) -> pa.Field:

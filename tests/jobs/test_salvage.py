@@ -548,6 +548,34 @@ def test_a_document_whose_json_is_damaged_takes_its_images_along(tmp_path: Path)
     assert [entry["sample"] for entry in result.lost] == ["b.json"]
 
 
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"texts": ["one", "\ud800"]},
+        {"\ud800": 1},
+        {"sample_id": "\ud800"},
+        {"__lading__": {"content_type": {"text 0": 5}}},
+    ],
+)
+def test_a_document_that_no_rows_can_be_made_of_takes_no_other_along(odd: dict[str, Any], tmp_path: Path) -> None:
+    """A lone surrogate in its text, in its id or in the name of a field, or a content type that is a number."""
+    members = []
+    for key in ("a", "b", "c"):
+        story = {"sample_id": key, "texts": ["one", None], "images": [None, f"{key}.1.jpg"]}
+        story |= odd if key == "b" else {}
+        members += [(f"{key}.json", json.dumps(story).encode()), (f"{key}.1.jpg", b"\xff\xd8" + bytes(2000))]
+    (tmp_path / "a.tar").write_bytes(tar_of(*members))
+    place = (str(tmp_path / "a.tar"), "b.json")
+    with lading.open(tmp_path / "a.tar") as dataset, pytest.raises(DataError) as caught:
+        list(dataset.batches())
+    assert (caught.value.file, caught.value.sample) == place
+    result = salvage(tmp_path / "a.tar", tmp_path / "out")
+    assert (result.samples, result.lost_samples) == (2, 1)
+    assert [(entry["file"], entry["sample"], entry["offset"]) for entry in result.lost] == [(*place, 4096)]
+    with lading.open(tmp_path / "out") as dataset:
+        assert [(sample["sample_id"], len(sample["items"])) for sample in dataset] == [("a", 2), ("c", 2)]
+
+
 @pytest.mark.parametrize("ending, packed", [(".gz", gzip.compress), (".zst", zstandard.ZstdCompressor().compress)])
 def test_a_compressed_file_is_unpacked_behind_its_damage(ending: str, packed: object, tmp_path: Path) -> None:
     assert callable(packed)

@@ -192,6 +192,15 @@ def test_a_lone_surrogate_is_an_error_of_its_row(tmp_path: Path) -> None:
     assert (caught.value.column, caught.value.row, caught.value.found) == ("text_content", 6, r"'x\ud800'")
 
 
+@pytest.mark.parametrize("role", [{}, {"per_text_fields": ("own",)}])
+def test_a_field_with_a_lone_surrogate_is_kept_as_json(role: dict[str, Any], tmp_path: Path) -> None:
+    documents = {"a": {"texts": ["t"], "own": ["x"]}, "b": {"texts": ["t"], "own": ["\ud800"]}}
+    if not role:
+        documents = {key: {**document, "own": document["own"][0]} for key, document in documents.items()}
+    table, _ = read(tmp_path, documents, **role)
+    assert table["own"].drop_null().to_pylist() == ['"x"', r'"\ud800"']
+
+
 def test_a_token_with_a_lone_surrogate_names_no_member(tmp_path: Path) -> None:
     table, _ = read(tmp_path, {"a": {"texts": ["t", None], "images": ["p\ud800.jpg", "p.jpg"]}}, ("p.jpg",))
     assert items(table) == ["a -1 a.json", "a 0 't'", "a 0 None", "a 1 p.jpg"]

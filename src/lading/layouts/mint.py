@@ -29,7 +29,7 @@ from lading.interleaved import INTERLEAVED_SCHEMA, MEANT_NULLS_KEY, MODALITIES, 
 from lading.json_columns import Kinds, build_column, column_type
 from lading.layouts.gather import split_samples
 from lading.layouts.mint_members import Members, document_of
-from lading.layouts.mint_rows import EXTRAS_FIELD, Rows, Window, make_rows, scatter, spread_lists, string_column
+from lading.layouts.mint_rows import EXTRAS_FIELD, Rows, Window, make_rows, scatter, spread_lists
 from lading.layouts.options import AUTO, ROLES, InterleavedOptions, tell_absent, tell_unnamed
 from lading.ref import RefType, make_refs, with_files
 
@@ -168,7 +168,7 @@ class MintView:
         documents: list[dict[str, Any]] = []
         for row, text in zip(rows.tolist(), texts, strict=True):
             try:  # not `errors_at`, which costs as much as the parsing
-                documents.append(document_of(text, int(members.offset[row])))
+                documents.append(document_of(text, int(members.offset[row]), self._options))
             except LadingError as error:
                 raise error.at(file=self._path, sample=members.names[row].as_py()) from None
         return documents
@@ -277,7 +277,7 @@ class MintView:
         at = members.documents[ordinals]
         names = members.names.take(pa.array(at)).to_pylist()
         ids = self._sample_ids(documents, names)
-        id_column = string_column(ids, self._path, "sample_id")
+        id_column = pa.array(ids, pa.string())
         rows = make_rows(Window(members, at, names, documents, ids), self._options, self._path)
         used[rows.member[rows.member >= 0]] = True
         kept = self._chosen(target, columns)

@@ -14,7 +14,7 @@ from lading import jsontext
 from lading.errors import DataError
 from lading.formats.webdataset import WebdatasetReader, sparse_member
 from lading.hashing import NameTable
-from lading.layouts.options import InterleavedOptions
+from lading.layouts.options import AUTO, InterleavedOptions
 from lading.ref import FileEntry, make_refs, unpack, with_files
 
 __all__ = ["Members", "document_of"]
@@ -67,11 +67,19 @@ class Members:
         return table.cast(with_files(table.schema, files))
 
 
-def document_of(text: bytes | memoryview, offset: int) -> dict[str, Any]:
-    """The JSON of a sample, which begins at this byte of the tar. Raises DataError if it is none, or no object."""
+def document_of(text: bytes | memoryview, offset: int, options: InterleavedOptions) -> dict[str, Any]:
+    """The JSON of a sample, which begins at this byte of the tar.
+
+    Raises:
+        DataError: it is none, or no object, or no UTF-8 holds its id or the name of a field.
+    """
     document = jsontext.loads(text, base=offset)
     if not isinstance(document, dict):
         raise DataError("a sample's JSON is an object", offset=offset, found=type(document).__name__)
+    told = document.get("sample_id" if options.sample_id_field == AUTO else options.sample_id_field)
+    for what, value in [*(("name", name) for name in document), ("sample_id", told)]:
+        if isinstance(value, str) and not jsontext.is_unicode(value):
+            raise DataError(f"a {what} that no UTF-8 holds", offset=offset, found=ascii(value)[:80])
     return document
 
 

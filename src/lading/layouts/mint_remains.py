@@ -30,11 +30,7 @@ _WINDOW_DOCUMENTS = 256
 def remains_of_documents(
     source: ShardSource, options: InterleavedOptions, error: LadingError | None = None
 ) -> Remains | None:
-    """The documents that are whole, as a tar of their own; None if that is all there is, or reading it went well.
-
-    Raises:
-        DataError: a text that no column holds.
-    """
+    """The documents that are whole, as a tar of their own; None if that is all there is, or reading it went well."""
     mapped, path = map_file(source), source.path
     found = find_members(mapped, path)
     members, start = _members(found, options)
@@ -43,9 +39,8 @@ def remains_of_documents(
     kept, named = np.zeros(len(start), np.bool_), np.zeros(len(start), np.bool_)
     named[members.documents] = True
     lost: list[LadingError] = []
-    for rows, documents, errors in _windows(mapped, members, path):
-        lost += errors
-        for row, mine, missing in _named(members, rows, documents, options, path):
+    for rows, documents in _windows(mapped, members, options, path, lost):
+        for row, mine, missing in _named(members, rows, documents, options, path, lost):
             named[mine] = True
             if missing and beside[mine].any():
                 lost.append(CorruptShard("a document beside damaged bytes lacks images that it names", file=path,
@@ -90,22 +85,21 @@ def _is_text(name: bytes) -> bool:
 
 
 def _windows(
-    mapped: MappedFile, members: Members, path: str
-) -> Iterator[tuple[NDArray[np.int64], list[dict[str, object]], list[LadingError]]]:
-    """Members that are documents, their contents, and what is wrong with the others, some at a time."""
+    mapped: MappedFile, members: Members, options: InterleavedOptions, path: str, lost: list[LadingError]
+) -> Iterator[tuple[NDArray[np.int64], list[dict[str, object]]]]:
+    """Members that are documents, and their contents, some at a time; what is wrong with the others goes to `lost`."""
     for first in range(0, len(members.documents), _WINDOW_DOCUMENTS):
         good: list[int] = []
         documents: list[dict[str, object]] = []
-        errors: list[LadingError] = []
         for row in members.documents[first : first + _WINDOW_DOCUMENTS].tolist():
             offset = int(members.offset[row])
             try:
-                documents.append(document_of(mapped.read(offset, int(members.length[row])), offset))
+                documents.append(document_of(mapped.read(offset, int(members.length[row])), offset, options))
             except DataError as error:
-                errors.append(error.at(file=path, sample=members.names[row].as_py()))
+                lost.append(error.at(file=path, sample=members.names[row].as_py()))
             else:
                 good.append(row)
-        yield np.array(good, np.int64), documents, errors
+        yield np.array(good, np.int64), documents
 
 
 def _named(
@@ -114,13 +108,26 @@ def _named(
     documents: list[dict[str, object]],
     options: InterleavedOptions,
     path: str,
+    lost: list[LadingError],
 ) -> Iterator[tuple[int, NDArray[np.int64], int]]:
-    """Of each document its member, all members of it, and how many images it names that are not there."""
+    """Of each document its member, all members of it, and how many images it names that are not there.
+
+    What is wrong with those that no rows can be made of goes to `lost`.
+    """
     if not documents:
         return
     names = members.names.take(pa.array(rows)).to_pylist()
     ids = [name.rpartition("/")[2].rpartition(".")[0] for name in names]
-    made = make_rows(Window(members, rows, names, documents, ids), options, path)
+    try:
+        made = make_rows(Window(members, rows, names, documents, ids), options, path)
+    except DataError as error:
+        if len(rows) > 1:
+            for one, document in zip(np.split(rows, len(rows)), documents, strict=True):
+                yield from _named(members, one, [document], options, path, lost)
+        else:
+            error.row = None
+            lost.append(error.at(offset=int(members.offset[rows[0]])))
+        return
     member = made.member[made.source]
     missing = np.bincount(made.document[member < 0], minlength=len(rows))
     order = np.argsort(made.document, kind="stable")

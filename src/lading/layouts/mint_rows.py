@@ -25,7 +25,7 @@ from lading.layouts.mint_members import Members
 from lading.layouts.options import InterleavedOptions
 from lading.views import present
 
-__all__ = ["EXTRAS_FIELD", "Rows", "Window", "make_rows", "scatter", "spread_lists", "string_column"]
+__all__ = ["EXTRAS_FIELD", "Rows", "Window", "make_rows", "scatter", "spread_lists"]
 
 EXTRAS_FIELD = "__lading__"
 """JSON field in which lading keeps what the lists cannot hold (a content type that no extension stands for)."""
@@ -130,7 +130,7 @@ def make_rows(window: Window, options: InterleavedOptions, path: str) -> Rows:
     """The rows of a window: for each document the metadata row, then its texts and images.
 
     Raises:
-        DataError: a text holds a lone surrogate, or a kept content type is no text; names file, column and row.
+        DataError: a text holds a lone surrogate, or a kept content type is no text; names file, column, row and sample.
     """
     texts = _Entries.of(window.documents, options.texts_field)
     images = _Entries.of(window.documents, options.images_field)
@@ -147,12 +147,18 @@ def make_rows(window: Window, options: InterleavedOptions, path: str) -> Rows:
     document, position, kind, value = document[order], position[order], kind[order], value[order]
     image = np.where(kind == _IMAGE, value, -1)
     content_type = scatter(pa.array(types, pa.string()), type_at[order])
+    try:
+        content_type = _with_kept_types(content_type, window.documents, position, kind, path)
+        text = _texts(texts, np.where(kind == _TEXT, value, -1), path)
+    except DataError as error:
+        error.sample = window.names[document[error.row]]
+        raise
     return Rows(
         document=document,
         position=position,
         kind=kind,
-        content_type=_with_kept_types(content_type, window.documents, position, kind, path),
-        text=_texts(texts, np.where(kind == _TEXT, value, -1), path),
+        content_type=content_type,
+        text=text,
         error=scatter(found.error, image),
         source=np.where(image < 0, document, count + image),
         member=np.concatenate([window.rows, found.member]),
@@ -165,7 +171,7 @@ def _texts(texts: _Entries, at: NDArray[np.int64], path: str) -> pa.Array:
     if texts.strings.null_count == len(texts.values) - len(texts.there):
         return scatter(texts.strings, at)
     values = [texts.values[i] if i >= 0 else None for i in at.tolist()]
-    return string_column([v if v is None or isinstance(v, str) else str(v) for v in values], path, "text_content")
+    return _text_column([v if v is None or isinstance(v, str) else str(v) for v in values], path)
 
 
 def _with_kept_types(
@@ -308,8 +314,8 @@ def spread_lists(lists: list[list[Any]], rows: Rows, mine: NDArray[np.bool_]) ->
     return list(chain.from_iterable(taken)), at
 
 
-def string_column(values: Sequence[str | None], path: str, column: str) -> pa.Array:
-    """A column of texts.
+def _text_column(values: Sequence[str | None], path: str) -> pa.Array:
+    """The column of texts.
 
     Raises:
         DataError: a text holds a lone surrogate; names file, column and row.
@@ -318,5 +324,5 @@ def string_column(values: Sequence[str | None], path: str, column: str) -> pa.Ar
         return pa.array(values, pa.string())
     except UnicodeEncodeError as error:
         bad = next(i for i, v in enumerate(values) if v is not None and not jsontext.is_unicode(v))
-        raise DataError("a text holds a lone surrogate, which is no Unicode", file=path, column=column, row=bad,
+        raise DataError("a text holds a lone surrogate, which is no Unicode", file=path, column="text_content", row=bad,
                         found=ascii(values[bad])[:80]) from error  # fmt: skip
