@@ -52,7 +52,17 @@ from lading.store.sink_file import GatheringFile
 from lading.texts import refuse_bad_values
 from lading.views import is_bytes, is_text, plain_type, row_bytes
 
-__all__ = ["CHECKSUMS", "FinishedShard", "FinishedShards", "Namesakes", "Part", "PartWriter", "ShardKind", "ShardSums"]
+__all__ = [
+    "CHECKSUMS",
+    "FinishedShard",
+    "FinishedShards",
+    "Namesakes",
+    "Part",
+    "PartWriter",
+    "ShardKind",
+    "ShardSums",
+    "written_schema",
+]
 
 _FIRST_ROWS = 1024
 _FILE_SHARDS, _FILE_BYTES = 256, 64 << 20
@@ -215,7 +225,7 @@ class PartWriter:
         key_prefix: str = "",
     ) -> None:
         self._checked: pa.Schema | None = None
-        self.schema = None if schema is None else _written_schema(schema)
+        self.schema = None if schema is None else written_schema(schema)
         self.without_rows: pa.Schema | None = None
         self._takes_any = not kind.format.fixed_schema and (schema is None or kind.view == "samples")
         self.columns: dict[str, pa.Field] = {}
@@ -267,7 +277,7 @@ class PartWriter:
             refuse_twins(rows.schema)
             self._checked = rows.schema
         if not rows.num_rows and rows.num_columns and self.without_rows is None:
-            self.without_rows = _written_schema(rows.schema)
+            self.without_rows = written_schema(rows.schema)
         with errors_at(first_row=self.num_rows):
             refuse_bad_values(rows)
         batches = rows.to_batches() if isinstance(rows, pa.Table) else [rows]
@@ -423,9 +433,9 @@ class PartWriter:
     def _fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch with the columns of the schema, if the format holds it to one."""
         if self.schema is None:
-            self.schema = _written_schema(batch.schema)
+            self.schema = written_schema(batch.schema)
         if self._takes_any:
-            self.see(_written_schema(batch.schema))
+            self.see(written_schema(batch.schema))
             return batch
         known = {*self.schema.names}
         extra = [name for name in batch.schema.names if name not in known]
@@ -593,7 +603,7 @@ def _row_bytes(batch: pa.RecordBatch, ranges: Ranges) -> NDArray[np.int64]:
     return sizes
 
 
-def _written_schema(schema: pa.Schema) -> pa.Schema:
+def written_schema(schema: pa.Schema) -> pa.Schema:
     """The schema of what reaches a file: references have become bytes, and views values, at any depth."""
     fields = [f.with_type(pa.large_binary() if is_ref(f.type) else plain_type(f.type)) for f in schema]
     return without_source(pa.schema(fields, metadata=schema.metadata))

@@ -30,7 +30,7 @@ from lading.errors import (
     Unrepresentable,
     UsageError,
 )
-from lading.features import Video
+from lading.features import Image, Video, with_feature
 from lading.interleaved import INTERLEAVED_SCHEMA
 from lading.store.memory import MemoryStore
 from lading.store.open import Stores
@@ -312,6 +312,25 @@ def test_a_late_field_is_in_the_schema_from_the_start(tmp_path: Path) -> None:
     summary = lading.convert(tmp_path / "a", tmp_path / "b", format="parquet", verify=True)
     assert summary.samples == 2000
     assert pq.read_schema(next((tmp_path / "b").glob("*.parquet"))).names == ["__key__", "txt", "late"]
+
+
+@pytest.mark.parametrize("start", ["webdataset", "mds", "media_archive"])
+def test_bytes_in_files_are_verified_for_datasets_too(start: str, tmp_path: Path) -> None:
+    """Rows are read with references to them; what is written holds bytes, and media in structs of bytes and path."""
+    image = with_feature(pa.field("png", pa.binary()), Image())
+    schema = pa.schema([("__key__", pa.string()), image, ("bin", pa.binary())])
+    rows = [{"__key__": "a", "png": b"\x89PNG", "bin": b"abc"}, {"__key__": "b", "png": b"\x89P", "bin": b"de"}]
+    with lading.writer(tmp_path / "in", format=start, schema=schema) as writer:
+        for row in rows:
+            writer.write(row)
+    done = lading.convert(
+        tmp_path / "in", tmp_path / "out", format="arrow", options={"layout": "huggingface"}, verify=True
+    )
+    assert (done.verified, done.samples) == (True, 2)
+    [shard] = (tmp_path / "out").glob("*.arrow")
+    assert pa.ipc.open_stream(shard.read_bytes()).read_all().select(["png", "bin"]).to_pylist() == [
+        {"png": {"bytes": row["png"], "path": None}, "bin": row["bin"]} for row in rows
+    ]
 
 
 @pytest.mark.parametrize("view", ["samples", "interleaved"])

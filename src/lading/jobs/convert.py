@@ -38,7 +38,7 @@ from lading.layouts.mint_write import Roles
 from lading.layouts.options import InterleavedOptions
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.opening import open_dataset
-from lading.part_writer import ShardKind
+from lading.part_writer import ShardKind, written_schema
 from lading.source import Source
 from lading.store.memory import MemoryStore
 from lading.store.open import Stores, resolve
@@ -430,7 +430,8 @@ def _begun_digest(target: Format, schema: pa.Schema | None, options: Mapping[str
     if texts:
         raise UsageError("bytes that are written as text cannot be compared with those of the source", column=texts[0],
                          advice="Convert without --verify, or to a format that holds bytes.")  # fmt: skip
-    less = target.left_out(schema, options) if schema is not None and isinstance(target, LeavesOut) else ()
+    stored = None if schema is None else written_schema(schema)
+    less = target.left_out(stored, options) if stored is not None and isinstance(target, LeavesOut) else ()
     if less:
         raise UsageError("videos for datasets are less than the structs of the source, and cannot be compared",
                          column=less[0], advice="Read the source with media=bytes, or leave out --verify.")  # fmt: skip
