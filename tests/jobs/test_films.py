@@ -133,6 +133,20 @@ def test_films_that_were_read_do_not_stay_in_memory(tmp_path: Path) -> None:
         assert pa.total_allocated_bytes() - before < 3_000_000
 
 
+def test_a_row_has_its_own_film_read_and_no_other(tmp_path: Path) -> None:
+    """30 rows of one batch that name one film of a megabyte."""
+    write_cache(({"v": b"%d" % (n == 7) * 1_000_000, "x": n} for n in range(30)), _FEATURES, tmp_path / "cache")
+    film(tmp_path / "cache", b"1" * 1_000_000).unlink()
+    with lading.open(tmp_path / "cache", options=_LOAD) as dataset:
+        before = pa.total_allocated_bytes()
+        for row in (8, 3, 29, 8):
+            sample = dataset[row]
+            assert (sample["x"], sample["v"]) == (row, b"0" * 1_000_000)
+            assert pa.total_allocated_bytes() - before < 3_000_000
+        with pytest.raises(LadingError, match="no such file"):
+            dataset[7]
+
+
 def test_films_inside_lists_and_structs_are_held_against_their_rows(tmp_path: Path) -> None:
     cells = [[], [{"n": 1, "w": b"one"}, {"n": 2, "w": None}], None, [{"n": 3, "w": b"two"}, {"n": 4, "w": b"one"}]]
     write_cache(({"l": cell} for cell in cells), _INSIDE, tmp_path / "cache")
