@@ -282,6 +282,14 @@ def test_a_file_that_asks_for_more_is_refused_and_read_when_the_limit_is_raised(
     assert read(also if large is None else replace(also, **{name: large}))
 
 
+def test_documents_of_a_tar_have_the_limit_of_its_fields(tmp_path: Path) -> None:
+    story = {"texts": ["t"], "images": [None], **{f"n{i}": i for i in range(300)}}
+    (tmp_path / "t.tar").write_bytes(tar_of(("a.json", json.dumps(story).encode())))
+    with pytest.raises(LimitExceeded, match=r"t\.tar: too many fields; expected at most 299, found 300.*tar_fields="):
+        opened(tmp_path / "t.tar", Limits(tar_fields=299))
+    assert opened(tmp_path / "t.tar", Limits(tar_fields=300))
+
+
 @pytest.mark.parametrize("name", ["line_bytes", "stream_bytes"])
 def test_csv_has_the_limits_of_text(tmp_path: Path, name: str) -> None:
     text = b"a\n" + b"x" * 100_000 + b"\n" + b"y\n" * 300_000

@@ -11,12 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from cost import costs_at_most
 from documents import tiff_of
 from lading.errors import DataError, LimitExceeded, Unrepresentable
 from lading.features import Json, with_feature
 from lading.formats.webdataset import FORMAT, WebdatasetWriter
 from lading.layouts import mint_write
-from lading.layouts.mint_write import MintShardWriter, Roles
+from lading.layouts.mint_write import MintShardWriter, Roles, find_roles
 from lading.ref import unpack
 from lading.store.memory import MemoryStore
 
@@ -366,3 +367,15 @@ def test_large_batches_are_written_in_parts(monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setattr(mint_write, "_PART_BYTES", size)
         parts = Written(batch)
         assert (parts.data, parts.counts, parts.tables) == (whole.data, whole.counts, whole.tables)
+
+
+def test_a_sample_costs_by_its_fields_and_not_by_their_square() -> None:
+    def write(fields: int) -> None:
+        names = [f"f{number}" for number in range(fields)]
+        batch = items(("a", -1, "metadata", None, None), **{name: [1] for name in names})
+        roles = Roles(find_roles([batch], names))
+        assert roles.options(names) == {}
+        [document] = Written(batch, roles=roles).documents
+        assert len(json.loads(document)) == fields + 4  # id, texts, images; and the type, which was not told
+
+    assert costs_at_most(2, lambda: write(2000), lambda: [write(200) for _ in range(10)])

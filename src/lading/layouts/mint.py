@@ -68,7 +68,7 @@ class MintView:
     ) -> None:
         self._reader, self._fetcher, self._options = reader, fetcher, options
         self._kept = _passthrough(schema or pa.schema([]))
-        self._path, self._index = source.path, source.index
+        self._path, self._index, self._limits = source.path, source.index, source.limits
         self._table: Members | None = None
         self._kinds: Kinds | None = None
         self._id_field = options.sample_id_field
@@ -133,6 +133,8 @@ class MintView:
         for documents in windows:
             for document in documents:
                 kinds.add({name: value for name, value in document.items() if name not in own}, per_item)
+            if len(kinds.names) > self._limits.tar_fields:
+                raise self._limits.exceeded("tar_fields", "too many fields", file=self._path, found=len(kinds.names))
         return kinds
 
     # Documents

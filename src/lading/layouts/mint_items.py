@@ -100,9 +100,8 @@ class Items:
 
     def there(self, name: str) -> NDArray[np.bool_]:
         """Which items have a value in a column."""
-        if name not in self.batch.schema.names:
-            return np.zeros(len(self.row), np.bool_)
-        return present(self.batch.column(name))[self.row]
+        at = self.batch.schema.get_field_index(name)
+        return np.zeros(len(self.row), np.bool_) if at < 0 else present(self.batch.column(at))[self.row]
 
     def texts(self, name: str) -> pa.StringArray | pa.LargeStringArray:
         """A column of text, all rows of the batch as they stand there; nulls if there is no such column."""

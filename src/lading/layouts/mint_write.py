@@ -53,7 +53,8 @@ class Roles:
 
     def options(self, names: Sequence[str]) -> dict[str, list[str]]:
         """The options with which lading's reader gets these columns back."""
-        of = {name: role for name, role in self.of.items() if name in names}
+        there = {*names}
+        of = {name: role for name, role in self.of.items() if name in there}
         return {
             f"per_{role}_fields": [field_name(name) for name, r in of.items() if r == role]
             for role in ROLES
@@ -66,8 +67,8 @@ def find_roles(tables: Any, names: list[str]) -> dict[str, str]:
     filled: dict[str, set[str]] = {name: set() for name in names}
     for table in tables:
         modality = table.column("modality")
-        for name in names:
-            if name in table.schema.names and table.column(name).null_count < table.num_rows:
+        for name in {*table.schema.names}.intersection(names):
+            if table.column(name).null_count < table.num_rows:
                 there = pc.unique(modality.filter(table.column(name).is_valid()))
                 filled[name].update(there.to_pylist())
     return {name: _role(kinds) for name, kinds in filled.items() if kinds}
