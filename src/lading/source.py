@@ -378,7 +378,7 @@ def _list_folder(store: Store, folder: str, limits: Limits) -> Listing:
     if len(claims) > 1:
         raise several_formats(folder, {name: len(files) for name, files in claims.items()})
     [infos] = claims.values()
-    _refuse_without_index(root, next(iter(claims)), infos)
+    _refuse_without_index(store, root, next(iter(claims)), infos)
     table = _table(ListedShard(i.path, size_bytes=i.size_bytes) for i in infos)
     return Listing(table, folder=root, datasets=tuple(datasets))
 
@@ -405,15 +405,24 @@ def _listed_by_index(store: Store, root: str, limits: Limits) -> Listing | None:
     return None
 
 
-def _refuse_without_index(root: str, name: str, infos: Sequence[FileInfo]) -> None:
-    """Raise SourceNotFound for a folder of shards that are no dataset without an index in it."""
+def _refuse_without_index(store: Store, root: str, name: str, infos: Sequence[FileInfo]) -> None:
+    """Raise SourceNotFound for a folder of shards that are no dataset without an index in it.
+
+    Raises:
+        DataError: a file of the index's name is there, and is none.
+    """
     for needed, pattern in get_format(name).indexes.items():
         mine = [info for info in infos if re.fullmatch(pattern, os.path.basename(info.path))]
         if mine:
+            path = f"{root.rstrip('/')}/{needed}"
+            with suppress(NotFound):
+                store.head(path)
+                raise DataError(f"the index of {len(mine)} shards of the format {name} lacks what one has", file=path,
+                                advice="Write it again, or name the shards themselves to do without one.")  # fmt: skip
             folders = sorted({os.path.dirname(info.path) for info in mine} - {root})
             raise SourceNotFound(
                 f"the folder holds {len(mine)} shards of the format {name}, and no index of them that can be read",
-                file=f"{root.rstrip('/')}/{needed}", found=", ".join(folders[:5]) or "shards only",
+                file=path, found=", ".join(folders[:5]) or "shards only",
                 advice="Open a folder with an index, or name the shards themselves to do without one.",
             )  # fmt: skip
 

@@ -24,6 +24,7 @@ from lading.errors import (
     LimitExceeded,
     NotFound,
     SidecarMismatch,
+    SourceNotFound,
     UsageError,
 )
 from lading.formats import _arrow_blocks
@@ -578,6 +579,25 @@ def test_a_folder_of_plain_files_needs_no_index(tmp_path: Path) -> None:
     (tmp_path / "b.feather").rename(tmp_path / "shard-00000.arrow")
     with pytest.raises(LadingError, match=r"_metadata.json.*no index of them"):
         lading.open(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "told, message",
+    [
+        ("[]", "the index of 1 shards of the format arrow lacks what one has"),
+        ("null", "the index of 1 shards of the format arrow lacks what one has"),
+        ("{}", "the index of 1 shards of the format arrow lacks what one has"),
+        ('{"shard_filenames": ["shard-00000.arrow"]}', "column 'cache_format_version': a cache of another kind"),
+    ],
+)
+def test_an_index_that_is_there_and_none_is_bad_data(told: str, message: str, tmp_path: Path) -> None:
+    """Not a source that is missing, which is the caller's mistake."""
+    (tmp_path / "shard-00000.arrow").write_bytes(arrow_bytes(pa.table({"n": [1]})))
+    (tmp_path / "_metadata.json").write_text(told)
+    with pytest.raises(DataError, match=rf"_metadata\.json.*{message}") as caught:
+        lading.open(tmp_path)
+    assert caught.value.file == str(tmp_path / "_metadata.json")
+    assert not isinstance(caught.value, SourceNotFound)
 
 
 def test_videos_left_in_their_files_are_counted(tmp_path: Path) -> None:

@@ -98,10 +98,12 @@ def list_arrow(store: Store, path: str, limits: Limits = DEFAULT_LIMITS) -> list
 
 
 def _list_cache(store: Store, path: str, index: Mapping[str, Any], limits: Limits) -> list[ListedShard] | None:
-    if "cache_format_version" not in index:
+    if not {"cache_format_version", "shard_filenames"} & index.keys():
         return None
+    # Older files have no format and no layout.
+    told = {"cache_format_version": None, "format": _FORMAT, "layout": _LAYOUT, **index}
     for key, known in (("cache_format_version", _VERSION), ("format", _FORMAT), ("layout", _LAYOUT)):
-        found = index.get(key, known)
+        found = told[key]
         if found != known or isinstance(found, bool):
             raise DataError("a cache of another kind", column=key, expected=known, found=repr(found)[:80])
     names, counts = index.get("shard_filenames"), index.get("shard_row_counts")
