@@ -1213,6 +1213,21 @@ write_cache(rows(), {"n": Value("int64")}, sys.argv[1])
 """
 
 
+def test_a_generator_does_not_build_its_own_cache(tmp_path: Path) -> None:
+    """By whatever name; a cache of another place it may build."""
+    (tmp_path / "link").symlink_to(tmp_path)
+
+    def rows(inner: Path) -> Iterator[dict[str, int]]:
+        write_cache([{"x": 1}], {"x": Value("int64")}, inner)
+        yield {"x": 2}
+
+    with pytest.raises(UsageError, match="being built"):
+        write_cache(rows(tmp_path / "link" / "out"), {"x": Value("int64")}, tmp_path / "out")
+    assert names(tmp_path) == ["link", "out.lock"]
+    write_cache(rows(tmp_path / "inner"), {"x": Value("int64")}, tmp_path / "out")
+    assert names(tmp_path) == ["inner", "inner.lock", "link", "out", "out.lock"]
+
+
 def test_children_of_a_builder_that_died_do_not_hold_its_lock(tmp_path: Path) -> None:
     """Such as the workers of a pool in which its generator works."""
     with subprocess.Popen([sys.executable, "-c", _ORPHAN, str(tmp_path / "out")], start_new_session=True) as builder:

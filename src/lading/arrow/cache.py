@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import re
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -105,7 +106,8 @@ def write_cache(  # noqa: PLR0913 - one argument a decision of the user; all but
     Raises:
         SchemaMismatch: a row lacks a column or has a key that is none.
         Unrepresentable: a value does not fit its feature. Both name row, key and column.
-        UsageError: an option, a feature, or what the generator gives is none; `cache_dir` is a file.
+        UsageError: an option, a feature, or what the generator gives is none; `cache_dir` is a file; the generator
+            builds this cache itself.
         DestinationExists: the folder holds something that is no cache.
         StoreError: a file cannot be read or written, or the file system cannot exchange two folders.
     """
@@ -243,27 +245,33 @@ def _locked(place: str) -> Iterator[None]:
     with store_errors(path):
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        told = os.fstat(fd)
+    owner = (threading.get_ident(), told.st_dev, told.st_ino)
+    if owner in _held.values():  # it would wait for itself
+        os.close(fd)
+        raise UsageError("the cache is being built out of what would build it again", file=place,
+                         advice="Choose another folder for what a generator builds.")  # fmt: skip
     try:
-        _held.add(fd)
+        _held[fd] = owner
         with suppress(OSError):
             fcntl.flock(fd, fcntl.LOCK_EX)
         yield
     finally:
         if fd in _held:  # not in a process forked meanwhile, which let go of it
-            _held.remove(fd)
+            del _held[fd]
             with suppress(OSError):
                 fcntl.flock(fd, fcntl.LOCK_UN)
             os.close(fd)
 
 
-_held: set[int] = set()
-"""Descriptors of the locks of this process."""
+_held: dict[int, tuple[int, int, int]] = {}
+"""Descriptors of the locks of this process, and whose each is: the thread, and the device and number of the file."""
 
 
 def _let_go() -> None:
     """In a forked process: a lock goes with its last holder, and the children of a builder may live on when it died."""
     while _held:
-        os.close(_held.pop())
+        os.close(_held.popitem()[0])
 
 
 os.register_at_fork(after_in_child=_let_go)
