@@ -215,6 +215,13 @@ def _index(folder: Path) -> Read:
     return partial(opened, path)
 
 
+def _index_of_values(folder: Path) -> Read:
+    read = _index(folder)
+    index = folder / "mds" / "index.json"
+    index.write_text(json.dumps({**json.loads(index.read_text()), "more": [{"": 0}] * 5000}))
+    return read
+
+
 _ZEROS = bytes(8 << 20)
 _CASES: dict[str, tuple[Callable[[Path], Read], int | None, int | None]] = {
     "arrow_bare_rows": (lambda folder: _arrow(folder, pa.table({"n": pa.nulls(3 << 20)})), None, 4 << 20),
@@ -223,6 +230,7 @@ _CASES: dict[str, tuple[Callable[[Path], Read], int | None, int | None]] = {
     "image_frames": (_tiff, 4, None),
     "image_strips": (_tiff, 2, None),
     "index_bytes": (_index, 100, None),
+    "index_values": (_index_of_values, 20_000, None),
     "json_fields": (_json_of_fields, None, 5000),
     "line_bytes": (_long_line, 10_000, None),
     "manifest_bytes": (_own_files, 100, None),
@@ -347,6 +355,22 @@ def test_every_kind_of_index_has_a_limit(tmp_path: Path) -> None:
             lading.open(tmp_path / name, limits=limits)
     with pytest.raises(LimitExceeded, match="--max index_bytes="):
         read_cache_meta(tmp_path, limits=limits)
+
+
+@pytest.mark.parametrize("name", ["_metadata.json", "state.json", "index.json", "_lading/manifest.json"])
+def test_small_values_of_an_index_take_no_memory(name: str, tmp_path: Path) -> None:
+    """As objects of Python a million empty lists, of 3 MB, take 100."""
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text('{"shards": [], "_data_files": [], "a": [' + "[]," * 1_000_000 + "0]}")
+    limits = Limits(index_values=1_000_000)
+    forget_peak()
+    before = peak_mb()
+    with pytest.raises(LimitExceeded, match=rf"{name}: an index of too many values; .*--max index_values="):
+        lading.open(tmp_path, limits=limits)
+    if name == "_metadata.json":
+        with pytest.raises(LimitExceeded, match="--max index_values="):
+            read_cache_meta(tmp_path, limits=limits)
+    assert peak_mb() - before < 30
 
 
 def test_what_is_built_on_indexes_takes_limits(tmp_path: Path) -> None:

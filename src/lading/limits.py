@@ -29,6 +29,7 @@ class Limits:
         image_frames: frames of a TIFF file, one of which is asked for.
         image_strips: strips or tiles of a frame of a TIFF file.
         index_bytes: a dataset's own index, or what else beside or in a shard says of it.
+        index_values: values in an index or manifest of JSON, an object counted as four; each takes up to 110 bytes.
         json_fields: different fields among the lines of JSON that are read together.
         line_bytes: a line of JSON or a record of CSV; it is held in memory, several times over.
         manifest_bytes: each of lading's own files beside a dataset, and what it unpacks to.
@@ -63,6 +64,7 @@ class Limits:
     image_frames: int = 100_000
     image_strips: int = 1_000_000
     index_bytes: int = 256 << 20
+    index_values: int = 4 << 20
     json_fields: int = 4096
     line_bytes: int = 64 << 20
     manifest_bytes: int = 1 << 30
@@ -107,6 +109,22 @@ class Limits:
                 raise UsageError("no such limit", expected=", ".join(known), found=repr(name))
         sizes = {n: parse_bytes(v) for n, v in told.items() if n.endswith("_bytes") and isinstance(v, str)}
         return cls(**{**told, **sizes})
+
+    def check_values(self, text: bytes | bytearray | memoryview, **places: Any) -> None:
+        """Refuse JSON of an index that takes many times its size as objects of Python; most is too short for that.
+
+        Args:
+            text: the JSON; commas and brackets in texts are counted too.
+            places: as `exceeded` takes them.
+
+        Raises:
+            LimitExceeded: it has more than `index_values`.
+        """
+        if 4 * len(text) > self.index_values:
+            data = bytes(text)
+            found = data.count(b",") + data.count(b"[") + 4 * data.count(b"{")
+            if found > self.index_values:
+                raise self.exceeded("index_values", "an index of too many values", found=found, **places)
 
     def exceeded(self, name: str, message: str, *, found: object = "more", **known: Any) -> LimitExceeded:
         """The error that a file asks for more than a limit; it says how to raise it.

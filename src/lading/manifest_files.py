@@ -64,7 +64,8 @@ def load_manifest(
         limits: on the size of each file.
 
     Raises:
-        DataError: a manifest is broken, or of a newer version. LimitExceeded: it is larger than `manifest_bytes`.
+        DataError: a manifest is broken, or of a newer version. LimitExceeded: it is larger than `manifest_bytes`,
+            or has more than `index_values`.
     """
     if own is not None:
         return _load_one(store, folder, own, limits)
@@ -86,7 +87,7 @@ def _own_folders(store: Store, folder: str, *names: str) -> list[list[str]]:
 def _load_one(store: Store, folder: str, own: str, limits: Limits) -> tuple[Manifest, pa.Table] | None:
     path = f"{folder}/{own}/{mf.MANIFEST_NAME}"
     try:
-        manifest = mf.from_json(bytes(_whole(store, path, limits)), file=path)
+        manifest = mf.from_json(_text(store, path, limits), file=path)
     except NotFound:
         return None
     path = f"{folder}/{own}/{mf.SHARDS_NAME}"
@@ -112,7 +113,7 @@ def changed_manifests(store: Store, folder: str, limits: Limits = DEFAULT_LIMITS
         path, listed_as = f"{folder}/{own}/{mf.MANIFEST_NAME}", f"{own}/{mf.SHARDS_NAME}"
         with suppress(DataError, StoreError):  # who opens the dataset is told
             try:
-                data = _whole(store, path, limits)
+                data = _text(store, path, limits)
             except NotFound:
                 found.append(_gone(folder, own))
                 continue
@@ -188,7 +189,7 @@ def _load_one_readable(
     except (DataError, StoreError) as error:
         errors.append(error.at(file=f"{folder}/{own}"))
     with suppress(DataError, StoreError):  # not there, or told already
-        return mf.from_json(_whole(store, path, limits), file=path), None, errors
+        return mf.from_json(_text(store, path, limits), file=path), None, errors
     try:
         return *_from_copy(store, folder, own, limits), errors
     except NotFound:
@@ -332,6 +333,13 @@ def _whole(store: Store, path: str, limits: Limits) -> bytes:
     _refuse_large(path, size, limits)
     [data] = store.get_ranges(path, [(0, size)])
     return bytes(data)
+
+
+def _text(store: Store, path: str, limits: Limits) -> bytes:
+    """A manifest as it stands there."""
+    text = _whole(store, path, limits)
+    limits.check_values(text, file=path)
+    return text
 
 
 def _mapped(store: Store, path: str, limits: Limits) -> pa.Buffer:

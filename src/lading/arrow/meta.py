@@ -101,7 +101,7 @@ def read_cache_meta(cache_dir: str | os.PathLike[str], *, limits: Limits = DEFAU
 
     Raises:
         NotFound: the folder holds none.
-        CorruptShard: it is no JSON. LimitExceeded: it is larger than `index_bytes`.
+        CorruptShard: it is no JSON. LimitExceeded: it is larger than `index_bytes`, or has more than `index_values`.
         SidecarMismatch: it is of another layout or version, or contradicts itself.
     """
     folder = os.fspath(cache_dir)
@@ -111,8 +111,10 @@ def read_cache_meta(cache_dir: str | os.PathLike[str], *, limits: Limits = DEFAU
     if size > limits.index_bytes:
         raise limits.exceeded("index_bytes", "metadata of this size are not read", file=path, found=size)
     with errors_at(file=path):
+        text = mapped.read(0, size)
+        limits.check_values(text)
         try:
-            told = jsontext.loads(mapped.read(0, size))
+            told = jsontext.loads(text)
         except DataError as error:
             raise CorruptShard(error.message, offset=error.offset, found=error.found) from None
         if not isinstance(told, dict):

@@ -480,7 +480,7 @@ def _read_head(head: _Body, size: int | None, limits: Limits, *, split: bool) ->
 
     Raises:
         CorruptShard: places out of order, or beyond the file.
-        LimitExceeded: the JSON is larger than `index_bytes`.
+        LimitExceeded: the JSON is larger than `index_bytes`, or has more than `index_values`.
     """
     if head.size_bytes < 4:  # noqa: PLR2004 - bytes of the count
         raise CorruptShard("the file is too short for a count of samples", found=f"{head.size_bytes} bytes")
@@ -508,6 +508,7 @@ def _read_head(head: _Body, size: int | None, limits: Limits, *, split: bool) ->
     if stop - end > limits.index_bytes:
         raise limits.exceeded("index_bytes", "what the shard says of itself is too large", offset=end, found=stop - end)
     [text] = head.read([(end, stop - end)])
+    limits.check_values(text, offset=end)
     return offset, bytes(text)
 
 

@@ -21,7 +21,7 @@ def load_index(store: Store, path: str, limits: Limits = DEFAULT_LIMITS) -> Any:
 
     Raises:
         DataError: it is no JSON.
-        LimitExceeded: it is larger than `index_bytes`.
+        LimitExceeded: it is larger than `index_bytes`, or has more than `index_values`.
     """
     info = store.head(path)
     for _ in range(_ATTEMPTS - 1):
@@ -39,6 +39,7 @@ def _load(store: Store, path: str, size: int, limits: Limits) -> Any:
     if size > limits.index_bytes:
         raise limits.exceeded("index_bytes", "the index is too large", file=path, found=size)
     [data] = store.get_ranges(path, [(0, size)])
+    limits.check_values(data, file=path)
     try:
         return orjson.loads(memoryview(data))
     except orjson.JSONDecodeError as error:
