@@ -17,13 +17,16 @@ from hypothesis import strategies as st
 import lading
 from lading import views
 from lading.errors import Unrepresentable, UsageError
+from lading.formats import _webdataset_write
 from lading.formats.protocol import ShardFacts, ShardSource
 from lading.formats.webdataset import FORMAT
 from lading.pieces import Pieces
 from lading.ref import files_of, unpack
+from lading.store.local import LocalStore
 from lading.store.memory import MemoryStore
 from lading.testing.format import read_rows
 from lading.testing.strategies import keys, sample_tables
+from watched import forget_peak, peak_mb
 
 READABLE = sample_tables(dots=False, slashes=False, fields=("jpg", "seg.png", "txt", "json", "cls", "ünï.code", ""))
 
@@ -184,6 +187,31 @@ def test_values_are_written_from_where_they_lie() -> None:
         column = views.from_ranges(pa.py_buffer(payload), np.arange(20) * size, np.full(20, size))
         data, _, _ = write(table([f"{i:02d}" for i in range(20)], bin=column))
         assert [value for _, value in by_tarfile(data)] == [payload[i * size :][:size] for i in range(20)]
+
+
+def test_members_that_are_joined_part_by_part_are_the_same_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    names, values = [f"{i:02d}" for i in range(20)], [b"x" * i * 40 for i in range(20)]
+    whole, _, [refs] = write(table(names, bin=values, txt=values[::-1]))
+    for most in (1, 3, 39, 40):
+        monkeypatch.setattr(_webdataset_write, "_MOST_MEMBERS", most)
+        data, _, [again] = write(table(names, bin=values, txt=values[::-1]))
+        assert data == whole
+        assert again.equals(refs)
+
+
+def test_a_sample_of_very_many_members_is_not_joined_at_once(tmp_path: Path) -> None:
+    """50,000 members of 80 bytes, 1 KB each in the file: their headers are held, which are half of it."""
+    sink = LocalStore().put_stream(str(tmp_path / "t.tar"))
+    writer = FORMAT.create_shard(sink, pa.schema([("__key__", pa.string())]), {})
+    names = pa.array([f"a.{i}.png" for i in range(50_000)])
+    values = views.places(pa.array([b"x" * 80] * 50_000, pa.large_binary()))
+    forget_peak()
+    before = peak_mb()
+    offset, _ = writer.add(names, values, np.array([len(names) - 1]))
+    assert peak_mb() - before < 135
+    assert offset.tolist() == list(range(512, 50_000 * 1024, 1024))
+    writer.close()
+    sink.close()
 
 
 def test_references_of_what_was_written() -> None:

@@ -33,6 +33,8 @@ from lading.views import byte_lengths, is_bytes, is_text, places, present
 
 __all__ = ["WebdatasetWriter", "WriteOptions", "check_schema"]
 
+_MOST_MEMBERS = 1 << 14
+"""Members whose blocks are joined at once: that takes several KB of memory each, however small they are."""
 _SMALL_BYTES = 4096
 """Members whose payload is smaller on average are joined before they are written: a call costs more than a copy."""
 
@@ -228,23 +230,30 @@ class WebdatasetWriter:
             name = members[int(too_long[0])].as_py()
             limit = f"at most {most} bytes"
             raise Unrepresentable("a name is too long", file=self._sink.path, expected=limit, found=f"{name[:80]!r}…")
-        blocks, bounds = make_heads(members, size, self._options.mtime)
-        heads = pa.Array.from_buffers(
-            pa.large_binary(), len(size), [None, pa.py_buffer(bounds * BLOCK), pa.py_buffer(blocks)]
-        )
+        parts = [slice(first, first + _MOST_MEMBERS) for first in range(0, max(len(size), 1), _MOST_MEMBERS)]
+        heads = [make_heads(members[some], size[some], self._options.mtime) for some in parts]
         pad = -size % BLOCK
-        stop = self._at + np.cumsum(np.diff(bounds) * BLOCK + size + pad)
+        blocks = np.concatenate([np.diff(bounds) for _, bounds in heads])
+        stop = self._at + np.cumsum(blocks * BLOCK + size + pad)
         self._mark(stop[last], self._samples + np.arange(len(last)))
         self._samples += len(last)
-        if isinstance(values, pa.LargeBinaryArray):
-            self._put(Pieces.of([_body(_join(heads, values, _zeros(pad)))]))
-        else:
-            between = places(_join(_zeros(np.append(0, pad)[:-1]), heads))
-            end = Pieces.of([bytes(int(pad[-1]) if len(pad) else 0)])
-            order = np.arange(2 * len(size)).reshape(2, -1).T.reshape(-1)
-            self._put(Pieces.joined([Pieces.joined([between, values])[order], end]))
+        for some, (headers, bounds) in zip(parts, heads, strict=True):
+            offsets, data = pa.py_buffer(bounds * BLOCK), pa.py_buffer(headers)
+            head = pa.Array.from_buffers(pa.large_binary(), len(size[some]), [None, offsets, data])
+            self._put_members(head, values[some], pad[some])
         self._payload += int(size.sum())
         return stop - size - pad
+
+    def _put_members(
+        self, heads: pa.LargeBinaryArray, values: Pieces | pa.LargeBinaryArray, pad: NDArray[np.int64]
+    ) -> None:
+        if isinstance(values, pa.LargeBinaryArray):
+            self._put(Pieces.of([_body(_join(heads, values, _zeros(pad)))]))
+            return
+        between = places(_join(_zeros(np.append(0, pad)[:-1]), heads))
+        end = Pieces.of([bytes(int(pad[-1]) if len(pad) else 0)])
+        order = np.arange(2 * len(pad)).reshape(2, -1).T.reshape(-1)
+        self._put(Pieces.joined([Pieces.joined([between, values])[order], end]))
 
     def _mark(self, ends: NDArray[np.int64], rows: NDArray[np.int64]) -> None:
         """Tell where rows end, where that is a place in the file."""
