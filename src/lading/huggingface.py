@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 
 from lading import jsontext
 from lading.arrow_values import arrow_type
-from lading.casts import cast, decoded, rebuilt, unregistered_type
+from lading.casts import cast, decoded, rebuilt
 from lading.encoding import VIDEO_FIELDS
 from lading.errors import BadReference, DataError, LadingError, Unrepresentable, UsageError, errors_at
 from lading.features import (
@@ -180,7 +180,7 @@ def _holds_videos(kind: pa.DataType) -> bool:
 def schema_of_features(features: dict[str, Any]) -> pa.Schema:
     """The schema in which datasets keeps columns of these features (`Features.arrow_schema`), which its metadata tell.
 
-    Arrays are lists, as pyarrow has them without datasets.
+    As one of a file is read: arrays are lists where datasets, which registers a type for them, is not at work.
 
     Raises:
         DataError: a feature that is none; names the column.
@@ -188,8 +188,9 @@ def schema_of_features(features: dict[str, Any]) -> pa.Schema:
     fields = []
     for name, told in features.items():
         with errors_at(column=name):
-            fields.append(pa.field(name, unregistered_type(_stored_type(told))))
-    return pa.schema(fields, metadata={HUGGINGFACE_KEY: _as_metadata(features)})
+            fields.append(pa.field(name, _stored_type(told)))
+    schema = pa.schema(fields, metadata={HUGGINGFACE_KEY: _as_metadata(features)})
+    return pa.ipc.read_schema(schema.serialize())
 
 
 def _stored_type(told: Any, depth: int = 0) -> pa.DataType:

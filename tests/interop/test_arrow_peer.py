@@ -17,6 +17,7 @@ from PIL import Image as Picture
 import lading
 from lading import errors
 from lading.arrow import write_cache
+from lading.casts import unregistered_type
 from lading.features import (
     Array,
     ClassLabel,
@@ -314,7 +315,7 @@ def test_files_that_datasets_casts_to_its_features(
         "many": datasets.TranslationVariableLanguages(told),
     }[name]  # fmt: skip
     features = datasets.Features({"x": feature})
-    kind = schema_of_features(features.to_dict()).field("x").type
+    kind = unregistered_type(schema_of_features(features.to_dict()).field("x").type)
     column = pa.array([value, None], _large(kind) if large else kind)
     pq.write_table(
         pa.table({"x": column}).replace_schema_metadata(features.arrow_schema.metadata), tmp_path / "a.parquet"
@@ -326,6 +327,23 @@ def test_files_that_datasets_casts_to_its_features(
     found = datasets.load_from_disk(str(tmp_path / "new"))
     assert found.features == features
     assert found.with_format("arrow")[:]["x"].to_pylist() == [value, None]
+
+
+def test_a_split_without_rows_has_the_columns_of_another(datasets: Any, tmp_path: Path) -> None:
+    """Its types are known by its features alone; those of datasets' own are registered by now."""
+    features = datasets.Features({
+        "a": datasets.Array2D((2, 3), "float32"), "l": datasets.List(datasets.Array2D((None, 1), "int8")),
+        "j": datasets.Json(), "i": datasets.Image(decode=False), "s": {"x": datasets.Value("string")},
+    })  # fmt: skip
+    row = {"a": [[0.0] * 3] * 2, "l": [[[1]]], "j": {"n": 1}, "i": None, "s": {"x": "y"}}
+    full = datasets.Dataset.from_list([row], features=features)
+    datasets.DatasetDict({"full": full, "none": full.select([])}).save_to_disk(str(tmp_path / "set"))
+    with lading.open(tmp_path / "set/full") as one, lading.open(tmp_path / "set/none") as other:
+        assert (len(one), len(other)) == (1, 0)
+        assert one.schema.remove_metadata().equals(other.schema.remove_metadata(), check_metadata=True)
+    lading.convert(tmp_path / "set", tmp_path / "out", format="parquet")
+    with lading.open(tmp_path / "out") as both:
+        assert len(both) == 1
 
 
 @pytest.mark.parametrize("by", ["arrow", "mds", "webdataset", "parquet"])
