@@ -25,18 +25,20 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lading.errors import DataError, NotFound, SourceNotFound, StoreError, UnknownFormat, UsageError
+from lading.errors import DataError, NotFound, SeveralSplits, SourceNotFound, StoreError, UnknownFormat, UsageError
+from lading.formats.index_json import load_index
 from lading.formats.protocol import Format, ListedShard
 from lading.formats.registry import all_formats, get_format
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.manifest import FOLDER, MANIFEST_NAME
 from lading.store.local import LocalStore
 from lading.store.open import Stores, is_local, resolve, without_query
-from lading.store.protocol import FileInfo, Store, look_at, native_path
+from lading.store.protocol import FileInfo, Store, look_at, native_path, write_file
 
 __all__ = [
     "HEAD_BYTES",
     "LISTING_SCHEMA",
+    "SPLITS_NAME",
     "Listing",
     "Source",
     "claimed_by",
@@ -51,10 +53,14 @@ __all__ = [
     "read_head",
     "several_formats",
     "source_names",
+    "write_splits",
 ]
 
 Source: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 """What users name shards by: a file, folder, glob, brace pattern, `::`-joined list, list of these, or an index file."""
+
+SPLITS_NAME = "splits.json"
+"""Of lading's own file in a folder of several datasets: `{"splits": [names]}`, in their order."""
 
 HEAD_BYTES = 1024
 """First bytes of a file that formats recognise it by."""
@@ -367,6 +373,8 @@ def _list_folder(store: Store, folder: str, limits: Limits) -> Listing:
         inside = info.path[len(root) :].strip("/").split("/")
         if FOLDER in inside and inside[-1] == MANIFEST_NAME:
             datasets["/".join([root.rstrip("/"), *inside[: inside.index(FOLDER)]])] = None
+        if inside == [FOLDER, SPLITS_NAME]:
+            raise _several_splits(store, info.path, root, limits)
         if is_hidden(inside):
             continue
         claimed = claimed_by(info.path)
@@ -381,6 +389,31 @@ def _list_folder(store: Store, folder: str, limits: Limits) -> Listing:
     _refuse_without_index(store, root, next(iter(claims)), infos)
     table = _table(ListedShard(i.path, size_bytes=i.size_bytes) for i in infos)
     return Listing(table, folder=root, datasets=tuple(datasets))
+
+
+def write_splits(store: Store, folder: str, splits: Sequence[str]) -> None:
+    """Write, into a folder with datasets in folders of these names, that it is several; see `SeveralSplits`."""
+    write_file(store, f"{folder}/{FOLDER}/{SPLITS_NAME}", [orjson.dumps({"splits": list(splits)})])
+
+
+def _several_splits(store: Store, path: str, root: str, limits: Limits) -> SeveralSplits:
+    """The error that a folder holds the datasets which its own list tells. Raises DataError if that is none."""
+    told = load_index(store, path, limits)
+    splits = told.get("splits") if isinstance(told, dict) else None
+    if not isinstance(splits, list) or not splits or not all(map(_is_plain, splits)):
+        raise DataError("not a list of splits", file=path, column="splits", expected="names of folders beside it",
+                        found=repr(splits)[:80])  # fmt: skip
+    error = SeveralSplits("the dataset has several splits", file=path, expected="one of them", found=", ".join(splits),
+                          advice=f"Open one of their folders, such as {root}/{splits[0]}.")  # fmt: skip
+    error.splits = splits
+    return error
+
+
+def _is_plain(name: object) -> bool:
+    """Whether it is the name of a folder below another one."""
+    if not isinstance(name, str) or "\\" in name or "\0" in name or "://" in name:
+        return False
+    return not {"", ".", ".."}.intersection(name.split("/"))
 
 
 def several_formats(folder: str, files: Mapping[str, int]) -> UnknownFormat:

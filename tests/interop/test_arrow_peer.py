@@ -342,7 +342,7 @@ def test_a_split_without_rows_has_the_columns_of_another(datasets: Any, tmp_path
         assert (len(one), len(other)) == (1, 0)
         assert one.schema.remove_metadata().equals(other.schema.remove_metadata(), check_metadata=True)
     lading.convert(tmp_path / "set", tmp_path / "out", format="parquet")
-    with lading.open(tmp_path / "out") as both:
+    with lading.open([tmp_path / "out/full", tmp_path / "out/none"]) as both:
         assert len(both) == 1
 
 

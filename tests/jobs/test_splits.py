@@ -69,9 +69,37 @@ def test_the_folder_may_be_named_in_other_ways(source: Path, tmp_path: Path, mon
 @pytest.mark.parametrize("fmt", ["parquet", "arrow"])
 def test_other_formats_have_a_folder_for_each(fmt: str, source: Path, tmp_path: Path) -> None:
     lading.convert(source, tmp_path / "out", format=fmt, workers=2)
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["test", "train"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["_lading", "test", "train"]
     for name in ("train", "test"):
         assert lading.digest(tmp_path / "out" / name).ordered == lading.digest(source / name).ordered
+
+
+@pytest.mark.parametrize("fmt", ["parquet", "arrow"])
+@pytest.mark.parametrize("named", ["", "/"])
+def test_splits_stay_several_on_the_way_through_another_format(
+    fmt: str, named: str, source: Path, tmp_path: Path
+) -> None:
+    out, back = tmp_path / "out", tmp_path / "back"
+    lading.convert(source, out, format=fmt)
+    with pytest.raises(SeveralSplits, match="several splits; expected one of them, found train, test") as told:
+        lading.open(out)
+    assert list(told.value.splits) == ["train", "test"]
+    done = lading.convert(f"{out}{named}", back, format="arrow", options=_FOR_DATASETS, verify=True)
+    assert list(done.splits) == ["train", "test"]
+    assert json.loads((back / "dataset_dict.json").read_bytes()) == {"splits": ["train", "test"]}
+    for name in ("train", "test"):
+        assert lading.digest(back / name).ordered == lading.digest(out / name).ordered
+    with lading.open([out / "train", out / "test"]) as both:  # who wants them as one names them
+        assert len(both) == done.samples
+
+
+@pytest.mark.parametrize("told", ["[]", "{}", '{"splits": []}', '{"splits": ["a", "../b"]}', '{"splits": ["/etc"]}'])
+def test_a_list_of_splits_that_is_none(told: str, source: Path, tmp_path: Path) -> None:
+    lading.convert(source, tmp_path / "out", format="parquet")
+    (tmp_path / "out/_lading/splits.json").write_text(told)
+    for read in (lading.open, lambda folder: lading.convert(folder, tmp_path / "more", format="csv")):
+        with pytest.raises(DataError, match=r"splits\.json column 'splits': not a list of splits"):
+            read(tmp_path / "out")
 
 
 def test_usual_rules_of_destinations_hold(source: Path, tmp_path: Path) -> None:

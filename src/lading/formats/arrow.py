@@ -123,10 +123,12 @@ class ArrowFormat:
         found = given_schema(stored, "", media="stored")
         return pa.schema([f.with_type(found.field(f.name).type) for f in schema], metadata=schema.metadata)
 
-    def write_splits(self, store: Store, folder: str, splits: Sequence[str], options: Mapping[str, Any]) -> None:
-        """Write `dataset_dict.json`, for datasets."""
-        if parse_options(self.name, WriteOptions, options).layout == "huggingface":
+    def write_splits(self, store: Store, folder: str, splits: Sequence[str], options: Mapping[str, Any]) -> bool:
+        """Write `dataset_dict.json`, for datasets; others have none."""
+        listed = parse_options(self.name, WriteOptions, options).layout == "huggingface"
+        if listed:
             write_splits(store, folder, splits)
+        return listed
 
     def left_out(self, schema: pa.Schema, options: Mapping[str, Any]) -> Sequence[str]:
         """For datasets, structs of videos: see `lading.huggingface.left_out`."""

@@ -733,8 +733,8 @@ class LeavesOut(Protocol):
 class ListsSplits(Protocol):
     """A format that has an index of several datasets, each in a folder of its own."""
 
-    def write_splits(self, store: Store, folder: str, splits: Sequence[str], options: Mapping[str, Any]) -> None:
-        """Write that index for datasets of these names, which were written with these options, if they have one."""
+    def write_splits(self, store: Store, folder: str, splits: Sequence[str], options: Mapping[str, Any]) -> bool:
+        """Write that index for datasets of these names, if datasets written with these options have one; say so."""
 
 
 @runtime_checkable

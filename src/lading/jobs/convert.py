@@ -39,7 +39,7 @@ from lading.layouts.options import InterleavedOptions
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.opening import open_dataset
 from lading.part_writer import ShardKind, written_schema
-from lading.source import Source
+from lading.source import Source, write_splits
 from lading.store.memory import MemoryStore
 from lading.store.open import Stores, resolve
 from lading.store.protocol import Sink, Store, aborting
@@ -136,7 +136,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
 
     Bytes that a source keeps in files of their own (videos of a cache) are taken in, unless `source_options` say not.
     Of a source that lists several datasets (a `DatasetDict`) each becomes one, in a folder below the destination of its
-    own, and those for datasets are listed there too.
+    own, and they are listed there too, so that they stay several.
 
     The schema of all shards is found first; the destination appears in one step at the end. The source is cut into
     tasks of about one output shard, and the output is the same bytes with any number of workers. Peak memory of each
@@ -329,8 +329,10 @@ def _of_splits(
 
     def index(store: Store, place: str) -> None:
         target = get_format(asked["format"])
-        if isinstance(target, ListsSplits):
-            target.write_splits(store, place, error.splits, asked["options"] or {})
+        if not isinstance(target, ListsSplits) or not target.write_splits(
+            store, place, error.splits, asked["options"] or {}
+        ):
+            write_splits(store, place, error.splits)
 
     splits = each_split(
         folder, error.splits, destination, write, index, stores=stores, overwrite=asked["overwrite"],

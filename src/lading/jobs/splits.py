@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import posixpath
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import TypeVar
 
 from lading.commit import Staging, check_destination, find_destination
 from lading.errors import SeveralSplits, UsageError
-from lading.source import Source, source_names
+from lading.source import SPLITS_NAME, Source, source_names
 from lading.store.open import Stores
 from lading.store.protocol import Store
 from lading.store.roots import folder_of, lies_in, real_place
@@ -25,6 +26,8 @@ def folder_of_splits(source: Source, error: SeveralSplits, stores: Stores) -> st
     if len(names) != 1 or error.file is None:
         return None
     folder = folder_of(error.file) or "."
+    if posixpath.basename(error.file) == SPLITS_NAME:
+        folder = folder_of(folder) or "."
     found = real_place(names[0], stores)
     return folder if found in (real_place(folder, stores), real_place(error.file, stores)) else None
 
