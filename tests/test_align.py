@@ -361,3 +361,11 @@ def test_tables_fit_the_union_of_their_schemas() -> None:
         {"x": {"a": 1, "b": None, "l": [{"u": 1, "v": None}]}, "s": "a", "n": None},
         {"x": {"a": None, "b": "t", "l": [{"u": None, "v": 2.0}]}, "s": None, "n": [1]},
     ]
+
+
+def test_a_map_without_entries_has_none_once_its_fields_have_other_metadata() -> None:
+    kind = pa.map_(pa.string(), pa.field("value", pa.null(), metadata={"k": "v"}))
+    empty = pa.array([[]], pa.map_(pa.string(), pa.null()))
+    [found] = align_table(pa.record_batch([empty], ["x"]), pa.schema([("x", kind)])).columns
+    assert found.type.equals(kind, check_metadata=True)
+    assert (found.to_pylist(), len(found.keys), len(found.items)) == ([[]], 0, 0)

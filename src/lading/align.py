@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from lading.batches import with_columns
-from lading.casts import cast
+from lading.casts import cast, rebuilt
 from lading.errors import DuplicateField, SchemaMismatch, Unrepresentable, UsageError, errors_at
 from lading.features import FEATURE_KEY, ClassLabel, Feature, Sequence, Struct, feature_of
 from lading.interleaved import INTERLEAVED_SCHEMA, RESERVED, without_source
@@ -117,12 +117,13 @@ def align_table(table: _Rows, target: pa.Schema) -> _Rows:
 
 def _meaning(column: Any, kind: pa.DataType) -> Any:
     """A column of this type with the metadata that the type has inside, and with its own where that has none."""
-    if column.type != kind or column.type.equals(kind, check_metadata=True):
+    alike = column.type != kind or column.type.equals(kind, check_metadata=True)
+    if alike or not pa.types.is_nested(kind):
         return column
     kind = _widened(kind, column.type)
     if isinstance(column, pa.ChunkedArray):
-        return pa.chunked_array([chunk.view(kind) for chunk in column.chunks], kind)
-    return column.view(kind)
+        return pa.chunked_array([_meaning(chunk, kind) for chunk in column.chunks], kind)
+    return rebuilt(column, kind, _meaning)  # a view would have a null too many where a map has no entries
 
 
 def refuse_bare(rows: int, columns: int) -> None:

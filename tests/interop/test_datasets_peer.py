@@ -68,5 +68,4 @@ def test_an_empty_dataset_has_the_columns_that_it_was_saved_with(datasets: objec
     assert not list((tmp_path / "saved").glob("*.arrow"))
     with lading.open(tmp_path / "saved") as dataset:
         assert dataset.schema.names == expected.names
-        plain = [getattr(kind, "storage_type", kind) for kind in expected.types]
-        assert dataset.schema.types == plain
+        assert dataset.schema.types == expected.types

@@ -62,7 +62,7 @@ def test_the_folder_may_be_named_in_other_ways(source: Path, tmp_path: Path, mon
     for number, spelled in enumerate(named):
         out = tmp_path / f"{number}"
         lading.convert(spelled, out, format="parquet")
-        assert sorted(path.name for path in out.iterdir()) == ["test", "train"]
+        assert sorted(path.name for path in out.iterdir()) == ["_lading", "test", "train"]
         assert rows(out / "test") == rows(source / "test")
 
 
