@@ -230,7 +230,7 @@ _CASES: dict[str, tuple[Callable[[Path], Read], int | None, int | None]] = {
     "image_frames": (_tiff, 4, None),
     "image_strips": (_tiff, 2, None),
     "index_bytes": (_index, 100, None),
-    "index_values": (_index_of_values, 20_000, None),
+    "index_values": (_index_of_values, 10_000, None),
     "json_fields": (_json_of_fields, None, 5000),
     "line_bytes": (_long_line, 10_000, None),
     "manifest_bytes": (_own_files, 100, None),

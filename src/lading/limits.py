@@ -29,8 +29,7 @@ class Limits:
         image_frames: frames of a TIFF file, one of which is asked for.
         image_strips: strips or tiles of a frame of a TIFF file.
         index_bytes: a dataset's own index, or what else beside or in a shard says of it.
-        index_values: values in an index or manifest of JSON beyond one for each 8 bytes, an object counted as
-            four; each takes up to 110 bytes.
+        index_values: values in an index of JSON beyond one for each 8 bytes, an object counted as four.
         json_fields: different fields among the lines of JSON that are read together.
         line_bytes: a line of JSON or a record of CSV; it is held in memory, several times over.
         manifest_bytes: each of lading's own files beside a dataset, and what it unpacks to.
@@ -114,7 +113,7 @@ class Limits:
     def check_values(self, text: bytes | bytearray | memoryview, **places: Any) -> None:
         """Refuse JSON of an index that takes many times its size as objects of Python; most is too short for that.
 
-        Each 8 bytes may be a value: what MDS tells of a shard is one for each 14, and there may be any number of shards.
+        Each 8 bytes may be a value: MDS has up to one for each 8 in what it tells of a shard, and any number of these.
 
         Args:
             text: the JSON; commas and brackets in texts are counted too.
