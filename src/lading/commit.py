@@ -188,9 +188,8 @@ class Staging:
             for path in (f"{place}/{name}" for name in names):
                 if _has(self._store, path):
                     raise name_taken(path)
-        if (
-            overwrite
-        ):  # the old manifest goes first: nobody takes old and new files for one dataset, or goes on with them
+        if overwrite:
+            # The old manifest goes first: nobody takes old and new files for one dataset, or goes on with them.
             self._store.delete(f"{place}/{own}")
         for name in names:
             self._store.publish(self.path(name), f"{place}/{name}")
