@@ -29,6 +29,7 @@ _INDEXES, _BLOOM = ((4, 5), (6, 7)), (14, 15)
 _PAGE_KINDS = (0, 4, 6)
 """First field of a page's head, an int32 in zigzag: a data page, a dictionary page, a data page of version 2."""
 _INT32_FIELD = 0x15
+"""The head of an int32 that is field 1."""
 _LOOKED_BACK_BYTES = 1 << 20
 """How far before the end of the file a footer is looked for that other bytes follow."""
 _MOST_TRIES = 100
@@ -78,16 +79,22 @@ def resync_groups(file: Input) -> Remains | None:
 def _stop(file: Input) -> int:
     """Where the file ends that a footer makes of it: behind the last magic before which one stands in its place.
 
-    The footer of a file that is a value stands elsewhere than it says.
+    The footer of a file that is a value stands elsewhere than it says. All that are tried are not larger than one may
+    be; each begins with its version, an int32.
     """
     start = max(file.size_bytes - _LOOKED_BACK_BYTES, 0)
     text = file.read_at(start, file.size_bytes - start)
+    left = file.limits.footer_bytes
     magics = [] if text.endswith(MAGIC) else [found.start() for found in re.finditer(MAGIC, text)][-_MOST_TRIES:]
     for at in reversed(magics):
         place = max(start + at + len(MAGIC) - _ENDING_BYTES, 0)
         length = int.from_bytes(file.read_at(place, 4), "little")
+        begin = place - length
+        if not (len(MAGIC) < begin < place and length <= left and file.read_at(begin, 1)[0] == _INT32_FIELD):
+            continue
+        left -= length
         with suppress(LookupError, TypeError, ValueError, AttributeError):
-            if len(MAGIC) < place - length < place and _end(file, place - length, length) == place - length:
+            if _end(file, begin, length) == begin:
                 return place + _ENDING_BYTES
     return file.size_bytes
 
