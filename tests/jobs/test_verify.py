@@ -12,12 +12,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import lading
 from golden_cases import Golden
+from lading.codecs import unpack_file
+from lading.formats._mds_index import COMPRESSIONS
+from lading.limits import Limits
 from tars import tar_of
 
 _Change = Callable[[list[dict[str, Any]]], object]
@@ -143,6 +147,22 @@ def test_an_unpacked_copy_is_the_shard_too(tmp_path: Path) -> None:
     copy.write_bytes(copy.read_bytes()[:-1] + b"?")
     [finding] = lading.verify(out).findings
     assert finding["file"] == str(copy)
+
+
+@pytest.mark.parametrize("compression", ["gz", "zstd", "bz2", "snappy"])
+def test_an_unpacked_copy_may_be_larger_than_what_is_held(compression: str, tmp_path: Path) -> None:
+    """Snappy is unpacked as a whole or not at all, and what was not unpacked nobody finds wrong."""
+    out, data = tmp_path / "out", np.random.default_rng(0).bytes(5 << 20)
+    with lading.writer(out, format="mds", options={"compression": compression, "size_limit": "8MB"}) as writer:
+        writer.write_batch(pa.table({"b": [data]}))
+    shutil.rmtree(out / "_lading")
+    packed, raw = out / f"shard.00000.mds.{compression}", out / "shard.00000.mds"
+    raw.write_bytes(unpack_file(COMPRESSIONS[compression], packed.read_bytes(), 8 << 20))
+    little = Limits(shard_bytes=1 << 20)
+    assert lading.verify(out, deep=True, limits=little).findings == []
+    body = raw.read_bytes()
+    raw.write_bytes(body[:-1] + bytes([body[-1] ^ 1]))
+    assert lading.verify(out, deep=True, limits=little).ok == (compression == "snappy")
 
 
 @pytest.mark.parametrize("case", ["text-json-zstd", "text-xsv-zstd"])

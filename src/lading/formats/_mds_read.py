@@ -18,7 +18,7 @@ import orjson
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.codecs import new_hash, unpack_file
+from lading.codecs import WRAPS, new_hash, unpack_file
 from lading.errors import CorruptShard, LadingError, LimitExceeded, NotFound, SidecarMismatch, UsageError, errors_at
 from lading.formats._mds_index import (
     COMPRESSIONS,
@@ -40,6 +40,7 @@ from lading.limits import Limits, raised_by
 from lading.ranges import plan_ranges
 from lading.ref import FileEntry, RefType, is_ref, make_refs, with_files
 from lading.store.protocol import MappedFile, Mapper
+from lading.store.unwrap import unwrapped
 
 __all__ = ["MdsReader", "ReadOptions", "read_meta", "same_bytes", "told_places"]
 
@@ -407,17 +408,33 @@ def read_meta(source: ShardSource, compression: str) -> tuple[int, int, int, Map
 
 
 def same_bytes(source: ShardSource, raw: str, packed: str, compression: str, told: ShardFile) -> bool:
-    """Whether a file beside a shard unpacks to another one.
+    """Whether a file beside a shard unpacks to another one. Peak memory: 64 MiB; all of it for brotli and snappy.
 
     Raises:
-        DataError, StoreError: one of the two cannot be read, or is of another size than the index tells of it unpacked.
+        DataError, StoreError: one of the two cannot be read, or that which is not packed is not as long as told.
     """
-    options = _Told(told, None, ReadOptions(mmap=False))
-    plain, unpacked = _Body(source, raw, "", options), _Body(source, packed, compression, options)
-    parts = (
-        (at, min(_MAX_REQUEST_BYTES, plain.size_bytes - at)) for at in range(0, plain.size_bytes, _MAX_REQUEST_BYTES)
-    )
-    return all(plain.read([part])[0].equals(unpacked.read([part])[0]) for part in parts)
+    plain = _Body(source, raw, "", _Told(told, None, ReadOptions(mmap=False)))
+    begin = at = 0
+    window = pa.py_buffer(b"")
+    for piece in _pieces(source, packed, compression, told):
+        if at + piece.size > plain.size_bytes:
+            return False
+        if at + piece.size > begin + window.size:
+            part = at, min(max(_MAX_REQUEST_BYTES, piece.size), plain.size_bytes - at)
+            begin, [window] = at, plain.read([part])
+        if not window.slice(at - begin, piece.size).equals(piece):
+            return False
+        at += piece.size
+    return at == plain.size_bytes
+
+
+def _pieces(source: ShardSource, path: str, compression: str, told: ShardFile) -> Iterator[pa.Buffer]:
+    """What a file unpacks to; all at once where its compression has no stream."""
+    if compression in WRAPS:
+        size = source.store.head(path).size_bytes
+        yield from map(pa.py_buffer, unwrapped(source.store, path, compression, size, source.limits))
+    else:
+        yield _Body(source, path, compression, _Told(told, None, ReadOptions(mmap=False))).whole
 
 
 def _check_told(path: str, samples: int, text: bytes, entry: Entry, limits: Limits) -> None:
