@@ -124,6 +124,8 @@ def test_of_a_shard_in_two_forms_the_sound_one_is_taken(
     assert bool(found) == (harm != "gone" or (kept and form == "zip"))
     assert found <= {str(path), f"{source}/shard.00000.{kind}", f"{source}/shard.00000.{kind}.gz"}
     result = salvage(source, tmp_path / "out")
-    if harm != "changed":
-        assert (result.samples, result.lost_samples, result.lost) == (100, 0, [])
-        assert samples(tmp_path / "out") == rows
+    assert (result.samples, result.lost_samples, result.lost) == (100, 0, [])
+    # Which of two forms was changed only a checksum tells; without one it is the unpacked one that the peer reads, too.
+    if harm == "changed" and form == "raw" and not kept:
+        rows[7]["t"] = "test 7 of many"
+    assert samples(tmp_path / "out") == rows
