@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 from pathlib import Path
@@ -13,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import lading
-from lading.errors import CorruptShard, DataError, NotFound, SidecarMismatch
+from lading.errors import CorruptShard, DataError, NotFound, SidecarMismatch, UnknownFormat
 from lading.jobs.salvage import salvage
 from lading.store.memory import MemoryStore
 from lading.store.open import Stores
@@ -216,10 +217,18 @@ def test_without_an_index_lines_are_what_their_metas_say(
     assert {entry["file"] for entry in found.lost} == {str(second)}
     with lading.open(tmp_path / "without") as dataset:
         assert list(dataset) == rows
+    second.unlink()
+    found = salvage(source, tmp_path / "alone")
+    assert {entry["file"] for entry in found.lost} == {str(second)}
+    with lading.open(tmp_path / "alone") as dataset:
+        assert list(dataset) == rows
     shard = source / first.name.replace(".meta", "")
     shard.unlink()
     found = salvage(source, tmp_path / "gone")
-    assert (found.format, len(rows) - found.samples > 0) == ("mds", True)
+    assert {entry["file"] for entry in found.lost} == {str(second), str(shard)}
+    assert found.lost_samples > 0
+    with lading.open(tmp_path / "gone") as dataset:
+        assert list(dataset) == rows[found.lost_samples :]
 
 
 def test_of_lines_and_their_unpacked_copy_one_is_taken(tmp_path: Path) -> None:
@@ -232,6 +241,42 @@ def test_of_lines_and_their_unpacked_copy_one_is_taken(tmp_path: Path) -> None:
     (source / "index.json").unlink()
     assert salvage(source, tmp_path / "out").samples == _ROWS
     assert saved(tmp_path / "out") == texts()
+    for number, gone in enumerate(["shard.00000.csv.meta", "shard.00000.csv"]):
+        (source / gone).unlink()
+        assert salvage(source, tmp_path / str(number)).ok
+        assert saved(tmp_path / str(number)) == texts()
+        written(tmp_path / "one", "csv")
+        shutil.copy(tmp_path / "one" / gone, source / gone)
+        shutil.rmtree(tmp_path / "one")
+
+
+@pytest.mark.parametrize("kind", ["csv", "json"])
+def test_files_of_other_formats_beside_lines_are_not_left_aside_in_silence(kind: str, tmp_path: Path) -> None:
+    source = tmp_path / "in"
+    written(source, kind)
+    shutil.rmtree(source / "_lading")
+    (source / "index.json").unlink()
+    (source / "notes.txt").write_bytes(b"of no format")
+    (source / "a.jsonl").write_bytes(b'{"a": 1}\n')
+    with pytest.raises(UnknownFormat, match=r"several formats; found 1 jsonl, 1 mds"):
+        salvage(source, tmp_path / "out")
+    assert salvage(source, tmp_path / "out", source_format="mds").samples == _ROWS
+    (source / "a.jsonl").rename(source / "a.mds")
+    with pytest.raises(UnknownFormat, match="several formats"):
+        salvage(source, tmp_path / "more", source_format="mds")
+
+
+def test_one_file_of_lines_is_that_file(tmp_path: Path) -> None:
+    source, rows = tmp_path / "in", [{"n": n} for n in range(100)]
+    with lading.writer(source, format="mds", options={"kind": "json", "size_limit": 400}) as writer:
+        writer.write_batch(pa.Table.from_pylist(rows))
+    shutil.rmtree(source / "_lading")
+    lines = (source / "shard.00001.json").read_bytes().splitlines()
+    (source / "index.json").unlink()
+    assert salvage(source / "shard.00001.json", tmp_path / "out").samples == len(lines) < 100
+    with lading.open(tmp_path / "out") as dataset:
+        assert list(dataset) == [json.loads(line) for line in lines]
+    assert salvage(source / "index.json", tmp_path / "all").samples == 100
 
 
 def test_a_csv_with_another_s_meta_beside_it_is_csv(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ __all__ = [
     "COMPRESSIONS",
     "INDEX_NAME",
     "KINDS",
+    "META",
     "NUMBERS",
     "SEPARATORS",
     "Column",
@@ -50,6 +51,9 @@ COMPRESSIONS = {"br": "brotli", "bz2": "bz2", "gz": "gzip", "snappy": "snappy", 
 
 INDEX_NAME = "index.json"
 """Name of a dataset's index."""
+
+META = ".meta"
+"""What the name of a shard of a split format goes on with, of the file that says where its samples begin."""
 
 NUMBERS: dict[str, type[np.generic]] = {
     "int": np.int64, "float16": np.float16, "float32": np.float32, "float64": np.float64,
@@ -138,7 +142,7 @@ class Entry:
 
 def meta_name(name: str, ending: str) -> str:
     """What the `.meta` of a split shard of this name is called, both with the ending of their compression."""
-    return f"{name.removesuffix(ending)}.meta{ending}"
+    return f"{name.removesuffix(ending)}{META}{ending}"
 
 
 def list_mds(store: Store, path: str, head: bytes, limits: Limits = DEFAULT_LIMITS) -> list[ListedShard] | None:

@@ -45,7 +45,6 @@ from lading.store.unwrap import unwrapped
 __all__ = ["MdsReader", "ReadOptions", "read_meta", "same_bytes", "told_places"]
 
 _MAX_REQUEST_BYTES = 64 << 20
-_META = ".meta"
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from lading import manifest as mf
+from lading.codecs import unpacked_name
 from lading.errors import DataError, LadingError, SourceNotFound, StoreError, UnknownFormat, UsageError
 from lading.formats.protocol import Format, ListsUnlisted
 from lading.formats.registry import all_formats, find_format, get_format
@@ -140,20 +141,40 @@ def _by_lists(source: Source, stores: Stores, findings: list[LadingError], limit
 
 
 def _by_files_beside(names: Sequence[str], stores: Stores, format_name: str, limits: Limits) -> Listing | None:
-    """The shards of a folder that files beside them tell of; None where there are none, or of another format."""
+    """The shards of a folder that files beside them tell of; None where there are none, or of another format.
+
+    Of a folder whose index is named, all; of another file, that one.
+
+    Raises:
+        UnknownFormat: other files of the folder are of other formats.
+    """
     if len(names) != 1:
         return None
     store, path = resolve(names[0], stores)
-    folder = posixpath.dirname(path) if path.endswith(".json") else path.rstrip("/")
     for fmt in all_formats():
-        if isinstance(fmt, ListsUnlisted) and format_name in ("", fmt.name):
-            with suppress(StoreError):
-                found = [shard for shard in fmt.list_unlisted(store, folder, limits) if _is_seen(folder, shard.path)]
-                if found:
-                    rows = [(shard.path, shard.num_samples, None, None, shard.entry) for shard in found]
-                    table = pa.table([*zip(*rows, strict=True)], schema=LISTING_SCHEMA)
-                    return Listing(table, folder=folder, format=fmt.name)
+        if not isinstance(fmt, ListsUnlisted) or format_name not in ("", fmt.name):
+            continue
+        alone = path.endswith(".json") and posixpath.basename(path) not in fmt.indexes
+        folder = posixpath.dirname(path) if path.endswith(".json") else path.rstrip("/")
+        with suppress(StoreError):
+            found = [shard for shard in fmt.list_unlisted(store, folder, limits) if _is_seen(folder, shard.path)]
+            shards = [shard for shard in found if not alone or shard.path == path]
+            if not shards:
+                continue
+            if not alone:
+                _refuse_others(store, folder, fmt.name, [shard.path for shard in found], all_too=not format_name)
+            rows = [(shard.path, shard.num_samples, None, None, shard.entry) for shard in shards]
+            table = pa.table([*zip(*rows, strict=True)], schema=LISTING_SCHEMA)
+            return Listing(table, folder=None if alone else folder, format=fmt.name)
     return None
+
+
+def _refuse_others(store: Store, folder: str, name: str, paths: Sequence[str], *, all_too: bool) -> None:
+    """Raise UnknownFormat for files in a folder, other than these, that this format claims, or any."""
+    known = {unpacked_name(path)[0] for path in paths}
+    others = Counter(_claimed_by(path) for path in _files(store, folder) if unpacked_name(path)[0] not in known)
+    if others if all_too else others[name]:
+        raise several_formats(folder, others + Counter({name: len(paths)}))
 
 
 def _by_files(
