@@ -41,6 +41,7 @@ __all__ = [
     "join",
     "joins",
     "listed_items",
+    "listed_values",
     "masked",
     "over",
     "picked",
@@ -452,6 +453,12 @@ def listed_items(column: pa.Array) -> tuple[pa.Array, NDArray[np.int64]]:
     if not len(at) or bool((np.diff(at) == 1).all()):
         return column.values.slice(int(at[0]) if len(at) else 0, len(at)), ends
     return take_values(column.values, at), ends
+
+
+def listed_values(column: pa.Array) -> tuple[pa.Array, NDArray[np.int64]]:
+    """The items of a column of lists of any kind, and the row of each; nulls have none, whatever lies under them."""
+    values, ends = listed_items(column)
+    return values, np.repeat(np.arange(len(column)), np.diff(ends))
 
 
 def without_runs(column: pa.Array) -> pa.Array:

@@ -14,6 +14,9 @@ import pytest
 from PIL import Image
 
 import lading
+from lading.errors import DataError
+from lading.features import Image as ImageFeature
+from lading.features import Sequence, with_feature
 from tars import tar_of
 
 
@@ -68,6 +71,24 @@ def test_pictures_in_lists_are_looked_at(list_of: Callable[[pa.DataType], pa.Dat
     assert (found["row"], found["column"]) == (3, "pages")
 
 
+def test_pictures_that_lie_under_a_null_are_no_rows(tmp_path: Path) -> None:
+    # Arrow lets a null list have items, which are no values of the column.
+    lists = pa.ListArray.from_buffers(
+        pa.list_(pa.binary()), 3, [pa.py_buffer(b"\x05"), pa.py_buffer(np.array([0, 1, 3, 4], np.int32))],
+        children=[pa.array([picture("PNG"), b"", bytes(300), bytes(300)], pa.binary())],
+    )  # fmt: skip
+    lists.validate(full=True)
+    batch = pa.record_batch(
+        [lists], schema=pa.schema([with_feature(pa.field("p", lists.type), Sequence(ImageFeature()))])
+    )
+    with pa.ipc.new_file(tmp_path / "a.arrow", batch.schema) as writer:
+        writer.write_batch(batch)
+    [found] = lading.verify(tmp_path / "a.arrow", deep=True).findings
+    assert (found["row"], found["column"]) == (2, "p")
+    result = lading.salvage(tmp_path / "a.arrow", tmp_path / "out")
+    assert (result.ok, result.samples, [entry["row"] for entry in result.findings]) == (True, 3, [2])
+
+
 def test_of_items_only_pictures_are_looked_at(tmp_path: Path) -> None:
     story = json.dumps({"texts": ["one", None, None], "images": [None, "a.1.jpg", "a.2.png"]}).encode()
     (tmp_path / "a.tar").write_bytes(tar_of(("a.json", story), ("a.1.jpg", bytes(900)), ("a.2.png", picture("PNG"))))
@@ -93,3 +114,11 @@ def test_salvage_tells_of_pictures_that_it_keeps_and_verify_names(tmp_path: Path
     found = lading.salvage(source, tmp_path / "more").findings
     assert len(found) == 100
     assert {entry["file"] for entry in found} == {str(source)}
+
+
+def test_a_feature_of_a_later_version_is_no_damage(tmp_path: Path) -> None:
+    field = pa.field("p", pa.binary(), metadata={"lading.feature": '{"kind":"hologram"}'})
+    pq.write_table(pa.table([[b"x", b"y"]], schema=pa.schema([field])), tmp_path / "a.parquet")
+    with pytest.raises(DataError, match="a feature that this version of lading does not know") as caught:
+        lading.salvage(tmp_path / "a.parquet", tmp_path / "out")
+    assert caught.value.column == "p"

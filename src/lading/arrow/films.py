@@ -18,7 +18,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lading.encoding import VIDEO_FIELDS, is_sha256
@@ -27,7 +26,7 @@ from lading.features import Feature, Sequence, Struct, keeps_files
 from lading.store.open import is_local
 from lading.store.protocol import Buffer, FileInfo, Store, native_path
 from lading.store.roots import Roots, real_place
-from lading.views import child_fields, is_bytes, is_text, slices
+from lading.views import child_fields, is_bytes, is_text, listed_values, slices
 
 __all__ = ["ASSETS", "Film", "FilmFolder", "broken_films", "films_of", "is_film", "kept_films", "wrong_cells"]
 
@@ -176,7 +175,8 @@ def kept_films(column: pa.Array, feature: Feature, rows: NDArray[np.int64]) -> I
     """
     kind = column.type
     if isinstance(feature, Sequence) and (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
-        yield from kept_films(pc.list_flatten(column), feature.feature, rows[pc.list_parent_indices(column).to_numpy()])
+        values, parents = listed_values(column)
+        yield from kept_films(values, feature.feature, rows[parents])
     elif isinstance(feature, Struct) and pa.types.is_struct(kind):
         children = column.flatten()
         for name, inner in feature.fields:
@@ -234,7 +234,8 @@ def _cells(column: pa.Array, rows: NDArray[np.int64]) -> Iterator[tuple[pa.Struc
         for child in column.flatten():
             yield from _cells(child, rows)
     else:
-        yield from _cells(pc.list_flatten(column), rows[pc.list_parent_indices(column).to_numpy()])
+        values, parents = listed_values(column)
+        yield from _cells(values, rows[parents])
 
 
 def _types_inside(kind: pa.DataType) -> Iterator[pa.DataType]:

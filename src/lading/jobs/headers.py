@@ -14,7 +14,7 @@ from lading.features import Image, Sequence, feature_of
 from lading.formats.webdataset import KEY
 from lading.huggingface import is_media
 from lading.image import image_info, is_image, usual_sizes
-from lading.views import is_bytes, slices
+from lading.views import is_bytes, listed_values, slices
 
 __all__ = ["broken_headers", "key_of"]
 
@@ -77,8 +77,8 @@ def _by_row(
 ) -> Iterator[Iterable[tuple[int, memoryview | None]]]:
     kind = column.type
     if isinstance(feature, Sequence) and (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
-        parents = pc.list_parent_indices(column).to_numpy()
-        yield from _by_row(pc.list_flatten(column), feature.feature, np.asarray(rows)[parents].tolist())
+        values, parents = listed_values(column)
+        yield from _by_row(values, feature.feature, np.asarray(rows)[parents].tolist())
     elif isinstance(feature, Image):
         column = pc.struct_field(column, "bytes") if is_media(kind) else column
         if is_bytes(column.type):
