@@ -210,7 +210,7 @@ class _Search:
     def _despite_lists(self, source: ShardSource, error: LadingError) -> tuple[ShardSource, LadingError | None]:
         """The shard without what an index says wrongly of it, and is noted; and what is wrong with reading it then."""
         now: LadingError | None = error
-        if error.file == sidecar_of(self._kind, source):
+        if error.file is not None and error.file == sidecar_of(self._kind, source):
             self._findings.append(error)
             source, now = self._without_sidecar(source)
         if now is not None and self._kind.index_file and source.entry:
@@ -527,7 +527,8 @@ def _reading(
         for batch in view.batches(max_rows=_MAX_ROWS, max_bytes=_MAX_BYTES, views=True):
             starts, earlier = sample_firsts(batch, kind.view), kind.format.name == "media_archive"
             for part in kind.fetcher.materialise_parts(batch, starts, _MAX_BYTES, views=True, earlier=earlier):
-                broken += islice(broken_headers(part, "", seen), _MOST_BROKEN - len(broken))
+                with suppress(DataError):  # a feature of a later version is no damage of the shard
+                    broken += islice(broken_headers(part, "", seen), _MOST_BROKEN - len(broken))
                 seen += len(part)
                 kind.fetcher.release()
             errors = earlier_errors(batch)
