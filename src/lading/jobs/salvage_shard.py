@@ -144,6 +144,7 @@ class _Search:
         self._lost: list[LadingError] = []
         self._lost_samples = self._samples = 0
         self._torn = _NO_ROWS
+        self._items = False
         self._missing: list[LadingError] = []
         self._findings: list[LadingError] = []
         self._broken: list[LadingError] = []
@@ -276,19 +277,8 @@ class _Search:
             gone += count - len(rows)
             made = replace(made, rows=rows)
         wrong = self._read(made)
-        self._lost_samples += 0 if self._holds_items(made) else gone
+        self._lost_samples += 0 if self._items else gone  # how many samples lost items were nobody knows
         return made, wrong
-
-    def _holds_items(self, source: ShardSource) -> bool:
-        """Whether rows are items: how many samples lost ones were nobody knows who cannot read them."""
-        if self._kind.view != "interleaved":
-            return False
-        try:
-            opened = self._open(source, self._kind.view)
-        except (DataError, StoreError):
-            return False
-        opened.close()
-        return isinstance(opened, ItemsView)
 
     def _with_beside(
         self, source: ShardSource, error: LadingError | None, known: Mapping[str, Remains]
@@ -315,6 +305,7 @@ class _Search:
         """Read all rows with their bytes; give what was wrong. Counts samples, and notes what they lead to in vain."""
         try:
             view = self._open(source, self._kind.view)
+            self._items = isinstance(view, ItemsView)
             try:
                 error, self._samples, missing, broken = _reading(self._kind, view)
                 told = _told_errors(view) if missing else set()
