@@ -1189,11 +1189,43 @@ def test_where_all_tars_are_damaged_a_manifest_tells_what_a_sample_has(torn: boo
         assert salvage(tmp_path / "all", tmp_path / "out").samples == 4
 
 
-def test_a_sample_that_nothing_else_tells_of_is_lost(tmp_path: Path) -> None:
-    tar = tmp_path / "a.tar"
-    tar.write_bytes(tar_of(*pairs("a"))[:1800])
-    with pytest.raises(DataError, match="not one sample is left"):
-        salvage(tar, tmp_path / "out")
+@pytest.mark.parametrize("hurt", ["end", "second", "own"])
+def test_a_sample_that_nothing_else_tells_of_is_kept_and_told(hurt: str, tmp_path: Path) -> None:
+    """It is whole where the noise lies over the end of the tar, or the second sample is gone; it cannot be told."""
+    tar, noise = tmp_path / "a.tar", random.Random(0).randbytes
+    body = tar_of(*pairs("a"))
+    members = 512 + 1024 + 512 + 3072
+    if hurt == "end":
+        tar.write_bytes(body[:members] + noise(1024))
+    elif hurt == "second":
+        tar.write_bytes(body[:members] + tar_of(*pairs("b"))[:100])
+    else:
+        tar.write_bytes(body[:1800])  # in the payload of a.bin
+    result = salvage(tar, tmp_path / "out")
+    assert (result.ok, result.samples, result.lost_samples) == (False, 1, 0)
+    [told] = [entry for entry in result.lost if "sample" in entry]
+    assert told["sample"] == "a"
+    assert "may lack members" in str(told["message"])
+    with lading.open(tmp_path / "out") as dataset:
+        [sample] = dataset
+    assert {*sample} - {"__key__"} == ({"txt"} if hurt == "own" else {"txt", "bin"})
+
+
+def test_a_field_that_some_samples_have_is_not_asked_of_a_sample(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "0.tar").write_bytes(tar_of(*pairs("c", "d"), ("d.opt", b"1")))
+    (tmp_path / "in" / "1.tar").write_bytes(tar_of(*pairs("a"))[: 512 + 1024 + 512 + 3072] + b"x" * 1024)
+    result = salvage(tmp_path / "in", tmp_path / "out")
+    assert (keys(tmp_path / "out"), result.lost_samples) == (["c", "d", "a"], 0)
+
+
+def test_a_tar_that_was_cut_between_members_is_no_example(tmp_path: Path) -> None:
+    """It can be read to its end, and so is taken for whole; but what it lacks most others have."""
+    first, second, *_ = lone(tmp_path / "in")
+    first.write_bytes(first.read_bytes()[: 512 + 5120])
+    second.write_bytes(second.read_bytes()[: 512 + 5120 + 100])  # in the header of its JSON
+    result = salvage(tmp_path / "in", tmp_path / "out")
+    assert (keys(tmp_path / "out"), result.lost_samples) == (["k0", "k2", "k3"], 1)
 
 
 @pytest.mark.parametrize("column, groups", [("text_content", {2}), ("text_content", {1, 2}), ("sample_id", {2})])

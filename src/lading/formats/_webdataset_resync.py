@@ -20,7 +20,8 @@ What a tar does not say is told by these rules:
   more have one and this one has none, a broken one stands before it, or its name fills its field.
 * A sample beside a damage is whole if it has the fields that another sample has, away from any damage, and no such
   sample has these and more. Where all samples stand beside damages, they are compared with each other; one that is
-  all that is left is whole if it has the fields that samples of the dataset have.
+  all that is left is whole if it has the fields that samples of the dataset have; it is kept, and told of, where
+  nothing says what these are.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ _END_BYTES = 2 * BLOCK
 _FIRST_REACH = 16
 _MOST_TRIES = 1000
 """Headers that no member comes of, behind which the next one is looked for."""
+_SHOWN = 200
 _SPACE, _ZERO, _EIGHT = b" 08"
 
 
@@ -107,7 +109,7 @@ def resync_samples(
         mapped: the file.
         path: what it is called.
         lower_case: whether names of fields are taken in lower case.
-        usual: the fields of samples, where something beside this tar tells.
+        usual: the fields that every sample has, where something beside this tar tells.
 
     Raises:
         DataError: names of members that cannot be samples.
@@ -119,9 +121,14 @@ def resync_samples(
     with errors_at(file=path):
         rows = join_rows([splitter.split(part) for part in found.parts])
     beside = found.beside_gaps(rows.start)
+    doubts: list[LadingError] = []
     if len(rows.keys) == 1 and len(beside):  # no sample is an example of itself
         there = {splitter.fields[number] for number in rows.field.tolist()}
-        broken = np.arange(0 if usual is not None and there.issuperset(usual) else 1)
+        broken = np.arange(0 if there.issuperset(usual or ()) else 1)
+        if not usual:
+            doubts = [CorruptShard("all that is left is a sample, which may lack members", file=path,
+                                   offset=int(rows.start[0]), sample=rows.keys[0].as_py(),
+                                   found=", ".join(sorted(there))[:_SHOWN])]  # fmt: skip
     else:
         broken = _broken_samples(rows, beside)
     sample = np.cumsum(rows.new) - 1
@@ -133,7 +140,7 @@ def resync_samples(
         for number, row in zip(broken.tolist(), first.tolist(), strict=True)
     ]  # fmt: skip
     stop = rows.offset + rows.length
-    return laid_out(rows.start[kept], stop[kept], found.size_bytes, [*found.errors(path), *lost], len(broken))
+    return laid_out(rows.start[kept], stop[kept], found.size_bytes, [*found.errors(path), *lost, *doubts], len(broken))
 
 
 def laid_out(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any, Self
 
 import orjson
@@ -53,6 +54,7 @@ _MOST_TOLD = 100
 _MOST_DIFFERING = 100_000
 """Entries of a shard; of more that are damaged, the number is told."""
 _LOOKED_AT = 16
+_EXAMPLE_BYTES = 16 << 20
 _PIECE_BYTES = 1 << 20
 
 
@@ -261,7 +263,7 @@ class _Search:
             self._kept = KeptTables(store, folder, found.kept_shards, dataset.limits, view=written)
         self.left: list[Left] = []
         self.findings: list[LadingError] = list(found.findings)
-        self._example = cache(self._find_example)
+        self._common = cache(self._find_common)
 
     def settle_view(self) -> None:
         """Find out how rows are taken, as the first shards say that say anything."""
@@ -306,7 +308,7 @@ class _Search:
         if checked is not None and not differing and told is not None and dataset.holds_its_bytes:
             return self._as_written(source, told)
         known = known_remains(self._found.format, source, checked.files, differing) if checked and differing else None
-        left = find_left(self._kind(), source, self._workshop, known)
+        left = find_left(self._kind(number), source, self._workshop, known)
         self.findings += left.findings
         told_as_lost = {id(error) for error in known.lost} if known is not None else set()  # they may be many
         self.findings += [error for error in differing if id(error) not in told_as_lost]
@@ -323,7 +325,7 @@ class _Search:
         source, twin = ShardSource(store, path, entry=entry, limits=dataset.limits), None
         with suppress(DataError, StoreError):
             twin = fmt.twin(source) if isinstance(fmt, HasTwin) else None
-        other = left if twin is None else find_left(self._kind(), replace(source, path=twin), self._workshop)
+        other = left if twin is None else find_left(self._kind(number), replace(source, path=twin), self._workshop)
         if not other.samples or other.samples < left.samples + bool(other.lost):
             return left
         self.findings += [*left.lost[:1], *other.findings]
@@ -350,21 +352,30 @@ class _Search:
         self.findings.append(wrong)
         return Left(without_sidecar(self._kind(), source), samples)
 
-    def _kind(self) -> Kind:
+    def _kind(self, number: int | None = None) -> Kind:
         dataset = self._dataset
         return Kind(
             self._found.format, dataset.view, dataset.format_options, dataset.interleaved,
             dataset.kept_schema, dataset.members, dataset.fetcher, dataset.follower,
-            dataset.listing.index_file, self._example,
+            dataset.listing.index_file, partial(self._example, number),
         )  # fmt: skip
 
-    def _find_example(self) -> pa.Schema | None:
-        """The schema of the first shard that can be read and has samples; None if none of the first can."""
-        for number in range(min(len(self._dataset.listing), _LOOKED_AT)):
-            with suppress(DataError, StoreError):
-                schema = self._dataset.open_shard(number).schema()
-                if {*schema.names} - {KEY}:
-                    return schema
+    def _example(self, apart_from: int | None) -> pa.Schema | None:
+        """The fields that every sample has, as most of the first shards say that can be read; None if none can."""
+        numbers = range(min(len(self._dataset.listing), _LOOKED_AT))
+        found = [schema for number in numbers if number != apart_from and (schema := self._common(number)) is not None]
+        counts = Counter(name for schema in found for name in schema.names)
+        fields = {field.name: field for schema in found for field in schema if 2 * counts[field.name] > len(found)}
+        return pa.schema(fields.values()) if found else None
+
+    def _find_common(self, number: int) -> pa.Schema | None:
+        """The fields that all of a shard's first samples have; None if it has no samples, or cannot be read."""
+        with suppress(DataError, StoreError):
+            view = self._dataset.open_shard(number)
+            view.schema()  # raises where its headers are damaged further behind
+            for batch in view.batches(max_rows=_MAX_ROWS, max_bytes=_EXAMPLE_BYTES):
+                return pa.schema([field for field, column in zip(batch.schema, batch.columns, strict=True)
+                                  if field.name != KEY and not column.null_count])  # fmt: skip
         return None
 
 

@@ -31,7 +31,7 @@ class Kind:
         fetcher: what references are read with.
         follower: what finds the files that `source_ref` texts name.
         index_file: the index that lists the shards, where it is that which says what is in them, and no manifest.
-        example: the schema of a shard that can be read; of tars it tells what a whole sample has.
+        example: what other shards say that every sample has, where some can be read; asked of tars.
     """
 
     format: Format

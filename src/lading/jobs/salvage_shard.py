@@ -243,8 +243,8 @@ class _Search:
             return None
         here = self._workshop.fetched(source) if far else source
         schema = kind.schema
-        if schema is None and (kind.format.name, kind.view) == ("webdataset", "samples"):
-            schema = kind.example()
+        if (kind.format.name, kind.view) == ("webdataset", "samples"):
+            schema = kind.example() or schema
         try:
             found = remains_of(
                 kind.format, here, kind.view, format_options=kind.options, interleaved=kind.interleaved,
