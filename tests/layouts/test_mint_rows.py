@@ -201,6 +201,24 @@ def test_a_field_with_a_lone_surrogate_is_kept_as_json(role: dict[str, Any], tmp
     assert table["own"].drop_null().to_pylist() == ['"x"', r'"\ud800"']
 
 
+def test_lone_surrogates_of_what_is_left_out_do_not_matter(tmp_path: Path) -> None:
+    whole = {"texts": ["t"], "url": "u"}
+    table, _ = read(tmp_path, {"a": whole, "b": {**whole, "\ud800": 1}}, fields=("url",))
+    assert table["url"].drop_null().to_pylist() == ["u", "u"]
+    for hurt in (1, 16, 20):  # the first 16 say whether ids are taken from the documents
+        documents = {f"{n}": {**whole, "sample_id": "\ud800"} if n == hurt else whole for n in range(21)}
+        table, counts = read(tmp_path, documents)
+        assert table["sample_id"].unique().to_pylist() == [f"{n}" for n in range(21)]
+        assert counts == {"samples whose JSON field 'sample_id' was left out, for the member's name": 1}
+
+
+@pytest.mark.parametrize("hurt, told", [({"\ud800": 1}, "a name"), ({"sample_id": "\ud800"}, "a sample_id")])
+def test_a_lone_surrogate_in_a_name_or_id_is_an_error(hurt: dict[str, Any], told: str, tmp_path: Path) -> None:
+    documents = {name: {"texts": ["t"], "sample_id": name} for name in "ab"}
+    with pytest.raises(DataError, match=f"{told} that no UTF-8 holds"):
+        read(tmp_path, {**documents, "b": {**documents["b"], **hurt}})
+
+
 def test_a_token_with_a_lone_surrogate_names_no_member(tmp_path: Path) -> None:
     table, _ = read(tmp_path, {"a": {"texts": ["t", None], "images": ["p\ud800.jpg", "p.jpg"]}}, ("p.jpg",))
     assert items(table) == ["a -1 a.json", "a 0 't'", "a 0 None", "a 1 p.jpg"]

@@ -146,7 +146,7 @@ class MintView:
 
         A window of a compressed tar spans little of it, so that the images beside its documents are still at hand.
         """
-        members = self._members()
+        members, id_field = self._members(), self._field_of_ids()
         wanted = np.arange(len(members.documents)) if order is None else order
         at = 0
         while at < len(wanted):
@@ -156,10 +156,10 @@ class MintView:
             if self._reader.files[0].wrap:
                 span = np.maximum.accumulate(members.offset[rows]) - members.offset[rows[0]]
                 count = min(count, max(1, int(np.searchsorted(span, _WINDOW_SPAN_BYTES, "right"))))
-            yield wanted[at : at + count], self._load(rows[:count])
+            yield wanted[at : at + count], self._load(rows[:count], id_field)
             at += count
 
-    def _load(self, rows: NDArray[np.int64]) -> list[dict[str, Any]]:
+    def _load(self, rows: NDArray[np.int64], id_field: str | None) -> list[dict[str, Any]]:
         members = self._members()
         # One by one: to map small values far apart would bring their neighbourhoods, mostly pictures, into memory.
         found = self._fetcher.values(make_refs(members.offset[rows], members.length[rows]), self._reader.files)
@@ -170,7 +170,7 @@ class MintView:
         documents: list[dict[str, Any]] = []
         for row, text in zip(rows.tolist(), texts, strict=True):
             try:  # not `errors_at`, which costs as much as the parsing
-                documents.append(document_of(text, int(members.offset[row]), self._options))
+                documents.append(document_of(text, int(members.offset[row]), self._options.fields, id_field))
             except LadingError as error:
                 raise error.at(file=self._path, sample=members.names[row].as_py()) from None
         return documents
@@ -183,7 +183,7 @@ class MintView:
 
     def _field_of_ids(self) -> str | None:
         if self._id_field == AUTO:
-            documents = self._load(self._members().documents[:16])
+            documents = self._load(self._members().documents[:16], None)
             everywhere = bool(documents) and all(isinstance(d.get("sample_id"), str) for d in documents)
             self._id_field = "sample_id" if everywhere else None
         return self._id_field

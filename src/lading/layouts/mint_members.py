@@ -14,7 +14,7 @@ from lading import jsontext
 from lading.errors import DataError
 from lading.formats.webdataset import WebdatasetReader, sparse_member
 from lading.hashing import NameTable
-from lading.layouts.options import AUTO, InterleavedOptions
+from lading.layouts.options import InterleavedOptions
 from lading.ref import FileEntry, make_refs, unpack, with_files
 
 __all__ = ["Members", "document_of"]
@@ -67,17 +67,26 @@ class Members:
         return table.cast(with_files(table.schema, files))
 
 
-def document_of(text: bytes | memoryview, offset: int, options: InterleavedOptions) -> dict[str, Any]:
-    """The JSON of a sample, which begins at this byte of the tar.
+def document_of(
+    text: bytes | memoryview, offset: int, fields: Sequence[str] | None, id_field: str | None
+) -> dict[str, Any]:
+    """The JSON of a sample.
+
+    Args:
+        text: the JSON.
+        offset: first byte of it in the tar.
+        fields: those that become columns; None: all of them.
+        id_field: the one that is the sample's id; None: the member's name is.
 
     Raises:
-        DataError: it is none, or no object, or no UTF-8 holds its id or the name of a field.
+        DataError: it is none, or no object, or no UTF-8 holds its id or the name of a field that becomes a column.
     """
     document = jsontext.loads(text, base=offset)
     if not isinstance(document, dict):
         raise DataError("a sample's JSON is an object", offset=offset, found=type(document).__name__)
-    told = document.get("sample_id" if options.sample_id_field == AUTO else options.sample_id_field)
-    for what, value in [*(("name", name) for name in document), ("sample_id", told)]:
+    names = document if fields is None else ()
+    told = None if id_field is None else document.get(id_field)
+    for what, value in [*(("name", name) for name in names), ("sample_id", told)]:
         if isinstance(value, str) and not jsontext.is_unicode(value):
             raise DataError(f"a {what} that no UTF-8 holds", offset=offset, found=ascii(value)[:80])
     return document

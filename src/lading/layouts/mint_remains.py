@@ -18,7 +18,7 @@ from lading.formats.protocol import Remains, ShardSource, map_file
 from lading.formats.webdataset import FoundMembers, find_members, laid_out
 from lading.layouts.mint_members import Members, document_of
 from lading.layouts.mint_rows import Window, make_rows
-from lading.layouts.options import InterleavedOptions
+from lading.layouts.options import AUTO, InterleavedOptions
 from lading.store.protocol import MappedFile
 from lading.tar import REGULAR
 
@@ -88,13 +88,15 @@ def _windows(
     mapped: MappedFile, members: Members, options: InterleavedOptions, path: str, lost: list[LadingError]
 ) -> Iterator[tuple[NDArray[np.int64], list[dict[str, object]]]]:
     """Members that are documents, and their contents, some at a time; what is wrong with the others goes to `lost`."""
+    id_field = "sample_id" if options.sample_id_field == AUTO else options.sample_id_field
     for first in range(0, len(members.documents), _WINDOW_DOCUMENTS):
         good: list[int] = []
         documents: list[dict[str, object]] = []
         for row in members.documents[first : first + _WINDOW_DOCUMENTS].tolist():
             offset = int(members.offset[row])
             try:
-                documents.append(document_of(mapped.read(offset, int(members.length[row])), offset, options))
+                text = mapped.read(offset, int(members.length[row]))
+                documents.append(document_of(text, offset, options.fields, id_field))
             except DataError as error:
                 lost.append(error.at(file=path, sample=members.names[row].as_py()))
             else:
