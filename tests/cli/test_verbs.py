@@ -782,6 +782,15 @@ def test_salvage_saves_what_is_whole_and_lists_the_rest(place: Path) -> None:
     assert "columns as they are" in run("salvage", "saved", "more", "--type", "n=int64", status=2).output
 
 
+def test_salvage_counts_the_findings_that_it_does_not_show(place: Path) -> None:
+    (place / "in").mkdir()
+    for shard in "ab":
+        write_tar(place / "in" / f"{shard}.tar", {f"{n}.jpg": bytes(20) for n in range(60)})
+    told = run_json("salvage", "in", "saved")
+    assert (told["samples"], len(told["findings"]), told["all_findings"]) == (120, 100, 120)
+    assert "and 20 more findings" in run("salvage", "in", "saved", "--overwrite").output
+
+
 @pytest.mark.parametrize("verb", ["info", "head", "verify", "digest", "index", "diff", "convert", "salvage"])
 def test_verbs_that_read_take_limits(place: Path, verb: str) -> None:
     path = place / "d.jsonl"

@@ -116,6 +116,15 @@ def test_salvage_tells_of_pictures_that_it_keeps_and_verify_names(tmp_path: Path
     assert {entry["file"] for entry in found} == {str(source)}
 
 
+def test_of_what_salvage_finds_in_many_shards_the_first_is_told_and_the_rest_counted(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for number in range(30):
+        (tmp_path / "in" / f"{number:02}.tar").write_bytes(tar_of(*((f"{n}.jpg", bytes(20)) for n in range(5))))
+    result = lading.salvage(tmp_path / "in", tmp_path / "out")
+    assert (result.ok, result.samples, len(result.findings), result.all_findings) == (True, 150, 100, 150)
+    assert result.findings[-1]["file"] == str(tmp_path / "in" / "19.tar")
+
+
 def test_a_feature_of_a_later_version_is_no_damage(tmp_path: Path) -> None:
     field = pa.field("p", pa.binary(), metadata={"lading.feature": '{"kind":"hologram"}'})
     pq.write_table(pa.table([[b"x", b"y"]], schema=pa.schema([field])), tmp_path / "a.parquet")

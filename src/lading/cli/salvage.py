@@ -85,6 +85,9 @@ def _text(destination: str, saved: SalvageResult) -> Iterator[RenderableType]:
 
     for finding in saved.findings:
         yield from finding_text(finding, "!", "bold yellow")
+    more = saved.all_findings - len(saved.findings)
+    if more > 0:
+        yield Text(f"… and {more:,} more findings", "dim")
     for entry in saved.lost[:_SHOWN]:
         yield from finding_text(entry, "✗", "bold red")
     more = saved.lost_entries - len(saved.lost[:_SHOWN])

@@ -73,7 +73,9 @@ class SalvageResult:
         size_bytes: bytes of the files written.
         lost: the first entries of the list of what was lost, each as `LadingError.to_dict` gives it.
         lost_entries: how many the list has; all of them stand in `_lading/lost.jsonl` of the destination.
-        findings: what else is wrong with the source: lists that cannot be read, shards that are not what they say.
+        findings: what else is wrong with the source: lists that cannot be read, shards that are not what they say. The
+            first 100.
+        all_findings: how many there were; of each shard's pictures without a whole header, 100 are looked for.
         seconds: wall-clock time.
     """
 
@@ -88,6 +90,7 @@ class SalvageResult:
     lost: Sequence[Mapping[str, Any]] = field(default_factory=list)
     lost_entries: int = 0
     findings: Sequence[Mapping[str, Any]] = field(default_factory=list)
+    all_findings: int = 0
     seconds: float = 0.0
 
     @property
@@ -185,7 +188,7 @@ def salvage(  # noqa: PLR0913 - one argument a decision of the user; all but two
             return SalvageResult(
                 found.format.name, target.name, dataset.view, len(found.listing), summary.num_shards,
                 summary.num_samples, lost.samples, summary.size_bytes, lost.first, lost.count,
-                [finding.to_dict() for finding in search.findings], time.perf_counter() - began,
+                search.findings, search.all_findings, time.perf_counter() - began,
             )  # fmt: skip
 
 
@@ -242,7 +245,8 @@ class _Search:
 
     Attributes:
         left: what is left, by the number of the shard.
-        findings: what is wrong beside.
+        findings: what is wrong beside: the first of it, each as `LadingError.to_dict` gives it.
+        all_findings: how many there were.
     """
 
     def __init__(
@@ -262,7 +266,9 @@ class _Search:
             written = found.manifest.view if found.manifest is not None else None
             self._kept = KeptTables(store, folder, found.kept_shards, dataset.limits, view=written)
         self.left: list[Left] = []
-        self.findings: list[LadingError] = list(found.findings)
+        self.findings: list[dict[str, object]] = []
+        self.all_findings = 0
+        self._tell(found.findings)
         self._common = cache(self._find_common)
 
     def settle_view(self) -> None:
@@ -286,14 +292,19 @@ class _Search:
             lost = left.lost_samples if told is None else max(told - left.samples, 0)
             self._lost.add([*_with_count(left, lost, self._dataset.path(number)), *left.missing], lost)
             if told is not None and left.samples > told:
-                self.findings.append(SidecarMismatch("a shard has more samples than its list says",
-                                                     file=self._dataset.path(number), expected=told,
-                                                     found=left.samples))  # fmt: skip
+                self._tell([SidecarMismatch("a shard has more samples than its list says",
+                                            file=self._dataset.path(number), expected=told,
+                                            found=left.samples)])  # fmt: skip
             # What was told is not held: a shard may have lost millions of rows.
             self.left.append(replace(left, lost=(), findings=(), missing=()))
             samples += left.samples
             if self._on_progress is not None:
                 self._on_progress(Progress(number + 1, total, samples, 0))
+
+    def _tell(self, errors: Sequence[LadingError]) -> None:
+        """Note what is wrong beside: millions of shards may each say something."""
+        self.all_findings += len(errors)
+        self.findings += [error.to_dict() for error in errors[: max(_MOST_TOLD - len(self.findings), 0)]]
 
     def _look_at(self, number: int) -> Left:
         dataset = self._dataset
@@ -309,9 +320,9 @@ class _Search:
             return self._as_written(source, told)
         known = known_remains(self._found.format, source, checked.files, differing) if checked and differing else None
         left = find_left(self._kind(number), source, self._workshop, known)
-        self.findings += left.findings
+        self._tell(left.findings)
         told_as_lost = {id(error) for error in known.lost} if known is not None else set()  # they may be many
-        self.findings += [error for error in differing if id(error) not in told_as_lost]
+        self._tell([error for error in differing if id(error) not in told_as_lost])
         if differing and left.samples and not left.by_sums:
             what = "bytes were changed; samples with other bytes than were written may be among those that are kept"
             return replace(left, lost=[CorruptShard(what, file=dataset.path(number)), *left.lost])
@@ -328,7 +339,7 @@ class _Search:
         other = left if twin is None else find_left(self._kind(number), replace(source, path=twin), self._workshop)
         if not other.samples or other.samples < left.samples + bool(other.lost):
             return left
-        self.findings += [*left.lost[:1], *other.findings]
+        self._tell([*left.lost[:1], *other.findings])
         return other
 
     def _told(self, number: int) -> int | None:
@@ -340,16 +351,16 @@ class _Search:
         """Note a shard that has another size than the index says by which it was found."""
         told, lists = self._found.told["size_bytes"][number].as_py(), self._dataset.listing.index_file
         if lists is not None and source.info is not None and told not in (None, source.info.size_bytes):
-            self.findings.append(SidecarMismatch(f"the size differs from what {lists} says", file=source.path,
-                                                 expected=f"{told} bytes",
-                                                 found=f"{source.info.size_bytes} bytes"))  # fmt: skip
+            self._tell([SidecarMismatch(f"the size differs from what {lists} says", file=source.path,
+                                        expected=f"{told} bytes",
+                                        found=f"{source.info.size_bytes} bytes")])  # fmt: skip
 
     def _as_written(self, source: ShardSource, samples: int) -> Left:
         """All of a shard that is what was written, byte for byte; what lies beside it may be another's."""
         wrong = wrong_sidecar(self._kind(), source)
         if wrong is None:
             return Left(source, samples)
-        self.findings.append(wrong)
+        self._tell([wrong])
         return Left(without_sidecar(self._kind(), source), samples)
 
     def _kind(self, number: int | None = None) -> Kind:
