@@ -12,10 +12,12 @@ import pyarrow as pa
 import pytest
 
 import lading
+from arrow_files import arrow_bytes
+from cost import costs_at_most
 from golden_cases import Golden
 from lading.arrow import validate_cache, write_cache
 from lading.errors import BadReference, LadingError, SidecarMismatch, UsageError
-from lading.features import Feature, Sequence, Struct, Value, Video
+from lading.features import Feature, Sequence, Struct, Value, Video, with_feature
 from lading.jobs.salvage import salvage
 from lading.store.memory import MemoryStore
 from lading.store.open import Stores
@@ -145,6 +147,38 @@ def test_a_row_has_its_own_film_read_and_no_other(tmp_path: Path) -> None:
             assert pa.total_allocated_bytes() - before < 3_000_000
         with pytest.raises(LadingError, match="no such file"):
             dataset[7]
+
+
+def test_rows_whose_films_are_inside_their_cells_cost_no_more_with_load_assets(tmp_path: Path) -> None:
+    """Each row made the readers of all columns again: 20 times the work, and more with more columns."""
+    numbers = {f"c{at}": at for at in range(20)}
+    features = {"v": Video(), **dict.fromkeys(numbers, Value("int64"))}
+    write_cache(({"v": b"film", **numbers} for _ in range(300)), features, tmp_path / "cache")
+    with lading.open(tmp_path / "cache", options=_LOAD) as loading, lading.open(tmp_path / "cache") as plain:
+        assert loading[299] == plain[299] == {"v": b"film", **numbers}
+        assert costs_at_most(4, lambda: [loading[n] for n in range(300)], lambda: [plain[n] for n in range(300)])
+
+
+@pytest.mark.parametrize("media", ["stored", "bytes"])
+def test_a_row_is_the_same_whether_picked_or_passed(media: str, tmp_path: Path) -> None:
+    """Of a cell that is known as a video the sample has the bytes; of one with fewer fields the cell."""
+    kind = pa.struct([("path", pa.string()), ("bytes", pa.binary()), ("mode", pa.string())])
+    told = [*((name, pa.string()) for name in ("extension", "media_type", "checksum")), ("size", pa.int64())]
+    named = {"v": pa.struct([*kind, *(pa.field(*one) for one in told)]), "w": kind}
+    fields = [pa.field(name, of, metadata={"stable_datasets.feature": "Video"}) for name, of in named.items()]
+    schema = pa.schema([with_feature(fields[0], Video("path")), ("x", pa.int64()), fields[1]])
+    cells: list[Any] = [{"mode": "path", "path": "a.mp4"}, None, {"mode": "bytes", "bytes": b"own"}]
+    (tmp_path / "_assets/video").mkdir(parents=True)
+    (tmp_path / "_assets/video/a.mp4").write_bytes(b"film")
+    table = pa.Table.from_pylist([{"v": cell, "x": 1, "w": cell} for cell in cells], schema=schema)
+    (tmp_path / "a.arrow").write_bytes(arrow_bytes(table))
+    inside: list[dict[str, Any]] = [
+        {"v": data, "x": 1, "w": {"path": None, "bytes": data, "mode": "bytes"}} for data in (b"film", b"own")
+    ]
+    with lading.open(tmp_path / "a.arrow", options={**_LOAD, "media": media}) as dataset:
+        for found in (list(dataset), [dataset[row] for row in range(3)]):
+            assert found == [inside[0], {"x": 1}, inside[1]]
+            assert [*found[0]] == ["v", "x", "w"]
 
 
 def test_films_inside_lists_and_structs_are_held_against_their_rows(tmp_path: Path) -> None:

@@ -7,16 +7,19 @@ Source: stable-datasets f38ac71 schema.py (`Video`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lading.arrow.films import ASSETS, Film, FilmFolder, films_of, is_film, kept_films
 from lading.errors import BadReference, DataError, LadingError, StoreError, UsageError, errors_at
-from lading.features import FEATURE_KEY, Feature, Video, feature_of, keeps_files, with_feature
+from lading.features import FEATURE_KEY, Feature, Video, decode, feature_of, keeps_files, with_feature
 from lading.formats._arrow_decode import damage
+from lading.formats._arrow_rows import Row
 from lading.formats._arrow_schema import STABLE_KEY
 from lading.formats.protocol import ShardSource
 from lading.pieces import bitmap
@@ -67,6 +70,38 @@ class Assets:
                 with errors_at(column=name):
                     batch = batch.set_column(at, batch.schema.field(at), self._with_bytes(batch.column(at)))
         return batch
+
+    def row_reader(self, batch: pa.RecordBatch, make: Callable[[pa.RecordBatch], Row], features: list[Feature]) -> Row:
+        """What gives rows of a batch with the bytes of their files, each file read when its row is asked for.
+
+        Args:
+            batch: whose films may together be many times what memory holds.
+            make: gives what gives the rows of a batch without films.
+            features: what the columns mean.
+        """
+        names, films = batch.schema.names, []
+        for at, (name, column, feature) in enumerate(zip(names, batch.columns, features, strict=True)):
+            if name in self._names:
+                parts = column.flatten()
+                modes = parts[column.type.get_field_index("mode")]
+                in_files = pc.is_in(modes, value_set=pa.array(["path"], modes.type))
+                if in_files.true_count:
+                    films.append((name, column, feature, in_files.to_pylist()))
+                    hidden = pc.or_(column.is_null(), in_files)
+                    hiding = pa.StructArray.from_arrays(parts, fields=list(column.type), mask=hidden)
+                    batch = batch.set_column(at, batch.schema.field(at), hiding)
+        get = make(batch)
+
+        def filled(row: int) -> dict[str, Any]:
+            sample, found = get(row), {}
+            for name, column, feature, in_files in films:
+                if in_files[row]:
+                    with errors_at(column=name):
+                        found[name] = decode(feature, self._with_bytes(column.slice(row, 1))[0].as_py())
+            sample |= found
+            return {name: sample[name] for name in names if name in sample} if found else sample
+
+        return filled if films else get
 
     def _with_bytes(self, column: pa.StructArray) -> pa.StructArray:
         films = self._films(column)

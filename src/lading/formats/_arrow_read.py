@@ -356,29 +356,28 @@ class ArrowReader:
             raise error.at(file=self._path, row=row) from None
 
     def _row_reader(self, row: int) -> tuple[int, int, Row]:
-        """The first of some rows of a record batch, the one behind them, and what gives these; all, but for films."""
+        """The first row of a record batch, the one behind it, and what gives rows of it."""
         ends = self._row_ends()
         number = bisect_right(ends, row)
         loaded: Loaded = self._decoder.load(number, self._all)
         batch, stop = loaded.batch, ends[number]
         first = stop - batch.num_rows
         self._cost = loaded.touched_bytes = loaded.touched_bytes or min(touched_bytes(batch, self._body), _TOUCH_BYTES)
-        if self._assets is not None:  # all the films of a batch may be many times what memory holds
-            return row, row + 1, self._reader_of(batch.slice(row - first, 1))
         if loaded.row is None:
-            loaded.row = self._reader_of(batch)
+            with damage(self._path), errors_at(file=self._path):
+                if self._assets is None:
+                    loaded.row = self._plain_reader(batch)
+                else:
+                    loaded.row = self._assets.row_reader(batch, self._plain_reader, self._features)
         return first, stop, loaded.row
 
-    def _reader_of(self, batch: pa.RecordBatch) -> Row:
-        """What gives rows of a batch, with the bytes of their files where these are asked for."""
-        with damage(self._path), errors_at(file=self._path):
-            filled = batch if self._assets is None else self._assets.filled(batch)
-            columns = [
-                unwrapped(column, field.type) if pa.types.is_nested(column.type) else column
-                for column, field in zip(filled.columns, self._schema, strict=True)
-            ]
-            batch = pa.RecordBatch.from_arrays(columns, names=self._schema.names)
-            return row_reader(batch, self._features, self._body)
+    def _plain_reader(self, batch: pa.RecordBatch) -> Row:
+        columns = [
+            unwrapped(column, field.type) if pa.types.is_nested(column.type) else column
+            for column, field in zip(batch.columns, self._schema, strict=True)
+        ]
+        plain = pa.RecordBatch.from_arrays(columns, names=self._schema.names)
+        return row_reader(plain, self._features, self._body)
 
     def _row_ends(self) -> list[int]:
         """For each record batch, the number of rows in it and all before."""
