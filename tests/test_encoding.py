@@ -191,6 +191,14 @@ def test_icons_that_were_changed_become_png(fmt: str) -> None:
     assert (again.format, again.tobytes()) == ("PNG", image.tobytes())
 
 
+def test_a_picture_that_its_format_and_png_refuse_is_told_of_its_format() -> None:
+    """PNG, which nobody asked for, is tried after GIF."""
+    image = Image.new("CMYK", (4, 4))
+    image.format = "GIF"
+    with pytest.raises(Unrepresentable, match="cannot be encoded as GIF; found mode CMYK"):
+        image_bytes(image)
+
+
 def test_a_later_frame_of_more_colours_than_gif_has_becomes_png() -> None:
     image = Image.fromarray(pixels(40, 40, 3))
     image.format = "GIF"

@@ -169,14 +169,18 @@ def _seen_alike(image: Any, other: Any) -> bool:
 
 
 def _encoded_alike(image: Any) -> bytes:
-    """A Pillow image in its own format, or as PNG."""
+    """A Pillow image in its own format, or as PNG; where both fail, errors are of its own."""
     from PIL import Image
 
     Image.init()
-    if image.format in Image.SAVE and image.mode not in _PNG_MODES:
+    if image.format not in Image.SAVE or image.mode in _PNG_MODES:
+        return _encoded(image, "PNG")
+    try:
+        return _encoded(image, image.format)
+    except Unrepresentable:
         with suppress(Unrepresentable):
-            return _encoded(image, str(image.format))
-    return _encoded(image, "PNG")
+            return _encoded(image, "PNG")
+        raise
 
 
 def _picture(array: NDArray[Any]) -> Any:
