@@ -2,12 +2,17 @@
 
 import json
 import math
+from collections import OrderedDict
 from typing import Any
 
 import pytest
 
 from lading.errors import DataError, Unrepresentable
 from lading.jsontext import canonical, dumps, loads
+
+
+class _Number(int):
+    pass
 
 
 @pytest.mark.parametrize(
@@ -89,11 +94,22 @@ def test_values_that_json_lacks(value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [{1: "a", "1": "b"}, [{"a": {None: 0, "null": 1}}], {True: 0, "true": 1}, {1.5: 0, "1.5": 2, "n": 1 << 70}]
-)
+    "value",
+    [{1: "a", "1": "b"}, [{"a": {None: 0, "null": 1}}], {True: 0, "true": 1}, {1.5: 0, "1.5": 2, "n": 1 << 70},
+     {float("nan"): 0, -float("nan"): 1}, {2: ({"b": ({}, {1: 0, "1": 0})},)}, OrderedDict({1: 0, "1": 1}),
+     {1: {"b": OrderedDict({1: 0, "1": 1})}}, {_Number(1): 0, 2: 0, "1": 0}],
+)  # fmt: skip
 def test_keys_that_become_one_text_are_refused(value: Any) -> None:
     with pytest.raises(Unrepresentable, match="two keys become one text"):
         dumps(value)
+
+
+@pytest.mark.parametrize("value", [dict.fromkeys(range(20_000)), [1 << 70] * 50_000], ids=["keys", "integers"])
+def test_what_orjson_refuses_is_not_read_again_if_its_keys_are_of_one_type(value: Any) -> None:
+    """That took as long again as to write it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("json.loads", None)
+        assert dumps(value) == json.dumps(value)
 
 
 @pytest.mark.parametrize("value", [{1: {"1": 0}, "2": [{True: 0}, {"true": 1}]}, {"a": "\ud800", "b": 1 << 70}])

@@ -161,6 +161,25 @@ def _repeated_name(text: bytes) -> str | None:
     return found[0] if found else None
 
 
+def _may_repeat(value: Any) -> bool:
+    """Whether two keys of one dict may become the same text: not where all are of one plain type."""
+    level = [] if type(value) in _NO_KEYS else [value]
+    while level:
+        dicts = [one for one in level if type(one) is dict]
+        lists = [one for one in level if type(one) is list or type(one) is tuple]
+        kinds = {frozenset(map(type, keys)) for keys in dicts if len(keys) > 1}
+        if len(dicts) + len(lists) < len(level) or not kinds <= _ONE_TYPE:
+            return True
+        level = [one for keys in dicts for one in keys.values() if type(one) not in _NO_KEYS]
+        level += [one for inside in lists for one in inside if type(one) not in _NO_KEYS]
+    return False
+
+
+_NO_KEYS = frozenset({str, int, float, bool, type(None)})
+_ONE_TYPE = {frozenset({str}), frozenset({int}), frozenset({bool})}
+"""Of which different keys have different texts; floats may be NaN several times."""
+
+
 def dumps(value: Any) -> str:
     """JSON text of a value, spelled as Python's `json.dumps` does: `", "` and `": "`, non-ASCII left as it is.
 
@@ -175,7 +194,7 @@ def dumps(value: Any) -> str:
     try:
         orjson.dumps(value)  # refuses keys that are no texts, in a tenth of the time
     except TypeError:
-        if (twin := _repeated_name(text.encode())) is not None:
+        if _may_repeat(value) and (twin := _repeated_name(text.encode())) is not None:
             raise Unrepresentable("JSON cannot hold this value: two keys become one text", found=repr(twin)) from None
     return text
 
