@@ -73,8 +73,33 @@ def test_a_folder_of_films_that_is_a_link_leads_nowhere(linked: str, cache: Path
     assert {found["error"] for found in lading.verify(cache, deep=True).findings} == {"BadReference"}
     with pytest.raises(BadReference, match="outside the folders"):
         validate_cache(cache, _FEATURES)
-    with lading.open(cache, options=_LOAD) as dataset, pytest.raises(BadReference, match="outside the folders"):
+    with (
+        lading.open(cache, options=_LOAD) as dataset,
+        pytest.raises(BadReference, match=r"outside the folders .*roots="),
+    ):
         dataset[2]
+    (tmp_path / "another").mkdir()
+    with (
+        lading.open(cache, options=_LOAD, roots=[tmp_path / "another"]) as dataset,
+        pytest.raises(BadReference, match="outside the folders"),
+    ):
+        dataset[2]
+
+
+@pytest.mark.parametrize("linked", ["_assets", "_assets/video"])
+def test_a_folder_of_films_may_be_a_link_to_a_root(linked: str, cache: Path, tmp_path: Path) -> None:
+    (cache / linked).rename(tmp_path / "elsewhere")
+    (cache / linked).symlink_to(tmp_path / "elsewhere")
+    with lading.open(cache, options=_LOAD, roots=[tmp_path / "elsewhere"]) as dataset:
+        assert dataset[2] == {"v": b"film-2", "x": 2}
+        assert [row.get("v") for row in dataset] == [None, b"film-1", b"film-2", b"film-3"]
+    film(cache, b"film-2").write_bytes(b"film-?")
+    with lading.open(cache, options={**_LOAD, "roots": str(tmp_path)}) as dataset, pytest.raises(SidecarMismatch):
+        dataset[2]
+    with pytest.raises(UsageError, match="the destination holds what the source may lead to"):
+        lading.convert(
+            cache, tmp_path / "elsewhere", format="jsonl", source_options={"roots": str(tmp_path / "elsewhere")}
+        )
 
 
 def test_a_cache_that_is_reached_by_a_link_has_its_films(cache: Path, tmp_path: Path) -> None:

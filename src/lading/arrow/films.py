@@ -13,7 +13,7 @@ import hashlib
 import os
 import posixpath
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,15 +60,17 @@ class FilmFolder:
         store: where they lie.
         cache: the cache's folder.
         shard: whose cells name them; errors are told of it.
+        roots: further folders that links may lead to; None where the caller cannot name any.
 
     Attributes:
         shard: as given.
     """
 
-    def __init__(self, store: Store, cache: str, shard: str) -> None:
+    def __init__(self, store: Store, cache: str, shard: str, roots: Iterable[str] | None = None) -> None:
         self._store, self.shard = store, shard
         self._folder = posixpath.join(cache or ".", ASSETS)
-        self._roots = Roots([cache], inside=ASSETS)
+        self._roots = Roots([cache], inside=ASSETS, others=roots or ())
+        self._takes_roots = roots is not None
         self._is_real = real_place(self._folder) == posixpath.join(real_place(cache), ASSETS)
 
     def size(self, film: Film) -> int:
@@ -128,8 +130,9 @@ class FilmFolder:
         if not self._is_plain(place):
             try:
                 self._roots.check(place)
-            except BadReference as error:  # other roots are for references, and change nothing here
-                raise BadReference(f"not a video of this cache: {error.message}", file=place) from None
+            except BadReference as error:
+                advice = error.advice if self._takes_roots else None
+                raise BadReference(f"not a video of this cache: {error.message}", file=place, advice=advice) from None
         return place
 
     def _is_plain(self, place: str) -> bool:

@@ -7,7 +7,7 @@ Source: stable-datasets f38ac71 schema.py (`Video`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,11 +37,12 @@ class Assets:
     Args:
         source: the shard.
         schema: its columns.
+        roots: further folders that links may lead to.
     """
 
-    def __init__(self, source: ShardSource, schema: pa.Schema) -> None:
+    def __init__(self, source: ShardSource, schema: pa.Schema, roots: Sequence[str] = ()) -> None:
         self._path = source.path
-        self._files = FilmFolder(source.place_store, folder_of(source.place), source.path)
+        self._files = FilmFolder(source.place_store, folder_of(source.place), source.path, roots)
         self._names = {field.name for field in schema if _is_video(field)}
 
     def sizes(self, batch: pa.RecordBatch) -> NDArray[np.int64]:

@@ -70,13 +70,20 @@ class ReadOptions:
             and videos that stable-datasets keeps in a struct, too.
         load_assets: fill the bytes of videos that stable-datasets keeps in files of their own (`_assets/video`);
             convert and salvage do, unless it is false.
+        roots: further folders that `_assets`, `_assets/video` and what is in it may be links to.
         unended: take a stream that lacks its end mark for a whole one; it may as well have been cut.
     """
 
     mmap: bool = True
     media: str = "stored"
     load_assets: bool = False
+    roots: str | Sequence[str] = ()
     unended: bool = False
+
+    def __post_init__(self) -> None:
+        """A root is a list of one, not of its letters."""
+        if isinstance(self.roots, str):
+            object.__setattr__(self, "roots", (self.roots,))
 
 
 class ArrowReader:
@@ -108,7 +115,7 @@ class ArrowReader:
             )  # fmt: skip
         if options.load_assets:
             refuse_nested(self._schema)
-        videos = Assets(source, stored) if has_assets(stored) else None
+        videos = Assets(source, stored, options.roots) if has_assets(stored) else None
         if options.load_assets:
             self._schema = filled_schema(self._schema)
         self._assets = videos if options.load_assets else None

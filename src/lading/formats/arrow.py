@@ -104,6 +104,10 @@ class ArrowFormat:
         """
         return ArrowReader(source, parse_options(self.name, ReadOptions, options))
 
+    def folders_named(self, options: Mapping[str, Any]) -> tuple[Sequence[str], Sequence[str]]:
+        """No folder of media; the roots."""
+        return (), parse_options(self.name, ReadOptions, options).roots
+
     def create_shard(self, sink: Sink, schema: pa.Schema, options: Mapping[str, Any]) -> ArrowWriter:
         """Begin a file or stream (`WriteOptions`).
 

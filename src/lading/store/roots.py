@@ -29,12 +29,16 @@ class Roots:
         folders: paths and URLs.
         stores: which store serves which URL.
         inside: the folder in each of them that is meant; what it is a link to is none of it.
+        others: further folders, meant as they are.
     """
 
-    def __init__(self, folders: Iterable[str], stores: Stores | None = None, *, inside: str = "") -> None:
+    def __init__(
+        self, folders: Iterable[str], stores: Stores | None = None, *, inside: str = "", others: Iterable[str] = ()
+    ) -> None:
         self._stores = stores
         places = {real_place(folder, stores) for folder in folders}
         self._places = {posixpath.join(place, inside) for place in places} if inside else places
+        self._places |= {real_place(folder, stores) for folder in others}
 
     def check(self, url: str) -> None:
         """Raise BadReference for what lies below none of the roots, and for what is there and no regular file.
