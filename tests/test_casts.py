@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from lading.casts import (
@@ -119,6 +120,33 @@ def test_fields_that_allow_no_nulls_have_none_under_those_of_their_struct() -> N
     found.validate(full=True)
     assert found.to_pylist() == [None, {"a": 3, "b": "z"}]
     assert found.field("a").null_count == 0
+
+
+@pytest.mark.parametrize("nulls", [[False, False], [False, True]])
+def test_unions_beside_what_is_cast(nulls: list[bool]) -> None:
+    union = pa.UnionArray.from_sparse(pa.array([0, 1], pa.int8()), [pa.array([1, 2]), pa.array(["a", "b"])])
+    column = pa.StructArray.from_arrays([pa.array([1, 2]), union], ["a", "u"], mask=pa.array(nulls))
+    found = cast(column, pa.struct([("u", union.type), ("n", pa.null()), ("a", pa.int8())]))
+    found.validate(full=True)
+    assert found.to_pylist() == [{"u": 1, "n": None, "a": 1}, None if nulls[1] else {"u": "b", "n": None, "a": 2}]
+
+
+def test_fields_that_may_be_null_become_some_that_may_not_where_none_is() -> None:
+    kind = pa.struct([pa.field("b", pa.large_string()), pa.field("a", pa.int8(), nullable=False)])
+    column = pa.array([None, {"a": 1, "b": "x"}, None, {"a": 2, "b": None}, {"a": None, "b": "y"}, {"b": "z"}])
+    found = cast(column[:4], kind)
+    found.validate(full=True)
+    assert (found.type, found.to_pylist()) == (kind, column[:4].to_pylist())
+    pq.write_table(pa.table({"x": found}), pa.BufferOutputStream())  # which takes no nulls under those of the struct
+    with pytest.raises(pa.ArrowInvalid, match="a null in the field 'a'"):
+        cast(column, kind)
+
+
+def test_a_field_that_may_not_be_null_is_lacked_by_nulls_alone() -> None:
+    column, kind = pa.array([None, {"b": 1}]), pa.struct([pa.field("a", pa.int8(), nullable=False), ("b", pa.int64())])
+    assert cast(column[:1], kind).to_pylist() == [None]
+    with pytest.raises(pa.ArrowInvalid, match="a null in the field 'a'"):
+        cast(column, kind)
 
 
 def test_fields_in_another_order_and_nulls_where_none_may_be_are_left_to_pyarrow() -> None:

@@ -19,6 +19,7 @@ from lading.views import (
     byte_lengths,
     compacted,
     filled,
+    flattened,
     from_ranges,
     gather,
     join,
@@ -304,3 +305,11 @@ def test_what_outgrows_32_bit_offsets_becomes_large() -> None:
     found = reorder(pa.table({"x": column}), rows)
     assert found.schema.field("x").type == pa.large_binary()
     assert len(found.column("x")[2048].as_py()) == 1 << 20
+
+
+def test_a_struct_with_a_union_is_measured() -> None:
+    union = pa.UnionArray.from_sparse(pa.array([0, 1], pa.int8()), [pa.array([1, 2]), pa.array(["a", "b"])])
+    column = pa.StructArray.from_arrays([pa.array(["abc", "de"]), union], ["t", "u"], mask=pa.array([False, True]))
+    number, letters = flattened(column)[1], flattened(column)[0]
+    assert (letters.to_pylist(), number.to_pylist()) == (["abc", None], [1, "b"])
+    assert row_bytes(pa.record_batch([column], ["s"])).tolist() == [3, 0]

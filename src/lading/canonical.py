@@ -48,6 +48,7 @@ from lading.pieces import Pieces, bitmap
 from lading.ref import is_ref
 from lading.views import (
     byte_lengths,
+    flattened,
     is_bytes,
     is_text,
     is_view,
@@ -413,7 +414,7 @@ def _array_head(dtype: str, shape: Iterable[int | None]) -> bytes:
 
 def _of_nested(column: pa.Array, feature: Feature) -> pa.Array:
     if pa.types.is_struct(column.type):
-        forms = field_forms(zip(column.type, column.flatten(), strict=True))
+        forms = field_forms(zip(column.type, flattened(column), strict=True))
         return pc.if_else(column.is_valid(), struct_forms(forms, len(column)), pa.scalar(None, FORM))
     values, bounds = _list_parts(column)
     item = feature.feature if isinstance(feature, ListOf) else feature_of(pa.field("item", values.type))

@@ -18,11 +18,13 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from lading.pieces import bitmap
 from lading.ref import is_ref
 from lading.views import (
     child_fields,
+    flattened,
     holds_dictionary,
     is_text,
     joins,
@@ -140,26 +142,33 @@ def _picked(column: pa.Array, kind: pa.DataType) -> pa.Array:
     """A struct with the fields of another, in their order; those that it lacks as nulls.
 
     Raises:
-        ArrowInvalid: it has values in another field, or a field that may be null where none may.
+        ArrowInvalid: it has values in another field, or a null where none may be.
     """
-    if [child.name for child in column.type] == [child.name for child in kind]:
-        _refuse_stricter(list(column.type), kind)
+    picked = [(column.type.get_field_index(child.name), child) for child in kind]
+    fields = [column.type.field(i) if i >= 0 else pa.field(child.name, child.type) for i, child in picked]
+    stricter = [i for i, before in enumerate(fields) if before.nullable and not kind.field(i).nullable]
+    if not stricter and [child.name for child in column.type] == [child.name for child in kind]:
         return column
     there = present(column)
     for i, child in enumerate(column.type):
         if kind.get_field_index(child.name) < 0 and (present(column.field(i)) & there).any():
             raise pa.ArrowInvalid(f"values of the field {child.name!r}, which {kind} lacks")
-    picked = [(column.type.get_field_index(child.name), child) for child in kind]
-    fields = [column.type.field(i) if i >= 0 else pa.field(child.name, child.type) for i, child in picked]
     parts = [column.field(i) if i >= 0 else pa.nulls(len(column), child.type) for i, child in picked]
-    _refuse_stricter(fields, kind)
-    return pa.StructArray.from_arrays(parts, fields=fields, mask=column.is_null()) if parts else column
+    for i in stricter:
+        parts[i] = _without_nulls(parts[i], there, fields[i].name)
+        fields[i] = fields[i].with_nullable(False)  # noqa: FBT003 - pyarrow takes it by position
+    nulls = column.is_null() if column.null_count else None
+    return pa.StructArray.from_arrays(parts, fields=fields, mask=nulls) if parts else column
 
 
-def _refuse_stricter(fields: list[pa.Field], kind: pa.DataType) -> None:
-    for before, after in zip(fields, kind, strict=True):
-        if before.nullable and not after.nullable:
-            raise pa.ArrowInvalid(f"the field {after.name!r} may be null, and may not in {kind}")
+def _without_nulls(part: pa.Array, there: NDArray[np.bool_], name: str) -> pa.Array:
+    """Values of a field that allows no nulls: some value in the place of those under nulls of their struct."""
+    valid = present(part)
+    if (there & ~valid).any():
+        raise pa.ArrowInvalid(f"a null in the field {name!r}, which allows none")
+    if valid.all() or not valid.any():
+        return part
+    return take_values(part, np.where(valid, np.arange(len(part)), int(valid.argmax())))
 
 
 def _reshaped(column: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -278,10 +287,9 @@ def rebuilt(column: pa.Array, kind: pa.DataType, made: Callable[[pa.Array, pa.Da
     Lists may become list views, and the reverse; values that are in no list are left out. Anything else is cast.
     """
     if pa.types.is_struct(kind) and kind.num_fields:
-        # Flattened, since under a null there may be anything: an index past a dictionary, say. But of run ends pyarrow
-        # makes arrays that are none, and a child that allows no nulls gets some.
-        as_is = [pa.types.is_run_end_encoded(child.type) or not child.nullable for child in column.type]
-        flat = [column.field(i) if as_is[i] else part for i, part in enumerate(column.flatten())]
+        # Flattened, since under a null there may be anything: an index past a dictionary, say. But a child that allows
+        # no nulls gets some.
+        flat = [part if column.type.field(i).nullable else column.field(i) for i, part in enumerate(flattened(column))]
         parts = [made(part, child.type) for part, child in zip(flat, kind, strict=True)]
         return pa.StructArray.from_arrays(parts, fields=list(kind), mask=column.is_null())
     if pa.types.is_fixed_size_list(kind):

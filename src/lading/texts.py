@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from lading.errors import Unrepresentable
-from lading.views import child_fields, is_text, listed_items, slices, take_values
+from lading.views import child_fields, flattened, is_text, listed_items, slices, take_values
 
 __all__ = ["check_names", "holds", "holds_text", "is_checked", "is_utf8", "refuse_bad_values"]
 
@@ -128,7 +128,7 @@ def _leaves(column: pa.Array, test: _Test, *, referred: bool) -> Iterator[pa.Arr
         first, last = (int(column.offsets[at].as_py()) for at in (0, len(column)))
         inner = [part.slice(first, last - first) for part in (column.keys, column.items)]
     else:
-        inner = column.flatten() if pa.types.is_struct(kind) else [listed_items(column)[0]]
+        inner = flattened(column) if pa.types.is_struct(kind) else [listed_items(column)[0]]
     for part in inner:
         yield from _leaves(part, test, referred=referred)
 

@@ -31,6 +31,7 @@ __all__ = [
     "compacted",
     "cut_out",
     "filled",
+    "flattened",
     "from_ranges",
     "gather",
     "holds_bytes",
@@ -169,6 +170,16 @@ def with_child_fields(kind: pa.DataType, fields: Sequence[pa.Field]) -> pa.DataT
 def present(column: pa.Array) -> NDArray[np.bool_]:
     """Which values are not null."""
     return np.asarray(column.is_valid().to_numpy(zero_copy_only=False), np.bool_)
+
+
+def flattened(column: pa.StructArray) -> list[pa.Array]:
+    """The values of each field of a struct, null where the struct is.
+
+    Run ends and unions are as they are: of the ones pyarrow 26 makes arrays that are none, of the others it ends the
+    process.
+    """
+    as_is = [pa.types.is_run_end_encoded(child.type) or pa.types.is_union(child.type) for child in column.type]
+    return [column.field(i) if is_kept else pc.struct_field(column, [i]) for i, is_kept in enumerate(as_is)]
 
 
 def with_gaps(column: pa.FixedShapeTensorArray) -> NDArray[np.bool_]:
@@ -362,7 +373,7 @@ def _value_bytes(column: pa.Array) -> NDArray[np.int64]:
         places = column.indices.cast(pa.int64())  # 8 bits number no place behind 128 values
         sizes = known[places.fill_null(len(known) - 1).to_numpy(zero_copy_only=False)]
     elif pa.types.is_struct(kind):
-        sizes = sum((_value_bytes(child) for child in column.flatten()), np.zeros(len(column), np.int64))
+        sizes = sum((_value_bytes(child) for child in flattened(column)), np.zeros(len(column), np.int64))
     elif isinstance(kind, _LISTS):
         sizes = _list_bytes(column)
     else:
