@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections import Counter
+from itertools import product
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -106,6 +108,34 @@ def test_what_columns_hold_is_known_after_many_combinations_of_fields() -> None:
         assert encoders.row({f"f{field}": [field]}) == {f"f{field}": f"[{field}]"}
     with pytest.raises(UsageError, match="column 'f0': the values of one field are of several kinds"):
         encoders.row({"f0": "text"})
+
+
+class _Name(str):
+    """A name that counts how often somebody looks at it."""
+
+    __slots__ = ()
+    looks: ClassVar[Counter[str]] = Counter()
+
+    def encode(self, encoding: str = "utf-8", errors: str = "strict") -> bytes:
+        self.looks[self] += 1
+        return super().encode(encoding, errors)
+
+
+def test_fields_that_may_be_null_are_looked_at_once_a_type_whatever_others_are() -> None:
+    encoders, names = Encoders(None), [_Name(f"f{i}") for i in range(8)]
+    for nulls in (*product((True, False), repeat=8), *product((False, True), repeat=8)):
+        sample = {name: None if is_null else 1 for name, is_null in zip(names, nulls, strict=True)}
+        assert encoders.row(sample) == sample
+    assert _Name.looks == dict.fromkeys(names, 2)
+
+
+@pytest.mark.parametrize("first", [None, np.datetime64("NaT")])
+def test_nulls_tell_no_kind(first: Any) -> None:
+    encoders = Encoders(None)
+    assert [encoders.row({"x": value}) for value in (first, "text", first)] == [{"x": None}, {"x": "text"}, {"x": None}]
+    with pytest.raises(UsageError, match="column 'x': the values of one field are of several kinds"):
+        encoders.row({"x": np.datetime64("2020-01-01")})
+    assert encoders.row({"x": "text"}) == {"x": "text"}
 
 
 def test_columns_that_no_schema_names_say_it_themselves() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, timedelta
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -52,8 +52,6 @@ _SUBCLASSES: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
 )
 """What is stored as a plain value of Python, and how."""
 _JSON, _NPY, _NUMBER = "JSON", "an array", "a number"
-_MOST_PLANS = 100
-"""Where samples have more combinations of fields and types, they are looked at again: wide ones take memory."""
 _OF_NUMPY = (bytes, str, bool, int, float, date, timedelta, type(None))
 _MEDIA = (Image, Audio, Video)
 _REFUSED = (pa.ArrowException, TypeError, ValueError)
@@ -84,10 +82,6 @@ def encode_value(value: Any) -> Any:
                      advice="Encode it as bytes, text, a number, a list or dict, or a numpy array.")  # fmt: skip
 
 
-_Step: TypeAlias = tuple[str, Callable[[Any], Any]]
-"""A field, and what makes of its values those that are stored."""
-
-
 class Encoders:
     """How values become what the columns of a schema store; those of columns that it does not name say it themselves.
 
@@ -102,7 +96,10 @@ class Encoders:
     def __init__(self, schema: pa.Schema | None) -> None:
         self.fields = {} if schema is None else {field.name: field for field in schema}
         self.kinds: dict[str, str] = {}
-        self._plans: dict[tuple[Any, ...], Sequence[_Step]] = {}
+        self._plain: set[tuple[str, type]] = set()
+        """Fields and types of values that are stored as they are, of those seen."""
+        self._others: dict[tuple[str, type], Callable[[Any], Any]] = {}
+        """Fields and types of the other values seen, and what makes of them those that are stored."""
         self._encode = {name: _encoder(feature_of(field), field.type) for name, field in self.fields.items()}
 
     def row(self, sample: Mapping[str, Any]) -> dict[str, Any]:
@@ -114,41 +111,48 @@ class Encoders:
         """
         if type(sample) is not dict and not isinstance(sample, Mapping):
             raise UsageError("a sample is a dict of its fields", found=f"{type(sample).__name__} {sample!r:.80}")
-        names_and_types = (*sample, *map(type, sample.values()))
-        known = self._plans.get(names_and_types)
-        steps = self._steps(sample) if known is None else known
         row = dict(sample)
-        for name, encoder in steps:
+        pairs = zip(sample, map(type, sample.values()))  # noqa: B905 - to count them takes as long as to look them up
+        if self._plain.issuperset(pairs):
+            return row
+        new: list[str] = []
+        for name, value in sample.items():
+            pair = name, type(value)
+            if pair in self._plain:
+                continue
+            encoder = self._others.get(pair)
+            if encoder is None:
+                encoder = self._encoder(name, value)
+                new.append(name)
             try:
-                row[name] = encoder(row[name])
+                row[name] = encoder(value)
             except LadingError as error:
                 raise error.at(column=name) from None
-        if known is None:
-            self._learn(sample, row)
-            if len(self._plans) == _MOST_PLANS:
-                self._plans.clear()
-            self._plans[names_and_types] = steps
+        if new:
+            self._learn(sample, row, new)
         return row
 
-    def _steps(self, sample: Mapping[str, Any]) -> Sequence[_Step]:
-        """What is to be done with the values of samples that have these names and types."""
-        steps: list[_Step] = []
-        for name, value in sample.items():
-            if not isinstance(name, str) or not jsontext.is_unicode(name):
-                raise UsageError("a field's name is a text", found=f"{type(name).__name__} {name!a:.80}")
-            if value is not None and (name in self._encode or type(value) not in _PLAIN):
-                steps.append((name, self._encode.get(name, encode_value)))
-        return steps
+    def _encoder(self, name: str, value: Any) -> Callable[[Any], Any]:
+        """What makes those that are stored of values of this field and type."""
+        if not isinstance(name, str) or not jsontext.is_unicode(name):
+            raise UsageError("a field's name is a text", found=f"{type(name).__name__} {name!a:.80}")
+        return _as_it_is if value is None else self._encode.get(name, encode_value)
 
-    def _learn(self, sample: Mapping[str, Any], row: Mapping[str, Any]) -> None:
-        """Note what kinds of values the columns hold that the schema does not name."""
-        found = {name: _kind(sample[name], row[name]) for name in sample if name not in self.fields}
-        kinds = {name: kind for name, kind in found.items() if row[name] is not None}
+    def _learn(self, sample: Mapping[str, Any], row: Mapping[str, Any], new: Sequence[str]) -> None:
+        """Note the fields and types that are new, and what kinds of values the columns hold that no schema names."""
+        own = [name for name in new if name not in self.fields and row[name] is not None]
+        kinds = {name: _kind(sample[name], row[name]) for name in own}
         for name, kind in kinds.items():
             if self.kinds.get(name, kind) != kind:
                 raise UsageError("the values of one field are of several kinds", column=name,
                                  expected=self.kinds[name], found=f"{kind} {sample[name]!r:.80}")  # fmt: skip
         self.kinds.update(kinds)
+        for name in new:
+            value = sample[name]
+            if value is None or (name not in self._encode and type(value) in _PLAIN):
+                self._plain.add((name, type(value)))
+            elif name in self.fields or name in kinds:  # else it is a null of numpy's, which tells no kind
+                self._others[name, type(value)] = self._encode.get(name, encode_value)
 
 
 def _kind(value: Any, stored: Any) -> str:
