@@ -304,7 +304,8 @@ class PartWriter:
 
     def _apart(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """The rows in parts, in none of which neighbours have one key, where these go to tars and are to stay apart."""
-        keys = batch.column(KEY) if self._kind.takes_keys and self._namesakes == "apart" else pa.nulls(0)
+        has_keys = self._kind.takes_keys and KEY in batch.schema.names  # else the format's writer says so
+        keys = batch.column(KEY) if has_keys and self._namesakes == "apart" else pa.nulls(0)
         keys = keys.dictionary_decode() if pa.types.is_dictionary(keys.type) else keys
         if not is_text(keys.type):
             yield batch
@@ -343,9 +344,10 @@ class PartWriter:
     def _goes_on(self, batch: pa.RecordBatch) -> bool:
         """Whether a reader of the open shard would take the first sample of the batch for more of its last one."""
         by_key = self._kind.takes_keys
-        if not by_key and self._kind.view != "interleaved":
+        name = KEY if by_key else "sample_id"
+        if name not in batch.schema.names or not (by_key or self._kind.view == "interleaved"):
             return False
-        ids, last = batch.column(KEY if by_key else "sample_id"), self._last_id
+        ids, last = batch.column(name), self._last_id
         self._last_id = ids[-1].as_py()
         if by_key and self._namesakes == "error":  # the format's writer says so
             return False

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import lading
-from lading.errors import DataError, SchemaMismatch, Unrepresentable
+from lading.errors import DataError, SchemaMismatch, Unrepresentable, UsageError
 from lading.features import Value
 from lading.jobs.salvage import salvage
 from lading.part_writer import Namesakes
@@ -92,6 +92,13 @@ def test_who_writes_neighbours_of_one_key_may_have_them_in_other_tars(tmp_path: 
     with lading.open(tmp_path / "apart") as dataset:
         assert [sample["n"] for sample in dataset] == ["a", "b", "b", "b", "c"]
         assert len(dataset.listing) == 3
+
+
+@pytest.mark.parametrize("namesakes", ["error", "apart"])
+def test_members_that_are_given_without_keys_are_refused(namesakes: Namesakes, tmp_path: Path) -> None:
+    writer = lading.writer(tmp_path / "out", format="webdataset", options={"fields": "given"})
+    with pytest.raises(UsageError, match="expected __key__"):
+        writer.write_batch(pa.table({"txt": ["a"]}), namesakes=namesakes)
 
 
 @pytest.mark.parametrize("fmt", ["parquet", "arrow"])
