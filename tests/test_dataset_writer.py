@@ -442,6 +442,33 @@ def test_rows_of_one_column_that_mean_other_things_are_refused(
         writer.write_batch(second)
 
 
+NUMBERS = (meaning(Value("int64"), 1), meaning(Value("int32"), 2, kind=pa.int32()))
+LISTS = (
+    meaning(Sequence(Value("int64")), [1], kind=pa.list_(pa.int64())),
+    meaning(Sequence(Value("int32")), [2], kind=pa.list_(pa.int32())),
+)
+
+
+@pytest.mark.parametrize("fmt", ["parquet", "webdataset", "arrow"])
+@pytest.mark.parametrize("is_told", [False, True])
+@pytest.mark.parametrize("first, second", [NUMBERS, LISTS, (meaning(Image(), b"a"), meaning(Image("JPEG"), b"b"))])
+def test_rows_of_one_meaning_may_be_stored_in_other_types(
+    tmp_path: Path, fmt: str, first: pa.Table, second: pa.Table, *, is_told: bool
+) -> None:
+    with lading.writer(tmp_path / "out", format=fmt, schema=first.schema if is_told else None) as writer:
+        writer.write_batch(first)
+        writer.write_batch(second)
+    found = [row["x"] for row in rows(tmp_path / "out")]
+    assert found == [row["x"] for row in (first.to_pylist() + second.to_pylist())]
+
+
+def test_numbers_in_bytes_are_what_is_said_of_them(tmp_path: Path) -> None:
+    writer = lading.writer(tmp_path / "out", format="parquet")
+    writer.write_batch(meaning(Value("int64"), b"1"))
+    with pytest.raises(SchemaMismatch, match="mean different things"):
+        writer.write_batch(meaning(Value("float64"), b"1.5"))
+
+
 @pytest.mark.parametrize("fmt", FORMATS)
 @pytest.mark.parametrize(
     "schema, first, second",

@@ -20,9 +20,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from lading import features
 from lading.align import align_table, refuse_bare, refuse_twins, union_schema
 from lading.errors import DataError, SchemaMismatch, errors_at
-from lading.features import FEATURE_KEY, Audio, ClassLabel, Image, Video, feature_of
+from lading.features import FEATURE_KEY, Audio, ClassLabel, Feature, Image, Struct, Value, Video, feature_of
 from lading.fetch import Fetcher
 from lading.formats.media_archive import MediaArchiveFormat
 from lading.formats.protocol import (
@@ -484,7 +485,8 @@ class PartWriter:
     def _refuse_other_meaning(self, known: pa.Field, written: pa.Field) -> None:
         """Raise SchemaMismatch for a column whose values would be read as others, as JSON, arrays, labels.
 
-        Rows that say nothing mean what the caller's schema says; and media and labels, by which nothing is read.
+        Rows that say nothing mean what the caller's schema says; and media and labels, by which nothing is read. What
+        numbers there are the types of columns say, but of bytes.
         """
         told = [(field.metadata or {}).get(FEATURE_KEY) for field in (known, written)]
         if told[0] == told[1] or pa.types.is_null(known.type) or pa.types.is_null(written.type):
@@ -492,7 +494,12 @@ class PartWriter:
         expected, found = feature_of(known), feature_of(written)
         if None in told and (self._is_given or isinstance(expected if told[0] else found, _AS_STORED)):
             return
-        if expected != found:
+        if all(
+            isinstance(feature, _AS_STORED) and not isinstance(feature, ClassLabel) for feature in (expected, found)
+        ):
+            return
+        alike = expected == found if is_bytes(known.type) else _without_types(expected) == _without_types(found)
+        if not alike:
             raise SchemaMismatch("rows of one column mean different things", column=known.name,
                                  expected=f"{expected!s:.200}", found=f"{found!s:.200}",
                                  advice="Write them as columns of other names, or as values of one kind.")  # fmt: skip
@@ -609,6 +616,18 @@ def written_schema(schema: pa.Schema) -> pa.Schema:
     """The schema of what reaches a file: references have become bytes, and views values, at any depth."""
     fields = [f.with_type(pa.large_binary() if is_ref(f.type) else plain_type(f.type)) for f in schema]
     return without_source(pa.schema(fields, metadata=schema.metadata))
+
+
+def _without_types(feature: Feature) -> Feature:
+    """A feature that does not say of what types the plain values in it are."""
+    match feature:
+        case Value():
+            return Value("")
+        case features.Sequence(inner):
+            return features.Sequence(_without_types(inner))
+        case Struct(fields):
+            return Struct(tuple((name, _without_types(inner)) for name, inner in fields))
+    return feature
 
 
 def _wider_member(known: pa.Field, written: pa.Field) -> pa.Field:
