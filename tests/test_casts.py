@@ -309,6 +309,8 @@ def test_tensors_are_cast_as_lists() -> None:
         (pa.array([86_400_000, None], pa.timestamp("ms")), pa.date32()),
         (_ZONED, pa.timestamp("us", "UTC")),
         (_ZONED, pa.string()),
+        (_ZONED, pa.int64()),
+        (_ZONED, pa.json_()),
         (_TIME, pa.timestamp("us", "UTC")),
         (pa.array([], pa.timestamp("us", "UTC")), pa.timestamp("us")),
     ],

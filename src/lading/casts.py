@@ -26,7 +26,6 @@ from lading.views import (
     child_fields,
     flattened,
     holds_dictionary,
-    is_text,
     joins,
     listed_items,
     plain_type,
@@ -106,8 +105,8 @@ def _loss(one: pa.DataType, other: pa.DataType) -> tuple[Callable[[pa.Array, pa.
         wider = floating and one.bit_width <= other.bit_width
         return None if wider else (_overflow, "a finite value becomes infinite")
     if types.is_timestamp(one):
-        zone = one.tz is not None and not is_text(other) and getattr(other, "tz", None) is None
-        if zone or types.is_time(other):
+        without_zone = types.is_date(other) or (types.is_timestamp(other) and other.tz is None)
+        if (one.tz is not None and without_zone) or types.is_time(other):
             return (lambda column, _: column.null_count < len(column)), "a time loses its day or zone"
     halves, bools = types.is_float16(other), types.is_boolean(other)
     if (
