@@ -144,3 +144,17 @@ def test_columns_that_no_schema_names_say_it_themselves() -> None:
     assert rows_to_batch([row], encoders).to_pylist() == [{"x": 1, "y": "[1]"}]
     [none] = rows_to_batch([{}], encoders).to_pylist()
     assert none == {"x": None}
+
+
+@pytest.mark.parametrize(
+    "values, words",
+    [
+        ([np.timedelta64(999999999, "D")], "row 0 column 'x': a value that Arrow cannot hold"),
+        ([1.5, 1 << 70], "row 1 column 'x': a number beyond 64 bits"),
+        ([1.5, (1 << 53) + 1], "row 1 column 'x': a value that double cannot hold"),
+    ],
+)
+def test_values_that_no_type_holds_are_told_so(values: list[Any], words: str) -> None:
+    encoders = Encoders(None)
+    with pytest.raises(Unrepresentable, match=words):
+        rows_to_batch([encoders.row({"x": value}) for value in values], encoders)

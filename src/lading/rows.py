@@ -296,7 +296,7 @@ def rows_to_batch(rows: Sequence[Mapping[str, Any]], encoders: Encoders) -> pa.R
         except (UnicodeEncodeError, OverflowError):
             raise _misfit(name, values) from None
         except _REFUSED:
-            raise _refused(told[name].type if name in told else pa.float64(), name, values) from None
+            raise _refused(told[name].type if name in told else None, name, values) from None
         if name in told:
             field = told[name].with_type(_type_of(told[name].type, array))
         else:
@@ -323,14 +323,19 @@ def _array_of(kind: pa.DataType, name: str, values: list[Any]) -> pa.Array:
     return pa.array(values, pa.float64())
 
 
-def _refused(kind: pa.DataType, name: str, values: list[Any]) -> Unrepresentable:
-    """The error for the first value that pyarrow does not take for a type."""
+def _refused(kind: pa.DataType | None, name: str, values: list[Any]) -> Unrepresentable:
+    """The error for the first value that pyarrow does not take for a type, or for any; then for that of all numbers."""
+    told = "Arrow" if kind is None else kind
     for row, value in enumerate(values):
         try:
-            _array_of(kind, name, [value])
+            _array(name, [value]) if kind is None else _array_of(kind, name, [value])
+        except OverflowError:
+            return _misfit(name, values)
         except _REFUSED as error:
-            return Unrepresentable(f"a value that {kind} cannot hold", row=row, column=name,
+            return Unrepresentable(f"a value that {told} cannot hold", row=row, column=name,
                                    found=f"{value!r:.80} ({error})")  # fmt: skip
+    if kind is None:  # each alone is taken, so they are whole numbers beside floats
+        return _refused(pa.float64(), name, values)
     return Unrepresentable(f"values that {kind} cannot hold in one batch", column=name)
 
 
