@@ -339,8 +339,8 @@ class Dataset:
         index = self.open_shard(shard).index()
         return None if index is None else self.cache.store(source, self._index_kind(), index)
 
-    def detect_view(self) -> str:
-        """The view that the first samples of the first non-empty shard ask for that can be read."""
+    def detect_view(self) -> str | None:
+        """The view that the first samples of the first non-empty shard ask for that can be read; None without one."""
         broken: LadingError | None = None
         for number in range(min(len(self.listing), _DETECT_SHARDS)):
             try:
@@ -352,7 +352,7 @@ class Dataset:
                 return found
         if broken is not None:
             raise broken
-        return "samples"
+        return None
 
     def _view_of(self, number: int) -> str | None:
         reader = self._format.open_shard(self.source(number), self.format_options)

@@ -120,15 +120,15 @@ def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all bu
         listing, fmt, manifest, kept[1] if kept else None, view=view, options=options, interleaved=interleaved,
         roots=roots, target=resolve_schema(schema, schema_overrides), stores=stores, mmap=mmap, limits=limits,
     )  # fmt: skip
-    if view is None and manifest is None:
-        dataset.view = dataset.detect_view()
+    told = view or (manifest.view if manifest else dataset.detect_view())
+    dataset.view = told or "samples"
     if not counts_hold(dataset):
         dataset.listing = replace(listing, table=_uncounted(listing.table))
     dataset.opened_as = partial(
-        open_dataset, source, format=fmt.name, view=dataset.view, options=options, interleaved=interleaved, roots=roots,
+        open_dataset, source, format=fmt.name, view=told, options=options, interleaved=interleaved, roots=roots,
         schema=schema, schema_overrides=schema_overrides, stores=stores, mmap=mmap, limits=limits,
     )  # fmt: skip
-    if dataset.view == "samples":
+    if told == "samples":  # where nothing tells the view, no sample is there that they would not be for
         _refuse_for_samples(interleaved, schema_overrides if schema is None else None)
     if dataset.target is not None and dataset.view == "interleaved":
         for name in ("sample_id", "position"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import pickle
 import tarfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -102,6 +103,25 @@ def test_options_of_documents_are_refused_where_there_are_none(given: dict[str, 
             lading.open(tmp_path / "x.tar", view=view, interleaved=options)
     with lading.open(tmp_path / "x.tar", interleaved=lading.InterleavedOptions()) as dataset:
         assert len(dataset) == 1
+
+
+@pytest.mark.parametrize("members, samples", [([], 0), ([("a.json", b'{"texts": ["x", "im'), ("a.jpg", b"")], 1)])
+def test_where_no_document_can_be_read_there_is_none_that_options_would_not_be_for(
+    members: list[tuple[str, bytes]], samples: int, tmp_path: Path
+) -> None:
+    (tmp_path / "x.tar").write_bytes(tar_of(*members))
+    options = lading.InterleavedOptions(per_image_fields=("w",))
+    summary = lading.convert(tmp_path / "x.tar", tmp_path / "out", format="parquet", interleaved=options)
+    assert summary.samples == samples
+    with lading.open(tmp_path / "x.tar", interleaved=options) as dataset, pickle.loads(pickle.dumps(dataset)) as again:
+        assert (dataset.view, again.view) == ("samples", "samples")
+
+
+def test_a_shard_whose_documents_are_broken_leaves_it_to_the_next_what_they_are(tmp_path: Path) -> None:
+    (tmp_path / "0.tar").write_bytes(tar_of(("a.json", b'{"texts": ["x", "im')))
+    (tmp_path / "1.tar").write_bytes(tar_with({"b.json": {"texts": ["t"], "images": [None]}}, {}))
+    with lading.open(tmp_path) as dataset:
+        assert dataset.view == "interleaved"
 
 
 @pytest.fixture(params=["webdataset", "parquet"])

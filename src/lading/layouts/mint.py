@@ -360,7 +360,8 @@ def field_name(column: str) -> str:
 def looks_interleaved(reader: WebdatasetReader, fetcher: Fetcher, options: InterleavedOptions) -> bool | None:
     """Whether a tar's first samples are interleaved ones: each JSON has `texts` and `images`, lists of one length.
 
-    Looks at 16 JSON members at most, among the tar's first thousand members. None if the tar is empty.
+    Looks at 16 JSON members at most, among the tar's first thousand members. None if the tar is empty, or one of these
+    is broken.
     """
     offset: list[int] = []
     length: list[int] = []
@@ -382,7 +383,7 @@ def looks_interleaved(reader: WebdatasetReader, fetcher: Fetcher, options: Inter
         try:
             document = jsontext.loads(text or b"")
         except DataError:
-            return False
+            return None
         if not isinstance(document, dict) or not _is_interleaved(document, options):
             return False
     return True

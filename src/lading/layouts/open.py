@@ -214,7 +214,7 @@ def create_view_shard(
 
 
 def detect_view(reader: ShardReader, fetcher: Fetcher, interleaved: InterleavedOptions) -> str | None:
-    """The view that a shard's first samples ask for; None if the shard is empty and says nothing."""
+    """The view that a shard's first samples ask for; None if the shard says nothing: an empty one, say."""
     if isinstance(reader, WebdatasetReader):
         found = looks_interleaved(reader, fetcher, interleaved)
         return None if found is None else VIEWS[found]
