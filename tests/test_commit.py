@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import lading
+from lading import manifest as mf
 from lading.errors import DestinationExists, StoreError, UsageError
+from lading.store.local import LocalStore
 from lading.store.memory import MemoryStore
 from lading.store.open import Stores
-from lading.store.protocol import Store
-from lading.store.wrap import WrappedStore
+from lading.store.protocol import FileInfo, Store
+from lading.store.wrap import CountingStore, WrappedStore
 
 
 def _written(folder: Path, *texts: str) -> None:
@@ -209,8 +214,103 @@ def _write_to(store: Store, folder: str, *texts: str) -> None:
             writer.write({"txt": text})
 
 
-@pytest.mark.parametrize("name", ["s-${shard}", "s"])
-def test_names_of_ranks_have_the_rank(name: str, tmp_path: Path) -> None:
-    """Those of one rank would replace those of another."""
-    with pytest.raises(UsageError, match="rank"):
-        lading.writer(tmp_path / "out", name=name, rank=0)
+def _dying(monkeypatch: pytest.MonkeyPatch, folder: Path, fmt: str, **told: Any) -> None:
+    """A writer that is killed when all but its manifest is where it belongs."""
+    publish = LocalStore.publish
+
+    def until(self: LocalStore, source: str, target: str, *, replace: bool = True) -> None:
+        if target.endswith("/manifest.json"):
+            raise KeyboardInterrupt
+        publish(self, source, target, replace=replace)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalStore, "publish", until)
+        with pytest.raises(KeyboardInterrupt):
+            _fill(folder, fmt, 4, rank=0, **told)
+
+
+def _fill(folder: Path, fmt: str, count: int, **told: Any) -> None:
+    with lading.writer(folder, format=fmt, shard_size=1, **told) as writer:
+        for number in range(count):
+            writer.write({"txt": str(number)})
+
+
+@pytest.mark.parametrize("checksums", ["samples", "none"])
+@pytest.mark.parametrize("options", [{}, {"compression": "zstd"}])
+@pytest.mark.parametrize("died", [False, True])
+def test_a_rank_that_is_followed_by_one_of_fewer_shards_is_merged(
+    died: bool, options: dict[str, str], checksums: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files that were too many would be of no part."""
+    told: dict[str, Any] = {"options": options, "checksums": checksums}
+    if died:
+        _dying(monkeypatch, tmp_path / "out", "mds", **told)
+    else:
+        _fill(tmp_path / "out", "mds", 4, rank=0, **told)
+    _fill(tmp_path / "out", "mds", 2, rank=0, overwrite=not died, **told)
+    _fill(tmp_path / "out", "mds", 1, rank=1, **told)
+    assert lading.merge(tmp_path / "out").samples == 3
+    assert lading.verify(tmp_path / "out").ok
+    assert _texts(tmp_path / "out") == ["0", "1", "0"]
+
+
+def test_who_follows_a_rank_that_died_replaces_no_file_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _dying(monkeypatch, tmp_path / "out", "jsonl")
+    theirs = tmp_path / "out" / "00000-000004.jsonl"
+    theirs.write_text("kept")
+    before = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    with pytest.raises(DestinationExists, match="00000-000004"):
+        _fill(tmp_path / "out", "jsonl", 5, rank=0)
+    assert {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()} == before
+
+
+def test_a_list_of_shards_is_not_taken_for_one_of_lading_s_own_files(tmp_path: Path) -> None:
+    """Whoever made it: what lies in `_lading` is not deleted by it."""
+    _fill(tmp_path / "out", "jsonl", 1, rank=1)
+    before = lading.open(tmp_path / "out")
+    shards = pa.Table.from_pylist([{**before.kept_shards.to_pylist()[0], "path": "_lading/00001/manifest.json"}])
+    before.close()
+    (tmp_path / "out" / "_lading" / "00000").mkdir()
+    body = mf.write_shards(shards.cast(mf.SHARDS_SCHEMA), before.manifest)
+    (tmp_path / "out" / "_lading" / "00000" / "shards.arrow").write_bytes(body)
+    _fill(tmp_path / "out", "jsonl", 1, rank=0)
+    assert _texts(tmp_path / "out") == ["0", "0"]
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("seen", [False, True])
+def test_names_of_ranks_may_differ_by_words_and_tags(seen: bool, overwrite: bool, tmp_path: Path) -> None:
+    """Names of another rank's files are refused, whether that one was before or comes at the same moment."""
+    out = tmp_path / "out"
+    _fill(out, "jsonl", 2, rank=0, name="node3-${shard}", overwrite=overwrite)
+    _fill(out, "jsonl", 1, rank=1, name="${host}-${shard}", tags={"host": "b"}, overwrite=overwrite)
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    store: Store = LocalStore() if seen else _Unseeing(LocalStore())
+    with pytest.raises(DestinationExists, match="node3-000000"):
+        _fill(out, "jsonl", 3, rank=2, name="node3-${shard}", overwrite=overwrite, stores=Stores({"": store}))
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+    _fill(out, "jsonl", 1, rank=2, name="node4-${shard}", overwrite=overwrite)
+    assert _texts(out) == ["0", "1", "0", "0"]
+
+
+class _Unseeing(WrappedStore):
+    """What others wrote has not come yet when this one looks."""
+
+    def walk(self, prefix: str) -> Iterator[FileInfo]:
+        return iter(()) if prefix.endswith("/out") else self.inner.walk(prefix)
+
+
+def test_a_rank_looks_at_its_place_as_often_for_many_files_as_for_few() -> None:
+    counted = []
+    for count in (1, 20):
+        store = CountingStore(MemoryStore())
+        with lading.writer("box://out", format="jsonl", rank=0, shard_size=1, stores=Stores({"box://": store})) as w:
+            for number in range(count):
+                w.write({"txt": str(number)})
+            w.finish()
+            before = Counter(store.requests)
+        counted.append(Counter(store.requests) - before)
+    assert [counts["head"] for counts in counted] == [counted[0]["head"]] * 2
+    assert [counts["walk"] for counts in counted] == [counted[0]["walk"]] * 2

@@ -2,8 +2,8 @@
 
 A whole dataset is built in a folder beside its place and exchanged with what was there. A writer among many (`shared`)
 builds its files there too and moves them in one by one, its manifest last; readers go by manifests. What a killed
-process left behind is swept by the next writer of the same place; what it had moved already is replaced by the next
-writer of its rank.
+process left behind is swept by the next writer of the same place; what it had moved already goes when the next writer
+of its rank commits.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from typing import Self
 
 from lading.errors import DestinationExists, LadingError, NotFound, UsageError
 from lading.manifest import FOLDER, MANIFEST_NAME
+from lading.manifest_files import files_listed
 from lading.store.open import Stores, is_local, resolve
-from lading.store.protocol import Store, name_taken, native_path
+from lading.store.protocol import Store, native_path
 from lading.store.roots import lies_in, real_place
 from lading.store.staging import StagedFolder, stage_folder, sweep_stale
 
@@ -154,8 +155,13 @@ class Staging:
         """Where a file of the dataset will be."""
         return f"{self._destination}/{name}"
 
-    def commit(self, *, overwrite: bool) -> None:
+    def commit(self, *, overwrite: bool, apart: bool = False) -> None:
         """Make everything visible: in one step, or for a shared destination file by file, the manifest last.
+
+        Args:
+            overwrite: replace what is there.
+            apart: for a shared destination: no other writer has names like these, so that files of these names may be
+                replaced.
 
         Raises:
             DestinationExists: something came to lie at the destination, and `overwrite` is not set.
@@ -164,7 +170,7 @@ class Staging:
         place = self._destination if self._staged is None else self._staged.place
         try:
             if self._shared:
-                self._add_files(place, overwrite=overwrite)
+                self._add_files(place, overwrite=overwrite, apart=apart)
             else:
                 self._store.publish(self.folder, place, replace=overwrite)
         except LadingError as error:
@@ -174,26 +180,38 @@ class Staging:
         if self._staged is not None:
             self._staged.release()
 
-    def _add_files(self, place: str, *, overwrite: bool) -> None:
-        """Move all files to their places, none of which may be taken.
+    def _add_files(self, place: str, *, overwrite: bool, apart: bool) -> None:
+        """Move all files to their places, after all that the writer who had this rank before is known to have left.
 
         Those of lading's own go first, and the manifest last. So whoever finds the first without the last knows that
-        a writer of the same rank died between them, and replaces what it left.
+        a writer of the same rank died between them, and what it left.
         """
-        names = [info.path[len(self.folder) + 1 :] for info in self._store.walk(self.folder)]
+        store = self._store
+        names = [info.path[len(self.folder) + 1 :] for info in store.walk(self.folder)]
         names.sort(key=lambda n: (os.path.basename(n) == MANIFEST_NAME, not n.startswith(f"{FOLDER}/"), n))
         own = os.path.dirname(names[-1])
-        check_shared(self._store, place, own, overwrite=overwrite)
-        if not overwrite and next(iter(self._store.walk(f"{place}/{own}")), None) is None:
-            for path in (f"{place}/{name}" for name in names):
-                if _has(self._store, path):
-                    raise name_taken(path)
-        if overwrite:
-            # The old manifest goes first: nobody takes old and new files for one dataset, or goes on with them.
-            self._store.delete(f"{place}/{own}")
-        for name in names:
-            self._store.publish(self.path(name), f"{place}/{name}")
-        self._store.delete(self.folder)
+        check_shared(store, place, own, overwrite=overwrite)
+        there = {info.path[len(place) + 1 :] for info in store.walk(place)}
+        others = {name for name in there if not name.startswith(f"{own}/")}
+        former = {name for name in files_listed(store, place, own) & others if not name.startswith(f"{FOLDER}/")}
+        taken = others.intersection(names) - former
+        if taken and not (overwrite and apart):
+            advice = "overwrite=True replaces it." if apart else "Give this writer names of its own, by ${rank} say."
+            raise DestinationExists("something lies there", file=f"{place}/{min(taken)}", advice=advice)
+        # The old manifest goes first: nobody takes old and new files for one dataset. The list goes last: by it the
+        # next one finds the rest if this one dies here.
+        for name in (f"{own}/{MANIFEST_NAME}", *sorted(former), own) if len(others) < len(there) else ():
+            store.delete(f"{place}/{name}")
+        moved: list[str] = []
+        try:
+            for name in names:
+                store.publish(self.path(name), f"{place}/{name}", replace=apart)
+                moved.append(name)
+        except DestinationExists:  # another writer was faster: who comes next must not take its files for ours
+            for name in moved:
+                store.delete(f"{place}/{name}")
+            raise
+        store.delete(self.folder)
 
     def drop(self) -> None:
         """Remove all that was built."""

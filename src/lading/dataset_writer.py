@@ -85,9 +85,10 @@ class DatasetWriter:
         name: `string.Template` of a shard's name without ending: `${rank}`, `${shard}` (its number) and the tags. A
             template without `${shard}` gets the number as a prefix (`000_`), as datatrove's writers do.
         rank: number of this writer among many that write into one folder at once; each publishes its own shards and its
-            own manifest, and its names have its `${rank}`. One that died leaves its rank to the next; what one has
-            published, another of its rank replaces only with `overwrite`. None: this writer makes the whole dataset,
-            which appears in one step.
+            own manifest. Its names must differ from those of the others: by `${rank}`, as they do by default, or by
+            tags or words; one that is taken is refused at the end. One that died leaves its rank to the next; what one
+            has published, another of its rank replaces only with `overwrite`. None: this writer makes the whole
+            dataset, which appears in one step.
         tags: values for the template.
         overwrite: replace what is at the destination; by default a destination that holds something is refused.
         options: options of the format.
@@ -102,8 +103,7 @@ class DatasetWriter:
         DestinationExists: the destination holds something and `overwrite` is not set; at the end, too, if something
             came there meanwhile.
         DuplicateField: the schema names a column twice, or a field of a struct.
-        UsageError: an unknown view; a template with a name that no tag gives, or of names that no shard can have; with
-            a rank, one without `${rank}`.
+        UsageError: an unknown view; a template with a name that no tag gives, or of names that no shard can have.
     """
 
     def __init__(  # noqa: PLR0913 - one value a decision; a value object would only move them
@@ -371,7 +371,8 @@ class DatasetWriter:
             return self._summary()
         self.finish()
         with self._dropping():
-            self._staging.commit(overwrite=self._overwrite)
+            apart = self._template is not None and "rank" in self._template.get_identifiers()
+            self._staging.commit(overwrite=self._overwrite, apart=apart)
         self._done = True
         self._closing.stop()
         self._fetcher.close()
@@ -470,8 +471,4 @@ def _weight(value: Any) -> int:
 
 def _template(name: str | None, rank: int | None) -> Template | None:
     """The template of names; None where the format names its shards."""
-    template = None if name is None and rank is None else Template(name or "${rank}-${shard}")
-    if template is not None and rank is not None and "rank" not in template.get_identifiers():
-        raise UsageError("shards of several ranks would have the same names", found=template.template,
-                         expected="${rank} in the template")  # fmt: skip
-    return template
+    return None if name is None and rank is None else Template(name or "${rank}-${shard}")

@@ -7,6 +7,7 @@ without its list of shards, or the other way round, is no dataset.
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -27,6 +28,8 @@ from lading.errors import (
     errors_at,
 )
 from lading.extents import EXTENTS_SCHEMA, NO_ROWS
+from lading.formats.protocol import NamesInEntries
+from lading.formats.registry import get_format
 from lading.ipc import unpacked_sizes
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.manifest import Manifest
@@ -35,7 +38,15 @@ from lading.store.checksum import Checksum
 from lading.store.protocol import Mapper, Store, write_file
 from lading.views import is_text
 
-__all__ = ["KeptTables", "changed_manifests", "lading_folder", "load_manifest", "load_readable", "save_manifest"]
+__all__ = [
+    "KeptTables",
+    "changed_manifests",
+    "files_listed",
+    "lading_folder",
+    "load_manifest",
+    "load_readable",
+    "save_manifest",
+]
 
 
 def lading_folder(rank: int | None) -> str:
@@ -126,6 +137,24 @@ def _from_copy(store: Store, folder: str, own: str, limits: Limits) -> tuple[Man
     path = f"{folder}/{own}/{mf.SHARDS_NAME}"
     listed = pa.py_buffer(_whole(store, path, limits))
     return mf.kept_manifest(listed, file=path), _read_list(listed, path, limits)
+
+
+def files_listed(store: Store, folder: str, own: str) -> set[str]:
+    """The files of all shards that one writer's list names, below the dataset's folder; none if no list can be read.
+
+    They need not be there: the list comes before them.
+    """
+    try:
+        manifest, shards = _from_copy(store, folder, own, DEFAULT_LIMITS)
+    except (NotFound, DataError):
+        return set()
+    fmt, found = get_format(manifest.format), set()
+    for row in shards.to_pylist():
+        path = row["path"]
+        found.update([path, *(posixpath.join(posixpath.dirname(path), f["name"]) for f in row["beside_xxh3"] or ())])
+        if row["entry"] and isinstance(fmt, NamesInEntries):
+            found.update(fmt.files_named(fmt.renamed(row["entry"], path)))
+    return found
 
 
 def _gone(folder: str, own: str) -> LadingError:
