@@ -66,6 +66,13 @@ def test_workers_open_the_source_as_it_was_opened(docs: Path, tmp_path: Path) ->
     assert found[0].count == 2
 
 
+def test_sources_may_come_from_a_generator(docs: Path, tmp_path: Path) -> None:
+    shards = sorted(docs.glob("*.tar"))
+    assert lading.verify(iter(shards), workers=1).shards == len(shards)
+    assert lading.digest(iter(shards), workers=2) == lading.digest(shards, workers=1)
+    assert lading.convert(iter(shards), tmp_path / "out", format="webdataset", verify=True).verified
+
+
 @pytest.mark.parametrize("deep", [False, True])
 def test_the_same_findings_with_any_number_of_workers(deep: bool, docs: Path, tmp_path: Path) -> None:
     lading.convert(docs, tmp_path / "out", format="webdataset", shard_size="150kb")

@@ -28,6 +28,11 @@ def source(golden: Golden, tmp_path: Path) -> Path:
     return tmp_path / "source"
 
 
+def test_the_folder_may_come_from_a_generator(source: Path, tmp_path: Path) -> None:
+    done = lading.convert(iter([source]), tmp_path / "out", format="arrow")
+    assert list(done.splits) == ["train", "test"]
+
+
 def rows(folder: Path | str) -> list[str]:
     with lading.open(folder) as dataset:
         return [str(row) for row in dataset]

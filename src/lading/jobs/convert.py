@@ -39,7 +39,7 @@ from lading.layouts.options import InterleavedOptions
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.opening import open_dataset
 from lading.part_writer import ShardKind, written_schema
-from lading.source import Source, write_splits
+from lading.source import Source, listed_once, write_splits
 from lading.store.memory import MemoryStore
 from lading.store.open import Stores, resolve
 from lading.store.protocol import Sink, Store, aborting
@@ -193,7 +193,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
         StoreError: among others, a worker died; names the source shards it had.
     """
     asked = {name: value for name, value in locals().items() if name not in ("source", "destination")}
-    began = time.perf_counter()
+    source, began = listed_once(source), time.perf_counter()
     _refuse_misuse(on_error, schema_policy, limit, workers=workers, threads=threads)
     stores, max_bytes, shard_bytes = stores or Stores(), parse_bytes(max_batch_bytes), parse_bytes(shard_size)
     try:

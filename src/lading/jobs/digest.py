@@ -26,7 +26,7 @@ from lading.layouts.gather import HELD_BATCHES, across_shards
 from lading.opening import open_dataset
 from lading.pieces import Pieces
 from lading.ref import files_of, has_codec, is_ref, unpack
-from lading.source import Source
+from lading.source import Source, listed_once
 from lading.store.passed import PassedRanges, PassedValues
 from lading.store.windows import Work, results_in_windows
 from lading.views import holds_bytes, take_rows, total_bytes
@@ -252,7 +252,7 @@ def dataset_digest(
         StoreError: among others, a worker died; names the source shards it had.
     """
     check_limit(limit)
-    total = DatasetDigest()
+    source, total = listed_once(source), DatasetDigest()
     with open_dataset(source, **opening) as dataset:
         if limit is None:
             reading = Reading("lading.jobs.digest:begin_digest", source, opening, workers=workers)

@@ -42,7 +42,7 @@ from lading.jobs.verify_unlisted import unlisted_shards
 from lading.limits import DEFAULT_LIMITS
 from lading.manifest_files import changed_manifests
 from lading.opening import open_dataset
-from lading.source import Source, named_folders
+from lading.source import Source, listed_once, named_folders
 from lading.store.open import Stores, resolve
 from lading.units import parse_part, spread
 from lading.views import total_bytes
@@ -128,7 +128,7 @@ def verify(
     Raises:
         UsageError: `sample` is no such part.
     """
-    part = parse_part(sample)
+    source, part = listed_once(source), parse_part(sample)
     began = time.perf_counter()
     most = min(max(max_findings, 1), sys.maxsize)
     settings = {"deep": deep, "max_findings": most}
