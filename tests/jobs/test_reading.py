@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -26,7 +27,7 @@ from lading.store.memory import MemoryStore
 from lading.store.open import Stores
 from processes import Watch, children, reading_workers
 from soak import some
-from tars import write_hollow_tar, write_long_named_tars
+from tars import tar_of, write_hollow_tar, write_long_named_tars
 
 
 @pytest.fixture(autouse=True)
@@ -71,6 +72,24 @@ def test_sources_may_come_from_a_generator(docs: Path, tmp_path: Path) -> None:
     assert lading.verify(iter(shards), workers=1).shards == len(shards)
     assert lading.digest(iter(shards), workers=2) == lading.digest(shards, workers=1)
     assert lading.convert(iter(shards), tmp_path / "out", format="webdataset", verify=True).verified
+
+
+def test_workers_take_items_as_samples(tmp_path: Path) -> None:
+    """Whatever a manifest says of the items; or who opened a tar in which no document can be read."""
+    options = lading.InterleavedOptions(per_image_fields=("w",))
+    for number in range(2):
+        document = {"texts": [None], "images": [f"{number}.jpg"], "w": [1]}
+        (tmp_path / f"{number}.tar").write_bytes(tar_of((f"{number}.json", json.dumps(document).encode())))
+        (tmp_path / f"bad-{number}.tar").write_bytes(tar_of((f"{number}.json", b'{"te')))
+    shards = [tmp_path / f"{number}.tar" for number in range(2)]
+    lading.convert(shards, tmp_path / "out", format="webdataset", interleaved=options, shard_size=1, on_error="warn")
+    for source, opening in (
+        (str(tmp_path / "out"), {"view": "samples"}),
+        (str(tmp_path / "bad-{0..1}.tar"), {"interleaved": options}),
+    ):
+        found = [lading.digest(source, workers=workers, **opening) for workers in (1, 2)]
+        assert found[0] == found[1]
+        assert found[0].count == 2
 
 
 @pytest.mark.parametrize("deep", [False, True])

@@ -113,6 +113,8 @@ def test_where_no_document_can_be_read_there_is_none_that_options_would_not_be_f
     options = lading.InterleavedOptions(per_image_fields=("w",))
     summary = lading.convert(tmp_path / "x.tar", tmp_path / "out", format="parquet", interleaved=options)
     assert summary.samples == samples
+    copy = lading.convert(tmp_path / "x.tar", tmp_path / "t", format="webdataset", interleaved=options, verify=True)
+    assert (copy.samples, copy.verified) == (samples, True)
     with lading.open(tmp_path / "x.tar", interleaved=options) as dataset, pickle.loads(pickle.dumps(dataset)) as again:
         assert (dataset.view, again.view) == ("samples", "samples")
 

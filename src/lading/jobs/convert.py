@@ -284,7 +284,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
                 if digest is not None:
                     # A copy is read again as others read it: names that were kept as they are show in a digest.
                     digest = run.digest or dataset_digest(
-                        source, limit=limit, view=how.view, format=source_format, options=source_options,
+                        source, limit=limit, view=view, format=source_format, options=source_options,
                         interleaved=interleaved, roots=roots, stores=stores, limits=limits, workers=workers,
                     )  # fmt: skip
                     _compare(digest, writer, stores, how.roots if lazy else (), limits, workers)

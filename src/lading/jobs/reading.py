@@ -73,7 +73,8 @@ class Reading:
             **self.opening,
             "format": dataset.format,
             "view": dataset.view,
-            "interleaved": asdict(dataset.interleaved),
+            # Of samples there is none to give: what a manifest, or who opened them, says of items would be refused.
+            "interleaved": asdict(dataset.interleaved) if dataset.view == "interleaved" else {},
             "roots": [os.fspath(root) for root in self.opening.get("roots", ())],
             "schema": encode_schema(dataset.target),
             "limits": asdict(dataset.limits),
