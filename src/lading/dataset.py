@@ -252,9 +252,12 @@ class Dataset:
                                   file=self._places[0], advice="Open it again.")  # fmt: skip
 
     def read_with(self, options: Mapping[str, Any]) -> None:
-        """Read shards with these options where nobody gave others; those that are open are opened anew."""
-        self.format_options = {**options, **self.format_options}
-        self._close_views()
+        """Read shards with these options where nobody gave others; if that is a change, open ones are opened anew."""
+        told = {**options, **self.format_options}
+        if told != self.format_options:
+            self.format_options = told
+            self._close_views()
+            self.hold()
 
     def hold(self) -> bool:
         """Open all shards, where they are few and that costs next to nothing: each is read from then on as it is now.

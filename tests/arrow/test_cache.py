@@ -1349,6 +1349,16 @@ def test_a_dataset_of_few_shards_is_the_cache_that_was_opened(tmp_path: Path) ->
             assert len(again) == 10
 
 
+@pytest.mark.parametrize("options", [{}, {"load_assets": True}])
+def test_a_cache_read_with_other_options_is_the_one_that_was_opened(options: dict[str, bool], tmp_path: Path) -> None:
+    """Who converts it asks for its films once it is open."""
+    write_cache(numbers(30), NUMBERS, tmp_path / "c", batch_size=10, shard_size=1)
+    with lading.open(tmp_path / "c") as dataset:
+        dataset.read_with(options)
+        write_cache(numbers(10, 1000), NUMBERS, tmp_path / "c")
+        assert [row["n"] for row in dataset] == list(range(30))
+
+
 @pytest.mark.parametrize("shards", [1, 3])
 def test_a_cache_that_is_exchanged_while_it_is_opened(
     shards: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
