@@ -136,6 +136,41 @@ def test_all_that_the_folder_holds_is_merged_or_named(tmp_path: Path) -> None:
         assert _state(folder) == before
 
 
+@pytest.mark.parametrize("fmt, kind", [("webdataset", "folders"), ("mds", "folders"), ("mds", "indexes")])
+@pytest.mark.parametrize("name", ["metadata.csv", "a/metadata.csv", "a/more/labels.jsonl"])
+def test_files_of_other_formats_with_the_parts_are_left_alone(fmt: str, kind: str, name: str, tmp_path: Path) -> None:
+    """A part opens with them beside it, and what is merged does so too."""
+    for number, part in enumerate("ab"):
+        _write(tmp_path / part, 20 * number, format=fmt)
+        if kind == "indexes":
+            shutil.rmtree(tmp_path / part / "_lading")
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("{}\n")
+    for again in (False, True):
+        assert lading.merge(tmp_path, overwrite=again).samples == 40
+        assert _keys(tmp_path) == EXPECTED[:40]
+    assert (tmp_path / name).read_text() == "{}\n"
+
+
+def test_a_table_beside_the_shards_of_ranks_is_left_alone(tmp_path: Path) -> None:
+    for rank in (0, 1):
+        _write(tmp_path, 20 * rank, format="webdataset", rank=rank)
+    (tmp_path / "metadata.csv").write_text("a\n1\n")
+    assert lading.merge(tmp_path).samples == 40
+    assert _keys(tmp_path) == EXPECTED[:40]
+
+
+@pytest.mark.parametrize("other", ["csv/0.csv", "data-0.arrow"])
+def test_datasets_of_other_formats_beside_the_parts_are_named(other: str, tmp_path: Path) -> None:
+    """One in a folder of its own, and one that the folder itself opens as, by its index."""
+    _write(tmp_path / "a", 0, format="webdataset")
+    (tmp_path / other).parent.mkdir(exist_ok=True)
+    (tmp_path / other).write_bytes(b"")
+    (tmp_path / "state.json").write_text('{"_data_files": [{"filename": "data-0.arrow"}]}')
+    with pytest.raises(UsageError, match=f"of no part; found {other}"):
+        lading.merge(tmp_path)
+
+
 def test_what_is_hidden_is_no_part(tmp_path: Path) -> None:
     for number, name in enumerate(("a", ".b", "_lading_x/c")):
         _write(tmp_path / name, 20 * number, format="mds")

@@ -6,6 +6,7 @@ import os
 import posixpath
 import re
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -60,8 +61,9 @@ def merge(
     """Make one dataset of what lies in a folder: the parts of many ranks, or datasets in folders below it.
 
     Parts are taken in the order of their ranks, or of their folders' names. Of datasets that lading wrote a manifest is
-    made, and the index of their format; of MDS datasets by others an `index.json`. Shards stay where they are. All that
-    the folder holds must be of some part; hidden folders are not looked into.
+    made, and the index of their format; of MDS datasets by others an `index.json`. Shards stay where they are. All
+    shards that the folder holds must be of some part; hidden folders are not looked into, and files of another format
+    are left alone where they lie in the folder of a part or in the folder itself.
 
     Args:
         folder: the folder, a path or URL.
@@ -85,15 +87,16 @@ def merge(
     _refuse_existing(path, below, overwrite=overwrite)
     if ranks:
         parts = [_part(store, path, "", name.removesuffix(f"/{mf.MANIFEST_NAME}"), limits) for name in ranks]
-        return _merge_manifests(store, path, parts, below)
+        return _merge_manifests(store, path, parts, below, set())
     if own and indexed <= own:
         parts = [_part(store, path, f"{name}/", None, limits) for name in sorted(own)]
-        return _merge_manifests(store, path, parts, below)
+        return _merge_manifests(store, path, parts, below, own)
     if not indexed:
         raise SourceNotFound("the folder holds no parts of a dataset", file=path,
                              expected="ranks, or datasets in folders of their own")  # fmt: skip
     entries = joined_entries(store, path, sorted(indexed), limits)
-    _refuse_others(path, below, [name for entry in entries for name in files_named(entry)])
+    merged = [name for entry in entries for name in files_named(entry)]
+    _refuse_others(path, below, get_format("mds"), merged, indexed)
     save_index(store, path, entries)
     return MergeSummary(path, len(indexed), len(entries), sum(entry["samples"] for entry in entries), (_INDEX,))
 
@@ -117,15 +120,38 @@ def _refuse_existing(path: str, below: Sequence[str], *, overwrite: bool) -> Non
                                 advice="Replace it with --overwrite.")  # fmt: skip
 
 
-def _refuse_others(path: str, below: Sequence[str], merged: Sequence[str]) -> None:
-    """Raise UsageError for shards that are of no part: whoever opens the folder would see them no longer."""
+def _refuse_others(
+    path: str, below: Sequence[str], fmt: Format, merged: Sequence[str], folders: AbstractSet[str]
+) -> None:
+    """Raise UsageError for shards that are of no part: whoever opens the folder would see them no longer.
+
+    Args:
+        path: the folder.
+        below: all its files.
+        fmt: the format of the parts.
+        merged: their files.
+        folders: those of parts.
+    """
     known = {posixpath.normpath(name) for name in merged}
-    others = [n for n in below if n not in known and claimed_by(n) is not None and not is_hidden(n.split("/"))]
+    others = [n for n in below if n not in known and not is_hidden(n.split("/")) and _is_lost(n, below, fmt, folders)]
     if others:
         raise UsageError(
             f"the folder holds {len(others)} shards that are of no part", file=path, found=", ".join(others[:5]),
             advice="Take them out of the folder, or make datasets of them that can be merged ('lading convert').",
         )  # fmt: skip
+
+
+def _is_lost(name: str, below: Sequence[str], fmt: Format, folders: AbstractSet[str]) -> bool:
+    """Whether a file of no part is a shard of the parts' format, or of another dataset.
+
+    What else lies with parts is no shard to whoever opens these: a table of what they hold, it may be.
+    """
+    other = claimed_by(name)
+    if other is None:
+        return False
+    if name.lower().endswith(fmt.extensions):
+        return True
+    return not _ancestors(name) & folders if "/" in name else any(index in below for index in other.indexes)
 
 
 def _part(store: Store, path: str, prefix: str, rank_folder: str | None, limits: Limits) -> tuple[Manifest, pa.Table]:
@@ -137,12 +163,12 @@ def _part(store: Store, path: str, prefix: str, rank_folder: str | None, limits:
 
 
 def _merge_manifests(
-    store: Store, path: str, parts: Sequence[tuple[Manifest, pa.Table]], below: Sequence[str]
+    store: Store, path: str, parts: Sequence[tuple[Manifest, pa.Table]], below: Sequence[str], folders: AbstractSet[str]
 ) -> MergeSummary:
     manifest, shards = mf.merge(parts)
     facts = [(row["path"], ShardFacts.of(row)) for row in shards.to_pylist()]
     fmt = get_format(manifest.format)
-    _refuse_others(path, below, [file for name, told in facts for file in _files(fmt, name, told)])
+    _refuse_others(path, below, fmt, [file for name, told in facts for file in _files(fmt, name, told)], folders)
     made = fmt.write_sidecars(store, path, facts)
     files = {**manifest.files, **file_checksums(store, path, made)}
     sidecars = tuple(name.removeprefix(f"{path}/") for name in made)
