@@ -13,11 +13,11 @@ import secrets
 from contextlib import suppress
 from typing import Self
 
-from lading.errors import DestinationExists, LadingError, NotFound, UsageError
+from lading.errors import DestinationExists, LadingError, UsageError
 from lading.manifest import FOLDER, MANIFEST_NAME
 from lading.manifest_files import files_listed
 from lading.store.open import Stores, is_local, resolve
-from lading.store.protocol import Store, native_path
+from lading.store.protocol import Store, has_file, native_path
 from lading.store.roots import lies_in, real_place
 from lading.store.staging import StagedFolder, stage_folder, sweep_stale
 
@@ -29,10 +29,7 @@ def is_there(url: str, stores: Stores) -> bool:
     store, path = resolve(url, stores)
     if is_local(store):
         return os.path.lexists(native_path(path))
-    with suppress(NotFound):
-        store.head(path)
-        return True
-    return next(iter(store.walk(path)), None) is not None
+    return has_file(store, path) or next(iter(store.walk(path)), None) is not None
 
 
 def find_destination(destination: str | os.PathLike[str], stores: Stores) -> tuple[Store, str]:
@@ -83,13 +80,13 @@ def check_shared(store: Store, destination: str, own: str, *, overwrite: bool) -
         UsageError: a file, or a place below one.
     """
     _refuse_files(store, destination)
-    if _has(store, f"{destination}/{FOLDER}/{MANIFEST_NAME}"):
+    if has_file(store, f"{destination}/{FOLDER}/{MANIFEST_NAME}"):
         raise DestinationExists(
             "a whole dataset lies there: readers would not see what one of many writers adds", file=destination,
             found=f"{FOLDER}/{MANIFEST_NAME}",
             advice="Choose another folder, or delete that file first, and its shards if they are to go.",
         )  # fmt: skip
-    if not overwrite and _has(store, f"{destination}/{own}/{MANIFEST_NAME}"):
+    if not overwrite and has_file(store, f"{destination}/{own}/{MANIFEST_NAME}"):
         raise DestinationExists("a writer of this rank was there before", file=destination, found=own,
                                 advice="Take another rank, or replace what it wrote with overwrite=True.")  # fmt: skip
 
@@ -102,14 +99,6 @@ def _refuse_files(store: Store, destination: str) -> None:
         below = there != native_path(destination)
         raise UsageError("the destination lies in what is no folder" if below else "the destination is no folder",
                          file=destination, found=there if below else None)  # fmt: skip
-
-
-def _has(store: Store, path: str) -> bool:
-    """Whether a file is there."""
-    with suppress(NotFound):
-        store.head(path)
-        return True
-    return False
 
 
 def _refuse_where_we_are(destination: str) -> None:

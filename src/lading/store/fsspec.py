@@ -20,8 +20,17 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 
-from lading.errors import LadingError, MissingExtra, NotFound, ShortRead, StoreError, UsageError
-from lading.store.protocol import Buffer, FileInfo, check_inside, name_taken, store_errors, temporary_name, unfinished
+from lading.errors import LadingError, MissingExtra, ShortRead, StoreError, UsageError
+from lading.store.protocol import (
+    Buffer,
+    FileInfo,
+    check_inside,
+    has_file,
+    name_taken,
+    store_errors,
+    temporary_name,
+    unfinished,
+)
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -148,7 +157,7 @@ class FsspecStore:
         old, new = source.rstrip("/"), target.rstrip("/")
         there = [info.path.removeprefix(new + "/") for info in self.walk(new)]
         names = [info.path.removeprefix(old + "/") for info in self.walk(old)]
-        if not replace and (there or self._is_file(new)):
+        if not replace and (there or has_file(self, new)):
             raise name_taken(target)
         if not names:
             self.head(old)
@@ -165,13 +174,6 @@ class FsspecStore:
         if _MANIFEST in names:
             self.move(f"{old}/{_MANIFEST}", f"{new}/{_MANIFEST}")
         self.delete(old)
-
-    def _is_file(self, path: str) -> bool:
-        try:
-            self.head(path)
-        except NotFound:
-            return False
-        return True
 
     def move(self, source: str, target: str) -> None:
         """Rename one file; where the backend has no rename, copy and delete it."""

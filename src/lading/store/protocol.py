@@ -42,6 +42,7 @@ __all__ = [
     "check_inside",
     "extents_of",
     "final_place",
+    "has_file",
     "look_at",
     "name_taken",
     "native_path",
@@ -341,6 +342,14 @@ def look_at(store: Store, paths: Sequence[str]) -> Iterator[FileInfo]:
     for path in paths:
         info = known.get(path)
         yield store.head(path) if info is None or info.size_bytes < 0 else info
+
+
+def has_file(store: Store, path: str) -> bool:
+    """Whether a file is there."""
+    with suppress(NotFound):
+        store.head(path)
+        return True
+    return False
 
 
 def check_inside(path: str, ranges: Sequence[tuple[int, int]], size_bytes: int) -> None:
