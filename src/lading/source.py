@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lading.errors import DataError, NotFound, SeveralSplits, SourceNotFound, StoreError, UnknownFormat, UsageError
-from lading.formats.index_json import load_index
+from lading.formats.index_json import load_index, several_splits
 from lading.formats.protocol import Format, ListedShard
 from lading.formats.registry import all_formats, get_format
 from lading.limits import DEFAULT_LIMITS, Limits
@@ -403,10 +403,7 @@ def _several_splits(store: Store, path: str, root: str, limits: Limits) -> Sever
     if not isinstance(splits, list) or not splits or not all(map(_is_plain, splits)):
         raise DataError("not a list of splits", file=path, column="splits", expected="names of folders beside it",
                         found=repr(splits)[:80])  # fmt: skip
-    error = SeveralSplits("the dataset has several splits", file=path, expected="one of them", found=", ".join(splits),
-                          advice=f"Open one of their folders, such as {root}/{splits[0]}.")  # fmt: skip
-    error.splits = splits
-    return error
+    return several_splits(root, splits, path)
 
 
 def _is_plain(name: object) -> bool:

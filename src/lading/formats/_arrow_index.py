@@ -23,11 +23,11 @@ import pyarrow as pa
 import xxhash
 
 from lading.arrow.layout import from_description, schema_of
-from lading.errors import BadReference, DataError, NotFound, SeveralSplits, StoreError, UsageError, errors_at
+from lading.errors import BadReference, DataError, NotFound, StoreError, UsageError, errors_at
 from lading.formats._arrow_blocks import Body, find_blocks
 from lading.formats._arrow_decode import Decoder
 from lading.formats._arrow_schema import given_schema, schema_hash
-from lading.formats.index_json import as_text, load_index
+from lading.formats.index_json import as_text, load_index, several_splits
 from lading.formats.protocol import ListedShard, ShardFacts, ShardSource
 from lading.huggingface import HUGGINGFACE_KEY, huggingface_features, schema_of_features
 from lading.limits import DEFAULT_LIMITS, Limits
@@ -178,11 +178,7 @@ def _only_split(path: str, index: Mapping[str, Any]) -> str:
     if not folders:
         raise DataError("the dataset has no split", column="splits", expected="one", found="none")
     if len(folders) > 1:
-        root = posixpath.dirname(path) or "."
-        error = SeveralSplits("the dataset has several splits", expected="one of them", found=", ".join(folders),
-                              advice=f"Open one of their folders, such as {root}/{folders[0]}.")  # fmt: skip
-        error.splits = folders
-        raise error
+        raise several_splits(posixpath.dirname(path) or ".", folders)
     return posixpath.join(posixpath.dirname(path), folders[0], STATE_INDEX)
 
 

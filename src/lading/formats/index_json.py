@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
 
-from lading.errors import DataError, ShortRead
+from lading.errors import DataError, SeveralSplits, ShortRead
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.store.protocol import Store
 
-__all__ = ["as_text", "load_index"]
+__all__ = ["as_text", "load_index", "several_splits"]
 
 _ATTEMPTS = 5
 """To read a file that is replaced each time."""
@@ -56,3 +57,11 @@ def as_text(told: Any) -> str:
         return orjson.dumps(told).decode()
     except orjson.JSONEncodeError as error:
         raise DataError("objects or lists that lie too deep in each other", found=str(error)) from None
+
+
+def several_splits(folder: str, splits: Sequence[str], file: str | None = None) -> SeveralSplits:
+    """The error that a folder holds datasets in folders of these names, as a file tells."""
+    error = SeveralSplits("the dataset has several splits", file=file, expected="one of them", found=", ".join(splits),
+                          advice=f"Open one of their folders, such as {folder}/{splits[0]}.")  # fmt: skip
+    error.splits = splits
+    return error
