@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 
 from lading.errors import DataError, NotFound, SeveralSplits, SourceNotFound, StoreError, UnknownFormat, UsageError
 from lading.formats.index_json import load_index, several_splits
-from lading.formats.protocol import Format, ListedShard
+from lading.formats.protocol import Format, ListedShard, ListsSplits
 from lading.formats.registry import all_formats, get_format
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.manifest import FOLDER, MANIFEST_NAME
@@ -48,6 +48,7 @@ __all__ = [
     "list_kept",
     "list_source",
     "listed_once",
+    "lists_of_splits",
     "named_folders",
     "path_column",
     "read_head",
@@ -396,13 +397,21 @@ def write_splits(store: Store, folder: str, splits: Sequence[str]) -> None:
     write_file(store, f"{folder}/{FOLDER}/{SPLITS_NAME}", [orjson.dumps({"splits": list(splits)})])
 
 
+def lists_of_splits() -> list[str]:
+    """Names of the files, below a folder of several datasets, that may keep these apart."""
+    return [
+        f"{FOLDER}/{SPLITS_NAME}",
+        *(known.splits_index for known in all_formats() if isinstance(known, ListsSplits)),
+    ]
+
+
 def _several_splits(store: Store, path: str, root: str, limits: Limits) -> SeveralSplits:
     """The error that a folder holds the datasets which its own list tells. Raises DataError if that is none."""
     told = load_index(store, path, limits)
     splits = told.get("splits") if isinstance(told, dict) else None
-    if not isinstance(splits, list) or not splits or not all(map(_is_plain, splits)):
-        raise DataError("not a list of splits", file=path, column="splits", expected="names of folders beside it",
-                        found=repr(splits)[:80])  # fmt: skip
+    if not isinstance(splits, list) or not splits or not all(map(_is_plain, splits)) or len({*splits}) < len(splits):
+        raise DataError("not a list of splits", file=path, column="splits",
+                        expected="names of folders beside it, each once", found=repr(splits)[:80])  # fmt: skip
     return several_splits(root, splits, path)
 
 

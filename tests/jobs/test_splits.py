@@ -98,13 +98,54 @@ def test_splits_stay_several_on_the_way_through_another_format(
         assert len(both) == done.samples
 
 
-@pytest.mark.parametrize("told", ["[]", "{}", '{"splits": []}', '{"splits": ["a", "../b"]}', '{"splits": ["/etc"]}'])
+@pytest.mark.parametrize(
+    "told",
+    ["[]", "{}", '{"splits": []}', '{"splits": ["a", "../b"]}', '{"splits": ["/etc"]}', '{"splits": ["test", "test"]}'],
+)
 def test_a_list_of_splits_that_is_none(told: str, source: Path, tmp_path: Path) -> None:
     lading.convert(source, tmp_path / "out", format="parquet")
     (tmp_path / "out/_lading/splits.json").write_text(told)
     for read in (lading.open, lambda folder: lading.convert(folder, tmp_path / "more", format="csv")):
         with pytest.raises(DataError, match=r"splits\.json column 'splits': not a list of splits"):
             read(tmp_path / "out")
+
+
+@pytest.mark.parametrize("fmt", ["parquet", "arrow", "huggingface"])
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_merge_makes_no_one_dataset_of_splits(fmt: str, overwrite: bool, source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    options = _FOR_DATASETS if fmt == "huggingface" else None
+    lading.convert(source, out, format="parquet" if fmt == "parquet" else "arrow", options=options)
+    [own] = [path for name in ("_lading/splits.json", "dataset_dict.json") if (path := out / name).exists()]
+    before = sorted(out.rglob("*"))
+    with pytest.raises(UsageError, match=f"holds splits, which its list keeps apart; found {own.relative_to(out)}"):
+        lading.merge(out, overwrite=overwrite)
+    assert sorted(out.rglob("*")) == before
+    own.unlink()  # as the error says
+    assert lading.merge(out, overwrite=overwrite).parts == 2
+
+
+@pytest.mark.parametrize("told", ["garbage", '{"splits": []}', '{"splits": ["../x"]}'])
+@pytest.mark.parametrize("listed_by", ["_lading/splits.json", "dataset_dict.json"])
+def test_salvage_joins_no_splits_whose_list_is_damaged(
+    told: str, listed_by: str, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = source
+    if listed_by != "dataset_dict.json":
+        folder = tmp_path / "mine"
+        lading.convert(source, folder, format="parquet")
+    (folder / listed_by).write_text(told)
+    monkeypatch.chdir(folder)
+    for spelled in (".", folder, *([listed_by] if folder == source else [])):
+        with pytest.raises(SeveralSplits, match="Open one of their folders, such as ") as error:
+            lading.salvage(spelled, tmp_path / "saved")
+        assert sorted(error.value.splits) == ["test", "train"]
+
+
+def test_a_split_alone_is_salvaged_beside_a_damaged_list(source: Path, tmp_path: Path) -> None:
+    shutil.rmtree(source / "train")
+    (source / "dataset_dict.json").write_text("garbage")
+    assert lading.salvage(source, tmp_path / "saved").samples == 3
 
 
 def test_usual_rules_of_destinations_hold(source: Path, tmp_path: Path) -> None:

@@ -62,6 +62,7 @@ class ArrowFormat:
         },
         hash=False,
     )
+    splits_index: str = SPLITS_INDEX
     fixed_schema: bool = True
     opens_at_once: bool = True
     copy_options: tuple[Mapping[str, Any], Mapping[str, Any]] = field(default=({}, {}), hash=False)

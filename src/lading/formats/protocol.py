@@ -731,7 +731,13 @@ class LeavesOut(Protocol):
 
 @runtime_checkable
 class ListsSplits(Protocol):
-    """A format that has an index of several datasets, each in a folder of its own."""
+    """A format that has an index of several datasets, each in a folder of its own.
+
+    Attributes:
+        splits_index: name of that index.
+    """
+
+    splits_index: str
 
     def write_splits(self, store: Store, folder: str, splits: Sequence[str], options: Mapping[str, Any]) -> bool:
         """Write that index for datasets of these names, if datasets written with these options have one; say so."""

@@ -20,7 +20,7 @@ from lading.formats.registry import get_format
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.manifest import Manifest
 from lading.manifest_files import load_manifest, save_manifest
-from lading.source import claimed_by, is_hidden
+from lading.source import claimed_by, is_hidden, lists_of_splits
 from lading.store.checksum import file_checksums
 from lading.store.open import Stores
 from lading.store.protocol import Store
@@ -72,7 +72,7 @@ def merge(
         limits: on the size of manifests and indexes, as `lading.open` takes them.
 
     Raises:
-        UsageError: the folder holds shards that are of no part.
+        UsageError: the folder holds shards that are of no part; or splits, which a list there keeps apart.
         SourceNotFound: nothing in the folder is a part of a dataset.
         DestinationExists: the folder has a manifest or index of its own already.
         SchemaMismatch: the parts differ in format, view or options.
@@ -80,6 +80,7 @@ def merge(
     """
     store, path = find_destination(folder, stores or Stores())
     below = [info.path[len(path) + 1 :] for info in store.walk(path)]
+    _refuse_splits(path, below)
     ranks = sorted(filter(_RANK.fullmatch, below))
     own, indexed = _folders_with(_MANIFEST, below), _folders_with(_INDEX, below)
     parts_of_parts = {name for name in own | indexed if _ancestors(name) & (own | indexed)}
@@ -118,6 +119,13 @@ def _refuse_existing(path: str, below: Sequence[str], *, overwrite: bool) -> Non
     if found and not overwrite:
         raise DestinationExists("the folder has one of its own already", file=path, found=", ".join(found),
                                 advice="Replace it with --overwrite.")  # fmt: skip
+
+
+def _refuse_splits(path: str, below: Sequence[str]) -> None:
+    found = [name for name in lists_of_splits() if name in below]
+    if found:
+        raise UsageError("the folder holds splits, which its list keeps apart", file=path, found=found[0],
+                         advice="Delete that list first, if they are to be one dataset.")  # fmt: skip
 
 
 def _refuse_others(

@@ -17,6 +17,7 @@ import pyarrow as pa
 from lading import manifest as mf
 from lading.codecs import unpacked_name
 from lading.errors import DataError, LadingError, SourceNotFound, StoreError, UnknownFormat, UsageError
+from lading.formats.index_json import several_splits
 from lading.formats.protocol import Format, ListsUnlisted
 from lading.formats.registry import all_formats, find_format, get_format
 from lading.limits import Limits
@@ -30,6 +31,7 @@ from lading.source import (
     list_kept,
     list_source,
     listed_once,
+    lists_of_splits,
     named_folders,
     path_column,
     read_head,
@@ -37,7 +39,7 @@ from lading.source import (
     source_names,
 )
 from lading.store.open import Stores, resolve
-from lading.store.protocol import Store, native_path
+from lading.store.protocol import Store, has_file, native_path
 
 __all__ = ["FoundShards", "find_shards"]
 
@@ -71,7 +73,7 @@ def find_shards(source: Source, stores: Stores, format_name: str | None, limits:
     Raises:
         SourceNotFound: there is no shard.
         UnknownFormat: nothing says of which format they are, or a folder holds files of several.
-        UsageError: there are several datasets with manifests.
+        UsageError: there are several datasets with manifests, or several splits.
     """
     findings: list[LadingError] = []
     source = listed_once(source)
@@ -89,6 +91,8 @@ def find_shards(source: Source, stores: Stores, format_name: str | None, limits:
             listed = _by_files_beside(names, stores, by_name, limits) or listed
         listing = listed or _by_files(names, stores, by_name, findings, limits)
         _refuse_several(source, listing, stores, folder if len(names) == 1 else None)
+        if len(names) == 1 and listing.folder is not None:
+            _refuse_splits(store, listing.folder, listing)
     if not len(listing):
         raise SourceNotFound("the source holds no shard", file=names[0] if names else None)
     named = by_name or listing.format
@@ -114,6 +118,17 @@ def _refuse_several(source: Source, listing: Listing, stores: Stores, folder: st
         advice = "Salvage each, and convert what is saved together."
         raise UsageError("datasets with manifests of their own are salvaged one by one", file=min(own),
                          found=f"{len(own)} of them", advice=advice)  # fmt: skip
+
+
+def _refuse_splits(store: Store, folder: str, listing: Listing) -> None:
+    """Raise SeveralSplits for shards in several folders beside what may list these as splits, and cannot be read."""
+    root = native_path(folder)
+    folders = sorted({posixpath.dirname(path)[len(root) :].strip("/") for path in listing.table["path"].to_pylist()})
+    if len(folders) > 1:
+        for name in lists_of_splits():
+            place = posixpath.join(folder, name)
+            if has_file(store, place):
+                raise several_splits(folder or ".", folders, place)
 
 
 def _known_format(manifest: Manifest, folder: str, findings: list[LadingError]) -> str:
