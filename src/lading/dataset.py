@@ -33,7 +33,6 @@ from lading.formats.protocol import (
     Format,
     ManyFiles,
     OpensAtOnce,
-    PacksItems,
     SampleReader,
     ShardSource,
     Symptom,
@@ -310,9 +309,7 @@ class Dataset:
         """Options of writing under which the files of a copy are like a shard."""
         if not isinstance(self._format, CopiesAlike) or not len(self.listing):
             return {}
-        told = {**kept_reading(self.manifest, self._format), **self._format.alike(self.source(shard))}
-        packed = self.view == "interleaved" and isinstance(self._format, PacksItems)
-        return {name: value for name, value in told.items() if not packed or name != "nulls"}  # marks are of columns
+        return {**kept_reading(self.manifest, self._format), **self._format.alike(self.source(shard), self.view)}
 
     @property
     def files_beside(self) -> bool:

@@ -190,7 +190,7 @@ class ArrowFormat:
         with closing(self.open_shard(source, options)) as reader:
             return reader.symptoms()
 
-    def alike(self, source: ShardSource) -> dict[str, Any]:
+    def alike(self, source: ShardSource, view: str) -> dict[str, Any]:  # noqa: ARG002 - in every view
         """Whether it is a stream as Hugging Face's datasets has them."""
         with closing(self.open_shard(source, {"unended": True})) as reader:
             return {"layout": "huggingface"} if reader.is_huggingface else {}

@@ -121,7 +121,7 @@ class CsvFormat:
         """Nothing: there are no index files."""
         return []
 
-    def alike(self, source: ShardSource) -> dict[str, Any]:
+    def alike(self, source: ShardSource, view: str) -> dict[str, Any]:  # noqa: ARG002 - in every view
         """The compression, and the tab of a `.tsv`."""
         wrap = open_text(source).entry.wrap
         tab = {"delimiter": "tab"} if without_query(source.path).lower().endswith(_TSV) else {}

@@ -116,7 +116,7 @@ class JsonlFormat:
         """Nothing: there are no index files."""
         return []
 
-    def alike(self, source: ShardSource) -> dict[str, Any]:
+    def alike(self, source: ShardSource, view: str) -> dict[str, Any]:  # noqa: ARG002 - in every view
         """The compression."""
         wrap = open_text(source).entry.wrap
         return {"compression": wrap} if wrap else {}

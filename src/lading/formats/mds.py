@@ -189,8 +189,10 @@ class MdsFormat:
         """Write `index.json`."""
         return write_index(store, folder, shards)
 
-    def alike(self, source: ShardSource) -> dict[str, Any]:
+    def alike(self, source: ShardSource, view: str) -> dict[str, Any]:
         """The compression, by the file's ending; by index or head the columns with marks of nulls, or the lines.
+
+        Items that are packed into samples have no columns to mark.
 
         Raises:
             CorruptShard, SidecarMismatch: as `open_shard`, of a shard that no index tells of.
@@ -204,7 +206,7 @@ class MdsFormat:
                 config = reader.config
         if config.format == self.name:
             marked = list(marks_of(config.columns))
-            return {**found, "nulls": marked} if marked else found
+            return {**found, "nulls": marked} if marked and view != "interleaved" else found
         found["kind"] = config.format
         if config.newline != WriteOptions().line_end:
             found["newline"] = config.newline

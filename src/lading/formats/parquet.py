@@ -177,7 +177,7 @@ class ParquetFormat:
         with closing(open_input(source, mmap=parse_options(self.name, ReadOptions, options).mmap)) as file:
             return find_symptoms(file, read_footer(file))
 
-    def alike(self, source: ShardSource) -> dict[str, Any]:
+    def alike(self, source: ShardSource, view: str) -> dict[str, Any]:  # noqa: ARG002 - in every view
         """Whether the file has the features of Hugging Face's datasets."""
         with closing(open_input(source, mmap=False)) as file:
             metadata = read_footer(file).metadata.metadata or {}

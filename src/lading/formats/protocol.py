@@ -824,8 +824,8 @@ class TellsSymptoms(Protocol):
 class CopiesAlike(Protocol):
     """A format whose files may be written in ways that readers count on, and that no batch tells of."""
 
-    def alike(self, source: ShardSource) -> Mapping[str, Any]:
-        """Options of writing under which the files of a copy are like this shard (its compression, say)."""
+    def alike(self, source: ShardSource, view: str) -> Mapping[str, Any]:
+        """Options of writing under which the files of a copy in a view are like this shard (its compression, say)."""
 
 
 def map_file(source: ShardSource) -> MappedFile:
