@@ -28,7 +28,7 @@ from lading.manifest_files import load_manifest
 from lading.source import Listing, Source, list_kept, list_source, listed_once, named_folders, read_head, source_names
 from lading.store.open import Stores, is_local, resolve, without_query
 
-__all__ = ["counts_hold", "dataset_of", "open_dataset"]
+__all__ = ["counts_hold", "dataset_of", "open_dataset", "refuse_other_types"]
 
 _TRIES = 20
 """Times that a source is looked at anew because another dataset took its place meanwhile."""
@@ -107,7 +107,7 @@ def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all bu
     """
     if view is not None and view not in VIEWS:
         raise UsageError("no such view", expected=" or ".join(VIEWS), found=repr(view))
-    _refuse_other_types(options, interleaved, roots, limits)
+    refuse_other_types(options, interleaved, roots, limits)
     stores = stores or Stores()
     listing, kept = _listed(source, stores, limits)
     manifest = kept[0] if kept else None
@@ -169,6 +169,8 @@ def dataset_of(  # noqa: PLR0913 - as `open_dataset`
 ) -> Dataset:
     """The dataset of these shards, as a manifest says; nothing is opened, and no view is looked for.
 
+    Types of arguments are checked before (`refuse_other_types`).
+
     Args:
         listing: the shards.
         fmt: their format.
@@ -182,12 +184,7 @@ def dataset_of(  # noqa: PLR0913 - as `open_dataset`
         stores: which store serves which URL.
         mmap: False reads local files through `pread`.
         limits: on what files may ask for.
-
-    Raises:
-        UsageError: options of other types; roots that are one text: each of its letters would be a folder, `/` among
-            them.
     """
-    _refuse_other_types(options, interleaved, roots, limits)
     settings = interleaved or kept_settings(manifest)
     return Dataset(
         listing,
@@ -211,8 +208,8 @@ def dataset_of(  # noqa: PLR0913 - as `open_dataset`
     )
 
 
-def _refuse_other_types(options: object, interleaved: object, roots: object, limits: object) -> None:
-    """Raise UsageError for arguments that are none."""
+def refuse_other_types(options: object, interleaved: object, roots: object, limits: object) -> None:
+    """Raise UsageError for arguments of other types; of roots that are one text each letter would be a folder."""
     if isinstance(roots, str):
         raise UsageError("roots are a list of folders", found=repr(roots), advice=f"Give [{roots!r}].")
     if not isinstance(roots, Collection) or not all(isinstance(root, (str, os.PathLike)) for root in roots):

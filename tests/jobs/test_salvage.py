@@ -1275,3 +1275,14 @@ def test_a_parquet_file_inside_a_value_is_not_taken_for_the_file(tmp_path: Path)
     source.write_bytes(source.read_bytes()[:2000])
     with pytest.raises(DataError, match="not one sample is left"):
         salvage(source, tmp_path / "out")
+
+
+@pytest.mark.parametrize("wrong", [{"limits": 1}, {"roots": "/x"}, {"source_options": "x"}, {"interleaved": {}}])
+def test_arguments_of_other_types_are_told_before_the_source_is_looked_through(
+    wrong: dict[str, Any], tmp_path: Path
+) -> None:
+    (tmp_path / "a.csv").write_text("a\n1\n")
+    with pytest.raises(UsageError, match=r"of another type|a list of folders"):
+        lading.salvage(tmp_path, tmp_path / "saved", **wrong)
+    with pytest.raises(UsageError, match=r"of another type|a list of folders"):
+        lading.salvage(tmp_path / "nothing", tmp_path / "saved", **wrong)

@@ -37,7 +37,7 @@ from lading.layouts.gather import HELD_BATCHES
 from lading.layouts.options import InterleavedOptions
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.manifest_files import KeptTables
-from lading.opening import counts_hold, dataset_of
+from lading.opening import counts_hold, dataset_of, refuse_other_types
 from lading.ref import has_codec, is_ref
 from lading.source import Source
 from lading.store.open import Stores, resolve
@@ -149,6 +149,7 @@ def salvage(  # noqa: PLR0913 - one argument a decision of the user; all but two
         DataError: not one sample is left; rows that the format written cannot hold.
     """
     began = time.perf_counter()
+    refuse_other_types(source_options, interleaved, roots, limits)
     stores = stores or Stores()
     found = find_shards(source, stores, source_format, limits)
     store, path = find_destination(destination, stores)
