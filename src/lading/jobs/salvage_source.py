@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import posixpath
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -27,7 +27,9 @@ from lading.source import (
     LISTING_SCHEMA,
     Listing,
     Source,
+    claimed_by,
     expanded,
+    is_hidden,
     list_kept,
     list_source,
     listed_once,
@@ -187,7 +189,7 @@ def _by_files_beside(names: Sequence[str], stores: Stores, format_name: str, lim
 def _refuse_others(store: Store, folder: str, name: str, paths: Sequence[str], *, all_too: bool) -> None:
     """Raise UnknownFormat for files in a folder, other than these, that this format claims, or any."""
     known = {unpacked_name(path)[0] for path in paths}
-    others = Counter(_claimed_by(path) for path in _files(store, folder) if unpacked_name(path)[0] not in known)
+    others = _formats(path for path in _files(store, folder) if unpacked_name(path)[0] not in known)
     if others if all_too else others[name]:
         raise several_formats(folder, others + Counter({name: len(paths)}))
 
@@ -215,7 +217,7 @@ def _by_files(
             folders.append(folder)
         else:
             found += listing.table["path"].to_pylist()
-    formats = Counter(name for path in {*found} if (name := _claimed_by(path)))
+    formats = _formats({*found})
     if not format_name and len(formats) > 1:
         raise several_formats(folders[0] if folders else names[0], formats)
     chosen = format_name or next(iter(formats), "")
@@ -229,17 +231,17 @@ def _by_files(
 def _files(store: Store, folder: str) -> Iterator[str]:
     """Files below a folder that a format claims; hidden ones and lading's own are left out."""
     for info in store.walk(folder):
-        if _is_seen(folder, info.path) and _claimed_by(info.path):
+        if _is_seen(folder, info.path) and claimed_by(info.path):
             yield info.path
 
 
+def _formats(paths: Iterable[str]) -> Counter[str]:
+    """How many files of each format these are, by their names."""
+    return Counter(fmt.name for path in paths if (fmt := claimed_by(path)))
+
+
 def _is_seen(folder: str, path: str) -> bool:
-    inside = path[len(folder) :].strip("/").split("/")
-    return not any(part.startswith((".", mf.FOLDER)) for part in inside)
-
-
-def _claimed_by(path: str) -> str:
-    return next((known.name for known in all_formats() if path.lower().endswith(known.extensions)), "")
+    return not is_hidden(path[len(folder) :].strip("/").split("/"))
 
 
 def _recognised(listing: Listing, stores: Stores) -> Format:
