@@ -408,8 +408,10 @@ def test_nothing_is_kept_of_the_values_given(tmp_path: Path, feature: Feature) -
 
 def test_rows_count_from_the_first_in_errors_of_later_batches(tmp_path: Path) -> None:
     late = [{"x": None if i < 1200 else "late"} for i in range(1300)]
-    with pytest.raises(SchemaMismatch, match="row 1200 column 'x'"):
+    with pytest.raises(SchemaMismatch, match="row 1200 column 'x'") as failed:
         written(tmp_path / "out", "parquet", late)
+    assert failed.value.advice is not None, "what the first rows said, schema= would say otherwise"
+    assert "schema=" in failed.value.advice
     broken = pa.table({"x": pa.array([b"a", b"\xff"]).view(pa.string())})
     writer = lading.writer(tmp_path / "out", format="parquet")
     writer.write_batch(pa.table({"x": ["a", "b"]}))

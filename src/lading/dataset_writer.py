@@ -172,7 +172,8 @@ class DatasetWriter:
         what the column's feature says, a picture the bytes of an image, any value JSON where that is meant (a text one
         of its strings; what is JSON already is given as bytes). Other columns hold what is given, of one kind: an array
         becomes the bytes of a `.npy` file, a list or dict JSON. Bytes are what a member of their name is in a tar (a
-        picture, text, JSON, an array), but never numbers. Whole numbers beside floats become floats.
+        picture, text, JSON, an array), but never numbers. Whole numbers beside floats become floats. What the first
+        1,000 samples hold are the types of all, where the format has one schema: give `schema` where others follow.
 
         `__key__` names it; in tars, where samples need a name, it is a number if no sample has one. Rows are gathered
         and written by the batch.

@@ -452,7 +452,12 @@ class PartWriter:
         # Bytes stay as they come, references and views too: to cast them would copy the payload.
         own = {f.name: f.type for f in batch.schema if is_ref(f.type) or is_bytes(f.type)}
         target = pa.schema([f.with_type(own[f.name]) if f.name in own and is_bytes(f.type) else f for f in self.schema])
-        return batch if batch.schema.equals(target) else align_table(batch, target)
+        try:
+            return batch if batch.schema.equals(target) else align_table(batch, target)
+        except SchemaMismatch as error:
+            if not self._is_given:
+                error.advice = error.advice or "The first rows said what columns hold: say it with schema= instead."
+            raise
 
     def see(self, columns: pa.Schema) -> None:
         """Count these columns among those seen.
