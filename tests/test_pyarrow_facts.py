@@ -244,6 +244,13 @@ def test_flattened_structs_have_run_ends_that_are_none() -> None:
         flat.validate()
 
 
+def test_fields_of_structs_without_rows_have_run_ends_that_are_none() -> None:
+    runs = pa.RunEndEncodedArray.from_arrays(pa.array([1], pa.int32()), pa.array(["a"]))
+    column = pa.StructArray.from_arrays([pa.ListArray.from_arrays([0, 1], runs)], ["a"])
+    with pytest.raises(pa.ArrowInvalid):
+        pc.struct_field(column[:0], [0]).validate()
+
+
 def test_a_file_does_not_go_on_with_a_dictionary_that_has_no_value() -> None:
     empty = pa.DictionaryArray.from_arrays(pa.array([None], pa.int32()), pa.array([], pa.string()))
     options = pa.ipc.IpcWriteOptions(emit_dictionary_deltas=True)

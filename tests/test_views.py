@@ -307,6 +307,13 @@ def test_what_outgrows_32_bit_offsets_becomes_large() -> None:
     assert len(found.column("x")[2048].as_py()) == 1 << 20
 
 
+def test_fields_of_a_struct_without_rows_are_sound_whatever_they_hold() -> None:
+    runs = pa.RunEndEncodedArray.from_arrays(pa.array([1], pa.int16()), pa.array([1]))
+    [lists] = flattened(pa.StructArray.from_arrays([pa.ListArray.from_arrays([0, 1], runs)], ["a"])[:0])
+    lists.validate(full=True)
+    assert (len(lists), lists.type) == (0, pa.list_(runs.type))
+
+
 def test_a_struct_with_a_union_is_measured() -> None:
     union = pa.UnionArray.from_sparse(pa.array([0, 1], pa.int8()), [pa.array([1, 2]), pa.array(["a", "b"])])
     column = pa.StructArray.from_arrays([pa.array(["abc", "de"]), union], ["t", "u"], mask=pa.array([False, True]))
