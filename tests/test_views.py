@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cost import costs_at_most
 from lading.pieces import bitmap
 from lading.ref import make_refs
 from lading.views import (
@@ -312,6 +313,22 @@ def test_fields_of_a_struct_without_rows_are_sound_whatever_they_hold() -> None:
     [lists] = flattened(pa.StructArray.from_arrays([pa.ListArray.from_arrays([0, 1], runs)], ["a"])[:0])
     lists.validate(full=True)
     assert (len(lists), lists.type) == (0, pa.list_(runs.type))
+
+
+@pytest.mark.parametrize("nulls", [None, pa.array([False, True, False, True])])
+def test_fields_of_a_struct_are_as_pyarrow_gives_them(nulls: pa.Array | None) -> None:
+    fields = {"n": pa.array([1, None, 3, 4]), "s": pa.array([{"x": 1}, None, {"x": None}, {"x": 2}])}
+    column = pa.StructArray.from_arrays(list(fields.values()), list(fields), mask=nulls)
+    for part in (column, column[1:3], column[4:]):
+        assert flattened(part) == part.flatten()
+
+
+@pytest.mark.parametrize("nulls", [None, pa.array([True, *[False] * 7])])
+def test_fields_of_a_struct_cost_what_they_cost_pyarrow(nulls: pa.Array | None) -> None:
+    """Ten times as much they cost one by one."""
+    column = pa.StructArray.from_arrays([pa.array(range(8))] * 50, [str(i) for i in range(50)], mask=nulls)
+    one, other = lambda: [flattened(column) for _ in range(300)], lambda: [column.flatten() for _ in range(300)]
+    assert any(costs_at_most(6, one, other) for _ in range(3))
 
 
 def test_a_struct_with_a_union_is_measured() -> None:
