@@ -251,6 +251,13 @@ def test_fields_of_structs_without_rows_have_run_ends_that_are_none() -> None:
         pc.struct_field(column[:0], [0]).validate()
 
 
+def test_fields_of_structs_that_are_extensions_over_views_lose_their_bytes() -> None:
+    kind = pa.opaque(pa.binary_view(), "blob", "me")
+    values = pa.ExtensionArray.from_storage(kind, pa.array([b"x" * 14, b"y" * 14], pa.binary_view()))
+    with pytest.raises(pa.ArrowInvalid, match="View at slot 0"):
+        pc.struct_field(pa.StructArray.from_arrays([values], ["a"]), [0]).validate(full=True)
+
+
 def test_a_file_does_not_go_on_with_a_dictionary_that_has_no_value() -> None:
     empty = pa.DictionaryArray.from_arrays(pa.array([None], pa.int32()), pa.array([], pa.string()))
     options = pa.ipc.IpcWriteOptions(emit_dictionary_deltas=True)

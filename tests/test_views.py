@@ -331,6 +331,15 @@ def test_fields_of_a_struct_cost_what_they_cost_pyarrow(nulls: pa.Array | None) 
     assert any(costs_at_most(6, one, other) for _ in range(3))
 
 
+def test_fields_of_structs_keep_their_bytes_beside_run_ends() -> None:
+    kind = pa.opaque(pa.binary_view(), "blob", "me")
+    values = pa.ExtensionArray.from_storage(kind, pa.array([b"x" * 14, b"y" * 14], pa.binary_view()))
+    runs = pa.RunEndEncodedArray.from_arrays(pa.array([2], pa.int16()), pa.array([1]))
+    column = pa.StructArray.from_arrays([runs, values], ["r", "v"], mask=pa.array([True, False]))
+    _, found = flattened(column)
+    assert (found.type, found.storage.to_pylist()) == (kind, [None, b"y" * 14])
+
+
 def test_a_struct_with_a_union_is_measured() -> None:
     union = pa.UnionArray.from_sparse(pa.array([0, 1], pa.int8()), [pa.array([1, 2]), pa.array(["a", "b"])])
     column = pa.StructArray.from_arrays([pa.array(["abc", "de"]), union], ["t", "u"], mask=pa.array([False, True]))

@@ -255,6 +255,19 @@ def test_columns_are_named_once_in_order_of_appearance() -> None:
     assert where.text == "1 < len(z) and col['a b'] == 'q' or (x.y in (1, 2) and z is null and not x.w)"
 
 
+def test_fields_of_structs_are_null_where_the_struct_is() -> None:
+    rows = pa.array([False, True, False, False])
+    runs = pa.RunEndEncodedArray.from_arrays(pa.array([3, 4], pa.int32()), pa.array([1, 2]))
+    views = pa.array(['"twenty characters"'] * 4, pa.string_view())
+    text = pa.ExtensionArray.from_storage(pa.json_(views.type), views)
+    union = pa.UnionArray.from_sparse(pa.array([0] * 4, pa.int8()), [pa.array([1, 2, 3, 4])])
+    batch = pa.record_batch({"s": pa.StructArray.from_arrays([runs, text, union], ["r", "j", "u"], mask=rows)})
+    assert (kept("s.r == 1", batch), kept("s.r is null", batch)) == ("x.x.", ".x..")
+    assert kept("s.j == '\"twenty characters\"'", batch) == "x.xx"
+    with pytest.raises(UsageError, match=r"column 's': .*may be null cannot be looked at"):
+        kept("s.u is null", batch)
+
+
 def test_other_columns_are_not_looked_at() -> None:
     odd = pa.UnionArray.from_sparse(pa.array([0, 0], pa.int8()), [pa.array([1, 2])])
     assert kept("n == 1", pa.record_batch({"n": [1, 2], "odd": odd})) == "x."

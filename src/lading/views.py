@@ -178,12 +178,18 @@ def flattened(column: pa.StructArray) -> list[pa.Array]:
     Run ends and unions are as they are: of the ones pyarrow 26 makes arrays that are none, of the others it ends the
     process. So are all fields where no struct is null: of no structs it makes such arrays of what holds run ends too.
     """
+    fields = [column.field(i) for i in range(column.type.num_fields)]
     if not column.null_count:
-        return [column.field(i) for i in range(column.type.num_fields)]
-    as_is = [pa.types.is_run_end_encoded(child.type) or pa.types.is_union(child.type) for child in column.type]
-    if not any(as_is):
+        return fields
+    kinds = [child.type for child in column.type]
+    rest = [i for i, kind in enumerate(kinds) if not (pa.types.is_run_end_encoded(kind) or pa.types.is_union(kind))]
+    if len(rest) == len(kinds):
         return list(column.flatten())  # all at once: one by one they take ten times as long
-    return [column.field(i) if is_kept else pc.struct_field(column, [i]) for i, is_kept in enumerate(as_is)]
+    if rest:  # not by `struct_field`, which gives an extension over views without their bytes
+        parts = pa.StructArray.from_arrays([fields[i] for i in rest], list(map(str, rest)), mask=column.is_null())
+        for i, part in zip(rest, parts.flatten(), strict=True):
+            fields[i] = part
+    return fields
 
 
 def with_gaps(column: pa.FixedShapeTensorArray) -> NDArray[np.bool_]:

@@ -607,7 +607,7 @@ def _load(node: _Column, batch: pa.RecordBatch) -> pa.Array:
     try:
         column = _plain(batch.column(found[0]))
         for part in node.path:
-            column = _plain(_part(column, part, node))
+            column = _part(column, part, node)
     except _ARROW_ERRORS as error:
         raise _Wrong(
             f"{batch.schema.field(found[0]).type} cannot be read: {_reason(error)}", node.at, node.name
@@ -620,7 +620,12 @@ def _part(column: pa.Array, name: str, node: _Column) -> pa.Array:
     at = kind.get_field_index(name) if pa.types.is_struct(kind) else -1
     if at < 0:
         raise _Wrong(f"{kind} has no field {name!r}", node.at, node.name)
-    return pc.struct_field(column, [at])
+    part = _plain(column.field(at))
+    if not column.null_count:
+        return part
+    if pa.types.is_union(part.type):
+        raise _Wrong(f"{part.type} in structs that may be null cannot be looked at", node.at, node.name)
+    return pa.StructArray.from_arrays([part], [name], mask=column.is_null()).flatten()[0]
 
 
 def _plain(column: pa.Array) -> pa.Array:
