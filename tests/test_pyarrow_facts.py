@@ -454,3 +454,33 @@ def test_fsspec_gives_short_data_past_the_end() -> None:
     assert files.cat_file("/facts/five", start=3, end=50) == b"45"
     assert files.cat_ranges(["/facts/five"], [2], [100]) == [b"345"]
     files.rm("/facts", recursive=True)
+
+
+# Codecs.
+
+
+@pytest.mark.parametrize("method, lost", [("read", 1000), ("read_buffer", 0)])
+def test_streams_that_raise_lose_the_bytes_they_made_room_for(method: str, lost: int) -> None:
+    """Of 1,000 reads of 1 MiB. Why nothing here is unpacked by `read`."""
+    made = """
+        import sys, pyarrow as pa
+
+        def address_space():
+            return int(open("/proc/self/statm").read().split()[0]) * 4096 >> 20
+
+        def once():
+            with pa.CompressedInputStream(pa.BufferReader(b"no brotli"), "brotli") as stream:
+                try:
+                    getattr(stream, sys.argv[1])(1 << 20)
+                except OSError:
+                    return
+            sys.exit("read")
+
+        once()
+        before = address_space()
+        for _ in range(1000):
+            once()
+        print(address_space() - before)
+    """
+    found = subprocess.run([sys.executable, "-c", dedent(made), method], capture_output=True, check=True, text=True)
+    assert int(found.stdout) == pytest.approx(lost, abs=100)

@@ -6,13 +6,16 @@ import bz2
 import gzip
 import hashlib
 import sys
+import tracemalloc
+from collections.abc import Callable
+from functools import partial
 
 import pyarrow as pa
 import pytest
 import xxhash
 import zstandard
 
-from lading.codecs import new_hash, pack_snappy, unpack_file
+from lading.codecs import begins_brotli, new_hash, pack_snappy, unpack_file
 from lading.errors import CorruptShard, DataError, LimitExceeded, MissingExtra, UsageError
 
 BODY = bytes(range(256)) * 2000
@@ -41,6 +44,24 @@ def test_a_cut_file_is_damaged(name: str) -> None:
             unpack_file(name, data[:cut], len(BODY))
     with pytest.raises(CorruptShard):
         unpack_file(name, data + b"more", len(BODY))
+
+
+def unpack_cut(name: str) -> None:
+    with pytest.raises(DataError):
+        unpack_file(name, PACKED[name][:-1], len(BODY))
+
+
+@pytest.mark.parametrize(
+    "look", [*(partial(unpack_cut, name) for name in PACKED), partial(begins_brotli, PACKED["brotli"][:64])]
+)
+def test_what_is_cut_leaves_no_memory_behind(look: Callable[[], object]) -> None:
+    look()
+    tracemalloc.start()
+    for _ in range(20):
+        look()
+    kept_bytes, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept_bytes < 1 << 20
 
 
 def test_a_snappy_block_that_says_too_much_takes_no_memory() -> None:

@@ -1,4 +1,7 @@
-"""Brotli: one stream, with no mark to be known by. Read only, and whole."""
+"""Brotli: one stream, with no mark to be known by. Read only, and whole.
+
+Pieces are read as buffers: pyarrow's `read` loses the bytes it makes room for where it raises.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +20,11 @@ def unpack_brotli(data: Data, max_bytes: int) -> bytes:
     """What a stream unpacks to. Raises CorruptShard; LimitExceeded if more than `max_bytes` come out."""
     if not memoryview(data).nbytes:
         raise CorruptShard("the brotli stream is empty", offset=0)
-    pieces: list[bytes] = []
+    pieces: list[pa.Buffer] = []
     total = 0
     try:
         with pa.CompressedInputStream(pa.BufferReader(pa.py_buffer(data)), "brotli") as stream:
-            while piece := stream.read(PIECE_BYTES):
+            while piece := stream.read_buffer(PIECE_BYTES):
                 total += len(piece)
                 if total > max_bytes:
                     limit = f"at most {max_bytes} bytes"
@@ -36,7 +39,7 @@ def begins_brotli(begin: Data) -> bool:
     """Whether a stream may begin with these bytes. Of texts that are none, one in twenty may by its first 64 bytes."""
     try:
         with pa.CompressedInputStream(pa.BufferReader(pa.py_buffer(begin)), "brotli") as stream:
-            stream.read(PIECE_BYTES)
+            stream.read_buffer(PIECE_BYTES)
     except OSError as error:
         return _CUT in str(error)
     return True
