@@ -50,7 +50,7 @@ class Limits:
         tar_name_bytes: the name of a member of a tar.
         tar_sparse_bytes: the sparse members of a sample of a tar with their holes filled.
         tar_tail_bytes: what follows the end of a compressed tar.
-        warc_header_bytes: the headers of a WARC record.
+        warc_header_bytes: the headers of a WARC record, and those of the response in it.
         xz_memory_bytes: the memory that unpacking xz takes; `xz -9` needs 65 MiB.
         zstd_window_bytes: the window that unpacking zstd takes; `zstd --ultra -22` needs 128 MiB.
 

@@ -138,6 +138,7 @@ def test_records_of_web_archives(tmp_path: Path) -> None:
         b"HTTP/1.1 200 OK\nContent-Type: text/html\n\nBODY one\r\n\r\ntwo",
         b"HTTP/1.1 200 OK\nTransfer-Encoding: chunked\n\n3\r\nabc\r\n0\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nA: b\r\n",
+        b"HTTP/1.1 200 OK\r\nA: b\r\n Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
         *(
             b"HTTP/1.1 200 OK\r\nContent-Encoding: %s\r\n\r\nnot encoded at all" % word
             for word in (b"UTF-8", b"compress", b"deflate", b"gzip")
@@ -150,6 +151,7 @@ def test_odd_responses_are_what_warcio_says(tmp_path: Path, block: bytes) -> Non
     from lading.media import WarcReader
 
     head = "WARC/1.0\r\nWARC-Type: response\r\nWARC-Target-URI: http://example.org/\r\n"
+    head += "X-Folded: a\r\n Content-Length: 1\r\n"
     body = f"{head}Content-Length: {len(block)}\r\n\r\n".encode() + block + b"\r\n\r\n"
     (tmp_path / "a.warc").write_bytes(body)
     [told] = [record.content_stream().read() for record in archives.ArchiveIterator(io.BytesIO(body))]

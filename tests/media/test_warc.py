@@ -186,6 +186,37 @@ def test_headers_whose_lines_end_with_a_line_feed(tmp_path: Path, block: bytes, 
     assert read(tmp_path, record(block)) == payload
 
 
+@pytest.mark.parametrize("told", [b"20", b"\r\n 20", b"20\r\nX-Foo: a\r\n Content-Length: 1\r\n\tContent-Length: 2"])
+@pytest.mark.parametrize("before", [b"", b"X-Foo: a\r\n Content-Length: 1\r\n\tContent-Length: 2\r\n"])
+def test_folded_headers_of_records(tmp_path: Path, told: bytes, before: bytes) -> None:
+    body = b"WARC/1.1\r\n" + before + b"Content-Length: " + told + b"\r\n\r\n" + bytes(20) + b"\r\n\r\n"
+    assert read(tmp_path, body) == bytes(20)
+
+
+@pytest.mark.parametrize("end", [b"\r\n", b"\n"])
+def test_folded_headers_of_responses(tmp_path: Path, end: bytes) -> None:
+    lines = [b"HTTP/1.1 200 OK", b"X-Foo: a", b" Content-Encoding: br", b"Content-Encoding:", b"\tgzip", b"", b""]
+    assert read(tmp_path, record(end.join(lines) + zipped(_BODY))) == _BODY
+
+
+def test_headers_of_responses_that_are_too_long(tmp_path: Path) -> None:
+    head = _HTTP + b"ab\n" * 1000 + b"\r\n"
+    assert read(tmp_path, record(head + _BODY), limits=Limits(warc_header_bytes=len(head))) == _BODY
+    for block in (head + _BODY, head[:-2]):
+        with pytest.raises(LimitExceeded, match=r"a\.warc @ 0: .*--max warc_header_bytes"):
+            read(tmp_path, record(block), limits=Limits(warc_header_bytes=len(head) - 3))
+
+
+@pytest.mark.parametrize("word", [b"gzip", b"br", b"deflate", b"none that is known"])
+def test_responses_that_are_encoded_too_often(tmp_path: Path, word: bytes) -> None:
+    def block(count: int) -> bytes:
+        return _HTTP + b"Content-Encoding: " + b",".join([word] * count) + b"\r\n\r\n" + _BODY
+
+    assert read(tmp_path, record(block(10))) == _BODY
+    with pytest.raises(LimitExceeded, match=r"a\.warc @ 0: .* at most 10 encodings, found 11\. No option"):
+        read(tmp_path, record(block(11)))
+
+
 def test_many_chunks_take_the_memory_of_what_they_hold(tmp_path: Path) -> None:
     body = record(_HTTP + b"Transfer-Encoding: chunked\r\n\r\n" + b"1\r\nX\r\n" * 200_000 + b"0\r\n\r\n")
     reader = WarcReader(tmp_path)

@@ -38,6 +38,10 @@ _END = b"\r\n\r\n"
 _HTTP_RECORDS = ("request", "response", "revisit")
 _EMPTY_LINE = re.compile(rb"\n\r?\n")
 """Behind headers, whose lines some servers end with a line feed alone."""
+_FOLD = re.compile(rb"\n(?=[ \t])")
+"""Within a header: the line that follows goes on with it."""
+_MOST_ENCODINGS = 10
+"""Of a body, one in another, each of which may unpack to as much as all; urllib3 2.8.0 takes five."""
 _LINE_END = b"\r\n"
 _CHUNK = re.compile(rb"[ \t]*([0-9a-fA-F]{1,17})[ \t]*(?:;[^\r\n]*)?\r\n")
 """The line before a chunk: its size."""
@@ -201,14 +205,22 @@ def _payload(record: _Record, limits: Limits) -> bytes:
     http = record.headers.get(b"warc-target-uri", b"").strip(b"<>").lower().startswith((b"http:", b"https:"))
     if not http or record.headers.get(b"warc-type", b"").decode("latin-1").lower() not in _HTTP_RECORDS:
         return record.block
-    empty = _EMPTY_LINE.search(record.block)
+    empty = _EMPTY_LINE.search(record.block, 0, limits.warc_header_bytes)
     if empty is None:
+        if len(record.block) > limits.warc_header_bytes:
+            raise limits.exceeded("warc_header_bytes", "the headers of the response are too long")
         return b""  # a response of headers only
     head, body = record.block[: empty.start()], record.block[empty.end() :]
     headers = _headers(head.partition(b"\n")[2])
     if headers.get(b"transfer-encoding", b"").lower() == b"chunked":
         body = _joined_chunks(body)
-    for encoding in reversed(headers.get(b"content-encoding", b"").lower().split(b",")):
+    encodings = headers.get(b"content-encoding", b"").lower().split(b",")
+    if len(encodings) > _MOST_ENCODINGS:
+        raise LimitExceeded(
+            "the response is encoded too often", expected=f"at most {_MOST_ENCODINGS} encodings",
+            found=len(encodings), advice="No option raises this limit.",
+        )  # fmt: skip
+    for encoding in reversed(encodings):
         body = _decoded(encoding.strip().decode("latin-1"), body, limits)
     return body
 
@@ -216,7 +228,7 @@ def _payload(record: _Record, limits: Limits) -> bytes:
 def _headers(lines: bytes) -> dict[bytes, bytes]:
     """Headers by name in lower case; the first of a name counts, and a line that is none is passed over."""
     headers: dict[bytes, bytes] = {}
-    for line in lines.split(b"\n"):
+    for line in _FOLD.sub(b"", lines).split(b"\n"):
         name, colon, value = line.partition(b":")
         if colon:
             headers.setdefault(name.strip().lower(), value.strip())
