@@ -255,6 +255,16 @@ def test_options_that_are_none(tmp_path: Path, options: dict[str, Any]) -> None:
         MediaWriter(tmp_path, **options)
 
 
+@pytest.mark.parametrize("tag", ["en/", "./en", "en/.", "x/../en", "", "."])
+def test_a_file_has_one_name(tmp_path: Path, tag: str) -> None:
+    first = medium(b"first")
+    with MediaWriter(tmp_path, "${tag}/x") as writer:
+        writer.write(first, tag="en")
+        with pytest.raises(UsageError, match=r"detour.*none of them empty, \. or \.\."):
+            writer.write(medium(b"other"), tag=tag)
+    assert MediaReader(tmp_path).read_media_record(first) == b"first"
+
+
 @pytest.mark.parametrize("tag", ["..", "/etc", "a/../..", "x/", "s3://b", "\0"])
 def test_tags_stay_in_the_folder(tmp_path: Path, tag: str) -> None:
     with MediaWriter(tmp_path / "in", "${tag}" if tag != ".." else "${tag}/x") as writer:
