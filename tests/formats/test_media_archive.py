@@ -479,6 +479,73 @@ def test_fields_of_media_that_lines_do_not_hold(tmp_path: Path, field: tuple[str
         writer.write_batch(pa.table({"id": ["a"], "media": media}))
 
 
+@pytest.mark.parametrize("encoded", [False, True])
+def test_numbers_of_media_have_64_bits_in_lines(tmp_path: Path, encoded: bool) -> None:
+    """As many as those who read them take: the largest of int64 is, and no larger one."""
+
+    def documents_of(*numbers: int) -> pa.Table:
+        types = pa.array(numbers, pa.uint64())
+        given = [pa.array([b"x"] * len(numbers)), types.dictionary_encode() if encoded else types]
+        items = pa.StructArray.from_arrays(given, [BYTES, "type"])
+        return pa.table({"id": ["a", "b"], "media": pa.ListArray.from_arrays([0, 1, len(numbers)], items)})
+
+    with lading.writer(tmp_path / "out", format=NAME) as writer:
+        writer.write_batch(documents_of(0, (1 << 63) - 1))
+    assert [one["media"][0]["type"] for one in documents(tmp_path / "out")] == [0, (1 << 63) - 1]
+    with pytest.raises(Unrepresentable) as caught, lading.writer(tmp_path / "o", format=NAME) as writer:
+        writer.write_batch(documents_of(0, 1, 2, 1 << 63, 5))
+    assert (caught.value.column, caught.value.row) == ("media.type", 1)
+
+
+@pytest.mark.parametrize(
+    "field, kind",
+    [
+        ("offset", pa.date32()),
+        ("offset", pa.list_(pa.int64())),
+        ("offset", pa.bool_()),
+        ("offset", pa.string()),
+        ("offset", pa.struct([("a", pa.int64())])),
+        ("path", pa.int64()),
+        (BYTES, pa.int64()),
+        (BYTES, pa.list_(pa.uint8())),
+    ],
+    ids=str,
+)
+def test_types_that_fields_of_media_do_not_have(tmp_path: Path, field: str, kind: pa.DataType) -> None:
+    item = pa.struct([("id", pa.string()), (field, kind)])
+    table = pa.table({"id": ["a"], "media": pa.array([[{"id": "m", field: None}]], pa.list_(item))})
+    pq.write_table(table, tmp_path / "d.parquet")
+    with pytest.raises(SchemaMismatch) as caught, opened(tmp_path / "d.parquet") as dataset:
+        dataset.schema  # noqa: B018 - a pass over the file
+    assert caught.value.column == f"media.{field}"
+    with pytest.raises(Unrepresentable, match="column 'media'"), lading.writer(tmp_path / "o", format=NAME) as writer:
+        writer.write_batch(table)
+
+
+@pytest.mark.parametrize(
+    "kind, of_bytes, number",
+    [
+        (pa.string_view(), pa.binary_view(), pa.int8()),
+        (pa.large_string(), pa.binary(1), pa.uint64()),
+        (
+            pa.dictionary(pa.int8(), pa.string()),
+            pa.dictionary(pa.int8(), pa.binary()),
+            pa.dictionary(pa.int8(), pa.int32()),
+        ),
+        (pa.null(), pa.string(), pa.null()),
+    ],
+    ids=str,
+)
+def test_types_that_fields_of_media_may_have(
+    tmp_path: Path, kind: pa.DataType, of_bytes: pa.DataType, number: pa.DataType
+) -> None:
+    fields = [pa.nulls(1, kind), pa.array([b"x"]).cast(of_bytes), pa.nulls(1, number)]
+    items = pa.StructArray.from_arrays(fields, ["path", BYTES, "length"])
+    with lading.writer(tmp_path / "out", format=NAME) as writer:
+        writer.write_batch(pa.table({"id": ["a"], "media": pa.ListArray.from_arrays([0, 1], items)}))
+    assert [one["media"][0][BYTES] for one in documents(tmp_path / "out")] == [b"x"]
+
+
 def test_items_of_texts_alone(tmp_path: Path) -> None:
     rows = pa.table({"sample_id": ["a", "a"], "position": pa.array([0, 1], pa.int32()), "modality": ["text", "text"],
                      "text_content": ["one", "two"]})  # fmt: skip

@@ -8,6 +8,7 @@ Source: datatrove 0.10.1, data.py (`Document`, `Media`), pipeline/readers/jsonl.
 from __future__ import annotations
 
 import base64
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import chain
 from typing import Any
@@ -29,13 +30,13 @@ __all__ = [
     "MEDIA",
     "PLACE",
     "PLAIN_ROWS",
-    "check_stored_media",
     "document_columns",
     "documents_of",
     "media_column",
     "media_lists",
     "media_parts",
     "stored_columns",
+    "stored_media",
     "with_bytes",
     "with_fields",
 ]
@@ -101,26 +102,40 @@ def stored_columns(schema: pa.Schema) -> pa.Schema:
     return schema if at < 0 else schema.set(at, with_feature(pa.field("media", pa.string()), Json()))
 
 
-def check_stored_media(item: pa.StructType) -> None:
-    """Raise Unrepresentable for a field of media that JSON Lines do not hold; names it."""
+def stored_media(item: pa.StructType) -> pa.StructType:
+    """The type of media as JSON Lines hold them, whose numbers have 64 bits.
+
+    Raises:
+        Unrepresentable: a field of media that JSON Lines do not hold; names it.
+    """
     for child in item:
-        kind = child.type.value_type if pa.types.is_dictionary(child.type) else child.type
-        allowed = next((test for names, test in _STORED if child.name in names), None)
-        if allowed is None or not (pa.types.is_null(kind) or allowed(kind)):
+        if not _holds(child):
             raise Unrepresentable(
-                "media in JSON Lines have no such field", column=f"media.{child.name}", found=kind,
-                expected=", ".join(_FIELDS) if allowed is None else MEDIA.field(child.name).type,
+                "media in JSON Lines have no such field", column=f"media.{child.name}", found=_values_of(child),
+                expected=MEDIA.field(child.name).type if child.name in _FIELDS else ", ".join(_FIELDS),
                 advice="Write documents=parquet, or cast it.",
             )  # fmt: skip
+    return pa.struct([f.with_type(pa.int64()) if pa.types.is_integer(_values_of(f)) else f for f in item])
+
+
+def _holds(child: pa.Field) -> bool:
+    """Whether a field has the name and the type of one of media."""
+    kind = _values_of(child)
+    test = next((test for names, test in _STORED if child.name in names), None)
+    return test is not None and (pa.types.is_null(kind) or test(kind))
+
+
+def _values_of(child: pa.Field) -> pa.DataType:
+    return child.type.value_type if pa.types.is_dictionary(child.type) else child.type
 
 
 _STORED: tuple[tuple[Sequence[str], Callable[[pa.DataType], bool]], ...] = (
     (("id", "url", "alt", "path"), is_text),
     (("type", "offset", "length"), pa.types.is_integer),
-    ((BYTES,), lambda kind: is_bytes(kind) or is_text(kind)),
+    ((BYTES,), lambda kind: is_bytes(kind) or is_text(kind) or pa.types.is_fixed_size_binary(kind)),
     (("metadata",), lambda kind: is_text(kind) or is_json_type(kind) or is_nested_json(kind)),
 )
-"""The types that fields of media have in JSON Lines."""
+"""The types of which fields of media may be."""
 
 
 def _media_field(field: pa.Field) -> pa.Field:
@@ -139,6 +154,10 @@ def _media_field(field: pa.Field) -> pa.Field:
 def _item_type(item: pa.StructType) -> pa.StructType:
     """The type of media with these fields: with bytes, and the places where they lie."""
     own = {name: MEDIA.field(name) for name in (*PLACE, BYTES)}
+    for child in item:
+        if child.name in own and not _holds(child):
+            raise SchemaMismatch("a field of media has another type", column=f"media.{child.name}",
+                                 expected=str(MEDIA.field(child.name).type), found=str(child.type)[:200])  # fmt: skip
     return pa.struct([*(own.pop(child.name, child) for child in item), *own.values()])
 
 
@@ -188,17 +207,30 @@ def _media(given: pa.Array, kind: pa.DataType, first_row: int) -> pa.Array:
         raise _misfit(
             "a media that is null", first_row + int(np.searchsorted(bounds, np.argmin(present(values)), "right")) - 1
         )
-    children = [_cast(values, own, first_row) for own in item]
+    children = [_cast(values, bounds, own, first_row) for own in item]
     return _listed(pa.StructArray.from_arrays(children, fields=list(item)), bounds)
 
 
-def _cast(items: pa.StructArray, own: pa.Field, first_row: int) -> pa.Array:
+def _cast(items: pa.StructArray, bounds: NDArray[np.int64], own: pa.Field, first_row: int) -> pa.Array:
     if items.type.get_field_index(own.name) < 0:
         return pa.nulls(len(items), own.type)
+    given = items.field(own.name)
     try:
-        return items.field(own.name).cast(own.type)
+        return given.cast(own.type)
     except pa.ArrowInvalid as error:
-        raise _misfit(f"a media whose {own.name} is not {own.type}", first_row, own.name, str(error)[:80]) from None
+        at = bisect_left(range(len(given)), 1, key=lambda end: not _casts(given[: end + 1], own.type))
+        row = first_row + int(np.searchsorted(bounds, at, "right")) - 1
+        raise _misfit(
+            f"a media whose {own.name} is not {own.type}", row, own.name, str(error)[:80], str(own.type)
+        ) from None
+
+
+def _casts(values: pa.Array, kind: pa.DataType) -> bool:
+    try:
+        values.cast(kind)
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 def _json(text: str, row: int) -> Any:

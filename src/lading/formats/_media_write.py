@@ -19,11 +19,11 @@ from lading.formats._media_documents import (
     BYTES,
     PLACE,
     PLAIN_ROWS,
-    check_stored_media,
     document_columns,
     documents_of,
     media_parts,
     stored_columns,
+    stored_media,
     with_fields,
 )
 from lading.formats.protocol import ShardFacts, ShardWriter
@@ -103,7 +103,10 @@ class MediaArchiveWriter:
                                   expected="media: list of structs with media_bytes", found=", ".join(schema.names),
                                   advice="Give it interleaved samples, or rows with such a column.")  # fmt: skip
         if self._as_text:
-            check_stored_media(self._columns.field("media").type.value_type)
+            at = self._columns.get_field_index("media")
+            field = self._columns.field(at)
+            stored = pa.list_(stored_media(field.type.value_type))
+            self._columns = self._columns.set(at, field.with_type(stored))
         self._written = stored_columns(self._columns) if self._as_text else self._columns
         told: Mapping[str, Any] = {"compression": options.compression} if self._as_text else {}
         try:
