@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -88,6 +89,18 @@ def test_a_full_file_is_followed_by_another(tmp_path: Path) -> None:
     zero, one = "a/000_00000", "a/001_00000"
     assert told == [(zero, 0, 6), (zero, 6, 6), (one, 0, 6), ("a/000_00001", 0, 6), (one, 6, 6)]
     assert {name: len(body) for name, body in files(tmp_path).items()} == {zero: 12, "a/000_00001": 6, one: 12}
+
+
+@pytest.mark.parametrize("end", ["close", "abort"])
+def test_full_files_are_not_held_open(tmp_path: Path, end: str) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    writer = MediaWriter(tmp_path, max_file_size=1, codec="none")
+    for at in range(30):
+        writer.write(medium(b"%d" % at))
+    assert len(os.listdir("/proc/self/fd")) < before + 10
+    assert files(tmp_path).keys() == {path.name for path in tmp_path.iterdir() if path.name.startswith(".")}
+    getattr(writer, end)()
+    assert list(files(tmp_path).values()) == ([b"%d" % at for at in range(30)] if end == "close" else [])
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5])

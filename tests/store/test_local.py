@@ -18,7 +18,7 @@ import pytest
 from faults import file_size_limit
 from lading.errors import CorruptShard, NotFound, ShortRead, StoreError
 from lading.store.local import LocalStore
-from lading.store.protocol import Mapper, NativePath
+from lading.store.protocol import Mapper, NativePath, Seals
 from lading.views import from_ranges
 
 STORE = LocalStore()
@@ -242,6 +242,36 @@ def test_a_file_where_a_folder_should_be(tmp_path: Path) -> None:
 def test_a_file_cannot_take_the_place_of_a_folder_by_its_sink(tmp_path: Path) -> None:
     (tmp_path / "a" / "b").mkdir(parents=True)
     sink = STORE.put_stream(str(tmp_path / "a"))
+    with pytest.raises(StoreError):
+        sink.close()
+    assert os.listdir(tmp_path) == ["a"]
+
+
+def test_a_sealed_file_is_out_of_sight_and_holds_no_descriptor(tmp_path: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    path = str(tmp_path / "a")
+    for end in ("close", "abort"):
+        sink = STORE.put_stream(path)
+        sink.write([b"some ", b"bytes"])
+        assert isinstance(sink, Seals)
+        sink.seal()
+        assert len(os.listdir("/proc/self/fd")) == before
+        assert list(STORE.walk(str(tmp_path))) == []
+        assert sink.tell() == 10
+        if end == "close":
+            assert sink.close() == STORE.head(path)
+            assert (tmp_path / "a").read_bytes() == b"some bytes"
+            (tmp_path / "a").unlink()
+        for _ in range(2):
+            sink.abort()
+        assert os.listdir(tmp_path) == []
+
+
+def test_a_sealed_file_that_has_no_place_is_dropped(tmp_path: Path) -> None:
+    sink = STORE.put_stream(str(tmp_path / "a"))
+    (tmp_path / "a").mkdir()
+    assert isinstance(sink, Seals)
+    sink.seal()
     with pytest.raises(StoreError):
         sink.close()
     assert os.listdir(tmp_path) == ["a"]

@@ -24,7 +24,7 @@ from lading.media.documents import Location, MediaStats, Tally, get, media_of, p
 from lading.media.records import CODECS
 from lading.store.background import Background
 from lading.store.open import Stores, resolve
-from lading.store.protocol import FileInfo, Sink
+from lading.store.protocol import FileInfo, Seals, Sink
 from lading.units import parse_bytes
 
 __all__ = ["MediaWriter", "Packer", "check_level"]
@@ -56,7 +56,8 @@ class MediaWriter:
     """Writes the media of documents as records of archives.
 
     Files appear when the writer is closed, all of them. A `with` that fails leaves nothing behind, and what lay under
-    the names before stays.
+    the names before stays. Each name in use takes a file and about 1 MB until then; what is full takes neither on this
+    machine, and on remote stores what their uploads hold.
 
     Args:
         output_folder: path or URL of the folder.
@@ -220,7 +221,7 @@ class MediaWriter:
         file = self._current.get(name)
         if file is None or 0 < self._max_file_size <= file.size_bytes:
             if file is not None:
-                file.flush()
+                file.seal()
             path = self._names.counted(name) if self._max_file_size > 0 else name
             store, place = resolve(posixpath.join(self._folder, path), self._stores)
             file = self._current[name] = _File(path, store.put_stream(place), self._behind)
@@ -341,6 +342,12 @@ class _File:
             self._behind.wait(but=_MOST_WAITING - 1 if self._held_bytes < 2 * _HELD_BYTES else 0)
             self._behind.then(partial(self._sink.write, self._held))
             self._held, self._held_bytes = [], 0
+
+    def seal(self) -> None:
+        """Nothing more comes: hold as little as may be."""
+        self.flush()
+        if isinstance(self._sink, Seals):
+            self._behind.then(self._sink.seal)
 
     def close(self) -> FileInfo:
         return self._sink.close()

@@ -272,7 +272,7 @@ class LocalSink:
         extents: the checksums of the file's extents, if it takes one of the file.
     """
 
-    __slots__ = ("_appender", "_behind", "_failed", "_fd", "_size", "_sum", "extents", "native_path", "path")
+    __slots__ = ("_appender", "_behind", "_failed", "_fd", "_sealed", "_size", "_sum", "extents", "native_path", "path")
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -281,6 +281,7 @@ class LocalSink:
         self._failed: BaseException | None = None
         self._appender: Appender | None = None
         self._sum: Checksum | None = None
+        self._sealed: FileInfo | None = None
         self.extents = ExtentSums()
         with store_errors(path):
             os.makedirs(os.path.dirname(native_path(path)) or ".", exist_ok=True)
@@ -368,37 +369,49 @@ class LocalSink:
         self._sum = total
         return total.hexdigest()
 
+    def seal(self) -> None:
+        """Bring the bytes to disk, and hold neither memory nor the file, nor its lock: `close` gives it its name."""
+        self._sealed = self._on_disk()
+        self._drop(self._sealed.size_bytes)
+
     def close(self) -> FileInfo:
         """Bring the bytes to disk, then give the file its name; on failure nothing is left."""
         try:
-            self.settle()
+            info = self._sealed or self._on_disk()
             with store_errors(self.path):
-                os.fsync(self._fd)
-                status = os.fstat(self._fd)
                 final = native_path(self.path)
                 os.replace(self.native_path, final)
                 _sync_folder(os.path.dirname(final) or ".")
         except LadingError:
             self.abort()
             raise
-        self._drop(status.st_size)
-        return _info(self.path, status)
+        self._sealed = None
+        self._drop(info.size_bytes)
+        return info
 
     def abort(self) -> None:
         """Drop what was written."""
-        if self._fd >= 0:
+        if self._fd >= 0 or self._sealed is not None:
             try:
                 with store_errors(self.path), suppress(FileNotFoundError):
                     os.unlink(self.native_path)
             finally:
+                self._sealed = None
                 self._drop(0)
+
+    def _on_disk(self) -> FileInfo:
+        self.settle()
+        with store_errors(self.path):
+            os.fsync(self._fd)
+            return _info(self.path, os.fstat(self._fd))
 
     def _drop(self, size: int) -> None:
         if self._behind is not None:
             self._behind.stop()
             self._behind = None
-        os.close(self._fd)
-        self._fd, self._size = -1, size
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd, self._size, self._appender = -1, size, None
 
 
 def _info(path: str, status: os.stat_result) -> FileInfo:

@@ -33,6 +33,7 @@ __all__ = [
     "MappedFile",
     "Mapper",
     "NativePath",
+    "Seals",
     "Sink",
     "Store",
     "SummedSink",
@@ -189,6 +190,14 @@ class WritesBehind(Protocol):
 def writes_behind(sink: Sink) -> TypeGuard[WritesBehind]:
     """Whether a sink has that ability itself: one that hands on whatever it lacks would be gone round."""
     return isinstance(sink, WritesBehind) and not hasattr(type(sink), "__getattr__")
+
+
+@runtime_checkable
+class Seals(Protocol):
+    """A sink that holds next to nothing between its last bytes and `close`, where many files are published at once."""
+
+    def seal(self) -> None:
+        """Make the file durable, under no name yet; only `close` or `abort` comes next. May be called in a thread."""
 
 
 @runtime_checkable

@@ -1,9 +1,9 @@
 """Folders of this machine that are built beside their place, and the remains of processes that died while they built.
 
 A folder is built as `.{name}.lading-{token}` with a lock file `.{name}.lading-{token}.lock` next to it; a file as
-`.{name}.lading-{token}.tmp`, which is its own lock. The kernel gives a lock back when its process ends, however it
-ends: what can be locked has no owner any more. Forked children share a lock with their parent, processes that it starts
-as programs only if they inherit its descriptor.
+`.{name}.lading-{token}.tmp`, which is its own lock until it is sealed. The kernel gives a lock back when its process
+ends, however it ends: what can be locked has no owner any more. Forked children share a lock with their parent,
+processes that it starts as programs only if they inherit its descriptor.
 """
 
 from __future__ import annotations
