@@ -103,6 +103,64 @@ def test_nulls_in_lists_beside_what_is_cast() -> None:
     assert found.to_pylist() == rows
 
 
+_RUNS = pa.RunEndEncodedArray.from_arrays(pa.array([2, 3, 5, 8], pa.int32()), pa.array([1, 2, 3, 4]))
+_HARD_ITEMS = [
+    pa.array([[None], [None, None], None, [], [None], [None], [], [None]], pa.list_(pa.null())),
+    pa.array([{"q": [None]}, None, {"q": []}, {}] * 2, pa.struct([("p", pa.null()), ("q", pa.list_(pa.null()))])),
+    pa.array([[(1, None)], [(2, None), (3, None)], None, []] * 2, pa.map_(pa.int32(), pa.null())),
+    _RUNS,
+    pa.StructArray.from_arrays([_RUNS], ["r"]),
+    pa.ListArray.from_arrays(pa.array([0, 1, 3, 4, 4, 6, 7, 7, 8], pa.int32()), _RUNS),
+]
+_FIRST, _SIZE = pa.array([4, 0, 2, 6], pa.int32()), pa.array([2] * 4, pa.int32())
+
+
+@pytest.mark.parametrize("to", [*_LISTS, lambda kind: pa.list_(kind, 2)])
+@pytest.mark.parametrize("of", ["fixed", "list", "list view", "map"])
+@pytest.mark.parametrize("items", _HARD_ITEMS, ids=lambda items: str(items.type))
+def test_nulls_and_run_ends_in_lists_stay_where_they_are(items: pa.Array, of: str, to: Any) -> None:
+    ends, kind = pa.array([0, 2, 4, 6, 8], pa.int32()), items.type
+    column = {
+        "fixed": lambda: pa.FixedSizeListArray.from_arrays(items, 2),
+        "list": lambda: pa.ListArray.from_arrays(ends, items),
+        "list view": lambda: pa.ListViewArray.from_arrays(_FIRST, _SIZE, items),
+        "map": lambda: pa.MapArray.from_arrays(ends, pa.array(range(8)), items),
+    }[of]()
+    expected = column.to_pylist()
+    if of == "map":
+        kind = pa.struct([pa.field("key", pa.int64(), nullable=False), ("value", kind)])
+        expected = [[{"key": key, "value": value} for key, value in entries] for entries in expected]
+    for first in range(4):
+        found = cast(column[first : first + 2], to(kind))
+        found.validate(full=True)
+        assert found.to_pylist() == expected[first : first + 2]
+
+
+def test_lists_of_one_size_become_lists_of_what_others_hold() -> None:
+    given = pa.list_(pa.struct([("p", pa.null()), ("q", pa.list_(pa.null()))]), 2)
+    column = pa.array([[{"q": [None]}, {"q": [None, None]}]] * 4, given)
+    found = cast(column[1:], pa.large_list(pa.struct([("p", pa.string()), ("q", pa.list_(pa.string()))])))
+    found.validate(full=True)
+    assert found.to_pylist() == column[1:].to_pylist()
+
+
+def test_lists_become_lists_of_one_size_where_all_have_it() -> None:
+    texts, kind = pa.string_view(), pa.list_(pa.string_view(), 2)
+    rows = [["a", "b"], None, ["c", None], ["d"]]
+    column = pa.ListArray.from_arrays(  # with two values under the null
+        pa.array([0, 2, 4, 6, 7], pa.int32()), pa.array(["a", "b", "x", "y", "c", None, "d"], texts),
+        mask=pa.array([False, True, False, False]),
+    )  # fmt: skip
+    for given in (column, cast(column, pa.list_view(texts)), pa.array(rows, pa.large_list(texts))):
+        for first in (0, 1, 2):
+            found = cast(given[first:3], kind)
+            found.validate(full=True)
+            assert (found.type, found.to_pylist()) == (kind, rows[first:3])
+        with pytest.raises(pa.ArrowInvalid, match="a list of 1 values where 2 must be"):
+            cast(given, kind)
+    assert cast(column[1:2], pa.list_(texts, 0)).to_pylist() == [None]
+
+
 def test_run_ends_beside_what_is_cast() -> None:
     runs = pa.RunEndEncodedArray.from_arrays(pa.array([2, 4], pa.int32()), pa.array(["x", "y"]))
     numbers, nulls = pa.array([1, 2, 3, 4], pa.int8()), pa.array([False, True, False, False])

@@ -217,6 +217,25 @@ def test_a_cast_of_nulls_in_lists_in_structs_makes_lists_that_are_too_long() -> 
         given.cast(pa.struct([("a", pa.list_(pa.null())), ("b", pa.int16())])).validate(full=True)
 
 
+@pytest.mark.parametrize("kind", [pa.list_(pa.list_(pa.null())), pa.list_(pa.list_(pa.null()), 2)], ids=str)
+def test_a_cast_to_other_lists_makes_lists_of_nulls_in_them_too_long(kind: pa.DataType) -> None:
+    rows = [[[None], [None, None]]] * 3
+    given = pa.large_list(kind.value_type) if pa.types.is_fixed_size_list(kind) else pa.list_(kind.value_type, 2)
+    with pytest.raises(pa.ArrowInvalid, match="child array invalid"):
+        pa.array(rows, given)[1:].cast(kind).validate(full=True)
+
+
+def test_a_cast_of_lists_forgets_where_their_run_ends_begin() -> None:
+    runs = pa.RunEndEncodedArray.from_arrays(pa.array([1, 2, 3, 4], pa.int32()), pa.array([0, 1, 2, 3]))
+    ends = pa.array([0, 2, 4], pa.int32())
+    pairs = [pa.FixedSizeListArray.from_arrays(runs, 2), pa.ListArray.from_arrays(ends, runs)]
+    for column in pairs:
+        assert column[1:].cast(pa.large_list(runs.type)).to_pylist() == [[0, 1]]
+    entries = pa.struct([pa.field("key", pa.int64(), nullable=False), ("value", runs.type)])
+    [found] = pa.MapArray.from_arrays(ends, pa.array(range(4)), runs)[1:].cast(pa.list_(entries)).to_pylist()
+    assert found == [{"key": 2, "value": 0}, {"key": 3, "value": 1}]
+
+
 @pytest.mark.parametrize("kind", [pa.list_(pa.int8()), pa.struct([("x", pa.int8())]), pa.uuid(), pa.null()], ids=str)
 def test_dictionaries_of_such_values_are_not_joined(kind: pa.DataType) -> None:
     parts = [pa.DictionaryArray.from_arrays(pa.array([None], pa.int32()), pa.nulls(n, kind)) for n in (1, 2)]

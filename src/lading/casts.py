@@ -1,8 +1,9 @@
 """Values in another type, at any depth: what pyarrow's `cast` does, and what it leaves out or does wrongly.
 
-pyarrow 26 casts no list view to another one, nor null to one, and no dictionary of lists, structs or maps; of list
-views made lists it loses the last values, without a word; and of lists of the type null inside a struct it makes some
-that are longer than what they hold.
+pyarrow 26 casts no list view to another one, nor null to one, and no dictionary of lists, structs or maps. Of list
+views made lists it loses the last values, without a word, and of lists and maps of run ends the place where they begin;
+of lists of nulls or run ends inside others it makes some that are longer than what they hold. So lists are made here,
+of every kind.
 
 Some values it makes others without a word, which are refused here: fields that a struct lacks, times cut to days, their
 days or zones left out, numbers other than 0 and 1 as bools, floats rounded to decimals, whole numbers to halves, finite
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 from lading.pieces import bitmap
 from lading.ref import is_ref
 from lading.views import (
+    LIST_TYPES,
     child_fields,
     flattened,
     holds_dictionary,
@@ -47,6 +49,7 @@ __all__ = [
 ]
 
 _Column = TypeVar("_Column", pa.Array, pa.ChunkedArray)
+_LISTS = (*LIST_TYPES, pa.MapType)
 _LIST_VIEWS = (pa.ListViewType, pa.LargeListViewType)
 _WITH_OFFSETS = {
     pa.ListType: pa.ListArray,
@@ -79,7 +82,10 @@ def cast(column: _Column, kind: pa.DataType) -> _Column:
 def _cast_nested(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_struct(column.type) and pa.types.is_struct(kind):
         return rebuilt(_picked(column, kind), kind, cast)
-    found = rebuilt(column if _is_alike(column.type, kind) else _reshaped(column, kind), kind, cast)
+    lists = isinstance(column.type, _LISTS) and isinstance(kind, LIST_TYPES)
+    if not (lists or (pa.types.is_map(column.type) and pa.types.is_map(kind))):
+        return column.cast(kind)  # which refuses it
+    found = rebuilt(column, kind, cast)
     _refuse_null_items(found)
     return found
 
@@ -170,17 +176,6 @@ def _without_nulls(part: pa.Array, there: NDArray[np.bool_], name: str) -> pa.Ar
     return take_values(part, np.where(valid, np.arange(len(part)), int(valid.argmax())))
 
 
-def _reshaped(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Lists of one size as those of another kind, the reverse, and maps as lists of structs: the values as they are."""
-    column = _relisted(column, _with_lists(plain_type(column.type)))
-    inner, listed = child_fields(column.type), _with_lists(kind)
-    if pa.types.is_map(column.type):
-        inner = [pa.field("entries", pa.struct(inner), nullable=False)]
-    if len(inner) == len(child_fields(listed)) and not any(pa.types.is_struct(k) for k in (column.type, kind)):
-        listed = with_child_fields(listed, inner)
-    return column.cast(listed)
-
-
 def _refuse_null_items(column: pa.Array) -> None:
     """Raise ArrowInvalid for a null in a list or map whose values may be none: pyarrow looks for none."""
     fields, is_map = child_fields(column.type), pa.types.is_map(column.type)
@@ -211,27 +206,6 @@ def decoded_type(kind: pa.DataType) -> pa.DataType:
 
 def _has_only_nulls(kind: pa.DataType) -> bool:
     return bool(pa.types.is_null(kind.value_type if pa.types.is_dictionary(kind) else kind))
-
-
-def _is_alike(one: pa.DataType, other: pa.DataType) -> bool:
-    """Whether one can be rebuilt as the other: both structs, maps, lists of one size, or lists of many."""
-    if pa.types.is_fixed_size_list(one) and pa.types.is_fixed_size_list(other):
-        return bool(one.list_size == other.list_size)
-    return type(one) is type(other) or (type(one) in _WITH_OFFSETS and type(other) in _WITH_OFFSETS)
-
-
-def _with_lists(kind: pa.DataType) -> pa.DataType:
-    """The type with large lists in the place of list views, at any depth."""
-    inner = [child.with_type(_with_lists(child.type)) for child in child_fields(kind)]
-    if isinstance(kind, _LIST_VIEWS):
-        return pa.large_list(*inner)
-    return with_child_fields(kind, inner) if inner else kind
-
-
-def _relisted(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    if column.type == kind:
-        return column
-    return cast(column, kind) if pa.types.is_dictionary(column.type) else rebuilt(column, kind, _relisted)
 
 
 def unregistered_type(kind: pa.DataType) -> pa.DataType:
@@ -283,7 +257,8 @@ def without_null_values(column: pa.Array) -> pa.Array:
 def rebuilt(column: pa.Array, kind: pa.DataType, made: Callable[[pa.Array, pa.DataType], pa.Array]) -> pa.Array:
     """A struct, map or list in another type of as many fields, of what a function makes of the values inside.
 
-    Lists may become list views, and the reverse; values that are in no list are left out. Anything else is cast.
+    Lists of every kind, and maps, may become lists of any other; values that are in no list are left out. Anything else
+    is cast.
     """
     if pa.types.is_struct(kind) and kind.num_fields:
         # Flattened, since under a null there may be anything: an index past a dictionary, say. But a child that allows
@@ -304,24 +279,53 @@ def rebuilt(column: pa.Array, kind: pa.DataType, made: Callable[[pa.Array, pa.Da
 
 def _fixed_list(column: pa.Array, kind: pa.DataType, made: Callable[[pa.Array, pa.DataType], pa.Array]) -> pa.Array:
     width = kind.list_size
-    values = made(column.values.slice(column.offset * width, len(column) * width), kind.value_type)
+    values = made(_items_of_size(column, width), kind.value_type)
     if not width:  # of lists of nothing pyarrow divides by their size
         return pa.Array.from_buffers(kind, len(column), [bitmap(present(column))], children=[values])
     return pa.FixedSizeListArray.from_arrays(values, type=kind, mask=column.is_null())
 
 
+def _items_of_size(column: pa.Array, width: int) -> pa.Array:
+    """The items of lists, so many of each one: nulls, if need be, under lists that are null.
+
+    Raises:
+        ArrowInvalid: a list has more or less.
+    """
+    items, ends = _items(column)
+    sizes = np.diff(ends)
+    if (sizes == width).all():
+        return items
+    there = present(column)
+    wrong = sizes[there & (sizes != width)]
+    if len(wrong):
+        raise pa.ArrowInvalid(f"a list of {wrong[0]} values where {width} must be")
+    at = ends[:-1, None] + np.arange(width)
+    plain = cast(items, plain_type(items.type))  # of views pyarrow takes none
+    return plain.take(pa.array(at.ravel(), mask=np.repeat(~there, width)))
+
+
 def _list(
     column: pa.Array, kind: pa.DataType, made: Callable[[pa.Array, pa.DataType], pa.Array], make: Any
 ) -> pa.Array:
-    if isinstance(column.type, _LIST_VIEWS):
-        values, ends = listed_items(column)
-    else:
-        first, ends = _ends(column)
-        values = column.values.slice(first, int(ends[-1]))
+    items, ends = _items(column)
     wide = pa.int64() if isinstance(kind, (pa.LargeListType, pa.LargeListViewType)) else pa.int32()
     places = [ends[:-1], np.diff(ends)] if isinstance(kind, _LIST_VIEWS) else [ends]
     numbers = [pa.array(place, wide) for place in places]
-    return make.from_arrays(*numbers, made(values, kind.value_type), type=kind, mask=column.is_null())
+    return make.from_arrays(*numbers, made(items, kind.value_type), type=kind, mask=column.is_null())
+
+
+def _items(column: pa.Array) -> tuple[pa.Array, NDArray[np.int64]]:
+    """The items of lists of any kind, or the entries of maps, and where each one ends, behind a 0: no copy, if it can.
+
+    Those under lists that are null stay, but of list views.
+    """
+    if isinstance(column.type, _LIST_VIEWS):
+        return listed_items(column)
+    if pa.types.is_fixed_size_list(column.type):
+        width = column.type.list_size
+        return column.values.slice(column.offset * width, len(column) * width), np.arange(len(column) + 1) * width
+    first, ends = _ends(column)
+    return column.values.slice(first, int(ends[-1])), ends
 
 
 def _ends(column: pa.Array) -> tuple[int, Any]:
