@@ -93,6 +93,25 @@ def test_nulls_become_list_views() -> None:
     assert cast(pa.nulls(2), pa.list_view(pa.int8())).to_pylist() == [None, None]
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda column: column,
+        lambda column: pa.ListArray.from_arrays(pa.array([0, 0, 1], pa.int32()), column),
+        lambda column: pa.StructArray.from_arrays([column], ["a"]),
+    ],
+    ids=["itself", "list", "struct"],
+)
+def test_dictionaries_become_nulls_where_they_hold_nothing_else(make: Any) -> None:
+    places, kind = pa.array([None, 1], pa.int8()), make(pa.nulls(2)).type
+    for values in (pa.array(["a", None]), pa.nulls(2)):
+        column = make(pa.DictionaryArray.from_arrays(places, values))
+        found = cast(column, kind)
+        assert (found.type, found.to_pylist()) == (kind, column.to_pylist())
+    with pytest.raises((pa.ArrowInvalid, pa.ArrowNotImplementedError)):
+        cast(make(pa.array(["x", "y"]).dictionary_encode()), kind)
+
+
 def test_nulls_in_lists_beside_what_is_cast() -> None:
     rows = [{"a": [None], "b": 1}, {"a": [None, None], "b": 2}]
     found = cast(

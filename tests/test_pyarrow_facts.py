@@ -205,6 +205,10 @@ def test_a_cast_of_list_views_to_lists_loses_values() -> None:
     assert views.cast(pa.list_(pa.string())).to_pylist() == [["a"], None, [], []]
 
 
+def test_a_cast_of_dictionaries_to_nulls_loses_their_values() -> None:
+    assert pa.array(["x", "y"]).dictionary_encode().cast(pa.null()).to_pylist() == [None, None]
+
+
 def test_dictionaries_of_halves_become_others_when_they_are_joined() -> None:
     parts = [pa.array([half], pa.float16()).dictionary_encode() for half in (-2.0, 0.5)]
     assert pa.concat_arrays(parts).to_pylist() != [-2.0, 0.5]

@@ -3,7 +3,7 @@
 pyarrow 26 casts no list view to another one, nor null to one, and no dictionary of lists, structs or maps. Of list
 views made lists it loses the last values, without a word, and of lists and maps of run ends the place where they begin;
 of lists of nulls or run ends inside others it makes some that are longer than what they hold. So lists are made here,
-of every kind.
+of every kind. Of a dictionary made null it loses all values.
 
 Some values it makes others without a word, which are refused here: fields that a struct lacks, times cut to days, their
 days or zones left out, numbers other than 0 and 1 as bools, floats rounded to decimals, whole numbers to halves, finite
@@ -69,10 +69,10 @@ def cast(column: _Column, kind: pa.DataType) -> _Column:
         return column
     if isinstance(column, pa.ChunkedArray):
         return pa.chunked_array([cast(chunk, kind) for chunk in column.chunks], kind)
-    if _has_only_nulls(column.type) or (pa.types.is_null(kind) and column.null_count == len(column)):
-        return pa.nulls(len(column), kind)
-    if pa.types.is_dictionary(column.type) and not joins(column.type.value_type):
+    if pa.types.is_dictionary(column.type) and (pa.types.is_null(kind) or not joins(column.type.value_type)):
         column = decoded(column)
+    if pa.types.is_null(column.type) or (pa.types.is_null(kind) and column.null_count == len(column)):
+        return pa.nulls(len(column), kind)
     if isinstance(column.type, pa.BaseExtensionType) and not isinstance(kind, pa.BaseExtensionType):
         return cast(column.storage, kind)
     nested = pa.types.is_nested(column.type) and pa.types.is_nested(kind)
@@ -202,10 +202,6 @@ def decoded_type(kind: pa.DataType) -> pa.DataType:
     """The type in which the values of such a dictionary are `decoded`."""
     value = kind.value_type
     return plain_type(value.value_type if pa.types.is_run_end_encoded(value) else value)
-
-
-def _has_only_nulls(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_null(kind.value_type if pa.types.is_dictionary(kind) else kind))
 
 
 def unregistered_type(kind: pa.DataType) -> pa.DataType:
