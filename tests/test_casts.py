@@ -378,6 +378,25 @@ def test_tensors_are_cast_as_lists() -> None:
 @pytest.mark.parametrize(
     "column, kind",
     [
+        (pa.array([[1.5], None, [1e300]]), pa.fixed_shape_tensor(pa.float32(), [1])),
+        (pa.array([[1.5], [None], [1, 2]], pa.list_view(pa.int8())), pa.fixed_shape_tensor(pa.int64(), [1])),
+        (pa.array([2048, None, 2049]), NamedType(pa.float16())),
+        (pa.array([[2048], None, [1e300]]), NamedType(pa.list_(pa.float32()))),
+        (pa.array([None, None, "x"]).dictionary_encode(), NamedType(pa.null())),
+    ],
+    ids=lambda value: str(getattr(value, "type", value)),
+)
+def test_types_over_others_take_what_those_take(column: pa.Array, kind: pa.DataType) -> None:
+    found = cast(column[:-1], kind)
+    found.validate(full=True)
+    assert (found.type, found.storage.to_pylist()) == (kind, column[:-1].to_pylist())
+    with pytest.raises((pa.ArrowInvalid, pa.ArrowNotImplementedError)):
+        cast(column, kind)
+
+
+@pytest.mark.parametrize(
+    "column, kind",
+    [
         (pa.array([0.1, float("inf"), float("nan"), None]), pa.float32()),
         (pa.array(["0.1", "-Infinity", None]), pa.float64()),
         (pa.array([0, 1, None]), pa.bool_()),

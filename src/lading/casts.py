@@ -49,8 +49,8 @@ __all__ = [
 ]
 
 _Column = TypeVar("_Column", pa.Array, pa.ChunkedArray)
-_LISTS = (*LIST_TYPES, pa.MapType)
 _LIST_VIEWS = (pa.ListViewType, pa.LargeListViewType)
+_LISTS = (*LIST_TYPES, pa.MapType)
 _WITH_OFFSETS = {
     pa.ListType: pa.ListArray,
     pa.LargeListType: pa.LargeListArray,
@@ -73,8 +73,11 @@ def cast(column: _Column, kind: pa.DataType) -> _Column:
         column = decoded(column)
     if pa.types.is_null(column.type) or (pa.types.is_null(kind) and column.null_count == len(column)):
         return pa.nulls(len(column), kind)
-    if isinstance(column.type, pa.BaseExtensionType) and not isinstance(kind, pa.BaseExtensionType):
+    was, becomes = (isinstance(k, pa.BaseExtensionType) for k in (column.type, kind))
+    if was and not becomes:
         return cast(column.storage, kind)
+    if becomes and not (was or isinstance(kind, pa.JsonType)):  # JSON is not what it is stored in: any text
+        return pa.ExtensionArray.from_storage(kind, cast(column, kind.storage_type))
     nested = pa.types.is_nested(column.type) and pa.types.is_nested(kind)
     return _cast_nested(column, kind) if nested else _cast_plain(column, kind)
 
