@@ -372,6 +372,14 @@ def test_times_that_milliseconds_do_not_hold_are_refused(
     assert found["t"].chunk(0).view(width).to_pylist() == [most, -most]
 
 
+def test_times_beside_nulls_in_maps_that_begin_later() -> None:
+    """pyarrow 26 makes lists of such maps whose nulls are too few, and ends the process."""
+    beside = pa.struct([("p", pa.null()), ("q", pa.list_(pa.null())), ("s", pa.timestamp("s"))])
+    rows = [[("a", {"q": [None, None], "s": 1}), ("b", {"q": [None], "s": 2})]] * 4
+    table = pa.table({"m": pa.array(rows, pa.map_(pa.string(), beside))}).slice(3)
+    assert _all(_write(table)[0]).to_pylist() == table.to_pylist()
+
+
 def test_payload_far_into_a_large_map() -> None:
     mapped = mmap.mmap(-1, 3 << 30)
     mapped[(5 << 29) : (5 << 29) + 20] = b"0123456789abcdefghij"

@@ -261,7 +261,8 @@ def _refuse_long_times(column: pa.Array) -> None:
     """Raise Unrepresentable, with the row, for seconds that have no milliseconds; pyarrow would wrap some of them."""
     column = without_dictionary(column)
     if pa.types.is_nested(column.type):
-        for child in _children(column):
+        is_struct = pa.types.is_struct(column.type)
+        for child in views.flattened(column) if is_struct else [views.listed_items(column)[0]]:
             try:
                 _refuse_long_times(child)
             except Unrepresentable as error:
@@ -276,15 +277,6 @@ def _refuse_long_times(column: pa.Array) -> None:
             row = int(wrong[0])
             raise Unrepresentable("a time too long for Parquet, which counts milliseconds", row=row,
                                   expected=f"at most {most} seconds", found=int(seconds[row]))  # fmt: skip
-
-
-def _children(column: pa.Array) -> list[pa.Array]:
-    """The arrays below a nested one, without what lies under a null."""
-    if pa.types.is_struct(column.type):
-        return list(column.flatten())
-    if pa.types.is_map(column.type):
-        column = column.cast(pa.list_(column.type.field(0)))
-    return [views.listed_items(column)[0]]
 
 
 def _open_sink(sink: Sink) -> pa.NativeFile:
