@@ -16,7 +16,7 @@ from lading.arrow import write_cache
 from lading.dataset_writer import DatasetWriter
 from lading.encoding import npy_bytes
 from lading.errors import DestinationExists, DuplicateField, SchemaMismatch, StoreError, Unrepresentable, UsageError
-from lading.features import Array, Bytes, ClassLabel, Feature, Image, Json, Sequence, Text, Value, with_feature
+from lading.features import Array, Bytes, ClassLabel, Feature, Image, Json, Sequence, Struct, Text, Value, with_feature
 from lading.fetch import Fetcher
 from lading.formats.protocol import ShardFacts
 from lading.formats.registry import get_format
@@ -449,11 +449,21 @@ LISTS = (
     meaning(Sequence(Value("int64")), [1], kind=pa.list_(pa.int64())),
     meaning(Sequence(Value("int32")), [2], kind=pa.list_(pa.int32())),
 )
+STRUCTS = (
+    meaning(Struct((("n", Value("int64")), ("t", Text()))), {"n": 1, "t": "a"}),
+    meaning(
+        Struct((("n", Value("int32")), ("t", Text()))),
+        {"n": 2},
+        kind=pa.struct([("n", pa.int32()), ("t", pa.string())]),
+    ),
+)
 
 
 @pytest.mark.parametrize("fmt", ["parquet", "webdataset", "arrow"])
 @pytest.mark.parametrize("is_told", [False, True])
-@pytest.mark.parametrize("first, second", [NUMBERS, LISTS, (meaning(Image(), b"a"), meaning(Image("JPEG"), b"b"))])
+@pytest.mark.parametrize(
+    "first, second", [NUMBERS, LISTS, STRUCTS, (meaning(Image(), b"a"), meaning(Image("JPEG"), b"b"))]
+)
 def test_rows_of_one_meaning_may_be_stored_in_other_types(
     tmp_path: Path, fmt: str, first: pa.Table, second: pa.Table, *, is_told: bool
 ) -> None:
@@ -469,6 +479,29 @@ def test_numbers_in_bytes_are_what_is_said_of_them(tmp_path: Path) -> None:
     writer.write_batch(meaning(Value("int64"), b"1"))
     with pytest.raises(SchemaMismatch, match="mean different things"):
         writer.write_batch(meaning(Value("float64"), b"1.5"))
+
+
+@pytest.mark.parametrize(
+    "first, second",
+    [
+        (meaning(Value("int64"), 1), meaning(Value("string"), "007")),
+        (meaning(Value("int64"), 1), meaning(Value("timestamp[us]"), 1, kind=pa.timestamp("us"))),
+        (meaning(Value("int64"), 1), meaning(Value("bool"), True)),  # noqa: FBT003 - a value
+        (meaning(Value("int64"), "1"), meaning(Value("string"), "x")),
+        (meaning(Value("int64"), "1"), meaning(Value("int32"), "1")),
+        (meaning(Sequence(Value("int64")), [b"1"]), meaning(Sequence(Value("string")), [b"x"])),
+        (meaning(Sequence(Value("int64")), [b"1"]), meaning(Sequence(Value("float64")), [b"1.5"])),
+        (
+            meaning(Struct((("n", Value("int64")),)), {"n": b"1"}),
+            meaning(Struct((("n", Value("string")),)), {"n": b"x"}),
+        ),
+    ],
+)
+def test_only_numbers_stored_as_such_may_be_of_another_width(tmp_path: Path, first: pa.Table, second: pa.Table) -> None:
+    writer = lading.writer(tmp_path / "out", format="parquet")
+    writer.write_batch(first)
+    with pytest.raises(SchemaMismatch, match="mean different things"):
+        writer.write_batch(second)
 
 
 @pytest.mark.parametrize("fmt", FORMATS)

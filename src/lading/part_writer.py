@@ -51,7 +51,7 @@ from lading.store.checksum import with_checksum
 from lading.store.protocol import Sink, Store, SummedSink, TakesChecksum, writes_behind
 from lading.store.sink_file import GatheringFile
 from lading.texts import refuse_bad_values
-from lading.views import is_bytes, is_text, plain_type, row_bytes
+from lading.views import LIST_TYPES, is_bytes, is_text, plain_type, row_bytes
 
 __all__ = [
     "CHECKSUMS",
@@ -71,6 +71,8 @@ _FILE_SHARDS, _FILE_BYTES = 256, 64 << 20
 _KEY_DIGITS = 9
 _AS_STORED = (Image, Audio, Video, ClassLabel)
 """Features whose values are read as if nobody said anything of them."""
+_NUMBERS = {*features.NUMBER_TYPES, "halffloat", "float", "double"} - {"bool"}
+"""What features call numbers, by the names of numpy and of Arrow."""
 
 Namesakes: TypeAlias = Literal["error", "apart"]
 """What a sample is whose id an earlier one of its shard has; in a tar, whose key the one before has."""
@@ -490,8 +492,8 @@ class PartWriter:
     def _refuse_other_meaning(self, known: pa.Field, written: pa.Field) -> None:
         """Raise SchemaMismatch for a column whose values would be read as others, as JSON, arrays, labels.
 
-        Rows that say nothing mean what the caller's schema says; and media and labels, by which nothing is read. What
-        numbers there are the types of columns say, but of bytes.
+        Rows that say nothing mean what the caller's schema says; and media and labels, by which nothing is read. How
+        wide numbers are the types of columns say, but of those in bytes and texts.
         """
         told = [(field.metadata or {}).get(FEATURE_KEY) for field in (known, written)]
         if told[0] == told[1] or pa.types.is_null(known.type) or pa.types.is_null(written.type):
@@ -503,8 +505,7 @@ class PartWriter:
             isinstance(feature, _AS_STORED) and not isinstance(feature, ClassLabel) for feature in (expected, found)
         ):
             return
-        alike = expected == found if is_bytes(known.type) else _without_types(expected) == _without_types(found)
-        if not alike:
+        if _without_widths(expected, known.type) != _without_widths(found, known.type):
             raise SchemaMismatch("rows of one column mean different things", column=known.name,
                                  expected=f"{expected!s:.200}", found=f"{found!s:.200}",
                                  advice="Write them as columns of other names, or as values of one kind.")  # fmt: skip
@@ -623,15 +624,16 @@ def written_schema(schema: pa.Schema) -> pa.Schema:
     return without_source(pa.schema(fields, metadata=schema.metadata))
 
 
-def _without_types(feature: Feature) -> Feature:
-    """A feature that does not say of what types the plain values in it are."""
+def _without_widths(feature: Feature, kind: pa.DataType) -> Feature:
+    """A feature that does not say how wide the numbers of a column are, but for those in bytes and texts."""
     match feature:
-        case Value():
-            return Value("")
-        case features.Sequence(inner):
-            return features.Sequence(_without_types(inner))
-        case Struct(fields):
-            return Struct(tuple((name, _without_types(inner)) for name, inner in fields))
+        case Value(dtype) if dtype in _NUMBERS and (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+            return Value("number")
+        case features.Sequence(inner) if isinstance(kind, LIST_TYPES):
+            return features.Sequence(_without_widths(inner, kind.value_type))
+        case Struct(fields) if pa.types.is_struct(kind):
+            kinds = {child.name: child.type for child in kind}
+            return Struct(tuple((name, _without_widths(inner, kinds.get(name, kind))) for name, inner in fields))
     return feature
 
 
