@@ -129,6 +129,35 @@ def test_fields_that_may_be_null_are_looked_at_once_a_type_whatever_others_are()
     assert _Name.looks == dict.fromkeys(names, 2)
 
 
+class _Hashed(str):
+    """A name that counts how often somebody looks it up."""
+
+    __slots__ = ()
+    looked_up: ClassVar[Counter[str]] = Counter()
+
+    def __hash__(self) -> int:
+        self.looked_up[str(self)] += 1
+        return super().__hash__()
+
+
+@pytest.mark.parametrize("value", [1, [1]])
+def test_plain_fields_are_looked_up_once_a_row_whatever_stands_beside_them(value: Any) -> None:
+    encoders = Encoders(None)
+    sample = {_Hashed("x"): 1, "y": value}
+    encoders.row(sample)
+    _Hashed.looked_up.clear()
+    assert encoders.row(sample)["y"] == (value if value == 1 else "[1]")
+    assert _Hashed.looked_up == {"x": 1}
+
+
+@pytest.mark.parametrize("names", ["abc", "cab", "bca"])
+def test_the_first_field_that_cannot_be_stored_is_told(names: str) -> None:
+    encoders = Encoders(None)
+    encoders.row({"a": 1, "b": 2, "c": [3]})
+    with pytest.raises(UsageError, match=f"column '{names[0]}'"):
+        encoders.row(dict.fromkeys(names, object()))
+
+
 @pytest.mark.parametrize("first", [None, np.datetime64("NaT")])
 def test_nulls_tell_no_kind(first: Any) -> None:
     encoders = Encoders(None)

@@ -6,9 +6,10 @@ Without a schema the values say what a column holds. With one, each is stored as
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date, timedelta
 from functools import partial
+from itertools import filterfalse
 from typing import Any
 
 import numpy as np
@@ -112,15 +113,12 @@ class Encoders:
         if type(sample) is not dict and not isinstance(sample, Mapping):
             raise UsageError("a sample is a dict of its fields", found=f"{type(sample).__name__} {sample!r:.80}")
         row = dict(sample)
-        pairs = zip(sample, map(type, sample.values()))  # noqa: B905 - to count them takes as long as to look them up
-        if self._plain.issuperset(pairs):
+        if not self._others and self._plain.issuperset(_kinds(row)):  # a little faster than to look for others
             return row
         new: list[str] = []
-        for name, value in sample.items():
-            pair = name, type(value)
-            if pair in self._plain:
-                continue
-            encoder = self._others.get(pair)
+        for pair in filterfalse(self._plain.__contains__, _kinds(row)):
+            name = pair[0]
+            value, encoder = row[name], self._others.get(pair)
             if encoder is None:
                 encoder = self._encoder(name, value)
                 new.append(name)
@@ -153,6 +151,11 @@ class Encoders:
                 self._plain.add((name, type(value)))
             elif name in self.fields or name in kinds:  # else it is a null of numpy's, which tells no kind
                 self._others[name, type(value)] = self._encode.get(name, encode_value)
+
+
+def _kinds(row: Mapping[str, Any]) -> Iterable[tuple[str, type]]:
+    """Fields and types of their values."""
+    return zip(row, map(type, row.values()))  # noqa: B905 - to count them takes as long as to look them up
 
 
 def _kind(value: Any, stored: Any) -> str:
