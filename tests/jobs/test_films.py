@@ -184,11 +184,12 @@ def test_rows_whose_films_are_inside_their_cells_cost_no_more_with_load_assets(t
         assert costs_at_most(4, lambda: [loading[n] for n in range(300)], lambda: [plain[n] for n in range(300)])
 
 
+@pytest.mark.parametrize("text", [pa.string(), pa.large_string(), pa.string_view()])
 @pytest.mark.parametrize("media", ["stored", "bytes"])
-def test_a_row_is_the_same_whether_picked_or_passed(media: str, tmp_path: Path) -> None:
+def test_a_row_is_the_same_whether_picked_or_passed(media: str, text: pa.DataType, tmp_path: Path) -> None:
     """Of a cell that is known as a video the sample has the bytes; of one with fewer fields the cell."""
-    kind = pa.struct([("path", pa.string()), ("bytes", pa.binary()), ("mode", pa.string())])
-    told = [*((name, pa.string()) for name in ("extension", "media_type", "checksum")), ("size", pa.int64())]
+    kind = pa.struct([("path", text), ("bytes", pa.binary()), ("mode", text)])
+    told = [*((name, text) for name in ("extension", "media_type", "checksum")), ("size", pa.int64())]
     named = {"v": pa.struct([*kind, *(pa.field(*one) for one in told)]), "w": kind}
     fields = [pa.field(name, of, metadata={"stable_datasets.feature": "Video"}) for name, of in named.items()]
     schema = pa.schema([with_feature(fields[0], Video("path")), ("x", pa.int64()), fields[1]])

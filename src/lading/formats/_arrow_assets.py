@@ -85,7 +85,7 @@ class Assets:
             if name in self._names:
                 parts = column.flatten()
                 modes = parts[column.type.get_field_index("mode")]
-                in_files = pc.is_in(modes, value_set=pa.array(["path"], modes.type))
+                in_files = pc.is_in(modes.cast(pa.string()), value_set=pa.array(["path"]))  # which takes no views
                 if in_files.true_count:
                     films.append((name, column, feature, in_files.to_pylist()))
                     hidden = pc.or_(column.is_null(), in_files)
