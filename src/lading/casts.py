@@ -7,8 +7,8 @@ of every kind. Of a dictionary made null it loses all values.
 
 Some values it makes others without a word, which are refused here: fields that a struct lacks, times cut to days, their
 days or zones left out, numbers other than 0 and 1 as bools, floats rounded to decimals, whole numbers to halves, finite
-ones that become infinite, and nulls in lists that allow none. That texts, decimals and wider floats are rounded
-to floats is their nature.
+ones that become infinite, times and infinite numbers as JSON, which has none, and nulls in lists that allow none. That
+texts, decimals and wider floats are rounded to floats is their nature.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ __all__ = [
 ]
 
 _Column = TypeVar("_Column", pa.Array, pa.ChunkedArray)
+_NUMBER = r"^-?\d+(\.\d+)?(e[+-]?\d+)?$"
 _LIST_VIEWS = (pa.ListViewType, pa.LargeListViewType)
 _LISTS = (*LIST_TYPES, pa.MapType)
 _WITH_OFFSETS = {
@@ -117,6 +118,8 @@ def _loss(one: pa.DataType, other: pa.DataType) -> tuple[Callable[[pa.Array, pa.
         without_zone = types.is_date(other) or (types.is_timestamp(other) and other.tz is None)
         if (one.tz is not None and without_zone) or types.is_time(other):
             return (lambda column, _: column.null_count < len(column)), "a time loses its day or zone"
+    if isinstance(other, pa.JsonType) and (floating or types.is_temporal(one)):
+        return _no_numbers, "a value that JSON has no form for"
     halves, bools = types.is_float16(other), types.is_boolean(other)
     if (
         ((halves or bools) and whole)
@@ -136,6 +139,11 @@ def _overflow(column: pa.Array, found: pa.Array) -> bool:
     else:
         told = pc.match_substring(column.cast(pa.large_string()), "inf", ignore_case=True)
     return not infinite.equals(told)
+
+
+def _no_numbers(_: pa.Array, found: pa.JsonArray) -> bool:
+    texts = found.storage.cast(pa.large_string())
+    return bool(pc.any(pc.invert(pc.match_substring_regex(texts, _NUMBER))).as_py())
 
 
 def _differ(column: pa.Array, found: pa.Array) -> bool:
