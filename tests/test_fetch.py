@@ -298,3 +298,12 @@ def test_released_pages_are_read_again(tmp_path: Path) -> None:
         before = views.column("image").to_pylist()
         fetcher.release()
         assert views.column("image").to_pylist() == before
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.string_view(), pa.dictionary(pa.int8(), pa.string())], ids=str)
+def test_items_that_lack_their_bytes_are_found_by_modalities_of_any_type_of_text(kind: pa.DataType) -> None:
+    modality = pa.array(["text", "image", "image"]).cast(kind)
+    items = pa.record_batch({"modality": modality, "binary_content": pa.array([None, None, b"x"], pa.binary())})
+    with Fetcher() as fetcher:
+        found = fetcher.materialise(items, on_error="drop_row")
+    assert found.column("binary_content").to_pylist() == [None, b"x"]

@@ -647,7 +647,8 @@ def _empty(batch: pa.RecordBatch, located: dict[str, _Located]) -> dict[int, Lad
         return {}
     at = located.get("binary_content")
     there = present(batch.column("binary_content")) if at is None else at.valid
-    without = pc.is_in(batch.column("modality"), value_set=pa.array(WITHOUT_BYTES))
+    modality = batch.column("modality").cast(pa.string())  # pyarrow looks nothing up of views
+    without = pc.is_in(modality, value_set=pa.array(WITHOUT_BYTES))
     rows = np.flatnonzero(~there & ~np.asarray(without.to_numpy(zero_copy_only=False), np.bool_))
     return {row: BadReference("the item has no bytes, and names no source", row=row) for row in rows.tolist()}
 

@@ -233,6 +233,13 @@ def test_values_of_items(values: pa.Array, texts: list[str | None]) -> None:
     assert second.endswith(f', "value": [{spelled[2]}]}}' if texts[2] else '"images": [null]}')
 
 
+@pytest.mark.parametrize("kind", [pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.string())], ids=str)
+def test_texts_of_items_may_be_of_any_type_of_text(kind: pa.DataType) -> None:
+    batch = items(*DOCUMENT)
+    other = pa.schema([field.with_type(kind) if field.type == pa.string() else field for field in batch.schema])
+    assert Written(batch.cast(other)).documents == Written(batch).documents
+
+
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view()])
 def test_json_stays_as_it_is_spelled(kind: pa.DataType) -> None:
     field = with_feature(pa.field("more", kind), Json())

@@ -148,7 +148,8 @@ def refuse_modalities(batch: pa.RecordBatch) -> None:
 
 def _kinds(batch: pa.RecordBatch) -> NDArray[np.int64]:
     """Modalities as numbers; −1 for others."""
-    return numbers(pc.index_in(batch.column("modality"), value_set=pa.array(MODALITIES)), without=-1)
+    modality = batch.column("modality").cast(pa.string())  # pyarrow looks nothing up of views
+    return numbers(pc.index_in(modality, value_set=pa.array(MODALITIES)), without=-1)
 
 
 def _other_modality(kind: NDArray[np.int64]) -> _Misfit:

@@ -155,7 +155,7 @@ class MintShardWriter:
 
     def _add_members(self, items: Items, values: list[Pieces]) -> tuple[pa.StringArray, NDArray[np.int64]]:
         """Append the members of some samples; give their names, and which is the last of each sample."""
-        ids = items.batch.column("sample_id").take(pa.array(items.row[items.bounds[:-1]]))
+        ids = items.texts("sample_id").take(pa.array(items.row[items.bounds[:-1]]))
         keys = self._unique(quote_key(ids))
         types, payloads = ContentTypes.of(items), _payloads(items)
         types = types.hiding(_misread(items, types, payloads))
