@@ -84,6 +84,9 @@ def test_arrays_of_numbers_become_pictures() -> None:
         (pa.int8(), None, 300, Unrepresentable),
         (pa.float32(), None, 1e300, SchemaMismatch),
         (pa.list_(pa.int8()), None, [300], Unrepresentable),
+        (pa.list_(pa.float32()), None, [0.5, 1e300], Unrepresentable),
+        (pa.struct([("a", pa.list_(pa.float16()))]), None, {"a": [1e30]}, Unrepresentable),
+        (pa.map_(pa.string(), pa.float32()), None, [("k", -1e300)], Unrepresentable),
         (pa.list_(pa.int8()), None, "12", Unrepresentable),
         *((pa.list_(pa.int64()), Array(*told), [1.5, 2.7], Unrepresentable) for told in ((), ("int64",))),
         *((pa.list_(pa.int64()), Array(*told), MASKED, Unrepresentable) for told in ((), ("int64",), ("int64", (2,)))),
@@ -100,6 +103,12 @@ def test_values_that_their_column_cannot_hold(
 ) -> None:
     with pytest.raises(error, match="column 'x'"):
         stored(kind, feature, None, value)
+
+
+def test_infinities_in_lists_are_kept() -> None:
+    kind, infinite = pa.list_(pa.list_(pa.float32())), float("inf")
+    found = stored(kind, None, [[0.5]], [[infinite], np.array([-infinite, 0.5])])
+    assert found.to_pylist() == [[[0.5]], [[infinite], [-infinite, 0.5]]]
 
 
 def test_what_columns_hold_is_known_after_many_combinations_of_fields() -> None:

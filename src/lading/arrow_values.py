@@ -7,8 +7,9 @@ one by one before it sees them. Into Python it takes times of a day without thei
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -17,11 +18,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lading.errors import Unrepresentable, UsageError
-from lading.views import is_text
+from lading.views import LIST_TYPES, is_text
 
-__all__ = ["arrow_type", "exact_value", "names_of", "python_values", "uncut_getter", "uncut_values"]
+__all__ = ["array_of_values", "arrow_type", "exact_value", "names_of", "python_values", "uncut_getter", "uncut_values"]
 
 _ZONED = re.compile(r"timestamp\[(s|ms|us|ns), tz=(.+)\]")
 _DECIMAL = re.compile(r"(decimal(?:32|64|128|256))\((\d+), (-?\d+)\)")
@@ -46,6 +48,40 @@ def arrow_type(name: str) -> pa.DataType:
         return pa.type_for_alias(name)
     except (ValueError, TypeError, AttributeError, OverflowError):
         raise UsageError("no type of a value", expected="a name of Arrow's, such as int64", found=repr(name)) from None
+
+
+def array_of_values(values: Sequence[Any], kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
+    """Values of Python in a type; in chunks where they pass 2 GB.
+
+    Raises:
+        ArrowException, TypeError, ValueError, OverflowError: pyarrow does not take them, or a float, inside too, is too
+            large for its type.
+    """
+    array = pa.array(values, kind)
+    if (found := _infinities(array)) and found > _infinities_of(values):
+        raise pa.ArrowInvalid("a number is too large")
+    return array
+
+
+def _infinities(array: pa.Array | pa.ChunkedArray) -> int:
+    """How many there are, inside too: a float that is too large for its type becomes one without a word."""
+    if isinstance(array, pa.ChunkedArray):
+        return sum(map(_infinities, array.chunks))
+    if pa.types.is_map(array.type):
+        return _infinities(array.keys) + _infinities(array.items)
+    if isinstance(array.type, LIST_TYPES):
+        return _infinities(pc.list_flatten(array))
+    if pa.types.is_struct(array.type):
+        return sum(map(_infinities, array.flatten()))
+    return int(pc.sum(pc.is_inf(array)).as_py() or 0) if pa.types.is_floating(array.type) else 0
+
+
+def _infinities_of(value: Any) -> int:
+    if isinstance(value, np.ndarray):
+        value = value.ravel().tolist()
+    if isinstance(value, dict):
+        value = list(value.values())
+    return sum(map(_infinities_of, value)) if isinstance(value, (list, tuple)) else value in (math.inf, -math.inf)
 
 
 def exact_value(kind: pa.DataType, value: Any) -> Any:

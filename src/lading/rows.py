@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from lading import features, jsontext
 from lading.align import align_table, refuse_bare
+from lading.arrow_values import array_of_values
 from lading.encoding import VIDEO_FIELDS, array_of, media_bytes, npy_bytes, video_cell
 from lading.errors import LadingError, Unrepresentable, UsageError
 from lading.features import (
@@ -321,7 +322,7 @@ def _array_of(kind: pa.DataType, name: str, values: list[Any]) -> pa.Array:
     if is_ref(kind) or is_bytes(kind) or is_text(kind) or pa.types.is_fixed_size_binary(kind):
         return _array(name, values)
     if not pa.types.is_floating(kind):
-        return pa.array(values, kind)
+        return array_of_values(values, kind)
     pa.array([value for value in values if type(value) is int], kind)  # refuses whole numbers that would be rounded
     return pa.array(values, pa.float64())
 

@@ -7,7 +7,6 @@ times, days and decimals always, one by one.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lading.arrow_values import array_of_values
 from lading.casts import cast, decoded, decoded_type
 from lading.errors import LadingError, Unrepresentable
 from lading.features import (
@@ -156,11 +156,9 @@ def _array(values: Values, kind: pa.DataType) -> pa.Array:
     """The values as an array of this type. Raises one of `_REFUSED`."""
     if kind == pa.large_binary() and None not in values:
         return _joined(values)
-    array = pa.array(values, kind)
+    array = array_of_values(values, kind)
     if isinstance(array, pa.ChunkedArray):
         raise OverflowError("more than 2 GB of text in one batch")
-    if (found := _infinities(array)) and found > _infinities_of(values):
-        raise OverflowError("too large")
     return array
 
 
@@ -169,21 +167,6 @@ def _joined(values: list[bytes]) -> pa.Array:
     ends = np.fromiter(accumulate(map(len, values), initial=0), np.int64, len(values) + 1)
     parts = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(values))]
     return pa.Array.from_buffers(pa.large_binary(), len(values), parts)
-
-
-def _infinities(array: pa.Array | pa.ChunkedArray) -> int:
-    """How many there are, inside too: a float that is too large for its type becomes one without a word."""
-    while isinstance(array.type, _LIST_TYPES):
-        array = pc.list_flatten(array)
-    if pa.types.is_struct(array.type):
-        return sum(map(_infinities, array.flatten()))
-    return int(pc.sum(pc.is_inf(array)).as_py() or 0) if pa.types.is_floating(array.type) else 0
-
-
-def _infinities_of(value: Any) -> int:
-    if isinstance(value, dict):
-        value = list(value.values())
-    return sum(map(_infinities_of, value)) if isinstance(value, (list, tuple)) else value in (math.inf, -math.inf)
 
 
 def _is_costly(feature: Feature) -> bool:
