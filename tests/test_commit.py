@@ -284,10 +284,16 @@ def test_a_list_of_shards_is_not_taken_for_one_of_lading_s_own_files(tmp_path: P
 def test_names_of_ranks_may_differ_by_words_and_tags(seen: bool, overwrite: bool, tmp_path: Path) -> None:
     """Names of another rank's files are refused, whether that one was before or comes at the same moment."""
     out = tmp_path / "out"
-    _fill(out, "jsonl", 2, rank=0, name="node3-${shard}", overwrite=overwrite)
+    before: dict[Path, bytes] = {}
+
+    def other() -> None:
+        _fill(out, "jsonl", 2, rank=0, name="node3-${shard}", overwrite=overwrite)
+        before.update((path, path.read_bytes()) for path in out.rglob("*") if path.is_file())
+
     _fill(out, "jsonl", 1, rank=1, name="${host}-${shard}", tags={"host": "b"}, overwrite=overwrite)
-    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
-    store: Store = LocalStore() if seen else _Unseeing(LocalStore())
+    store: Store = LocalStore() if seen else _Interrupted(LocalStore(), other)
+    if seen:
+        other()
     with pytest.raises(DestinationExists, match="node3-000000"):
         _fill(out, "jsonl", 3, rank=2, name="node3-${shard}", overwrite=overwrite, stores=Stores({"": store}))
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
@@ -295,22 +301,82 @@ def test_names_of_ranks_may_differ_by_words_and_tags(seen: bool, overwrite: bool
     assert _texts(out) == ["0", "1", "0", "0"]
 
 
-class _Unseeing(WrappedStore):
-    """What others wrote has not come yet when this one looks."""
+class _Interrupted(WrappedStore):
+    """Something happens when this one has looked and is about to publish."""
+
+    def __init__(self, inner: Store, happens: Callable[[], None]) -> None:
+        super().__init__(inner)
+        self._happens = [happens]
+
+    def publish(self, source: str, target: str, *, replace: bool = True) -> None:
+        while self._happens:
+            self._happens.pop()()
+        super().publish(source, target, replace=replace)
+
+
+class _Looked(CountingStore):
+    """Counts what the walks give, too."""
 
     def walk(self, prefix: str) -> Iterator[FileInfo]:
-        return iter(()) if prefix.endswith("/out") else self.inner.walk(prefix)
+        for info in super().walk(prefix):
+            self.count("walked")
+            yield info
+
+
+def _looks(own: int, others: int, *, overwrite: bool = False) -> Counter[str]:
+    """What a rank that commits so many files asks of its place, where others wrote so many."""
+    memory = MemoryStore()
+    for number in range(others):
+        with lading.writer("box://out", format="jsonl", rank=number + 1, stores=Stores({"box://": memory})) as writer:
+            writer.write({"txt": "a"})
+    store = _Looked(memory)
+    stores = Stores({"box://": store})
+    with lading.writer("box://out", format="jsonl", rank=0, shard_size=1, overwrite=overwrite, stores=stores) as writer:
+        for number in range(own):
+            writer.write({"txt": str(number)})
+        writer.finish()
+        store.reset()
+    return store.requests
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_rank_looks_at_nothing_that_others_wrote(overwrite: bool) -> None:
+    """They may be very many, and come and go while it looks."""
+    assert _looks(2, 20, overwrite=overwrite) == _looks(2, 0, overwrite=overwrite)
 
 
 def test_a_rank_looks_at_its_place_as_often_for_many_files_as_for_few() -> None:
-    counted = []
-    for count in (1, 20):
-        store = CountingStore(MemoryStore())
-        with lading.writer("box://out", format="jsonl", rank=0, shard_size=1, stores=Stores({"box://": store})) as w:
-            for number in range(count):
-                w.write({"txt": str(number)})
-            w.finish()
-            before = Counter(store.requests)
-        counted.append(Counter(store.requests) - before)
-    assert [counts["head"] for counts in counted] == [counted[0]["head"]] * 2
-    assert [counts["walk"] for counts in counted] == [counted[0]["walk"]] * 2
+    """But for one look at each name that may be taken, where nothing is replaced: a walk goes over all of others."""
+    few, many = (_looks(own, 0, overwrite=True) for own in (1, 20))
+    assert (few["head"], few["walk"]) == (many["head"], many["walk"])
+    few, many = (_looks(own, 0) for own in (1, 20))
+    assert (few["head"] + 19, few["walk"]) == (many["head"], many["walk"])
+
+
+def test_a_rank_commits_where_others_files_go_and_some_cannot_be_read(tmp_path: Path) -> None:
+    class Changing(WrappedStore):
+        def walk(self, prefix: str) -> Iterator[FileInfo]:
+            if prefix.endswith(("/out", "/_lading")):
+                raise StoreError("permission denied", file=f"{prefix}/lost+found")
+            return super().walk(prefix)
+
+    _fill(tmp_path / "out", "jsonl", 2, rank=1)
+    for overwrite in (False, True):
+        stores = Stores({"": Changing(LocalStore())})
+        _fill(tmp_path / "out", "jsonl", 1, rank=0, overwrite=overwrite, stores=stores)
+    assert _texts(tmp_path / "out") == ["0", "0", "1"]
+
+
+def test_a_list_of_shards_deletes_no_folder(tmp_path: Path) -> None:
+    """Whoever made it: all that is in a folder that it names would go."""
+    out = tmp_path / "out"
+    _fill(out, "jsonl", 1, rank=0)
+    (out / "kept").mkdir()
+    (out / "kept" / "a.txt").write_text("kept")
+    with lading.open(out) as dataset:
+        [row], manifest = dataset.kept_shards.to_pylist(), dataset.manifest
+    shards = pa.Table.from_pylist([{**row, "path": "kept"}], schema=mf.SHARDS_SCHEMA)
+    (out / "_lading" / "00000" / "shards.arrow").write_bytes(mf.write_shards(shards, manifest))
+    with pytest.raises(StoreError, match="/kept: not a file"):
+        _fill(out, "jsonl", 1, rank=0, overwrite=True)
+    assert (out / "kept" / "a.txt").read_text() == "kept"

@@ -27,9 +27,12 @@ __all__ = ["Staging", "check_destination", "check_shared", "find_destination", "
 def is_there(url: str, stores: Stores) -> bool:
     """Whether a file, or a folder with something in it, is at a place; a link too, wherever it leads."""
     store, path = resolve(url, stores)
-    if is_local(store):
-        return os.path.lexists(native_path(path))
-    return has_file(store, path) or next(iter(store.walk(path)), None) is not None
+    return _is_taken(store, path) or next(iter(store.walk(path)), None) is not None
+
+
+def _is_taken(store: Store, path: str) -> bool:
+    """Whether something has this name: a file, on disk a folder or a link too, wherever it leads."""
+    return os.path.lexists(native_path(path)) if is_local(store) else has_file(store, path)
 
 
 def find_destination(destination: str | os.PathLike[str], stores: Stores) -> tuple[Store, str]:
@@ -180,16 +183,18 @@ class Staging:
         names.sort(key=lambda n: (os.path.basename(n) == MANIFEST_NAME, not n.startswith(f"{FOLDER}/"), n))
         own = os.path.dirname(names[-1])
         check_shared(store, place, own, overwrite=overwrite)
-        there = {info.path[len(place) + 1 :] for info in store.walk(place)}
-        others = {name for name in there if not name.startswith(f"{own}/")}
-        former = {name for name in files_listed(store, place, own) & others if not name.startswith(f"{FOLDER}/")}
-        taken = others.intersection(names) - former
-        if taken and not (overwrite and apart):
+        was_here = next(iter(store.walk(f"{place}/{own}")), None) is not None
+        # A list that others made may name folders: only files are deleted by it.
+        former = {name for name in files_listed(store, place, own) if has_file(store, f"{place}/{name}")}
+        # Each name is looked up by itself: a walk would go over all that others wrote, and fail where they delete.
+        asked = () if overwrite and apart else (n for n in names if n not in former and not n.startswith(f"{own}/"))
+        taken = next((name for name in asked if _is_taken(store, f"{place}/{name}")), None)
+        if taken is not None:
             advice = "overwrite=True replaces it." if apart else "Give this writer names of its own, by ${rank} say."
-            raise DestinationExists("something lies there", file=f"{place}/{min(taken)}", advice=advice)
+            raise DestinationExists("something lies there", file=f"{place}/{taken}", advice=advice)
         # The old manifest goes first: nobody takes old and new files for one dataset. The list goes last: by it the
         # next one finds the rest if this one dies here.
-        for name in (f"{own}/{MANIFEST_NAME}", *sorted(former), own) if len(others) < len(there) else ():
+        for name in (f"{own}/{MANIFEST_NAME}", *sorted(former), own) if was_here else ():
             store.delete(f"{place}/{name}")
         moved: list[str] = []
         try:

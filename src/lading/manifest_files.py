@@ -140,9 +140,10 @@ def _from_copy(store: Store, folder: str, own: str, limits: Limits) -> tuple[Man
 
 
 def files_listed(store: Store, folder: str, own: str) -> set[str]:
-    """The files of all shards that one writer's list names, below the dataset's folder; none if no list can be read.
+    """The files of all shards that one writer's list names, by paths below the dataset's folder; none if there is none.
 
-    They need not be there: the list comes before them.
+    They need not be there: the list comes before them. Names that lead out of the folder, or to lading's own files, are
+    left out, whoever made the list; and no list that cannot be read has any.
     """
     try:
         manifest, shards = _from_copy(store, folder, own, DEFAULT_LIMITS)
@@ -154,7 +155,7 @@ def files_listed(store: Store, folder: str, own: str) -> set[str]:
         found.update([path, *(posixpath.join(posixpath.dirname(path), f["name"]) for f in row["beside_xxh3"] or ())])
         if row["entry"] and isinstance(fmt, NamesInEntries):
             found.update(fmt.files_named(fmt.renamed(row["entry"], path)))
-    return found
+    return {name for name in found if not mf.leads_outside(name) and not name.startswith(f"{mf.FOLDER}/")}
 
 
 def _gone(folder: str, own: str) -> LadingError:
