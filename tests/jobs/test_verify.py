@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import zstandard
 
 import lading
 from golden_cases import Golden
@@ -151,7 +152,7 @@ def test_an_unpacked_copy_is_the_shard_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("compression", ["gz", "zstd", "bz2", "snappy"])
 def test_an_unpacked_copy_may_be_larger_than_what_is_held(compression: str, tmp_path: Path) -> None:
-    """Snappy is unpacked as a whole or not at all, and what was not unpacked nobody finds wrong."""
+    """Snappy is unpacked as a whole or not at all, and what was not unpacked nobody calls sound."""
     out, data = tmp_path / "out", np.random.default_rng(0).bytes(5 << 20)
     with lading.writer(out, format="mds", options={"compression": compression, "size_limit": "8MB"}) as writer:
         writer.write_batch(pa.table({"b": [data]}))
@@ -159,10 +160,29 @@ def test_an_unpacked_copy_may_be_larger_than_what_is_held(compression: str, tmp_
     packed, raw = out / f"shard.00000.mds.{compression}", out / "shard.00000.mds"
     raw.write_bytes(unpack_file(COMPRESSIONS[compression], packed.read_bytes(), 8 << 20))
     little = Limits(shard_bytes=1 << 20)
-    assert lading.verify(out, deep=True, limits=little).findings == []
+    held = ["a compressed shard is too large to be held"] if compression == "snappy" else []
+    assert [told["message"] for told in lading.verify(out, deep=True, limits=little).findings] == held
     body = raw.read_bytes()
     raw.write_bytes(body[:-1] + bytes([body[-1] ^ 1]))
-    assert lading.verify(out, deep=True, limits=little).ok == (compression == "snappy")
+    assert not lading.verify(out, deep=True, limits=little).ok
+
+
+@pytest.mark.parametrize("content", ["same", "other"])
+def test_a_packed_copy_that_asks_for_too_large_a_window_is_a_finding(content: str, tmp_path: Path) -> None:
+    """As by a flipped bit of its header. Nobody unpacks it, whatever is in it."""
+    out = _mds(tmp_path / "out", compression="zstd", hashes=[])
+    shutil.rmtree(out / "_lading")
+    packed, raw = out / "shard.00000.mds.zstd", out / "shard.00000.mds"
+    data = unpack_file("zstd", packed.read_bytes(), 1 << 20)
+    raw.write_bytes(data)
+    assert lading.verify(out, deep=True).ok
+    wide = zstandard.ZstdCompressionParameters(window_log=30, compression_level=1)
+    packer = zstandard.ZstdCompressor(compression_params=wide).compressobj()  # a size in the header needs no window
+    packed.write_bytes(packer.compress(data if content == "same" else b"nothing") + packer.flush())
+    _changed(out, lambda shards: shards[0]["zip_data"].update(bytes=packed.stat().st_size))
+    [finding] = lading.verify(out, deep=True).findings
+    assert (finding["file"], finding["error"]) == (str(packed), "LimitExceeded")
+    assert "zstd_window_bytes" in str(finding["advice"])
 
 
 @pytest.mark.parametrize("case", ["text-json-zstd", "text-xsv-zstd"])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import posixpath
 
-from lading.errors import DataError, LadingError, LimitExceeded, NotFound, SidecarMismatch, StoreError
+from lading.errors import DataError, LadingError, NotFound, SidecarMismatch, StoreError
 from lading.formats._mds_index import meta_name, parse_entry
 from lading.formats._mds_read import same_bytes
 from lading.formats.protocol import ShardSource
@@ -30,7 +30,10 @@ def twin_of(source: ShardSource) -> str | None:
 
 
 def wrong_twin(source: ShardSource) -> LadingError | None:
-    """The files of the other form, if they are there and do not hold what those of a shard do that can be read."""
+    """The files of the other form, if they are there and do not hold what those of a shard do that can be read.
+
+    Where they cannot be compared, for what it would take to unpack them, that is told.
+    """
     twin, ending = twin_of(source), _ending(source)
     if twin is None:
         return None
@@ -44,7 +47,7 @@ def wrong_twin(source: ShardSource) -> LadingError | None:
             if not same_bytes(source, raw, raw + ending, entry.compression, told):
                 return SidecarMismatch("the two forms of a shard, compressed and not, hold different bytes", file=path,
                                        expected=f"those of {raw if path != raw else raw + ending}")  # fmt: skip
-        except (NotFound, LimitExceeded):  # to unpack it needs more than it may: nobody says that it is wrong
+        except NotFound:
             continue
         except (DataError, StoreError) as error:
             return error.at(file=path)

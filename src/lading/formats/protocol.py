@@ -319,7 +319,7 @@ class HasTwin(Protocol):
         """Path of the other form of a shard; None if it has none, or there is none. Raises DataError, StoreError."""
 
     def wrong_twin(self, source: ShardSource) -> LadingError | None:
-        """What is wrong with the other form of a shard that can be read: both are read, and one unpacked."""
+        """What is wrong with the other form of a shard that can be read, or that nobody can say: one is unpacked."""
 
 
 @runtime_checkable
