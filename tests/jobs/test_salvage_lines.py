@@ -279,6 +279,77 @@ def test_one_file_of_lines_is_that_file(tmp_path: Path) -> None:
     assert salvage(source / "index.json", tmp_path / "all").samples == 100
 
 
+def _lines(folder: Path, kind: str) -> list[list[int]]:
+    """Shards of lines without an index, and what is in each."""
+    for number in range(3):
+        one = folder / "one"
+        with lading.writer(one, format="mds", options={"kind": kind}) as writer:
+            writer.write_batch(pa.table({"n": [10 * number, 10 * number + 1]}))
+        for path in one.glob("shard.*"):
+            path.rename(folder / path.name.replace("00000", f"{number:05}"))
+        shutil.rmtree(one)
+    return [[0, 1], [10, 11], [20, 21]]
+
+
+@pytest.mark.parametrize("kind", ["csv", "json"])
+@pytest.mark.parametrize(
+    "names, shards",
+    [
+        (["shard.*.{kind}"], [0, 1, 2]),
+        (["shard.*"], [0, 1, 2]),
+        (["shard.0000[12].{kind}"], [1, 2]),
+        (["shard.0000{{0..1}}.{kind}"], [0, 1]),
+        (["shard.0000{{0..7}}.{kind}"], [0, 1, 2]),
+        (["shard.00002.{kind}", "shard.00000.{kind}"], [2, 0]),
+        (["shard.0000[02].{kind}", "shard.00009.{kind}"], [0, 2]),
+        (["shard.00001.{kind}"], [1]),
+    ],
+)
+def test_files_of_lines_that_are_named_are_those_files(
+    names: list[str], shards: list[int], kind: str, tmp_path: Path
+) -> None:
+    """As the error about several formats in their folder advises."""
+    source = tmp_path / "in"
+    source.mkdir()
+    rows = _lines(source, kind)
+    (source / "metadata.parquet").write_bytes(b"PAR1")
+    with pytest.raises(UnknownFormat, match="Name the files of one of them"):
+        salvage(source, tmp_path / "out")
+    named = [str(source / name.format(kind=kind)) for name in names]
+    found = salvage(named if len(named) > 1 else named[0], tmp_path / "out")
+    assert found.format == "mds"
+    with lading.open(tmp_path / "out") as dataset:
+        assert [row["n"] for row in dataset] == [n for number in shards for n in rows[number]]
+
+
+def test_files_of_several_formats_that_are_named_are_refused(tmp_path: Path) -> None:
+    _lines(tmp_path, "json")
+    (tmp_path / "shard.parquet").write_bytes(b"PAR1")
+    for source in (str(tmp_path / "shard.*"), [tmp_path / "shard.parquet", tmp_path / "shard.00000.json"]):
+        with pytest.raises(UnknownFormat, match=r"several formats; found \d mds, 1 parquet"):
+            salvage(source, tmp_path / "out")
+    assert salvage(str(tmp_path / "*.json"), tmp_path / "out", source_format="mds").samples == 6
+
+
+def test_a_table_beside_lines_that_is_named_is_a_table(tmp_path: Path) -> None:
+    _lines(tmp_path, "csv")
+    (tmp_path / "metadata.csv").write_bytes(b"n,t\n1,x\n")
+    found = salvage(tmp_path / "metadata.csv", tmp_path / "out")
+    assert (found.format, found.samples, found.ok) == ("csv", 1, True)
+
+
+@pytest.mark.parametrize("compression", ["br", "zstd"])
+def test_packed_lines_that_are_named_are_their_unpacked_copy(compression: str, tmp_path: Path) -> None:
+    """The one of which more is there, as of those in a folder."""
+    for packed in (compression, None):
+        written(tmp_path / "one", "json", compression=packed)
+        for path in (tmp_path / "one").glob("shard.*"):
+            path.rename(tmp_path / path.name)
+        shutil.rmtree(tmp_path / "one")
+    assert salvage(tmp_path / f"shard.00000.json.{compression}", tmp_path / "out").samples == _ROWS
+    assert saved(tmp_path / "out") == texts()
+
+
 def test_a_csv_with_another_s_meta_beside_it_is_csv(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.csv").write_bytes(b"n,t\n1,x\n")

@@ -34,6 +34,7 @@ from lading.formats._mds_files import WriteOptions, files_named, joined_entries,
 from lading.formats._mds_index import (
     COMPRESSIONS,
     INDEX_NAME,
+    KINDS,
     Entry,
     ShardFile,
     list_mds,
@@ -84,6 +85,9 @@ class MdsFormat:
     packs_items: bool = True
     holds_bytes_only: bool = True
     names_inside: bool = False
+    unlisted: tuple[str, ...] = tuple(
+        f".{kind}{end}" for kind in KINDS[1:] for end in ("", *map(".{}".format, COMPRESSIONS))
+    )
     copy_options: tuple[Mapping[str, Any], Mapping[str, Any]] = field(default=({}, {}), hash=False)
     read_options: type | None = ReadOptions
     write_options: type | None = WriteOptions

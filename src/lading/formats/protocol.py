@@ -655,7 +655,13 @@ class ListedElsewhere(Protocol):
 
 @runtime_checkable
 class ListsUnlisted(Protocol):
-    """A format some of whose shards have the names of other formats, and files beside them that tell them apart."""
+    """A format some of whose shards have the names of other formats, and files beside them that tell them apart.
+
+    Attributes:
+        unlisted: what the names of such shards end with.
+    """
+
+    unlisted: tuple[str, ...]
 
     def list_unlisted(self, store: Store, folder: str, limits: Limits = DEFAULT_LIMITS) -> list[ListedShard]:
         """Such shards below a folder that has no index, with what the files beside them say. Raises StoreError."""

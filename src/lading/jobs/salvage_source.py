@@ -15,10 +15,9 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from lading import manifest as mf
-from lading.codecs import unpacked_name
 from lading.errors import DataError, LadingError, SourceNotFound, StoreError, UnknownFormat, UsageError
 from lading.formats.index_json import several_splits
-from lading.formats.protocol import Format, ListsUnlisted
+from lading.formats.protocol import Format, ListedShard, ListsUnlisted
 from lading.formats.registry import all_formats, find_format, get_format
 from lading.limits import Limits
 from lading.manifest import Manifest
@@ -90,7 +89,7 @@ def find_shards(source: Source, stores: Stores, format_name: str | None, limits:
     else:
         listed = _by_lists(source, stores, findings, limits)
         if listed is None or listed.index_file is None:
-            listed = _by_files_beside(names, stores, by_name, limits) or listed
+            listed = _by_files_beside(names, listed, stores, by_name, limits) or listed
         listing = listed or _by_files(names, stores, by_name, findings, limits)
         _refuse_several(source, listing, stores, folder if len(names) == 1 else None)
         if len(names) == 1 and listing.folder is not None:
@@ -157,41 +156,87 @@ def _by_lists(source: Source, stores: Stores, findings: list[LadingError], limit
     return None
 
 
-def _by_files_beside(names: Sequence[str], stores: Stores, format_name: str, limits: Limits) -> Listing | None:
-    """The shards of a folder that files beside them tell of; None where there are none, or of another format.
+def _by_files_beside(
+    names: Sequence[str], listed: Listing | None, stores: Stores, format_name: str, limits: Limits
+) -> Listing | None:
+    """The shards that files beside them tell of; None where there are none, or of another format.
 
-    Of a folder whose index is named, all; of another file, that one.
+    Of a folder, or of one whose index is named, all; of other files, those.
 
     Raises:
-        UnknownFormat: other files of the folder are of other formats.
+        UnknownFormat: other files of the folder, or that are named, are of other formats.
     """
-    if len(names) != 1:
-        return None
-    store, path = resolve(names[0], stores)
     for fmt in all_formats():
         if not isinstance(fmt, ListsUnlisted) or format_name not in ("", fmt.name):
             continue
-        alone = path.endswith(".json") and posixpath.basename(path) not in fmt.indexes
-        folder = posixpath.dirname(path) if path.endswith(".json") else path.rstrip("/")
         with suppress(StoreError):
-            found = [shard for shard in fmt.list_unlisted(store, folder, limits) if _is_seen(folder, shard.path)]
-            shards = [shard for shard in found if not alone or shard.path == path]
-            if not shards:
-                continue
-            if not alone:
-                _refuse_others(store, folder, fmt.name, [shard.path for shard in found], all_too=not format_name)
+            folder = _named_folder(fmt, names, stores)
+            if folder is None:
+                paths = None if listed is None else listed.table["path"].to_pylist()
+                shards, others = _unlisted_named(fmt, names, paths, stores, limits)
+            else:
+                shards, others = _unlisted_below(fmt, resolve(names[0], stores)[0], folder, limits)
+            if not shards or (not format_name and all(s.num_samples is None and claimed_by(s.path) for s in shards)):
+                continue  # a table beside lines is none of them because it is named as they are
+            if others if not format_name else others[fmt.name]:
+                place = posixpath.dirname(shards[0].path) if folder is None else folder
+                raise several_formats(place, others + Counter({fmt.name: len(shards)}))
             rows = [(shard.path, shard.num_samples, None, None, shard.entry) for shard in shards]
             table = pa.table([*zip(*rows, strict=True)], schema=LISTING_SCHEMA)
-            return Listing(table, folder=None if alone else folder, format=fmt.name)
+            return Listing(table, folder=folder, format=fmt.name)
     return None
 
 
-def _refuse_others(store: Store, folder: str, name: str, paths: Sequence[str], *, all_too: bool) -> None:
-    """Raise UnknownFormat for files in a folder, other than these, that this format claims, or any."""
-    known = {unpacked_name(path)[0] for path in paths}
-    others = _formats(path for path in _files(store, folder) if unpacked_name(path)[0] not in known)
-    if others if all_too else others[name]:
-        raise several_formats(folder, others + Counter({name: len(paths)}))
+def _named_folder(fmt: Format, names: Sequence[str], stores: Stores) -> str | None:
+    """The folder that a source is, or whose index it is; None where it names shards that have no index."""
+    if len(names) != 1:
+        return None
+    store, path = resolve(names[0], stores)
+    if posixpath.basename(path) in fmt.indexes:
+        return posixpath.dirname(path)
+    folder = path.rstrip("/")
+    return folder if next(iter(store.walk(folder)), None) is not None else None
+
+
+def _unlisted_below(
+    fmt: ListsUnlisted, store: Store, folder: str, limits: Limits
+) -> tuple[list[ListedShard], Counter[str]]:
+    """Such shards of a format below a folder, and how many files of each format are none of them."""
+    shards = [shard for shard in fmt.list_unlisted(store, folder, limits) if _is_seen(folder, shard.path)]
+    known = {_unpacked(fmt, shard.path) for shard in shards}
+    return shards, _formats(path for path in _files(store, folder) if shards and _unpacked(fmt, path) not in known)
+
+
+def _unpacked(fmt: ListsUnlisted, path: str) -> str:
+    """What such a shard of a format would be called if it were not compressed; of other files the path."""
+    stem = posixpath.splitext(path)[0]
+    return stem if stem.endswith(fmt.unlisted) else path
+
+
+def _unlisted_named(
+    fmt: ListsUnlisted, names: Sequence[str], paths: Sequence[str] | None, stores: Stores, limits: Limits
+) -> tuple[list[ListedShard], Counter[str]]:
+    """As `_unlisted_below`, of the files of these paths; without them of what is named, some of it gone."""
+    named = paths if paths is not None else list(_paths_there(names, stores, limits))
+    if not any(name.endswith(fmt.unlisted) for name in named):
+        return [], Counter()
+    places = [resolve(name, stores) for name in named]
+    folders = {posixpath.dirname(path): store for store, path in places if path.endswith(fmt.unlisted)}
+    found = [shard for folder, store in folders.items() for shard in fmt.list_unlisted(store, folder, limits)]
+    known = {_unpacked(fmt, shard.path): shard for shard in found}
+    forms = {_unpacked(fmt, path): (store, path) for store, path in places}
+    rest = [place for form, place in forms.items() if form not in known]
+    there = (path for store, path in rest if known and (paths is not None or has_file(store, path)))
+    return [known[form] for form in forms if form in known], _formats(there)
+
+
+def _paths_there(names: Sequence[str], stores: Stores, limits: Limits) -> Iterator[str]:
+    """Paths of the files that a source names, each by itself; where one gives none, its name."""
+    for name in (one for pattern in names for one in expanded(pattern, stores)):
+        try:
+            yield from list_source(name, stores, limits).table["path"].to_pylist()
+        except (DataError, StoreError, SourceNotFound, UnknownFormat):
+            yield name
 
 
 def _by_files(
