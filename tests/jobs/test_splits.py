@@ -125,6 +125,34 @@ def test_merge_makes_no_one_dataset_of_splits(fmt: str, overwrite: bool, source:
     assert lading.merge(out, overwrite=overwrite).parts == 2
 
 
+@pytest.mark.parametrize("fmt", ["parquet", "huggingface"])
+def test_merge_makes_no_one_dataset_of_splits_further_down(fmt: str, source: Path, tmp_path: Path) -> None:
+    options = _FOR_DATASETS if fmt == "huggingface" else None
+    for name in "xy":
+        lading.convert(
+            source, tmp_path / "m/1" / name, format="parquet" if options is None else "arrow", options=options
+        )
+    lists = sorted([*(tmp_path / "m").rglob("splits.json"), *(tmp_path / "m").rglob("dataset_dict.json")])
+    before = sorted((tmp_path / "m").rglob("*"))
+    for own in lists:
+        with pytest.raises(UsageError, match=f"keeps apart; found {own.relative_to(tmp_path / 'm')}"):
+            lading.merge(tmp_path / "m")
+        assert sorted((tmp_path / "m").rglob("*")) == before
+        own.unlink()
+        before.remove(own)
+    assert lading.merge(tmp_path / "m").parts == 4
+
+
+def test_a_list_of_splits_that_is_of_no_part_is_in_no_way_of_merge(tmp_path: Path) -> None:
+    for number, place in enumerate(("a", "b")):
+        with lading.writer(tmp_path / place, format="parquet") as writer:
+            writer.write({"a": number})
+    for place in ("a/docs", "c"):
+        (tmp_path / place).mkdir()
+        (tmp_path / place / "dataset_dict.json").write_text('{"splits": ["train"]}')
+    assert lading.merge(tmp_path).parts == 2
+
+
 @pytest.mark.parametrize("told", ["garbage", '{"splits": []}', '{"splits": ["../x"]}'])
 @pytest.mark.parametrize("listed_by", ["_lading/splits.json", "dataset_dict.json"])
 def test_salvage_joins_no_splits_whose_list_is_damaged(

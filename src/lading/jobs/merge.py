@@ -72,7 +72,8 @@ def merge(
         limits: on the size of manifests and indexes, as `lading.open` takes them.
 
     Raises:
-        UsageError: the folder holds shards that are of no part; or splits, which a list there keeps apart.
+        UsageError: the folder holds shards that are of no part; or splits, which a list there or in a folder below it
+            keeps apart.
         SourceNotFound: nothing in the folder is a part of a dataset.
         DestinationExists: the folder has a manifest or index of its own already.
         SchemaMismatch: the parts differ in format, view or options.
@@ -80,9 +81,9 @@ def merge(
     """
     store, path = find_destination(folder, stores or Stores())
     below = [info.path[len(path) + 1 :] for info in store.walk(path)]
-    _refuse_splits(path, below)
     ranks = sorted(filter(_RANK.fullmatch, below))
     own, indexed = _folders_with(_MANIFEST, below), _folders_with(_INDEX, below)
+    _refuse_splits(path, below, own | indexed)
     parts_of_parts = {name for name in own | indexed if _ancestors(name) & (own | indexed)}
     own, indexed = own - parts_of_parts, indexed - parts_of_parts
     _refuse_existing(path, below, overwrite=overwrite)
@@ -121,8 +122,11 @@ def _refuse_existing(path: str, below: Sequence[str], *, overwrite: bool) -> Non
                                 advice="Replace it with --overwrite.")  # fmt: skip
 
 
-def _refuse_splits(path: str, below: Sequence[str]) -> None:
-    found = [name for name in lists_of_splits() if name in below]
+def _refuse_splits(path: str, below: Sequence[str], folders: AbstractSet[str]) -> None:
+    """Raise UsageError for a list that keeps parts in folders below it apart: in the folder itself, or further down."""
+    there, around = {*below}, {""}.union(*map(_ancestors, folders))
+    places = (posixpath.join(folder, name) for folder in sorted(around) for name in lists_of_splits())
+    found = [name for name in places if name in there]
     if found:
         raise UsageError("the folder holds splits, which its list keeps apart", file=path, found=found[0],
                          advice="Delete that list first, if they are to be one dataset.")  # fmt: skip
