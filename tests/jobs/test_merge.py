@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -150,6 +152,25 @@ def test_files_of_other_formats_with_the_parts_are_left_alone(fmt: str, kind: st
         assert lading.merge(tmp_path, overwrite=again).samples == 40
         assert _keys(tmp_path) == EXPECTED[:40]
     assert (tmp_path / name).read_text() == "{}\n"
+
+
+@pytest.mark.parametrize("indexes", [False, True])
+@pytest.mark.parametrize("options", [{"kind": "csv"}, {"kind": "json"}, {"kind": "csv", "compression": "zstd"}])
+def test_lines_of_mds_that_no_index_lists_are_named(indexes: bool, options: dict[str, str], tmp_path: Path) -> None:
+    """Their `.meta` tells them from tables, which are left alone."""
+    for number, part in enumerate("ab"):
+        with lading.writer(tmp_path / part, format="mds", options=options) as writer:
+            writer.write({"n": number})
+        if indexes:
+            shutil.rmtree(tmp_path / part / "_lading")
+    (tmp_path / "a" / "metadata.csv").write_text("a\n1\n")
+    more = [shutil.copy(path, str(path).replace("00000", "00007")) for path in (tmp_path / "a").glob("shard.*")]
+    shard = min(map(Path, more), key=lambda path: len(path.name))
+    with pytest.raises(UsageError, match=f"holds 1 shards that are of no part; found a/{re.escape(shard.name)}"):
+        lading.merge(tmp_path)
+    for path in more:
+        os.unlink(path)
+    assert lading.merge(tmp_path).samples == 2
 
 
 def test_a_table_beside_the_shards_of_ranks_is_left_alone(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from lading import manifest as mf
 from lading.commit import find_destination
 from lading.errors import DestinationExists, SourceNotFound, UsageError
 from lading.formats.mds import files_named, joined_entries, save_index
-from lading.formats.protocol import Format, NamesInEntries, ShardFacts
+from lading.formats.protocol import Format, ListsUnlisted, NamesInEntries, ShardFacts
 from lading.formats.registry import get_format
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.manifest import Manifest
@@ -144,8 +144,8 @@ def _refuse_others(
         merged: their files.
         folders: those of parts.
     """
-    known = {posixpath.normpath(name) for name in merged}
-    others = [n for n in below if n not in known and not is_hidden(n.split("/")) and _is_lost(n, below, fmt, folders)]
+    known, there = {posixpath.normpath(name) for name in merged}, {*below}
+    others = [n for n in below if n not in known and not is_hidden(n.split("/")) and _is_lost(n, there, fmt, folders)]
     if others:
         raise UsageError(
             f"the folder holds {len(others)} shards that are of no part", file=path, found=", ".join(others[:5]),
@@ -153,11 +153,16 @@ def _refuse_others(
         )  # fmt: skip
 
 
-def _is_lost(name: str, below: Sequence[str], fmt: Format, folders: AbstractSet[str]) -> bool:
+def _is_lost(name: str, below: AbstractSet[str], fmt: Format, folders: AbstractSet[str]) -> bool:
     """Whether a file of no part is a shard of the parts' format, or of another dataset.
 
-    What else lies with parts is no shard to whoever opens these: a table of what they hold, it may be.
+    What else lies with parts is no shard to whoever opens these: a table of what they hold, it may be. A shard with the
+    name of such a table has a `.meta` beside it.
     """
+    if isinstance(fmt, ListsUnlisted) and name.endswith(fmt.unlisted):
+        stem, ending = posixpath.splitext(name)
+        if not below.isdisjoint((f"{name}.meta", f"{stem}.meta{ending}")):
+            return True
     other = claimed_by(name)
     if other is None:
         return False
