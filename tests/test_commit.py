@@ -280,6 +280,26 @@ def test_a_list_of_shards_is_not_taken_for_one_of_lading_s_own_files(tmp_path: P
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
+def test_who_follows_a_rank_that_died_is_told_of_a_list_that_cannot_be_read(
+    overwrite: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under names without the rank nobody else knows whose the files are."""
+    out = tmp_path / "out"
+    _dying(monkeypatch, out, "jsonl", name="n-${shard}")
+    listed = out / "_lading" / "00000" / "shards.arrow"
+    listed.write_bytes(listed.read_bytes()[:100])
+    before = sorted(out.rglob("*"))
+    told = r"n-000000\.jsonl: .* found _lading/00000/shards\.arrow, .*cannot be read\. Delete .* by hand"
+    with pytest.raises(DestinationExists, match=told):
+        _fill(out, "jsonl", 2, rank=0, name="n-${shard}", overwrite=overwrite)
+    assert sorted(out.rglob("*")) == before
+    for path in out.glob("n-*"):
+        path.unlink()
+    _fill(out, "jsonl", 2, rank=0, name="n-${shard}", overwrite=overwrite)
+    assert _texts(out) == ["0", "1"]
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
 @pytest.mark.parametrize("seen", [False, True])
 def test_names_of_ranks_may_differ_by_words_and_tags(seen: bool, overwrite: bool, tmp_path: Path) -> None:
     """Names of another rank's files are refused, whether that one was before or comes at the same moment."""

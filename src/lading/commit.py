@@ -13,8 +13,8 @@ import secrets
 from contextlib import suppress
 from typing import Self
 
-from lading.errors import DestinationExists, LadingError, UsageError
-from lading.manifest import FOLDER, MANIFEST_NAME
+from lading.errors import DataError, DestinationExists, LadingError, UsageError
+from lading.manifest import FOLDER, MANIFEST_NAME, SHARDS_NAME
 from lading.manifest_files import files_listed
 from lading.store.open import Stores, is_local, resolve
 from lading.store.protocol import Store, has_file, native_path
@@ -113,6 +113,17 @@ def _refuse_where_we_are(destination: str) -> None:
                              advice="Name a folder in it, or go to another one first.")  # fmt: skip
 
 
+def _taken(file: str, listed: str, *, apart: bool, unread: DataError | None) -> DestinationExists:
+    """The error of a writer among many one of whose names is taken, and what to do about it."""
+    advice, found = "overwrite=True replaces it.", None
+    if not apart:
+        advice = "Give this writer names of its own, by ${rank} say."
+        if unread is not None:
+            found = f"{listed}, by which a writer of this rank told what it left, and which cannot be read"
+            advice = f"Delete what that one left by hand. Or: {advice}"
+    return DestinationExists("something lies there", file=file, found=found, advice=advice)
+
+
 class Staging:
     """Files being built for one destination."""
 
@@ -184,14 +195,18 @@ class Staging:
         own = os.path.dirname(names[-1])
         check_shared(store, place, own, overwrite=overwrite)
         was_here = next(iter(store.walk(f"{place}/{own}")), None) is not None
+        unread: DataError | None = None
+        try:
+            listed = files_listed(store, place, own)
+        except DataError as error:  # told where what it may have listed is in the way
+            listed, unread = set(), error
         # A list that others made may name folders: only files are deleted by it.
-        former = {name for name in files_listed(store, place, own) if has_file(store, f"{place}/{name}")}
+        former = {name for name in listed if has_file(store, f"{place}/{name}")}
         # Each name is looked up by itself: a walk would go over all that others wrote, and fail where they delete.
         asked = () if overwrite and apart else (n for n in names if n not in former and not n.startswith(f"{own}/"))
         taken = next((name for name in asked if _is_taken(store, f"{place}/{name}")), None)
         if taken is not None:
-            advice = "overwrite=True replaces it." if apart else "Give this writer names of its own, by ${rank} say."
-            raise DestinationExists("something lies there", file=f"{place}/{taken}", advice=advice)
+            raise _taken(f"{place}/{taken}", f"{own}/{SHARDS_NAME}", apart=apart, unread=unread) from unread
         # The old manifest goes first: nobody takes old and new files for one dataset. The list goes last: by it the
         # next one finds the rest if this one dies here.
         for name in (f"{own}/{MANIFEST_NAME}", *sorted(former), own) if was_here else ():

@@ -143,11 +143,14 @@ def files_listed(store: Store, folder: str, own: str) -> set[str]:
     """The files of all shards that one writer's list names, by paths below the dataset's folder; none if there is none.
 
     They need not be there: the list comes before them. Names that lead out of the folder, or to lading's own files, are
-    left out, whoever made the list; and no list that cannot be read has any.
+    left out, whoever made the list.
+
+    Raises:
+        DataError: the list cannot be read.
     """
     try:
         manifest, shards = _from_copy(store, folder, own, DEFAULT_LIMITS)
-    except (NotFound, DataError):
+    except NotFound:
         return set()
     fmt, found = get_format(manifest.format), set()
     for row in shards.to_pylist():
