@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import gzip
+import io
 import json
 import os
 import random
@@ -546,6 +547,45 @@ def test_a_document_whose_json_is_damaged_takes_its_images_along(tmp_path: Path)
     with lading.open(tmp_path / "out") as dataset:
         assert [sample["sample_id"] for sample in dataset] == ["a", "c"]
     assert [entry["sample"] for entry in result.lost] == ["b.json"]
+
+
+def test_a_default_image_is_called_as_the_sample_whatever_its_document_is_called(tmp_path: Path) -> None:
+    picture = b"\xff\xd8" + bytes(2000)
+    stories = {key: {"sample_id": key, "texts": ["one", None], "images": [None, "odd"]} for key in ("foo", "bar")}
+    stories["z"] = {"sample_id": "z", "texts": ["one"], "images": [None]}
+    members = [(f"d{n}.json", json.dumps(story).encode()) for n, story in enumerate(stories.values())]
+    body = tar_of(members[0], ("foo.jpg", picture), members[1], ("bar.jpg", picture), members[2])
+    at = body.index(b"d2.json")
+    (tmp_path / "a.tar").write_bytes(body[:at] + b"\xff" * 300 + body[at + 300 :])
+    result = salvage(tmp_path / "a.tar", tmp_path / "out")
+    assert [entry["message"] for entry in result.lost] == ["no members can be read here"]
+    with lading.open(tmp_path / "out") as dataset:
+        images = {sample["sample_id"]: sample["items"][1]["binary_content"] for sample in dataset}
+    assert images == {"foo": picture, "bar": picture}
+
+
+def test_an_image_that_is_lost_far_from_its_document_is_told(tmp_path: Path) -> None:
+    documents = [(f"d{n}.json", json.dumps({"sample_id": f"s{n}", "texts": ["one"], "images": [f"p{n}.jpg"]}).encode())
+                 for n in range(9)]  # fmt: skip
+    body = tar_of(*documents, *((f"p{n}.jpg", b"\xff\xd8" + bytes(2000)) for n in range(9)))
+    with tarfile.open(fileobj=io.BytesIO(body)) as tar:
+        at = tar.getmember("p4.jpg").offset
+    (tmp_path / "a.tar").write_bytes(body[:at] + b"\xff" * 300 + body[at + 300 :])
+    result = salvage(tmp_path / "a.tar", tmp_path / "out", format="parquet")
+    assert (result.samples, result.lost_samples) == (9, 0)
+    told = [(entry["error"], entry.get("sample")) for entry in result.lost]
+    assert told == [("CorruptShard", None), ("BadReference", "s4")]
+    table = pq.read_table(tmp_path / "out" / "shard-000000.parquet").to_pylist()
+    without = [row for row in table if row["modality"] == "image" and row["binary_content"] is None]
+    assert [(row["sample_id"], row["materialize_error"]) for row in without] == [("s4", result.lost[1]["message"])]
+
+
+def test_an_image_that_a_sound_tar_lacks_is_told_and_one_that_was_meant_null_is_not(tmp_path: Path) -> None:
+    story = {"sample_id": "a", "texts": [None] * 3, "images": ["gone.jpg", "d.1.jpg", None]}
+    (tmp_path / "a.tar").write_bytes(tar_of(("d.json", json.dumps(story).encode())))
+    result = salvage(tmp_path / "a.tar", tmp_path / "out")
+    assert [(entry["sample"], entry["row"]) for entry in result.lost] == [("a", 1)]
+    assert "gone.jpg" in str(result.lost[0]["message"])
 
 
 @pytest.mark.parametrize(

@@ -16,11 +16,13 @@ import pyarrow as pa
 import pyarrow.ipc
 import pytest
 import xxhash
+import zstandard
 
 import lading
 from documents import SAMPLES, documents
 from lading.errors import LadingError, SidecarMismatch, UsageError
 from lading.limits import Limits
+from media import medium
 from soak import SOAK
 from tars import energon_index, tar_of
 
@@ -255,6 +257,30 @@ def test_references_to_other_files_are_followed(tmp_path: Path) -> None:
     assert str(tmp_path / "a.tar") in str(first["message"])
     lading.convert(tmp_path / "out", tmp_path / "told", format="parquet", on_error="warn", **roots)
     assert lading.verify(tmp_path / "told", deep=True, **roots).ok
+
+
+def test_an_image_that_a_tar_lacks_is_a_finding_and_one_that_was_meant_null_is_none(tmp_path: Path) -> None:
+    story = {"sample_id": "a", "texts": [None] * 3, "images": ["gone.jpg", "d.1.jpg", None]}
+    (tmp_path / "a.tar").write_bytes(tar_of(("d.json", json.dumps(story).encode())))
+    [found] = lading.verify(tmp_path / "a.tar", deep=True).findings
+    assert (found["error"], found["file"], found["row"], found["sample"]) == (
+        "BadReference", str(tmp_path / "a.tar"), 1, "a")  # fmt: skip
+    assert "gone.jpg" in str(found["message"])
+
+
+@pytest.mark.parametrize("place", [{"offset": -5}, {"path": "../../../etc/passwd"}])
+def test_a_broken_place_of_a_media_is_a_finding_in_either_view(place: dict[str, Any], tmp_path: Path) -> None:
+    record = zstandard.compress(b"hello")
+    (tmp_path / "m.bin").write_bytes(record)
+    there = {"path": "m.bin", "offset": 0, "length": len(record)}
+    media = [medium(**there), medium(**there | place)]
+    lines = [json.dumps({"id": str(n), "text": "t", "media": [one]}) + "\n" for n, one in enumerate(media)]
+    (tmp_path / "a.jsonl").write_text("".join(lines))
+    told = {view: lading.verify(tmp_path / "a.jsonl", format="media_archive", view=view, deep=True).findings
+            for view in ("samples", "interleaved")}  # fmt: skip
+    assert [[one["error"] for one in found] for found in told.values()] == [["BadReference"]] * 2
+    [item] = told["interleaved"]
+    assert (item["row"], item["sample"]) == (5, "1")  # behind three items of the first document, and two of its own
 
 
 @pytest.mark.parametrize("part, count", [("100%", 10), ("30%", 3), (0.3, 3), ("0.1%", 1), (1, 10), ("25%", 3)])

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from lading.codecs import sniff_wrap, unpacked_name
 from lading.errors import BadReference, CorruptShard, DataError, LadingError, StoreError, UsageError
-from lading.fetch import ERROR_COLUMN, earlier_errors
+from lading.fetch import earlier_errors
 from lading.formats.protocol import (
     HasSidecar,
     ReadsUnits,
@@ -34,7 +34,7 @@ from lading.jobs.salvage_files import Workshop
 from lading.jobs.salvage_kind import Kind, index_lies, sidecar_of, without_sidecar
 from lading.layouts.items import ItemsView
 from lading.layouts.mint import MintView
-from lading.layouts.open import detect_view, open_view, remains_of
+from lading.layouts.open import detect_view, open_view, remains_of, told_errors
 from lading.layouts.protocol import View
 from lading.source import read_head
 from lading.store.protocol import Mapper
@@ -308,7 +308,7 @@ class _Search:
             self._items = isinstance(view, ItemsView)
             try:
                 error, self._samples, missing, broken = _reading(self._kind, view)
-                told = _told_errors(view) if missing else set()
+                told = told_errors(view) if missing else set()
             finally:
                 view.close()
         except (DataError, StoreError) as problem:
@@ -529,15 +529,6 @@ def _reading(
     except (DataError, StoreError) as error:
         return error, 0, {}, []
     return None, samples, missing, broken
-
-
-def _told_errors(view: View) -> set[int]:
-    """Rows whose error an earlier job wrote down: what they lack was lost before."""
-    stored, at = set(), 0
-    for told in view.batches(max_rows=_MAX_ROWS, max_bytes=_MAX_BYTES, columns=[ERROR_COLUMN]):
-        stored |= {at + row for row in earlier_errors(told)}
-        at += len(told)
-    return stored
 
 
 def _split(

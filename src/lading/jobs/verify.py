@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache
 from itertools import islice
 from typing import Any
 
@@ -28,7 +28,7 @@ from lading.errors import (
     UnknownFormat,
     Unrepresentable,
 )
-from lading.fetch import ERROR_COLUMN, earlier_errors
+from lading.fetch import earlier_errors
 from lading.formats.protocol import HasSidecar, HasTwin, KeepsFiles, ListedElsewhere, ListedFile, TellsOfItself
 from lading.formats.registry import get_format
 from lading.interleaved import sample_firsts
@@ -39,6 +39,7 @@ from lading.jobs.indexes import Indexes, check_file
 from lading.jobs.progress import OnProgress
 from lading.jobs.reading import NO_DIGESTS, Look, OnRead, Reading, look_at_shards
 from lading.jobs.verify_unlisted import unlisted_shards
+from lading.layouts.open import told_errors
 from lading.limits import DEFAULT_LIMITS
 from lading.manifest_files import changed_manifests
 from lading.opening import open_dataset
@@ -48,8 +49,6 @@ from lading.units import parse_part, spread
 from lading.views import total_bytes
 
 __all__ = ["VerifyResult", "begin_verify", "verify"]
-
-_MAX_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,7 +324,7 @@ def _read(
         for found in digests_of(dataset, [number]):
             on_read(found.digests, len(found.digests), found.size_bytes)
         return
-    first, told = 0, cache(partial(_told_errors, dataset, number))
+    first, told = 0, cache(lambda: told_errors(dataset.open_shard(number)))
     for batch in shard_content(dataset, number):
         digests = batch_digests(batch, dataset.view) if digested else NO_DIGESTS
         on_read(digests, len(sample_firsts(batch, dataset.view)), total_bytes(batch))
@@ -420,15 +419,6 @@ def _check_films(dataset: Dataset, number: int, *, deep: bool, most: int) -> tup
         return set(), []
     wrong = fmt.check_files(dataset.source(number), dataset.format_options, deep=deep, most=most)
     return ({"videos"}, wrong) if wrong is not None else (set(), [])
-
-
-def _told_errors(dataset: Dataset, number: int) -> set[int]:
-    """Rows of a shard whose error an earlier job wrote down."""
-    stored, at = set(), 0
-    for told in dataset.open_shard(number).batches(max_rows=65_536, max_bytes=_MAX_BYTES, columns=[ERROR_COLUMN]):
-        stored |= {at + row for row in earlier_errors(told)}
-        at += len(told)
-    return stored
 
 
 def _check_digest(dataset: Dataset, digest: DatasetDigest, checked: set[str]) -> list[LadingError]:

@@ -28,7 +28,7 @@ from lading.formats.webdataset import WebdatasetReader
 from lading.interleaved import INTERLEAVED_SCHEMA, MEANT_NULLS_KEY, MODALITIES, RESERVED, format_source_ref
 from lading.json_columns import Kinds, build_column, column_type
 from lading.layouts.gather import split_samples
-from lading.layouts.mint_members import Members, document_of
+from lading.layouts.mint_members import TELLING_DOCUMENTS, Members, document_of, id_field_of, sample_ids
 from lading.layouts.mint_rows import EXTRAS_FIELD, Rows, Window, make_rows, scatter, spread_lists
 from lading.layouts.options import AUTO, ROLES, InterleavedOptions, tell_absent, tell_unnamed
 from lading.ref import RefType, make_refs, with_files
@@ -183,19 +183,9 @@ class MintView:
 
     def _field_of_ids(self) -> str | None:
         if self._id_field == AUTO:
-            documents = self._load(self._members().documents[:16], None)
-            everywhere = bool(documents) and all(isinstance(d.get("sample_id"), str) for d in documents)
-            self._id_field = "sample_id" if everywhere else None
+            documents = self._load(self._members().documents[:TELLING_DOCUMENTS], None)
+            self._id_field = id_field_of(documents, self._options)
         return self._id_field
-
-    def _sample_ids(self, documents: list[dict[str, Any]], names: list[str]) -> list[str]:
-        """The field of ids as text where a document has it, else the stem of the JSON member's name."""
-        id_field = self._field_of_ids()
-        told = [document.get(id_field) for document in documents] if id_field else [None] * len(names)
-        return [
-            name.rpartition("/")[2].rpartition(".")[0] if value is None else str(value)
-            for value, name in zip(told, names, strict=True)
-        ]
 
     # Rows
 
@@ -278,7 +268,7 @@ class MintView:
         members = self._members()
         at = members.documents[ordinals]
         names = members.names.take(pa.array(at)).to_pylist()
-        ids = self._sample_ids(documents, names)
+        ids = sample_ids(documents, names, self._field_of_ids())
         id_column = pa.array(ids, pa.string())
         rows = make_rows(Window(members, at, names, documents, ids), self._options, self._path)
         used[rows.member[rows.member >= 0]] = True

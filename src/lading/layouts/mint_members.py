@@ -14,10 +14,13 @@ from lading import jsontext
 from lading.errors import DataError
 from lading.formats.webdataset import WebdatasetReader, sparse_member
 from lading.hashing import NameTable
-from lading.layouts.options import InterleavedOptions
+from lading.layouts.options import AUTO, InterleavedOptions
 from lading.ref import FileEntry, make_refs, unpack, with_files
 
-__all__ = ["Members", "document_of"]
+__all__ = ["TELLING_DOCUMENTS", "Members", "document_of", "id_field_of", "sample_ids"]
+
+TELLING_DOCUMENTS = 16
+"""First documents of a tar, which tell its field of ids."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +93,23 @@ def document_of(
         if isinstance(value, str) and not jsontext.is_unicode(value):
             raise DataError(f"a {what} that no UTF-8 holds", offset=offset, found=ascii(value)[:80])
     return document
+
+
+def id_field_of(documents: Sequence[dict[str, Any]], options: InterleavedOptions) -> str | None:
+    """The field of ids of a tar that begins with these documents; None: the members' names are the ids."""
+    if options.sample_id_field != AUTO:
+        return options.sample_id_field
+    first = documents[:TELLING_DOCUMENTS]
+    return "sample_id" if first and all(isinstance(d.get("sample_id"), str) for d in first) else None
+
+
+def sample_ids(documents: Sequence[dict[str, Any]], names: Sequence[str], id_field: str | None) -> list[str]:
+    """The field of ids as text where a document has it, else the stem of the JSON member's name."""
+    told = [document.get(id_field) for document in documents] if id_field else [None] * len(names)
+    return [
+        name.rpartition("/")[2].rpartition(".")[0] if value is None else str(value)
+        for value, name in zip(told, names, strict=True)
+    ]
 
 
 def _places(reader: WebdatasetReader) -> Iterator[tuple[pa.Array, NDArray[np.int64], NDArray[np.int64]]]:

@@ -8,6 +8,7 @@ the document that names it; one that no document names is left out, since its do
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from lading.errors import CorruptShard, DataError, LadingError
 from lading.formats.protocol import Remains, ShardSource, map_file
 from lading.formats.webdataset import FoundMembers, find_members, laid_out
-from lading.layouts.mint_members import Members, document_of
+from lading.layouts.mint_members import Members, document_of, id_field_of, sample_ids
 from lading.layouts.mint_rows import Window, make_rows
 from lading.layouts.options import AUTO, InterleavedOptions
 from lading.store.protocol import MappedFile
@@ -40,6 +41,8 @@ def remains_of_documents(
     named[members.documents] = True
     lost: list[LadingError] = []
     for rows, documents in _windows(mapped, members, options, path, lost):
+        if documents:  # the first that are whole say it for all
+            options = replace(options, sample_id_field=id_field_of(documents, options))
         for row, mine, missing in _named(members, rows, documents, options, path, lost):
             named[mine] = True
             if missing and beside[mine].any():
@@ -119,7 +122,7 @@ def _named(
     if not documents:
         return
     names = members.names.take(pa.array(rows)).to_pylist()
-    ids = [name.rpartition("/")[2].rpartition(".")[0] for name in names]
+    ids = sample_ids(documents, names, options.sample_id_field)
     try:
         made = make_rows(Window(members, rows, names, documents, ids), options, path)
     except DataError as error:

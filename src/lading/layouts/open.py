@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from lading.errors import LadingError, Unrepresentable, UsageError
-from lading.fetch import Fetcher
+from lading.fetch import ERROR_COLUMN, Fetcher, earlier_errors
 from lading.formats.mds import MdsFormat, MdsReader, written_schema
 from lading.formats.media_archive import MediaArchiveFormat, MediaArchiveReader
 from lading.formats.protocol import (
@@ -50,9 +50,10 @@ from lading.layouts.protocol import View
 from lading.layouts.samples import SamplesView
 from lading.store.protocol import Sink
 
-__all__ = ["create_view_shard", "detect_view", "open_view", "packer", "remains_of", "restored", "settle"]
+__all__ = ["create_view_shard", "detect_view", "open_view", "packer", "remains_of", "restored", "settle", "told_errors"]
 
 _MEMBERS = pa.schema([pa.field("__key__", pa.string())])
+_MAX_ROWS, _MAX_BYTES = 65_536, 64 << 20
 
 
 def open_view(  # noqa: PLR0913, PLR0917 - what a dataset knows of its shards
@@ -167,6 +168,20 @@ def remains_of(
 def settle(view: View, options: InterleavedOptions) -> InterleavedOptions:
     """The options with what this shard's samples decide for the whole dataset."""
     return view.settled() if isinstance(view, MintView) and options.sample_id_field == AUTO else options
+
+
+def told_errors(view: View) -> set[int]:
+    """Rows of a shard whose error an earlier job wrote down: what they lack was lost before.
+
+    Tars of documents and documents with media keep no errors: what is wrong with their rows was found just now.
+    """
+    if isinstance(view, (MintView, DocumentsView)):
+        return set()
+    stored, at = set(), 0
+    for told in view.batches(max_rows=_MAX_ROWS, max_bytes=_MAX_BYTES, columns=[ERROR_COLUMN]):
+        stored |= {at + row for row in earlier_errors(told)}
+        at += len(told)
+    return stored
 
 
 Packer = Callable[[pa.RecordBatch, Ranges], tuple[pa.RecordBatch, Ranges]]
