@@ -184,6 +184,7 @@ def _one(**item: Any) -> list[dict[str, Any]]:
     ([{"position": 2**31, "modality": "text"}], b"", "does not fit the type", "position"),
     (_one(text_content=3), b"", "does not fit the type", "text_content"),
     ('[{"position": 0, "modality": "text", "text_content": "\\ud800"}]', b"", "does not fit the type", "text_content"),
+    ('[{"position": 0, "modality": "text", "\\ud800": 1}]', b"", "a name that no UTF-8 holds", "items"),
 ])  # fmt: skip
 def test_rows_that_are_no_samples_name_file_and_row(
     items: Any, content: bytes, message: str, column: str, tmp_path: Path

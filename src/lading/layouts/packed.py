@@ -299,6 +299,10 @@ class _Items:
         length, has_bytes = _lengths(values, row, sample)
         names = [name for name in names if name != LENGTH]
         found = cls(packed, row, values, names, plain, np.cumsum(counts) - counts, sample, length, has_bytes)
+        for name in () if plain else names:
+            if not jsontext.is_unicode(name):
+                raise DataError("a name that no UTF-8 holds", column=ITEMS, row=found.row_naming(name),
+                                found=ascii(name)[:80], advice=_AS_THEY_ARE)  # fmt: skip
         for name in _ELSEWHERE:
             if name in names:
                 raise DataError("an item has a column that stands elsewhere", column=name,
