@@ -1326,3 +1326,21 @@ def test_arguments_of_other_types_are_told_before_the_source_is_looked_through(
         lading.salvage(tmp_path, tmp_path / "saved", **wrong)
     with pytest.raises(UsageError, match=r"of another type|a list of folders"):
         lading.salvage(tmp_path / "nothing", tmp_path / "saved", **wrong)
+
+
+@pytest.mark.parametrize("fmt", ["parquet", "arrow", "mds", "jsonl", "csv"])
+def test_rows_that_are_no_items_are_not_searched_for_items(fmt: str, tmp_path: Path) -> None:
+    with lading.writer(tmp_path / "a", format=fmt) as writer:
+        writer.write_batch(pa.table({"id": ["1", "2"], "text": ["a", "b"]}))
+    shutil.rmtree(tmp_path / "a" / "_lading")
+    with pytest.raises(DataError, match="items need this column") as caught:
+        salvage(tmp_path / "a", tmp_path / "out", view="interleaved")
+    assert caught.value.column == "sample_id"
+
+
+@pytest.mark.parametrize("ids", [pa.array([b"1", b"\xff"]), pa.array([[1], [2]])])
+def test_ids_of_items_that_are_no_text_are_told(ids: pa.Array, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"sample_id": ids, "position": [0, 0], "modality": ["text"] * 2}), tmp_path / "a.parquet")
+    with pytest.raises(DataError, match="the ids of samples are text") as caught:
+        salvage(tmp_path / "a.parquet", tmp_path / "out", view="interleaved")
+    assert caught.value.column == "sample_id"

@@ -415,10 +415,9 @@ def _saved(dataset: Dataset, left: Sequence[Left], lost: _Lost) -> Dataset:
     numbers = [number for number, each in enumerate(left) if each.source is not None and each.samples]
     if not numbers:
         first = lost.first[0] if lost.first else {"message": "no samples"}
-        advice = first.get("advice")
-        raise DataError("not one sample is left", file=dataset.listing.folder or dataset.path(0),
-                        expected="a sample that can be read", found=first["message"],
-                        advice=None if advice is None else str(advice))  # fmt: skip
+        column, advice = (None if first.get(name) is None else str(first[name]) for name in ("column", "advice"))
+        raise DataError("not one sample is left", file=dataset.listing.folder or dataset.path(0), column=column,
+                        expected="a sample that can be read", found=first["message"], advice=advice)  # fmt: skip
     sources = {new: left[number].source for new, number in enumerate(numbers)}
     dataset.listing = replace(dataset.listing, table=dataset.listing.table.take(pa.array(numbers)))
     dataset.stand_ins = {new: source for new, source in sources.items() if source is not None}

@@ -7,7 +7,7 @@ an error, so that whoever copies rows need not know of damage.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
@@ -32,7 +32,7 @@ from lading.interleaved import METADATA_POSITION, sample_firsts, sample_starts, 
 from lading.jobs.headers import broken_headers, key_of
 from lading.jobs.salvage_files import Workshop
 from lading.jobs.salvage_kind import Kind, index_lies, sidecar_of, without_sidecar
-from lading.layouts.items import ItemsView
+from lading.layouts.items import ItemsView, texts_of_ids
 from lading.layouts.mint import MintView
 from lading.layouts.open import detect_view, open_view, remains_of, told_errors
 from lading.layouts.protocol import View
@@ -349,9 +349,10 @@ class _Search:
             count = self._count(source)
             rows = np.arange(count) if source.rows is None else source.rows
             bounds = self._with_reader(source, lambda reader: _bounds(reader, rows))
-            opened = self._open(source, self._kind.view)
-            opened.close()
-            items = isinstance(opened, ItemsView)
+            with closing(self._open(source, self._kind.view)) as opened:
+                items = isinstance(opened, ItemsView)
+                if items:
+                    opened.schema()  # rows that are no items are none in any part either
             if isinstance(opened, MintView):  # what of it can be read, was laid out
                 self._tell(error)
                 return source
@@ -418,7 +419,7 @@ class _Search:
 
     def _ids(self, source: ShardSource, rows: NDArray[np.int64]) -> pa.Array:
         table = self._with_reader(source, lambda reader: reader.read(rows, ["sample_id"]))
-        return table.column("sample_id").combine_chunks()
+        return texts_of_ids(table.column("sample_id").combine_chunks(), source.place)
 
     def _without_torn(self, source: ShardSource) -> ShardSource:
         """The shard without samples some of whose items may be lost: in a hole, or where rows are missing.

@@ -31,7 +31,7 @@ from lading.views import filled, is_text, is_view, join, present, row_bytes
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["ItemsView"]
+__all__ = ["ItemsView", "texts_of_ids"]
 
 _ID_ROWS = 65_536
 _ID_BYTES = 64 << 20
@@ -115,13 +115,7 @@ class ItemsView:
         if ids.null_count:
             raise DataError("an item belongs to a sample", file=self._path, column="sample_id", found="null",
                             row=row + int(np.argmin(present(ids))))  # fmt: skip
-        if is_text(ids.type) and not is_view(ids.type):
-            return ids
-        try:
-            return join(ids).cast(pa.large_string())
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise SchemaMismatch("the ids of samples are text", file=self._path, column="sample_id",
-                                 expected=pa.string(), found=ids.type) from error  # fmt: skip
+        return texts_of_ids(ids, self._path)
 
     def batches(
         self,
@@ -262,6 +256,17 @@ class ItemsView:
     def close(self) -> None:
         """Close the reader."""
         self._reader.close()
+
+
+def texts_of_ids(ids: pa.Array, path: str) -> pa.Array:
+    """Ids of samples as text in one piece, for which every kernel exists. Raises SchemaMismatch if they are none."""
+    if is_text(ids.type) and not is_view(ids.type):
+        return ids
+    try:
+        return join(ids).cast(pa.large_string())
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise SchemaMismatch("the ids of samples are text", file=path, column="sample_id",
+                             expected=pa.string(), found=ids.type) from error  # fmt: skip
 
 
 def _says_something(texts: pa.Array) -> NDArray[np.bool_]:
