@@ -5,12 +5,14 @@ from __future__ import annotations
 import io
 import json
 import tarfile
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+import lading
 from cost import costs_at_most
 from documents import tiff_of
 from lading.errors import DataError, LimitExceeded, Unrepresentable
@@ -349,6 +351,17 @@ def test_columns_of_text_hold_text(name: str) -> None:
     Written(batch.set_column(at, name, pa.array(["t"], pa.string_view())))
     with pytest.raises(Unrepresentable, match=f"text.*{name}|{name}.*text"):
         Written(batch.set_column(at, name, pa.array([b"t"])))
+
+
+@pytest.mark.parametrize("kind", [pa.large_string(), pa.string_view()])
+def test_texts_may_be_of_any_type_of_text(kind: pa.DataType, tmp_path: Path) -> None:
+    batch = items(*DOCUMENT, more=pa.array(["a", None, None, None]))
+    fields = [field.with_type(kind) if pa.types.is_string(field.type) else field for field in batch.schema]
+    for name, rows in (("plain", batch), ("other", batch.cast(pa.schema(fields)))):
+        with lading.writer(tmp_path / name, format="webdataset", view="interleaved") as writer:
+            writer.write_batch(rows)
+    plain, other = ((tmp_path / name / "shard-000000.tar").read_bytes() for name in ("plain", "other"))
+    assert other == plain
 
 
 def test_other_columns_may_be_missing() -> None:

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from lading.batches import with_columns
 from lading.errors import Unrepresentable
 from lading.formats.protocol import Ranges, ShardFacts, single_pieces
 from lading.formats.webdataset import WebdatasetWriter
@@ -31,7 +32,7 @@ from lading.layouts.mint_json import ContentTypes, Passthrough, documents, kinds
 from lading.layouts.options import ROLES
 from lading.pieces import Pieces, in_memory
 from lading.ref import make_refs
-from lading.views import is_text, places, row_bytes
+from lading.views import is_text, join, places, row_bytes
 
 __all__ = ["MAX_POSITIONS", "MintShardWriter", "Roles", "find_roles"]
 
@@ -113,6 +114,8 @@ class MintShardWriter:
         names, values, count = [pa.array([], pa.string())], list[Pieces](), 0
         last = [np.zeros(0, np.int64)]
         if len(batch):
+            views = [i for i, kind in enumerate(batch.schema.types) if pa.types.is_string_view(kind)]
+            batch = with_columns(batch, {i: join(batch.column(i)) for i in views})  # few kernels take such
             self._passthrough = _passthrough(batch.schema)
             items = Items.of(batch, single_pieces(ranges).get("binary_content"))
             self._refuse_clashes(items)
