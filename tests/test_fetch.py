@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import struct
 import tracemalloc
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,8 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from cost import costs_at_most
 from lading.errors import BadReference, CorruptShard
 from lading.fetch import Fetcher, OnError, materialise
+from lading.image import extract_frame
 from lading.pieces import as_file
 from lading.ref import CODECS, FileEntry, make_refs, unpack, with_files
 from lading.store.local import LocalStore
@@ -307,3 +310,56 @@ def test_items_that_lack_their_bytes_are_found_by_modalities_of_any_type_of_text
     with Fetcher() as fetcher:
         found = fetcher.materialise(items, on_error="drop_row")
     assert found.column("binary_content").to_pylist() == [None, b"x"]
+
+
+def tiff_of_tiny_pages(count: int) -> bytes:
+    """A TIFF whose pages are a grey pixel each, by TIFF 6.0: a header, directories of four entries, the pixels."""
+    size = 2 + 4 * 12 + 4
+    pixels = 8 + count * size
+    pages = [
+        struct.pack("<H", 4)
+        + b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in
+                   ((256, 1), (257, 1), (273, pixels + page), (279, 1)))
+        + struct.pack("<I", 8 + (page + 1) * size if page + 1 < count else 0)
+        for page in range(count)
+    ]  # fmt: skip
+    return b"".join([b"II*\0", struct.pack("<I", 8), *pages, bytes(page % 256 for page in range(count))])
+
+
+def frames_of(path: Path, count: int, pages: int) -> pa.RecordBatch:
+    """References to so many frames of a TIFF with so many pages."""
+    path.write_bytes(tiff_of_tiny_pages(pages))
+    whole = np.zeros(count, np.int64)
+    refs = make_refs(whole, whole + path.stat().st_size, frame=np.arange(count, dtype=np.int32) % pages)
+    return batch([None] * count, [FileEntry(str(path))]).set_column(1, "image", refs)
+
+
+def test_frames_of_one_file_are_those_that_each_is_by_itself(tmp_path: Path) -> None:
+    wanted = frames_of(tmp_path / "a.tiff", 6, 3)
+    data = (tmp_path / "a.tiff").read_bytes()
+    with Fetcher() as fetcher:
+        found = fetcher.materialise(wanted).column("image").to_pylist()
+    assert found == [extract_frame(data, page) for page in (0, 1, 2, 0, 1, 2)]
+    assert len({*found}) == 3
+
+
+def test_a_frame_costs_no_more_in_a_file_of_many(tmp_path: Path) -> None:
+    many, few = frames_of(tmp_path / "many.tiff", 1500, 1500), frames_of(tmp_path / "few.tiff", 1500, 2)
+    with Fetcher() as fetcher:
+        assert costs_at_most(3, lambda: fetcher.materialise(many), lambda: fetcher.materialise(few))
+
+
+def test_what_is_wrong_with_a_file_of_frames_is_found_once_and_told_of_each(tmp_path: Path) -> None:
+    broken, few = frames_of(tmp_path / "broken.tiff", 1500, 1500), frames_of(tmp_path / "few.tiff", 1500, 2)
+    body = bytearray((tmp_path / "broken.tiff").read_bytes())
+    last = 8 + 1500 * 54 - 4
+    body[last : last + 4] = b"\xff" * 4
+    (tmp_path / "broken.tiff").write_bytes(body)
+    told: list[list[int]] = []
+    with Fetcher() as fetcher:
+
+        def read() -> None:
+            fetcher.materialise(broken, on_error="warn", on_failure=lambda _, errors: told.append(list(errors)))
+
+        assert costs_at_most(3, read, lambda: fetcher.materialise(few))
+    assert told == [list(range(1500))]

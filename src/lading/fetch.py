@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
@@ -22,7 +23,7 @@ from numpy.typing import NDArray
 from lading.batches import with_columns
 from lading.codecs import decode_range
 from lading.errors import BadReference, CorruptShard, LadingError, LimitExceeded, NotFound, ShortRead, UsageError
-from lading.image import extract_frame
+from lading.image import extract_frame, tiff_frames
 from lading.interleaved import MEANT_NULLS_KEY, WITHOUT_BYTES, lineage_of, sample_starts, samples_with, split_rows
 from lading.limits import DEFAULT_LIMITS, Limits, raised_by
 from lading.pieces import Pieces, in_memory
@@ -50,6 +51,8 @@ _MAX_STREAMS = 2
 
 _Opened = TypeVar("_Opened")
 _Answer: TypeAlias = tuple[NDArray[np.int64], FetchPlan, list[pa.Buffer]] | LadingError
+_Range: TypeAlias = tuple[int, int, int, int]
+"""File, offset, length and codec of a reference."""
 _OF_THE_FILE = (NotFound, CorruptShard, BadReference)
 """What concerns the references into one file; anything else that a store says concerns the store."""
 
@@ -551,6 +554,7 @@ def _unpacked(
     order = np.lexsort((column, row))
     sample = np.zeros(len(row), np.int64) if starts is None else np.searchsorted(starts, row, "right") - 1
     begun: list[tuple[_Located, int]] = []
+    tiffs = _Tiffs(limits)
     first = size = last = 0
     places = zip(row[order].tolist(), column[order].tolist(), sample[order].tolist(), strict=True)
     for at_row, at_column, mine in places:
@@ -561,7 +565,7 @@ def _unpacked(
                 at.buffers[buffer] = _GONE
             begun, first, size = [], stop, 0
         at, last = located[names[at_column]], mine
-        if _unpack_value(at, refs[names[at_column]], files, limits, at_row):
+        if _unpack_value(at, refs[names[at_column]], files, tiffs, at_row):
             begun.append((at, len(at.buffers) - 1))
             size += int(at.length[at_row])
     yield first, count
@@ -570,8 +574,33 @@ def _unpacked(
 _GONE = pa.py_buffer(b"")
 
 
-def _unpack_value(at: _Located, refs: Refs, files: Sequence[FileEntry], limits: Limits, row: int) -> bool:
+class _Tiffs:
+    """Takes frames out of image files; where those of a TIFF stand is looked up once, however many rows name one.
+
+    Args:
+        limits: on what such files may ask for.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self._found: dict[_Range, NDArray[np.int64] | LadingError | None] = {}
+
+    def frame(self, place: _Range, data: bytes | memoryview, index: int) -> bytes:
+        """One frame of the file that stands at a place. Raises as `extract_frame`."""
+        if place not in self._found:
+            try:
+                self._found[place] = tiff_frames(data, self.limits)
+            except (BadReference, LimitExceeded) as error:
+                self._found[place] = error
+        found = self._found[place]
+        if isinstance(found, LadingError):
+            raise copy(found)  # each row names its own place in it
+        return extract_frame(data, index, self.limits, found)
+
+
+def _unpack_value(at: _Located, refs: Refs, files: Sequence[FileEntry], tiffs: _Tiffs, row: int) -> bool:
     """Whether it could be."""
+    limits = tiffs.limits
     body = memoryview(at.buffers[at.which[row]]).cast("B")
     data: bytes | memoryview = body[at.offset[row] : at.offset[row] + at.length[row]]
     try:
@@ -579,7 +608,8 @@ def _unpack_value(at: _Located, refs: Refs, files: Sequence[FileEntry], limits: 
             with raised_by("range_bytes"):
                 data = decode_range(_codec(int(refs.codec[row])), data, limits.range_bytes, limits)
         if refs.frame[row] >= 0:
-            data = extract_frame(data, int(refs.frame[row]), limits)
+            place = (int(refs.file[row]), int(refs.offset[row]), int(refs.length[row]), int(refs.codec[row]))
+            data = tiffs.frame(place, data, int(refs.frame[row]))
         at.replace(row, bytes(data))
     except (CorruptShard, BadReference, LimitExceeded) as error:
         at.fail([row], error.at(file=files[refs.file[row]].url, offset=int(refs.offset[row]), row=row))

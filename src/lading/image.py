@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from lading.errors import BadReference, LimitExceeded
 from lading.limits import DEFAULT_LIMITS, Limits
 
-__all__ = ["ImageInfo", "extract_frame", "image_info", "is_image", "is_one_frame", "usual_sizes"]
+__all__ = ["ImageInfo", "extract_frame", "image_info", "is_image", "is_one_frame", "tiff_frames", "usual_sizes"]
 
 _MOST_SEGMENTS = 4096
 """JPEG segments or ISO boxes that are walked; real files have a few dozen before what is looked for."""
@@ -307,24 +307,45 @@ class _Tiff:
         return np.zeros(0, np.int64)
 
 
-def extract_frame(data: bytes | bytearray | memoryview, index: int, limits: Limits = DEFAULT_LIMITS) -> bytes:
+def tiff_frames(data: bytes | bytearray | memoryview, limits: Limits = DEFAULT_LIMITS) -> NDArray[np.int64] | None:
+    """Where the directories of a TIFF file's frames stand; None for a file that is no TIFF.
+
+    Raises:
+        BadReference: the file is broken where they should be.
+        LimitExceeded: it has too many frames.
+    """
+    view = memoryview(data).cast("B")
+    return np.array(_Tiff(view, limits).frames()) if bytes(view[:4]) in _TIFFS else None
+
+
+def extract_frame(
+    data: bytes | bytearray | memoryview,
+    index: int,
+    limits: Limits = DEFAULT_LIMITS,
+    frames: NDArray[np.int64] | None = None,
+) -> bytes:
     """One frame of an image file, as a file of its own.
 
     A TIFF file with one frame is given as it is, and so is a file that is no TIFF, whatever the index. Of a TIFF with
     several the frame's own directory, strips or tiles, and Exif data are kept; thumbnails beside it are not.
+
+    Args:
+        data: the file.
+        index: which frame.
+        limits: on what it may ask for.
+        frames: what `tiff_frames` gave for it, where it did: of a file of n frames each then costs its own, not n.
 
     Raises:
         BadReference: there is no such frame, or the file is broken where the frame should be.
         LimitExceeded: the file has too many frames, or the frame too many strips.
     """
     view = memoryview(data).cast("B")
-    if bytes(view[:4]) not in _TIFFS:
+    frames = tiff_frames(view, limits) if frames is None else frames
+    if frames is None:
         return bytes(view)
-    tiff = _Tiff(view, limits)
-    frames = tiff.frames()
     if not 0 <= index < len(frames):
         raise BadReference("no such frame in this TIFF file", expected=f"0 to {len(frames) - 1}", found=index)
-    return bytes(view) if len(frames) == 1 else _Copy(tiff).of(frames[index])
+    return bytes(view) if len(frames) == 1 else _Copy(_Tiff(view, limits)).of(int(frames[index]))
 
 
 def is_one_frame(data: bytes | bytearray | memoryview) -> bool:
