@@ -733,3 +733,21 @@ def test_times_of_a_day_are_not_cut_to_what_python_has(tmp_path: Path, form: str
             dataset[1]
         with pytest.raises(DataError, match=r"column 't': a value that Python cannot have"):
             list(dataset)
+
+
+def test_bytes_that_cannot_be_had_are_told_by_their_row_in_the_shard(tmp_path: Path) -> None:
+    place = json.dumps({"path": "gone.jpg", "member": None, "byte_offset": None, "byte_size": None})
+    table = pa.table({
+        "sample_id": [f"s{row}" for row in range(1000)], "position": [0] * 1000, "modality": ["image"] * 1000,
+        "source_ref": pa.array([place if row == 864 else None for row in range(1000)], pa.string()),
+        "binary_content": pa.array([None if row == 864 else b"x" for row in range(1000)], pa.large_binary()),
+    })  # fmt: skip
+    pq.write_table(table.slice(0, 100), tmp_path / "a.parquet")
+    pq.write_table(table, tmp_path / "b.parquet")
+    where: list[tuple[str | None, int | None]] = []
+    for most in (1, None):
+        with lading.open(tmp_path) as dataset, pytest.raises(BadReference) as caught:
+            list(dataset.batches(max_rows=500, shards_per_batch=most))
+        where.append((caught.value.file, caught.value.row))
+    # A batch of several shards does not know where each of its rows stood.
+    assert where == [(str(tmp_path / "b.parquet"), 864), (str(tmp_path / "b.parquet"), None)]

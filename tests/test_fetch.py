@@ -65,6 +65,14 @@ def test_what_ranges_unpack_to_is_given_in_parts_of_whole_samples(views: bool, t
         assert [len(part) for part in fetcher.materialise_parts(whole, None, 1)] == [12]
 
 
+def test_an_error_that_came_with_a_row_names_it_in_the_whole_batch(tmp_path: Path) -> None:
+    whole = packed_batch([bytes([row]) * 50_000 for row in range(8)], tmp_path / "packed")
+    whole = whole.set_column(2, "materialize_error", pa.array([None] * 7 + ["lost"]))
+    with Fetcher() as fetcher, pytest.raises(BadReference, match="lost") as caught:
+        list(fetcher.materialise_parts(whole, np.arange(0, 8, 2), 50_000))
+    assert caught.value.row == 7
+
+
 def test_policies_hold_in_each_part(tmp_path: Path) -> None:
     """Rows are told by their number in the part that they are of."""
     bodies: list[bytes | None] = [bytes([row]) * 50_000 for row in range(8)]

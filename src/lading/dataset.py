@@ -588,11 +588,18 @@ class Dataset:
         hidden = self.hidden(columns)
         asked = columns if self.view == "samples" and self.target is None else None
         columns = columns if columns is None else [*columns, *hidden]
-        found: Iterator[pa.RecordBatch] = (
-            batch
-            for number in range(len(self.listing))
-            for batch in self.shard_batches(number, max_rows, most_bytes, columns, views=views)
-        )
+        row = 0
+
+        def of_shards() -> Iterator[pa.RecordBatch]:
+            """Batches of all shards; `row` is the first of the last one in its shard."""
+            nonlocal row
+            for number in range(len(self.listing)):
+                row = 0
+                for batch in self.shard_batches(number, max_rows, most_bytes, columns, views=views):
+                    yield batch
+                    row += batch.num_rows
+
+        found = of_shards()
         if asked is not None:
             found = self._refusing_unknown(found, asked)
         if shards_per_batch != 1:
@@ -605,14 +612,23 @@ class Dataset:
             if lazy:
                 yield padded.drop_columns(hidden)
                 continue
-            dropped = padded.num_rows
-            for part in self.materialise_parts(padded, most_bytes, on_error=on_error, views=views):
-                done = as_text(part, self.target)
-                dropped -= done.num_rows
+            first_row = row if shards_per_batch == 1 else None
+            for done in self._with_bytes(padded, most_bytes, first_row, views=views, on_error=on_error):
                 yield done.drop_columns(hidden)
                 self.fetcher.release()
-            if dropped:
-                self.counts["rows without bytes, dropped"] += dropped
+
+    def _with_bytes(
+        self, batch: pa.RecordBatch, max_bytes: int, first_row: int | None, *, views: bool, on_error: OnError
+    ) -> Iterator[pa.RecordBatch]:
+        """A batch in parts with their bytes; errors tell a row as its shard counts it, where the batch begins there."""
+        dropped = batch.num_rows
+        with errors_at(first_row=first_row):
+            for part in self.materialise_parts(batch, max_bytes, on_error=on_error, views=views):
+                done = as_text(part, self.target)
+                dropped -= done.num_rows
+                yield done
+        if dropped:
+            self.counts["rows without bytes, dropped"] += dropped
 
     def _refusing_unknown(self, batches: Iterator[pa.RecordBatch], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Batches as they come, unless a column was asked for that neither the manifest nor any shard has.

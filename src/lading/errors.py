@@ -138,16 +138,17 @@ class LadingError(Exception):
 
 
 @contextmanager
-def errors_at(*, first_row: int = 0, **places: Any) -> Iterator[None]:
+def errors_at(*, first_row: int | None = 0, **places: Any) -> Iterator[None]:
     """Errors of the body that do not know these places yet (`LadingError.at`) know them after.
 
-    The rows that the body counts begin at `first_row` of whatever the caller speaks of.
+    The rows that the body counts begin at `first_row` of whatever the caller speaks of; None: they are of several such
+    things, and their numbers are left out.
     """
     try:
         yield
     except LadingError as error:
         if error.row is not None:
-            error.row += first_row
+            error.row = None if first_row is None else error.row + first_row
         raise error.at(**places) from None
 
 

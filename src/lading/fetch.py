@@ -254,7 +254,7 @@ class Fetcher:
             rows = batch if one else batch.slice(first, stop - first)
             mine = located if one else {name: at.part(first, stop) for name, at in located.items()}
             told = {row - first: text for row, text in came.items() if first <= row < stop}
-            part, keep = _apply_policy(rows, mine, told, on_error, on_failure)
+            part, keep = _apply_policy(rows, mine, told, on_error, on_failure, first)
             made = {}
             for name in wanted:
                 at = mine[name] if keep is None else _kept(mine[name], keep)
@@ -638,15 +638,19 @@ def _apply_policy(
     earlier: dict[int, str],
     on_error: OnError,
     on_failure: OnFailure | None,
+    first: int,
 ) -> tuple[pa.RecordBatch, NDArray[np.bool_] | None]:
-    """The batch with errors written down and rows dropped, and which rows were kept (None = all)."""
+    """The batch with errors written down and rows dropped, and which rows were kept (None = all).
+
+    What is raised counts rows from `first` on, where the batch begins in what it is a part of.
+    """
     if on_error not in get_args(OnError):
         raise UsageError("no such policy", expected=", ".join(get_args(OnError)), found=repr(on_error))
     errors = {row: e.at(column=name) for name, at in located.items() for row, e in at.errors.items()}
     if on_error == "error":
         if errors or earlier:
             row = min([*errors, *earlier])
-            raise errors.get(row) or BadReference(earlier[row], file=_lineage(batch), row=row)
+            raise errors.get(row) or BadReference(earlier[row], file=_lineage(batch), row=first + row)
         return batch, None
     errors = {**_empty(batch, located), **errors}
     errors = {row: error for row, error in errors.items() if row not in earlier}
