@@ -301,6 +301,23 @@ def test_sizes_that_cannot_be(folder: Path) -> None:
     assert pq.read_table(folder.parent / "lazy" / "shard-000000.parquet")["binary_content"].to_pylist() == [b"BYTES"]
 
 
+def test_bytes_are_left_where_they_are_only_if_they_are_there(folder: Path) -> None:
+    """A bitmap, or a recording, that was edited in place has the length that it had."""
+    (folder / "edited.bmp").write_bytes(RED)
+    held = [
+        item(ref("red é.jpg"), binary_content=RED),
+        item(ref("edited.bmp"), binary_content=RED[::-1]),
+        item(ref("sub/p.tar", "b.jpg"), binary_content=BLUE),
+        item(ref("sub/p.tar", "b.jpg"), binary_content=BLUE[::-1]),
+        item(ref("red é.jpg"), binary_content=RED[1:]),
+    ]
+    lading.convert(write_table(folder / "h.parquet", held), folder.parent / "lazy", format="parquet", lazy=True,
+                   roots=[folder])  # fmt: skip
+    stored = pq.read_table(folder.parent / "lazy" / "shard-000000.parquet").column("binary_content").to_pylist()
+    assert stored == [None, RED[::-1], None, BLUE[::-1], RED[1:]]
+    assert contents(folder.parent / "lazy", roots=[folder]) == [row["binary_content"] for row in held]
+
+
 def test_an_empty_error_is_none(folder: Path) -> None:
     assert contents(write_table(folder / "t.parquet", [item(ref("red é.jpg"), materialize_error="")])) == [RED]
 

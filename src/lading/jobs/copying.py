@@ -147,7 +147,7 @@ class Copier:
                     whole = self._contents(done) if how.lazy else [done]
                     for part in whole:
                         self._on_digests(batch_digests(part, how.view))
-                kept = self._dataset.follower.lighten(done) if how.lazy else done
+                kept = self._dataset.follower.lighten(done, self._dataset.fetcher) if how.lazy else done
                 with _errors_in(kept):
                     fitted = kept if how.written is None else align_table(kept, how.written)
                     writer.write_batch(fitted, behind=True, namesakes="apart")

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from lading.codecs import sniff_wrap
 from lading.errors import BadReference, DataError, LadingError, NotFound, StoreError, UsageError
+from lading.fetch import Fetcher
 from lading.formats.protocol import ShardSource
 from lading.formats.webdataset import FORMAT as TAR
 from lading.hashing import NameTable
@@ -33,7 +34,7 @@ from lading.store.open import Stores, is_local, resolve
 from lading.store.protocol import FileInfo, Store, native_path
 from lading.store.roots import Roots, beside, folder_of
 from lading.store.together import is_far, together
-from lading.views import byte_lengths, masked, present
+from lading.views import byte_lengths, join, masked, present, share
 
 __all__ = ["Followed", "Follower"]
 
@@ -178,12 +179,14 @@ class Follower:
             for row, name in zip(unknown[~known].tolist(), names.filter(pa.array(~known)).to_pylist(), strict=True)
         }
 
-    def lighten(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def lighten(self, batch: pa.RecordBatch, fetcher: Fetcher) -> pa.RecordBatch:
         """A batch of items without the bytes of those whose `source_ref` leads to them; it then says where they lie.
 
         Paths become absolute, so that the texts hold wherever the batch is written; members get their ranges. An item
-        that names no source keeps its bytes, and so does one whose source cannot be found, has another length, or lies
+        that names no source keeps its bytes, and so does one whose source cannot be found, holds other bytes, or lies
         in a compressed file. References must be what the texts tell, as the views of tars and of tables give them.
+
+        Memory: sources of as many bytes as the batch holds are read, where they cannot be mapped.
         """
         column = batch.column("binary_content")
         if is_ref(column.type):
@@ -196,6 +199,9 @@ class Follower:
             size = np.array([-1 if entry.wrap else entry.size_bytes for entry in files], np.int64)
             gone = refs.valid & (refs.frame < 0) & (refs.length == byte_lengths(column))
             gone[gone] &= refs.length[gone] <= size[refs.file[gone]] - refs.offset[gone]
+            if gone.any():  # a picture or a recording that was edited in place may have the length that it had
+                there = make_refs(refs.offset, refs.length, file=refs.file, valid=gone)
+                gone = _same(column, fetcher.fetch(there, files)[0])
         told = parse_source_ref(batch.column("source_ref"))
         urls = pa.array([self._absolute(entry.url) for entry in files], pa.string())
         inside = gone & present(told.member)
@@ -263,6 +269,15 @@ class Follower:
         length = np.concatenate([np.zeros(0, np.int64), *(part.length for part in parts)])
         last_first = np.flatnonzero(plain)[::-1]
         return _Tar(NameTable(names.take(pa.array(last_first))), offset[last_first], length[last_first])
+
+
+def _same(column: pa.Array, other: pa.Array) -> NDArray[np.bool_]:
+    """Which values of two columns of bytes are there, and the same."""
+    mine = share(column)
+    if mine.type != other.type:  # one of 2 GiB or more is no view
+        mine, other = (join(values).cast(pa.large_binary()) for values in (mine, other))
+    same = pc.fill_null(pc.equal(mine, other), fill_value=False)
+    return np.asarray(same.to_numpy(zero_copy_only=False), np.bool_)
 
 
 def _text(error: LadingError) -> str:
