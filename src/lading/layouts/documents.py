@@ -17,7 +17,6 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -37,14 +36,14 @@ from lading.interleaved import (
     METADATA_POSITION,
     RESERVED,
     sample_starts,
-    split_rows,
 )
+from lading.layouts.gather import split_samples
 from lading.layouts.options import InterleavedOptions, tell_absent
 from lading.layouts.packed import CONTENT, ITEMS, PACKED_SCHEMA
 from lading.media.archives import outside
 from lading.media.documents import MediaStats
 from lading.ref import CODECS, FileEntry, RefType, make_refs, with_files
-from lading.views import byte_lengths, present, row_bytes
+from lading.views import byte_lengths, present
 
 __all__ = [
     "ITEMS_COLUMN",
@@ -134,7 +133,7 @@ class DocumentsView:
             for items in self._items(documents, row + np.arange(len(documents)), max_bytes):
                 with errors_at(file=self._reader.path):
                     last = _refuse_twins(items, last)
-                for part in _limited(items, max_rows, max_bytes):
+                for part in split_samples(items, sample_starts(items.column("sample_id")), max_rows, max_bytes):
                     yield _aligned(part, target)
             row += len(documents)
         self.counts.update(self._reader.counts)
@@ -465,14 +464,6 @@ def _tell(counts: Counter[str], missing: int, before: MediaStats, after: MediaSt
     counts.update({name: count for name, count in ((MISSING, missing), (FAILED, failed)) if count})
     if untold:
         warnings.warn(f"{untold} media name no path or no offset and have no bytes", stacklevel=3)
-
-
-def _limited(items: pa.RecordBatch, max_rows: int, max_bytes: int) -> Iterator[pa.RecordBatch]:
-    """The items in parts that keep the limits."""
-    starts = sample_starts(items.column("sample_id"))
-    bounds = split_rows(starts, row_bytes(items), max_rows=max_rows, max_bytes=max_bytes)
-    for start, stop in pairwise(bounds.tolist()):
-        yield items.slice(start, stop - start)
 
 
 def _chosen(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
