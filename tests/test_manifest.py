@@ -266,6 +266,22 @@ def test_merging_unites_schemas() -> None:
     assert feature_of(merged.schema.field("jpg")) == Image()
 
 
+def _of_items(**fields: Any) -> tuple[Manifest, pa.Table]:
+    return _part(0, [1], options={"interleaved": {"sample_id_field": "sample_id", **fields}})
+
+
+def test_merging_unites_what_fields_belong_to() -> None:
+    """A writer that saw no value of a field does not say to which items it belongs."""
+    one, other = _of_items(per_image_fields=["alt"]), _of_items(per_sample_fields=["lang"], per_image_fields=["hash"])
+    expected = {"sample_id_field": "sample_id", "per_image_fields": ["alt", "hash"], "per_sample_fields": ["lang"]}
+    assert merge([_of_items(), one, other])[0].options == {"interleaved": expected}
+    for kind in ("sample", "text", "item"):
+        with pytest.raises(SchemaMismatch, match="options"):
+            merge([one, _of_items(**{f"per_{kind}_fields": ["alt"]})])
+    with pytest.raises(SchemaMismatch, match="options"):
+        merge([one, _of_items(sample_id_field=None)])
+
+
 @pytest.mark.parametrize("changes", [{"format": "mds"}, {"view": "interleaved"}, {"options": {"compression": "zstd"}}])
 def test_what_cannot_be_merged(changes: dict[str, Any]) -> None:
     with pytest.raises(SchemaMismatch, match=next(iter(changes))):

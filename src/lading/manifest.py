@@ -429,8 +429,8 @@ def _checked(shards: pa.Table, file: str | None) -> pa.Table:
 def merge(parts: Sequence[tuple[Manifest, pa.Table]]) -> tuple[Manifest, pa.Table]:
     """One manifest and one list of shards of several, in their order. Associative; one part comes back as it is.
 
-    Totals, counts and digests add up (the digest in order is not known of a merged dataset); schemas are united; of
-    `created_by` the first holds.
+    Totals, counts and digests add up (the digest in order is not known of a merged dataset); schemas are united, and
+    which fields of interleaved samples have entries for which items; of `created_by` the first holds.
 
     Raises:
         SchemaMismatch: formats, views or options differ, or no schema holds all rows.
@@ -457,10 +457,11 @@ def _called(manifest: Manifest) -> str:
 
 def _merged(one: tuple[Manifest, pa.Table], two: tuple[Manifest, pa.Table]) -> tuple[Manifest, pa.Table]:
     (a, shards_a), (b, shards_b) = one, two
-    for name in ("format", "view", "options"):
-        if getattr(a, name) != getattr(b, name):
-            found = f"{getattr(a, name)!r} ({_called(a)}) and {getattr(b, name)!r} ({_called(b)})"
-            raise SchemaMismatch(f"manifests of one dataset differ in their {name}", found=found)
+    options = _options_of_both(a.options, b.options)
+    alike = {"format": a.format == b.format, "view": a.view == b.view, "options": options is not None}
+    for name in (name for name in alike if not alike[name]):
+        found = f"{getattr(a, name)!r} ({_called(a)}) and {getattr(b, name)!r} ({_called(b)})"
+        raise SchemaMismatch(f"manifests of one dataset differ in their {name}", found=found)
     if a.num_samples and b.num_samples and (_KEY in a.schema.names) != (_KEY in b.schema.names):
         raise SchemaMismatch("of the parts of one dataset some have keys and others none", column=_KEY,
                              found=f"{_called(a)} and {_called(b)}")  # fmt: skip
@@ -471,6 +472,7 @@ def _merged(one: tuple[Manifest, pa.Table], two: tuple[Manifest, pa.Table]) -> t
     merged = replace(
         a,
         schema=schema,
+        options=options or {},
         num_samples=a.num_samples + b.num_samples,
         num_shards=a.num_shards + b.num_shards,
         size_bytes=a.size_bytes + b.size_bytes,
@@ -482,6 +484,27 @@ def _merged(one: tuple[Manifest, pa.Table], two: tuple[Manifest, pa.Table]) -> t
         rank=None,
     )
     return merged, pa.concat_tables([shards_a, shards_b])
+
+
+def _options_of_both(*both: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Two manifests' options as one: a field to which one gave no role has that of the other; None if they differ.
+
+    A writer knows for which items a field has entries once it has seen a value of it.
+    """
+    if both[0] == both[1]:
+        return both[0]
+    roles: dict[str, str] = {}
+    others = []
+    for options in both:
+        told = options.get("interleaved", {})
+        lists = {role: names for role, names in told.items() if role.startswith("per_")}
+        if any(roles.setdefault(name, role) != role for role, names in lists.items() for name in names):
+            return None
+        others.append({**options, "interleaved": {name: told[name] for name in told if name not in lists}})
+    if others[0] != others[1]:
+        return None
+    united = {role: [name for name in roles if roles[name] == role] for role in dict.fromkeys(roles.values())}
+    return {**others[0], "interleaved": {**others[0]["interleaved"], **united}}
 
 
 def _totals(shards: pa.Table) -> dict[str, Any]:

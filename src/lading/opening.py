@@ -269,7 +269,7 @@ def _says_more(manifest: Manifest, listing: Listing, stores: Stores) -> bool:
     fmt = _recognise(listing, stores)
     if fmt.name != manifest.format or isinstance(fmt, LosesTypes) or kept_reading(manifest, fmt):
         return True
-    return members_of(manifest, fmt, None) is not None
+    return bool(kept_settings(manifest).roles) or members_of(manifest, fmt, None) is not None
 
 
 def _as_one(

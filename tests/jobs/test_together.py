@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -11,6 +12,7 @@ import pytest
 
 import lading
 from lading.errors import SchemaMismatch, UsageError
+from lading.interleaved import INTERLEAVED_SCHEMA
 from tars import tar_of
 
 _TYPES = pa.schema([("__key__", pa.string()), ("n", pa.int16()), ("when", pa.timestamp("us", "UTC"))])
@@ -107,6 +109,50 @@ def test_files_that_say_all_need_no_manifests_that_agree(tmp_path: Path) -> None
     assert _rows([tmp_path / "a", tmp_path / "b"]) == [{"v": 1}, {"v": "x"}]
     assert _rows([tmp_path / "b", tmp_path / "c.parquet"]) == [{"v": "x"}, {"v": 1.5}]
     assert _rows([tmp_path / "a", tmp_path / "a"]) == [{"v": 1}, {"v": 1}]
+
+
+def _scored(out: Path, items: list[tuple[str, int, str, int | None]], **options: Any) -> Path:
+    """A tar of items, each an id, a position, a modality and a score."""
+    rows = [
+        {"sample_id": key, "position": at, "modality": kind, "text_content": "x" if kind == "text" else None,
+         "binary_content": b"\xff\xd8\xff" if kind == "image" else None, "score": score}
+        for key, at, kind, score in items
+    ]  # fmt: skip
+    schema = INTERLEAVED_SCHEMA.append(pa.field("score", pa.int64()))
+    with lading.writer(out, format="webdataset", view="interleaved", schema=schema, **options) as writer:
+        writer.write_batch(pa.Table.from_pylist(rows, schema))
+    return out
+
+
+_NONE_SCORED: list[tuple[str, int, str, int | None]] = [("b", -1, "metadata", None), ("b", 0, "image", None)]
+
+
+def test_values_on_items_stay_on_them(tmp_path: Path) -> None:
+    """Also where a writer saw no value of the column, or no rows, as ranks and folders have it."""
+    for name, rows in (("a", [("a", 0, "image", 7)]), ("b", _NONE_SCORED), ("c", [])):
+        _scored(tmp_path / "some" / name, rows)
+    for rank, rows in enumerate(([], _NONE_SCORED, [("a", 0, "image", 7)])):
+        _scored(tmp_path / "ranks", rows, rank=rank)
+    kept = {("image", 7), ("metadata", None), ("image", None)}
+    for source in (tmp_path / "some", [tmp_path / "some" / "b", tmp_path / "some" / "a"], tmp_path / "ranks"):
+        lading.convert(source, tmp_path / "out", format="parquet", verify=True, overwrite=True)
+        rows = pq.read_table(tmp_path / "out", columns=["modality", "score"]).to_pylist()
+        assert {(row["modality"], row["score"]) for row in rows} - {("metadata", None)} == kept - {("metadata", None)}
+    assert lading.merge(tmp_path / "ranks").samples == 2
+    with lading.open(tmp_path / "ranks") as dataset:
+        assert dataset[1]["items"][0]["score"] == 7
+
+
+def test_values_on_other_items_are_no_one_dataset(tmp_path: Path) -> None:
+    image = _scored(tmp_path / "a", [("a", 0, "image", 7)])
+    text = _scored(tmp_path / "text", [("b", 0, "text", 7)])
+    sample = _scored(tmp_path / "sample", [("b", -1, "metadata", 7)])
+    (tmp_path / "others.tar").write_bytes(tar_of(("x.json", b'{"texts": ["x"], "images": [null]}')))
+    for other in (text, sample):
+        with pytest.raises(SchemaMismatch, match="differ in their options"):
+            lading.open([image, other])
+    with pytest.raises(UsageError, match="others do not"):
+        lading.open([image, tmp_path / "others.tar"])
 
 
 def test_salvage_takes_one_at_a_time(both: list[Path], tmp_path: Path) -> None:

@@ -394,7 +394,7 @@ def test_a_sample_costs_by_its_fields_and_not_by_their_square() -> None:
         names = [f"f{number}" for number in range(fields)]
         batch = items(("a", -1, "metadata", None, None), **{name: [1] for name in names})
         roles = Roles(find_roles([batch], names))
-        assert roles.options(names) == {}
+        assert roles.options(names) == {"per_sample_fields": names}
         [document] = Written(batch, roles=roles).documents
         assert len(json.loads(document)) == fields + 4  # id, texts, images; and the type, which was not told
 

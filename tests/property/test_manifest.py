@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 from hypothesis import given
@@ -10,6 +12,12 @@ from hypothesis import strategies as st
 from lading.digests import DatasetDigest, sample_digests
 from lading.manifest import Manifest, from_json, lookup, merge, shards_table, to_json, validate
 
+_OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"interleaved": {}},
+    {"interleaved": {"per_image_fields": ["alt", "score"], "per_sample_fields": ["lang"]}},
+    {"interleaved": {"per_text_fields": ["tone"], "per_image_fields": ["score", "size"]}},
+]
 _TYPES = [pa.null(), pa.string(), pa.large_string(), pa.dictionary(pa.int8(), pa.string())]
 
 
@@ -33,6 +41,7 @@ def parts(draw: st.DrawFn) -> tuple[Manifest, pa.Table]:
         num_shards=len(samples),
         size_bytes=sum(size),
         payload_bytes=sum(payload),
+        options=draw(st.sampled_from(_OPTIONS)),
         counts=draw(st.dictionaries(st.sampled_from("xyz"), st.integers(0, 9))),
         digests=draw(st.sampled_from([{}, digest.to_json()])),
         sidecars=tuple(draw(st.lists(st.sampled_from(["index.json", "a.idx"]), max_size=2, unique=True))),

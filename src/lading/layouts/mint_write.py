@@ -53,12 +53,16 @@ class Roles:
         self.of: dict[str, str] = dict(known or {})
 
     def options(self, names: Sequence[str]) -> dict[str, list[str]]:
-        """The options with which lading's reader gets these columns back."""
+        """The options with which lading's reader gets these columns back.
+
+        Of those with one value a sample, too, of which readers need not be told: merging tells them from columns of
+        which a writer has seen no value.
+        """
         there = {*names}
         of = {name: role for name, role in self.of.items() if name in there}
         return {
             f"per_{role}_fields": [field_name(name) for name, r in of.items() if r == role]
-            for role in ROLES
+            for role in ("sample", *ROLES)
             if role in of.values()
         }
 
