@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import lading
-from lading.errors import SchemaMismatch, UsageError
+from lading.errors import DataError, SchemaMismatch, UsageError
 from lading.interleaved import INTERLEAVED_SCHEMA
 from lading.opening import open_dataset
 from lading.store.memory import MemoryStore
@@ -124,6 +124,21 @@ def test_a_shard_whose_documents_are_broken_leaves_it_to_the_next_what_they_are(
     (tmp_path / "1.tar").write_bytes(tar_with({"b.json": {"texts": ["t"], "images": [None]}}, {}))
     with lading.open(tmp_path) as dataset:
         assert dataset.view == "interleaved"
+
+
+@pytest.mark.parametrize("broken", [0, 3])
+def test_broken_documents_among_whole_ones_do_not_hide_what_these_are(broken: int, tmp_path: Path) -> None:
+    texts = [json.dumps({"texts": ["t"], "images": [None]}).encode() for _ in range(6)]
+    texts[broken] = texts[broken][:-3]
+    (tmp_path / "x.tar").write_bytes(tar_of(*((f"{i}.json", text) for i, text in enumerate(texts))))
+    with lading.open(tmp_path / "x.tar") as dataset:
+        assert dataset.view == "interleaved"
+    [finding] = lading.verify(tmp_path / "x.tar", deep=True).findings
+    assert finding["sample"] == f"{broken}.json"
+    with pytest.raises(DataError, match=f"{broken}.json"):
+        lading.convert(tmp_path / "x.tar", tmp_path / "out", format="parquet")
+    saved = lading.salvage(tmp_path / "x.tar", tmp_path / "saved")
+    assert (saved.view, saved.samples) == ("interleaved", 5)
 
 
 @pytest.fixture(params=["webdataset", "parquet"])

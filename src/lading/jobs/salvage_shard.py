@@ -106,7 +106,7 @@ def find_view(kind: Kind, source: ShardSource, workshop: Workshop) -> str | None
                 return _view_of(kind, replace(source, entry=""))
     if found == "interleaved" or (error is None and kind.format.name != "webdataset"):
         return found
-    # One JSON that is damaged among the first would say that they are no documents.
+    # Where all JSON among the first is damaged, what is left says that they are documents.
     as_documents = replace(kind, view="interleaved")
     search = _Search(as_documents, source, workshop)
     body = workshop.unwrapped(source)[0] if _is_packed(source) else source

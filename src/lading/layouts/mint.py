@@ -350,8 +350,8 @@ def field_name(column: str) -> str:
 def looks_interleaved(reader: WebdatasetReader, fetcher: Fetcher, options: InterleavedOptions) -> bool | None:
     """Whether a tar's first samples are interleaved ones: each JSON has `texts` and `images`, lists of one length.
 
-    Looks at 16 JSON members at most, among the tar's first thousand members. None if the tar is empty, or one of these
-    is broken.
+    Looks at 16 JSON members at most, among the tar's first thousand members; those that are broken say nothing. None if
+    the tar is empty, or all of these are broken.
     """
     offset: list[int] = []
     length: list[int] = []
@@ -369,14 +369,16 @@ def looks_interleaved(reader: WebdatasetReader, fetcher: Fetcher, options: Inter
     if not offset:
         return False if seen else None
     first = slice(_DETECT_DOCUMENTS)
+    found: bool | None = None
     for text in fetcher.values(make_refs(np.array(offset[first]), np.array(length[first])), reader.files):
         try:
             document = jsontext.loads(text or b"")
         except DataError:
-            return None
-        if not isinstance(document, dict) or not _is_interleaved(document, options):
-            return False
-    return True
+            continue
+        found = isinstance(document, dict) and _is_interleaved(document, options)
+        if not found:
+            break
+    return found
 
 
 def _is_interleaved(document: dict[str, Any], options: InterleavedOptions) -> bool:
