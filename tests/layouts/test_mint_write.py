@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -118,6 +119,20 @@ def test_an_id_that_comes_back_gets_a_number() -> None:
     ]  # fmt: skip
     assert [json.loads(d)["sample_id"] for d in written.documents] == ["a", "b", "a", "b", "a"]
     assert written.counts == {"samples whose id another sample of the shard has": 3}
+
+
+def test_every_member_has_a_key_also_of_an_empty_id() -> None:
+    """Of names that webdataset's `base_plus_ext` makes no key of, it passes over the member without a word."""
+    empty, a = (items((name, 0, "image", "image/gif", b"x")) for name in ("", "a"))
+    written = Written(empty, a, pa.concat_batches([empty, a]))
+    base_plus_ext = re.compile(r"^((?:.*/|)[^.]+)[.]([^/]*)$")  # webdataset 1.0.2, tariterators.py
+    found = [base_plus_ext.match(name) for name, _ in written.members]
+    keys = [match[1] for match in found if match]
+    assert len(keys) == len(found) == 8
+    assert keys[::2] == keys[1::2]
+    assert len({*keys}) == 4
+    assert [json.loads(d)["sample_id"] for d in written.documents] == ["", "a", "", "a"]
+    assert written.counts == {"samples whose id another sample of the shard has": 2}
 
 
 def test_images_without_bytes_keep_their_name() -> None:

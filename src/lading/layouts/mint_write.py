@@ -177,16 +177,20 @@ class MintShardWriter:
         return names.take(pa.array(order)), last
 
     def _unique(self, keys: pa.StringArray) -> pa.StringArray:
-        """The keys in this tar; one that comes again gets a number behind `+`, which no encoded key holds."""
+        """The keys in this tar; one that comes again gets a number behind `+`, which no encoded key holds.
+
+        So does the empty one, always: webdataset passes over members without a key.
+        """
         seen, told = self._keys, keys.to_pylist()
         new = dict.fromkeys(told, 1)
-        if len(new) == len(told) and seen.keys().isdisjoint(new):
+        if len(new) == len(told) and "" not in new and seen.keys().isdisjoint(new):
             seen.update(new)
             return keys
         for i, key in enumerate(told):
             again = seen[key] = seen.get(key, 0) + 1
-            if again > 1:
+            if again > 1 or not key:
                 told[i] = f"{key}+{again}"
+            if again > 1:
                 self.counts["samples whose id another sample of the shard has"] += 1
         return pa.array(told, pa.string())
 
