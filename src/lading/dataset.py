@@ -670,6 +670,9 @@ class Dataset:
         With `views`, payload that lies in memory comes as `binary_view`, large values of a mapped file as references,
         in batches as large as the limits allow. With `drifting`, batches may differ in columns and types. `passed`
         takes what of a mapped file a reader passes by that walks over its headers.
+
+        Raises:
+            DataError: documents of one id follow each other in a tar: as rows they would be one sample.
         """
         self._one_of.pop(shard, None)
         view = opened = self._views.pop(shard, None)  # what lies in its place now may be another one
@@ -679,6 +682,7 @@ class Dataset:
                 source if shard in self.stand_ins else replace(source, index=self._held.get(shard), passed=passed)
             )
         samples = 0
+        last: str | None = None
         stand_in = self.stand_ins.get(shard)
         path = resolve(self.path(shard), self._stores)[1] if stand_in is None else stand_in.path
         lineage = {LINEAGE_KEY: orjson.dumps([path])}
@@ -691,6 +695,11 @@ class Dataset:
                 **limits, columns=columns, schema=schema, views=views, drifting=drifting and target is None
             ):
                 batch = found if target is None else align_table(found, target)
+                if self.view == "interleaved" and batch.num_rows:
+                    ids = batch.column("sample_id")
+                    if last is not None and ids[0].as_py() == last:  # no sample lies in two batches
+                        raise self._namesakes(shard, last, samples)
+                    last = ids[-1].as_py()
                 samples += len(sample_firsts(batch, self.view))
                 yield batch.replace_schema_metadata({**(batch.schema.metadata or {}), **lineage})
             self._check_count(shard, samples)
@@ -700,6 +709,16 @@ class Dataset:
             if opened is None:  # else another thread may be reading from it, and the last one to let go of it closes it
                 view.close()
             self._source = None
+
+    def _namesakes(self, shard: int, sample: str, ordinal: int) -> DataError:
+        """The error that a sample of a shard has the id of the one before."""
+        by_name = self.interleaved.sample_id_field is None
+        return DataError(
+            "documents of one id follow each other", file=self.path(shard), sample=sample, column="sample_id",
+            expected="ids that tell neighbours apart", found=f"the same for samples {ordinal - 1} and {ordinal}",
+            advice="The ids are the names of their JSON members: rename these, or take the tar with --view samples."
+            if by_name else "Take the names of their JSON members as ids: --option sample_id_field=null.",
+        )  # fmt: skip
 
     def aligned_to(self, columns: Sequence[str] | None) -> pa.Schema | None:
         """The schema to which rows are read; None if nobody asked for one.

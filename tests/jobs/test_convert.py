@@ -413,8 +413,9 @@ def test_documents_of_one_id_that_follow_each_other(target: str, tmp_path: Path)
     """In one tar they would become one sample; in two they stay apart."""
     twins = documents(("a", ["first"], {}), ("b", ["second"], {})).replace(b'"sample_id": "b"', b'"sample_id": "a"')
     (tmp_path / "twins.tar").write_bytes(twins)
-    with pytest.raises(DataError, match=r"twins\.tar sample 'a'.*follow each other.*sample_id_field=null"):
-        lading.convert(tmp_path / "twins.tar", tmp_path / "out", format=target)
+    for size in ("512MB", 1):
+        with pytest.raises(DataError, match=r"twins\.tar sample 'a'.*follow each other.*sample_id_field=null"):
+            lading.convert(tmp_path / "twins.tar", tmp_path / "out", format=target, max_batch_bytes=size)
     with pytest.raises(DataError, match=r"twins\.tar sample 'a'.*follow each other.*sample_id_field=null"):
         lading.salvage(tmp_path / "twins.tar", tmp_path / "out", format=target, view="interleaved")
     by_name = lading.InterleavedOptions(sample_id_field=None)
@@ -426,6 +427,30 @@ def test_documents_of_one_id_that_follow_each_other(target: str, tmp_path: Path)
         (tmp_path / f"{number}.tar").write_bytes(documents(("a", [f"text {number}"], {})))
     done = lading.convert(str(tmp_path / "{0..1}.tar"), tmp_path / "two", format=target, verify=True)
     assert (done.samples, done.verified) == (2, True)
+
+
+def test_documents_of_one_id_that_follow_each_other_are_never_taken_for_one(tmp_path: Path) -> None:
+    """Each by itself can be had; who reads their rows is told of the first two."""
+    body = documents(*((name, [f"text of {name}", TALL], {}) for name in "abcd"))
+    source = tmp_path / "x.tar"
+    source.write_bytes(body.replace(b'd": "b"', b'd": "a"').replace(b'd": "c"', b'd": "a"'))
+    with lading.open(source) as dataset:
+        assert len(dataset) == 4
+        found = [
+            (sample["sample_id"], sample["items"][0]["text_content"]) for sample in map(dataset.__getitem__, range(4))
+        ]
+        assert found == [("a", "text of a"), ("a", "text of b"), ("a", "text of c"), ("d", "text of d")]
+        assert dataset.by_key("d") == dataset[3]
+        for columns in (None, ["position"]):
+            with pytest.raises(DataError, match=r"follow each other.*samples 0 and 1"):
+                list(dataset.batches(columns=columns))
+    for read in (lading.digest, lading.info):
+        with pytest.raises(DataError, match=r"follow each other.*samples 0 and 1"):
+            read(source)  # type: ignore[operator] # mypy joins the two to an object
+    [finding] = lading.verify(source).findings
+    assert (finding["sample"], finding["message"]) == ("a", "documents of one id follow each other")
+    by_name = lading.InterleavedOptions(sample_id_field=None)
+    assert lading.digest(source, interleaved=by_name).count == 4
 
 
 def test_documents_of_one_name_that_follow_each_other(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from lading.errors import DataError, SchemaMismatch, UsageError
 from lading.fetch import earlier_errors
 from lading.formats.protocol import Format, HoldsBytesOnly
 from lading.formats.registry import get_format
-from lading.interleaved import METADATA_POSITION, lineage_of, sample_firsts, sample_starts, samples_with, without_source
+from lading.interleaved import lineage_of, sample_firsts, sample_starts, samples_with, without_source
 from lading.jobs.digest import batch_digests
 from lading.jobs.filters import Hook, Sieve
 from lading.jobs.ledger import ALONG, DROPPED, DROPPED_ALONG, KEPT, Loss, Losses
@@ -28,7 +28,7 @@ from lading.ref import files_of, has_codec, is_ref
 from lading.units import parse_bytes
 from lading.views import compacted, holds_bytes, is_text, shown_bytes, total_bytes, without_views
 
-__all__ = ["Copier", "bounded_options", "changed_schema", "refuse_neighbours", "refuse_unknown"]
+__all__ = ["Copier", "bounded_options", "changed_schema", "refuse_unknown"]
 
 _TOGETHER_BYTES, _TOGETHER_SHARDS = 64 << 20, 64
 """Payload and shards of a batch of what is left of several small ones; so many files are mapped at once."""
@@ -97,7 +97,6 @@ class Copier:
                 number, _MAX_ROWS, how.max_batch_bytes, columns, how.schema, views=True, drifting=True
             )
             for batch in found:
-                refuse_neighbours(batch, self._dataset, number)
                 if how.schema is not None and how.whole:
                     refuse_unknown(batch.schema, how.schema, self._dataset.path(number))
                 with _errors_in(batch):
@@ -249,23 +248,6 @@ def refuse_unknown(found: pa.Schema, known: pa.Schema, file: str) -> None:
             "rows hold a column that the shard was not said to hold", file=file, column=unknown[0],
             expected=", ".join(known.names),
             advice="A manifest or index beside it is wrong, or it changed since it was looked at.",
-        )  # fmt: skip
-
-
-def refuse_neighbours(batch: pa.RecordBatch, dataset: Dataset, number: int) -> None:
-    """Raise DataError for documents of one id that follow each other in a tar: as rows they would be one sample."""
-    if dataset.view != "interleaved" or dataset.format != "webdataset" or "position" not in batch.schema.names:
-        return
-    begins = np.asarray(batch.column("position").to_numpy() == METADATA_POSITION, np.bool_)
-    begins[sample_starts(batch.column("sample_id"))] = False
-    if begins.any():
-        by_name = dataset.interleaved.sample_id_field is None
-        raise DataError(
-            "documents of one id follow each other", file=dataset.path(number),
-            sample=batch.column("sample_id")[int(np.argmax(begins))].as_py(), column="sample_id",
-            expected="ids that tell neighbours apart",
-            advice="The ids are the names of their JSON members: rename these, or take the tar with --view samples."
-            if by_name else "Take the names of their JSON members as ids: --option sample_id_field=null.",
         )  # fmt: skip
 
 

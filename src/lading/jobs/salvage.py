@@ -25,7 +25,7 @@ from lading.formats.registry import get_format
 from lading.formats.webdataset import KEY
 from lading.interleaved import sample_firsts
 from lading.jobs.checksums import check_shard
-from lading.jobs.copying import bounded_options, refuse_neighbours, refuse_unknown
+from lading.jobs.copying import bounded_options, refuse_unknown
 from lading.jobs.plan import as_members, make_plan, refuse_inside, take_files_in
 from lading.jobs.progress import OnProgress, Progress
 from lading.jobs.salvage_extents import known_remains
@@ -438,7 +438,6 @@ def _write(
     total = len(dataset.listing)
     for number in range(total):
         for batch in dataset.shard_batches(number, _MAX_ROWS, max_bytes, None, schema, views=True, drifting=True):
-            refuse_neighbours(batch, dataset, number)
             if schema is not None:
                 refuse_unknown(batch.schema, schema, dataset.path(number))
             fitted = batch if schema is None else align_table(batch, schema)

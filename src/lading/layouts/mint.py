@@ -13,10 +13,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lading import jsontext
@@ -25,7 +27,14 @@ from lading.errors import DataError, LadingError
 from lading.fetch import Fetcher
 from lading.formats.protocol import ShardSource
 from lading.formats.webdataset import WebdatasetReader
-from lading.interleaved import INTERLEAVED_SCHEMA, MEANT_NULLS_KEY, MODALITIES, RESERVED, format_source_ref
+from lading.interleaved import (
+    INTERLEAVED_SCHEMA,
+    MEANT_NULLS_KEY,
+    METADATA_POSITION,
+    MODALITIES,
+    RESERVED,
+    format_source_ref,
+)
 from lading.json_columns import Kinds, build_column, column_type
 from lading.layouts.gather import split_samples
 from lading.layouts.mint_members import TELLING_DOCUMENTS, Members, document_of, id_field_of, sample_ids
@@ -201,6 +210,8 @@ class MintView:
     ) -> Iterator[pa.RecordBatch]:
         """All rows in order, samples whole; `binary_content` as references.
 
+        Documents of one id that follow each other begin a batch each: in one they would be one sample.
+
         Raises:
             DataError: a JSON member is broken; a member that no JSON names, under `unreferenced="error"`.
         """
@@ -221,8 +232,8 @@ class MintView:
                 self.counts["samples whose JSON field 'sample_id' was left out, for the member's name"] += left_out
             fields = target if target is not None else self._schema(self._kinds_of([documents]))
             batch = self._batch(ordinals, documents, fields, columns, used)
-            starts = np.flatnonzero(batch.column("position").to_numpy() == -1)
-            yield from split_samples(batch, starts, max_rows, max_bytes)
+            for part in _apart(batch):
+                yield from split_samples(part, _documents_in(part), max_rows, max_bytes)
         self._account(used)
         tell_absent(wanted, self._path, self.counts)
         if not named and len(members.documents):
@@ -331,6 +342,20 @@ class MintView:
         return [entries if isinstance(entries, list) else [] for entries in found]
 
 
+def _documents_in(batch: pa.RecordBatch) -> NDArray[np.int64]:
+    """First row of each document."""
+    return np.flatnonzero(batch.column("position").to_numpy() == METADATA_POSITION)
+
+
+def _apart(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The rows of some documents in batches in which no two that follow each other have one id."""
+    starts = _documents_in(batch)
+    ids = batch.column("sample_id").take(pa.array(starts))
+    twins = pc.equal(ids[1:], ids[:-1]).to_numpy(zero_copy_only=False)
+    for first, stop in pairwise([0, *starts[1:][twins].tolist(), batch.num_rows]):
+        yield batch.slice(first, stop - first)
+
+
 def _passthrough(schema: pa.Schema) -> dict[str, pa.Field]:
     """The passthrough columns of a schema as rows of documents have them, by their fields: not all rows have values."""
     fields = [field for field in reconcile_schema(schema) if field.name not in RESERVED]
@@ -357,8 +382,8 @@ def looks_interleaved(reader: WebdatasetReader, fetcher: Fetcher, options: Inter
     length: list[int] = []
     seen = 0
     for part in reader.members(max_members=_DETECT_STEP):
-        lower = pa.compute.utf8_lower(part.name)
-        rows = np.flatnonzero(pa.compute.ends_with(lower, ".json").to_numpy(zero_copy_only=False))
+        lower = pc.utf8_lower(part.name)
+        rows = np.flatnonzero(pc.ends_with(lower, ".json").to_numpy(zero_copy_only=False))
         if part.sparse[rows].any():
             return False
         offset += part.offset[rows].tolist()
