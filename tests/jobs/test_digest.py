@@ -61,13 +61,12 @@ def test_small_shards_have_the_digest_of_one_that_holds_all(tmp_path: Path) -> N
 
 def test_one_id_in_two_shards_is_two_samples(tmp_path: Path) -> None:
     paths = [
-        write_tar(tmp_path / f"{i}.tar", document(f"a{i}", "same", f"first of {i}"), document(f"b{i}", "same", "x"))
+        write_tar(tmp_path / f"{i}.tar", *(document(f"{k}{i}", k.strip("2"), f"{k} of {i}") for k in ("a", "b", "a2")))
         for i in range(3)
     ]
-    # In one tar the documents of one id are one sample; what lies in another tar is another sample.
-    assert [lading.digest([path]).count for path in paths] == [1, 1, 1]
+    assert [lading.digest([path]).count for path in paths] == [3, 3, 3]
     found = lading.digest(paths)
-    assert found.count == 3
+    assert found.count == 9
     assert int(found.unordered, 16) == sum_of(paths)
 
 
