@@ -16,6 +16,7 @@ from lading.interleaved import (
     extension_of,
     format_source_ref,
     is_interleaved_schema,
+    namesake_bounds,
     parse_source_ref,
     quote_key,
     sample_starts,
@@ -96,6 +97,12 @@ def test_samples_start_where_the_id_changes(kind: pa.DataType) -> None:
 def test_a_null_id_is_an_error_with_its_row() -> None:
     with pytest.raises(DataError, match=r"row 2 column 'sample_id'"):
         sample_starts(pa.array(["a", "a", None]))
+
+
+def test_parts_without_two_samples_of_one_id() -> None:
+    for ids, bounds in (("aabbc", [0, 5]), ("aabaab", [0, 3, 6]), ("abcabca", [0, 3, 6, 7]), ("abbb", [0, 4])):
+        assert namesake_bounds(pa.array([*ids])) == bounds
+    assert namesake_bounds(pa.array([*"aba"]).dictionary_encode()) == [0, 2, 3]
 
 
 def test_splitting_never_cuts_a_sample() -> None:

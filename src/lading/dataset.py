@@ -13,7 +13,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise, repeat
+from itertools import chain, pairwise, repeat
 from operator import index as as_int
 from threading import RLock
 from typing import Any, Self
@@ -50,7 +50,7 @@ from lading.interleaved import (
 )
 from lading.kept_reading import kept_reading, schema_as_read
 from lading.layouts.follow import Follower
-from lading.layouts.gather import across_shards, split_samples
+from lading.layouts.gather import across_shards, split_namesakes, split_samples
 from lading.layouts.open import detect_view, open_view, restored, settle
 from lading.layouts.options import InterleavedOptions
 from lading.layouts.protocol import View
@@ -776,9 +776,13 @@ class Dataset:
         """As `materialise`, in parts of whole samples of up to `max_bytes`, packed or unpacked.
 
         A larger sample stays whole. So nothing holds all of a batch, and pages of what was packed go with each part.
+        Where rows may be dropped, no part has two samples of one id, which those between them keep apart.
         """
+        drops = self.view == "interleaved" and on_error in ("drop_row", "drop_sample")
+        whole = split_namesakes(batch) if drops else [batch]
+        found = (split_samples(one, sample_firsts(one, self.view), len(one), max_bytes) for one in whole)
         first = 0
-        for some in split_samples(batch, sample_firsts(batch, self.view), batch.num_rows, max_bytes):
+        for some in chain.from_iterable(found):
             with errors_at(first_row=first):
                 yield from self.fetcher.materialise_parts(
                     some, sample_firsts(some, self.view), max_bytes, columns, on_error, views=views, earlier=earlier,

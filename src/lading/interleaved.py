@@ -40,6 +40,7 @@ __all__ = [
     "format_source_ref",
     "is_interleaved_schema",
     "lineage_of",
+    "namesake_bounds",
     "parse_source_ref",
     "quote_key",
     "sample_firsts",
@@ -223,6 +224,23 @@ def sample_firsts(rows: pa.RecordBatch | pa.Table, view: str) -> NDArray[np.int6
 def samples_with(rows: NDArray[np.bool_], starts: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Which rows are of a sample that has one of these rows; `starts` as `sample_starts` gives them."""
     return np.repeat(np.logical_or.reduceat(rows, starts), np.diff(np.append(starts, len(rows))))
+
+
+def namesake_bounds(sample_id: pa.Array) -> list[int]:
+    """Bounds of parts, from 0 to the number of rows, that hold whole samples, none two of one id.
+
+    Where rows between two samples of one id go, these would become one.
+    """
+    starts = sample_starts(sample_id)
+    ids = _as_text(sample_id).take(pa.array(starts))
+    bounds, seen = [0], set[str]()
+    if len(ids.unique()) < len(ids):
+        for start, name in zip(starts.tolist(), ids.to_pylist(), strict=True):
+            if name in seen:
+                bounds.append(start)
+                seen.clear()
+            seen.add(name)
+    return [*bounds, len(sample_id)]
 
 
 def sample_rows(bounds: NDArray[np.int64], samples: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
 import lading
-from documents import TALL, WIDE, documents, tiff_of
+from documents import SQUARE, TALL, WIDE, documents, tiff_of
 from golden_cases import Golden
 from lading.arrow import write_cache
 from lading.errors import (
@@ -406,6 +407,44 @@ def test_samples_of_one_id_stay_apart_where_a_shard_between_them_is_left_out(tar
     with lading.open(str(tmp_path / "out" / "shard-*")) as dataset:
         numbers = [value for batch in dataset.batches() for value in batch.column("n").to_pylist()]
     assert [n for n in numbers if n is not None] == [0, 2]
+
+
+_LEFT_OUT: list[dict[str, Any]] = [
+    {"where": "lang != 'de'", "drop": "sample"},
+    {"on_error": "drop_sample"},
+    {"where": "lang != 'de'", "max_aspect_ratio": 3, "drop": "sample"},
+    {"map": lambda batch: batch.filter(pc.not_equal(batch["text_content"], "two"))},
+]
+
+
+@pytest.mark.parametrize("target", ["webdataset", "parquet", "mds"])
+@pytest.mark.parametrize("left_out", _LEFT_OUT, ids=" ".join)
+def test_samples_of_one_id_stay_apart_where_one_between_them_is_left_out(
+    left_out: dict[str, Any], target: str, tmp_path: Path
+) -> None:
+    """Of them, too, a filter looks at each by itself: of the last the picture is too long."""
+    samples = (("1", "one", SQUARE, "en"), ("2", "two", SQUARE, "de"), ("3", "three", WIDE, "en"))
+    body = documents(*((name, [text, picture], {"lang": lang}) for name, text, picture, lang in samples))
+    body = body.replace(b'_id": "1"', b'_id": "a"').replace(b'_id": "3"', b'_id": "a"')
+    (tmp_path / "x.tar").write_bytes(body.replace(b'"2.1.png"', b'"2.9.png"'))
+    unreferenced = lading.InterleavedOptions(unreferenced="drop")
+    source = tmp_path / "x.tar"
+    out = tmp_path / "out"
+    done = lading.convert(source, out, format=target, verify=True, interleaved=unreferenced, **left_out)
+    expected = ["one"] if "max_aspect_ratio" in left_out else ["one", "three"]
+    assert (done.samples, done.verified) == (len(expected), True)
+    with lading.open(out) as dataset:
+        assert [sample["items"][0]["text_content"] for sample in dataset] == expected
+        assert {sample["sample_id"] for sample in dataset} == {"a"}
+
+
+def test_samples_of_one_id_are_read_apart_where_one_between_them_cannot_be_had(tmp_path: Path) -> None:
+    body = documents(("1", [SQUARE], {}), ("2", [SQUARE], {}), ("3", [TALL], {})).replace(b'"3"', b'"1"')
+    (tmp_path / "x.tar").write_bytes(body.replace(b'"2.0.png"', b'"2.9.png"'))
+    options = lading.InterleavedOptions(unreferenced="drop")
+    with lading.open(tmp_path / "x.tar", interleaved=options) as dataset:
+        batches = [batch.column("sample_id").unique().to_pylist() for batch in dataset.batches(on_error="drop_sample")]
+    assert batches == [["1"], ["1"]]
 
 
 @pytest.mark.parametrize("target", ["webdataset", "parquet"])

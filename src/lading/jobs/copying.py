@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any, Protocol
 
 import numpy as np
@@ -22,7 +23,7 @@ from lading.jobs.filters import Hook, Sieve
 from lading.jobs.ledger import ALONG, DROPPED, DROPPED_ALONG, KEPT, Loss, Losses
 from lading.jobs.progress import Tally
 from lading.jobs.spec import Conversion
-from lading.layouts.gather import HELD_BATCHES, across_shards
+from lading.layouts.gather import HELD_BATCHES, across_shards, split_namesakes
 from lading.part_writer import Namesakes
 from lading.ref import files_of, has_codec, is_ref
 from lading.units import parse_bytes
@@ -96,6 +97,8 @@ class Copier:
             found = self._dataset.shard_batches(
                 number, _MAX_ROWS, how.max_batch_bytes, columns, how.schema, views=True, drifting=True
             )
+            if how.view == "interleaved" and (how.filters.active or how.change is not None):
+                found = chain.from_iterable(map(split_namesakes, found))
             for batch in found:
                 if how.schema is not None and how.whole:
                     refuse_unknown(batch.schema, how.schema, self._dataset.path(number))

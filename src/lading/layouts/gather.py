@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from lading.align import align_table, union_schema
 from lading.batches import with_columns
 from lading.features import Json, feature_of
-from lading.interleaved import LINEAGE_KEY, lineage_of, split_rows
+from lading.interleaved import LINEAGE_KEY, lineage_of, namesake_bounds, split_rows
 from lading.ref import concat, is_ref
 from lading.views import row_bytes, share, total_bytes
 
-__all__ = ["HELD_BATCHES", "across_shards", "gathered", "joined", "split_samples"]
+__all__ = ["HELD_BATCHES", "across_shards", "gathered", "joined", "split_namesakes", "split_samples"]
 
 HELD_BATCHES = 4
 """Batches that may be in memory at once on their way: one read, one waiting for it, one written, and what is split."""
@@ -163,4 +163,10 @@ def split_samples(
         return
     bounds = split_rows(starts, row_bytes(batch), max_rows=max_rows, max_bytes=max_bytes)
     for start, stop in pairwise(bounds.tolist()):
+        yield batch.slice(start, stop - start)
+
+
+def split_namesakes(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The same items in batches that hold no two samples of one id: if what stands between such goes, they are one."""
+    for start, stop in pairwise(namesake_bounds(batch.column("sample_id"))):
         yield batch.slice(start, stop - start)
