@@ -106,3 +106,28 @@ def test_items_without_bytes_are_interleaved(tmp_path: Path) -> None:
         assert ds.view == "interleaved"
         assert [item["text_content"] for item in ds[0]["items"]] == ["t0", "t1"]
     lading.convert(tmp_path / "i.jsonl", tmp_path / "out", format="parquet", verify=True)
+
+
+@pytest.mark.parametrize("target", ["parquet", "webdataset", "mds"])
+@pytest.mark.parametrize("values", [[1, None], [None, 1], [1, 1.5, None], [1.5, "1", 1]], ids=repr)
+def test_items_of_different_types_become_one_dataset_too(values: list[Any], target: str, tmp_path: Path) -> None:
+    """A shard of nothing, which tells no columns, is one of them."""
+    (tmp_path / "in").mkdir()
+    for number, value in enumerate(values):
+        common = {"sample_id": f"s{number}", "modality": "text"}
+        rows = [
+            {**common, "position": -1, "modality": "metadata", "x": value},
+            {**common, "position": 0, "text_content": "t"},
+        ]
+        lines = "".join(json.dumps(row) + "\n" for row in rows if value is not None)
+        (tmp_path / "in" / f"{number}.jsonl").write_text(lines)
+    expected = [value for value in values if value is not None]
+    done = lading.convert(tmp_path / "in", tmp_path / "out", format=target, verify=True)
+    assert (done.view, done.samples) == ("interleaved", len(expected))
+    assert lading.diff(tmp_path / "in", tmp_path / "out").equal
+    for source in (tmp_path / "in", tmp_path / "out"):
+        with lading.open(source) as dataset:
+            found = [sample["x"] for sample in dataset]
+            assert list(map(repr, found)) == list(map(repr, expected))
+            assert [dataset[i]["x"] for i in range(len(dataset))] == found
+            assert len(dataset.take([*range(len(dataset))])) == 2 * len(found)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from lading.align import align_table, reconcile_schema
 from lading.errors import DataError, LadingError, SchemaMismatch, errors_at
 from lading.fetch import ERROR_COLUMN, Fetcher, write_errors
-from lading.formats.protocol import ShardReader
+from lading.formats.protocol import LooseReader, ShardReader
 from lading.hashing import hash_strings
 from lading.interleaved import INTERLEAVED_SCHEMA, RESERVED, WITHOUT_BYTES, sample_rows, sample_starts, split_rows
 from lading.layouts.follow import Followed, Follower
@@ -70,6 +70,8 @@ class ItemsView:
 
     def _own_schema(self) -> pa.Schema:
         schema = self._reader.schema()
+        if isinstance(self._reader, LooseReader) and not schema.names:
+            return INTERLEAVED_SCHEMA  # nothing but rows says which columns there are
         for name in ("sample_id", "position", "modality"):
             if name not in schema.names:
                 raise SchemaMismatch("items need this column", file=self._path, column=name, found=schema.names)
@@ -83,6 +85,10 @@ class ItemsView:
 
     def _wants(self, name: str) -> bool:
         return self._options.fields is None or name in self._options.fields
+
+    def declares_types(self) -> bool:
+        """Whether the columns' types are the file's own, and not what its values happen to be."""
+        return not isinstance(self._reader, LooseReader) or self._reader.declares_types
 
     def index(self) -> None:
         """Nothing: a footer is an index already."""
@@ -136,8 +142,7 @@ class ItemsView:
             DataError: a null `sample_id`, or one that comes back after other samples; both rows are named.
         """
         asked, target = self._needed(schema or self.schema(), columns)
-        limits = {"max_rows": max_rows, "max_bytes": max_bytes}
-        rows = self._reader.batches(**limits, columns=self._present(target), views=views)
+        rows = self._rows(target, max_rows, max_bytes, typed=schema is not None, views=views)
         held = max_bytes // HELD_BATCHES
         rows = gathered(rows, max_rows, held, held) if views else rows
         first = 0
@@ -148,6 +153,17 @@ class ItemsView:
                 yield part if part.schema.names == asked else part.select(asked)
         tell_absent(self._unknown(), self._path, self.counts)
         self.counts.update(self._reader.counts)
+
+    def _rows(
+        self, target: pa.Schema, max_rows: int, max_bytes: int, *, typed: bool, views: bool
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows as the file has them; where it declares no types, further columns in those that somebody gave."""
+        names, reader = self._present(target), self._reader
+        if typed and isinstance(reader, LooseReader) and not reader.declares_types:
+            own = reader.schema()
+            wanted = pa.schema([(own if name in RESERVED else target).field(name) for name in names])
+            return reader.typed_batches(wanted, max_rows=max_rows, max_bytes=max_bytes, columns=names)
+        return reader.batches(max_rows=max_rows, max_bytes=max_bytes, columns=names, views=views)
 
     def _followed(self, batch: pa.RecordBatch, max_bytes: int) -> Iterator[pa.RecordBatch]:
         """The batch with the bytes, or references to them, of items that name a source; in parts, if it grows."""
