@@ -2,6 +2,7 @@
 
 import datetime as dt
 import math
+import tracemalloc
 from decimal import Decimal
 from typing import Any
 
@@ -242,6 +243,24 @@ def test_tensors_of_what_is_no_number_are_lists(dtype: pa.DataType, values: list
     lists = pa.array([[values[:2], values[2:]], None, [[values[0]] * 2] * 2], pa.list_(pa.list_(dtype)))
     assert _digests(tensors) == _digests(lists)
     assert _digests(_tensors(dtype, [4], [values])) == _digests(pa.array([values], pa.list_(dtype)))
+
+
+def test_of_many_numbers_in_lists_few_have_their_forms_at_once() -> None:
+    count, width = 8, 1 << 20
+    lists = pa.ListArray.from_arrays(
+        pa.array(np.arange(count + 1, dtype=np.int32) * width), pa.array(np.arange(count * width) % 251, pa.uint8())
+    )
+    tracemalloc.start()
+    try:
+        found = sample_digests(pa.table({"a": lists}))
+        assert tracemalloc.get_traced_memory()[1] < 80 << 20
+    finally:
+        tracemalloc.stop()
+    for row, digest in enumerate(found):
+        numbers = np.zeros(width, [("tag", "S1"), ("value", "<i8")])
+        numbers["tag"], numbers["value"] = b"i", np.arange(row * width, (row + 1) * width) % 251
+        form = b"{s\x01al" + width.to_bytes(8, "little") + numbers.tobytes() + b"}"
+        assert digest.tobytes() == xxhash.xxh3_128(form).digest()
 
 
 def test_payloads_are_hashed_where_they_lie() -> None:

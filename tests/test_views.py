@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import decimal
 import mmap
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from lading.views import (
     from_ranges,
     gather,
     join,
+    listed_items,
     over,
     reorder,
     row_bytes,
@@ -242,6 +244,13 @@ def hiding(texts: list[str], row: int) -> pa.Array:
         (pa.array([[1, 2], None, [3]], pa.list_view(pa.int64())), [16, 0, 8]),
         (pa.array([[1, 2], None, [3, 4]], pa.list_(pa.int16(), 2)), [4, 0, 4]),
         (pa.array([[[1], [2, 3]], [[]], None], pa.list_(pa.list_(pa.int8()))), [3, 0, 0]),
+        (pa.array([[[1], None, [2, 3]], [[], [4]], None], pa.list_(pa.large_list(pa.int16()))), [6, 2, 0]),
+        (pa.array([[[1], [2, 3]], [], [[4]]], pa.large_list(pa.list_view(pa.int16()))), [6, 0, 2]),
+        (pa.array([[[1, 2]], [], [[3, 4], [5, 6]]], pa.list_(pa.list_(pa.int8(), 2))), [2, 0, 4]),
+        (pa.array([[[1, 2], [3]], None, [[], [4]]], pa.list_(pa.list_(pa.int8()), 2)), [3, 0, 1]),
+        (pa.array([[[[1, 2], []]], [[[3]], []]], pa.list_(pa.list_(pa.list_(pa.int8())))), [2, 1]),
+        (pa.array([[], [[], []]], pa.list_(pa.list_(pa.int8()))), [0, 0]),
+        (pa.array([[None, None], [None]], pa.list_(pa.null())), [0, 0]),
         (pa.array([[("k", "vv")], None], pa.map_(pa.string(), pa.string())), [3, 0]),
         (pa.array([{"bytes": b"xx", "path": "p"}, {"bytes": None, "path": None}]), [3, 0]),
         (pa.array(['{"a": 1}', None], pa.json_()), [8, 0]),
@@ -263,6 +272,42 @@ def test_bytes_of_rows_add_up() -> None:
     assert total_bytes(batch) == 35
     assert row_bytes(batch.select([])).tolist() == [0, 0]
     assert total_bytes(batch.select([])) == 0
+
+
+@pytest.mark.parametrize("column, expected", [
+    (pa.array([1, None], pa.int8()), [1 + 9, 1 + 9]),
+    (pa.array([[1, 2], [], None], pa.list_(pa.int8())), [2 + 3 * 9, 9, 9]),
+    (pa.array([["abc"], []]), [3 + 2 * 9, 9]),
+    (pa.array([[[1, 2], []], [[3]]], pa.list_(pa.list_(pa.int8()))), [2 + 5 * 9, 1 + 3 * 9]),
+    (pa.array([[[1, 2], [3, 4]], []], pa.list_(pa.list_(pa.int8(), 2))), [4 + 7 * 9, 9]),
+    (pa.array([[{"a": 1, "b": "xy"}]], pa.list_(pa.struct([("a", pa.int8()), ("b", pa.string())]))), [3 + 4 * 9]),
+])  # fmt: skip
+def test_what_each_value_takes_besides_is_reckoned_at_any_depth(column: pa.Array, expected: list[int]) -> None:
+    assert row_bytes(pa.record_batch([column], ["c"]), 9).tolist() == expected
+
+
+@pytest.mark.parametrize("kind", [
+    pa.list_(pa.uint8()), pa.list_view(pa.uint8()), pa.list_(pa.uint8(), 1 << 17), pa.list_(pa.list_(pa.uint8())),
+])  # fmt: skip
+def test_nothing_is_made_for_each_number_in_lists(kind: pa.DataType) -> None:
+    items = pa.array(np.zeros(1 << 20, np.uint8))
+    offsets = pa.array(np.arange(9, dtype=np.int32) << 17)
+    lists = pa.FixedSizeListArray.from_arrays(items, 1 << 17)
+    if not pa.types.is_fixed_size_list(kind):
+        lists = pa.ListArray.from_arrays(offsets, items)
+    if pa.types.is_list_view(kind):
+        lists = pa.ListViewArray.from_arrays(offsets[:-1], pa.array([1 << 17] * 8, pa.int32()), items)
+    if kind == pa.list_(pa.list_(pa.uint8())):
+        lists = pa.ListArray.from_arrays(pa.array([0, 4, 4, 8], pa.int32()), lists)
+    assert lists.type == kind
+    batch = pa.record_batch([lists], ["c"])
+    tracemalloc.start()
+    try:
+        sizes, (found, ends) = row_bytes(batch), listed_items(lists)
+        assert tracemalloc.get_traced_memory()[1] < 100_000
+    finally:
+        tracemalloc.stop()
+    assert (sizes.sum(), total_bytes(batch), ends[-1]) == (1 << 20, 1 << 20, len(found))
 
 
 @pytest.mark.parametrize("kept, kind", [(1, pa.large_binary()), (3, pa.binary_view())])

@@ -26,15 +26,21 @@ from lading.errors import DataError, Unrepresentable, UsageError
 from lading.features import Text
 from lading.interleaved import sample_starts, split_rows
 from lading.ref import is_ref
-from lading.views import present
+from lading.texts import holds
+from lading.views import is_list, present, row_bytes
 
 __all__ = ["DatasetDigest", "differing_columns", "interleaved_digests", "sample_digests", "undigested"]
 
-_SLICE_ROWS = 1 << 16
+_SLICE_ROWS, _SLICE_BYTES = 1 << 16, 64 << 20
+_FORM_BYTES = 32
+"""What the form of a number takes, about, with its bounds and its copy in the form of the list."""
 
 
 def sample_digests(rows: pa.Table | pa.RecordBatch) -> NDArray[np.uint8]:
-    """Digests of rows, each a sample: shape (rows, 16). Takes memory for the short values of 65,536 rows.
+    """Digests of rows, each a sample: shape (rows, 16).
+
+    Takes memory for the short values of 65,536 rows, or fewer: of those that hold 2 million numbers in lists. A single
+    row of more takes some 35 bytes for each.
 
     Args:
         rows: with their bytes: references must be materialised before.
@@ -46,8 +52,8 @@ def sample_digests(rows: pa.Table | pa.RecordBatch) -> NDArray[np.uint8]:
     refuse_bare(rows.num_rows, rows.num_columns)
     table = _table(rows)
     parts = [np.zeros((0, 16), np.uint8)]
-    for at in range(0, table.num_rows, _SLICE_ROWS):
-        some = table.slice(at, _SLICE_ROWS)
+    for first, last in pairwise(_bounds(table, np.arange(table.num_rows)).tolist()):
+        some = table.slice(first, last - first)
         if some.num_rows > 1 and all(column.null_count == some.num_rows for column in some.columns):
             # Nulls take no bytes: there may be any number of them.
             parts.append(np.repeat(sample_digests(some.slice(0, 1)), some.num_rows, axis=0))
@@ -55,6 +61,19 @@ def sample_digests(rows: pa.Table | pa.RecordBatch) -> NDArray[np.uint8]:
         columns = zip(some.schema, some.columns, strict=True)
         parts.append(hash_forms(struct_forms(field_forms(columns), some.num_rows)))
     return np.concatenate(parts)
+
+
+def _bounds(table: pa.Table, starts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Rows between which samples are digested at once; `starts` are their first rows."""
+    lists = [i for i, kind in enumerate(table.schema.types) if _is_listed(kind)]
+    sizes = [row_bytes(batch, _FORM_BYTES) for batch in table.select(lists).to_batches()] if lists else []
+    size = np.concatenate(sizes) if sizes else np.zeros(table.num_rows, np.int64)
+    return split_rows(starts, size, max_bytes=_SLICE_BYTES, max_rows=_SLICE_ROWS)
+
+
+def _is_listed(kind: pa.DataType) -> bool:
+    """Whether it has lists in it, whose items have forms of their own, each longer than a number."""
+    return not isinstance(kind, pa.FixedShapeTensorType) and holds(kind, is_list)
 
 
 def undigested(schema: pa.Schema) -> str | None:
@@ -113,8 +132,8 @@ def interleaved_digests(rows: pa.Table | pa.RecordBatch) -> NDArray[np.uint8]:
     """
     table = _table(rows)
     starts = sample_starts(table["sample_id"])
-    bounds = split_rows(starts, np.ones(table.num_rows, np.int64), max_bytes=_SLICE_ROWS)
-    parts = [_of_items(table.slice(first, last - first)) for first, last in pairwise(bounds.tolist())]
+    bounds = _bounds(table, starts).tolist()
+    parts = [_of_items(table.slice(first, last - first)) for first, last in pairwise(bounds)]
     return np.concatenate([np.zeros((0, 16), np.uint8), *parts])
 
 

@@ -37,6 +37,7 @@ __all__ = [
     "holds_bytes",
     "holds_dictionary",
     "is_bytes",
+    "is_list",
     "is_text",
     "is_view",
     "join",
@@ -103,6 +104,11 @@ def holds_bytes(kind: pa.DataType) -> bool:
 def is_text(kind: pa.DataType) -> bool:
     """Whether it is a type of text: string, large_string or string_view."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Whether it is a type of lists, whatever the variant, or of maps."""
+    return isinstance(kind, _LISTS)
 
 
 def is_view(kind: pa.DataType) -> bool:
@@ -344,11 +350,16 @@ def _items(buffer: pa.Buffer, kind: type[np.signedinteger[Any]], first: int, cou
     return np.frombuffer(buffer, kind, count, first * np.dtype(kind).itemsize)
 
 
-def row_bytes(batch: pa.RecordBatch) -> NDArray[np.int64]:
-    """Bytes of the values of each row: text, payload (of references too), numbers, and what lists and structs hold."""
+def row_bytes(batch: pa.RecordBatch, each: int = 0) -> NDArray[np.int64]:
+    """Bytes of the values of each row: text, payload (of references too), numbers, and what lists and structs hold.
+
+    Args:
+        batch: the rows.
+        each: what each value is reckoned to take besides, and each inside it.
+    """
     total = np.zeros(batch.num_rows, np.int64)
     for column in batch.columns:
-        total += _value_bytes(column)
+        total += _value_bytes(column, each)
     return total
 
 
@@ -369,48 +380,73 @@ def _all_bytes(column: pa.Array) -> int:
     return int(_value_bytes(column).sum())
 
 
-def _value_bytes(column: pa.Array) -> NDArray[np.int64]:
+def _value_bytes(column: pa.Array, each: int = 0) -> NDArray[np.int64]:
     kind = column.type
     if isinstance(kind, RefType):
         sizes = column.storage.field("length").fill_null(0).to_numpy(zero_copy_only=False)
         sizes = np.where(present(column), np.maximum(sizes, 0), 0)
     elif isinstance(kind, pa.BaseExtensionType):
-        sizes = _value_bytes(column.storage)
+        return _value_bytes(column.storage, each)
     elif is_text(kind) or is_bytes(kind) or pa.types.is_fixed_size_binary(kind):
         sizes = byte_lengths(column)
     elif pa.types.is_dictionary(kind):
-        known = np.append(_value_bytes(column.dictionary), 0)
+        known = np.append(_value_bytes(column.dictionary, each), 0)
         places = column.indices.cast(pa.int64())  # 8 bits number no place behind 128 values
         sizes = known[places.fill_null(len(known) - 1).to_numpy(zero_copy_only=False)]
     elif pa.types.is_struct(kind):
-        sizes = sum((_value_bytes(child) for child in flattened(column)), np.zeros(len(column), np.int64))
-    elif isinstance(kind, _LISTS):
-        sizes = _list_bytes(column)
+        sizes = sum((_value_bytes(child, each) for child in flattened(column)), np.zeros(len(column), np.int64))
+    elif is_list(kind):
+        sizes = _range_bytes(column.values, *_list_bounds(column), each)
     else:
-        fixed = pa.types.is_primitive(kind) or pa.types.is_decimal(kind)
-        sizes = np.full(len(column), (kind.bit_width + 7) // 8 if fixed else 0)
-    return np.asarray(sizes, np.int64)
+        sizes = np.full(len(column), _width(kind) or 0)
+    return np.asarray(sizes + each if each else sizes, np.int64)
 
 
-def _list_bytes(column: pa.Array) -> NDArray[np.int64]:
-    """Bytes of each list: a running sum over the values of all lists, its difference between start and end."""
-    count = len(column)
-    if isinstance(column, pa.FixedSizeListArray):
-        ends = np.arange(column.offset, column.offset + count + 1) * column.type.list_size
-        starts, ends = ends[:-1], ends[1:]
-    elif isinstance(column, (pa.ListViewArray, pa.LargeListViewArray)):
-        starts = column.offsets.to_numpy().astype(np.int64)
-        ends = starts + column.sizes.to_numpy()
-    else:
-        offsets = column.offsets.to_numpy().astype(np.int64)
-        starts, ends = offsets[:-1], offsets[1:]
-    if column.null_count:
-        starts = np.where(present(column), starts, ends)
-    first, last = (int(starts.min()), int(ends.max())) if count else (0, 0)
-    running = np.zeros(last - first + 1, np.int64)
-    np.cumsum(_value_bytes(column.values.slice(first, last - first)), out=running[1:])
-    sizes: NDArray[np.int64] = running[ends - first] - running[starts - first]
+def _width(kind: pa.DataType) -> int | None:
+    """Bytes of any value of a type, null or not; None where their sizes may differ."""
+    if pa.types.is_primitive(kind) or pa.types.is_decimal(kind):
+        return int((kind.bit_width + 7) // 8)
+    return 0 if pa.types.is_null(kind) else None
+
+
+def _range_bytes(
+    values: pa.Array, starts: NDArray[np.int64], ends: NDArray[np.int64], each: int = 0
+) -> NDArray[np.int64]:
+    """Bytes of ranges of values: of numbers by how many they are, so that nothing is made for each of them.
+
+    Of others, such as text, by a running sum, its difference between start and end.
+    """
+    kind, width = values.type, _width(values.type)
+    if width is not None:
+        return (ends - starts) * (width + each)
+    if is_list(kind) and not _is_list_view(kind) and len(values) and not values.null_count:
+        if pa.types.is_fixed_size_list(kind):
+            first, last = ((values.offset + at) * kind.list_size for at in (starts, ends))
+        else:
+            offsets = values.offsets.to_numpy()
+            first, last = (offsets[at].astype(np.int64) for at in (starts, ends))
+        return _range_bytes(values.values, first, last, each) + (ends - starts) * each
+    begin, end = (int(starts.min()), int(ends.max())) if len(starts) else (0, 0)
+    running = np.zeros(end - begin + 1, np.int64)
+    np.cumsum(_value_bytes(values.slice(begin, end - begin), each), out=running[1:])
+    sizes: NDArray[np.int64] = running[ends - begin] - running[starts - begin]
     return sizes
+
+
+def _is_list_view(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind))
+
+
+def _list_bounds(column: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Where each list of any kind starts and ends among all values; nulls have none."""
+    if pa.types.is_fixed_size_list(column.type):
+        bounds = np.arange(column.offset, column.offset + len(column) + 1) * column.type.list_size
+    else:
+        bounds = column.offsets.to_numpy().astype(np.int64)
+    starts, ends = bounds[: len(column)], bounds[1:]
+    if _is_list_view(column.type):
+        ends = starts + column.sizes.to_numpy()
+    return np.where(present(column), starts, ends) if column.null_count else starts, ends
 
 
 def take(column: pa.Array, indices: NDArray[np.int64]) -> pa.Array:
@@ -457,22 +493,17 @@ def _runs_of(column: pa.Array, rows: NDArray[np.int64]) -> NDArray[np.int64]:
 def listed_items(column: pa.Array) -> tuple[pa.Array, NDArray[np.int64]]:
     """The items of a column of lists of any kind, one list after another, and where each list ends, behind a 0.
 
-    Nulls have none. pyarrow's `flatten` cannot make an array without items of every type.
+    Nulls have none. pyarrow's `flatten` cannot make an array without items of every type. Nothing is made for each item
+    where they lie so already.
     """
-    if pa.types.is_fixed_size_list(column.type):
-        width = column.type.list_size
-        starts, sizes = (column.offset + np.arange(len(column))) * width, np.full(len(column), width, np.int64)
-    else:
-        starts = column.offsets.to_numpy().astype(np.int64)
-        sized = isinstance(column, (pa.ListViewArray, pa.LargeListViewArray))
-        sizes = column.sizes.to_numpy().astype(np.int64) if sized else np.diff(starts)
-        starts = starts[: len(column)]
-    sizes = np.where(present(column), sizes, 0)
+    starts, stops = _list_bounds(column)
+    sizes = stops - starts
     ends = np.zeros(len(sizes) + 1, np.int64)
     np.cumsum(sizes, out=ends[1:])
+    filled = np.flatnonzero(sizes)
+    if bool((starts[filled[1:]] == stops[filled[:-1]]).all()):
+        return column.values.slice(int(starts[filled[0]]) if len(filled) else 0, int(ends[-1])), ends
     at = np.repeat(starts - ends[:-1], sizes) + np.arange(ends[-1])
-    if not len(at) or bool((np.diff(at) == 1).all()):
-        return column.values.slice(int(at[0]) if len(at) else 0, len(at)), ends
     return take_values(column.values, at), ends
 
 

@@ -556,3 +556,26 @@ def test_a_full_disk_is_a_store_error() -> None:
     writer.write(pa.record_batch([pa.array(range(1000))], names=["a"]))
     with pytest.raises(StoreError, match=r"full.parquet: .*No space left"):
         writer.close()
+
+
+_POOLS: list[pa.MemoryPool] = []
+"""Pools outlive what was allocated of them."""
+
+
+def test_lists_of_numbers_are_written_in_parts() -> None:
+    """pyarrow makes 4 bytes for each item of an array, whatever its width."""
+    count, width = 8, 1 << 20
+    items = pa.array(np.arange(count * width) % 199, pa.uint8())
+    table = pa.table(
+        {"a": pa.ListArray.from_arrays(np.arange(count + 1, dtype=np.int32) * width, items), "n": range(count)}
+    )
+    before = pa.default_memory_pool()
+    _POOLS.append(pa.proxy_memory_pool(pa.system_memory_pool()))
+    pa.set_memory_pool(_POOLS[-1])
+    try:
+        data, _ = _write(table, row_group_bytes="64mb")
+    finally:
+        pa.set_memory_pool(before)
+    assert _POOLS[-1].max_memory() < 3 * count * width
+    assert pq.read_metadata(io.BytesIO(data)).num_row_groups == 1
+    assert pq.read_table(io.BytesIO(data)).equals(table)

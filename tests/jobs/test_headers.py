@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +18,7 @@ import lading
 from lading.errors import DataError
 from lading.features import Image as ImageFeature
 from lading.features import Sequence, with_feature
+from lading.jobs.headers import broken_headers
 from tars import tar_of
 
 
@@ -69,6 +71,17 @@ def test_pictures_in_lists_are_looked_at(list_of: Callable[[pa.DataType], pa.Dat
     pq.write_table(table.replace_schema_metadata({"huggingface": features}), tmp_path / "a.parquet")
     [found] = lading.verify(tmp_path, deep=True).findings
     assert (found["row"], found["column"]) == (3, "pages")
+
+
+def test_lists_of_what_is_no_picture_are_not_looked_through() -> None:
+    items = pa.ListArray.from_arrays([0, 1 << 20], pa.array(np.zeros(1 << 20, np.uint8)))
+    batch = pa.record_batch([items, pa.ListArray.from_arrays([0, 1], items)], ["a", "b"])
+    tracemalloc.start()
+    try:
+        assert not [*broken_headers(batch, "a.arrow", 0)]
+        assert tracemalloc.get_traced_memory()[1] < 100_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_pictures_that_lie_under_a_null_are_no_rows(tmp_path: Path) -> None:

@@ -137,7 +137,7 @@ def _leaves(column: pa.Array) -> Iterator[pa.Array]:
 def _plan(path: str, field: pa.Field, values: pa.Array, options: WriteOptions) -> ColumnPlan:
     binary = views.is_bytes(values.type)
     sized = binary or views.is_text(values.type)
-    sizes = views.byte_lengths(values) if sized else np.full(len(values), 8)
+    sizes = views.byte_lengths(values) if sized else np.broadcast_to(np.int64(8), len(values))
     mean = float(sizes.sum()) / max(len(values) - values.null_count, 1)
     payload = binary and (mean > _PAYLOAD_BYTES or _is_media(field))
     ratio = _trial(values, sizes) if sized else 1.0

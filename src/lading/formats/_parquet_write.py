@@ -33,6 +33,8 @@ _LEAST_PAGE_BYTES = 16
 """pyarrow 26 takes an empty dictionary for 6 bytes: where that fills a page, a list's first page has no rows, and the
 file fewer than its footer says."""
 _SAMPLE_ROWS = 4096
+_AT_ONCE_BYTES = 2 << 20
+"""Of nested columns about so much is written at once: pyarrow makes 4 bytes for each item of an array, of any type."""
 _MAGIC = b"PAR1"
 _FOOTER_BYTES_PER_CHUNK = 130
 
@@ -151,7 +153,9 @@ class ParquetWriter:
     def _flush(self) -> None:
         if self._waiting:
             writer, handle = self._opened()
-            work = partial(self._write_row_group, writer, pa.Table.from_batches(self._waiting, self._schema))
+            rows = pa.Table.from_batches(self._waiting, self._schema)
+            step = max(rows.num_rows * _AT_ONCE_BYTES // max(self._waiting_bytes, 1), 1)
+            work = partial(self._write_row_group, writer, rows, step)
             if writes_behind(self._sink):
                 self._sink.settle()
                 self._written_bytes = handle.tell()
@@ -166,7 +170,9 @@ class ParquetWriter:
             )
             self._waiting, self._waiting_bytes = [], 0
 
-    def _write_row_group(self, writer: pq.ParquetWriter, rows: pa.Table) -> None:
+    def _write_row_group(self, writer: pq.ParquetWriter, rows: pa.Table, step: int) -> None:
+        if any(map(pa.types.is_nested, rows.schema.types)):
+            rows = pa.Table.from_batches(rows.to_batches(step), self._schema)
         with self._failures():
             writer.write_table(rows, row_group_size=rows.num_rows)
         assert self._handle is not None, "opened for the first row group"

@@ -77,9 +77,18 @@ def _by_row(
 ) -> Iterator[Iterable[tuple[int, memoryview | None]]]:
     kind = column.type
     if isinstance(feature, Sequence) and (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
+        if not _holds_pictures(feature):
+            return
         values, parents = listed_values(column)
         yield from _by_row(values, feature.feature, np.asarray(rows)[parents].tolist())
     elif isinstance(feature, Image):
         column = pc.struct_field(column, "bytes") if is_media(kind) else column
         if is_bytes(column.type):
             yield zip(rows, slices(column), strict=True)
+
+
+def _holds_pictures(feature: object) -> bool:
+    """Whether the items of lists, in lists too, are pictures: of numbers there may be one for each byte."""
+    while isinstance(feature, Sequence):
+        feature = feature.feature
+    return isinstance(feature, Image)
