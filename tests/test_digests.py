@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 import xxhash
 
-from lading.digests import DatasetDigest, interleaved_digests, sample_digests
+from lading.digests import DatasetDigest, interleaved_digests, sample_digests, undigested
 from lading.errors import DataError, DuplicateField, Unrepresentable, UsageError
 from lading.features import Json, with_feature
 from lading.interleaved import INTERLEAVED_SCHEMA
@@ -235,6 +235,9 @@ def test_tensors_are_what_their_axes_mean(axes: list[int], gap: bool) -> None:
         (pa.decimal128(5, 2), [Decimal("1.50"), Decimal("2.00"), None, Decimal(3)]),
         (pa.string(), ["a", "", None, "b"]),
         (pa.timestamp("s"), [0, 1, None, 2]),
+        (pa.timestamp("us", "UTC"), [0, 1, None, 2]),
+        (pa.time32("s"), [0, 1, None, 2]),
+        (pa.struct([("a", pa.int8())]), [{"a": 1}, {"a": None}, None, {"a": 2}]),
         (pa.list_(pa.int8()), [[1], [], None, [2, 3]]),
     ],
 )
@@ -318,6 +321,9 @@ def test_columns_that_have_no_digest() -> None:
         sample_digests(pa.table({"either": either}))
     with pytest.raises(DuplicateField, match="column 'x'"):
         sample_digests(pa.table([[1], [2]], names=["x", "x"]))
+    permuted = pa.fixed_shape_tensor(pa.float32(), [2, 3], permutation=[1, 0])
+    assert undigested(pa.schema([("t", permuted)])) is None
+    assert undigested(pa.schema([("t", permuted), ("span", spans.type)])) == f"span: {spans.type}"
 
 
 def _items(*rows: dict[str, Any], schema: pa.Schema | None = None) -> pa.Table:

@@ -393,7 +393,7 @@ def _tensor_arrays(column: pa.Array, items: pa.Array, place: NDArray[np.int64]) 
     truth = pa.types.is_boolean(items.type)
     values = pc.fill_null(items, fill_value=False).to_numpy(zero_copy_only=False) if truth else _numbers(items)
     if column.type.permutation is not None:
-        values = values.reshape(len(column), -1)[:, place.ravel()]
+        values = values.reshape(len(column), place.size)[:, place.ravel()]
     raw = np.ascontiguousarray(values, values.dtype.newbyteorder("<"))
     ends = np.arange(len(column) + 1, dtype=np.int64) * place.size * raw.itemsize
     return joined(pa.scalar(_array_head(raw.dtype.name, place.shape), FORM), _of_bytes(_over(raw, ends, column)))

@@ -80,6 +80,8 @@ NUMBER_TYPES = (
 )
 """numpy's names of the numbers that arrays of one type are of, in every format and library that has such arrays."""
 
+_NUMBERS = {pa.from_numpy_dtype(np.dtype(name)): name for name in NUMBER_TYPES}
+
 
 @dataclass(frozen=True, slots=True)
 class Bytes:
@@ -295,8 +297,8 @@ def tag_by_extension(name: str) -> dict[bytes, bytes]:
 
 
 def _natural(kind: pa.DataType) -> Feature:
-    if isinstance(kind, pa.FixedShapeTensorType):
-        return Array(np.dtype(kind.value_type.to_pandas_dtype()).name, tuple(kind.shape))
+    if isinstance(kind, pa.FixedShapeTensorType) and kind.value_type in _NUMBERS:
+        return Array(_NUMBERS[kind.value_type], tuple(kind.shape))
     if isinstance(kind, pa.JsonType):
         return Json()
     plain = _plain(kind)

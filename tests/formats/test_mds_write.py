@@ -217,6 +217,13 @@ def test_an_encoding_that_an_array_is_not_of_is_refused(encoding: str, axes: lis
     assert caught.value.column == "t"
 
 
+def test_no_encoding_of_numbers_is_that_of_an_array_of_times(tmp_path: Path) -> None:
+    kind = pa.fixed_shape_tensor(pa.time32("s"), [2])
+    column = pa.ExtensionArray.from_storage(kind, pa.array([[1, 2]], kind.storage_type))
+    with pytest.raises(Unrepresentable, match="encoding asked for"):
+        _write(tmp_path / "new", pa.table({"t": column}), columns={"t": "ndarray:int32:2"})
+
+
 def test_bytes_that_are_to_be_text_are_checked(tmp_path: Path) -> None:
     text = with_feature(pa.field("t", pa.binary()), Text())
     good = pa.table([pa.array(["é".encode(), b""])], schema=pa.schema([text]))

@@ -101,8 +101,9 @@ def _check_type(column: Column, kind: pa.DataType) -> None:
     """Raise Unrepresentable for a type whose values are not those of an encoding that was asked for."""
     dtype = NUMBERS.get(column.encoding)
     if isinstance(kind, pa.FixedShapeTensorType):
-        own = np.dtype(kind.value_type.to_pandas_dtype()).name, tuple(kind.shape)
-        fits = parse_array(column.encoding) == own and _axes_in_order(kind)
+        own = feature_of(pa.field(column.name, kind))
+        told = (own.dtype, own.shape) if isinstance(own, Array) else ()
+        fits = parse_array(column.encoding) == told and _axes_in_order(kind)
     else:
         fits = pa.from_numpy_dtype(dtype) == kind if dtype else is_bytes(kind) or is_text(kind)
     if not fits:
