@@ -120,7 +120,9 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
     """The type as which readers give values and files keep them, so that batches of a column can always be joined.
 
     At any depth: large strings and binaries in place of views, dictionaries only of values that pyarrow `joins`, and
-    with indices of 32 bits at least. Rows that come later may bring more values than 8 or 16 bits can number.
+    with indices of 32 bits at least. Rows that come later may bring more values than 8 or 16 bits can number. No
+    dictionaries of run ends, into most of which pyarrow 26 has no cast, nor run ends of extensions, which it does not
+    join.
     """
     return _swapped(kind, _WITHOUT_VIEWS)
 
@@ -147,9 +149,13 @@ def same_values(one: pa.DataType, other: pa.DataType) -> bool:
 def _swapped(kind: pa.DataType, leaves: Mapping[pa.DataType, pa.DataType]) -> pa.DataType:
     if pa.types.is_dictionary(kind):
         value = kind.value_type
-        value = _swapped(value.value_type if pa.types.is_run_end_encoded(value) else value, leaves)
+        if pa.types.is_run_end_encoded(value):
+            return _swapped(value.value_type, leaves)
+        value = _swapped(value, leaves)
         index = kind.index_type if kind.index_type.bit_width >= _INDEX_BITS else pa.int32()
         return pa.dictionary(index, value, kind.ordered) if joins(value) else value
+    if pa.types.is_run_end_encoded(kind) and isinstance(kind.value_type, pa.BaseExtensionType):
+        return kind.value_type
     inner = [field.with_type(_swapped(field.type, leaves)) for field in child_fields(kind)]
     return with_child_fields(kind, inner) if inner else leaves.get(kind, kind)
 

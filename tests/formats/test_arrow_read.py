@@ -279,6 +279,12 @@ def _own_words(kind: pa.DataType, parts: list[list[Any]], index: pa.DataType) ->
     return [pa.DictionaryArray.from_arrays(pa.array([*range(len(p)), None], index), pa.array(p, kind)) for p in parts]
 
 
+def _runs(value: Any, kind: pa.DataType) -> pa.Array:
+    stored = pa.array([value, None], getattr(kind, "storage_type", kind))
+    values = pa.ExtensionArray.from_storage(kind, stored) if isinstance(kind, pa.BaseExtensionType) else stored
+    return pa.RunEndEncodedArray.from_arrays(pa.array([2, 3], pa.int16()), values)
+
+
 _UNLIKE = {
     "more than 8 bits number": _own_words(pa.string(), [[f"{i}-{n}" for n in range(100)] for i in range(3)], pa.int8()),
     "numbers": _own_words(pa.int64(), [[*range(200)], [*range(100, 300)]], pa.uint8()),
@@ -290,12 +296,32 @@ _UNLIKE = {
         pa.DictionaryArray.from_arrays(pa.array([0, None]), pa.RunEndEncodedArray.from_arrays([1], pa.array([text])))
         for text in "ab"
     ],
+    **{
+        f"run ends of {kind}": [pa.DictionaryArray.from_arrays([0, 2, None], _runs(v, kind)) for v in values]
+        for kind, values in {
+            pa.duration("s"): [1, 2],
+            pa.timestamp("us", "UTC"): [1, 2],
+            pa.time32("s"): [1, 2],
+            pa.int64(): [1, 2],
+            pa.decimal128(5, 2): [1, 2],
+            pa.binary(2): [b"ab", b"cd"],
+        }.items()
+    },
+    **{
+        f"{kind} in run ends": [_runs(value, kind) for value in values]
+        for kind, values in {
+            pa.uuid(): [b"0" * 16, b"1" * 16],
+            pa.json_(): ["1", "2"],
+            pa.bool8(): [0, 1],
+            pa.fixed_shape_tensor(pa.int8(), [2]): [[1, 2], [3, 4]],
+        }.items()
+    },
 }
 
 
 @pytest.mark.parametrize("name", _UNLIKE)
 @pytest.mark.parametrize("inside", ["a column", "list", "struct"])
-def test_dictionaries_of_two_files_that_are_unlike(tmp_path: Path, inside: str, name: str) -> None:
+def test_dictionaries_and_runs_of_two_files_that_are_unlike(tmp_path: Path, inside: str, name: str) -> None:
     columns = _UNLIKE[name]
     if inside == "list":
         columns = [pa.ListArray.from_arrays([*range(len(column) + 1)], column) for column in columns]
