@@ -40,7 +40,7 @@ def sample_digests(rows: pa.Table | pa.RecordBatch) -> NDArray[np.uint8]:
     """Digests of rows, each a sample: shape (rows, 16).
 
     Takes memory for the short values of 65,536 rows, or fewer: of those that hold 2 million numbers in lists. A single
-    row of more takes some 35 bytes for each.
+    row of more takes some 26 bytes for each.
 
     Args:
         rows: with their bytes: references must be materialised before.
