@@ -75,13 +75,12 @@ def cast(column: _Column, kind: pa.DataType) -> _Column:
     if pa.types.is_null(column.type) or (pa.types.is_null(kind) and column.null_count == len(column)):
         return pa.nulls(len(column), kind)
     was, becomes = (isinstance(k, pa.BaseExtensionType) for k in (column.type, kind))
-    if was and not becomes:
-        return cast(column.storage, kind)
+    runs = pa.types.is_run_end_encoded(column.type) and isinstance(column.type.value_type, pa.BaseExtensionType)
+    if runs or (was and not becomes):  # of run ends of extensions pyarrow has no cast
+        return cast(without_runs(column) if runs else column.storage, kind)
     if becomes and not (was or isinstance(kind, pa.JsonType)):  # JSON is not what it is stored in: any text
         return pa.ExtensionArray.from_storage(kind, cast(column, kind.storage_type))
     nested = pa.types.is_nested(column.type) and pa.types.is_nested(kind)
-    if pa.types.is_run_end_encoded(column.type) and isinstance(column.type.value_type, pa.BaseExtensionType):
-        return cast(without_runs(column), kind)  # pyarrow has no such cast
     return _cast_nested(column, kind) if nested else _cast_plain(column, kind)
 
 
