@@ -387,6 +387,15 @@ def test_a_document_at_the_end_of_a_bad_line_is_kept(before: list[str], document
     assert kept(lines("{}", line, "{}")) == lines("{}", *[whole][: len(whole)], "{}")
 
 
+@pytest.mark.parametrize("end", [b"", b" ", b"\r"])
+def test_of_a_document_that_the_end_of_the_file_cuts_no_part_is_a_document(end: bytes) -> None:
+    documents = [{"id": f"d{n}", "media": [{"id": f"m{n}{at}", "more": [{}]} for at in range(3)]} for n in range(2)]
+    first, last = (json.dumps(document).encode() for document in documents)
+    for size in range(1, len(last)):
+        assert kept(first + b"\n" + last[:size] + end) == first + b"\n", size
+    assert kept(first + last + end) == last + end  # only the line end between them is gone
+
+
 def test_what_a_bad_line_costs_goes_by_its_length() -> None:
     """A few times what it takes to read it once; when a thousand of its objects were tried, a hundred times."""
     begin = '{"a": [' + "{}, " * 600_000

@@ -261,7 +261,9 @@ class JsonlReader:
             end = np.minimum(lines.offset + size + 1, block.offset + len(block.data))
             begin, good = lines.offset.copy(), np.ones(len(lines.texts), np.bool_)
             for at in errors:
-                behind = self._document_in(lines.texts[at])
+                # Of a document that the file's end cuts nothing is wrong but its end: what stands in it is part of it.
+                cut = errors[at].offset == block.offset + len(block.data)
+                behind = -1 if cut else self._document_in(lines.texts[at])
                 begin[at] += max(behind, 0)
                 good[at] = behind > 0
             offset.append(begin[good])
@@ -273,7 +275,7 @@ class JsonlReader:
     def _document_in(self, text: bytes) -> int:
         """Where in a bad line a document begins that goes to its end: only the line end before it is gone; else −1.
 
-        What stands inside a document does not go to the end of its line.
+        What stands inside a document does not go to the end of its line, if the line has one.
         """
         for at in _may_begin(text):
             alone = _Lines([text[at:]], np.zeros(1, np.int64), np.ones(1, np.int64))
