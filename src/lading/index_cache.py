@@ -4,6 +4,8 @@ A shard's index is found by its full URL, size, version (etag or modification ti
 that may make other samples of it. The folder is
 `$LADING_CACHE`, else `lading` in the XDG cache folder. Nothing is ever written beside the data. Where the folder cannot
 be written, work goes on and a warning says so once.
+
+A file is an Arrow file, and behind it the checksum of its bytes, xxh3-64 as 16 hex digits.
 """
 
 from __future__ import annotations
@@ -17,13 +19,15 @@ import xxhash
 from lading.errors import StoreError
 from lading.formats.protocol import ShardSource
 from lading.ref import with_refs
+from lading.store.checksum import with_checksum
 from lading.store.local import LocalStore
 from lading.store.protocol import aborting
 from lading.store.sink_file import SinkFile
 
 __all__ = ["IndexCache", "cache_folder"]
 
-_LAYOUT = "1"
+_LAYOUT = "2"
+_SUM_BYTES = 16
 
 
 def cache_folder() -> str:
@@ -61,11 +65,14 @@ class IndexCache:
             return None
         try:
             with pa.memory_map(path) as file:
-                index = pa.ipc.open_file(file).read_all()
-            index.validate(full=True)  # to read one that is not valid ends the process
-        except (pa.ArrowInvalid, OSError):
+                data = file.read_buffer()
+        except OSError:
+            return None
+        told = data[-_SUM_BYTES:]
+        index = data[:-_SUM_BYTES]
+        if xxhash.xxh3_64_hexdigest(index).encode() != told.to_pybytes():
             return None  # a cache is only ever a shortcut: the index is made again
-        return with_refs(index)
+        return with_refs(pa.ipc.open_file(index).read_all())
 
     def store(self, source: ShardSource, kind: str, index: pa.Table) -> bool:
         """Keep the index of a shard; False (and one warning) if the folder cannot be written."""
@@ -73,9 +80,10 @@ class IndexCache:
         if path is None:
             return False
         try:
-            with aborting(LocalStore().put_stream(path)) as sink:
+            with aborting(with_checksum(LocalStore().put_stream(path))) as sink:
                 with pa.ipc.new_file(SinkFile(sink), index.schema) as writer:
                     writer.write_table(index)
+                sink.write([sink.checksum().encode()])
                 sink.close()
         except StoreError as error:
             self._writable = False
