@@ -31,6 +31,8 @@ from lading.formats.media_archive import BYTES, FORMAT
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.ref import CODECS, is_ref, unpack
 from lading.store.memory import MemoryStore
+from lading.store.open import resolve
+from lading.store.protocol import write_file
 from media import frame, medium, pictures
 from tars import tar_of
 
@@ -749,6 +751,27 @@ def test_archives_may_lie_below_roots_that_are_named(tmp_path: Path) -> None:
     roots = [tmp_path / "blobs"]
     assert lading.digest(tmp_path / "linked", roots=roots) == lading.digest(tmp_path / "plain")
     assert lading.convert(tmp_path / "linked", tmp_path / "out", format="mds", roots=roots, verify=True).samples == 1
+
+
+def test_roots_may_be_of_another_kind_of_store_than_the_documents(tmp_path: Path) -> None:
+    (tmp_path / "media").mkdir()
+    media = archived(tmp_path / "media", b"one", b"two")
+    far = f"memory://{tmp_path.name}-far"
+    store, _ = resolve(far)
+    for name in ("a.bin.zst", "other/a.bin.zst"):
+        write_file(store, f"{far}/media/{name}", [(tmp_path / "media" / "a.bin.zst").read_bytes()])
+    for folder, root in ((str(tmp_path), f"{far}/media"), (far, str(tmp_path / "media"))):
+        told = [{**one, "path": f"{root}/a.bin.zst"} for one in media]
+        document = json.dumps({"id": "d", "text": "", "media": told}).encode()
+        write_file(resolve(folder)[0], f"{folder}/d.jsonl", [document])
+        with lading.open(f"{folder}/d.jsonl", format=NAME, options={"roots": [root]}) as dataset:
+            assert [one[BYTES] for one in dataset[0]["media"]] == [b"one", b"two"]
+        for roots in ([], [f"{root}/other"]):
+            with (
+                lading.open(f"{folder}/d.jsonl", format=NAME, options={"roots": roots}) as dataset,
+                pytest.raises(BadReference, match="leads outside the folders"),
+            ):
+                dataset[0]
 
 
 @pytest.mark.parametrize("texts", [[{"a": 1}, None], [3, "x", None], [None, {"a": 1}, {"a": 2}]], ids=str)

@@ -25,7 +25,7 @@ from lading.formats.protocol import LooseReader, ShardReader, ShardSource
 from lading.formats.registry import get_format
 from lading.media.reader import MediaReader, RecordReader
 from lading.media.warc import WarcReader
-from lading.store.open import Stores
+from lading.store.open import Stores, resolve
 from lading.store.roots import folder_of
 from lading.views import present, row_bytes
 
@@ -282,9 +282,10 @@ def _put(batch: pa.RecordBatch, at: int, content: list[bytes | None]) -> pa.Reco
 def _record_reader(source: ShardSource, options: ReadOptions) -> RecordReader:
     """What reads records out of the archives of these documents."""
     folder = options.media if options.media is not None else folder_of(source.place) or "."
+    # The documents' store has what names of its own scheme lead to. Of no scheme all names would be.
     scheme = _scheme(source.place)
-    # What nobody says otherwise, the store of the documents has.
-    stores = Stores({"" if _scheme(folder) == scheme else f"{scheme}://": source.place_store})
+    others = {} if scheme else {url: resolve(url)[0] for url in (folder, *options.roots) if _scheme(url)}
+    stores = Stores({f"{scheme}://" if scheme else "": source.place_store, **others})
     kept: dict[str, Any] = {"preserve_order": True, "on_error": options.on_error, "roots": list(options.roots),
                             "stores": stores, "limits": source.limits}  # fmt: skip
     if options.archives == "warc":
