@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
+import sys
 import threading
 import warnings
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from lading.errors import (
     DataError,
     LadingError,
     LimitExceeded,
+    MissingExtra,
     SchemaMismatch,
     StoreError,
     UsageError,
@@ -282,6 +284,20 @@ def test_roots_that_the_caller_adds(tmp_path: Path) -> None:
     reader = MediaReader(tmp_path / "media", roots=[str(tmp_path / "other")])
     for path in (str(tmp_path / "other/b.zst"), "../other/b.zst", f"file://{tmp_path}/other/b.zst"):
         assert reader.read_media_record({**media, "path": path}) == b"data"
+
+
+@pytest.mark.parametrize("folder, error, told", [
+    ("s3://bucket/m", MissingExtra, "pip install 's3fs'"), ("nosuch://bucket/m", UsageError, "no store serves nosuch://"),
+])  # fmt: skip
+@pytest.mark.parametrize("on_error", ["error", "warn"])
+def test_a_folder_that_nothing_here_reads_is_no_fault_of_the_documents(
+    folder: str, error: type[UsageError], told: str, on_error: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "s3fs", None)
+    reader = MediaReader(folder, on_error=on_error)
+    with pytest.raises(error, match=told):
+        list(reader.run([{"id": "d", "media": [medium(path="a.zst", offset=0, length=3)]}]))
+    assert reader.stats.failed == 0
 
 
 @pytest.mark.parametrize("workers", [1, 2])

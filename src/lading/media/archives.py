@@ -92,20 +92,18 @@ class MediaFolder:
 
         Raises:
             BadReference: the path leads outside, names no file, or is none.
+            UsageError: no store serves the folder, or a package for it is not installed (`MissingExtra`).
         """
         found = self._open.get(path) if isinstance(path, str) else None
         if found is not None:
             return found
         name = self._name(path)
         try:
-            self._roots.check(name)
             opened = self._opened(name)
         except StoreError as error:
             if isinstance(error, NotFound) or error.errno in _OF_THE_PATH:
                 raise BadReference("the media's path names no file", file=name, found=error.message) from error
             raise
-        except UsageError as error:
-            raise BadReference(error.message, file=name, found=repr(path)) from error
         with self._lock:
             while len(self._open) >= _MAX_OPEN:
                 del self._open[next(iter(self._open))]
@@ -118,11 +116,16 @@ class MediaFolder:
         self._own = threading.local()
 
     def _name(self, path: object) -> str:
+        """The file's path or URL, if it may be read."""
         if not isinstance(path, str) or not path or len(path) > _MOST_CHARACTERS or _NO_TEXT.search(path):
             raise BadReference("the media's path is no path", file=self._folder, found=ascii(path)[:80])
-        if "://" in path or path.startswith("pipe:") or os.path.isabs(path):
-            return path
-        return beside(self._folder, path)
+        alone = "://" in path or path.startswith("pipe:") or os.path.isabs(path)
+        name = path if alone else beside(self._folder, path)
+        try:
+            self._roots.check(name)
+        except UsageError as error:
+            raise BadReference(error.message, file=name, found=repr(path)) from error
+        return name
 
     def _opened(self, name: str) -> Archive:
         store, path = resolve(name, self._stores)
