@@ -753,6 +753,17 @@ def test_archives_may_lie_below_roots_that_are_named(tmp_path: Path) -> None:
     assert lading.convert(tmp_path / "linked", tmp_path / "out", format="mds", roots=roots, verify=True).samples == 1
 
 
+@pytest.mark.parametrize("view", ["samples", "interleaved"])
+def test_an_error_of_documents_read_by_row_names_the_row_of_the_file(tmp_path: Path, view: str) -> None:
+    rows = [{"id": str(number), "text": ""} for number in range(6)]
+    lines(tmp_path / "in", *rows[:5], {**rows[5], "media": [{"path": 3}]})
+    with lading.open(tmp_path / "in" / "d.jsonl", format=NAME, view=view) as dataset:
+        for read in (lambda: dataset[5], lambda: dataset.take([4, 5]), lambda: dataset.take([5, 0, 5]),
+                     lambda: list(dataset.batches(max_rows=2))):  # fmt: skip
+            with pytest.raises(CorruptShard, match=r"row 5 column 'media\.path'"):
+                read()
+
+
 def test_roots_may_be_of_another_kind_of_store_than_the_documents(tmp_path: Path) -> None:
     (tmp_path / "media").mkdir()
     media = archived(tmp_path / "media", b"one", b"two")

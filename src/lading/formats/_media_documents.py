@@ -161,23 +161,23 @@ def _item_type(item: pa.StructType) -> pa.StructType:
     return pa.struct([*(own.pop(child.name, child) for child in item), *own.values()])
 
 
-def documents_of(batch: pa.RecordBatch, columns: pa.Schema, first_row: int) -> pa.RecordBatch:
+def documents_of(batch: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
     """Rows of a file of documents with these columns, of `document_columns`, those of them that there are.
 
     Raises:
-        CorruptShard: media that have no form of media; the row counts from `first_row`.
+        CorruptShard: media that have no form of media; the row is that of the batch.
     """
     may_be_null = PLAIN_ROWS in (columns.metadata or {})
-    found = [_column(batch, field, first_row, may_be_null=may_be_null) for field in columns]
+    found = [_column(batch, field, may_be_null=may_be_null) for field in columns]
     fields = [field.with_type(column.type) for field, column in zip(columns, found, strict=True)]
     return pa.RecordBatch.from_arrays(found, schema=pa.schema(fields, metadata=columns.metadata))
 
 
-def _column(batch: pa.RecordBatch, field: pa.Field, first_row: int, *, may_be_null: bool) -> pa.Array:
+def _column(batch: pa.RecordBatch, field: pa.Field, *, may_be_null: bool) -> pa.Array:
     at = batch.schema.get_field_index(field.name)
     given = batch.column(at) if at >= 0 else pa.nulls(batch.num_rows)
     if field.name == "media":
-        return _media(given, field.type, first_row)
+        return _media(given, field.type)
     if pa.types.is_null(given.type):
         given = cast(given, field.type)
     if may_be_null or field.name not in _EMPTY or not given.null_count:
@@ -192,26 +192,23 @@ def _column(batch: pa.RecordBatch, field: pa.Field, first_row: int, *, may_be_nu
     return (filled.dictionary_encode() if encoded else filled).cast(given.type)
 
 
-def _media(given: pa.Array, kind: pa.DataType, first_row: int) -> pa.Array:
+def _media(given: pa.Array, kind: pa.DataType) -> pa.Array:
     """Media in the type of their column."""
     if pa.types.is_null(given.type):
-        return media_column([None] * len(given), first_row)
+        return media_column([None] * len(given))
     if is_text(given.type):
-        return media_column([None if t is None else _json(t, first_row + i) for i, t in enumerate(given.to_pylist())],
-                            first_row)  # fmt: skip
+        return media_column([None if t is None else _json(t, i) for i, t in enumerate(given.to_pylist())])
     item = kind.value_type
     values, bounds = media_parts(given)
     if pa.types.is_null(values.type):
         values = pa.nulls(len(values), item)
     if values.null_count:
-        raise _misfit(
-            "a media that is null", first_row + int(np.searchsorted(bounds, np.argmin(present(values)), "right")) - 1
-        )
-    children = [_cast(values, bounds, own, first_row) for own in item]
+        raise _misfit("a media that is null", int(np.searchsorted(bounds, np.argmin(present(values)), "right")) - 1)
+    children = [_cast(values, bounds, own) for own in item]
     return _listed(pa.StructArray.from_arrays(children, fields=list(item)), bounds)
 
 
-def _cast(items: pa.StructArray, bounds: NDArray[np.int64], own: pa.Field, first_row: int) -> pa.Array:
+def _cast(items: pa.StructArray, bounds: NDArray[np.int64], own: pa.Field) -> pa.Array:
     if items.type.get_field_index(own.name) < 0:
         return pa.nulls(len(items), own.type)
     given = items.field(own.name)
@@ -219,7 +216,7 @@ def _cast(items: pa.StructArray, bounds: NDArray[np.int64], own: pa.Field, first
         return given.cast(own.type)
     except pa.ArrowInvalid as error:
         at = bisect_left(range(len(given)), 1, key=lambda end: not _casts(given[: end + 1], own.type))
-        row = first_row + int(np.searchsorted(bounds, at, "right")) - 1
+        row = int(np.searchsorted(bounds, at, "right")) - 1
         raise _misfit(
             f"a media whose {own.name} is not {own.type}", row, own.name, str(error)[:80], str(own.type)
         ) from None
@@ -240,7 +237,7 @@ def _json(text: str, row: int) -> Any:
         raise _misfit("media that are no list", row, found=repr(text[:40])) from None
 
 
-def media_column(lists: Sequence[Any], first_row: int = 0) -> pa.Array:
+def media_column(lists: Sequence[Any]) -> pa.Array:
     """A column of `MEDIA` lists of values out of JSON; None and absent are no media at all.
 
     Raises:
@@ -248,10 +245,10 @@ def media_column(lists: Sequence[Any], first_row: int = 0) -> pa.Array:
     """
     for row, value in enumerate(lists):
         if not (value is None or isinstance(value, list)) or not all(type(one) is dict for one in value or ()):
-            raise _misfit("media that are no list of objects", first_row + row, found=type(value).__name__)
+            raise _misfit("media that are no list of objects", row, found=type(value).__name__)
     sizes = np.array([len(value or ()) for value in lists], np.int64)
     flat: list[dict[str, Any]] = list(chain.from_iterable(value or () for value in lists))
-    row_of = np.repeat(np.arange(len(lists)) + first_row, sizes)
+    row_of = np.repeat(np.arange(len(lists)), sizes)
     unknown = set().union(*flat) - {*_FIELDS}
     if unknown:
         at = next(i for i, one in enumerate(flat) if unknown & one.keys())

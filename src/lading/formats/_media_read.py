@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.errors import UsageError, errors_at
+from lading.errors import LadingError, UsageError, errors_at
 from lading.formats._media_documents import (
     BYTES,
     PLACE,
@@ -133,7 +133,7 @@ class MediaArchiveReader:
         """Documents by ordinal with their media; only the records of these are read."""
         batches = self._documents.read(rows, self._stored(columns)).combine_chunks().to_batches()
         schema = _chosen(self.schema(), columns)
-        found = [part for batch in batches for part in self.filled(self._shaped(batch, schema, 0), None)]
+        found = [part for batch in self._shaped(batches, schema, rows) for part in self.filled(batch, None)]
         return pa.Table.from_batches(found, schema)
 
     def batches(
@@ -190,10 +190,7 @@ class MediaArchiveReader:
             batches = self._documents.typed_batches(
                 stored_columns(schema), max_rows=most_rows, max_bytes=most_bytes, columns=columns
             )
-        chosen, row = _chosen(self.schema() if schema is None else schema, columns), 0
-        for batch in batches:
-            yield self._shaped(batch, chosen, row)
-            row += batch.num_rows
+        yield from self._shaped(batches, _chosen(self.schema() if schema is None else schema, columns), None)
         self.counts = Counter(self._documents.counts)
 
     def typed_read(self, schema: pa.Schema, rows: NDArray[np.int64]) -> pa.Table:
@@ -208,7 +205,7 @@ class MediaArchiveReader:
             table = self._documents.typed_read(stored_columns(schema), rows)
         found = table.combine_chunks().to_batches()
         return (
-            self._shaped(found[0], schema, 0)
+            next(self._shaped(found, schema, rows))
             if found
             else pa.RecordBatch.from_arrays([pa.nulls(0, kind) for kind in schema.types], schema=schema)
         )
@@ -229,9 +226,21 @@ class MediaArchiveReader:
         self._documents.close()
         self.media.close()
 
-    def _shaped(self, batch: pa.RecordBatch, schema: pa.Schema, first_row: int) -> pa.RecordBatch:
-        with errors_at(file=self.path):
-            return documents_of(batch, schema, first_row)
+    def _shaped(
+        self, batches: Iterable[pa.RecordBatch], schema: pa.Schema, rows: NDArray[np.int64] | None
+    ) -> Iterator[pa.RecordBatch]:
+        """Each batch with these columns; errors tell a row by its number in the file, which `rows` has: None is all."""
+        row = 0
+        for batch in batches:
+            try:
+                with errors_at(file=self.path, first_row=row):
+                    shaped = documents_of(batch, schema)
+            except LadingError as error:
+                if rows is not None and error.row is not None:
+                    error.row = int(rows[error.row])
+                raise
+            yield shaped
+            row += len(batch)
 
     def _stored(self, columns: Sequence[str] | None) -> list[str] | None:
         """Of the columns asked for, those that the file has; one at least, to count rows by."""

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from lading import jsontext
 from lading.codecs import ENDINGS
-from lading.errors import CorruptShard, SchemaMismatch, Unrepresentable, UsageError
+from lading.errors import CorruptShard, SchemaMismatch, Unrepresentable, UsageError, errors_at
 from lading.features import Json, Place, decode, feature_of
 from lading.formats._media_documents import (
     BYTES,
@@ -133,7 +133,8 @@ class MediaArchiveWriter:
         if PLAIN_ROWS not in (self._columns.metadata or {}):
             self._refuse_nulls(batch)
         try:
-            rows = documents_of(batch, self._columns, self._rows)
+            with errors_at(first_row=self._rows):
+                rows = documents_of(batch, self._columns)
         except CorruptShard as error:
             raise Unrepresentable(error.message, column=error.column, row=error.row, expected=error.expected,
                                   found=error.found, advice=_NO_MEDIA_ADVICE) from None  # fmt: skip
