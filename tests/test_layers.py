@@ -17,7 +17,7 @@ _ROOT = Path(lading.__file__).parent
 LAYERS = (
     (
         "errors units limits deep_json jsontext encoding arrow_values extents pieces mds_values ref views picks ranges "
-        "hashing features batches casts texts rows option_types json_columns huggingface interleaved ipc align "
+        "hashing features batches braces casts texts rows option_types json_columns huggingface interleaved ipc align "
         "canonical digests manifest where"
     ),
     "image codecs tar tar_write",

@@ -14,38 +14,12 @@ import lading
 from lading.arrow import write_cache
 from lading.errors import LadingError, SourceNotFound, StoreError, UnknownFormat, UsageError
 from lading.features import Value
-from lading.source import expand_braces, list_source
+from lading.source import list_source
 from lading.store.memory import MemoryStore
 from lading.store.open import Stores
 from lading.store.protocol import FileInfo
 from lading.store.wrap import WrappedStore
 from lading.testing import CountingStore
-
-
-@pytest.mark.parametrize(
-    "pattern, names",
-    [
-        ("a.tar", ["a.tar"]),
-        ("a-{00..02}.tar", ["a-00.tar", "a-01.tar", "a-02.tar"]),
-        ("a-{9..11}.tar", ["a-9.tar", "a-10.tar", "a-11.tar"]),
-        ("{train,val}-{0..1}.tar", ["train-0.tar", "train-1.tar", "val-0.tar", "val-1.tar"]),
-        ("a{b}c.tar", ["a{b}c.tar"]),
-        ("{}", ["{}"]),
-        ("a-{2..0}.tar", ["a-2.tar", "a-1.tar", "a-0.tar"]),
-    ],
-)
-def test_braces(pattern: str, names: list[str]) -> None:
-    assert list(expand_braces(pattern)) == names
-
-
-def test_braces_are_bounded() -> None:
-    with pytest.raises(UsageError, match="too many"):
-        next(expand_braces("{0..99999}{0..99999}"))
-    with pytest.raises(UsageError, match="too many"):
-        next(expand_braces("a-{0..99999999999999999999}.tar"))
-    assert list(expand_braces("{99999999999999999998..99999999999999999999}")) == ["9" * 19 + "8", "9" * 20]
-    endless = "{0.." + "9" * 5000 + "}"
-    assert list(expand_braces(endless)) == [endless]  # the name of no file
 
 
 def test_many_names_are_made_one_by_one(tmp_path: Path) -> None:

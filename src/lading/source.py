@@ -25,6 +25,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lading.braces import expand_braces
 from lading.errors import DataError, NotFound, SeveralSplits, SourceNotFound, StoreError, UnknownFormat, UsageError
 from lading.formats.index_json import load_index, several_splits
 from lading.formats.protocol import Format, ListedShard, ListsSplits
@@ -42,7 +43,6 @@ __all__ = [
     "Listing",
     "Source",
     "claimed_by",
-    "expand_braces",
     "expanded",
     "is_hidden",
     "list_kept",
@@ -77,11 +77,8 @@ LISTING_SCHEMA = pa.schema(
 )
 """A row a shard; `hashes` is a JSON object of hex digests by algorithm; null where the lister does not say."""
 
-_MAX_BRACE_ITEMS = 10_000_000
 _MOST = 1 << 50
 """Of samples, and of bytes, that an index may say of a shard: sums over all shards must be numbers, too."""
-_BRACES = re.compile(r"\{([^{}]*)\}")
-_RANGE = re.compile(r"(\d{1,255})\.\.(\d{1,255})")
 _VARIABLE = re.compile(r"\$\{(WDS_[A-Za-z0-9_]*)\}")
 _GLOB = re.compile(r"[*?\[]")
 _EXPANDED = re.compile(r"::|[{$]")
@@ -217,46 +214,6 @@ def _fill_variables(pattern: str) -> str:
         return os.environ[match[1]]
 
     return _VARIABLE.sub(value, pattern)
-
-
-def expand_braces(pattern: str) -> Iterator[str]:
-    """Names of a brace pattern, in order: `a-{00..02}.tar`, `{train,val}-{0..9}.tar`. A range keeps its leading zeros.
-
-    A pair of braces without `..` or a comma stands for itself.
-    """
-    parts: list[list[str] | range] = []
-    widths: list[int] = []
-    literals, at, total = [], 0, 1
-    for match in _BRACES.finditer(pattern):
-        numbers = _RANGE.fullmatch(match[1])
-        if numbers is None and "," not in match[1]:
-            continue
-        literals.append(pattern[at : match.start()])
-        at = match.end()
-        if numbers:
-            first, last = int(numbers[1]), int(numbers[2])
-            parts.append(range(first, last + 1) if first <= last else range(first, last - 1, -1))
-            widths.append(len(numbers[1]))
-        else:
-            parts.append(match[1].split(","))
-            widths.append(0)
-        total *= abs(last - first) + 1 if numbers else len(parts[-1])
-        if total > _MAX_BRACE_ITEMS:
-            raise UsageError("the brace pattern names too many files", expected=_MAX_BRACE_ITEMS, found=total)
-    tail = pattern[at:]
-    for choice in _choices(parts):
-        texts = [f"{c:0{w}d}" if isinstance(c, int) else str(c) for c, w in zip(choice, widths, strict=True)]
-        yield "".join(a + b for a, b in zip(literals, texts, strict=True)) + tail
-
-
-def _choices(parts: Sequence[list[str] | range]) -> Iterator[tuple[str | int, ...]]:
-    """As `itertools.product`, which makes ten million numbers of a range before it gives the first."""
-    if not parts:
-        yield ()
-        return
-    for first in parts[0]:
-        for rest in _choices(parts[1:]):
-            yield first, *rest
 
 
 def _list_pattern(pattern: str, stores: Stores, limits: Limits) -> Iterator[Listing | ListedShard]:
