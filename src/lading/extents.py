@@ -146,7 +146,7 @@ class ExtentSums:
         self._sum, self._copy, self._fed_bytes = xxhash.xxh3_64(), bytearray(), 0
 
     def extents(self, file: int) -> pa.RecordBatch | None:
-        """All extents, when all bytes came, as rows of `EXTENTS_SCHEMA`; None if nobody told where rows end.
+        """All extents, when all bytes came and were told of, as rows of `EXTENTS_SCHEMA`; None if nobody told of any.
 
         Args:
             file: number of the file among those of its shard.
@@ -154,9 +154,6 @@ class ExtentSums:
         if not self._marked:
             return None
         self._end_small(self._marked)
-        if self._marked < self._at:
-            self._tell(self._at, NO_ROWS, NO_ROWS)
-            self._marked = self._at
         self.update(memoryview(b""))
         assert self._at == self._marked, "as many bytes came as were told"
         end, first, last = np.concatenate(self._known, axis=1)

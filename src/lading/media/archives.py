@@ -137,23 +137,17 @@ class MediaFolder:
 
 
 def _whole_reads(name: str, read: Callable[[int, int], bytes]) -> Callable[[int, int, int], bytes]:
-    """Reads that give all that was asked for: the system gives 2 GiB at once, and less after an interruption."""
+    """Reads that give all that was asked for."""
 
     def whole(offset: int, length: int, _ahead: int) -> bytes:
         try:
             data = read(offset, length)
-            if len(data) == length:
-                return data
-            pieces = [data]
-            while data and (missing := length - sum(map(len, pieces))):
-                data = read(offset + length - missing, missing)
-                pieces.append(data)
         except OSError:
             with store_errors(name):
                 raise
-        if not data:
+        if len(data) != length:
             raise CorruptShard("the file became shorter while it was open", file=name, offset=offset)
-        return b"".join(pieces)
+        return data
 
     return whole
 

@@ -142,7 +142,10 @@ class MappedFile(ReadsInto, Protocol):
         """Raise CorruptShard if the file's size has changed since it was mapped: a touch would kill the process."""
 
     def read(self, offset: int, length: int) -> bytes:
-        """Bytes of a small range, without touching the map: a fault brings 64 KiB into memory and costs more."""
+        """Bytes of a small range, without touching the map: a fault brings 64 KiB into memory and costs more.
+
+        Fewer only at the end of the file.
+        """
 
     def read_each(self, offset: Sequence[int], length: Sequence[int]) -> Iterator[bytes]:
         """Bytes of many ranges, one after another and each only when it is asked for, without touching the map.
