@@ -6,9 +6,10 @@ import json
 import shutil
 from itertools import product
 from pathlib import Path
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import lading
@@ -104,9 +105,12 @@ def test_a_shard_stands_alone(golden: Golden) -> None:
     folder = golden("mds") / "comp-zstd3"
     entry = _entry(folder)
     columns = {name: entry[name] for name in ("column_names", "column_encodings", "column_sizes")}
-    for told in (lambda file: file, lambda file: SimpleNamespace(**file)):
+    for told, count in (
+        (lambda file: file, int), (lambda file: SimpleNamespace(**file), int),
+        (lambda file: MappingProxyType({**file, "hashes": MappingProxyType(file["hashes"])}), np.int64),
+    ):  # fmt: skip
         shard = lading.MDSShard(
-            folder, None, "zstd:3", ["sha1", "xxh64"], entry["samples"], "4kb",
+            folder, None, "zstd:3", ["sha1", "xxh64"], count(entry["samples"]), "4kb",
             raw_data=told(entry["raw_data"]), zip_data=told(entry["zip_data"]), **columns,
         )  # fmt: skip
         assert (shard.size, shard.size_limit, shard.split) == (entry["samples"], 4096, "")
@@ -122,7 +126,10 @@ def test_a_shard_stands_alone(golden: Golden) -> None:
     ({"compression": None}, DataError),
     ({"raw_data": {"basename": "../x.mds", "bytes": 1000, "hashes": {}}}, BadReference),
     ({"zip_data": {"basename": "/etc/passwd", "bytes": 10, "hashes": {}}}, BadReference),
+    ({"raw_data": {"basename": "\ud800.mds", "bytes": 1000, "hashes": {}}}, DataError),
     ({"samples": -1}, DataError),
+    ({"samples": 1 << 70}, DataError),
+    ({"column_names": {"a"}}, DataError),
     ({"column_names": ["a"]}, DataError),
     ({"format": "tar"}, DataError),
     ({"raw_data": None}, DataError),

@@ -86,7 +86,7 @@ class MDSShard(Sequence[dict[str, Any]]):
         self.size_limit = None if size_limit is None else parse_bytes(size_limit)
         files = {"raw_data": raw_data, "zip_data": zip_data} | {k: more.pop(k, None) for k in ("raw_meta", "zip_meta")}
         told = {"version": 2, "format": format, "compression": compression, "samples": samples, **more}
-        self._text = orjson.dumps({**told, **{name: _told_file(file) for name, file in files.items()}}).decode()
+        self._text = _entry_of({**told, **{name: _told_file(file) for name, file in files.items()}})
         self._limits = limits
         self._entry: Entry = parse_entry(self._text, limits)
         self._options = parse_options("mds", ReadOptions, {"allow_pickle": allow_pickle})
@@ -290,6 +290,20 @@ class LocalCopy:
         """Paths of all files below the folder, as `set_up_local` takes them."""
         top = os.path.join(self.dirname, self.split)
         return {os.path.join(folder, name) for folder, _, names in os.walk(top) for name in names}
+
+
+def _entry_of(told: Mapping[str, Any]) -> str:
+    """What is told of a shard as an index has it."""
+    try:
+        return orjson.dumps(told, default=_as_dict, option=orjson.OPT_SERIALIZE_NUMPY).decode()
+    except orjson.JSONEncodeError as error:
+        raise DataError("not what an index says of a shard", expected="what JSON holds", found=str(error)) from error
+
+
+def _as_dict(value: object) -> dict[str, Any]:
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"a {type(value).__name__}")
 
 
 def _told_file(file: object) -> Mapping[str, Any] | None:

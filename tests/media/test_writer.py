@@ -66,6 +66,16 @@ def test_objects_and_any_bytes(tmp_path: Path, kind: type, codec: str) -> None:
     assert MediaReader(tmp_path, codec=codec).read_media_record(media) == b"some bytes"
 
 
+@pytest.mark.parametrize("codec", ["zstd", "none"])
+@pytest.mark.parametrize("size", [1000, 3 << 17])
+def test_bytes_that_do_not_lie_together(tmp_path: Path, size: int, codec: str) -> None:
+    data = b"ab" * size
+    media = Media("a", memoryview(data)[::2])  # type: ignore[arg-type] # any bytes are taken
+    with MediaWriter(tmp_path, codec=codec) as writer:
+        writer.write(media)
+    assert MediaReader(tmp_path, codec=codec).read_media_record(media) == b"a" * size
+
+
 @pytest.mark.parametrize(
     "options, name",
     [

@@ -304,7 +304,10 @@ class Packer:
             raise UsageError(
                 "a media has no bytes to write", expected="media_bytes", found=f"{type(data).__name__} on {media_id!r}"
             )
-        size = memoryview(data).nbytes
+        view = memoryview(data)
+        size = view.nbytes
+        if not view.c_contiguous:
+            data = view.tobytes()
         if self._plain:
             return size, (bytes(data),)
         if size < _ONE_STEP_BYTES and size % _BLOCK_BYTES:
