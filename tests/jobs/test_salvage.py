@@ -1338,6 +1338,24 @@ def test_rows_that_are_no_items_are_not_searched_for_items(fmt: str, tmp_path: P
     assert caught.value.column == "sample_id"
 
 
+@pytest.mark.parametrize("fmt", ["parquet", "arrow"])
+@pytest.mark.parametrize("rows, lost", [([24, 25, 26], 0), ([25], 1)], ids=["beside a sample", "amid a sample"])
+def test_items_without_an_id_cost_no_other_sample(fmt: str, rows: list[int], lost: int, tmp_path: Path) -> None:
+    table = items()
+    ids = pa.array([None if n in rows else name for n, name in enumerate(table["sample_id"].to_pylist())])
+    table, path = table.set_column(0, "sample_id", ids), tmp_path / f"a.{fmt}"
+    if fmt == "parquet":
+        pq.write_table(table, path)
+    else:
+        path.write_bytes(arrow_bytes(table, pa.ipc.new_stream))
+    result = salvage(path, tmp_path / "out", view="interleaved")
+    with lading.open(tmp_path / "out") as dataset:
+        saved = [sample["sample_id"] for sample in dataset]
+    assert saved == [f"s{n}" for n in range(20) if n != 8]
+    assert result.lost_samples == lost
+    assert "items without an id belong to no sample" in str(result.lost[0])
+
+
 @pytest.mark.parametrize("ids", [pa.array([b"1", b"\xff"]), pa.array([[1], [2]])])
 def test_ids_of_items_that_are_no_text_are_told(ids: pa.Array, tmp_path: Path) -> None:
     pq.write_table(pa.table({"sample_id": ids, "position": [0, 0], "modality": ["text"] * 2}), tmp_path / "a.parquet")

@@ -38,6 +38,7 @@ from lading.layouts.open import detect_view, open_view, remains_of, told_errors
 from lading.layouts.protocol import View
 from lading.source import read_head
 from lading.store.protocol import Mapper
+from lading.views import present
 
 __all__ = ["Left", "find_left", "find_view"]
 
@@ -364,6 +365,7 @@ class _Search:
         first = "samples" if items else self._kind.view
         good = self._good(source, rows, bounds, first, error)
         if items:
+            good = self._with_ids(source, good)
             good = self._whole_samples(source, good, np.setdiff1d(rows, good))
             found = replace(source, rows=good)
             again = self._read(found) if len(good) else None
@@ -396,11 +398,15 @@ class _Search:
         def probe(some: NDArray[np.int64]) -> LadingError | None:
             opened = self._open(replace(source, rows=some), view)
             try:
-                return _reading(self._kind, opened)[0]
+                return _reading(replace(self._kind, view=view), opened)[0]
             finally:
                 opened.close()
 
-        good, errors = _split(probe, rows, bounds, error)
+        # What is wrong with the rows as items may be nothing that a unit of the file has.
+        wrong = error if view == self._kind.view else probe(rows)
+        if wrong is None:
+            return rows
+        good, errors = _split(probe, rows, bounds, wrong)
         for start, _, problem in errors:
             told = _told_of(problem, self._source)
             told.row = int(rows[start]) if self._is_original(source) else None
@@ -420,6 +426,15 @@ class _Search:
     def _ids(self, source: ShardSource, rows: NDArray[np.int64]) -> pa.Array:
         table = self._with_reader(source, lambda reader: reader.read(rows, ["sample_id"]))
         return texts_of_ids(table.column("sample_id").combine_chunks(), source.place)
+
+    def _with_ids(self, source: ShardSource, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The rows that belong to a sample."""
+        there = present(self._ids(source, rows)) if len(rows) else np.ones(0, np.bool_)
+        if not there.all():
+            row = int(rows[np.argmin(there)]) if self._is_original(source) else None
+            self._lost.append(DataError("items without an id belong to no sample", file=self._source.place, row=row,
+                                        column="sample_id", found=f"{np.count_nonzero(~there)} rows"))  # fmt: skip
+        return rows[there]
 
     def _without_torn(self, source: ShardSource) -> ShardSource:
         """The shard without samples some of whose items may be lost: in a hole, or where rows are missing.
@@ -468,8 +483,9 @@ class _Search:
         for first, last in zip(begins.tolist(), ends.tolist(), strict=True):
             at = int(np.searchsorted(good, first))
             self._lost_samples += self._lost_whole(source, first, last, ids[max(at - 1, 0) : at], ids[at : at + 1])
+            inside = 0 < at < len(good) and ids[at - 1] == ids[at]
             for row, beside in ((first, at - 1), (last, at)):
-                if 0 <= beside < len(good) and self._may_be(source, row, ids[beside].as_py()):
+                if 0 <= beside < len(good) and self._may_be(source, row, ids[beside].as_py(), inside=inside):
                     sample = int(np.searchsorted(starts, beside, "right")) - 1
                     kept[starts[sample] : starts[sample + 1]] = False
         broken = len(np.unique(np.searchsorted(starts, np.flatnonzero(~kept), "right")))
@@ -487,12 +503,13 @@ class _Search:
         runs = runs[1:] if runs[:1] == before.to_pylist() else runs
         return len(runs) - (len(runs) > 0 and runs[-1:] == behind.to_pylist())
 
-    def _may_be(self, source: ShardSource, row: int, sample: str) -> bool:
-        """Whether a lost row may be of a sample: its id says so, or cannot be read."""
+    def _may_be(self, source: ShardSource, row: int, sample: str, *, inside: bool) -> bool:
+        """Whether a lost row may be of a sample: its id says so, or cannot be read, or is none amid its rows."""
         try:
-            return bool(self._ids(source, np.array([row]))[0].as_py() == sample)
+            found = self._ids(source, np.array([row]))[0].as_py()
         except DataError:
             return True
+        return inside if found is None else bool(found == sample)
 
 
 def _bounds(reader: ShardReader, rows: NDArray[np.int64]) -> NDArray[np.int64]:
