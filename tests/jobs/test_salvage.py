@@ -1338,6 +1338,14 @@ def test_rows_that_are_no_items_are_not_searched_for_items(fmt: str, tmp_path: P
     assert caught.value.column == "sample_id"
 
 
+def test_lines_without_fields_are_no_items(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text("{}\n{}\n")
+    with pytest.raises(DataError, match="items need this column"):
+        salvage(tmp_path / "a.jsonl", tmp_path / "out", view="interleaved")
+    [finding] = lading.verify(tmp_path / "a.jsonl", view="interleaved", deep=True).findings
+    assert "items need this column" in str(finding)
+
+
 @pytest.mark.parametrize("fmt", ["parquet", "arrow"])
 @pytest.mark.parametrize("rows, lost", [([24, 25, 26], 0), ([25], 1)], ids=["beside a sample", "amid a sample"])
 def test_items_without_an_id_cost_no_other_sample(fmt: str, rows: list[int], lost: int, tmp_path: Path) -> None:

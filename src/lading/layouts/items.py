@@ -70,7 +70,7 @@ class ItemsView:
 
     def _own_schema(self) -> pa.Schema:
         schema = self._reader.schema()
-        if isinstance(self._reader, LooseReader) and not schema.names:
+        if isinstance(self._reader, LooseReader) and not schema.names and not self._reader.num_rows():
             return INTERLEAVED_SCHEMA  # nothing but rows says which columns there are
         for name in ("sample_id", "position", "modality"):
             if name not in schema.names:
