@@ -6,15 +6,16 @@ import gzip
 import json
 import os
 import resource
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import lading
-from lading.errors import BadReference, UsageError
+from lading.errors import BadReference, StoreError, UsageError
 from lading.interleaved import INTERLEAVED_SCHEMA
 from lading.ref import is_ref
 from lading.store.memory import MemoryStore
@@ -316,6 +317,20 @@ def test_bytes_are_left_where_they_are_only_if_they_are_there(folder: Path) -> N
     stored = pq.read_table(folder.parent / "lazy" / "shard-000000.parquet").column("binary_content").to_pylist()
     assert stored == [None, RED[::-1], None, BLUE[::-1], RED[1:]]
     assert contents(folder.parent / "lazy", roots=[folder]) == [row["binary_content"] for row in held]
+
+
+class _Locked(CountingStore):
+    """Tells that files are there, and lets nobody read them."""
+
+    def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> NoReturn:
+        raise StoreError("access denied", file=path)
+
+
+def test_bytes_stay_where_their_source_may_not_be_read(tmp_path: Path) -> None:
+    stores = Stores({"box://": _Locked(MemoryStore({"box://pics/a.jpg": RED}))})
+    table = write_table(tmp_path / "h.parquet", [item(ref("box://pics/a.jpg"), binary_content=RED)])
+    lading.convert(table, tmp_path / "lazy", format="parquet", lazy=True, roots=["box://pics"], stores=stores)
+    assert pq.read_table(tmp_path / "lazy" / "shard-000000.parquet")["binary_content"].to_pylist() == [RED]
 
 
 def test_an_empty_error_is_none(folder: Path) -> None:
