@@ -30,6 +30,7 @@ from lading.store.open import Stores, is_local, resolve, without_query
 
 __all__ = ["counts_hold", "dataset_of", "open_dataset", "refuse_other_types"]
 
+_BY_PATTERN = "Name files by a pattern, as in 'data/*.tar', to take all of them without manifests."
 _TRIES = 20
 """Times that a source is looked at anew because another dataset took its place meanwhile."""
 
@@ -253,13 +254,14 @@ def _listed(source: Source, stores: Stores, limits: Limits) -> tuple[Listing, tu
         raise UsageError(
             "some of the shards belong to datasets with a manifest, and others do not", file=loose["path"][0].as_py(),
             expected=f"shards below {', '.join(folder for folder, _ in parts[:5])}", found=f"{len(loose)} others",
-            advice="Name files by a pattern, as in 'data/*.tar', to take all of them without manifests.",
+            advice=_BY_PATTERN,
         )  # fmt: skip
     try:
         own, kept = _as_one(parts, stores)
-    except SchemaMismatch:
+    except SchemaMismatch as error:
         if needed:
-            raise
+            error.advice = error.advice or _BY_PATTERN
+            raise error.at(file=listing.folder or None) from None
         return listing, None
     return list_kept(kept[1], own, named=listing.folder == own), kept
 

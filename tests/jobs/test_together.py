@@ -149,7 +149,7 @@ def test_values_on_other_items_are_no_one_dataset(tmp_path: Path) -> None:
     sample = _scored(tmp_path / "sample", [("b", -1, "metadata", 7)])
     (tmp_path / "others.tar").write_bytes(tar_of(("x.json", b'{"texts": ["x"], "images": [null]}')))
     for other in (text, sample):
-        with pytest.raises(SchemaMismatch, match="differ in their options"):
+        with pytest.raises(SchemaMismatch, match=r"differ in their options.* Name files by a pattern"):
             lading.open([image, other])
     with pytest.raises(UsageError, match="others do not"):
         lading.open([image, tmp_path / "others.tar"])
