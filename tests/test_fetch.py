@@ -251,6 +251,17 @@ def test_policies(policy: OnError, left: int, places: tuple[list[FileEntry], Sto
         assert got.num_rows == left
 
 
+def test_errors_that_are_written_down_do_not_depend_on_the_batch(tmp_path: Path) -> None:
+    (tmp_path / "a.tiff").write_bytes(b"II*\0" + b"\xff" * 20)
+    refs = make_refs(np.zeros(3, np.int64), np.full(3, 24), frame=np.zeros(3, np.int32))
+    given = batch([None] * 3, [FileEntry(str(tmp_path / "a.tiff"))]).set_column(1, "image", refs)
+    with Fetcher() as fetcher, pytest.warns(UserWarning, match="rows have no bytes"):
+        parts = [fetcher.materialise(part, on_error="warn") for part in (given, given.slice(2))]
+    told = [text for part in parts for text in part.column("materialize_error").to_pylist()]
+    assert len(told) == 4
+    assert len({*told}) == 1
+
+
 @pytest.mark.parametrize("mapped", [True, False])
 def test_a_file_that_was_cut_since_it_was_listed_loses_its_rows_alone(mapped: bool) -> None:
     stores = Stores({"box://": WrappedStore(MemoryStore({"box://a": b"0123456789", "box://b": b"abc"}), mapped=mapped)})

@@ -656,6 +656,8 @@ def _apply_policy(
     errors = {row: error for row, error in errors.items() if row not in earlier}
     if not errors and not earlier:
         return batch, None
+    for error in errors.values():
+        error.row = None  # it stands beside the text, and counts in this batch
     told = dict(sorted({**{row: str(error) for row, error in errors.items()}, **earlier}.items()))
     batch = write_errors(batch, told)
     if on_failure is not None:
