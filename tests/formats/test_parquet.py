@@ -562,13 +562,16 @@ _POOLS: list[pa.MemoryPool] = []
 """Pools outlive what was allocated of them."""
 
 
-def test_lists_of_numbers_are_written_in_parts() -> None:
+@pytest.mark.parametrize("tensor", [False, True], ids=["list", "tensor"])
+def test_lists_of_numbers_are_written_in_parts(*, tensor: bool) -> None:
     """pyarrow makes 4 bytes for each item of an array, whatever its width."""
     count, width = 8, 1 << 20
     items = pa.array(np.arange(count * width) % 199, pa.uint8())
-    table = pa.table(
-        {"a": pa.ListArray.from_arrays(np.arange(count + 1, dtype=np.int32) * width, items), "n": range(count)}
-    )
+    lists = pa.ListArray.from_arrays(np.arange(count + 1, dtype=np.int32) * width, items)
+    if tensor:
+        kind = pa.fixed_shape_tensor(pa.uint8(), (width,))
+        lists = pa.ExtensionArray.from_storage(kind, pa.FixedSizeListArray.from_arrays(items, width))
+    table = pa.table({"a": lists, "n": range(count)})
     before = pa.default_memory_pool()
     _POOLS.append(pa.proxy_memory_pool(pa.system_memory_pool()))
     pa.set_memory_pool(_POOLS[-1])

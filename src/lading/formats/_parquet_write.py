@@ -171,7 +171,7 @@ class ParquetWriter:
             self._waiting, self._waiting_bytes = [], 0
 
     def _write_row_group(self, writer: pq.ParquetWriter, rows: pa.Table, step: int) -> None:
-        if any(map(pa.types.is_nested, rows.schema.types)):
+        if any(pa.types.is_nested(getattr(kind, "storage_type", kind)) for kind in rows.schema.types):
             rows = pa.Table.from_batches(rows.to_batches(step), self._schema)
         with self._failures():
             writer.write_table(rows, row_group_size=rows.num_rows)
