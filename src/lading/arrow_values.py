@@ -77,6 +77,8 @@ def _infinities(array: pa.Array | pa.ChunkedArray) -> int:
 
 
 def _infinities_of(value: Any) -> int:
+    if isinstance(value, np.ndarray) and value.dtype.kind == "f":
+        return int(np.count_nonzero(np.isinf(value)))
     if isinstance(value, np.ndarray):
         value = value.ravel().tolist()
     if isinstance(value, dict):
