@@ -27,7 +27,7 @@ from lading.errors import (
     UsageError,
 )
 from lading.features import Json, with_feature
-from lading.formats.media_archive import BYTES, FORMAT
+from lading.formats.media_archive import BYTES, FORMAT, PLACE
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.ref import CODECS, is_ref, unpack
 from lading.store.memory import MemoryStore
@@ -522,6 +522,29 @@ def test_types_that_fields_of_media_do_not_have(tmp_path: Path, field: str, kind
     assert caught.value.column == f"media.{field}"
     with pytest.raises(Unrepresentable, match="column 'media'"), lading.writer(tmp_path / "o", format=NAME) as writer:
         writer.write_batch(table)
+
+
+@pytest.mark.parametrize("number", [pa.float64(), pa.float32(), pa.decimal128(20, 2), pa.decimal256(40, 1)], ids=str)
+@pytest.mark.parametrize("text", [pa.string(), pa.binary(), pa.large_binary()], ids=str)
+def test_places_of_other_types(tmp_path: Path, number: pa.DataType, text: pa.DataType) -> None:
+    """As pandas writes numbers of which some are missing, and old writers of Parquet texts."""
+    (lies,) = archived(tmp_path, b"found")
+
+    def table(offset: float) -> pa.Table:
+        offsets, lengths = (pa.array([None, value], pa.float64()).cast(number) for value in (offset, lies["length"]))
+        columns = [pa.array([None, lies["path"]], text), offsets, lengths, pa.array([b"own", None])]
+        items = pa.StructArray.from_arrays(columns, [*PLACE, BYTES])
+        return pa.table({"id": ["a", "b"], "media": pa.ListArray.from_arrays([0, 1, 2], items)})
+
+    pq.write_table(table(0.0), tmp_path / "d.parquet")
+    assert [one["media"] for one in documents(tmp_path / "d.parquet")] == [
+        [{"path": None, "offset": None, "length": None, BYTES: b"own"}],
+        [{"path": lies["path"], "offset": 0, "length": lies["length"], BYTES: b"found"}],
+    ]
+    pq.write_table(table(1.5), tmp_path / "d.parquet")
+    with pytest.raises(CorruptShard) as caught:
+        documents(tmp_path / "d.parquet")
+    assert (caught.value.column, caught.value.row) == ("media.offset", 1)
 
 
 @pytest.mark.parametrize(

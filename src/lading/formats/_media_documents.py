@@ -11,7 +11,7 @@ import base64
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -109,7 +109,7 @@ def stored_media(item: pa.StructType) -> pa.StructType:
         Unrepresentable: a field of media that JSON Lines do not hold; names it.
     """
     for child in item:
-        if not _holds(child):
+        if not _is_of(child, _STORED):
             raise Unrepresentable(
                 "media in JSON Lines have no such field", column=f"media.{child.name}", found=_values_of(child),
                 expected=MEDIA.field(child.name).type if child.name in _FIELDS else ", ".join(_FIELDS),
@@ -118,10 +118,10 @@ def stored_media(item: pa.StructType) -> pa.StructType:
     return pa.struct([f.with_type(pa.int64()) if pa.types.is_integer(_values_of(f)) else f for f in item])
 
 
-def _holds(child: pa.Field) -> bool:
-    """Whether a field has the name and the type of one of media."""
+def _is_of(child: pa.Field, types: _Types) -> bool:
+    """Whether a field has the name and the type of one of these."""
     kind = _values_of(child)
-    test = next((test for names, test in _STORED if child.name in names), None)
+    test = next((test for names, test in types if child.name in names), None)
     return test is not None and (pa.types.is_null(kind) or test(kind))
 
 
@@ -129,13 +129,30 @@ def _values_of(child: pa.Field) -> pa.DataType:
     return child.type.value_type if pa.types.is_dictionary(child.type) else child.type
 
 
-_STORED: tuple[tuple[Sequence[str], Callable[[pa.DataType], bool]], ...] = (
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+def _is_any_bytes(kind: pa.DataType) -> bool:
+    return bool(is_bytes(kind) or is_text(kind) or pa.types.is_fixed_size_binary(kind))
+
+
+_Types: TypeAlias = tuple[tuple[Sequence[str], Callable[[pa.DataType], bool]], ...]
+
+_STORED: _Types = (
     (("id", "url", "alt", "path"), is_text),
     (("type", "offset", "length"), pa.types.is_integer),
-    ((BYTES,), lambda kind: is_bytes(kind) or is_text(kind) or pa.types.is_fixed_size_binary(kind)),
+    ((BYTES,), _is_any_bytes),
     (("metadata",), lambda kind: is_text(kind) or is_json_type(kind) or is_nested_json(kind)),
 )
-"""The types of which fields of media may be."""
+"""The types of which fields of media may be in JSON Lines."""
+
+_READ: _Types = (
+    (("path",), lambda kind: is_text(kind) or is_bytes(kind)),
+    (("offset", "length"), _is_number),
+    ((BYTES,), _is_any_bytes),
+)
+"""Those that are read: pandas makes numbers double where some are missing, and some writers do not mark texts."""
 
 
 def _media_field(field: pa.Field) -> pa.Field:
@@ -155,7 +172,7 @@ def _item_type(item: pa.StructType) -> pa.StructType:
     """The type of media with these fields: with bytes, and the places where they lie."""
     own = {name: MEDIA.field(name) for name in (*PLACE, BYTES)}
     for child in item:
-        if child.name in own and not _holds(child):
+        if child.name in own and not _is_of(child, _READ):
             raise SchemaMismatch("a field of media has another type", column=f"media.{child.name}",
                                  expected=str(MEDIA.field(child.name).type), found=str(child.type)[:200])  # fmt: skip
     return pa.struct([*(own.pop(child.name, child) for child in item), *own.values()])
