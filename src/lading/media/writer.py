@@ -33,8 +33,6 @@ _ENDINGS = {"zstd": "${rank}.bin.zst", "none": "${rank}.bin"}
 _BYTES = (bytes, bytearray, memoryview)
 _RANK_DIGITS = 5
 _LEVELS = (-(1 << 17), 22)
-_NO_PARTS = {"", ".", ".."}
-"""Of names: what leads out of a folder, and by what two names would be one file."""
 _HELD_BYTES = 1 << 20
 """Small records are given to a sink together."""
 _MOST_WAITING = 4
@@ -126,8 +124,7 @@ class MediaWriter:
             **tags: for the name of the file, by their names in the template.
 
         Raises:
-            UsageError: the media has no bytes, a tag is missing or makes a name such as `../a` or `a//b`, or the writer
-                is closed.
+            UsageError: the media has no bytes, a tag is missing or leads outside the folder, or the writer is closed.
             StoreError: the store failed, perhaps over an earlier record; `close` says so at the latest. The writer
                 publishes nothing then.
         """
@@ -259,7 +256,7 @@ class _Names:
         """The name for a rank and tags: each file has one, since who writes it is found by that.
 
         Raises:
-            UsageError: a tag is missing, or the name leads out of the folder or has parts that say nothing.
+            UsageError: a tag is missing, or the name leads out of the folder.
         """
         try:
             name = self._template.substitute({"rank": str(rank).zfill(_RANK_DIGITS), **tags})
@@ -269,12 +266,10 @@ class _Names:
                 expected=", ".join(sorted({"rank", *tags})),
                 found=error.args[0],
             ) from None
-        if not _NO_PARTS.isdisjoint(name.split("/")) or "\0" in name:
-            raise UsageError(
-                "the file name leads out of the output folder, or to a file by a detour",
-                expected="words with / between them, none of them empty, . or ..", found=repr(name),
-            )  # fmt: skip
-        return name
+        parts = name.split("/")
+        if name.startswith("/") or parts[-1] in {"", "."} or ".." in parts or "://" in name or "\0" in name:
+            raise UsageError("the file name leads out of the output folder", found=repr(name))
+        return posixpath.normpath(name)
 
     def counted(self, name: str) -> str:
         """The name of the next file of this name: its counter before the last part."""
