@@ -138,6 +138,7 @@ def test_records_of_web_archives(tmp_path: Path) -> None:
         b"HTTP/1.1 200 OK\nContent-Type: text/html\n\nBODY one\r\n\r\ntwo",
         b"HTTP/1.1 200 OK\nTransfer-Encoding: chunked\n\n3\r\nabc\r\n0\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nA: b\r\n",
+        pytest.param(b"x" * (2 << 20), id="no-empty-line"),
         b"HTTP/1.1 200 OK\r\nA: b\r\n Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
         *(
             b"HTTP/1.1 200 OK\r\nContent-Encoding: %s\r\n\r\nnot encoded at all" % word

@@ -205,11 +205,11 @@ def _payload(record: _Record, limits: Limits) -> bytes:
     http = record.headers.get(b"warc-target-uri", b"").strip(b"<>").lower().startswith((b"http:", b"https:"))
     if not http or record.headers.get(b"warc-type", b"").decode("latin-1").lower() not in _HTTP_RECORDS:
         return record.block
-    empty = _EMPTY_LINE.search(record.block, 0, limits.warc_header_bytes)
+    empty = _EMPTY_LINE.search(record.block)
     if empty is None:
-        if len(record.block) > limits.warc_header_bytes:
-            raise limits.exceeded("warc_header_bytes", "the headers of the response are too long")
         return b""  # a response of headers only
+    if empty.end() > limits.warc_header_bytes:
+        raise limits.exceeded("warc_header_bytes", "the headers of the response are too long")
     head, body = record.block[: empty.start()], record.block[empty.end() :]
     headers = _headers(head.partition(b"\n")[2])
     if headers.get(b"transfer-encoding", b"").lower() == b"chunked":
