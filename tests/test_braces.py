@@ -62,10 +62,17 @@ def test_a_brace_without_its_other_stands_for_itself_as_in_a_shell(pattern: str,
     assert list(expand_braces(pattern)) == names
 
 
-def test_patterns_of_any_length_and_depth() -> None:
+def test_patterns_of_any_length_and_some_depth() -> None:
     assert list(expand_braces("{0..0}" * 2000)) == ["0" * 2000]
     assert list(expand_braces("{a," * 300 + "b" + "}" * 300)) == ["a"] * 300 + ["b"]
-    for literal in ("{" * 2000, "}" * 2000, "{" * 2000 + "}" * 2000):
+    for literal in ("{" * 2000, "}" * 2000, "{" * 300 + "}" * 300, "{}" * 2000):
         assert list(expand_braces(literal)) == [literal]
     with pytest.raises(UsageError, match="too many"):
         next(expand_braces("{0..9}" * 2000))
+
+
+@pytest.mark.parametrize("begin", ["{a,", "{a,x", "{", "{{0..1},"])
+def test_braces_that_nest_too_deep(begin: str) -> None:
+    """They would take a time that grows with the square of their depth."""
+    with pytest.raises(UsageError, match="too deep"):
+        next(expand_braces(begin * 301 + "b" + "}" * 301))

@@ -21,6 +21,7 @@ from lading.errors import UsageError
 __all__ = ["expand_braces"]
 
 _MAX_NAMES = 10_000_000
+_MAX_DEPTH = 300
 _SIGN = re.compile(r"[{},]|[^{},]+")
 _NUMBERS = re.compile(r"(-?\d{1,255})\.\.(-?\d{1,255})(?:\.\.-?(\d{1,255}))?")
 _LETTERS = re.compile(r"([A-Za-z])\.\.([A-Za-z])(?:\.\.-?(\d{1,255}))?")
@@ -43,7 +44,7 @@ def expand_braces(pattern: str) -> Iterator[str]:
     """Names of a brace pattern, in order, one by one.
 
     Raises:
-        UsageError: there are more than ten million.
+        UsageError: there are more than ten million, or braces stand more than 300 deep in each other.
     """
     parsed = _parse(pattern)
     for number in range(_count(parsed)):
@@ -59,6 +60,8 @@ def _parse(pattern: str) -> _Pattern:
         if sign == "{" and at in pairs:
             outer.append(here)
             here = [[]]
+            if len(outer) > _MAX_DEPTH:
+                raise UsageError("braces stand too deep in each other", expected=_MAX_DEPTH, found=repr(pattern[:40]))
         elif sign == "}" and at in pairs:
             choice = _range(signs[at - 1]) if pairs[at] == at - 2 else None
             choice = choice or _either(here if len(here) > 1 else [["{", *here[0], "}"]])
