@@ -216,7 +216,7 @@ class Dataset:
                 advice="The file was changed or damaged, or another one lies in its place.",
             )  # fmt: skip
         entry = self.listing.table.column("entry")[shard].as_py() or ""
-        return ShardSource(store, path, info, entry=entry, limits=self.limits)
+        return ShardSource(store, path, info, entry=entry, limits=self.limits, stores=self._stores)
 
     def open_shard(self, shard: int) -> View:
         """A shard as a view; the last few stay open."""

@@ -31,7 +31,7 @@ from lading.formats.media_archive import BYTES, FORMAT, PLACE
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.ref import CODECS, is_ref, unpack
 from lading.store.memory import MemoryStore
-from lading.store.open import resolve
+from lading.store.open import Stores, resolve
 from lading.store.protocol import write_file
 from media import frame, medium, pictures
 from tars import tar_of
@@ -806,6 +806,19 @@ def test_roots_may_be_of_another_kind_of_store_than_the_documents(tmp_path: Path
                 pytest.raises(BadReference, match="leads outside the folders"),
             ):
                 dataset[0]
+
+
+@pytest.mark.parametrize("folder", ["", "near://a"])
+def test_roots_may_be_of_stores_that_the_caller_gives(tmp_path: Path, folder: str) -> None:
+    (lies,) = archived(tmp_path, b"found")
+    far, near = MemoryStore(), MemoryStore()
+    write_file(far, "far://b/a.bin.zst", [(tmp_path / lies["path"]).read_bytes()])
+    document = json.dumps({"id": "d", "media": [{**lies, "path": "far://b/a.bin.zst"}]})
+    folder = folder or str(tmp_path)
+    stores = Stores({"far://": far, "near://": near})
+    write_file(resolve(folder, stores)[0], f"{folder}/d.jsonl", [document.encode()])
+    with lading.open(f"{folder}/d.jsonl", format=NAME, stores=stores, options={"roots": ["far://b"]}) as dataset:
+        assert [one[BYTES] for one in dataset[0]["media"]] == [b"found"]
 
 
 @pytest.mark.parametrize("texts", [[{"a": 1}, None], [3, "x", None], [None, {"a": 1}, {"a": 2}]], ids=str)

@@ -293,8 +293,9 @@ def _record_reader(source: ShardSource, options: ReadOptions) -> RecordReader:
     folder = options.media if options.media is not None else folder_of(source.place) or "."
     # The documents' store has what names of its own scheme lead to. Of no scheme all names would be.
     scheme = _scheme(source.place)
-    others = {} if scheme else {url: resolve(url)[0] for url in (folder, *options.roots) if _scheme(url)}
-    stores = Stores({f"{scheme}://" if scheme else "": source.place_store, **others})
+    others = {} if scheme else {url: resolve(url, source.stores)[0] for url in (folder, *options.roots) if _scheme(url)}
+    own = {f"{scheme}://" if scheme else "": source.place_store}
+    stores = Stores({**source.stores.by_prefix, **others, **own})
     kept: dict[str, Any] = {"preserve_order": True, "on_error": options.on_error, "roots": list(options.roots),
                             "stores": stores, "limits": source.limits}  # fmt: skip
     if options.archives == "warc":

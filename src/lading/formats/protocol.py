@@ -25,6 +25,7 @@ from lading.limits import DEFAULT_LIMITS, Limits
 from lading.option_types import check_types
 from lading.picks import Picks
 from lading.pieces import Pieces, Runs
+from lading.store.open import Stores
 from lading.store.passed import PassedRanges
 from lading.store.protocol import FileInfo, MappedFile, Mapper, Sink, Store
 
@@ -91,6 +92,7 @@ class ShardSource:
             (`lading.layouts.open`), a format knows nothing of it.
         stands_for: the file that this one was made of, and that relative paths in it go by; empty if it is its own.
         stands_in: the store where that one lies; None if it is its own.
+        stores: what the caller said of other stores, for files elsewhere that this one leads to.
         limits: on what the file may ask for.
         passed: takes what a reader passes by that walks over the file's own headers, for who looks at all bytes anyway.
     """
@@ -104,6 +106,7 @@ class ShardSource:
     rows: NDArray[np.int64] | None = None
     stands_for: str = ""
     stands_in: Store | None = None
+    stores: Stores = field(default_factory=Stores)
     limits: Limits = DEFAULT_LIMITS
     passed: PassedRanges | None = None
 

@@ -334,7 +334,8 @@ class _Search:
         dataset, fmt = self._dataset, self._found.format
         store, path = resolve(dataset.path(number), self._stores)
         entry = dataset.listing.table["entry"][number].as_py() or ""
-        source, twin = ShardSource(store, path, entry=entry, limits=dataset.limits), None
+        source = ShardSource(store, path, entry=entry, limits=dataset.limits, stores=self._stores)
+        twin = None
         with suppress(DataError, StoreError):
             twin = fmt.twin(source) if isinstance(fmt, HasTwin) else None
         other = left if twin is None else find_left(self._kind(number), replace(source, path=twin), self._workshop)

@@ -82,7 +82,7 @@ class Workshop:
         info = self._store.head(path)
         return ShardSource(
             self._store, path, info, entry=source.entry, limits=source.limits, options=source.options,
-            stands_for=source.place, stands_in=source.place_store,
+            stands_for=source.place, stands_in=source.place_store, stores=source.stores,
         )  # fmt: skip
 
     def drop(self, source: ShardSource) -> None:
