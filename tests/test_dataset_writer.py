@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import enum
 import weakref
+from contextlib import ExitStack
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -474,6 +477,123 @@ def test_rows_of_one_meaning_may_be_stored_in_other_types(
     assert found == [row["x"] for row in (first.to_pylist() + second.to_pylist())]
 
 
+def of_kind(feature: Feature, kind: pa.DataType, value: Any) -> pa.Table:
+    return meaning(feature, value, kind=kind)
+
+
+def label_and(name: str, feature: Feature, kind: pa.DataType, value: Any) -> pa.Table:
+    """A struct whose feature must be told: of a label and one more field."""
+    struct = pa.struct([("label", pa.int64()), (name, kind)])
+    return meaning(
+        Struct((("label", ClassLabel(("cat", "dog"))), (name, feature))), {"label": 1, name: value}, kind=struct
+    )
+
+
+MOMENT = dt.datetime(2024, 5, 6, 7, 8, 9)  # noqa: DTZ001 - columns without a zone
+UTC_MOMENT = MOMENT.replace(tzinfo=dt.UTC)
+HALF_AN_HOUR = dt.timedelta(minutes=30)
+SAME_KINDS = [
+    (Sequence(Value("int64")), pa.list_(pa.int64()), [1], Sequence(Value("null")), pa.list_(pa.null()), [None]),
+    (Value("timestamp[us]"), pa.timestamp("us"), MOMENT, Value("timestamp[s]"), pa.timestamp("s"), MOMENT),
+    (Value("timestamp[us, tz=UTC]"), pa.timestamp("us", "UTC"), UTC_MOMENT,
+     Value("timestamp[s, tz=UTC]"), pa.timestamp("s", "UTC"), UTC_MOMENT),
+    (Value("time64[us]"), pa.time64("us"), MOMENT.time(), Value("time32[s]"), pa.time32("s"), MOMENT.time()),
+    (Value("date32"), pa.date32(), MOMENT.date(), Value("date64"), pa.date64(), MOMENT.date()),
+    (Value("duration[us]"), pa.duration("us"), HALF_AN_HOUR, Value("duration[s]"), pa.duration("s"), HALF_AN_HOUR),
+    (Value("decimal128(10, 2)"), pa.decimal128(10, 2), Decimal("1.25"),
+     Value("decimal128(5, 2)"), pa.decimal128(5, 2), Decimal("7.50")),
+    (Value("string"), pa.string(), "a", Value("large_string"), pa.large_string(), "b"),
+    (Value("binary"), pa.binary(), b"a", Value("large_binary"), pa.large_binary(), b"b"),
+    (Sequence(Value("string")), pa.list_(pa.string()), ["a"],
+     Sequence(Value("large_string")), pa.list_(pa.large_string()), ["b"]),
+    (Value("map<string, int64>"), pa.map_(pa.string(), pa.int64()), [("a", 1)],
+     Value("map<string, int32>"), pa.map_(pa.string(), pa.int32()), [("b", 2)]),
+    (Value("struct<a: int64>"), pa.struct([("a", pa.int64())]), {"a": 1},
+     Value("struct<a: null>"), pa.struct([("a", pa.null())]), {"a": None}),
+    (Value("int64"), pa.dictionary(pa.int32(), pa.int64()), 1,
+     Value("int32"), pa.dictionary(pa.int32(), pa.int32()), 2),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "first, second",
+    [
+        *((of_kind(*case[:2], case[2]), of_kind(*case[3:5], case[5])) for case in SAME_KINDS),
+        *((label_and("x", *case[:3]), label_and("x", *case[3:])) for case in SAME_KINDS),
+        (label_and("note", Text(), pa.string(), "a"), label_and("note", Value("null"), pa.null(), None)),
+        (
+            label_and("boxes", Sequence(Value("float64")), pa.list_(pa.float64()), [1.5]),
+            label_and("boxes", Sequence(Value("null")), pa.list_(pa.null()), []),
+        ),
+    ],
+)
+def test_plain_values_of_a_class_may_be_of_other_widths_and_layouts(
+    tmp_path: Path, first: pa.Table, second: pa.Table
+) -> None:
+    with lading.writer(tmp_path / "out", format="parquet") as writer:
+        writer.write_batch(first)
+        writer.write_batch(second)
+    with lading.open(tmp_path / "out") as dataset:
+        found = [value for batch in dataset.batches() for value in batch.column("x").to_pylist()]
+    assert found == first.column("x").to_pylist() + second.column("x").to_pylist()
+
+
+def test_datasets_of_which_one_has_empty_lists_are_joined(tmp_path: Path) -> None:
+    boxes = Sequence(Value("float64"))
+    parts = [
+        label_and("boxes", boxes, pa.list_(pa.float64()), [1.5]),
+        label_and("boxes", Sequence(Value("null")), pa.list_(pa.null()), []),
+    ]
+    with ExitStack() as opened:
+        writer = opened.enter_context(lading.writer(tmp_path / "out", format="parquet"))
+        for number, part in enumerate(parts):
+            with lading.writer(tmp_path / str(number), format="parquet") as one:
+                one.write_batch(part)
+            for batch in opened.enter_context(lading.open(tmp_path / str(number))).batches():
+                writer.write_batch(batch)
+    assert [row["x"] for row in rows(tmp_path / "out")] == [{"label": 1, "boxes": [1.5]}, {"label": 1, "boxes": []}]
+
+
+@pytest.mark.parametrize(
+    "first, second",
+    [
+        (
+            of_kind(Value("timestamp[s]"), pa.timestamp("s"), MOMENT),
+            of_kind(Value("timestamp[us]"), pa.timestamp("us"), MOMENT.replace(microsecond=1)),
+        ),
+        (
+            of_kind(Value("time32[s]"), pa.time32("s"), MOMENT.time()),
+            of_kind(Value("time64[us]"), pa.time64("us"), MOMENT.time().replace(microsecond=1)),
+        ),
+        (
+            of_kind(Value("duration[s]"), pa.duration("s"), HALF_AN_HOUR),
+            of_kind(Value("duration[us]"), pa.duration("us"), dt.timedelta(microseconds=1)),
+        ),
+        (
+            of_kind(Value("decimal128(5, 2)"), pa.decimal128(5, 2), Decimal("1.25")),
+            of_kind(Value("decimal128(10, 2)"), pa.decimal128(10, 2), Decimal("12345678.25")),
+        ),
+        (
+            of_kind(Value("decimal128(5, 1)"), pa.decimal128(5, 1), Decimal("1.5")),
+            of_kind(Value("decimal128(5, 2)"), pa.decimal128(5, 2), Decimal("1.25")),
+        ),
+        (
+            of_kind(Value("map<string, int32>"), pa.map_(pa.string(), pa.int32()), [("a", 1)]),
+            of_kind(Value("map<string, int64>"), pa.map_(pa.string(), pa.int64()), [("a", 1 << 40)]),
+        ),
+        (
+            of_kind(Sequence(Value("null")), pa.list_(pa.null()), [None]),
+            of_kind(Sequence(Value("int64")), pa.list_(pa.int64()), [1]),
+        ),
+    ],
+)
+def test_values_of_a_class_that_do_not_fit_are_refused(tmp_path: Path, first: pa.Table, second: pa.Table) -> None:
+    writer = lading.writer(tmp_path / "out", format="parquet")
+    writer.write_batch(first)
+    with pytest.raises(SchemaMismatch, match="a value does not fit the column's type"):
+        writer.write_batch(second)
+
+
 def test_numbers_in_bytes_are_what_is_said_of_them(tmp_path: Path) -> None:
     writer = lading.writer(tmp_path / "out", format="parquet")
     writer.write_batch(meaning(Value("int64"), b"1"))
@@ -494,6 +614,18 @@ def test_numbers_in_bytes_are_what_is_said_of_them(tmp_path: Path) -> None:
         (
             meaning(Struct((("n", Value("int64")),)), {"n": b"1"}),
             meaning(Struct((("n", Value("string")),)), {"n": b"x"}),
+        ),
+        (
+            of_kind(Value("timestamp[us]"), pa.timestamp("us"), MOMENT),
+            of_kind(Value("timestamp[us, tz=UTC]"), pa.timestamp("us", "UTC"), UTC_MOMENT),
+        ),
+        (
+            of_kind(Value("map<string, int64>"), pa.map_(pa.string(), pa.int64()), [("a", 1)]),
+            of_kind(Value("map<string, string>"), pa.map_(pa.string(), pa.string()), [("a", "007")]),
+        ),
+        (
+            of_kind(Sequence(Value("null")), pa.list_(pa.null()), []),
+            of_kind(Sequence(Json()), pa.list_(pa.string()), ["[1]"]),
         ),
     ],
 )

@@ -7,6 +7,7 @@ index files. A process that writes a part for another one hands both over as a `
 from __future__ import annotations
 
 import posixpath
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -23,7 +24,7 @@ from numpy.typing import NDArray
 from lading import features
 from lading.align import align_table, refuse_bare, refuse_twins, union_schema
 from lading.errors import DataError, SchemaMismatch, errors_at
-from lading.features import FEATURE_KEY, Audio, ClassLabel, Feature, Image, Struct, Value, Video, feature_of
+from lading.features import FEATURE_KEY, Audio, ClassLabel, Feature, Image, Struct, Text, Value, Video, feature_of
 from lading.fetch import Fetcher
 from lading.formats.media_archive import MediaArchiveFormat
 from lading.formats.protocol import (
@@ -51,7 +52,7 @@ from lading.store.checksum import with_checksum
 from lading.store.protocol import Sink, Store, SummedSink, TakesChecksum, writes_behind
 from lading.store.sink_file import GatheringFile
 from lading.texts import refuse_bad_values
-from lading.views import LIST_TYPES, is_bytes, is_text, plain_type, row_bytes
+from lading.views import LIST_TYPES, child_fields, is_bytes, is_text, plain_type, row_bytes
 
 __all__ = [
     "CHECKSUMS",
@@ -71,8 +72,8 @@ _FILE_SHARDS, _FILE_BYTES = 256, 64 << 20
 _KEY_DIGITS = 9
 _AS_STORED = (Image, Audio, Video, ClassLabel)
 """Features whose values are read as if nobody said anything of them."""
-_NUMBERS = {*features.NUMBER_TYPES, "halffloat", "float", "double"} - {"bool"}
-"""What features call numbers, by the names of numpy and of Arrow."""
+_TYPE = re.compile(r"(?:large_|fixed_size_)?([a-z]+)(?:_view)?\d*(?:\[\w+(, tz=.+)?\])?")
+_NUMBERS = ("int", "uint", "halffloat", "float", "double")
 
 Namesakes: TypeAlias = Literal["error", "apart"]
 """What a sample is whose id an earlier one of its shard has; in a tar, whose key the one before has."""
@@ -492,8 +493,8 @@ class PartWriter:
     def _refuse_other_meaning(self, known: pa.Field, written: pa.Field) -> None:
         """Raise SchemaMismatch for a column whose values would be read as others, as JSON, arrays, labels.
 
-        Rows that say nothing mean what the caller's schema says; and media and labels, by which nothing is read. How
-        wide numbers are the types of columns say, but of those in bytes and texts.
+        Rows that say nothing mean what the caller's schema says; and media and labels, by which nothing is read. Of
+        plain values that are stored as such the types of columns say how wide they are, and how fine.
         """
         told = [(field.metadata or {}).get(FEATURE_KEY) for field in (known, written)]
         if told[0] == told[1] or pa.types.is_null(known.type) or pa.types.is_null(written.type):
@@ -505,7 +506,7 @@ class PartWriter:
             isinstance(feature, _AS_STORED) and not isinstance(feature, ClassLabel) for feature in (expected, found)
         ):
             return
-        if _without_widths(expected, known.type) != _without_widths(found, known.type):
+        if not _are_alike(expected, known.type, found, written.type):
             raise SchemaMismatch("rows of one column mean different things", column=known.name,
                                  expected=f"{expected!s:.200}", found=f"{found!s:.200}",
                                  advice="Write them as columns of other names, or as values of one kind.")  # fmt: skip
@@ -624,17 +625,60 @@ def written_schema(schema: pa.Schema) -> pa.Schema:
     return without_source(pa.schema(fields, metadata=schema.metadata))
 
 
-def _without_widths(feature: Feature, kind: pa.DataType) -> Feature:
-    """A feature that does not say how wide the numbers of a column are, but for those in bytes and texts."""
-    match feature:
-        case Value(dtype) if dtype in _NUMBERS and (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
-            return Value("number")
-        case features.Sequence(inner) if isinstance(kind, LIST_TYPES):
-            return features.Sequence(_without_widths(inner, kind.value_type))
-        case Struct(fields) if pa.types.is_struct(kind):
-            kinds = {child.name: child.type for child in kind}
-            return Struct(tuple((name, _without_widths(inner, kinds.get(name, kind))) for name, inner in fields))
-    return feature
+def _are_alike(one: Feature, kind: pa.DataType, other: Feature, second: pa.DataType) -> bool:
+    """Whether values of the other feature, stored in the second type, are read as what they are by the one too.
+
+    Nulls are nothing else by any feature; where there were only nulls, plain values and text may follow.
+    """
+    kind, second = _unwrapped(kind), _unwrapped(second)
+    if one == other or pa.types.is_null(second):
+        return True
+    match one, other:
+        case _, Value() | Text() if pa.types.is_null(kind):
+            return True
+        case Value(dtype), Value(second_dtype):
+            said = _class_of(dtype) == _class_of(str(kind)) and _class_of(second_dtype) == _class_of(str(second))
+            return said and _differ_in_width(kind, second)
+        case features.Sequence(ours), features.Sequence(theirs) if _all_are(LIST_TYPES, kind, second):
+            return _are_alike(ours, kind.value_type, theirs, second.value_type)
+        case Struct(ours), Struct(theirs) if _all_are(pa.StructType, kind, second):
+            own, others = ({child.name: child.type for child in struct} for struct in (kind, second))
+            return len(ours) == len(theirs) and all(
+                name == named and _are_alike(inner, own.get(name, pa.null()), found, others.get(name, pa.null()))
+                for (name, inner), (named, found) in zip(ours, theirs, strict=True)
+            )
+    return False
+
+
+def _all_are(types: Any, *kinds: pa.DataType) -> bool:
+    return all(isinstance(kind, types) for kind in kinds)
+
+
+def _differ_in_width(kind: pa.DataType, second: pa.DataType) -> bool:
+    """Whether two types differ at most in how wide, how fine and in what layout values are, or in nulls, inside too."""
+    kind, second = _unwrapped(kind), _unwrapped(second)
+    if pa.types.is_null(kind) or pa.types.is_null(second):
+        return True
+    if _class_of(str(kind)) != _class_of(str(second)):
+        return False
+    if pa.types.is_struct(kind):
+        pairs = [(child, second.field(child.name)) for child in kind if second.get_field_index(child.name) >= 0]
+    else:
+        pairs = list(zip(child_fields(kind), child_fields(second), strict=True))
+    return all(_differ_in_width(child.type, found.type) for child, found in pairs)
+
+
+def _unwrapped(kind: pa.DataType) -> pa.DataType:
+    """The type of the values of a dictionary, or of runs."""
+    wrapped = pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind)
+    return _unwrapped(kind.value_type) if wrapped else kind
+
+
+def _class_of(name: str) -> tuple[str, str | None]:
+    """What values there are in the type of a name, without width, unit and layout, and the zone of times."""
+    found = _TYPE.match(name)
+    word, zone = found.groups() if found else (name, None)
+    return "number" if word in _NUMBERS else word, zone
 
 
 def _wider_member(known: pa.Field, written: pa.Field) -> pa.Field:
