@@ -15,13 +15,14 @@ import pyarrow as pa
 import pytest
 
 import lading
+from cost import costs_at_most
 from lading.arrow import write_cache
 from lading.dataset_writer import DatasetWriter
 from lading.encoding import npy_bytes
 from lading.errors import DestinationExists, DuplicateField, SchemaMismatch, StoreError, Unrepresentable, UsageError
 from lading.features import Array, Bytes, ClassLabel, Feature, Image, Json, Sequence, Struct, Text, Value, with_feature
 from lading.fetch import Fetcher
-from lading.formats.protocol import ShardFacts
+from lading.formats.protocol import ShardFacts, ShardWriter
 from lading.formats.registry import get_format
 from lading.layouts.mint_write import Roles
 from lading.limits import DEFAULT_LIMITS
@@ -980,3 +981,21 @@ def test_values_that_their_column_cannot_hold_are_told_with_their_row(tmp_path: 
         with pytest.raises(Unrepresentable) as caught:
             writer.write({"x": [1, 2]})
     assert (caught.value.row, caught.value.column) == (1, "x")
+
+
+@pytest.mark.parametrize("fmt", ["parquet", "arrow"])
+def test_what_waits_is_not_counted_anew_for_each_batch(fmt: str) -> None:
+    """Each write asks for it: 500 batches of 300 columns took half a minute."""
+    batch = pa.record_batch({f"c{n}": pa.array([b"x"], pa.binary_view()) for n in range(40)})
+
+    def waiting(count: int) -> ShardWriter:
+        writer = get_format(fmt).create_shard(MemoryStore().put_stream("shard"), batch.schema, {})
+        for _ in range(count):
+            writer.write(batch)
+        assert writer.held_bytes() == 40 * count
+        return writer
+
+    one, many = waiting(1), waiting(200)
+    assert costs_at_most(
+        20, lambda: [many.held_bytes() for _ in range(20)], lambda: [one.held_bytes() for _ in range(20)]
+    )

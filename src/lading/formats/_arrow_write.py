@@ -90,7 +90,7 @@ class ArrowWriter:
         self._handle: pa.NativeFile | None = None
         self._writer: pa.ipc.RecordBatchWriter | None = None
         self._waiting: list[pa.RecordBatch] = []
-        self._waiting_rows = self._waiting_bytes = 0
+        self._waiting_rows = self._waiting_bytes = self._viewed_bytes = 0
         self._payload_bytes = self._num_samples = self._said_bytes = self._flushed_rows = 0
         self._dictionaries: dict[int, pa.Array] = {}
 
@@ -114,6 +114,7 @@ class ArrowWriter:
                 stop = at + 1
             if stop > at:
                 self._waiting.append(fitted.slice(at, stop - at))
+                self._viewed_bytes += views.shown_bytes(self._waiting[-1])
                 self._waiting_rows += stop - at
                 self._waiting_bytes += int(ends[stop - 1]) - used
                 at, used = stop, int(ends[stop - 1])
@@ -129,7 +130,7 @@ class ArrowWriter:
 
     def held_bytes(self) -> int:
         """What the views among the rows show that wait for their record batch."""
-        return sum(map(views.shown_bytes, self._waiting))
+        return self._viewed_bytes
 
     def close(self) -> ShardFacts:
         """Write what waits, and the end."""
@@ -162,7 +163,7 @@ class ArrowWriter:
         if not self._waiting:
             return
         parts, rows = self._waiting, self._waiting_rows
-        self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
+        self._waiting, self._waiting_rows, self._waiting_bytes, self._viewed_bytes = [], 0, 0, 0
         with self._failures(), errors_at(file=self._sink.path):
             batch = parts[0] if not len(self._rows_schema) else self._joined(parts)
             if self._options.layout == "huggingface":

@@ -62,7 +62,9 @@ class ParquetWriter:
         self._handle: pa.NativeFile | None = None
         self._writer: pq.ParquetWriter | None = None
         self._waiting: list[pa.RecordBatch] = []
-        self._waiting_bytes = self._leaving_bytes = self._leaving_viewed_bytes = 0
+        self._waiting_bytes = self._leaving_bytes = 0
+        self._viewed_bytes = self._leaving_viewed_bytes = 0
+        """What views show of the rows that wait, and of those of the last row group."""
         self._payload_bytes = self._written_bytes = 0
         self._num_samples = self._row_groups = self._said_bytes = self._marked_rows = 0
 
@@ -93,6 +95,7 @@ class ParquetWriter:
                 stop = at + 1
             if stop > at:
                 self._waiting.append(fitted.slice(at, stop - at))
+                self._viewed_bytes += views.shown_bytes(self._waiting[-1])
                 self._waiting_bytes += int(ends[stop - 1]) - used
                 at, used = stop, int(ends[stop - 1])
             if at < batch.num_rows or self._waiting_bytes >= self._row_group_bytes:
@@ -114,7 +117,7 @@ class ParquetWriter:
 
     def held_bytes(self) -> int:
         """What the views among the rows show that wait for their row group, or are in the last one."""
-        return sum(map(views.shown_bytes, self._waiting)) + self._leaving_viewed_bytes
+        return self._viewed_bytes + self._leaving_viewed_bytes
 
     def close(self) -> ShardFacts:
         """Write what waits, and the footer."""
@@ -164,11 +167,8 @@ class ParquetWriter:
                 self._written_bytes = handle.tell()
                 work()
             self._row_groups += 1
-            self._leaving_bytes, self._leaving_viewed_bytes = (
-                self._waiting_bytes,
-                sum(map(views.shown_bytes, self._waiting)),
-            )
-            self._waiting, self._waiting_bytes = [], 0
+            self._leaving_bytes, self._leaving_viewed_bytes = self._waiting_bytes, self._viewed_bytes
+            self._waiting, self._waiting_bytes, self._viewed_bytes = [], 0, 0
 
     def _write_row_group(self, writer: pq.ParquetWriter, rows: pa.Table, step: int) -> None:
         if any(pa.types.is_nested(getattr(kind, "storage_type", kind)) for kind in rows.schema.types):
