@@ -278,6 +278,7 @@ class DatasetWriter:
             self._shards.add(FinishedShard(path, facts, kept.index(number), {}, beside, [sums]))
         self._store.delete(folder)
         self.counts.update(part.counts)
+        self._kind.roles.learn(part.roles)
         self._part.see(part.columns)
         if self._part.schema is None:
             self._part.schema = part.schema

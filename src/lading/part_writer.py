@@ -164,12 +164,14 @@ class Part:
         schema: of the first rows; None if there were none.
         columns: all columns seen, in the order of their appearance, for formats that do not fix them.
         counts: what was noticed, by a short phrase.
+        roles: of interleaved data: which rows each passthrough column belongs to, of those known.
     """
 
     shards: pa.Table
     schema: pa.Schema | None
     columns: pa.Schema
     counts: Mapping[str, int]
+    roles: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

@@ -43,8 +43,8 @@ def many(docs: Path, tmp_path: Path) -> dict[str, Path]:
 
 @pytest.mark.parametrize("start, target, view", some(
     ("webdataset", "parquet", "samples"), ("parquet", "webdataset", "interleaved"),
-    ("webdataset", "webdataset", "samples"), ("webdataset", "parquet", "interleaved"),
-    ("parquet", "webdataset", "samples"), ("webdataset", "webdataset", "interleaved"), least=3,
+    ("webdataset", "webdataset", "samples"), ("webdataset", "webdataset", "interleaved"),
+    ("parquet", "webdataset", "samples"), ("webdataset", "parquet", "interleaved"), least=4,
 ))  # fmt: skip
 def test_the_same_bytes_with_any_number_of_workers(
     start: str, target: str, view: str, docs: Path, tmp_path: Path

@@ -154,10 +154,12 @@ def encode_part(part: Part) -> dict[str, Any]:
         "schema": encode_schema(part.schema),
         "columns": encode_schema(part.columns),
         "counts": dict(part.counts),
+        "roles": dict(part.roles),
     }
 
 
 def decode_part(told: Mapping[str, Any]) -> Part:
     """The part that `encode_part` was given."""
     shards = pa.Table.from_pylist(told["shards"], SHARDS_SCHEMA)
-    return Part(shards, decode_schema(told["schema"]), decode_schema(told["columns"]) or pa.schema([]), told["counts"])
+    columns = decode_schema(told["columns"]) or pa.schema([])
+    return Part(shards, decode_schema(told["schema"]), columns, told["counts"], told["roles"])

@@ -150,9 +150,9 @@ def _convert(
     for number, index in enumerate(indexes):
         if index is not None:
             dataset.give_index(number, index)
-    shards = FinishedShards(store, folder, FOLDER)
+    shards, roles = FinishedShards(store, folder, FOLDER), Roles(dict(how.roles))
     writer = PartWriter(
-        store, folder, ShardKind(get_format(how.format), how.view, how.options, Roles(dict(how.roles)), how.checksums),
+        store, folder, ShardKind(get_format(how.format), how.view, how.options, roles, how.checksums),
         fetcher=fetcher, closing=closing, name=lambda: f"{len(shards):06d}", on_shard=shards.add,
         shard_bytes=task["shard_bytes"], schema=how.written or how.schema, first_row=task["first_row"] or 0,
     )  # fmt: skip
@@ -171,7 +171,7 @@ def _convert(
         if how.digests:
             write_file(store, f"{folder}/{DIGESTS_NAME}", [np.ascontiguousarray(part).data for part in digests])
         columns = pa.schema(list(writer.columns.values()))
-        part = Part(shards.close(), writer.schema, columns, shards.counts)
+        part = Part(shards.close(), writer.schema, columns, shards.counts, roles.of)
         noticed, lost = dict(dataset.counts + copier.losses.counts), copier.losses.first
         tell(done=task["number"], part=encode_part(part), noticed=noticed, lost=lost, tally=copier.tally.as_list())
 

@@ -11,7 +11,7 @@ cannot hold is refused, but for content types, which go into the field `__lading
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -51,6 +51,11 @@ class Roles:
 
     def __init__(self, known: dict[str, str] | None = None) -> None:
         self.of: dict[str, str] = dict(known or {})
+
+    def learn(self, roles: Mapping[str, str]) -> None:
+        """Take the roles of columns that have none yet."""
+        for name, role in roles.items():
+            self.of.setdefault(name, role)
 
     def options(self, names: Sequence[str]) -> dict[str, list[str]]:
         """The options with which lading's reader gets these columns back.
