@@ -13,6 +13,7 @@ texts, decimals and wider floats are rounded to floats is their nature.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -42,6 +43,7 @@ __all__ = [
     "cast",
     "decoded",
     "decoded_type",
+    "first_refused",
     "rebuilt",
     "registered",
     "unregistered",
@@ -81,6 +83,19 @@ def cast(column: _Column, kind: pa.DataType) -> _Column:
         return pa.ExtensionArray.from_storage(kind, cast(column, kind.storage_type))
     nested = pa.types.is_nested(column.type) and pa.types.is_nested(kind)
     return _cast_nested(column, kind) if nested else _cast_plain(column, kind)
+
+
+def first_refused(column: pa.Array, kind: pa.DataType) -> int:
+    """The first row that pyarrow refuses to cast, of a column of which it refuses one."""
+    return bisect_left(range(len(column)), 1, key=lambda row: _is_refused(column[: row + 1], kind))
+
+
+def _is_refused(column: pa.Array, kind: pa.DataType) -> bool:
+    try:
+        column.cast(kind)
+    except pa.ArrowInvalid:
+        return True
+    return False
 
 
 def _cast_nested(column: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lading.arrow_values import arrow_type
+from lading.casts import first_refused
 from lading.errors import CorruptShard, DataError, DuplicateField, LimitExceeded, SchemaMismatch, UsageError
 from lading.formats._csv_resync import resync_records
 from lading.formats._csv_scan import Records, record_blocks, scan
@@ -301,7 +302,7 @@ class CsvReader:
         try:
             found = column.cast(target.type)
         except pa.ArrowInvalid:
-            row: int | None = next(i for i in range(len(column)) if not _casts(column[i : i + 1], target.type))
+            row: int | None = first_refused(column, target.type)
         else:
             row = _first_lost(column, found) if pa.types.is_floating(target.type) else None
             if row is None:
@@ -322,14 +323,6 @@ def _slices(records: Records, max_rows: int, max_bytes: int) -> Iterator[tuple[i
     count = len(records)
     if count:
         yield from pairwise(split_rows(np.arange(count), records.size, max_rows=max_rows, max_bytes=max_bytes).tolist())
-
-
-def _casts(column: pa.Array, kind: pa.DataType) -> bool:
-    try:
-        column.cast(kind)
-    except pa.ArrowInvalid:
-        return False
-    return True
 
 
 def _first_lost(texts: pa.StringArray, floats: pa.Array) -> int | None:

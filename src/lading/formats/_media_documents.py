@@ -8,7 +8,6 @@ Source: datatrove 0.10.1, data.py (`Document`, `Media`), pipeline/readers/jsonl.
 from __future__ import annotations
 
 import base64
-from bisect import bisect_left
 from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import chain
 from typing import Any, TypeAlias
@@ -19,7 +18,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lading import jsontext
-from lading.casts import cast
+from lading.casts import cast, first_refused
 from lading.errors import CorruptShard, DataError, SchemaMismatch, Unrepresentable
 from lading.features import Json, Place, feature_of, with_feature
 from lading.json_columns import is_json_type, is_nested_json
@@ -232,19 +231,10 @@ def _cast(items: pa.StructArray, bounds: NDArray[np.int64], own: pa.Field) -> pa
     try:
         return given.cast(own.type)
     except pa.ArrowInvalid as error:
-        at = bisect_left(range(len(given)), 1, key=lambda end: not _casts(given[: end + 1], own.type))
-        row = int(np.searchsorted(bounds, at, "right")) - 1
+        row = int(np.searchsorted(bounds, first_refused(given, own.type), "right")) - 1
         raise _misfit(
             f"a media whose {own.name} is not {own.type}", row, own.name, str(error)[:80], str(own.type)
         ) from None
-
-
-def _casts(values: pa.Array, kind: pa.DataType) -> bool:
-    try:
-        values.cast(kind)
-    except pa.ArrowInvalid:
-        return False
-    return True
 
 
 def _json(text: str, row: int) -> Any:
