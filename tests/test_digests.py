@@ -137,6 +137,31 @@ def test_json_is_what_it_means(text: str | None, value: Any, kind: Any) -> None:
         assert _json(text) == _digest(value, kind)
 
 
+def test_json_in_lists_and_the_like_is_what_it_means() -> None:
+    texts, others = (pa.array(told) for told in (['{"b": 1, "a": 2.0}', "7"], ['{"a":2.0,"b":1}', " 7 "]))
+    plain = {sample_digests(pa.table({"x": _lists(told)})).tobytes() for told in (texts, others)}
+    one, other = (pa.ExtensionArray.from_storage(pa.json_(), told) for told in (texts, others))
+    told = [sample_digests(pa.table({"x": _lists(values)})).tobytes() for values in (one, other)]
+    assert told[0] == told[1]
+    assert told[0] not in plain
+    means = pa.array([[{"b": 1, "a": 2.0}], None], pa.list_(pa.struct([("a", pa.float64()), ("b", pa.int8())])))
+    assert told[0][:16] == sample_digests(pa.table({"x": means})).tobytes()[:16]
+    for many in (_words, _runs):
+        assert sample_digests(pa.table({"x": many(one)})).tobytes() == sample_digests(pa.table({"x": other})).tobytes()
+
+
+def _lists(values: pa.Array) -> pa.Array:
+    return pa.ListArray.from_arrays(pa.array([0, 1, 2], pa.int32()), values)
+
+
+def _words(values: pa.Array) -> pa.Array:
+    return pa.DictionaryArray.from_arrays(pa.array([0, 1]), values)
+
+
+def _runs(values: pa.Array) -> pa.Array:
+    return pa.RunEndEncodedArray.from_arrays(pa.array([1, 2], pa.int32()), values)
+
+
 def test_json_without_bottom() -> None:
     deep = "[" * 400 + '{"b": 1, "a": 1.50}' + "]" * 400
     assert _json(deep) == _json(deep.replace('{"b": 1, "a": 1.50}', '{"a":1.5,"b":1}'))

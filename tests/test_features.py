@@ -89,6 +89,9 @@ def test_a_feature_travels_in_its_field(feature: Feature) -> None:
         (pa.fixed_shape_tensor(pa.struct([("a", pa.int8())]), [1]), Sequence(Value("struct<a: int8>"))),
         (pa.fixed_shape_tensor(pa.month_day_nano_interval(), [1]), Sequence(Value("month_day_nano_interval"))),
         (pa.json_(), Json()),
+        (pa.dictionary(pa.int8(), pa.json_()), Json()),
+        (pa.list_(pa.json_()), Sequence(Json())),
+        (pa.struct([("a", pa.json_()), ("b", pa.int8())]), Struct((("a", Json()), ("b", Value("int8"))))),
         (pa.null(), Value("null")),
     ],
 )

@@ -299,9 +299,9 @@ def tag_by_extension(name: str) -> dict[bytes, bytes]:
 def _natural(kind: pa.DataType) -> Feature:
     if isinstance(kind, pa.FixedShapeTensorType) and kind.value_type in _NUMBERS:
         return Array(_NUMBERS[kind.value_type], tuple(kind.shape))
-    if isinstance(kind, pa.JsonType):
-        return Json()
     plain = _plain(kind)
+    if isinstance(plain, pa.JsonType):
+        return Json()
     if pa.types.is_list(plain):
         return Sequence(feature_of(plain.value_field))
     if pa.types.is_struct(plain) and any(map(_says_more, plain)):
@@ -310,10 +310,10 @@ def _natural(kind: pa.DataType) -> Feature:
 
 
 def _says_more(field: pa.Field) -> bool:
-    """Whether a field, or one inside it, names its feature."""
-    if FEATURE_KEY in (field.metadata or {}):
-        return True
+    """Whether a field, or one inside it, names its feature, or is JSON by its type."""
     kind = field.type
+    if FEATURE_KEY in (field.metadata or {}) or isinstance(kind, pa.JsonType):
+        return True
     return any(
         map(_says_more, [kind.value_field] if pa.types.is_list(kind) else kind if pa.types.is_struct(kind) else [])
     )
@@ -329,8 +329,13 @@ _VARIANTS = {
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
-    """The type without the variants in which one thing is stored: large, view, dictionary, fixed size, extension."""
+    """The type without the variants in which one thing is stored: large, view, dictionary, fixed size, extension.
+
+    JSON stays: what it is stored in, text, means something else.
+    """
     types = pa.types
+    if isinstance(kind, pa.JsonType):
+        return kind
     if isinstance(kind, pa.BaseExtensionType) and not is_ref(kind):
         kind = kind.storage_type
     if types.is_dictionary(kind) or types.is_run_end_encoded(kind):

@@ -69,3 +69,15 @@ def test_an_empty_dataset_has_the_columns_that_it_was_saved_with(datasets: objec
     with lading.open(tmp_path / "saved") as dataset:
         assert dataset.schema.names == expected.names
         assert dataset.schema.types == expected.types
+
+
+def test_json_is_json_wherever_it_lies(datasets: object, tmp_path: Path) -> None:
+    json = datasets.Json()
+    features = datasets.Features({"plain": json, "list": datasets.List(json), "struct": {"x": json}})
+    values = [{"b": 1, "a": [None, 2.5]}, 3, "text"]
+    rows = [{"plain": value, "list": [value, value], "struct": {"x": value}} for value in values]
+    saved = datasets.Dataset.from_list(rows, features=features)
+    saved.save_to_disk(str(tmp_path / "saved"))
+    assert list(saved) == rows
+    with lading.open(tmp_path / "saved") as dataset:
+        assert list(dataset) == rows
