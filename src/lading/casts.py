@@ -7,8 +7,8 @@ of every kind. Of a dictionary made null it loses all values.
 
 Some values it makes others without a word, which are refused here: fields that a struct lacks, times cut to days, their
 days or zones left out, numbers other than 0 and 1 as bools, floats rounded to decimals, whole numbers to halves, finite
-ones that become infinite, times and infinite numbers as JSON, which has none, and nulls in lists that allow none. That
-texts, decimals and wider floats are rounded to floats is their nature.
+ones that become infinite, times and infinite numbers as JSON, which has none, numbers that are no time of a day, and
+nulls in lists that allow none. That texts, decimals and wider floats are rounded to floats is their nature.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ __all__ = [
 ]
 
 _Column = TypeVar("_Column", pa.Array, pa.ChunkedArray)
+_DAY = {"s": 86_400, "ms": 86_400 * 10**3, "us": 86_400 * 10**6, "ns": 86_400 * 10**9}
 _LIST_VIEWS = (pa.ListViewType, pa.LargeListViewType)
 _WITH_OFFSETS = {
     pa.ListType: pa.ListArray,
@@ -133,10 +134,10 @@ def _loss(one: pa.DataType, other: pa.DataType) -> tuple[Callable[[pa.Array, pa.
         without_zone = types.is_date(other) or (types.is_timestamp(other) and other.tz is None)
         if (one.tz is not None and without_zone) or types.is_time(other):
             return _has_any, "a time loses its day or zone"
-    if isinstance(other, pa.JsonType) and floating:
-        return (lambda column, _: pc.all(pc.is_finite(column)).as_py() is False), "JSON has no such number"
-    if isinstance(other, pa.JsonType) and types.is_temporal(one) and not types.is_duration(one):
-        return _has_any, "JSON has no times"
+    if isinstance(other, pa.JsonType):
+        return _loss_to_json(one)
+    if whole and types.is_time(other):
+        return _outside_day, "a number that is no time of a day"
     halves, bools = types.is_float16(other), types.is_boolean(other)
     if (
         ((halves or bools) and whole)
@@ -144,6 +145,14 @@ def _loss(one: pa.DataType, other: pa.DataType) -> tuple[Callable[[pa.Array, pa.
         or (types.is_date(other) and types.is_timestamp(one))
     ):
         return _differ, "a value becomes another"
+    return None
+
+
+def _loss_to_json(kind: pa.DataType) -> tuple[Callable[[pa.Array, pa.Array], bool], str] | None:
+    if pa.types.is_floating(kind):
+        return (lambda column, _: pc.all(pc.is_finite(column)).as_py() is False), "JSON has no such number"
+    if pa.types.is_temporal(kind) and not pa.types.is_duration(kind):
+        return _has_any, "JSON has no times"
     return None
 
 
@@ -160,6 +169,11 @@ def _overflow(column: pa.Array, found: pa.Array) -> bool:
     else:
         told = pc.match_substring(column.cast(pa.large_string()), "inf", ignore_case=True)
     return not infinite.equals(told)
+
+
+def _outside_day(column: pa.Array, found: pa.Array) -> bool:
+    least, most = pc.min_max(column).values()
+    return bool(least.is_valid and (least.as_py() < 0 or most.as_py() >= _DAY[found.type.unit]))
 
 
 def _differ(column: pa.Array, found: pa.Array) -> bool:
