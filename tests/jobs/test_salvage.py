@@ -12,7 +12,7 @@ import shutil
 import struct
 import tarfile
 from collections.abc import Callable
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ import zstandard
 
 import lading
 from arrow_files import arrow_bytes
+from cost import costs_at_most
 from damage import damaged, some_rows
 from lading.errors import (
     CorruptShard,
@@ -37,7 +38,7 @@ from lading.errors import (
     UsageError,
 )
 from lading.jobs.progress import Progress
-from lading.jobs.salvage import salvage
+from lading.jobs.salvage import SalvageResult, salvage
 from soak import SOAK
 from tars import tar_of
 
@@ -1347,21 +1348,63 @@ def test_lines_without_fields_are_no_items(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fmt", ["parquet", "arrow"])
-@pytest.mark.parametrize("rows, lost", [([24, 25, 26], 0), ([25], 1)], ids=["beside a sample", "amid a sample"])
-def test_items_without_an_id_cost_no_other_sample(fmt: str, rows: list[int], lost: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "rows, gone, lost",
+    [
+        ([24, 25, 26], [8], 0),  # a sample by itself, for all that its positions tell
+        ([25], [8], 1),
+        ([26], [8], 1),
+        ([24], [8], 1),
+        ([26, 27], [8, 9], 2),
+        ([23, 24, 25, 26], [7, 8], 1),
+        ([24, 25, 26, 27], [8, 9], 1),
+        ([0, 1, 2, 59], [0, 19], 1),
+    ],
+)
+def test_items_without_an_id_cost_no_other_sample(
+    fmt: str, rows: list[int], gone: list[int], lost: int, tmp_path: Path
+) -> None:
     table = items()
     ids = pa.array([None if n in rows else name for n, name in enumerate(table["sample_id"].to_pylist())])
-    table, path = table.set_column(0, "sample_id", ids), tmp_path / f"a.{fmt}"
+    result, saved = _salvaged_items(table.set_column(0, "sample_id", ids), fmt, tmp_path)
+    assert saved == {f"s{n}": 2 for n in range(20) if n not in gone}
+    assert result.lost_samples == lost
+    assert "items without an id belong to no sample" in str(result.lost[0])
+
+
+def _salvaged_items(table: pa.Table, fmt: str, folder: Path) -> tuple[SalvageResult, dict[str, int]]:
+    """What salvage tells of a file of items, and how many items the samples have that it saved."""
+    folder.mkdir(exist_ok=True)
+    path = folder / f"a.{fmt}"
     if fmt == "parquet":
         pq.write_table(table, path)
     else:
         path.write_bytes(arrow_bytes(table, pa.ipc.new_stream))
-    result = salvage(path, tmp_path / "out", view="interleaved")
-    with lading.open(tmp_path / "out") as dataset:
-        saved = [sample["sample_id"] for sample in dataset]
-    assert saved == [f"s{n}" for n in range(20) if n != 8]
-    assert result.lost_samples == lost
-    assert "items without an id belong to no sample" in str(result.lost[0])
+    result = salvage(path, folder / "out", view="interleaved")
+    with lading.open(folder / "out") as dataset:
+        return result, {sample["sample_id"]: len(sample["items"]) for sample in dataset}
+
+
+def test_many_items_without_an_id_are_looked_at_together(tmp_path: Path) -> None:
+    def salvaged(samples: int) -> None:
+        ids = [None if n % 3 == 1 and n > 3 else f"s{n // 3}" for n in range(3 * samples)]
+        table = pa.table(
+            {"sample_id": ids, "position": np.arange(3 * samples) % 3 - 1, "modality": ["text"] * len(ids)}
+        )
+        assert _salvaged_items(table, "parquet", tmp_path / f"{next(runs)}")[1] == {"s0": 3}
+
+    runs = count()
+    assert costs_at_most(10, lambda: salvaged(3000), lambda: salvaged(30))
+
+
+@pytest.mark.parametrize("fmt", ["parquet", "arrow"])
+def test_items_apart_from_those_of_their_sample_cost_no_other(fmt: str, tmp_path: Path) -> None:
+    table = items()
+    ids = pa.array([{10: "s3", 15: "s4"}.get(n // 3, name) for n, name in enumerate(table["sample_id"].to_pylist())])
+    result, saved = _salvaged_items(table.set_column(0, "sample_id", ids), fmt, tmp_path)
+    assert saved == {f"s{n}": 2 for n in range(20) if n not in (3, 4, 10, 15)}
+    assert result.lost_samples == 2
+    assert "do not stand together" in str(result.lost[0])
 
 
 @pytest.mark.parametrize("ids", [pa.array([b"1", b"\xff"]), pa.array([[1], [2]])])

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lading.codecs import sniff_wrap, unpacked_name
@@ -365,7 +366,6 @@ class _Search:
         first = "samples" if items else self._kind.view
         good = self._good(source, rows, bounds, first, error)
         if items:
-            good = self._with_ids(source, good)
             good = self._whole_samples(source, good, np.setdiff1d(rows, good))
             found = replace(source, rows=good)
             again = self._read(found) if len(good) else None
@@ -427,15 +427,6 @@ class _Search:
         table = self._with_reader(source, lambda reader: reader.read(rows, ["sample_id"]))
         return texts_of_ids(table.column("sample_id").combine_chunks(), source.place)
 
-    def _with_ids(self, source: ShardSource, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The rows that belong to a sample."""
-        there = present(self._ids(source, rows)) if len(rows) else np.ones(0, np.bool_)
-        if not there.all():
-            row = int(rows[np.argmin(there)]) if self._is_original(source) else None
-            self._lost.append(DataError("items without an id belong to no sample", file=self._source.place, row=row,
-                                        column="sample_id", found=f"{np.count_nonzero(~there)} rows"))  # fmt: skip
-        return rows[there]
-
     def _without_torn(self, source: ShardSource) -> ShardSource:
         """The shard without samples some of whose items may be lost: in a hole, or where rows are missing.
 
@@ -472,26 +463,50 @@ class _Search:
     def _whole_samples(
         self, source: ShardSource, good: NDArray[np.int64], gone: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """The rows of samples none of whose rows are lost; of the lost rows the ids are read, where they can be."""
-        if not len(gone):
+        """The rows of samples none of whose rows are lost, without an id, or apart from the others.
+
+        Of the lost rows the ids are read, where they can be. Of rows without one, positions tell what they may be of.
+        """
+        if not len(good):
             return good
-        ids = self._ids(source, good) if len(good) else pa.nulls(0, pa.string())
-        starts = np.append(sample_starts(ids), len(good))
-        kept = np.ones(len(good), np.bool_)
-        begins = gone[np.append(True, np.diff(gone) > 1)]
-        ends = gone[np.append(np.diff(gone) > 1, True)]
+        told = self._with_reader(source, lambda reader: reader.read(good, ["sample_id", "position"]))
+        ids = texts_of_ids(told.column("sample_id").combine_chunks(), source.place)
+        there, torn = present(ids), _torn_by_nulls(ids, told.column("position").to_numpy())
+        if not there.all():
+            row = int(good[np.argmin(there)]) if self._is_original(source) else None
+            self._lost.append(DataError("items without an id belong to no sample", file=self._source.place, row=row,
+                                        column="sample_id", found=f"{np.count_nonzero(~there)} rows"))  # fmt: skip
+        begins = gone[np.append(True, np.diff(gone) > 1)] if len(gone) else gone
+        ends = gone[np.append(np.diff(gone) > 1, True)] if len(gone) else gone
         for first, last in zip(begins.tolist(), ends.tolist(), strict=True):
             at = int(np.searchsorted(good, first))
             self._lost_samples += self._lost_whole(source, first, last, ids[max(at - 1, 0) : at], ids[at : at + 1])
-            inside = 0 < at < len(good) and ids[at - 1] == ids[at]
             for row, beside in ((first, at - 1), (last, at)):
-                if 0 <= beside < len(good) and self._may_be(source, row, ids[beside].as_py(), inside=inside):
-                    sample = int(np.searchsorted(starts, beside, "right")) - 1
-                    kept[starts[sample] : starts[sample + 1]] = False
-        broken = len(np.unique(np.searchsorted(starts, np.flatnonzero(~kept), "right")))
-        if broken:
-            self._tell_torn(broken)
-        return good[kept]
+                if 0 <= beside < len(good) and there[beside]:
+                    torn[beside] |= self._may_be(source, row, ids[beside].as_py())
+        good, torn, ids = good[there], torn[there], ids.filter(pa.array(there))
+        if torn.any():
+            starts = sample_starts(ids)
+            torn = samples_with(torn, starts)
+            self._tell_torn(int(np.count_nonzero(torn[starts])))
+        return self._standing_together(source, good[~torn], ids.filter(pa.array(~torn)))
+
+    def _standing_together(self, source: ShardSource, rows: NDArray[np.int64], ids: pa.Array) -> NDArray[np.int64]:
+        """The rows of samples whose rows stand together."""
+        starts = sample_starts(ids) if len(ids) else np.zeros(0, np.int64)
+        codes = ids.take(pa.array(starts)).dictionary_encode().indices.to_numpy()
+        pieces = np.bincount(codes)
+        count = int(np.count_nonzero(pieces > 1))
+        if not count:
+            return rows
+        apart = np.repeat(pieces[codes] > 1, np.diff(np.append(starts, len(rows))))
+        row = int(rows[np.argmax(apart)]) if self._is_original(source) else None
+        self._lost_samples += count
+        self._lost.append(DataError("the rows of samples do not stand together", file=self._source.place, row=row,
+                                    column="sample_id", found=f"{count} ids that come back",
+                                    advice="Sort the file by sample_id and position, and salvage that."))  # fmt: skip
+        together: NDArray[np.int64] = rows[~apart]
+        return together
 
     def _lost_whole(self, source: ShardSource, first: int, last: int, before: pa.Array, behind: pa.Array) -> int:
         """How many samples lie in lost rows alone, by their ids and those beside them; 0 if they cannot be read."""
@@ -503,13 +518,30 @@ class _Search:
         runs = runs[1:] if runs[:1] == before.to_pylist() else runs
         return len(runs) - (len(runs) > 0 and runs[-1:] == behind.to_pylist())
 
-    def _may_be(self, source: ShardSource, row: int, sample: str, *, inside: bool) -> bool:
-        """Whether a lost row may be of a sample: its id says so, or cannot be read, or is none amid its rows."""
+    def _may_be(self, source: ShardSource, row: int, sample: str) -> bool:
+        """Whether a lost row may be of a sample: its id says so, or cannot be read."""
         try:
-            found = self._ids(source, np.array([row]))[0].as_py()
+            return bool(self._ids(source, np.array([row]))[0].as_py() == sample)
         except DataError:
             return True
-        return inside if found is None else bool(found == sample)
+
+
+def _torn_by_nulls(ids: pa.Array, position: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which items stand beside some without an id that may be of their sample.
+
+    Those amid a sample are, and those whose positions go on in those of the next: no sample begins there.
+    """
+    there = present(ids)
+    torn = np.zeros(len(ids), np.bool_)
+    goes_on = ~((position[1:] == METADATA_POSITION) | (position[1:] < position[:-1]))  # of a null nobody knows
+    edge = np.flatnonzero((there[1:] != there[:-1]) & goes_on)
+    torn[edge], torn[edge + 1] = there[edge], there[edge + 1]
+    kept = np.flatnonzero(there)
+    before, behind = kept[:-1], kept[1:]
+    apart = behind - before > 1
+    before, behind = before[apart], behind[apart]
+    torn[before] |= pc.equal(ids.take(pa.array(before)), ids.take(pa.array(behind))).to_numpy(zero_copy_only=False)
+    return torn
 
 
 def _bounds(reader: ShardReader, rows: NDArray[np.int64]) -> NDArray[np.int64]:
