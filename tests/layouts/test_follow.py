@@ -8,7 +8,7 @@ import os
 import resource
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,6 +20,7 @@ from lading.interleaved import INTERLEAVED_SCHEMA
 from lading.ref import is_ref
 from lading.store.memory import MemoryStore
 from lading.store.open import Stores
+from lading.store.protocol import FileInfo
 from lading.testing import CountingStore
 from tars import tar_of
 
@@ -320,17 +321,41 @@ def test_bytes_are_left_where_they_are_only_if_they_are_there(folder: Path) -> N
 
 
 class _Locked(CountingStore):
-    """Tells that files are there, and lets nobody read them."""
+    """Lets nobody read files of some names; it tells that they are there, or not even that."""
 
-    def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> NoReturn:
-        raise StoreError("access denied", file=path)
+    tells = True
+
+    def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[Any]:
+        self._check(path)
+        return super().get_ranges(path, ranges)
+
+    def head(self, path: str) -> FileInfo:
+        if not self.tells:
+            self._check(path)
+        return super().head(path)
+
+    def _check(self, path: str) -> None:
+        if "locked" in path:
+            raise StoreError("access denied", file=path)
 
 
-def test_bytes_stay_where_their_source_may_not_be_read(tmp_path: Path) -> None:
-    stores = Stores({"box://": _Locked(MemoryStore({"box://pics/a.jpg": RED}))})
-    table = write_table(tmp_path / "h.parquet", [item(ref("box://pics/a.jpg"), binary_content=RED)])
-    lading.convert(table, tmp_path / "lazy", format="parquet", lazy=True, roots=["box://pics"], stores=stores)
-    assert pq.read_table(tmp_path / "lazy" / "shard-000000.parquet")["binary_content"].to_pylist() == [RED]
+@pytest.mark.parametrize("tells", [True, False])
+def test_bytes_stay_where_their_source_may_not_be_read(tells: bool, tmp_path: Path) -> None:
+    tar = tar_of(("a.jpg", RED))
+    files = {"1.jpg": BLUE, "locked 2.jpg": RED, "3.jpg": RED, "4.jpg": BLUE, "locked 5.jpg": RED, "locked 6.tar": tar}
+    box = _Locked(MemoryStore({f"box://pics/{name}": data for name, data in files.items()}))
+    box.tells = tells
+    rows = [
+        item(ref(f"box://pics/{name}", "a.jpg" if data is tar else None), sample_id=name,
+             binary_content=RED if data is tar else data)
+        for name, data in files.items()
+    ]  # fmt: skip
+    table = write_table(tmp_path / "h.parquet", rows)
+    lading.convert(
+        table, tmp_path / "lazy", format="parquet", lazy=True, roots=["box://pics"], stores=Stores({"box://": box})
+    )
+    stored = pq.read_table(tmp_path / "lazy" / "shard-000000.parquet")["binary_content"].to_pylist()
+    assert stored == [None, RED, None, None, RED, RED]
 
 
 def test_an_empty_error_is_none(folder: Path) -> None:

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 
 import numpy as np
@@ -29,7 +29,7 @@ from lading.formats.webdataset import FORMAT as TAR
 from lading.hashing import NameTable
 from lading.interleaved import SourceRefs, format_source_ref, lineage_of, parse_source_ref
 from lading.limits import DEFAULT_LIMITS, Limits
-from lading.ref import FileEntry, files_of, is_ref, make_refs, unpack
+from lading.ref import FileEntry, Refs, files_of, is_ref, make_refs, unpack
 from lading.store.open import Stores, is_local, resolve
 from lading.store.protocol import FileInfo, Store, native_path
 from lading.store.roots import Roots, beside, folder_of
@@ -97,7 +97,9 @@ class Follower:
     def _roots(self) -> Roots:
         return Roots(self._named_roots(), self._stores)
 
-    def follow(self, source_ref: pa.Array, wanted: NDArray[np.bool_], table: str) -> Followed:
+    def follow(
+        self, source_ref: pa.Array, wanted: NDArray[np.bool_], table: str, *, despite_stores: bool = False
+    ) -> Followed:
         """References for the rows that are wanted; null, without an error, where a text names no path.
 
         A path that is not absolute is looked for beside the table, then in the current directory. Files are looked at
@@ -107,6 +109,7 @@ class Follower:
             source_ref: the texts.
             wanted: rows to be followed.
             table: the file that holds the texts.
+            despite_stores: what a store fails to tell of is an error of its rows too.
 
         Raises:
             StoreError: a store failed, which says nothing of the reference.
@@ -120,7 +123,8 @@ class Follower:
         files: list[FileEntry] = []
         errors = {i: text for i, text in enumerate(told.error.to_pylist()) if text is not None}
         named = list(_by_file(told, there))
-        looks = [partial(self._file, path, folder, inside=inside) for path, inside, _ in named]
+        look = partial(_or_why, self._file) if despite_stores else self._file
+        looks = [partial(look, path, folder, inside=inside) for path, inside, _ in named]
         found = together(looks, far=any(self._is_far(path, folder) for path, *_ in named))
         for (_, inside, mine), entry in zip(named, found, strict=True):
             if isinstance(entry, str):
@@ -128,7 +132,12 @@ class Follower:
             else:
                 file[mine] = len(files)
                 files.append(entry)
-                failed = self._place(entry, told.member, mine, offset, length, inside=inside)
+                try:
+                    failed = self._place(entry, told.member, mine, offset, length, inside=inside)
+                except StoreError as error:
+                    if not despite_stores:
+                        raise
+                    failed = dict.fromkeys(mine.tolist(), _text(error))
             for row, text in failed.items():
                 errors.setdefault(row, text)
         good = file >= 0
@@ -194,17 +203,13 @@ class Follower:
             gone = refs.valid
         else:
             [table] = lineage_of(batch.schema) or [""]
-            found = self.follow(batch.column("source_ref"), present(column), table)
+            found = self.follow(batch.column("source_ref"), present(column), table, despite_stores=True)
             refs, files = unpack(found.column), found.files
             size = np.array([-1 if entry.wrap else entry.size_bytes for entry in files], np.int64)
             gone = refs.valid & (refs.frame < 0) & (refs.length == byte_lengths(column))
             gone[gone] &= refs.length[gone] <= size[refs.file[gone]] - refs.offset[gone]
             if gone.any():  # a picture or a recording that was edited in place may have the length that it had
-                there = make_refs(refs.offset, refs.length, file=refs.file, valid=gone)
-                try:
-                    gone = _same(column, fetcher.fetch(there, files)[0])
-                except StoreError:  # the bytes are here, whoever may not read the source
-                    gone = np.zeros(batch.num_rows, np.bool_)
+                gone = _same_there(column, replace(refs, valid=gone), files, fetcher)
         told = parse_source_ref(batch.column("source_ref"))
         urls = pa.array([self._absolute(entry.url) for entry in files], pa.string())
         inside = gone & present(told.member)
@@ -272,6 +277,28 @@ class Follower:
         length = np.concatenate([np.zeros(0, np.int64), *(part.length for part in parts)])
         last_first = np.flatnonzero(plain)[::-1]
         return _Tar(NameTable(names.take(pa.array(last_first))), offset[last_first], length[last_first])
+
+
+def _or_why(find: Callable[..., FileEntry | str], path: str, folder: str, *, inside: bool) -> FileEntry | str:
+    """What `find` gives; of what a store fails to tell, why."""
+    try:
+        return find(path, folder, inside=inside)
+    except StoreError as error:
+        return _text(error)
+
+
+def _same_there(column: pa.Array, refs: Refs, files: Sequence[FileEntry], fetcher: Fetcher) -> NDArray[np.bool_]:
+    """Which values are what references lead to; of files that cannot be read nobody knows, and so they are not."""
+    there = make_refs(refs.offset, refs.length, file=refs.file, valid=refs.valid)
+    try:
+        return _same(column, fetcher.fetch(there, files)[0])
+    except StoreError:
+        named = np.unique(refs.file[refs.valid])
+        same = np.zeros(len(column), np.bool_)
+        for half in np.array_split(named, 2) if len(named) > 1 else ():
+            mine = refs.valid & np.isin(refs.file, half)
+            same |= _same_there(column, replace(refs, valid=mine), files, fetcher)
+        return same
 
 
 def _same(column: pa.Array, other: pa.Array) -> NDArray[np.bool_]:
