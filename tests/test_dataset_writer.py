@@ -999,3 +999,46 @@ def test_what_waits_is_not_counted_anew_for_each_batch(fmt: str) -> None:
     assert costs_at_most(
         20, lambda: [many.held_bytes() for _ in range(20)], lambda: [one.held_bytes() for _ in range(20)]
     )
+
+
+@pytest.mark.parametrize("fmt", ["parquet", "arrow", "csv"])
+@pytest.mark.parametrize(
+    "first, second",
+    [
+        (pa.array([12345]), pa.array(["01234"])),
+        (pa.array([True]), pa.array(["FALSE"])),
+        (pa.array([True]), pa.array([1])),
+        (pa.array([1.5]), pa.array([True])),
+        (pa.array(["1.5"]), pa.array([2.5])),
+        (pa.array([1.5]), pa.array([Decimal("1.23456789012345678901")])),
+    ],
+    ids=lambda column: str(column.type),
+)
+def test_batches_of_another_kind_than_the_first_one_are_refused(
+    fmt: str, first: pa.Array, second: pa.Array, tmp_path: Path
+) -> None:
+    writer = lading.writer(tmp_path / "a", format=fmt)
+    writer.write_batch(pa.table({"x": first}))
+    with pytest.raises(SchemaMismatch, match="another kind") as caught:
+        writer.write_batch(pa.table({"x": second}))
+    assert caught.value.column == "x"
+
+
+@pytest.mark.parametrize(
+    "first, second",
+    [
+        (pa.array([1.5]), pa.array([2.5], pa.float32())),
+        (pa.array([1]), pa.array([2], pa.uint8())),
+        (pa.array(["a"]), pa.array(["b", "b"]).dictionary_encode()),
+        (pa.array([[1]]), pa.array([[2]], pa.large_list(pa.int8()))),
+        (pa.array([0], pa.timestamp("us", "UTC")), pa.array([5], pa.timestamp("s", "UTC"))),
+    ],
+    ids=lambda column: str(column.type),
+)
+def test_batches_of_one_kind_may_be_of_another_width(first: pa.Array, second: pa.Array, tmp_path: Path) -> None:
+    with lading.writer(tmp_path / "a", format="parquet") as writer:
+        writer.write_batch(pa.table({"x": first}))
+        writer.write_batch(pa.table({"x": second}))
+    with lading.open(tmp_path / "a") as dataset:
+        found = pa.Table.from_batches(dataset.batches())["x"]
+    assert found.to_pylist() == [*first.to_pylist(), *second.to_pylist()]

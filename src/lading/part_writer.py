@@ -453,7 +453,13 @@ class PartWriter:
                 expected=", ".join(self.schema.names), advice="Give the writer schema= with all columns.",
             )  # fmt: skip
         for written in batch.schema:
-            self._refuse_other_meaning(self.schema.field(written.name), written)
+            known = self.schema.field(written.name)
+            self._refuse_other_meaning(known, written)
+            if not (self._is_given or _hold_one_kind(known.type, written.type)):
+                raise SchemaMismatch(
+                    "values of another kind than those of the first rows", column=known.name, expected=known.type,
+                    found=written.type, advice="Cast them, or say with schema= what the column holds.",
+                )  # fmt: skip
         # Bytes stay as they come, references and views too: to cast them would copy the payload.
         own = {f.name: f.type for f in batch.schema if is_ref(f.type) or is_bytes(f.type)}
         target = pa.schema([f.with_type(own[f.name]) if f.name in own and is_bytes(f.type) else f for f in self.schema])
@@ -654,6 +660,15 @@ def _are_alike(one: Feature, kind: pa.DataType, other: Feature, second: pa.DataT
 
 def _all_are(types: Any, *kinds: pa.DataType) -> bool:
     return all(isinstance(kind, types) for kind in kinds)
+
+
+def _hold_one_kind(kind: pa.DataType, second: pa.DataType) -> bool:
+    """Whether values of the second type may be cast to the first one: no texts to numbers, say, or numbers to times.
+
+    Text and bytes are one, and so are an extension and what it is stored in.
+    """
+    kind, second = (_unwrapped(k.storage_type if isinstance(k, pa.BaseExtensionType) else k) for k in (kind, second))
+    return all(is_text(k) or is_bytes(k) for k in (kind, second)) or _differ_in_width(kind, second)
 
 
 def _differ_in_width(kind: pa.DataType, second: pa.DataType) -> bool:
