@@ -479,6 +479,14 @@ def test_text_that_is_no_text_is_named() -> None:
             list(_batches(_file(pa.table({"t": column}))))
 
 
+def test_a_page_header_of_lists_in_lists_is_named() -> None:
+    data = bytearray(_file(pa.table({"l": [[n] for n in range(5000)]}), use_dictionary=False, compression="none"))
+    at = pq.read_metadata(io.BytesIO(data)).row_group(0).column(0).data_page_offset
+    data[at : at + 5000] = b"\x19" * 5000  # a list of one list of one list ...
+    with pytest.raises(CorruptShard, match=rf"s.parquet @ {at} .*no page header \(nested too deep\)"):
+        list(_batches(bytes(data)))
+
+
 @pytest.mark.parametrize(
     "data, message",
     [

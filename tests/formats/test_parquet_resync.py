@@ -52,3 +52,9 @@ def test_a_footer_behind_endings_that_are_none_is_found() -> None:
     found = resync_groups(_input(body + more))
     assert found is not None
     assert found.size_bytes == len(body)
+
+
+def test_a_footer_of_lists_in_lists_is_none() -> None:
+    foot = b"\x15\x02" + b"\x19" * 5000  # an int32, and a list of one list of one list ...
+    with pytest.raises(CorruptShard, match="no Parquet file"):
+        resync_groups(_input(b"PAR1\0" + foot + struct.pack("<I", len(foot)) + b"PAR1" + b"end"))

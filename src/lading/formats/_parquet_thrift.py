@@ -13,7 +13,8 @@ from typing import Any
 
 __all__ = ["parse_struct", "parse_varint", "structs_of_list"]
 
-_MAX_DEPTH = 8
+_MAX_DEPTH = 12
+"""Of structs and lists in one another: those of Parquet are seven deep."""
 _INTEGER_BITS = 64
 _LONG_LIST = 15
 _BOOLEANS = (1, 2)
@@ -51,8 +52,7 @@ def parse_struct(data: bytes, at: int, depth: int = 0) -> tuple[dict[int, Any], 
         IndexError: the data end before the struct does.
         ValueError: this is no struct, or one that nests deeper than any of Parquet's.
     """
-    if depth > _MAX_DEPTH:
-        raise ValueError("nested too deep")
+    _check_depth(depth)
     fields: dict[int, Any] = {}
     number = 0
     while data[at] != 0:
@@ -79,7 +79,7 @@ def _parse_value(data: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]
             length, at = parse_varint(data, at)
             return data[at : at + length], at + length
         case 9 | 10:
-            return _parse_list(data, at, depth)
+            return _parse_list(data, at, depth + 1)
         case 12:
             return parse_struct(data, at, depth + 1)
         case 1 | 2 | 3:  # a byte; a boolean of a list
@@ -90,6 +90,7 @@ def _parse_value(data: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]
 
 
 def _parse_list(data: bytes, at: int, depth: int) -> tuple[list[Any], int]:
+    _check_depth(depth)
     count, kind, at = _parse_list_head(data, at)
     values = []
     for _ in range(count):
@@ -98,6 +99,11 @@ def _parse_list(data: bytes, at: int, depth: int) -> tuple[list[Any], int]:
             raise IndexError("the data end in a list")
         values.append(value)
     return values, at
+
+
+def _check_depth(depth: int) -> None:
+    if depth > _MAX_DEPTH:
+        raise ValueError("nested too deep")
 
 
 def _parse_list_head(data: bytes, at: int) -> tuple[int, int, int]:
