@@ -296,6 +296,12 @@ def test_lists_of_nothing_end_the_process() -> None:
     assert found.returncode == -signal.SIGFPE
 
 
+def test_dictionaries_that_allow_no_nulls_lack_the_value_of_structs_that_are_all_null() -> None:
+    kind = pa.struct([pa.field("d", pa.dictionary(pa.int8(), pa.string()), nullable=False)])
+    column = pq.read_table(_parquet(pa.table({"s": pa.array([None], kind)})))["s"].chunk(0).field("d")
+    assert (column.null_count, column.indices.to_pylist(), len(column.dictionary)) == (0, [0], 0)
+
+
 def test_dictionaries_made_one_look_up_what_lies_under_nulls() -> None:
     made = """
         import sys, numpy as np, pyarrow as pa

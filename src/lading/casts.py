@@ -48,6 +48,7 @@ __all__ = [
     "registered",
     "unregistered",
     "unregistered_type",
+    "with_referred_values",
     "without_null_values",
 ]
 
@@ -279,16 +280,42 @@ def registered(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 def without_null_values(column: pa.Array) -> pa.Array:
     """The same values, those of a dictionary that are null by no index: pyarrow neither joins nor writes them all."""
-    if not holds_dictionary(column.type):
-        return column
-    if not pa.types.is_dictionary(column.type):
-        return rebuilt(column, column.type, lambda part, _: without_null_values(part))
+    return _with_dictionaries(column, _without_null_values)
+
+
+def _without_null_values(column: pa.Array) -> pa.Array:
     if not column.dictionary.null_count:
         return column
     there = present(column.dictionary)
     places = pa.array(np.cumsum(there) - 1, column.type.index_type, mask=~there)
     values = take_values(column.dictionary, np.flatnonzero(there))
     return pa.DictionaryArray.from_arrays(places.take(column.indices), values, ordered=column.type.ordered)
+
+
+def with_referred_values(column: pa.Array) -> pa.Array:
+    """The same values, with one in each dictionary of text or bytes that has none but is referred to.
+
+    That is how pyarrow reads a field that allows no nulls where all of its structs are null.
+    """
+    return _with_dictionaries(column, _with_referred_values)
+
+
+def _with_referred_values(column: pa.Array) -> pa.Array:
+    if len(column.dictionary) or column.null_count == len(column):
+        return column
+    values = pa.array([b""]).cast(column.type.value_type)
+    return pa.DictionaryArray.from_arrays(column.indices, values, ordered=column.type.ordered)
+
+
+def _with_dictionaries(column: pa.Array, made: Callable[[pa.Array], pa.Array]) -> pa.Array:
+    """The same column, with what a function makes of each dictionary in it."""
+    if not holds_dictionary(column.type):
+        return column
+    if pa.types.is_dictionary(column.type):
+        return made(column)
+    if isinstance(column.type, pa.BaseExtensionType):
+        return pa.ExtensionArray.from_storage(column.type, _with_dictionaries(column.storage, made))
+    return rebuilt(column, column.type, lambda part, _: _with_dictionaries(part, made))
 
 
 def rebuilt(column: pa.Array, kind: pa.DataType, made: Callable[[pa.Array, pa.DataType], pa.Array]) -> pa.Array:

@@ -255,6 +255,22 @@ def test_dictionaries_inside_others_of_several_row_groups() -> None:
     assert _open(data).read(np.array([12, 0, 7])).column("s").to_pylist() == [expected[i] for i in (12, 0, 7)]
 
 
+@pytest.mark.parametrize("value", [pa.string(), pa.binary()], ids=str)
+def test_dictionaries_that_allow_no_nulls_of_structs_that_are_all_null(value: pa.DataType) -> None:
+    """pyarrow gives them no value, and indices of one."""
+    kind = pa.struct([pa.field("a", pa.dictionary(pa.int8(), value), nullable=False)])
+    parts = [pa.array(rows, kind) for rows in ([None, None], [{"a": "x"}, None], [None, {"a": "y"}])]
+    inner = [pa.ListArray.from_arrays(pa.array([0, 2, 2], pa.int32()), part) for part in parts]
+    table = pa.table({"s": pa.chunked_array(parts), "l": pa.chunked_array(inner)})
+    sink = io.BytesIO()
+    pq.write_table(table, sink, row_group_size=2)
+    data = sink.getvalue()
+    for batch in (read := _all(data)).to_batches():
+        batch.validate(full=True)
+    for found in (read, read.combine_chunks(), _all(_write(read)[0])):
+        assert found.to_pylist() == table.to_pylist()
+
+
 @pytest.mark.parametrize(
     "kind, number",
     [

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lading import views
+from lading.casts import with_referred_values
 from lading.errors import CorruptShard, LadingError
 from lading.formats._parquet_footer import Chunk, Footer
 from lading.formats._parquet_input import FOREIGN, Input, damage, damaged
@@ -174,13 +175,25 @@ class Decoder:
         try:
             batch = next(steps, None)
             if batch is not None:
-                _check_text(batch)
+                batch = self._checked(batch)
         except LadingError:
             raise
         except FOREIGN as error:
             raise self._blamed(run, error) from error
         if batch is None or not batch.num_rows:
             raise self._too_few(run.name, run.num_rows, done)
+        return batch
+
+    def _checked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows; raises ArrowInvalid for strings that are not UTF-8.
+
+        Takes 0.04 s a GB of ASCII, 0.3 s of other text.
+        """
+        if self._apart:
+            batch = pa.RecordBatch.from_arrays([with_referred_values(c) for c in batch.columns], schema=batch.schema)
+        for column in batch.columns:
+            if holds_text(column.type):
+                column.validate(full=True)
         return batch
 
     def _blamed(self, run: Run, error: Exception) -> LadingError:
@@ -190,8 +203,7 @@ class Decoder:
             try:
                 alone = self._open([chunk])
                 for batch in alone.iter_batches(_BLAME_ROWS, [chunk.group], [chunk.leaf], use_threads=False):
-                    _check_text(batch)
-                    rows += batch.num_rows
+                    rows += self._checked(batch).num_rows
             except FOREIGN as own:
                 return damaged(own, self._file.path, place).at(offset=chunk.start, column=chunk.column)
             if rows != chunk.num_rows:
@@ -222,13 +234,6 @@ class Decoder:
 
 def _without_columns(rows: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.nulls(rows)], ["none"]).select([])
-
-
-def _check_text(batch: pa.RecordBatch) -> None:
-    """Raise ArrowInvalid for strings that are not UTF-8. Takes 0.04 s a GB of ASCII, 0.3 s of other text."""
-    for column in batch.columns:
-        if holds_text(column.type):
-            column.validate(full=True)
 
 
 def cut(batch: pa.RecordBatch, max_rows: int, max_bytes: int) -> Iterator[pa.RecordBatch]:
