@@ -236,11 +236,14 @@ def test_fields_in_another_order_and_nulls_where_none_may_be_are_left_to_pyarrow
 
 def test_a_dictionary_whose_values_are_null() -> None:
     words = pa.DictionaryArray.from_arrays(pa.array([0, 1, None, 2, 1], pa.int8()), pa.array([None, "a", None]))
-    for column in (words, pa.StructArray.from_arrays([words], ["w"]), pa.ListArray.from_arrays([0, 2, 5], words)):
+    named = pa.ExtensionArray.from_storage(NamedType(words.type), words)
+    lists = pa.ListArray.from_arrays([0, 2, 5], words)
+    for column in (words, pa.StructArray.from_arrays([words], ["w"]), lists, named):
         found = without_null_values(column)
         found.validate(full=True)
         assert (found.type, found.to_pylist()) == (column.type, column.to_pylist())
-    assert without_null_values(words).dictionary.to_pylist() == ["a"]
+    for found in (without_null_values(words), without_null_values(named).storage):
+        assert found.dictionary.to_pylist() == ["a"]
 
 
 def test_dictionaries_of_nested_values() -> None:

@@ -122,7 +122,7 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
     At any depth: large strings and binaries in place of views, dictionaries only of values that pyarrow `joins`, and
     with indices of 32 bits at least. Rows that come later may bring more values than 8 or 16 bits can number. No
     dictionaries of run ends, into most of which pyarrow 26 has no cast, nor run ends of extensions, which it does not
-    join.
+    join. Extensions that hold a dictionary are what they are stored in: nobody can give them another.
     """
     return _swapped(kind, _WITHOUT_VIEWS)
 
@@ -137,7 +137,9 @@ def joins(kind: pa.DataType) -> bool:
 
 
 def holds_dictionary(kind: pa.DataType) -> bool:
-    """Whether it is a dictionary, or a struct, map or list that holds one."""
+    """Whether it is a dictionary, or a struct, map, list or extension that holds one."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return holds_dictionary(kind.storage_type)
     return bool(pa.types.is_dictionary(kind)) or any(holds_dictionary(child.type) for child in child_fields(kind))
 
 
@@ -155,7 +157,9 @@ def _swapped(kind: pa.DataType, leaves: Mapping[pa.DataType, pa.DataType]) -> pa
         index = kind.index_type if kind.index_type.bit_width >= _INDEX_BITS else pa.int32()
         return pa.dictionary(index, value, kind.ordered) if joins(value) else value
     if pa.types.is_run_end_encoded(kind) and isinstance(kind.value_type, pa.BaseExtensionType):
-        return kind.value_type
+        return _swapped(kind.value_type, leaves)
+    if isinstance(kind, pa.BaseExtensionType) and holds_dictionary(kind):
+        return _swapped(kind.storage_type, leaves)
     inner = [field.with_type(_swapped(field.type, leaves)) for field in child_fields(kind)]
     return with_child_fields(kind, inner) if inner else leaves.get(kind, kind)
 

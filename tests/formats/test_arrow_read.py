@@ -292,6 +292,10 @@ _UNLIKE = {
     "views in lists": _own_words(pa.list_(pa.string_view()), [[["a"], ["b" * 20]], [["c"]]], pa.int16()),
     "structs": _own_words(pa.struct([("x", pa.int8())]), [[{"x": 1}], [{"x": 2}]], pa.int8()),
     "maps": _own_words(pa.map_(pa.string(), pa.int8()), [[[("a", 1)]], [[("b", 2)]]], pa.uint64()),
+    "extensions that hold them": [
+        pa.ExtensionArray.from_storage(pa.opaque(words.type, "words", "me"), words)
+        for words in _own_words(pa.string(), [[f"{i}-{n}" for n in range(100)] for i in range(3)], pa.int8())
+    ],
     "run ends": [
         pa.DictionaryArray.from_arrays(pa.array([0, None]), pa.RunEndEncodedArray.from_arrays([1], pa.array([text])))
         for text in "ab"

@@ -6,7 +6,7 @@ import decimal
 import io
 import mmap
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -253,6 +253,29 @@ def test_dictionaries_inside_others_of_several_row_groups() -> None:
     expected = [row for part in rows for row in part]
     assert _all(data).column("s").to_pylist() == expected
     assert _open(data).read(np.array([12, 0, 7])).column("s").to_pylist() == [expected[i] for i in (12, 0, 7)]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda words: words, lambda words: pa.StructArray.from_arrays([words], ["a"])],
+    ids=["column", "field"],
+)
+def test_extensions_that_hold_dictionaries_are_what_they_are_stored_in(make: Callable[[pa.Array], pa.Array]) -> None:
+    """pyarrow 26 joins none of a few bits, and ends the process for those inside others, of two row groups."""
+    parts = [pa.array([f"{i}-{n}" for n in range(100)]).dictionary_encode() for i in range(3)]
+    words = [part.cast(pa.dictionary(pa.int8(), pa.string())) for part in parts]
+    kind = pa.opaque(words[0].type, "words", "me")
+    named = [make(pa.ExtensionArray.from_storage(kind, part)) for part in words]
+    table = pa.table({"c": pa.chunked_array(named)})
+    sink = io.BytesIO()
+    pq.write_table(table, sink, row_group_size=100)
+    plain = make(pa.array([], _WORDS)).type
+    assert _open(sink.getvalue()).schema().types == [plain]
+    for data in (sink.getvalue(), _write(table)[0], _write(table, row_group_bytes=1000)[0]):
+        read = _all(data)
+        assert "extension" not in str(read.schema.types)
+        for found in (read, pa.table(pa.concat_batches(read.to_batches())), pq.read_table(io.BytesIO(_write(read)[0]))):
+            assert found.to_pylist() == table.to_pylist()
 
 
 @pytest.mark.parametrize("value", [pa.string(), pa.binary()], ids=str)

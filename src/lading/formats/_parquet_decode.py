@@ -71,8 +71,7 @@ class Decoder:
                 self._wide_unit = unit_of(self._footer.metadata.metadata or {}, self._wide_unit)
             schema = self._open(binary_type=self._binary_type).schema_arrow
         # Dictionaries inside others, of two row groups, pyarrow does not put together.
-        inside = (child.type for kind in schema.types for child in views.child_fields(kind))
-        self._apart = any(map(views.holds_dictionary, inside))
+        self._apart = any(views.holds_dictionary(kind) and not pa.types.is_dictionary(kind) for kind in schema.types)
         return schema
 
     def runs(self, groups: Sequence[int], leaves: Sequence[int], max_bytes: int) -> Iterator[Run]:

@@ -85,16 +85,17 @@ def file_type(kind: pa.DataType) -> pa.DataType:
     Of others pyarrow 26 gives back no dictionary, nor always their type. Those inside others it reads of one row
     group alone, and of that only where no page stands behind those of the dictionary.
     """
+    kind = plain_type(kind)
     if pa.types.is_dictionary(kind) and (is_text(kind.value_type) or is_bytes(kind.value_type)):
-        return plain_type(kind)
+        return kind
     return _decoded(kind)
 
 
 def _decoded(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_dictionary(kind):
-        return _decoded(kind.value_type)
+        return kind.value_type
     inner = [child.with_type(_decoded(child.type)) for child in child_fields(kind)]
-    return with_child_fields(kind, inner) if inner else plain_type(kind)
+    return with_child_fields(kind, inner) if inner else kind
 
 
 def told_metadata(schema: pa.Schema) -> dict[bytes, bytes]:
