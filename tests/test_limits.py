@@ -148,6 +148,11 @@ def _sprawl(folder: Path) -> Read:
     return partial(indexed, folder / "t.tar")
 
 
+def _long_document(folder: Path) -> Read:
+    story = {"texts": ["x" * 100_000], "images": [None]}
+    return of_file("t.tar", tar_of(("a.json", json.dumps(story).encode())), folder, view="interleaved")
+
+
 # MDS, media, pictures, what lies beside shards
 
 
@@ -226,6 +231,7 @@ _ZEROS = bytes(8 << 20)
 _CASES: dict[str, tuple[Callable[[Path], Read], int | None, int | None]] = {
     "arrow_bare_rows": (lambda folder: _arrow(folder, pa.table({"n": pa.nulls(3 << 20)})), None, 4 << 20),
     "arrow_batch_bytes": (lambda folder: _arrow(folder, pa.table({"b": [_ZEROS]}), "zstd"), 1 << 20, None),
+    "document_bytes": (_long_document, 10_000, None),
     "footer_bytes": (lambda folder: _parquet(folder, [b"x"]), 50, None),
     "image_frames": (_tiff, 4, None),
     "image_strips": (_tiff, 2, None),
@@ -288,6 +294,35 @@ def test_a_file_that_asks_for_more_is_refused_and_read_when_the_limit_is_raised(
     assert told.found is not None
     assert str(tmp_path) in str(told.file)
     assert read(also if large is None else replace(also, **{name: large}))
+
+
+@pytest.mark.parametrize("sample_id_field", ["auto", "id", None])
+def test_every_reader_of_documents_has_their_limit(tmp_path: Path, sample_id_field: str | None) -> None:
+    story = json.dumps({"id": "b", "texts": ["x" * 1000], "images": [None]}).encode()
+    data = tar_of(("a.json", b'{"id": "a", "texts": ["x"], "images": [null]}'), ("b.json", story))
+    options = lading.InterleavedOptions(sample_id_field=sample_id_field)
+    said = rf"t\.tar @ 1536 sample 'b\.json': .*at most 1000 bytes, found {len(story)}.*document_bytes="
+    (tmp_path / "t.tar").write_bytes(data)
+    with pytest.raises(LimitExceeded, match=said):
+        opened(tmp_path / "t.tar", Limits(document_bytes=1000), view="interleaved", interleaved=options)
+    (tmp_path / "t.tar").write_bytes(data[:3072] + b"x" * 512 + data[3072:])
+    saved = lading.salvage(tmp_path / "t.tar", tmp_path / "out", view="interleaved", interleaved=options,
+                           limits=Limits(document_bytes=1000))  # fmt: skip
+    assert (saved.samples, saved.lost_samples) == (1, 1)
+    assert any("document_bytes=" in str(one.get("advice")) for one in saved.lost)
+
+
+def test_large_json_says_nothing_of_the_view_of_a_tar(tmp_path: Path) -> None:
+    objects = b"[" + b"{}," * (1 << 20) + b"0]"
+    story = json.dumps({"texts": ["t"], "images": [None]}).encode()
+    (tmp_path / "s.tar").write_bytes(tar_of(("a.json", objects)))
+    (tmp_path / "i.tar").write_bytes(tar_of(("a.json", objects), ("b.json", story)))
+    forget_peak()
+    before = peak_mb()
+    for name, view in (("s.tar", "samples"), ("i.tar", "interleaved")):
+        with lading.open(tmp_path / name) as dataset:
+            assert dataset.view == view
+    assert peak_mb() - before < _MAX_MB
 
 
 def test_documents_of_a_tar_have_the_limit_of_its_fields(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ class Limits:
     Attributes:
         arrow_bare_rows: rows of an Arrow file beyond those that its bytes can hold: nulls and empty structs take none.
         arrow_batch_bytes: what a compressed Arrow batch (`read_shard`: file) says to unpack to, if over 100 × its size.
+        document_bytes: the JSON of a document in a tar; it is held in memory, several times over.
         footer_bytes: the footer of a Parquet or Arrow file.
         image_frames: frames of a TIFF file, one of which is asked for.
         image_strips: strips or tiles of a frame of a TIFF file.
@@ -60,6 +61,7 @@ class Limits:
 
     arrow_bare_rows: int = 1 << 20
     arrow_batch_bytes: int = 256 << 20
+    document_bytes: int = 64 << 20
     footer_bytes: int = 256 << 20
     image_frames: int = 100_000
     image_strips: int = 1_000_000

@@ -48,9 +48,8 @@ RENAMED = "json."
 """A JSON field with the name of a reserved column becomes the column of that name behind this prefix."""
 
 _WINDOW_DOCUMENTS = 1024
-_WINDOW_BYTES = 4 << 20
 _WINDOW_SPAN_BYTES = 16 << 20
-_DETECT_STEP, _DETECT_MEMBERS, _DETECT_DOCUMENTS = 64, 1024, 16
+_DETECT_STEP, _DETECT_MEMBERS, _DETECT_DOCUMENTS, _DETECT_BYTES = 64, 1024, 16, 1 << 20
 
 
 class MintView:
@@ -159,9 +158,8 @@ class MintView:
         wanted = np.arange(len(members.documents)) if order is None else order
         at = 0
         while at < len(wanted):
-            rows = members.documents[wanted[at : at + _WINDOW_DOCUMENTS]]
-            sizes = np.cumsum(members.length[rows])
-            count = max(1, int(np.searchsorted(sizes, _WINDOW_BYTES, "right")))
+            rows = members.window(members.documents[wanted[at : at + _WINDOW_DOCUMENTS]])
+            count = len(rows)
             if self._reader.files[0].wrap:
                 span = np.maximum.accumulate(members.offset[rows]) - members.offset[rows[0]]
                 count = min(count, max(1, int(np.searchsorted(span, _WINDOW_SPAN_BYTES, "right"))))
@@ -170,6 +168,7 @@ class MintView:
 
     def _load(self, rows: NDArray[np.int64], id_field: str | None) -> list[dict[str, Any]]:
         members = self._members()
+        members.refuse_long(rows, self._limits, self._path)
         # One by one: to map small values far apart would bring their neighbourhoods, mostly pictures, into memory.
         found = self._fetcher.values(make_refs(members.offset[rows], members.length[rows]), self._reader.files)
         texts = [text or b"" for text in found]
@@ -192,8 +191,13 @@ class MintView:
 
     def _field_of_ids(self) -> str | None:
         if self._id_field == AUTO:
-            documents = self._load(self._members().documents[:TELLING_DOCUMENTS], None)
-            self._id_field = id_field_of(documents, self._options)
+            members = self._members()
+            rows, told = members.documents[:TELLING_DOCUMENTS], list[dict[str, Any]]()
+            while len(rows):  # of each its id alone is held
+                window = members.window(rows)
+                told += [{"sample_id": document.get("sample_id")} for document in self._load(window, None)]
+                rows = rows[len(window) :]
+            self._id_field = id_field_of(told, self._options)
         return self._id_field
 
     # Rows
@@ -375,23 +379,25 @@ def field_name(column: str) -> str:
 def looks_interleaved(reader: WebdatasetReader, fetcher: Fetcher, options: InterleavedOptions) -> bool | None:
     """Whether a tar's first samples are interleaved ones: each JSON has `texts` and `images`, lists of one length.
 
-    Looks at 16 JSON members at most, among the tar's first thousand members; those that are broken say nothing. None if
-    the tar is empty, or all of these are broken.
+    Looks at 16 JSON members at most, among the tar's first thousand members; those that are broken, or larger than
+    1 MiB, say nothing. None if the tar is empty, or none of these says anything.
     """
     offset: list[int] = []
     length: list[int] = []
-    seen = 0
+    seen = documents = 0
     for part in reader.members(max_members=_DETECT_STEP):
         lower = pc.utf8_lower(part.name)
         rows = np.flatnonzero(pc.ends_with(lower, ".json").to_numpy(zero_copy_only=False))
         if part.sparse[rows].any():
             return False
+        documents += len(rows)
+        seen += len(part.name)
+        rows = rows[part.length[rows] <= _DETECT_BYTES]  # one in memory may take 35 times its bytes
         offset += part.offset[rows].tolist()
         length += part.length[rows].tolist()
-        seen += len(part.name)
         if len(offset) >= _DETECT_DOCUMENTS or seen >= _DETECT_MEMBERS:
             break
-    if not offset:
+    if not documents:
         return False if seen else None
     first = slice(_DETECT_DOCUMENTS)
     found: bool | None = None

@@ -15,12 +15,15 @@ from lading.errors import DataError
 from lading.formats.webdataset import WebdatasetReader, sparse_member
 from lading.hashing import NameTable
 from lading.layouts.options import AUTO, InterleavedOptions
+from lading.limits import Limits
 from lading.ref import FileEntry, make_refs, unpack, with_files
 
 __all__ = ["TELLING_DOCUMENTS", "Members", "document_of", "id_field_of", "sample_ids"]
 
 TELLING_DOCUMENTS = 16
 """First documents of a tar, which tell its field of ids."""
+
+_WINDOW_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,17 @@ class Members:
         for ending in options.json_extensions:
             documents |= pa.compute.ends_with(lower, ending.lower()).to_numpy(zero_copy_only=False)
         return cls(names, offset, length, np.flatnonzero(documents), NameTable(names))
+
+    def window(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The first of these documents, as many as may be held together."""
+        return rows[: max(1, int(np.searchsorted(np.cumsum(self.length[rows]), _WINDOW_BYTES, "right")))]
+
+    def refuse_long(self, rows: NDArray[np.int64], limits: Limits, path: str) -> None:
+        """Raise LimitExceeded if one of these documents takes more than `document_bytes`."""
+        for row in rows[self.length[rows] > limits.document_bytes].tolist():
+            raise limits.exceeded("document_bytes", "a sample's JSON is too long", file=path,
+                                  offset=int(self.offset[row]), sample=self.names[row].as_py(),
+                                  found=int(self.length[row]))  # fmt: skip
 
     def as_index(self, files: Sequence[FileEntry]) -> pa.Table:
         """`name: string`, `ref`: a row a member, in file order."""

@@ -40,7 +40,7 @@ def remains_of_documents(
     kept, named = np.zeros(len(start), np.bool_), np.zeros(len(start), np.bool_)
     named[members.documents] = True
     lost: list[LadingError] = []
-    for rows, documents in _windows(mapped, members, options, path, lost):
+    for rows, documents in _windows(mapped, members, options, source, lost):
         if documents:  # the first that are whole say it for all
             options = replace(options, sample_id_field=id_field_of(documents, options))
         for row, mine, missing in _named(members, rows, documents, options, path, lost):
@@ -88,23 +88,27 @@ def _is_text(name: bytes) -> bool:
 
 
 def _windows(
-    mapped: MappedFile, members: Members, options: InterleavedOptions, path: str, lost: list[LadingError]
+    mapped: MappedFile, members: Members, options: InterleavedOptions, source: ShardSource, lost: list[LadingError]
 ) -> Iterator[tuple[NDArray[np.int64], list[dict[str, object]]]]:
     """Members that are documents, and their contents, some at a time; what is wrong with the others goes to `lost`."""
     id_field = "sample_id" if options.sample_id_field == AUTO else options.sample_id_field
-    for first in range(0, len(members.documents), _WINDOW_DOCUMENTS):
+    at = 0
+    while at < len(members.documents):
         good: list[int] = []
         documents: list[dict[str, object]] = []
-        for row in members.documents[first : first + _WINDOW_DOCUMENTS].tolist():
+        window = members.window(members.documents[at : at + _WINDOW_DOCUMENTS])
+        for row in window.tolist():
             offset = int(members.offset[row])
             try:
+                members.refuse_long(np.array([row]), source.limits, source.path)
                 text = mapped.read(offset, int(members.length[row]))
                 documents.append(document_of(text, offset, options.fields, id_field))
             except DataError as error:
-                lost.append(error.at(file=path, sample=members.names[row].as_py()))
+                lost.append(error.at(file=source.path, sample=members.names[row].as_py()))
             else:
                 good.append(row)
         yield np.array(good, np.int64), documents
+        at += len(window)
 
 
 def _named(
