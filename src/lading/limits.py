@@ -45,7 +45,7 @@ class Limits:
         tar_extension_bytes: an extension record of a tar, such as a long name.
         tar_extensions: extension records before a member of a tar.
         tar_fields: different fields of the samples of a tar.
-        tar_keys_bytes: keys of the samples of a tar where all of them are held, as in its index.
+        tar_keys_bytes: keys of a tar's samples, or names of documents' members, where all are held, as in an index.
         tar_map_blocks: blocks with the map of the holes in a sparse member of a tar.
         tar_member_bytes: a member, or a sample, of a compressed tar; it is held in memory.
         tar_name_bytes: the name of a member of a tar.

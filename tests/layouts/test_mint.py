@@ -14,8 +14,10 @@ import pyarrow as pa
 import pytest
 
 import lading
-from lading.errors import DataError, SchemaMismatch, UsageError
+from lading.errors import DataError, LimitExceeded, SchemaMismatch, UsageError
 from lading.interleaved import INTERLEAVED_SCHEMA
+from lading.layouts.mint_members import refuse_names
+from lading.limits import Limits
 from lading.opening import open_dataset
 from lading.store.memory import MemoryStore
 from lading.store.open import Stores
@@ -306,3 +308,28 @@ def test_a_copy_as_samples_is_taken_as_items_later(tmp_path: Path) -> None:
     with lading.open(tmp_path / "out", view="interleaved") as dataset:
         assert len(dataset) == 1
         assert [item.get("binary_content") for item in dataset[0]["items"]] == [None, b"jpg"]
+
+
+def test_names_of_members_are_held_as_far_as_a_limit_allows(tmp_path: Path) -> None:
+    document = {"sample_id": "s", "texts": ["t"], "images": [None]}
+    data = tar_with({"s.json": document}, {"n" * 80 + f"{i}.jpg": b"J" for i in range(100)})
+    (tmp_path / "x.tar").write_bytes(data)
+    options, limits = lading.InterleavedOptions(unreferenced="drop"), Limits(tar_keys_bytes=8000)
+    said = r"x\.tar @ 0: the names of the members are too long.*at most 8000 bytes.*tar_keys_bytes="
+    with (
+        lading.open(tmp_path / "x.tar", interleaved=options, limits=limits) as dataset,
+        pytest.raises(LimitExceeded, match=said),
+    ):
+        len(dataset)
+    with lading.open(tmp_path / "x.tar", interleaved=options) as dataset:
+        assert len(dataset) == 1
+    (tmp_path / "x.tar").write_bytes(data[:1024] + b"x" * 512 + data[1024:])
+    with pytest.raises(DataError, match=r"names of the members are too long.*tar_keys_bytes="):
+        lading.salvage(tmp_path / "x.tar", tmp_path / "out", view="interleaved", interleaved=options, limits=limits)
+
+
+def test_names_that_no_array_holds_are_refused() -> None:
+    limits = Limits(tar_keys_bytes=1 << 40)
+    refuse_names((1 << 31) - 1, limits, "x.tar")
+    with pytest.raises(LimitExceeded, match=r"x\.tar: the names of the members .*at most 2147483647 bytes"):
+        refuse_names(1 << 31, limits, "x.tar")

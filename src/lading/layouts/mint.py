@@ -86,7 +86,7 @@ class MintView:
 
     def _members(self) -> Members:
         if self._table is None:
-            self._table = Members.of(self._reader, self._index, self._options)
+            self._table = Members.of(self._reader, self._index, self._options, self._limits)
         return self._table
 
     def index(self) -> pa.Table:

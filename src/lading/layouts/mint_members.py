@@ -11,19 +11,20 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading import jsontext
-from lading.errors import DataError
+from lading.errors import DataError, LimitExceeded
 from lading.formats.webdataset import WebdatasetReader, sparse_member
 from lading.hashing import NameTable
 from lading.layouts.options import AUTO, InterleavedOptions
 from lading.limits import Limits
 from lading.ref import FileEntry, make_refs, unpack, with_files
 
-__all__ = ["TELLING_DOCUMENTS", "Members", "document_of", "id_field_of", "sample_ids"]
+__all__ = ["TELLING_DOCUMENTS", "Members", "document_of", "id_field_of", "refuse_names", "sample_ids"]
 
 TELLING_DOCUMENTS = 16
 """First documents of a tar, which tell its field of ids."""
 
 _WINDOW_BYTES = 4 << 20
+_MAX_TEXT = (1 << 31) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +46,16 @@ class Members:
     table: NameTable
 
     @classmethod
-    def of(cls, reader: WebdatasetReader, index: pa.Table | None, options: InterleavedOptions) -> Members:
-        """Of the tar, or of an index made of it before (`as_index`); one of the tar's samples is no help."""
+    def of(
+        cls, reader: WebdatasetReader, index: pa.Table | None, options: InterleavedOptions, limits: Limits
+    ) -> Members:
+        """Of the tar, or of an index made of it before (`as_index`); one of the tar's samples is no help.
+
+        Raises:
+            LimitExceeded: as `refuse_names`.
+        """
         if index is None or not {"name", "ref"} <= {*index.column_names}:
-            parts = [_NO_MEMBERS, *_places(reader)]
+            parts = [_NO_MEMBERS, *_places(reader, limits)]
         else:
             refs = unpack(index.column("ref"))
             parts = [(index.column("name").combine_chunks(), refs.offset, refs.length)]
@@ -82,6 +89,15 @@ class Members:
         """`name: string`, `ref`: a row a member, in file order."""
         table = pa.table({"name": self.names, "ref": make_refs(self.offset, self.length)})
         return table.cast(with_files(table.schema, files))
+
+
+def refuse_names(size: int, limits: Limits, path: str, offset: int | None = None) -> None:
+    """Raise LimitExceeded for names of members of more bytes than `tar_keys_bytes`, or than an array of them holds."""
+    message = "the names of the members are too long to be held together"
+    if size > limits.tar_keys_bytes:
+        raise limits.exceeded("tar_keys_bytes", message, file=path, offset=offset, found=size)
+    if size > _MAX_TEXT:
+        raise LimitExceeded(message, file=path, offset=offset, expected=f"at most {_MAX_TEXT} bytes", found=size)
 
 
 def document_of(
@@ -126,8 +142,13 @@ def sample_ids(documents: Sequence[dict[str, Any]], names: Sequence[str], id_fie
     ]
 
 
-def _places(reader: WebdatasetReader) -> Iterator[tuple[pa.Array, NDArray[np.int64], NDArray[np.int64]]]:
+def _places(
+    reader: WebdatasetReader, limits: Limits
+) -> Iterator[tuple[pa.Array, NDArray[np.int64], NDArray[np.int64]]]:
+    size = 0
     for part in reader.members():
+        size += part.name.nbytes
+        refuse_names(size, limits, reader.files[0].url, int(part.header_offset[0]))
         if part.sparse.any():
             raise sparse_member(reader.files[0].url, int(part.header_offset[part.sparse.argmax()]))
         yield part.name, part.offset, part.length

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from lading.errors import CorruptShard, DataError, LadingError
 from lading.formats.protocol import Remains, ShardSource, map_file
 from lading.formats.webdataset import FoundMembers, find_members, laid_out
-from lading.layouts.mint_members import Members, document_of, id_field_of, sample_ids
+from lading.layouts.mint_members import Members, document_of, id_field_of, refuse_names, sample_ids
 from lading.layouts.mint_rows import Window, make_rows
 from lading.layouts.options import AUTO, InterleavedOptions
 from lading.store.protocol import MappedFile
@@ -34,7 +34,7 @@ def remains_of_documents(
     """The documents that are whole, as a tar of their own; None if that is all there is, or reading it went well."""
     mapped, path = map_file(source), source.path
     found = find_members(mapped, path)
-    members, start = _members(found, options)
+    members, start = _members(found, options, source)
     beside = np.zeros(len(start), np.bool_)
     beside[found.beside_gaps(start)] = bool(found.gaps)
     kept, named = np.zeros(len(start), np.bool_), np.zeros(len(start), np.bool_)
@@ -63,13 +63,17 @@ def remains_of_documents(
     return laid_out(start[kept], stop[kept], found.size_bytes, [*found.errors(path), *lost], documents_lost)
 
 
-def _members(found: FoundMembers, options: InterleavedOptions) -> tuple[Members, NDArray[np.int64]]:
-    """The regular members whose names are text, and where each begins."""
-    names: list[str] = []
+def _members(
+    found: FoundMembers, options: InterleavedOptions, source: ShardSource
+) -> tuple[Members, NDArray[np.int64]]:
+    """The regular members whose names are text, and where each begins. Raises LimitExceeded as `refuse_names`."""
+    names, size = list[str](), 0
     start, offset, length = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for part in found.parts:
         rows = np.flatnonzero(REGULAR[part.kind])
         texts = [part.name(row) for row in rows.tolist()]
+        size += sum(map(len, texts))
+        refuse_names(size, source.limits, source.path)
         good = np.array([_is_text(text) for text in texts], np.bool_)
         names += [text.decode() for text, is_text in zip(texts, good.tolist(), strict=True) if is_text]
         start.append(part.start[rows][good])
