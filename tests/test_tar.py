@@ -283,7 +283,14 @@ def test_an_archive_ends_with_zeros_or_with_the_file() -> None:
     data = archive((entry("a.x"), b"1"))[:1024]
     for end, closed in ((END, True), (bytes(512), True), (b"", False), (bytes(100), False), (END + b"trailing", True)):
         found, cursor = read_member(window(data + end), Cursor(1024))
-        assert (len(found), cursor.done, cursor.closed) == (0, True, closed)
+        assert (len(found), cursor.done, cursor.closed, cursor.lone) == (0, True, closed, False)
+
+
+def test_a_lone_block_of_zeros_ends_an_archive_too() -> None:
+    data = archive((entry("a.x"), b"1"))[:1024]
+    for more in (data, b"x"):
+        found, cursor = read_member(window(data + bytes(512) + more), Cursor(1024))
+        assert (len(found), cursor.done, cursor.closed, cursor.lone) == (0, True, True, True)
 
 
 def test_an_extension_record_without_a_member() -> None:

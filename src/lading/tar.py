@@ -205,6 +205,7 @@ class Cursor:
         at: where the next member begins.
         done: the archive has ended.
         closed: it ended with a block of zeros, as it should; a file that just stops may have been cut between members.
+        lone: behind that block stand bytes that are no zeros: it may be a header that was lost.
         need: data up to here are wanted in the window before the walk can go on; 0 if it can.
         dense: members are small: look at whole regions.
         reach: how many headers to try at once; small after something unusual, so that trouble does not add up.
@@ -215,6 +216,7 @@ class Cursor:
     at: int = 0
     done: bool = False
     closed: bool = False
+    lone: bool = False
     need: int = 0
     dense: bool = False
     reach: int = MAX_REACH
@@ -423,7 +425,7 @@ def read_member(window: Window, cursor: Cursor) -> tuple[Headers, Cursor]:
         if block is None:
             return NOTHING, replace(cursor, need=at + BLOCK)
         if not any(block):
-            return _end(cursor, start, at, block)
+            return _end(window, cursor, start, at)
         size = _check_header(block, at)
         kind = block[TYPE]
         if not EXTENSIONS[kind]:
@@ -441,14 +443,17 @@ def read_member(window: Window, cursor: Cursor) -> tuple[Headers, Cursor]:
     raise cursor.limits.exceeded("tar_extensions", "too many extension records before a member", offset=start)
 
 
-def _end(cursor: Cursor, start: int, at: int, block: bytes) -> tuple[Headers, Cursor]:
-    if at == 0 and not block:
+def _end(window: Window, cursor: Cursor, start: int, at: int) -> tuple[Headers, Cursor]:
+    ending = window.get(at, 2 * BLOCK)
+    if ending is None:
+        return NOTHING, replace(cursor, need=at + 2 * BLOCK)
+    if at == 0 and not ending:
         raise CorruptShard("the file is empty", expected="a tar, which ends with two blocks of zeros", offset=0)
     if start != at:
         raise CorruptShard(
             "the archive ends after an extension record", expected="the member it tells of", offset=start
         )
-    return NOTHING, replace(cursor, done=True, closed=len(block) == BLOCK, need=0)
+    return NOTHING, replace(cursor, done=True, closed=len(ending) >= BLOCK, lone=any(ending), need=0)
 
 
 def _check_header(block: bytes, at: int) -> int:

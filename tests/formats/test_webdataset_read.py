@@ -302,6 +302,16 @@ def test_a_tar_that_just_stops_is_told_of() -> None:
 
 
 @pytest.mark.parametrize("wrap", [bytes, gzip.compress])
+def test_members_behind_a_lone_block_of_zeros_are_told_of(wrap: Callable[[bytes], bytes]) -> None:
+    data = tar_of(("a.x", b"1"), ("b.x", b"2"), ("c.x", b"3"))
+    for body, told in ((data[:1024] + bytes(512) + data[1536:], 1), (data, 0), (data + data, 0)):
+        reader = in_memory(wrap(body))
+        for walk in (lambda r: list(r.batches(max_rows=9, max_bytes=ALL)), lambda r: list(r.members())):
+            walk(reader)
+            assert reader.counts["tars that end with a lone block of zeros, with more behind it"] == told
+
+
+@pytest.mark.parametrize("wrap", [bytes, gzip.compress])
 def test_cut_at_every_block(wrap: Callable[[bytes], bytes]) -> None:
     """Where a cut does not show (between two members), the samples before it are all there."""
     data = tar_of(("a.x", b"1"), ("a.y", bytes(600)), ("b.x", bytes(1500)), ("c.x", b""))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import random
 import shutil
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -386,3 +387,24 @@ def test_a_damaged_tar_of_documents_is_told_once_whatever_lies_beside_it(tmp_pat
     tar.write_bytes(body)
     [finding] = lading.verify(tar, view="interleaved").findings
     assert (finding["file"], finding["offset"]) == (str(tar), at)
+
+
+@pytest.mark.parametrize("view", ["samples", "interleaved"])
+@pytest.mark.parametrize("wrap", [bytes, gzip.compress])
+def test_members_behind_a_lone_block_of_zeros(tmp_path: Path, view: str, wrap: Callable[[bytes], bytes]) -> None:
+    """A tar of three members whose second has a header of zeros; the others hold what is no member of theirs."""
+    story = b'{"texts": ["t"], "images": [null]}'
+    data = tar_of(*((f"{key}.json", story) for key in "abc"))
+    ends = 3 * 1024
+    for body, samples, offset in (
+        (data[:1024] + bytes(512) + data[1536:], 1, 1024),
+        (data[:ends] + bytes(512) + b"x" * 1000, 3, None),
+        (data[:ends] + bytes(1024) + data, 3, None),
+    ):
+        (tmp_path / "t.tar").write_bytes(wrap(body))
+        found = lading.verify(tmp_path / "t.tar", deep=True, view=view)
+        told = [(one["error"], one["offset"], one["found"]) for one in found.findings]
+        assert found.samples == samples
+        assert told == ([] if offset is None else [("CorruptShard", offset, "one, and a header at 2048")])
+        assert all("salvage" in str(one["advice"]) for one in found.findings)
+        assert lading.verify(tmp_path / "t.tar", view=view).findings == []

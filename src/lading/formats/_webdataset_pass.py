@@ -15,7 +15,7 @@ from lading.formats._webdataset_lists import check_end, check_starts
 from lading.formats._webdataset_rows import ColumnMaker, Rows, Splitter, bounds_of, join_rows, to_batch
 from lading.formats._webdataset_scan import scan
 from lading.formats._webdataset_sparse import filled
-from lading.formats._webdataset_walk import Stream, TarFile, Walk
+from lading.formats._webdataset_walk import Stream, TarFile, Walk, end_counts
 from lading.limits import Limits
 from lading.ref import make_refs, with_files
 from lading.tar import BLOCK, Cursor, Headers, Sparse, Window, padded
@@ -43,7 +43,6 @@ class Pass:
         dropped: members dropped as duplicates.
         returning: samples whose key an earlier one has; known at the end.
         end: padded end of the last sample so far.
-        closed: whether the archive ended with a block of zeros; known at the end.
     """
 
     def __init__(
@@ -57,7 +56,7 @@ class Pass:
     ) -> None:
         self.splitter = Splitter(lower_case=lower_case, limits=tar.source.limits, named=named)
         self.samples = self.dropped = self.returning = 0
-        self.closed = False
+        self._ending: dict[str, int] = {}
         self._tar, self._on_duplicate, self._entries = tar, on_duplicate, entries
         self.end = 0
         self._metadata = with_files(pa.schema([]), [tar.entry]).metadata
@@ -112,8 +111,7 @@ class Pass:
         told = {f"members skipped: {reason}": count for reason, count in self.splitter.skipped.items()}
         told["samples whose key came before, not adjacent"] = self.returning
         told["members dropped as duplicates"] = self.dropped
-        told["tars without an end, perhaps cut between two members"] = int(not self.closed)
-        return {phrase: count for phrase, count in told.items() if count}
+        return {phrase: count for phrase, count in {**told, **self._ending}.items() if count}
 
     def _take(self, found: Headers) -> Rows:
         rows = self.splitter.split(found)
@@ -129,7 +127,7 @@ class Pass:
             check_end(self._tar.path, self._entries, self.samples, self.end, cursor.at)
         hashes = np.sort(np.concatenate([np.zeros(0, np.uint64), *self.splitter.hashes]))
         self.returning = int(np.count_nonzero(hashes[1:] == hashes[:-1]))
-        self.closed = cursor.closed
+        self._ending = end_counts(cursor)
 
     def _references(
         self,

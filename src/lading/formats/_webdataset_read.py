@@ -17,7 +17,7 @@ from lading.formats._webdataset_keys import unescaped
 from lading.formats._webdataset_lists import read_idx, sidecar_mismatch
 from lading.formats._webdataset_pass import Pass
 from lading.formats._webdataset_rows import KEY, Rows, cut, join_rows, regroup, texts
-from lading.formats._webdataset_walk import TarFile, Walk
+from lading.formats._webdataset_walk import TarFile, Walk, end_counts
 from lading.ref import FileEntry, RefType, make_refs, with_files
 from lading.tar import BLOCK, REGULAR, Headers, is_header
 
@@ -216,12 +216,14 @@ class WebdatasetReader:
         """
         waiting: list[Members] = []
         with errors_at(file=self._tar.path):
-            for found in Walk(self._tar, reach=max_members):
+            walk = Walk(self._tar, reach=max_members)
+            for found in walk:
                 waiting.append(self._regular(found))
                 while sum(len(part.name) for part in waiting) >= max_members:
                     joined = _join_members(waiting)
                     waiting = [_part(joined, slice(max_members, None))]
                     yield _part(joined, slice(max_members))
+        self.counts = Counter(end_counts(walk.cursor))
         if any(len(part.name) for part in waiting):
             yield _join_members(waiting)
 

@@ -19,9 +19,12 @@ from lading.formats.protocol import ShardSource
 from lading.ref import FileEntry
 from lading.store.protocol import MappedFile, Mapper
 from lading.store.unwrap import unwrapped
-from lading.tar import BLOCK, MAX_REACH, Cursor, Headers, Window
+from lading.tar import BLOCK, MAX_REACH, Cursor, Headers, Window, is_header
 
-__all__ = ["Stream", "TarFile", "Walk", "open_tar"]
+__all__ = ["LONE_END", "Stream", "TarFile", "Walk", "behind_end", "end_counts", "open_tar"]
+
+LONE_END = "tars that end with a lone block of zeros, with more behind it"
+"""What is counted of such a tar."""
 
 _READ_BYTES = 1 << 20
 _RELEASE_BYTES = 32 << 20
@@ -75,6 +78,48 @@ def open_tar(source: ShardSource, *, mmap: bool) -> TarFile:
     if mmap and not entry.wrap and isinstance(source.store, Mapper):
         return TarFile(source, entry, source.store.map(source.path))
     return TarFile(source, entry, None)
+
+
+def end_counts(cursor: Cursor) -> dict[str, int]:
+    """What is to be told of the end of a tar that a walk came to, by a short phrase."""
+    told = {"tars without an end, perhaps cut between two members": not cursor.closed, LONE_END: cursor.lone}
+    return {phrase: 1 for phrase, there in told.items() if there}
+
+
+def behind_end(tar: TarFile) -> CorruptShard | None:
+    """The error that members stand behind a lone block of zeros, which ends a tar for every reader; None if none do.
+
+    Looks at all blocks up to the first header behind it.
+    """
+    walk = Walk(tar)
+    for _ in walk:
+        pass
+    end = walk.cursor.at
+    if not walk.cursor.lone:
+        return None
+    for at, piece in _pieces(tar, end):
+        for place in range(0, len(piece), BLOCK):
+            if is_header(piece[place : place + BLOCK]):
+                return CorruptShard(
+                    "a lone block of zeros ends the tar before its last member", file=tar.path, offset=end,
+                    expected="two blocks of zeros", found=f"one, and a header at {at + place}",
+                    advice="A header may be lost here: save what stands behind it with 'lading salvage'.",
+                )  # fmt: skip
+    return None
+
+
+def _pieces(tar: TarFile, at: int) -> Iterator[tuple[int, bytes]]:
+    """The bytes of a tar, unpacked, from a block on, and where each piece begins."""
+    stream = Stream(tar) if tar.entry.wrap else None
+    while True:
+        if stream is not None:
+            piece = bytes(stream.window(at, at + _READ_BYTES).data[:_READ_BYTES])
+        else:
+            piece = tar.read(at, max(min(_READ_BYTES, tar.entry.size_bytes - at), 0))
+        if not piece:
+            return
+        yield at, piece
+        at += len(piece)
 
 
 class Walk:

@@ -42,6 +42,7 @@ __all__ = [
     "ListedFile",
     "ListedShard",
     "ListsUnlisted",
+    "LooksCloser",
     "LooseReader",
     "LosesTypes",
     "ManyFiles",
@@ -300,6 +301,20 @@ class TellsOfItself(Protocol):
 
     def false_claims(self, source: ShardSource, options: Mapping[str, Any]) -> Sequence[LadingError]:
         """What a shard tells of itself that is not so, although it can be read. No row is read.
+
+        Raises:
+            DataError, StoreError: as `open_shard`.
+        """
+
+
+@runtime_checkable
+class LooksCloser(Protocol):
+    """A format of whose shards reading notices what may be wrong and is read all the same."""
+
+    def wrong_as_noticed(
+        self, source: ShardSource, options: Mapping[str, Any], noticed: Mapping[str, int]
+    ) -> Sequence[LadingError]:
+        """What is wrong with a shard of whose reading these are the counts.
 
         Raises:
             DataError, StoreError: as `open_shard`.

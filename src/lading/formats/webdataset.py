@@ -50,7 +50,7 @@ from lading.formats._webdataset_values import (
     restored_schema,
     restored_type,
 )
-from lading.formats._webdataset_walk import open_tar
+from lading.formats._webdataset_walk import LONE_END, behind_end, open_tar
 from lading.formats._webdataset_write import WebdatasetWriter, WriteOptions, check_schema
 from lading.formats.protocol import ListedShard, Remains, ShardFacts, ShardSource, Symptom, map_file, parse_options
 from lading.limits import DEFAULT_LIMITS, Limits
@@ -190,6 +190,14 @@ class WebdatasetFormat:
         walk = Pass(open_tar(source, mmap=chosen.mmap), lower_case=chosen.lower_case, on_duplicate=chosen.on_duplicate)
         starts = np.concatenate([np.zeros(0, np.int64), *(rows.start[rows.new] for rows in walk.rows())])
         return samples_behind(source.store, source.path, starts, walk.end, source.limits)
+
+    def wrong_as_noticed(
+        self, source: ShardSource, options: Mapping[str, Any], noticed: Mapping[str, int]
+    ) -> Sequence[LadingError]:
+        """Members behind a lone block of zeros."""
+        chosen = parse_options(self.name, ReadOptions, options)
+        wrong = behind_end(open_tar(source, mmap=chosen.mmap)) if LONE_END in noticed else None
+        return [] if wrong is None else [wrong]
 
     def shard_name(self, number: int) -> str:
         """`shard-000000`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -29,7 +30,15 @@ from lading.errors import (
     Unrepresentable,
 )
 from lading.fetch import earlier_errors
-from lading.formats.protocol import HasSidecar, HasTwin, KeepsFiles, ListedElsewhere, ListedFile, TellsOfItself
+from lading.formats.protocol import (
+    HasSidecar,
+    HasTwin,
+    KeepsFiles,
+    ListedElsewhere,
+    ListedFile,
+    LooksCloser,
+    TellsOfItself,
+)
 from lading.formats.registry import get_format
 from lading.interleaved import sample_firsts
 from lading.jobs.checksums import check_own_files, check_shard
@@ -257,11 +266,12 @@ def _look(dataset: Dataset, stores: Stores, indexes: Indexes, deep: bool, most: 
                 samples = trusted_samples = dataset.counted_samples(number)
                 on_read(NO_DIGESTS, trusted_samples, size_bytes)
             elif not findings.full:
-                counted = _Counted(on_read)
+                counted, known_counts = _Counted(on_read), Counter(dataset.counts)
                 undigested = _read_all(dataset, number, counted, findings, deep=deep)
                 samples = counted.samples
                 trusted_samples = 0 if undigested is None else samples
                 findings.add(_false_claims(dataset, number))
+                findings.add(_noticed(dataset, number, dataset.counts - known_counts) if deep else ())
             whole = unread or not findings.full  # behind the last of them, nothing was read or counted
             findings.add(_miscounted(dataset, number, indexes, samples))
             findings.add(_wrong_twin(dataset, number) if deep and whole else ())
@@ -399,6 +409,14 @@ def _false_claims(dataset: Dataset, number: int) -> Sequence[LadingError]:
     if not isinstance(fmt, TellsOfItself):
         return ()
     return fmt.false_claims(dataset.source(number), dataset.format_options)
+
+
+def _noticed(dataset: Dataset, number: int, noticed: Counter[str]) -> Sequence[LadingError]:
+    """What is wrong with a shard of which reading it noticed this."""
+    fmt = get_format(dataset.format)
+    if not isinstance(fmt, LooksCloser):
+        return ()
+    return fmt.wrong_as_noticed(dataset.source(number), dataset.format_options, noticed)
 
 
 def _wrong_twin(dataset: Dataset, number: int) -> Sequence[LadingError]:
