@@ -43,7 +43,7 @@ from lading.store.memory import MemoryStore
 from lading.store.open import Stores
 from lading.store.protocol import Store
 from lading.store.wrap import CountingStore
-from tars import tar_of
+from tars import energon_index, tar_of
 
 ALL = 1 << 40
 WAYS = ("batches", "ranges", "read", "one by one")
@@ -634,6 +634,39 @@ def test_sidecars_that_disagree(entries: list[int]) -> None:
         with pytest.raises(SidecarMismatch, match=r"t\.tar\.idx.*t\.tar"):
             read(open_tar("t.tar", with_idx(data, entries)))
     assert open_tar("t.tar", with_idx(data, entries), sidecar="ignore").num_rows() == 2
+
+
+@pytest.mark.parametrize("entries, row", [([0, 512, 2048, 3072], 0), ([0, 1024, 2048, 3072], 0),
+                                              ([0, 1024, 2048, 3072], 1), ([0, 2048, 3072, 4096], 1),
+                                              ([0, 2048, 3072, 4096], 2)])  # fmt: skip
+def test_no_piece_of_a_sample_is_taken_for_one(tmp_path: Path, entries: list[int], row: int) -> None:
+    """The tar has samples at 0 and 2048, of two members each, and ends at 4096."""
+    (tmp_path / "t.tar").write_bytes(tar_of(("a.x", b"1"), ("a.y", b"2"), ("b.x", b"3"), ("b.y", b"4")))
+    (tmp_path / "t.tar.idx").write_bytes(np.array(entries, "<u8").tobytes())
+    reader = FORMAT.open_shard(ShardSource(LocalStore(), str(tmp_path / "t.tar")), {})
+    with pytest.raises(SidecarMismatch, match=r"t\.tar\.idx.*t\.tar"):
+        reader.read(np.array([row]))
+
+
+def test_a_sample_beside_a_damaged_one_is_taken(tmp_path: Path) -> None:
+    data = bytearray(tar_of(*((f"{i}.x", b"1") for i in range(5))))
+    (tmp_path / "t.tar.idx").write_bytes(energon_index(bytes(data)))
+    data[2 * 1024] ^= 1
+    (tmp_path / "t.tar").write_bytes(data)
+    reader = FORMAT.open_shard(ShardSource(LocalStore(), str(tmp_path / "t.tar")), {})
+    assert reader.read(np.array([3, 1])).column("__key__").to_pylist() == ["3", "1"]
+    with pytest.raises(SidecarMismatch, match="checksum"):
+        reader.read(np.array([2]))
+
+
+def test_a_sidecar_costs_a_remote_tar_no_requests_for_neighbours() -> None:
+    data = tar_of(*((f"{i:03d}.a", bytes(100_000)) for i in range(40)))
+    counted = CountingStore(with_idx(data, np.frombuffer(energon_index(data), "<u8").tolist()))
+    reader = FORMAT.open_shard(ShardSource(counted, "t.tar"), {"mmap": False})
+    reader.num_rows()
+    before = len(counted.ranges["t.tar"])
+    reader.read(np.array([20]))
+    assert len(counted.ranges["t.tar"]) == before + 1
 
 
 def test_a_sidecar_of_a_tar_with_other_members_around() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.errors import CorruptShard, Unrepresentable, UsageError, errors_at
+from lading.errors import CorruptShard, DataError, Unrepresentable, UsageError, errors_at
 from lading.features import tag_by_extension
 from lading.formats._webdataset_keys import unescaped
 from lading.formats._webdataset_lists import read_idx, sidecar_mismatch
@@ -27,6 +27,7 @@ _INDEX_ROWS = 1 << 20
 _CELLS_OF_A_MEMBER = 64
 _CHECKED_ENTRIES = 64
 _FEW_ROWS = 64
+_SHOWN_STARTS = 4
 _NO_LIMIT = 1 << 62
 
 _Rows = TypeVar("_Rows", pa.RecordBatch, pa.Table)
@@ -164,7 +165,8 @@ class WebdatasetReader:
         A column that these rows do not have comes as nulls if it is asked for by name.
 
         Raises:
-            SidecarMismatch: the sidecar's entry for a row is not one whole sample.
+            SidecarMismatch: the sidecar's entry for a row is not one whole sample. Of a remote tar those beside it are
+                not looked at, which may hold the rest of it.
             Unrepresentable, LimitExceeded: as `index`.
         """
         entries = None if self._index is not None or self._options.regroup else self._sidecar()
@@ -319,28 +321,39 @@ class WebdatasetReader:
         for number, at, block in zip(some.tolist(), starts, blocks, strict=True):
             if not is_header(block):
                 raise sidecar_mismatch(self._tar.path, 8 * number, f"a sample at {at}", "no header there")
-        more = len(self._part(entries, last, self._pass()).keys)
+        more = len(self._part(entries, last, last + 1, self._pass()).keys)
         if more:
             raise sidecar_mismatch(self._tar.path, 8 * last, f"{last} samples", f"{more} more")
 
-    def _part(self, entries: NDArray[np.int64], number: int, walk: Pass) -> Rows:
-        """Members between an entry and the next, or the end of the tar."""
-        start, stop = int(entries[number]), int(entries[number + 1]) if number + 1 < len(entries) else None
+    def _part(self, entries: NDArray[np.int64], first: int, stop: int, walk: Pass) -> Rows:
+        """Members between two entries, or the first of them and the end of the tar."""
+        start, end = int(entries[first]), int(entries[stop]) if stop < len(entries) else None
         try:
-            return walk.part(start, stop)
+            return walk.part(start, end)
         except CorruptShard as error:
-            raise sidecar_mismatch(self._tar.path, 8 * number, f"members from {start} on", error.message) from error
+            raise sidecar_mismatch(self._tar.path, 8 * first, f"members from {start} on", error.message) from error
+
+    def _one(self, entries: NDArray[np.int64], row: int, walk: Pass, *, beside: int) -> Rows:
+        """A sample; so many before and behind it must begin where the sidecar says too: they may be pieces of it."""
+        first, stop = max(row - beside, 0), min(row + 1 + beside, len(entries) - 1)
+        try:
+            found = self._part(entries, first, stop, walk)
+        except DataError:
+            if not beside:
+                raise
+            return self._one(entries, row, walk, beside=0)  # a neighbour may be damaged: who reads it is told
+        starts, expected = found.start[found.new], entries[first:stop]
+        if not np.array_equal(starts, expected):
+            said, there = f"samples at {expected.tolist()}", f"at {starts[:_SHOWN_STARTS].tolist()}"
+            raise sidecar_mismatch(self._tar.path, 8 * first, said, there)
+        return found.samples(row - first, row - first + 1)
 
     def _read_few(self, rows: NDArray[np.int64], columns: Sequence[str] | None, entries: NDArray[np.int64]) -> pa.Table:
-        """Rows by the sidecar: only the headers of their samples are read."""
+        """Rows by the sidecar: only the headers of their samples are read, and of local tars those beside them."""
         wanted, back = np.unique(rows, return_inverse=True)
         walk = self._pass()
-        parts = [self._part(entries, row, walk) for row in wanted.tolist()]
-        for row, part in zip(wanted.tolist(), parts, strict=True):
-            if len(part.keys) != 1 or int(part.start[0]) != entries[row]:
-                place = f"one sample from {entries[row]} to {entries[row + 1]}"
-                raise sidecar_mismatch(self._tar.path, 8 * row, place, f"{len(part.keys)}")
-        whole = join_rows(parts)
+        beside = int(self._tar.mapped is not None)  # of a remote tar they may take further requests
+        whole = join_rows([self._one(entries, row, walk, beside=beside) for row in wanted.tolist()])
         self._refuse_sparse([place.start for place in whole.sparse.values()])
         return pa.Table.from_batches([walk.batch(whole, columns)]).take(pa.array(back))
 
