@@ -648,6 +648,16 @@ def test_no_piece_of_a_sample_is_taken_for_one(tmp_path: Path, entries: list[int
         reader.read(np.array([row]))
 
 
+def test_a_few_rows_have_all_columns_once_these_are_known() -> None:
+    data = tar_of(("a.x", b"1"), ("b.x", b"2"), ("b.y", b"3"))
+    reader = open_tar("t.tar", with_idx(data, [0, 1024, 3072]))
+    assert reader.read(np.array([0])).column_names == ["__key__", "x"]
+    names = reader.schema().names
+    assert names == in_memory(data).read(np.array([0])).column_names == ["__key__", "x", "y"]
+    assert reader.read(np.array([0])).column_names == names
+    assert reader.read(np.array([0])).column("y").null_count == 1
+
+
 def test_a_sample_beside_a_damaged_one_is_taken(tmp_path: Path) -> None:
     data = bytearray(tar_of(*((f"{i}.x", b"1") for i in range(5))))
     (tmp_path / "t.tar.idx").write_bytes(energon_index(bytes(data)))

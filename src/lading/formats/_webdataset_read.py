@@ -162,7 +162,8 @@ class WebdatasetReader:
     def read(self, rows: NDArray[np.int64] | None = None, columns: Sequence[str] | None = None) -> pa.Table:
         """Samples by ordinal as references, in the order asked for; with a sidecar, a few of them cost no walk.
 
-        A column that these rows do not have comes as nulls if it is asked for by name.
+        A column that these rows do not have comes as nulls if it is asked for by name, or known: with a sidecar, once
+        `schema` was asked for.
 
         Raises:
             SidecarMismatch: the sidecar's entry for a row is not one whole sample. Of a remote tar those beside it are
@@ -355,6 +356,8 @@ class WebdatasetReader:
         beside = int(self._tar.mapped is not None)  # of a remote tar they may take further requests
         whole = join_rows([self._one(entries, row, walk, beside=beside) for row in wanted.tolist()])
         self._refuse_sparse([place.start for place in whole.sparse.values()])
+        if columns is None and self._fields is not None:
+            columns = [KEY, *self._fields]
         return pa.Table.from_batches([walk.batch(whole, columns)]).take(pa.array(back))
 
 
