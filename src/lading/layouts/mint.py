@@ -337,9 +337,8 @@ class MintView:
             if count and entries is not None and not isinstance(entries, list):
                 raise DataError("a field with one entry an item is a list", file=self._path, column=name, row=number,
                                 found=type(entries).__name__)  # fmt: skip
-        for document, entries, count in zip(documents, found, counts, strict=True):
             fits = len(entries) == count if isinstance(entries, list) else not (entries or count)
-            if name not in document:
+            if name not in documents[number]:
                 self.counts[f"samples without the field {name!r}"] += 1
             elif not fits:
                 self.counts[f"samples whose field {name!r} has another number of entries than items"] += 1

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from lading import jsontext
 from lading.errors import DataError
 from lading.interleaved import METADATA_POSITION, MODALITIES, content_type_of, content_types
+from lading.layouts.mint_items import IMAGE, METADATA, TEXT
 from lading.layouts.mint_members import Members
 from lading.layouts.options import InterleavedOptions
 from lading.views import present
@@ -30,7 +31,6 @@ __all__ = ["EXTRAS_FIELD", "Rows", "Window", "make_rows", "scatter", "spread_lis
 EXTRAS_FIELD = "__lading__"
 """JSON field in which lading keeps what the lists cannot hold (a content type that no extension stands for)."""
 
-_METADATA, _TEXT, _IMAGE = range(len(MODALITIES))
 _WITHOUT_IMAGE = ("application/json", "text/plain")  # content types of metadata and texts, by their number
 _TIFF = content_type_of(".tiff")
 
@@ -138,18 +138,18 @@ def make_rows(window: Window, options: InterleavedOptions, path: str) -> Rows:
     count, num_texts = len(window.documents), len(texts.there)
     document = np.concatenate([np.arange(count), texts.document, images.document])
     position = np.concatenate([np.full(count, METADATA_POSITION), texts.position, images.position])
-    kind = np.repeat([_METADATA, _TEXT, _IMAGE], [count, num_texts, len(images.there)])
+    kind = np.repeat([METADATA, TEXT, IMAGE], [count, num_texts, len(images.there)])
     # Where each row's value stands among the documents, the entries of `texts`, or the images that are there.
     value = np.concatenate([np.arange(count), texts.there, np.arange(len(images.there))])
     types = [*found.types, *_WITHOUT_IMAGE]
     type_at = np.concatenate([len(found.types) + kind[: count + num_texts], found.type_at])
     order = np.lexsort([kind, position, document])
     document, position, kind, value = document[order], position[order], kind[order], value[order]
-    image = np.where(kind == _IMAGE, value, -1)
+    image = np.where(kind == IMAGE, value, -1)
     content_type = scatter(pa.array(types, pa.string()), type_at[order])
     try:
         content_type = _with_kept_types(content_type, window.documents, position, kind, path)
-        text = _texts(texts, np.where(kind == _TEXT, value, -1), path)
+        text = _texts(texts, np.where(kind == TEXT, value, -1), path)
     except DataError as error:
         error.sample = window.names[document[error.row]]
         raise
@@ -183,7 +183,7 @@ def _with_kept_types(
 ) -> pa.Array:
     """Content types, with those put back that lading's writer kept beside the lists, by modality and position."""
     marked = [i for i, document in enumerate(documents) if isinstance(document.get(EXTRAS_FIELD), dict)]
-    starts = np.append(np.flatnonzero(kind == _METADATA), len(kind)) if marked else ()
+    starts = np.append(np.flatnonzero(kind == METADATA), len(kind)) if marked else ()
     kept: dict[int, Any] = {}
     for i in marked:
         types = documents[i][EXTRAS_FIELD].get("content_type")
