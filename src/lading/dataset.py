@@ -488,11 +488,10 @@ class Dataset:
         """Rows of samples by ordinal, in the order asked for, repeats allowed; payload as `large_binary`.
 
         Columns come in the order asked for; one that the shards of these rows lack, and the schema has, is null. If
-        none are asked for, a few rows of a tar with a `.tar.idx` have the fields of these rows alone, unless its
-        schema was asked for before: that takes a walk over the tar. Reads
-        nothing but their ranges; of a remote store identical ones once, neighbours together. With `views` payload is
-        `binary_view`, over mapped files where it lies in such: bytes move when a value is looked at, and nothing holds
-        all of them.
+        none are asked for, a few rows of a tar with a `.tar.idx` have the fields of these rows alone, unless its schema
+        was asked for before: that takes a walk over the tar. Reads nothing but their ranges; of a remote store
+        identical ones once, neighbours together. With `views` payload is `binary_view`, over mapped files where it lies
+        in such: bytes move when a value is looked at, and nothing holds all of them.
 
         Raises:
             IndexError: an ordinal is outside the dataset.
