@@ -55,6 +55,10 @@ def test_arrays_as_the_format_has_them(dtype: str, shape: list[int], width: int,
     ("pil", b""),
     ("pil", struct.pack("<III", 2, 2, 1) + b"L" + bytes(3)),
     ("pil", struct.pack("<III", 2**31, 2**31, 1) + b"L"),
+    ("pil", struct.pack("<III", 2**32 - 1, 0, 3) + b"RGB"),  # no pixels, whatever the other extent
+    ("pil", struct.pack("<III", 0, 2**32 - 1, 3) + b"RGB"),
+    ("pil", struct.pack("<III", 0, 2**31 - 1, 3) + b"RGB"),  # 16 GiB of pointers to rows
+    ("pil", struct.pack("<III", 2**31, 0, 1) + b"1"),
     ("pil", struct.pack("<III", 1, 1, 3) + b"ZZZ" + bytes(3)),
     ("pil", struct.pack("<III", 1, 1, 2**31) + b"L"),
     ("list[jpeg]", b""),
@@ -86,6 +90,12 @@ def test_lists_numbers_and_pixels() -> None:
     assert decode_mds("pil", pixels).tobytes() == image.tobytes()
     [found] = decode_mds("list[pil]", struct.pack("<III", 0, 1, len(pixels)) + pixels)
     assert (found.mode, found.size) == ("RGB", (3, 2))
+
+
+@pytest.mark.parametrize("size", [(0, 5), (5, 0), (0, 0)])
+def test_pillow_has_images_without_pixels(size: tuple[int, int]) -> None:
+    assert Image.new("RGB", size).tobytes() == b""
+    assert decode_mds("pil", struct.pack("<III", *size, 3) + b"RGB").size == size
 
 
 class _Trap:

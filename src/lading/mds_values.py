@@ -41,6 +41,8 @@ _BITS = {
 }  # fmt: skip
 """Bits of a pixel, by Pillow's name of the mode; rows are padded to whole bytes."""
 
+_MAX_EMPTY = (1 << 16) - 1
+"""Extent of an image without pixels, at most: Pillow takes 8 bytes for each of its rows, and no data vouch for them."""
 _PICKLE = "pkl"
 _MAX_EXTENTS = 63
 _DIGITS = 4300
@@ -134,13 +136,15 @@ def _image(value: bytes | memoryview | str) -> Any:
     if (width * bits + 7) // 8 * height != len(pixels):
         raise DataError("an image with another number of pixels than its size says",
                         expected=f"{width} × {height} of mode {mode}", found=f"{len(pixels)} bytes")  # fmt: skip
+    if not pixels and max(width, height) > _MAX_EMPTY:
+        raise DataError("an image without pixels", expected=f"extents up to {_MAX_EMPTY}", found=f"{width} × {height}")
     try:
         from PIL import Image
     except ImportError:
         raise MissingExtra("raw pixels need Pillow", advice="pip install pillow") from None
     try:
         return Image.frombytes(mode, (width, height), bytes(pixels))
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise DataError("an image that Pillow does not take", found=str(error)) from None
 
 
