@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -193,6 +194,22 @@ def test_a_store_that_is_no_disk() -> None:
     assert writer.held_bytes() > 0
     facts = writer.close()
     assert sink.close().size_bytes == facts.size_bytes
+
+
+@pytest.mark.parametrize("columns, rows", [(200, 1000), (5000, 100)])
+def test_what_is_held_of_narrow_columns_is_their_bytes(columns: int, rows: int) -> None:
+    numbers = pa.array(np.zeros(rows, np.uint8))
+    batch = pa.record_batch({f"{n}": numbers for n in range(columns)})
+    writer = FORMAT.create_shard(MemoryStore().put_stream("far://d/shard.00000.mds"), batch.schema, {})
+    before = pa.total_allocated_bytes()
+    tracemalloc.start()
+    try:
+        writer.write(batch)
+        held = tracemalloc.get_traced_memory()[0] + pa.total_allocated_bytes() - before
+    finally:
+        tracemalloc.stop()
+    assert writer.held_bytes() == columns * rows  # a byte each
+    assert held < 1.25 * columns * rows  # where the samples lie, too
 
 
 def test_axes_in_another_order_are_refused(tmp_path: Path) -> None:
