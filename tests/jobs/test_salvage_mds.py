@@ -6,6 +6,7 @@ import gzip
 import json
 import shutil
 import time
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,11 @@ import pyarrow as pa
 import pytest
 
 import lading
-from lading.errors import DataError
+from lading.errors import CorruptShard, DataError
+from lading.formats.mds import FORMAT
+from lading.formats.protocol import ShardSource
 from lading.jobs.salvage import salvage
+from lading.store.memory import MemoryStore
 
 NUMBERED = pa.table({"n": [*range(50)], "t": [f"text {n} " * (n % 9) for n in range(50)]})
 
@@ -52,6 +56,22 @@ def test_a_byte_of_the_columns_in_the_head_of_an_mds_shard_costs_no_sample(
     result = salvage(source, out)
     assert samples(out) == NUMBERED.to_pylist()
     assert [(entry["file"], entry["offset"]) for entry in result.lost] == [(str(path), 0)]
+
+
+def test_to_look_for_the_samples_of_an_mds_shard_takes_less_memory_than_the_shard(tmp_path: Path) -> None:
+    count = 70_000
+    path = written(tmp_path, pa.table({f"{n}": [""] * (count - 1) + ["xyz"] for n in range(20)}))
+    data = path.read_bytes()[:-2]
+    source = ShardSource(MemoryStore({"s.mds": data}), "s.mds")
+    tracemalloc.start()
+    try:
+        remains = FORMAT.resync(source, {}, error=CorruptShard("damaged"))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert remains is not None
+    assert remains.lost_rows.tolist() == [count - 1]
+    assert peak < len(data)
 
 
 @pytest.mark.parametrize("damage, at", [(-7, 298), (-8, 297), (7, 235)])

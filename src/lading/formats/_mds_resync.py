@@ -42,6 +42,8 @@ _DAMAGED_BYTES = 8 << 10
 """Of the JSON, behind which the first sample is looked for at every byte, if its end is not to be found."""
 _FAR_BYTES = 64 << 10
 """Behind the beginning, where a sample is looked for from which the others follow to the end, if the first is lost."""
+_FIT_SAMPLES = 64 << 10
+"""That are looked at together: a few numbers of each lie in memory then."""
 _MOST_TRIES = 1000
 _MOST_TRIED_BYTES = 256 << 20
 """Of JSON that is read in vain: a second."""
@@ -309,14 +311,20 @@ def _leading(fits: NDArray[np.bool_]) -> int:
 
 def _fits(data: NDArray[np.uint8], head: _Head, shift: int) -> NDArray[np.bool_]:
     """Which samples have the sizes that they should have, if they lie so many bytes before their places."""
-    start, stop = head.offset[:-1] - shift, head.offset[1:] - shift
     varying = sum(column.size is None for column in head.columns)
     fixed = sum(column.size or 0 for column in head.columns) + _NUMBER_BYTES * varying
-    # The sizes only: the last sample before a cut may end behind it.
-    inside = (start >= 0) & (start + _NUMBER_BYTES * varying <= len(data)) & (stop - start >= _NUMBER_BYTES * varying)
-    at = np.where(inside, start, 0)[:, None] + np.arange(_NUMBER_BYTES * varying)
-    sizes = data[np.minimum(at, len(data) - 1)].view("<u4").astype(np.int64).sum(axis=1)
-    fits: NDArray[np.bool_] = inside & (fixed + sizes == stop - start)
+    # The numbers that begin at every byte of the file, which are not made: only those looked at are.
+    numbers = np.ndarray(max(len(data) - _NUMBER_BYTES + 1, 0), "<u4", data, strides=(1,))
+    fits = np.zeros(len(head.offset) - 1, np.bool_)
+    for first in range(0, len(fits), _FIT_SAMPLES):
+        places = head.offset[first : first + _FIT_SAMPLES + 1] - shift
+        start, length = places[:-1], np.diff(places)
+        # The sizes only: the last sample before a cut may end behind it.
+        inside = (start >= 0) & (start + _NUMBER_BYTES * varying <= len(data)) & (length >= _NUMBER_BYTES * varying)
+        rows, sizes = np.flatnonzero(inside), np.full(int(inside.sum()), fixed)
+        for i in range(varying):
+            sizes += numbers[start[rows] + _NUMBER_BYTES * i]
+        fits[first + rows] = sizes == length[rows]
     return fits
 
 

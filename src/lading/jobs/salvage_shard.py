@@ -275,7 +275,8 @@ class _Search:
             except (DataError, StoreError) as problem:
                 self._lost_samples += gone
                 return made, problem
-            rows = np.setdiff1d(np.arange(count), remains.lost_rows)
+            rows = np.arange(count)
+            rows = rows[~np.isin(rows, remains.lost_rows)]  # `setdiff1d` sorts them all first
             gone += count - len(rows)
             made = replace(made, rows=rows)
         wrong = self._read(made)
