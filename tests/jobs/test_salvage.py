@@ -11,6 +11,7 @@ import random
 import shutil
 import struct
 import tarfile
+import time
 from collections.abc import Callable
 from itertools import count, pairwise
 from pathlib import Path
@@ -438,6 +439,56 @@ def test_a_tar_that_is_a_member_may_be_cut_itself(left: int, tmp_path: Path) -> 
     (tmp_path / "a.tar").write_bytes(tar_of(*pairs("a", "b"), ("c.txt", b"c"), ("c.bin", inner), *pairs("d")))
     result = salvage(tmp_path / "a.tar", tmp_path / "out")
     assert (result.ok, keys(tmp_path / "out")) == (True, ["a", "b", "c", "d"])
+
+
+@pytest.mark.parametrize("lead", [b"", b"PK\3\4", b"." * 512])
+@pytest.mark.parametrize("size", [1000, 4096, 10_000])
+def test_beginnings_of_tars_are_values_as_others(size: int, lead: bytes, tmp_path: Path) -> None:
+    values = random.Random(0)
+    inner = [tar_of(*((f"i{n}.bin", values.randbytes(values.randrange(500, 3000))) for n in range(20)))
+             for _ in range(20)]  # fmt: skip
+    members = [(f"k{n:02}.bin", lead + value[:size]) for n, value in enumerate(inner)]
+    (tmp_path / "a.tar").write_bytes(tar_of(*members))
+    result = salvage(tmp_path / "a.tar", tmp_path / "out", view="samples")
+    assert (result.ok, keys(tmp_path / "out")) == (True, [f"k{n:02}" for n in range(20)])
+
+
+@pytest.mark.parametrize("hurt", [b"", b"c.bin\0"])
+def test_values_that_look_like_headers_take_no_long_time(hurt: bytes, tmp_path: Path) -> None:
+    heads = b"".join(tarfile.TarInfo(f"i{n}.x").tobuf(tarfile.USTAR_FORMAT) for n in range(2000))
+    value = b"!" + heads + b"ustar" * 200_000
+    body = tar_of(("a.bin", b"a"), ("b.bin", value), ("c.bin", b"c"), ("d.bin", b"d"))
+    if hurt:
+        at = body.index(hurt)
+        body = body[:at] + b"?" * 100 + body[at + 100 :]
+    (tmp_path / "a.tar").write_bytes(body)
+    begun = time.process_time()
+    salvage(tmp_path / "a.tar", tmp_path / "out", view="samples")
+    assert time.process_time() - begun < 2
+    assert {"a", "d"} <= {*keys(tmp_path / "out")} <= {*"abcd"}
+
+
+def test_a_compressed_tar_that_ends_between_members_may_lack_some(tmp_path: Path) -> None:
+    body = tar_of(*pairs("a", "b", "c"))
+    at = body.index(b"c.bin\0")
+    (tmp_path / "a.tar.gz").write_bytes(gzip.compress(body[:at]) + gzip.compress(body[at:])[:30])
+    result = salvage(tmp_path / "a.tar.gz", tmp_path / "out")
+    assert (keys(tmp_path / "out"), result.lost_samples) == (["a", "b"], 1)
+    assert "c" in [entry.get("sample") for entry in result.lost]
+
+
+def test_a_header_that_lost_its_name_is_none(tmp_path: Path) -> None:
+    members = []
+    for key in "abc":
+        story = {"sample_id": key, "texts": ["one", None], "images": [None, f"{key}.1.jpg"]}
+        members += [(f"{key}.1.jpg", b"\xff\xd8" + bytes(2000)), (f"{key}.json", json.dumps(story).encode())]
+    body = tar_of(*members)
+    at = body.index(b"b.1.jpg\0") + 30
+    (tmp_path / "a.tar").write_bytes(body[:at] + body[at + 7 :])
+    result = salvage(tmp_path / "a.tar", tmp_path / "out")
+    with lading.open(tmp_path / "out") as dataset:
+        assert [(sample["sample_id"], len(sample["items"])) for sample in dataset] == [("a", 2), ("c", 2)]
+    assert "b.json" in [entry.get("sample") for entry in result.lost]
 
 
 @pytest.mark.parametrize("before", [0, 64, 200])

@@ -2,10 +2,12 @@
 
 A walk goes from header to header. Where it meets none, the next one is looked for: any 512 bytes with a valid checksum
 in step with the walk, and at any place what has the magic too, since a cut moves all behind it by any number of bytes.
-The headers of a tar inside a payload are headers as well. Inside the payload of a member, one is taken only if the walk
-from it goes on past the place where the member ends, and no walk from the beginning of the payload comes to it; behind
-a damage, it is not taken if the walk from it comes to an end of archive with a header after that, as in a tar that is a
-member.
+One whose name is gone is none.
+
+The headers of a tar inside a payload are headers as well. Where all members follow each other, one there is taken
+only if the walk from it ends with the payload, and its members are of a sample beside. Inside the payload before a
+damage, one is taken only if the walk from it meets a header behind that, or the end of the file; behind a damage, it is
+not taken if the walk from it comes to an end of archive with a header after that, as in a tar that is a member.
 
 What a tar does not say is told by these rules:
 
@@ -28,6 +30,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,7 +42,7 @@ from lading.formats._webdataset_scan import scan
 from lading.formats.protocol import Remains
 from lading.limits import DEFAULT_LIMITS
 from lading.store.protocol import MappedFile
-from lading.tar import BLOCK, EXTENSIONS, TYPE, Cursor, Headers, Window, is_header, padded, sizes, valid
+from lading.tar import BLOCK, EXTENSIONS, TYPE, Cursor, Headers, Window, is_header, padded, sizes
 
 __all__ = ["FoundMembers", "find_members", "laid_out", "resync_samples"]
 
@@ -49,10 +52,19 @@ _NAME_BYTES, _PREFIX_AT = 100, 345
 _TAIL_BYTES = 16
 _END_BYTES = 2 * BLOCK
 _FIRST_REACH = 16
+_HEADS_BYTES = 1 << 20
+_MOST_HIDDEN_TRIES = 10_000
+"""Headers inside payloads from which it is walked: more are looked at of a hostile file alone."""
+_MOST_MERGING = 100
+"""Payloads with missing blocks that are told by samples beside them: behind each, it is walked anew."""
 _MOST_TRIES = 1000
 """Headers that no member comes of, behind which the next one is looked for."""
 _SHOWN = 200
 _SPACE, _ZERO, _EIGHT = b" 08"
+_ASCII = 127
+_SUM = slice(148, 156)
+_RECORD_BYTES = 20 * BLOCK
+"""What GNU tar and Python write at once: their tars are as many bytes, or a multiple."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +93,7 @@ class FoundMembers:
         """What there is to say of the gaps."""
         return [
             CorruptShard("no members can be read here", file=path, offset=gap.start, expected="members",
-                         found=f"{gap.stop - gap.start} damaged bytes")
+                         found=f"{gap.stop - gap.start} damaged bytes" if gap.stop > gap.start else "the end")
             for gap in self.gaps
         ]  # fmt: skip
 
@@ -92,16 +104,19 @@ class FoundMembers:
         return found[(found >= 0) & (found < len(start))]
 
 
-def find_members(mapped: MappedFile, path: str) -> FoundMembers:
-    """The members of a tar, whatever is between them. Raises CorruptShard if the file shrinks meanwhile."""
+def find_members(mapped: MappedFile, path: str, *, cut: bool = False) -> FoundMembers:
+    """The members of a tar, whatever is between them; of one that was `cut` more may be missing behind the last.
+
+    Raises CorruptShard if the file shrinks meanwhile.
+    """
     walker = _Walker(mapped)
     with errors_at(file=path):
-        walker.walk()
+        walker.walk(cut=cut)
     return FoundMembers(walker.parts, walker.gaps, walker.size)
 
 
 def resync_samples(
-    mapped: MappedFile, path: str, *, lower_case: bool, usual: Sequence[str] | None = None
+    mapped: MappedFile, path: str, *, lower_case: bool, usual: Sequence[str] | None = None, cut: bool = False
 ) -> Remains | None:
     """The samples of a damaged tar that are whole; None if all members follow each other to the end.
 
@@ -110,11 +125,12 @@ def resync_samples(
         path: what it is called.
         lower_case: whether names of fields are taken in lower case.
         usual: the fields that every sample has, where something beside this tar tells.
+        cut: reading the file raised an error, so that members may be missing behind the last one.
 
     Raises:
         DataError: names of members that cannot be samples.
     """
-    found = find_members(mapped, path)
+    found = find_members(mapped, path, cut=cut)
     if not found.gaps:
         return None
     splitter = Splitter(lower_case=lower_case)
@@ -197,10 +213,13 @@ class _Walker:
         self.gaps: list[_Gap] = []
         self._dropped: list[int] = []
         self._heads: NDArray[np.int64] | None = None
-        self._tries = 0
+        self._tries = self._hidden_tries = self._merged = 0
 
-    def walk(self) -> None:
-        """Find all members; those that are damaged themselves are left out."""
+    def walk(self, *, cut: bool = False) -> None:
+        """Find all members; those that are damaged themselves are left out.
+
+        A tar that was `cut` has a gap at its end, unless an end of archive stands there.
+        """
         at = 0
         while at < self.size:
             known = len(self.parts)
@@ -211,35 +230,39 @@ class _Walker:
                 self._forget(stop)
                 self._judge(self._last(), stop, at)
                 continue
-            before = self._last()
+            before, torn = self._last(), False
             if ended and self._next_byte(stop) == self.size:
-                at = self._swallowed(before)
+                at = self._swallowed(before, stop)
                 if at == self.size:
                     self._judge_end(before, stop)
+                    if cut and self.size - stop < BLOCK:
+                        self.gaps.append(_Gap(stop, self.size))
                     break
             else:
-                at = self._find_next(stop, before)
-            self._judge(before, stop, at)
+                at, torn = self._find_next(stop, before)
+            self._judge(before, stop, at, torn=torn)
         if not self.size:
             self.gaps.append(_Gap(0, 0))
         gone = np.array(self._dropped, np.int64)
         self.parts = [_only(part, ~np.isin(part.start, gone)) for part in self.parts] if len(gone) else self.parts
 
-    def _run(self, at: int, parts: list[Headers]) -> tuple[int, bool]:
-        """The members from a header on; where they stop, and whether that is at an end of archive."""
+    def _run(self, at: int, parts: list[Headers], until: int | None = None) -> tuple[int, bool]:
+        """The members from a header on; where they stop, and whether that is at an end of archive.
+
+        Members behind `until` are not asked for; a few may be given.
+        """
         cursor, base = Cursor(at, reach=_FIRST_REACH), at % BLOCK
         window = Window(self._data[base:], base, self.size, read=self._mapped.read)
         try:
-            while not cursor.done:
+            while not cursor.done and (until is None or cursor.at < until):
                 self._mapped.check()
                 found, cursor = scan(window, cursor)
                 if len(found):
                     parts.append(found)
         except (CorruptShard, LimitExceeded):
             self._mapped.check()
-            self._tries += cursor.at == at
             return cursor.at, False
-        return cursor.at, True
+        return cursor.at, cursor.done
 
     def _last(self) -> tuple[int, int, int] | None:
         """Where the last member begins, where its payload does, and where that ends."""
@@ -249,47 +272,73 @@ class _Walker:
         return int(last.start[-1]), int(last.offset[-1]), int(last.offset[-1] + last.length[-1])
 
     def _first_passed(self, known: int) -> tuple[int, int] | None:
-        """The first header that the members found last lie over: where the walk was wrong, and that header.
+        """The first header that shows that the members found last are wrong: where they begin to be, and that header.
 
-        In the payload or padding of a member, it shows that bytes are missing there, and the next member that the walk
-        met is none. In the header of a member, it shows that this one is none: its checksum is right by chance.
-
-        The headers of a tar that is a member show nothing; but such a tar is whole blocks, or no walk goes on behind.
+        Either it has the magic and a header without one lies over it, whose checksum is right by chance. Or it stands
+        in a payload, from which whole blocks are missing before it, so that the walks from both come together: this is
+        told from a tar that was cut and is a member by what it holds of the sample before it or behind it.
         """
         if known == len(self.parts):
             return None
-        offset = np.concatenate([part.offset for part in self.parts[known:]])
-        length = np.concatenate([part.length for part in self.parts[known:]])
-        start = np.concatenate([part.start for part in self.parts[known:]])
+        parts = self.parts[known:]
+        start, offset = (np.concatenate([getattr(part, name) for part in parts]) for name in ("start", "offset"))
+        length = np.concatenate([part.length for part in parts])
         stop = offset + (length + BLOCK - 1) // BLOCK * BLOCK
-        heads = self._all_heads()
-        member = np.searchsorted(offset - BLOCK, heads, "left") - 1
-        there = (member >= 0) & (heads < stop[member])
-        own: set[int] = set()
-        last = -1
-        for at, number in zip(heads[there].tolist(), member[there].tolist(), strict=True):
-            end = int(offset[number] + length[number])
-            if number != last:
-                last, own = number, self._reached(int(offset[number]))
-                if length[number] % BLOCK and max(own, default=0) >= end:
-                    own = set()
-            if at not in own and is_header(bytes(self._data[at : at + BLOCK])) and self._run(at, [])[0] > end + BLOCK:
-                return int(start[number] if at < offset[number] else stop[number]), at
+        first, last = np.searchsorted(self._all_heads(), [start[0] + 1, stop[-1]])
+        heads = self._all_heads()[first:last]
+        return min(filter(None, [self._overlaid(heads, start, offset), self._merging(heads, parts, offset, stop)]),
+                   default=None)  # fmt: skip
+
+    def _overlaid(
+        self, heads: NDArray[np.int64], start: NDArray[np.int64], offset: NDArray[np.int64]
+    ) -> tuple[int, int] | None:
+        """Where a member begins whose header has no magic and lies over one that has; and that one."""
+        own = np.union1d(start, offset - BLOCK)
+        near = np.searchsorted(own, heads)
+        for beside in (np.maximum(near - 1, 0), np.minimum(near, len(own) - 1)):
+            away = np.abs(heads - own[beside])
+            rows = np.flatnonzero((away > 0) & (away < BLOCK))
+            for at, header in zip(heads[rows].tolist(), own[beside[rows]].tolist(), strict=True):
+                magic = bytes(self._data[header + _MAGIC_AT : header + _MAGIC_AT + len(_MAGIC)])
+                found: list[Headers] = []
+                self._run(at, found, at + 1)
+                if magic != _MAGIC and found:
+                    return int(start[np.searchsorted(start, header, "right") - 1]), at
+        return None
+
+    def _merging(
+        self, heads: NDArray[np.int64], parts: Sequence[Headers], offset: NDArray[np.int64], stop: NDArray[np.int64]
+    ) -> tuple[int, int] | None:
+        """Where a member ends in whose payload stand others up to its end, one of a sample beside it; and the first."""
+        member = np.searchsorted(offset, heads, "right") - 1
+        inside = (member >= 0) & (heads < stop[member]) & ((stop[member] - heads) % BLOCK == 0)
+        heads, member = heads[inside], member[inside]
+        size, _ = sizes(self._data[heads[:, None] + np.arange(BLOCK)]) if len(heads) else (heads, None)
+        follows = heads + BLOCK + (np.minimum(size, self.size) + BLOCK - 1) // BLOCK * BLOCK
+        leading, first = {*stop[member].tolist()}, dict[int, int]()
+        for at, following, number in zip(*(part[::-1].tolist() for part in (heads, follows, member)), strict=True):
+            if following in leading:
+                leading.add(at)
+                first[number] = at
+        names = [(part, row) for part in parts for row in range(len(part))] if first else []
+        for number, at in sorted(first.items())[: max(0, _MOST_MERGING - self._merged)]:
+            run: list[Headers] = []
+            self._run(at, run, int(stop[number]))
+            found = [_key(part, row) for part in run for row in range(len(part)) if part.start[row] < stop[number]]
+            behind = _key(*names[number + 1]) if number + 1 < len(names) else None
+            if found and (found[0] == _key(*names[number]) or found[-1] == behind):
+                self._merged += 1
+                return int(stop[number]), at
         return None
 
     def _all_heads(self) -> NDArray[np.int64]:
-        """Places where a header would begin whose magic stands in the file, ascending; found once."""
+        """Where headers begin that have the magic, in step or not, ascending; found once."""
         if self._heads is None:
             found = [np.zeros(0, np.int64)]
-            for start in range(0, self.size, _STEP_BYTES):
+            for start in range(0, self.size, _HEADS_BYTES):
                 self._mapped.check()
-                piece = self._data[start : start + _STEP_BYTES + len(_MAGIC) - 1]
-                count = max(len(piece) - len(_MAGIC) + 1, 0)
-                likely = piece[:count] == _MAGIC[0]
-                for place in range(1, len(_MAGIC)):
-                    likely &= piece[place : place + count] == _MAGIC[place]
-                found.append(start + np.flatnonzero(likely) - _MAGIC_AT)
-                self._mapped.release(start, min(start + _STEP_BYTES, self.size))
+                found.append(start + _heads_in(self._data[start : start + _HEADS_BYTES + BLOCK - 1]))
+                self._mapped.release(start, min(start + _HEADS_BYTES, self.size))
             self._heads = np.concatenate(found)
         return self._heads
 
@@ -306,20 +355,44 @@ class _Walker:
         if self.parts:
             self.parts[-1] = _only(self.parts[-1], self.parts[-1].start < start)
 
-    def _swallowed(self, before: tuple[int, int, int] | None) -> int:
+    def _swallowed(self, before: tuple[int, int, int] | None, stop: int) -> int:
         """Where a member begins inside the last one, which runs into the zeros at the end; the end if none does.
 
-        A tar that is a member begins with a header, and from there its own members are reached.
+        None does where as many zeros are left as a writer puts there. A tar that is a member begins with a header, and
+        from there its own members are reached.
         """
+        rest = self.size - stop
+        if rest >= _END_BYTES and (rest == _END_BYTES or self.size % _RECORD_BYTES == 0):
+            return self.size
         if before is None or before[2] <= before[1] or self._data[max(before[2] - _TAIL_BYTES, 0) : before[2]].any():
             return self.size
-        own = self._reached(before[1])
-        return next((at for at in self._candidates(before[1], before[1]) if at not in own), self.size)
+        at, _ = self._hidden(before[1], stop, self._reached(before[1]))
+        return self.size if at is None else at
 
-    def _judge(self, before: tuple[int, int, int] | None, stop: int, at: int) -> None:
+    def _hidden(self, first: int, stop: int, own: AbstractSet[int] = frozenset()) -> tuple[int | None, bool]:
+        """The first header in a payload from which a walk comes to another one behind it, or to the end of the file.
+
+        And whether a walk from one that is not its own goes on past the payload, whatever it comes to.
+        """
+        tried, past = first, False
+        for at in self._candidates(first, stop, stop):
+            if at < tried or at in own:
+                continue
+            if self._hidden_tries > _MOST_HIDDEN_TRIES:
+                break
+            self._hidden_tries += 1
+            run: list[Headers] = []
+            end, ended = self._run(at, run)
+            if run and (run[-1].start[-1] >= stop or (ended and self._next_byte(end) == self.size)):
+                return at, True
+            past = past or bool(run and end > stop)
+            tried = int(run[-1].start[-1]) + 1 if run else max(self._within_reach(at), at + 1)
+        return None, past
+
+    def _judge(self, before: tuple[int, int, int] | None, stop: int, at: int, *, torn: bool = False) -> None:
         """Note the gap between a member and the next one, and which of the two are damaged."""
         start = stop
-        if before is not None and before[0] not in self._dropped and self._is_hurt(before, stop, at):
+        if before is not None and before[0] not in self._dropped and (torn or self._is_hurt(before, stop, at)):
             self._dropped.append(before[0])
             start = before[0]
         self.gaps.append(_Gap(min(start, at), at))
@@ -369,21 +442,29 @@ class _Walker:
             self._mapped.release(start, start + len(piece))
         return self.size
 
-    def _find_next(self, stop: int, before: tuple[int, int, int] | None) -> int:
-        """Where the next member begins, the walk having stopped here; the end of the file if there is none."""
-        first = min(stop, before[1]) if before is not None else stop
-        tried = first
-        for at in self._candidates(first, stop):
+    def _find_next(self, stop: int, before: tuple[int, int, int] | None) -> tuple[int, bool]:
+        """Where the next member begins, the walk having stopped here; the end of the file if there is none.
+
+        And whether the member before may be torn: what may be a header in its payload leads past its end.
+        """
+        torn = False
+        if before is not None:
+            hidden, torn = self._hidden(before[1], stop)
+            if hidden is not None:
+                return hidden, True
+        tried = stop
+        for at in self._candidates(stop, stop, self.size):
             if at < tried:
                 continue
             run: list[Headers] = []
             end, ended = self._run(at, run)
-            if run and (end > stop if at < stop else not (ended and self._goes_on(end))):
-                return at
+            if run and not (ended and self._goes_on(end)):
+                return at, torn
+            self._tries += not run
             if self._tries > _MOST_TRIES:
                 break
             tried = int(run[-1].start[-1]) + 1 if run else max(self._within_reach(at), at + 1)
-        return self.size
+        return self.size, torn
 
     def _within_reach(self, at: int) -> int:
         """The first header from here on that a member may be read from: no more extension records stand before it."""
@@ -404,36 +485,74 @@ class _Walker:
         at = following - (following - end) % BLOCK
         return is_header(bytes(self._data[at : at + BLOCK]))
 
-    def _candidates(self, at: int, phase: int) -> Iterator[int]:
-        """Places from `at` on where a header may begin, ascending."""
-        for start in range(at, self.size, _STEP_BYTES):
+    def _candidates(self, at: int, phase: int, end: int) -> Iterator[int]:
+        """Places from `at` on, up to an end, where a header may begin, ascending."""
+        heads = self._all_heads()
+        for start in range(at, end, _STEP_BYTES):
             self._mapped.check()
-            places = {*self._aligned(start, phase), *self._by_magic(start)}
-            yield from sorted(place for place in places if place >= at)
-            self._mapped.release(start, min(start + _STEP_BYTES, self.size))
+            stop = min(start + _STEP_BYTES, end)
+            first, last = np.searchsorted(heads, [start, stop])
+            yield from np.union1d(heads[first:last], self._aligned(start, stop, phase)).tolist()
+            self._mapped.release(start, stop)
 
-    def _aligned(self, start: int, phase: int) -> Iterator[int]:
+    def _aligned(self, start: int, stop: int, phase: int) -> NDArray[np.int64]:
         """Blocks in step with the walk that hold their own checksum."""
         first = start + (phase - start) % BLOCK
-        stop = min(start + _STEP_BYTES, self.size)
-        count = max(0, stop - first) // BLOCK
+        count = max(0, min(stop + BLOCK - 1, self.size) - first) // BLOCK
         blocks = self._data[first : first + count * BLOCK].reshape(-1, BLOCK)
-        sums = blocks[:, 148:156]
-        digits = (sums >= _ZERO) & (sums < _EIGHT) | (sums == _SPACE) | (sums == 0)
-        likely = np.flatnonzero(digits.all(axis=1) & (sums != 0).any(axis=1))
-        for row in likely.tolist():
-            if valid(blocks[row : row + 1])[0]:
-                yield first + row * BLOCK
+        rows = np.flatnonzero(_may_be_sums(blocks[:, _SUM]) & _is_named(blocks[:, 0], blocks[:, TYPE]))
+        headers = blocks[rows]
+        good = _hold_sums(headers[:, _SUM], headers.sum(axis=1, dtype=np.int64), np.count_nonzero(headers > _ASCII, 1))
+        return first + rows[good] * BLOCK
 
-    def _by_magic(self, start: int) -> Iterator[int]:
-        """Places of headers with a magic, whatever the walk was in step with."""
-        text = bytes(self._data[start : start + _STEP_BYTES + BLOCK])
-        found = text.find(_MAGIC)
-        while found >= 0:
-            place = start + found - _MAGIC_AT
-            if start <= place < start + _STEP_BYTES and is_header(bytes(self._data[place : place + BLOCK])):
-                yield place
-            found = text.find(_MAGIC, found + 1)
+
+def _heads_in(piece: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """Where headers begin in some bytes that have the magic and hold their own checksum."""
+    count = max(len(piece) - BLOCK + 1, 0)
+    likely = piece[_MAGIC_AT : _MAGIC_AT + count] == _MAGIC[0]
+    for place in range(1, len(_MAGIC)):
+        likely &= piece[_MAGIC_AT + place : _MAGIC_AT + place + count] == _MAGIC[place]
+    at = np.flatnonzero(likely)
+    at = at[_is_named(piece[at], piece[at + TYPE])]
+    at = at[_may_be_sums(piece[at[:, None] + np.arange(_SUM.start, _SUM.stop)])]
+    if not len(at):
+        return at
+    total, high = (
+        (sums[at + BLOCK] - sums[at]).astype(np.int64)
+        for sums in (np.append(np.uint32(0), np.cumsum(part, dtype=np.uint32)) for part in (piece, piece > _ASCII))
+    )
+    return at[_hold_sums(piece[at[:, None] + np.arange(_SUM.start, _SUM.stop)], total, high)]
+
+
+def _is_named(first: NDArray[np.uint8], kind: NDArray[np.uint8]) -> NDArray[np.bool_]:
+    """Which headers have a name, by its first byte, or are records, which may tell one: others have lost theirs."""
+    named: NDArray[np.bool_] = (first != 0) | EXTENSIONS[kind]
+    return named
+
+
+def _may_be_sums(stored: NDArray[np.uint8]) -> NDArray[np.bool_]:
+    """Which fields of 8 bytes are digits, blanks and zeros."""
+    digits = (stored >= _ZERO) & (stored < _EIGHT) | (stored == _SPACE) | (stored == 0)
+    good: NDArray[np.bool_] = digits.all(axis=1) & (stored != 0).any(axis=1)
+    return good
+
+
+def _hold_sums(stored: NDArray[np.uint8], total: NDArray[np.int64], high: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which of such fields hold the checksum of their headers, by the sums of all bytes and how many are above 127."""
+    number, open_ = np.zeros(len(stored), np.int64), np.ones(len(stored), np.bool_)
+    for column in stored.T:
+        digit = column >= _ZERO
+        number = np.where(open_ & digit, number * 8 + column % 8, number)
+        open_ &= column != 0
+    expected = total - stored.sum(axis=1, dtype=np.int64) + 8 * _SPACE
+    good: NDArray[np.bool_] = (number == expected) | (number == expected - 256 * high)
+    return good
+
+
+def _key(part: Headers, row: int) -> bytes:
+    """Key of the sample of a member: its name up to the first dot of the base name."""
+    folder, slash, base = part.name(row).rpartition(b"/")
+    return folder + slash + base.partition(b".")[0]
 
 
 def _only(part: Headers, kept: NDArray[np.bool_]) -> Headers:

@@ -144,7 +144,7 @@ class WebdatasetFormat:
         options: Mapping[str, Any],
         *,
         schema: pa.Schema | None = None,
-        error: LadingError | None = None,  # noqa: ARG002 - a tar may end too early without one
+        error: LadingError | None = None,
     ) -> Remains | None:
         """The samples that are whole, as a tar of their own; see `lading.formats._webdataset_resync`.
 
@@ -153,7 +153,9 @@ class WebdatasetFormat:
         """
         chosen = parse_options(self.name, ReadOptions, options)
         usual = None if schema is None else [name for name in schema.names if name != KEY]
-        return resync_samples(map_file(source), source.path, lower_case=chosen.lower_case, usual=usual)
+        return resync_samples(
+            map_file(source), source.path, lower_case=chosen.lower_case, usual=usual, cut=error is not None
+        )
 
     def sidecar(self, source: ShardSource, options: Mapping[str, Any]) -> str | None:
         """The `.tar.idx`; compressed tars have none."""

@@ -184,7 +184,7 @@ class _Search:
         return None
 
     def _search(self) -> Left:
-        source = self._source
+        source, broken = self._source, None
         error = self._read(source)
         if error is not None:
             source, error = self._despite_lists(source, error)
@@ -193,8 +193,9 @@ class _Search:
                 return Left(source, self._samples)
             source, lost = self._workshop.unwrapped(source)
             self._lost += lost
+            broken = lost[-1] if lost else None  # what came out may read well, and end too early
             error = self._read(source)
-        remains = self.remains(source, error)
+        remains = self.remains(source, error or broken)
         if remains is None and error is None:
             return Left(source, self._samples, self._lost, self._lost_samples)
         if remains is not None:

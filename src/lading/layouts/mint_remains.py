@@ -33,7 +33,7 @@ def remains_of_documents(
 ) -> Remains | None:
     """The documents that are whole, as a tar of their own; None if that is all there is, or reading it went well."""
     mapped, path = map_file(source), source.path
-    found = find_members(mapped, path)
+    found = find_members(mapped, path, cut=error is not None)
     members, start = _members(found, options, source)
     beside = np.zeros(len(start), np.bool_)
     beside[found.beside_gaps(start)] = bool(found.gaps)
