@@ -92,6 +92,13 @@ def test_bytes_are_text_where_their_feature_says_so() -> None:
             write(bad)
 
 
+def test_json_of_arrow_goes_as_its_text() -> None:
+    values = pa.array(['{"a": 1}', None, "[]"], pa.json_())
+    numbers = pa.DictionaryArray.from_arrays(pa.array([2, 1, 0]), values)
+    table = pa.table({"j": values, "d": numbers})
+    assert write(table) == b'j,d\n"{""a"": 1}",[]\n,\n[],"{""a"": 1}"\n'
+
+
 @pytest.mark.parametrize("names", [["a", ""], []])
 def test_names_that_no_header_can_have(names: list[str]) -> None:
     with pytest.raises(Unrepresentable, match=r"header has each name once|at least one column"):

@@ -118,7 +118,7 @@ def _texts_of(field: pa.Field) -> Callable[[pa.Array], pa.LargeStringArray]:
     """How values of a field become text. Raises Unrepresentable for a type that has no one text."""
     kind = field.type
     plain = kind.value_type if pa.types.is_dictionary(kind) else kind
-    if is_text(plain):
+    if is_text(plain) or isinstance(plain, pa.JsonType):
         return as_text
     if is_bytes(plain) and isinstance(feature_of(field), (Text, Json, Value, ClassLabel)):
         return as_text
