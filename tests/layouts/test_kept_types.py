@@ -57,3 +57,18 @@ def test_a_column_of_nulls_alone_is_read(tmp_path: Path, fmt: str, others: dict[
     with lading.open(tmp_path / "out") as dataset:
         assert pa.Table.from_batches(dataset.batches()).select(table.column_names).equals(table)
         assert dataset[1] == {name: values[1] for name, values in others.items()}
+
+
+@pytest.mark.parametrize(
+    "take", [lambda ds: ds[1], lambda ds: ds.take([1]), lambda ds: ds.take([1, 0]), lambda ds: list(ds.batches())]
+)
+def test_a_field_of_another_name_is_no_null(tmp_path: Path, take: Callable[[lading.Dataset], object]) -> None:
+    with lading.writer(tmp_path / "out", format="jsonl") as writer:
+        writer.write_batch(pa.Table.from_pylist(_ROWS))
+    [shard] = (tmp_path / "out").glob("*.jsonl")
+    shard.write_bytes(shard.read_bytes().replace(b'"a":2', b'"z":2'))
+    with lading.open(tmp_path / "out") as dataset:
+        assert dataset.take([1], columns=["b"]).to_pylist() == [{"b": None}]
+        with pytest.raises(SchemaMismatch, match="a line has a field that the file was not said to have") as caught:
+            take(dataset)
+    assert (caught.value.file, caught.value.column, caught.value.expected) == (str(shard), "z", "a, b")

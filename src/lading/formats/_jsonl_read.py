@@ -222,14 +222,20 @@ class JsonlReader:
         Raises:
             UsageError: an ordinal is outside the shard.
         """
-        schema = _chosen(self.schema(), columns)
-        if rows is None:
-            found = self._streamed(_FEW_ROWS, _UNIT_BYTES, self.schema())
-            return _table([self._batch(part, schema) for part in found], schema)
-        return self.typed_read(schema, rows)
+        schema = self.schema()
+        if rows is not None:
+            return self._read(schema, rows, columns, complete=True)
+        chosen = _chosen(schema, columns)
+        found = self._streamed(_FEW_ROWS, _UNIT_BYTES, schema)
+        return _table([self._batch(part, chosen) for part in found], chosen)
 
-    def typed_read(self, schema: pa.Schema, rows: NDArray[np.int64]) -> pa.Table:
-        """As `read`, with the columns of this schema. Raises SchemaMismatch for a value that does not fit."""
+    def typed_read(self, schema: pa.Schema, rows: NDArray[np.int64], columns: Sequence[str] | None = None) -> pa.Table:
+        """As `read`, with the columns of this schema. Raises SchemaMismatch as `typed_batches`."""
+        return self._read(schema, rows, columns, complete=columns is None)
+
+    def _read(
+        self, schema: pa.Schema, rows: NDArray[np.int64], columns: Sequence[str] | None, *, complete: bool
+    ) -> pa.Table:
         wanted = np.asarray(rows, np.int64)
         count = self.num_rows()
         outside = np.flatnonzero((wanted < 0) | (wanted >= count))
@@ -237,9 +243,12 @@ class JsonlReader:
             raise UsageError("no such row", file=self._file.path, expected=f"0 to {count - 1}",
                              found=int(wanted[outside[0]]))  # fmt: skip
         ordinals, place = np.unique(wanted, return_inverse=True)
-        parts = [self._batch(found, schema) for found in self._at(ordinals)]
-        found = _table(parts, schema)
-        return found.take(pa.array(place)) if len(schema) else _without_columns(len(place))
+        chosen, parts = _chosen(schema, columns), []
+        for found in self._at(ordinals):
+            if complete:
+                self._refuse_new(found, schema)
+            parts.append(self._batch(found, chosen))
+        return _table(parts, chosen).take(pa.array(place)) if len(chosen) else _without_columns(len(place))
 
     def close(self) -> None:
         """Nothing is held open."""
@@ -305,16 +314,13 @@ class JsonlReader:
         index = {name: self.index().column(name).to_numpy() for name in _INDEX_SCHEMA.names}
         unit = np.searchsorted(index["first_row"], ordinals, "right") - 1
         touched = np.unique(unit)
-        schema = self.schema()
         ranges = zip(index["offset"][touched].tolist(), index["length"][touched].tolist(), strict=True)
         for number, data in zip(touched.tolist(), self._file.read_each(list(ranges)), strict=True):
             lines = self._lines(Block(data, int(index["offset"][number]), int(index["first_line"][number])))
             if len(lines.texts) != index["num_rows"][number]:
                 raise changed(self._file.path, int(index["offset"][number]), f"{index['num_rows'][number]} rows",
                               f"{len(lines.texts)} rows")  # fmt: skip
-            rows = self._rows(lines[ordinals[unit == number] - index["first_row"][number]])
-            self._refuse_new(rows, schema)
-            yield rows
+            yield self._rows(lines[ordinals[unit == number] - index["first_row"][number]])
 
     def _streamed(self, max_rows: int, max_bytes: int, schema: pa.Schema, *, complete: bool = True) -> Iterator[_Rows]:
         """All rows, a part at a time; if the schema is `complete`, no row has a field that it lacks."""

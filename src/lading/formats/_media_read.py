@@ -193,21 +193,24 @@ class MediaArchiveReader:
         yield from self._shaped(batches, _chosen(self.schema() if schema is None else schema, columns), None)
         self.counts = Counter(self._documents.counts)
 
-    def typed_read(self, schema: pa.Schema, rows: NDArray[np.int64]) -> pa.Table:
+    def typed_read(self, schema: pa.Schema, rows: NDArray[np.int64], columns: Sequence[str] | None = None) -> pa.Table:
         """As `read`, with the columns of this schema, in its types. Raises as `typed_batches`."""
-        return pa.Table.from_batches(list(self.filled(self.read_located(rows, schema), None)), schema)
+        found = self.filled(self.read_located(rows, schema, columns), None)
+        return pa.Table.from_batches(list(found), _chosen(schema, columns))
 
-    def read_located(self, rows: NDArray[np.int64], schema: pa.Schema | None = None) -> pa.RecordBatch:
+    def read_located(
+        self, rows: NDArray[np.int64], schema: pa.Schema | None = None, columns: Sequence[str] | None = None
+    ) -> pa.RecordBatch:
         """Documents by ordinal, as `located` gives them."""
         if schema is None or not isinstance(self._documents, LooseReader):
-            table, schema = self._documents.read(rows), schema or self.schema()
+            table = self._documents.read(rows, self._stored(columns))
         else:
-            table = self._documents.typed_read(stored_columns(schema), rows)
-        found = table.combine_chunks().to_batches()
+            table = self._documents.typed_read(stored_columns(schema), rows, columns)
+        found, chosen = table.combine_chunks().to_batches(), _chosen(schema or self.schema(), columns)
         return (
-            next(self._shaped(found, schema, rows))
+            next(self._shaped(found, chosen, rows))
             if found
-            else pa.RecordBatch.from_arrays([pa.nulls(0, kind) for kind in schema.types], schema=schema)
+            else pa.RecordBatch.from_arrays([pa.nulls(0, kind) for kind in chosen.types], schema=chosen)
         )
 
     def is_ranges(self, documents: pa.RecordBatch) -> bool:

@@ -382,10 +382,10 @@ class LooseReader(Protocol):
         """As `batches`, with the columns of this schema, in its types: that of many shards, as values out of JSON.
 
         Raises:
-            SchemaMismatch: a value does not fit.
+            SchemaMismatch: a value does not fit; or all columns are wanted, and a row has another one.
         """
 
-    def typed_read(self, schema: pa.Schema, rows: NDArray[np.int64]) -> pa.Table:
+    def typed_read(self, schema: pa.Schema, rows: NDArray[np.int64], columns: Sequence[str] | None = None) -> pa.Table:
         """As `read`, with the columns of this schema, in its types. Raises as `typed_batches`."""
 
 

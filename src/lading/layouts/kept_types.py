@@ -50,7 +50,7 @@ class KeptTypes:
         target = self._chosen(columns)
         with errors_at(file=self._path):
             if rows is not None and isinstance(self._reader, LooseReader):
-                return self._reader.typed_read(target, rows)
+                return self._reader.typed_read(self._schema, rows, None if columns is None else target.names)
             return align_table(self._reader.read(rows, target.names), target)
 
     def batches(

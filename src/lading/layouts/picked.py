@@ -100,12 +100,9 @@ class _LoosePicked(_Picked):
         self, schema: pa.Schema, *, max_rows: int, max_bytes: int, columns: Sequence[str] | None = None
     ) -> Iterator[pa.RecordBatch]:
         """As `batches`, with the columns of this schema, in its types. Raises SchemaMismatch."""
-        asked = {*(schema.names if columns is None else columns)}
-        names = [name for name in schema.names if name in asked]
-        wanted = pa.schema([schema.field(name) for name in names], metadata=schema.metadata)
-        for table in self._parts(max_rows, max_bytes, lambda rows: self._loose.typed_read(wanted, rows)):
+        for table in self._parts(max_rows, max_bytes, lambda rows: self._loose.typed_read(schema, rows, columns)):
             yield from table.combine_chunks().to_batches()
 
-    def typed_read(self, schema: pa.Schema, rows: NDArray[np.int64]) -> pa.Table:
+    def typed_read(self, schema: pa.Schema, rows: NDArray[np.int64], columns: Sequence[str] | None = None) -> pa.Table:
         """As `read`, with the columns of this schema, in its types. Raises SchemaMismatch."""
-        return self._loose.typed_read(schema, self._rows[rows])
+        return self._loose.typed_read(schema, self._rows[rows], columns)
