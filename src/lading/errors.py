@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 __all__ = [
     "BadReference",
@@ -51,8 +51,10 @@ __all__ = [
     "Unrepresentable",
     "UsageError",
     "errors_at",
+    "without_frames",
 ]
 
+_Error = TypeVar("_Error", bound=Exception)
 _PLACES = ("file", "offset", "row", "sample", "column")
 
 
@@ -150,6 +152,12 @@ def errors_at(*, first_row: int | None = 0, **places: Any) -> Iterator[None]:
         if error.row is not None:
             error.row = None if first_row is None else error.row + first_row
         raise error.at(**places) from None
+
+
+def without_frames(error: _Error) -> _Error:
+    """The error, for those who keep many, without the frames that it came through: these hold what they worked on."""
+    error.__cause__ = error.__context__ = None
+    return error.with_traceback(None)
 
 
 def _rebuild(cls: type[LadingError], message: str, state: dict[str, Any]) -> LadingError:

@@ -402,3 +402,26 @@ def test_what_a_bad_line_costs_goes_by_its_length() -> None:
     found: list[bytes] = []
     assert costs_at_most(30, lambda: found.append(kept(lines(begin, '{"a": 2}'))), lambda: json.loads(begin + "{}]}"))
     assert found == [lines('{"a": 2}')]
+
+
+def test_what_many_bad_lines_cost_goes_by_what_good_ones_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some ten times as much; by halves alone, with an error and its frames for each, hundreds of times."""
+    monkeypatch.setattr(_jsonl_read, "MAX_TOLD", 7)
+    bad, good = lines("{}", *["x"] * 6000, '{"a": 1}'), lines(*['{"a": 1}'] * 6000)
+    assert costs_at_most(30, lambda: kept(bad), lambda: kept(good))
+    found = FORMAT.resync(source_of(bad), {}, error=CorruptShard("damaged"))
+    assert found is not None
+    assert found.lost_samples == 6000
+    assert [(error.message[:7], error.offset) for error in found.lost] == [
+        (f"line {n + 2}:", 3 + 2 * n) for n in range(7)
+    ]
+    assert not any(error.__traceback__ or error.__context__ for error in found.lost)
+    assert kept(bad) == lines("{}", '{"a": 1}')
+
+
+def test_every_bad_line_among_many_is_found() -> None:
+    bad = ["{x}", "[1]", "x", '{"a": 1, "a": 2}', '{"a": }', '"}"']
+    good = ['{"a": "}{"}', ' {"b": [NaN]}\t', "{}"]
+    for step in (1, 5, 40):
+        mixed = [line for n in range(60) for line in (bad[n % 6], *(good * step)[:step])]
+        assert kept(lines(*mixed)) == lines(*[line for line in mixed if line not in bad])

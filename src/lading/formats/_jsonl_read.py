@@ -23,6 +23,7 @@ from lading.errors import (
     SchemaMismatch,
     UsageError,
     errors_at,
+    without_frames,
 )
 from lading.formats.protocol import Remains
 from lading.formats.textfile import BOM, MAX_TOLD, Block, TextFile, changed, laid_end_to_end, too_long
@@ -35,6 +36,7 @@ _MAX_CELLS = 4 << 20
 _UNIT_BYTES = 256 << 10
 _FEW_ROWS = 4096
 _FIRST_ROWS = 16
+_FEW_LINES = 32
 _BLANK = b" \t\r"
 _BLANKS = np.frombuffer(_BLANK, np.uint8)
 _SHOWN = 60
@@ -265,20 +267,21 @@ class JsonlReader:
         lost_lines = 0
         for block in self._file.blocks():
             lines = self._lines(block)
-            errors = self._line_errors(lines)
+            bad = self._bad_lines(lines)
             size = np.fromiter(map(len, lines.texts), np.int64, len(lines.texts))
             end = np.minimum(lines.offset + size + 1, block.offset + len(block.data))
             begin, good = lines.offset.copy(), np.ones(len(lines.texts), np.bool_)
-            for at in errors:
+            lost += [self._error(lines, at) for at in bad[: MAX_TOLD - len(lost)]]
+            for at in bad:
                 # Of a document that the file's end cuts nothing is wrong but its end: what stands in it is part of it.
-                cut = errors[at].offset == block.offset + len(block.data)
+                is_last = not block.whole and at == len(lines.texts) - 1
+                cut = is_last and self._error(lines, at).offset == block.offset + len(block.data)
                 behind = -1 if cut else self._document_in(lines.texts[at])
                 begin[at] += max(behind, 0)
                 good[at] = behind > 0
             offset.append(begin[good])
             length.append((end - begin)[good])
-            lost += [errors[at] for at in errors][: MAX_TOLD - len(lost)]
-            lost_lines += len(errors)
+            lost_lines += len(bad)
         return laid_end_to_end(np.concatenate(offset), np.concatenate(length), lost, lost_lines) if lost_lines else None
 
     def _document_in(self, text: bytes) -> int:
@@ -293,21 +296,40 @@ class JsonlReader:
                 return at
         return -1
 
-    def _line_errors(self, lines: _Lines) -> dict[int, LadingError]:
-        """What is wrong with lines, by their place among these: halves are looked at until the bad ones are found."""
-        found: dict[int, LadingError] = {}
-        parts = [(0, len(lines.texts))] if lines.texts else []
+    def _bad_lines(self, lines: _Lines) -> list[int]:
+        """The places of bad lines among these: halves are looked at, and of few lines each, until they are found."""
+        bad: list[int] = []
+        parts = [np.arange(len(lines.texts))]
         while parts:
-            start, stop = parts.pop()
-            try:
-                self._rows(lines[np.arange(start, stop)])
-            except DataError as error:
-                if stop - start == 1:
-                    found[start] = error
-                else:
-                    half = (start + stop) // 2
-                    parts += [(half, stop), (start, half)]
-        return found
+            part = parts.pop()
+            if self._are_good(lines[part]):
+                continue
+            objects = part
+            if len(part) <= _FEW_LINES:
+                objects = part[[_is_object(lines.texts[at]) for at in part.tolist()]]
+            if len(objects) < len(part):
+                bad += np.setdiff1d(part, objects).tolist()
+                parts.append(objects)
+            elif len(part) <= _FEW_LINES:
+                bad += [at for at in part.tolist() if not self._are_good(lines[np.array([at])])]
+            else:
+                parts += np.array_split(part, 2)
+        return sorted(bad)
+
+    def _are_good(self, lines: _Lines) -> bool:
+        try:
+            self._rows(lines)
+        except DataError:
+            return False
+        return True
+
+    def _error(self, lines: _Lines, at: int) -> LadingError:
+        """What is wrong with a bad line."""
+        try:
+            self._rows(lines[np.array([at])])
+        except DataError as error:
+            return without_frames(error)
+        raise AssertionError("the line is bad")
 
     def _at(self, ordinals: NDArray[np.int64]) -> Iterator[_Rows]:
         """Rows by ascending ordinals, a part of the file at a time."""
@@ -441,12 +463,26 @@ def _filled(codes: NDArray[np.uint8], begin: NDArray[np.int64], end: NDArray[np.
     return np.flatnonzero(filled)
 
 
+def _is_object(text: bytes) -> bool:
+    """Whether a line is a JSON object."""
+    inner = text.strip(_BLANK + BOM)
+    if not (inner.startswith(b"{") and inner.endswith(b"}")):
+        return False
+    try:
+        return type(jsontext.loads(text)) is dict
+    except DataError:
+        return False
+
+
 def _may_begin(text: bytes) -> list[int]:
     """Where, behind its first byte, a document may begin that goes to the end of a line: the `{` of its last `}`.
 
     Which one that is, goes by whether an even or an odd number of quotes stands before, so there are two at most.
     """
-    codes = np.frombuffer(_ESCAPED.sub(b"  ", text.rstrip(_BLANK)), np.uint8)
+    text = text.rstrip(_BLANK)
+    if not text.endswith(b"}") or b"{" not in text[1:]:
+        return []
+    codes = np.frombuffer(_ESCAPED.sub(b"  ", text), np.uint8)
     steps = np.isin(codes, [*b"{["]).view(np.int8) - np.isin(codes, [*b"}]"]).view(np.int8)
     inside = np.logical_xor.accumulate(codes == ord('"'))
     found = []
