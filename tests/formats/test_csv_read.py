@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import json
 import math
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -320,9 +321,10 @@ def test_an_index_of_other_rows_is_an_error() -> None:
             opened.read(np.array([0]))
 
 
-def remains(data: bytes, **options: Any) -> tuple[bytes, int]:
+def remains(data: bytes, limits: Limits = DEFAULT_LIMITS, **options: Any) -> tuple[bytes, int]:
     """What a salvage keeps of a file, and how many lines it loses."""
-    found = FORMAT.resync(ShardSource(MemoryStore({"t.csv": data}), "t.csv"), options, error=CorruptShard("damaged"))
+    source = ShardSource(MemoryStore({"t.csv": data}), "t.csv", limits=limits)
+    found = FORMAT.resync(source, options, error=CorruptShard("damaged"))
     if found is None:
         return data, 0
     return b"".join(
@@ -335,15 +337,13 @@ _BAD_LINES = [b"1\n", b"1,2,3\n", b'5" disk,1\n', b"a\rb,c\n", b"\xff,1\n", b'x"
 
 
 @given(
-    st.lists(st.sampled_from([*_GOOD_RECORDS, b"\n"]) | st.sampled_from(_BAD_LINES), max_size=30), st.integers(1, 70)
+    st.lists(st.sampled_from([*_GOOD_RECORDS, b"\n"]) | st.sampled_from(_BAD_LINES), max_size=30), st.integers(20, 70)
 )
-def test_bad_lines_are_lost_alone(parts: list[bytes], window: int) -> None:
+def test_bad_lines_are_lost_alone(parts: list[bytes], at_once: int) -> None:
     kept = [part for part in parts if part not in _BAD_LINES]
     lost = len(parts) - len(kept)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_csv_resync, "_WINDOW_BYTES", window)
-        patch.setattr(_csv_resync, "_FEW_BYTES", max(1, window // 4))
-        assert remains(b"a,b\n" + b"".join(parts)) == (b"a,b\n" + b"".join(kept), lost)
+    limits = Limits(line_bytes=at_once)
+    assert remains(b"a,b\n" + b"".join(parts), limits) == (b"a,b\n" + b"".join(kept), lost)
 
 
 def test_what_bad_lines_cost_goes_by_what_lies_between_them() -> None:
@@ -354,6 +354,38 @@ def test_what_bad_lines_cost_goes_by_what_lies_between_them() -> None:
         damaged = b"a,b\n" + (good + bad) * 200
         assert remains(damaged) == (whole, 200)
         assert costs_at_most(30, lambda: remains(damaged), lambda: remains(whole))  # noqa: B023 - called at once
+
+
+@pytest.mark.parametrize("bad", [b'1,"x"y\n', b'1,"x\n', b"1,\xff\n", b"1\n", b'"1\n",2,3\n'])
+def test_what_many_bad_lines_cost_goes_by_how_many_they_are(monkeypatch: pytest.MonkeyPatch, bad: bytes) -> None:
+    """Some ten times what a line of JSON costs; where a window was read for each line, a hundred times."""
+    monkeypatch.setattr(_csv_resync, "MAX_TOLD", 7)
+    count = 4000
+    lines = bad.count(b"\n") * count
+    damaged = b"a,b\n1,2\n" + bad * count
+    assert remains(damaged) == (b"a,b\n1,2\n", lines)
+    json_lines = [b'{"a": "1", "b": "2"}'] * lines
+    assert costs_at_most(30, lambda: remains(damaged), lambda: [*map(json.loads, json_lines)])
+    source = ShardSource(MemoryStore({"t.csv": damaged}), "t.csv")
+    found = FORMAT.resync(source, {}, error=CorruptShard("damaged"))
+    assert found is not None
+    assert [error.message[:7] for error in found.lost] == [f"line {n}:" for n in range(3, 10)]
+    assert 8 <= (found.lost[0].offset or 0) < 8 + len(bad)
+    assert not any(error.__traceback__ or error.__context__ for error in found.lost)
+
+
+_ODD = [b'"', b"\r", b"\n", b",", b"\xc3", b"\xa9", b"\xed\xa0\x80", b"\xf0\x9f\x92\xa9", b"ab"]
+
+
+@given(st.lists(st.sampled_from(_ODD), max_size=9))
+def test_what_is_kept_of_any_line_is_what_is_read(parts: list[bytes]) -> None:
+    data = b"a,b\n" + b"".join(parts).replace(b"\n", b"") + b"\n"
+    try:
+        reader(data).read()
+        expected = data
+    except LadingError:
+        expected = b"a,b\n"
+    assert remains(data)[0] == expected
 
 
 def test_a_last_line_without_an_end_is_lost_unless_it_is_to_be_read() -> None:
