@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
+from itertools import chain
 from operator import or_
 from typing import Any
 
@@ -16,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lading import jsontext
-from lading.casts import registered, unregistered_type
+from lading.casts import cast, registered, unregistered_type
 from lading.errors import SchemaMismatch
 from lading.features import Json, feature_of, with_feature
 from lading.views import LIST_TYPES, is_text
@@ -107,10 +108,48 @@ def build_column(target: pa.Field, values: list[Any], path: str) -> pa.Array:
         if isinstance(feature_of(target), Json):
             return pa.array([None if v is None else jsontext.dumps(v) for v in values], target.type)
         # pyarrow makes no list of values of a type that somebody registered.
-        return registered(pa.array(values, unregistered_type(target.type)), target.type)
+        kind = unregistered_type(target.type)
+        _refuse_others(values, kind)
+        return registered(pa.array(values, kind), target.type)
     except (pa.ArrowInvalid, pa.ArrowTypeError, UnicodeEncodeError, OverflowError) as error:
         raise SchemaMismatch("a value does not fit the type of its column", file=path, column=target.name,
                              expected=target.type, found=str(error)) from error  # fmt: skip
+
+
+_FITTING: tuple[tuple[Callable[[pa.DataType], bool], frozenset[type]], ...] = (
+    (pa.types.is_integer, frozenset({int, type(None)})),
+    (pa.types.is_floating, frozenset({int, float, type(None)})),
+    (pa.types.is_struct, frozenset({dict, type(None)})),
+    (lambda kind: isinstance(kind, LIST_TYPES), frozenset({list, type(None)})),
+)
+
+
+def _refuse_others(values: list[Any], kind: pa.DataType) -> None:
+    """Raise ArrowInvalid for values that pyarrow makes others to fit a type: lists of the letters of a text, say."""
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    fitting = next((types for is_kind, types in _FITTING if is_kind(kind)), None)
+    if fitting is None:  # pyarrow refuses what does not fit
+        return
+    if not fitting.issuperset(map(type, values)):
+        odd = next(value for value in values if type(value) not in fitting)
+        raise pa.ArrowInvalid(f"{odd!r:.60}")
+    if pa.types.is_floating(kind) and kind != pa.float64():
+        cast(pa.array(values, pa.float64()), kind)  # which refuses what would become infinite
+    elif pa.types.is_struct(kind):
+        objects = [value for value in values if value is not None]
+        names = {child.name for child in kind}
+        if not names.issuperset(chain.from_iterable(objects)):
+            odd = next(name for value in objects for name in value if name not in names)
+            raise pa.ArrowInvalid(f"an object with the name {odd!r:.60}")
+        for child in kind:
+            if _may_be_others(child.type):
+                _refuse_others([value.get(child.name) for value in objects], child.type)
+    elif pa.types.is_nested(kind) and _may_be_others(kind.value_type):
+        _refuse_others(list(chain.from_iterable(filter(None, values))), kind.value_type)
+
+
+def _may_be_others(kind: pa.DataType) -> bool:
+    return pa.types.is_dictionary(kind) or any(is_kind(kind) for is_kind, _ in _FITTING)
 
 
 def union_json_schemas(schemas: Iterable[pa.Schema]) -> pa.Schema:

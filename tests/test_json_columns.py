@@ -1,0 +1,57 @@
+"""Columns of values out of JSON in a type that is asked for: what fits is what stands there, all else is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lading.errors import SchemaMismatch
+from lading.json_columns import build_column
+
+_POINT = pa.struct([("aa", pa.int64()), ("bb", pa.list_(pa.float32()))])
+_OTHERS: list[tuple[pa.DataType, Any, str]] = [
+    (pa.int64(), 1e9, "1000000000.0"),
+    (pa.uint8(), True, "True"),
+    (pa.float64(), True, "True"),
+    (pa.float64(), "1", "'1'"),
+    (pa.float32(), 1e99, "infinite"),
+    (pa.float16(), 1e9, "infinite"),
+    (pa.list_(pa.string()), "abcd", "'abcd'"),
+    (pa.large_list(pa.string()), {"a": 1}, "{'a': 1}"),
+    (pa.list_(pa.int64(), 2), [1, 2.0], "2.0"),
+    (pa.dictionary(pa.int32(), pa.int64()), 2.0, "2.0"),
+    (_POINT, {"aa": 1, "bc": 2}, "'bc'"),
+    (_POINT, [["aa", 1]], "'aa'"),
+    (_POINT, {"aa": 1.0}, "1.0"),
+    (_POINT, {"aa": 1, "bb": "xy"}, "'xy'"),
+    (_POINT, {"bb": [1e99]}, "infinite"),
+    (pa.list_(_POINT), [{"aa": 1}, {"cc": 1}], "'cc'"),
+    (pa.struct([("p", pa.list_(_POINT))]), {"p": [None, {"aa": False}]}, "False"),
+]
+
+
+@pytest.mark.parametrize("kind, value, found", _OTHERS)
+def test_a_value_that_would_become_another_is_refused(kind: pa.DataType, value: Any, found: str) -> None:
+    with pytest.raises(SchemaMismatch, match=r"d\.jsonl column 'x': a value does not fit") as caught:
+        build_column(pa.field("x", kind), [None, value], "d.jsonl")
+    assert found in str(caught.value.found)
+
+
+@pytest.mark.parametrize(
+    "kind, values",
+    [
+        (pa.float32(), [None, 1, 0.5, float("inf"), float("-inf")]),
+        (pa.float16(), [1.5, None]),
+        (pa.float64(), [1, 1e300]),
+        (pa.dictionary(pa.int32(), pa.float32()), [1.5, None, 2.0]),
+        (pa.uint64(), [2**64 - 1, None]),
+        (_POINT, [{"aa": 1, "bb": [1.5, None, 2]}, None, {"aa": None, "bb": None}, {"bb": [], "aa": 7}]),
+        (pa.list_(_POINT), [[{"aa": 1, "bb": None}, None], None, []]),
+        (pa.list_(pa.list_(pa.string())), [[["ab"], None], None]),
+        (pa.null(), [None, None]),
+    ],
+)
+def test_what_fits_is_what_stands_there(kind: pa.DataType, values: list[Any]) -> None:
+    assert build_column(pa.field("x", kind), values, "d.jsonl").to_pylist() == values
