@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 import lading
+from cost import costs_at_most
 from lading.errors import CorruptShard, DataError, NotFound, SidecarMismatch, UnknownFormat
 from lading.jobs.salvage import salvage
 from lading.store.memory import MemoryStore
@@ -356,3 +357,12 @@ def test_a_csv_with_another_s_meta_beside_it_is_csv(tmp_path: Path) -> None:
     (tmp_path / "in" / "a.csv.meta").write_bytes(b"guid: 0123456789abcdef, and more\n")
     found = salvage(tmp_path / "in", tmp_path / "out")
     assert (found.format, found.samples, found.ok) == ("csv", 1, True)
+
+
+def test_lines_that_are_kept_apart_cost_what_those_together_do(tmp_path: Path) -> None:
+    def salvaged(name: str, text: str) -> None:
+        (tmp_path / f"{name}.jsonl").write_text(text)
+        assert salvage(tmp_path / f"{name}.jsonl", tmp_path / name, overwrite=True).samples == 5000
+
+    apart, together = '{"a":1}\nx\n' * 5000, '{"a":1}\n' * 5000 + "x\n" * 5000
+    assert costs_at_most(4, lambda: salvaged("apart", apart), lambda: salvaged("together", together))

@@ -474,6 +474,11 @@ def _is_object(text: bytes) -> bool:
         return False
 
 
+_STEPS = np.zeros(256, np.int8)
+_STEPS[[*b"{["]], _STEPS[[*b"}]"]] = 1, -1
+"""By how much each byte of JSON leads deeper."""
+
+
 def _may_begin(text: bytes) -> list[int]:
     """Where, behind its first byte, a document may begin that goes to the end of a line: the `{` of its last `}`.
 
@@ -483,7 +488,7 @@ def _may_begin(text: bytes) -> list[int]:
     if not text.endswith(b"}") or b"{" not in text[1:]:
         return []
     codes = np.frombuffer(_ESCAPED.sub(b"  ", text), np.uint8)
-    steps = np.isin(codes, [*b"{["]).view(np.int8) - np.isin(codes, [*b"}]"]).view(np.int8)
+    steps = _STEPS[codes]
     inside = np.logical_xor.accumulate(codes == ord('"'))
     found = []
     for strings in (inside, ~inside):
