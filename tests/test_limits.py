@@ -229,8 +229,8 @@ def _index_of_values(folder: Path) -> Read:
 
 _ZEROS = bytes(8 << 20)
 _CASES: dict[str, tuple[Callable[[Path], Read], int | None, int | None]] = {
-    "arrow_bare_rows": (lambda folder: _arrow(folder, pa.table({"n": pa.nulls(3 << 20)})), None, 4 << 20),
     "arrow_batch_bytes": (lambda folder: _arrow(folder, pa.table({"b": [_ZEROS]}), "zstd"), 1 << 20, None),
+    "bare_rows": (lambda folder: _arrow(folder, pa.table({"n": pa.nulls(3 << 20)})), None, 4 << 20),
     "document_bytes": (_long_document, 10_000, None),
     "footer_bytes": (lambda folder: _parquet(folder, [b"x"]), 50, None),
     "image_frames": (_tiff, 4, None),
@@ -481,7 +481,7 @@ def test_what_is_no_limit(told: dict[str, Any]) -> None:
 def test_limits_by_name() -> None:
     assert Limits.of({}) == DEFAULT_LIMITS
     assert Limits.of({"line_bytes": "1GB", "tar_fields": 9}) == Limits(line_bytes=1 << 30, tar_fields=9)
-    with pytest.raises(UsageError, match=r"no such limit; expected arrow_bare_rows, .*, found 'lines'"):
+    with pytest.raises(UsageError, match=r"no such limit; expected arrow_batch_bytes, .*, found 'lines'"):
         Limits.of({"lines": 1})
 
 

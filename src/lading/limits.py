@@ -23,8 +23,8 @@ class Limits:
     """The most that files may ask for. Raise one for files that are trusted, lower it for those that are not.
 
     Attributes:
-        arrow_bare_rows: rows of an Arrow file beyond those that its bytes can hold: nulls and empty structs take none.
         arrow_batch_bytes: what a compressed Arrow batch (`read_shard`: file) says to unpack to, if over 100 × its size.
+        bare_rows: rows of an Arrow or Parquet file beyond those that its bytes can hold: nulls take next to none.
         document_bytes: the JSON of a document in a tar; it is held in memory, several times over.
         footer_bytes: the footer of a Parquet or Arrow file.
         image_frames: frames of a TIFF file, one of which is asked for.
@@ -59,8 +59,8 @@ class Limits:
         UsageError: a limit is no whole number, or negative.
     """
 
-    arrow_bare_rows: int = 1 << 20
     arrow_batch_bytes: int = 256 << 20
+    bare_rows: int = 1 << 20
     document_bytes: int = 64 << 20
     footer_bytes: int = 256 << 20
     image_frames: int = 100_000

@@ -205,10 +205,10 @@ def test_more_rows_than_bytes_are_refused() -> None:
 
 def test_rows_that_take_no_bytes_are_counted_over_all_batches_and_once_each() -> None:
     data = arrow_bytes(pa.table({"n": pa.nulls(1000)}), max_rows=100)
-    assert len(_read(data, limits=Limits(arrow_bare_rows=1000))) == 1000
-    with pytest.raises(LimitExceeded, match=r"expected at most 999 more, found 1000.*--max arrow_bare_rows="):
-        _read(data, limits=Limits(arrow_bare_rows=999))
-    reader, _ = _open(data, limits=Limits(arrow_bare_rows=1000))
+    assert len(_read(data, limits=Limits(bare_rows=1000))) == 1000
+    with pytest.raises(LimitExceeded, match=r"expected at most 999 more, found 1000.*--max bare_rows="):
+        _read(data, limits=Limits(bare_rows=999))
+    reader, _ = _open(data, limits=Limits(bare_rows=1000))
     for _ in range(2):
         assert reader.read(np.arange(1000)).num_rows == 1000
 

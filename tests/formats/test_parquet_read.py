@@ -22,6 +22,7 @@ import lading
 from lading.errors import CorruptShard, DuplicateField, LadingError, LimitExceeded, NotFound, StoreError, UsageError
 from lading.formats.parquet import FORMAT, ParquetReader
 from lading.formats.protocol import ShardSource
+from lading.limits import Limits
 from lading.store.local import LocalStore
 from lading.store.memory import MemoryStore
 from lading.store.protocol import FileInfo
@@ -111,6 +112,31 @@ def test_watched_row_groups_give_what_others_give(monkeypatch: pytest.MonkeyPatc
     batches = list(_batches(data, max_bytes=20_000))
     assert pa.Table.from_batches(batches).equals(table)
     assert len(batches) > 5
+
+
+def test_more_rows_than_the_bytes_of_a_file_can_hold_are_refused() -> None:
+    """Six million nulls are one run of levels in one page: with runs of 2^30, so many pages would never end."""
+    rows = 6_000_000
+    data = _file(pa.table({"n": pa.nulls(rows)}), row_group_size=rows, max_rows_per_page=rows)
+    most = 10_000 * len(data)
+    assert most + (1 << 20) < rows
+    with pytest.raises(LimitExceeded, match=rf"s\.parquet @ \d+: more rows than .*found {rows}\. .*--max bare_rows="):
+        _open(data)
+    source = ShardSource(MemoryStore({"s.parquet": data}), "s.parquet", limits=Limits(bare_rows=rows - most))
+    assert FORMAT.open_shard(source, {}).num_rows() == rows
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_chunk_that_ends_beyond_all_files_is_named() -> None:
+    data = _file(pa.table({"a": pa.array([1], pa.int64())}), use_dictionary=False, compression="none")
+    start = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    size = pq.ParquetFile(pa.BufferReader(data)).metadata.row_group(0).column(0).total_compressed_size
+    told = bytes([0x16, 2 * size & 0x7F | 0x80, 2 * size >> 7])  # an int64 in zigzag, of two bytes
+    footer = data[start:-8]
+    assert footer.count(2 * told) == 1  # unpacked and packed
+    footer = footer.replace(2 * told, told + b"\x16\xfe" + b"\xff" * 8 + b"\x01")  # 2^63 - 1
+    with pytest.raises(CorruptShard, match=f"a column chunk that cannot be.*found 4 to {2**63 + 3}"):
+        _open(data[:start] + footer + len(footer).to_bytes(4, "little") + b"PAR1")
 
 
 def test_small_row_groups_are_read_together() -> None:

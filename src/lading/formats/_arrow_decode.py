@@ -208,9 +208,9 @@ class Decoder:
                 self._bare.add(block.offset)
                 self._bare_rows += rows
             found = self._bare_rows
-        most = self._limits.arrow_bare_rows
+        most = self._limits.bare_rows
         if found > most:
-            raise self._limits.exceeded("arrow_bare_rows", "more rows than the bytes of the batches can hold",
+            raise self._limits.exceeded("bare_rows", "more rows than the bytes of the batches can hold",
                                         expected=f"at most {most} more", found=found)  # fmt: skip
 
     def _streamed(self, data: pa.Buffer, needed: int, columns: Sequence[int]) -> pa.RecordBatch:

@@ -36,6 +36,8 @@ MAGIC_ENCRYPTED = b"PARE"
 _ENDING_BYTES = 8
 _MIN_FILE_BYTES = 12
 _MIN_THRIFT_BYTES = 16 << 20
+_ROWS_OF_BYTE = 10_000
+"""More rows for each byte of a file than writers of nothing but nulls come to: row groups of a million in 150 bytes."""
 
 # Fields of FileMetaData, RowGroup, ColumnChunk, ColumnMetaData.
 _ROW_GROUPS, _COLUMNS, _GROUP_ROWS, _META_DATA = 4, 1, 3, 3
@@ -157,7 +159,8 @@ def read_footer(file: Input, *, inside: bool = True) -> Footer:
 
     Raises:
         CorruptShard: it is damaged, or the file is no Parquet file or an encrypted one.
-        LimitExceeded: it is larger than `footer_bytes`, or has more columns than `table_columns`.
+        LimitExceeded: it is larger than `footer_bytes`, has more columns than `table_columns`, or more rows than
+            `bare_rows` beyond what the file can hold.
     """
     start, length = _place(file)
     file.expect([(min(start, max(file.size_bytes - TAIL_BYTES, 0)), file.size_bytes)])
@@ -281,14 +284,19 @@ def chunk_facts(chunk: Mapping[int, Any]) -> tuple[int, ...]:
 
 def _check(file: Input, footer: Footer, *, inside: bool) -> None:
     rows, count = footer.num_rows, footer.metadata.num_rows
-    if len(rows) != footer.metadata.num_row_groups or int(rows.sum()) != count or (rows < 0).any():
+    total = sum(rows.tolist())
+    if len(rows) != footer.metadata.num_row_groups or total != count or (rows < 0).any():
         raise CorruptShard(
             "the row groups of the footer do not add up to its rows",
             file=file.path,
             offset=footer.start,
             expected=count,
-            found=rows.sum(),
+            found=total,
         )
+    most = file.limits.bare_rows + _ROWS_OF_BYTE * file.size_bytes
+    if total > most:
+        raise file.limits.exceeded("bare_rows", "more rows than the bytes of the file can hold", file=file.path,
+                                   offset=footer.start, expected=f"at most {most}", found=total)  # fmt: skip
     first, length, unpacked, values, *_ = np.moveaxis(footer.chunks, -1, 0)
     bad = (first < 0) | (length < 0) | (unpacked < 0) | (values < 0)
     bad |= inside & (first > file.size_bytes - length)
@@ -300,5 +308,5 @@ def _check(file: Input, footer: Footer, *, inside: bool) -> None:
             offset=footer.start,
             column=footer.columns[leaf].path,
             expected=f"a range of 0 to {file.size_bytes}",
-            found=f"{first[group, leaf]} to {first[group, leaf] + length[group, leaf]}",
+            found=f"{first[group, leaf]} to {int(first[group, leaf]) + int(length[group, leaf])}",
         )
