@@ -397,7 +397,7 @@ def _value_bytes(column: pa.Array, each: int = 0) -> NDArray[np.int64]:
         sizes = np.where(present(column), np.maximum(sizes, 0), 0)
     elif isinstance(kind, pa.BaseExtensionType):
         return _value_bytes(column.storage, each)
-    elif is_text(kind) or is_bytes(kind) or pa.types.is_fixed_size_binary(kind):
+    elif is_text(kind) or is_bytes(kind):
         sizes = byte_lengths(column)
     elif pa.types.is_dictionary(kind):
         known = np.append(_value_bytes(column.dictionary, each), 0)
@@ -405,6 +405,9 @@ def _value_bytes(column: pa.Array, each: int = 0) -> NDArray[np.int64]:
         sizes = known[places.fill_null(len(known) - 1).to_numpy(zero_copy_only=False)]
     elif pa.types.is_struct(kind):
         sizes = sum((_value_bytes(child, each) for child in flattened(column)), np.zeros(len(column), np.int64))
+    elif pa.types.is_fixed_size_list(kind):  # nulls take as much as others
+        bounds = _fixed_bounds(column)
+        sizes = _range_bytes(column.values, bounds[:-1], bounds[1:], each)
     elif is_list(kind):
         sizes = _range_bytes(column.values, *_list_bounds(column), each)
     else:
@@ -414,7 +417,7 @@ def _value_bytes(column: pa.Array, each: int = 0) -> NDArray[np.int64]:
 
 def _width(kind: pa.DataType) -> int | None:
     """Bytes of any value of a type, null or not; None where their sizes may differ."""
-    if pa.types.is_primitive(kind) or pa.types.is_decimal(kind):
+    if pa.types.is_primitive(kind) or pa.types.is_fixed_size_binary(kind) or pa.types.is_decimal(kind):
         return int((kind.bit_width + 7) // 8)
     return 0 if pa.types.is_null(kind) else None
 
@@ -450,13 +453,18 @@ def _is_list_view(kind: pa.DataType) -> bool:
 def _list_bounds(column: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Where each list of any kind starts and ends among all values; nulls have none."""
     if pa.types.is_fixed_size_list(column.type):
-        bounds = np.arange(column.offset, column.offset + len(column) + 1) * column.type.list_size
+        bounds = _fixed_bounds(column)
     else:
         bounds = column.offsets.to_numpy().astype(np.int64)
     starts, ends = bounds[: len(column)], bounds[1:]
     if _is_list_view(column.type):
         ends = starts + column.sizes.to_numpy()
     return np.where(present(column), starts, ends) if column.null_count else starts, ends
+
+
+def _fixed_bounds(column: pa.Array) -> NDArray[np.int64]:
+    """Where the lists of a fixed size begin among all values, and where the last ends."""
+    return np.arange(column.offset, column.offset + len(column) + 1) * int(column.type.list_size)
 
 
 def take(column: pa.Array, indices: NDArray[np.int64]) -> pa.Array:

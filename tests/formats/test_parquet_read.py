@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 import lading
 from lading.errors import CorruptShard, DuplicateField, LadingError, LimitExceeded, NotFound, StoreError, UsageError
+from lading.formats._parquet_footer import chunk_facts
 from lading.formats.parquet import FORMAT, ParquetReader
 from lading.formats.protocol import ShardSource
 from lading.limits import Limits
@@ -87,6 +88,49 @@ def test_a_value_that_repeats_from_a_dictionary_is_not_unpacked_at_once() -> Non
         count += batch.num_rows
         if count > 20_100:
             break
+
+
+_WIDE = 100_000
+_TOLD_ONCE = {
+    "fixed nulls": (pa.nulls(1000, pa.binary(_WIDE)), {}),
+    "fixed values": (pa.array([_NOISE[:_WIDE]] * 1000, pa.binary(_WIDE)), {}),
+    "null lists": (pa.nulls(1000, pa.list_(pa.float32(), _WIDE // 4)), {}),
+    "null lists of lists": (pa.nulls(1000, pa.list_(pa.list_(pa.float32(), _WIDE // 40), 10)), {}),
+    "null lists in lists": (
+        pa.ListArray.from_arrays(pa.array(range(1001), pa.int32()), pa.nulls(1000, pa.list_(pa.int8(), _WIDE))),
+        {},
+    ),
+    "prefixes": (
+        pa.array([_NOISE[:_WIDE]] * 1000, pa.large_binary()),
+        {"use_dictionary": False, "column_encoding": "DELTA_BYTE_ARRAY", "write_batch_size": 16},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", _TOLD_ONCE)
+def test_values_that_are_told_once_for_many_are_not_unpacked_at_once(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """100 MB in a file of 100 KB at most, with no risk taken where no header tells sizes: 8 MB a step."""
+    monkeypatch.setattr("lading.formats._parquet_pages._RISK", 1)
+    column, options = _TOLD_ONCE[name]
+    data = _file(pa.table({"c": column}), compression="zstd", **options)
+    assert len(data) < 110_000
+    rows = 0
+    for batch in _batches(data):
+        assert batch.get_total_buffer_size() < 11 * _MB
+        assert batch.column(0).equals(column.slice(rows, batch.num_rows))
+        rows += batch.num_rows
+    assert rows == len(column)
+
+
+@pytest.mark.parametrize("encodings, repeats", [([0, 3, 8], True), ([3, 2], True), ([7], True), ([0, 3, 6], False)])
+def test_values_repeat_by_their_encodings_wherever_the_dictionary_is_said_to_be(
+    encodings: list[int], repeats: bool
+) -> None:
+    """PLAIN is 0, RLE 3, dictionaries 2 and 8, DELTA_LENGTH_BYTE_ARRAY 6, DELTA_BYTE_ARRAY 7 (`parquet.thrift`)."""
+    told = {2: encodings, 4: 0, 5: 100, 6: 50, 7: 40, 9: 4}
+    assert chunk_facts(told) == (4, 40, 50, 100, repeats, 0)
 
 
 def test_a_page_that_unpacks_without_measure_is_refused() -> None:

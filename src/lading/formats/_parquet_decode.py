@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -28,6 +29,7 @@ from lading.formats._parquet_pages import (
     rows_of_step,
 )
 from lading.formats._parquet_payload import PayloadPages, payload_pages
+from lading.formats._parquet_schema import values_of_leaves
 from lading.texts import holds_text
 
 __all__ = ["STEP_BYTES", "STEP_ROWS", "Decoder", "cut"]
@@ -70,6 +72,10 @@ class Decoder:
             if self._wide:
                 self._wide_unit = unit_of(self._footer.metadata.metadata or {}, self._wide_unit)
             schema = self._open(binary_type=self._binary_type).schema_arrow
+        columns, values = self._footer.columns, values_of_leaves(schema)
+        if any(found != (1, 1) for found in values):
+            columns = [replace(c, row_values=a, null_values=b) for c, (a, b) in zip(columns, values, strict=True)]
+            self._footer = replace(self._footer, columns=columns)
         # Dictionaries inside others, of two row groups, pyarrow does not put together.
         self._apart = any(views.holds_dictionary(kind) and not pa.types.is_dictionary(kind) for kind in schema.types)
         return schema

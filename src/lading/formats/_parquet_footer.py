@@ -24,6 +24,7 @@ __all__ = [
     "Column",
     "Footer",
     "chunk_facts",
+    "decoded_bytes",
     "read_footer",
     "read_page_facts",
     "read_statistics",
@@ -41,12 +42,17 @@ _ROWS_OF_BYTE = 10_000
 
 # Fields of FileMetaData, RowGroup, ColumnChunk, ColumnMetaData.
 _ROW_GROUPS, _COLUMNS, _GROUP_ROWS, _META_DATA = 4, 1, 3, 3
-_CODEC, _NUM_VALUES, _UNPACKED, _PACKED, _DATA_PAGE, _DICTIONARY_PAGE, _STATISTICS = 4, 5, 6, 7, 9, 11, 12
-_ENCODING_STATS, _SIZE_STATISTICS = 13, 16
+_ENCODINGS, _CODEC, _NUM_VALUES, _UNPACKED, _PACKED, _DATA_PAGE, _DICTIONARY_PAGE = 2, 4, 5, 6, 7, 9, 11
+_STATISTICS, _ENCODING_STATS, _SIZE_STATISTICS = 12, 13, 16
 _NUM_FACTS = 6
 # Fields of Statistics, SizeStatistics, PageEncodingStats; types of pages that hold rows.
 _NULL_COUNT, _VALUE_BYTES, _PAGE_TYPE, _PAGE_COUNT = 3, 1, 1, 3
 _DATA_PAGES = (0, 3)
+_NEVER_REPEAT = frozenset({0, 3, 4, 5, 6, 9})
+"""Encodings that spell every value out: PLAIN, RLE, BIT_PACKED, DELTA_BINARY_PACKED, DELTA_LENGTH_BYTE_ARRAY,
+BYTE_STREAM_SPLIT. DELTA_BYTE_ARRAY begins each with what it shares with the one before."""
+_WIDTHS = {"INT96": 12}
+"""Bytes of a value, of what is larger than the 8 that are reckoned in any case."""
 _MAX_TOLD = 1 << 40
 
 
@@ -62,9 +68,10 @@ class Chunk:
         stop: byte after the last.
         num_rows: rows of the row group.
         num_values: values, nulls among them; more than rows in a list.
-        nbytes: about what it decodes to, if no value of a dictionary repeats.
+        nbytes: about what it decodes to, if no value of a dictionary repeats and no null is of a fixed list in others.
         flat: whether a value is a row.
-        repeats: whether it has a dictionary of values of any length.
+        repeats: whether it has values of any length that may be told once for many: by a dictionary, or as prefixes.
+        value_bytes: as in `Column`; so `row_values` and `null_values`.
         kind: Parquet's physical type.
         max_level: how many levels of it may be null.
         codec: number of its compression.
@@ -80,14 +87,17 @@ class Chunk:
     nbytes: int
     flat: bool
     repeats: bool
+    value_bytes: int = 0
+    row_values: int = 1
+    null_values: int = 1
     kind: str = ""
     max_level: int = 0
     codec: int = 0
 
     @property
     def most_bytes(self) -> int:
-        """What it may decode to: each value may be the whole of the dictionary."""
-        return self.num_values * self.nbytes if self.repeats else self.nbytes
+        """What it may decode to: each value may be the whole of the dictionary, or stand for a whole list."""
+        return self.nbytes * self.null_values * (self.num_values if self.repeats else 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +109,18 @@ class Column:
         kind: Parquet's physical type.
         flat: whether a value is a row.
         max_level: how many levels of it may be null.
+        value_bytes: what a value takes in memory, null or not, where that is fixed and more than 8 bytes.
+        row_values: values that a row comes to, if it is fixed lists alone; else one.
+        null_values: values that a null may come to, if fixed lists lie in or around others; else one.
     """
 
     path: str
     kind: str
     flat: bool
     max_level: int
+    value_bytes: int = 0
+    row_values: int = 1
+    null_values: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +131,8 @@ class Footer:
         metadata: for pyarrow. To ask it for a column chunk is not safe.
         columns: the leaves of the schema.
         num_rows: rows of each row group.
-        chunks: `[row group, column, fact]`: first byte, bytes, bytes unpacked, values, whether there is a dictionary,
-            codec.
+        chunks: `[row group, column, fact]`: first byte, bytes, bytes unpacked, values, whether some may be told once
+            for many, codec.
         start: its first byte in the file.
         length: its bytes.
     """
@@ -131,23 +147,34 @@ class Footer:
     def chunk(self, group: int, leaf: int) -> Chunk:
         """A column chunk."""
         column = self.columns[leaf]
-        start, packed, unpacked, values, dictionary, codec = self.chunks[group, leaf].tolist()
+        start, packed, unpacked, values, repeats, codec = self.chunks[group, leaf].tolist()
+        num_rows = int(self.num_rows[group])
         return Chunk(
             group=group,
             leaf=leaf,
             column=column.path,
             start=start,
             stop=start + packed,
-            num_rows=int(self.num_rows[group]),
+            num_rows=num_rows,
             num_values=values,
-            # Offsets and unpacked numbers take memory that is not in the pages.
-            nbytes=unpacked + 8 * values,
+            nbytes=decoded_bytes(unpacked, max(values, num_rows * column.row_values), column.value_bytes),
             flat=column.flat,
-            repeats=bool(dictionary) and column.kind == "BYTE_ARRAY",
+            repeats=bool(repeats) and column.kind == "BYTE_ARRAY",
+            value_bytes=column.value_bytes,
+            row_values=column.row_values,
+            null_values=column.null_values,
             kind=column.kind,
             max_level=column.max_level,
             codec=codec,
         )
+
+
+def decoded_bytes(unpacked: int, values: int, value_bytes: int) -> int:
+    """About what values decode to that are spelled out in so many bytes, or are nulls.
+
+    Offsets and unpacked numbers take memory that is not in the pages; nulls of a fixed size as much as values.
+    """
+    return max(unpacked, values * value_bytes) + 8 * values
 
 
 def read_footer(file: Input, *, inside: bool = True) -> Footer:
@@ -180,7 +207,13 @@ def read_footer(file: Input, *, inside: bool = True) -> Footer:
             raise file.limits.exceeded("table_columns", "too many columns", file=file.path, found=found)
         leaves = [schema.column(i) for i in range(len(schema))]
         columns = [
-            Column(leaf.path, leaf.physical_type, leaf.max_repetition_level == 0, leaf.max_definition_level)
+            Column(
+                leaf.path,
+                leaf.physical_type,
+                leaf.max_repetition_level == 0,
+                leaf.max_definition_level,
+                max(leaf.length, _WIDTHS.get(leaf.physical_type, 0)),
+            )
             for leaf in leaves
         ]
     rows, chunks = _row_groups(file, start, length, len(columns))
@@ -275,10 +308,14 @@ def _row_groups(file: Input, start: int, length: int, width: int) -> tuple[NDArr
 
 
 def chunk_facts(chunk: Mapping[int, Any]) -> tuple[int, ...]:
-    """First byte, bytes, bytes unpacked, values, whether there is a dictionary, codec."""
+    """First byte, bytes, bytes unpacked, values, whether some may be told once for many, codec.
+
+    Not every writer says where the dictionary is: the first page stands there all the same.
+    """
     first, dictionary = chunk[_DATA_PAGE], chunk.get(_DICTIONARY_PAGE, 0)
-    repeats = 0 < dictionary < first
-    start = dictionary if repeats else first
+    told = 0 < dictionary < first
+    start = dictionary if told else first
+    repeats = told or not _NEVER_REPEAT.issuperset(chunk[_ENCODINGS])
     return (start, chunk[_PACKED], chunk[_UNPACKED], chunk[_NUM_VALUES], repeats, chunk[_CODEC])
 
 

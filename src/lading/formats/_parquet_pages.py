@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lading.errors import CorruptShard
-from lading.formats._parquet_footer import Chunk
+from lading.formats._parquet_footer import Chunk, decoded_bytes
 from lading.formats._parquet_input import Input
 from lading.formats._parquet_thrift import parse_struct
 
@@ -50,6 +50,11 @@ PLAIN = 0
 """Encoding of values one after another."""
 DICTIONARY = (2, 8)
 """Encodings PLAIN_DICTIONARY and RLE_DICTIONARY."""
+_PREFIXES = 7
+"""Encoding DELTA_BYTE_ARRAY."""
+_RISK = 32
+"""How many times the size of a step one may come to, where no header tells how much a page decodes to. If it were the
+most that it may be, columns of ordinary values would be decoded row by row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,17 +223,23 @@ def decoded_sizes(
     Args:
         file: where the chunk lies.
         chunk: the chunk.
-        value_bytes: bytes to reckon for each value that comes out of the chunk's dictionary.
+        value_bytes: bytes to reckon for each value that comes out of the chunk's dictionary of byte arrays.
     """
+    any_length = chunk.kind == "BYTE_ARRAY"
     dictionary_value = 0
     for page in read_pages(file, chunk):
-        if page.kind == "dictionary":
+        if page.kind == "dictionary" and any_length:
             dictionary_value = value_bytes(chunk, page)
         elif page.kind == "data":
             values = page.num_values
             rows = values if chunk.flat else values * chunk.num_rows // max(chunk.num_values, 1)
-            repeated = values * dictionary_value if page.encoding in DICTIONARY else 0
-            yield max(rows, 1), page.unpacked_bytes + 8 * values + repeated, page.unpacked_bytes
+            filled = max(values, rows * chunk.row_values) * max(chunk.null_values // _RISK, 1)
+            size = decoded_bytes(page.unpacked_bytes, filled, chunk.value_bytes)
+            if any_length and page.encoding in DICTIONARY:
+                size += values * dictionary_value
+            elif any_length and page.encoding == _PREFIXES:
+                size += values * (page.unpacked_bytes // _RISK)
+            yield max(rows, 1), size, page.unpacked_bytes
 
 
 def check_lists(file: Input, chunks: Iterable[Chunk]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,6 +21,7 @@ __all__ = [
     "leaves_by_field",
     "told_metadata",
     "told_types",
+    "values_of_leaves",
 ]
 
 ARROW_SCHEMA = b"ARROW:schema"
@@ -152,6 +153,27 @@ def leaves_by_field(schema: pa.Schema) -> list[list[int]]:
         leaves.append(list(range(first, first + count)))
         first += count
     return leaves
+
+
+def values_of_leaves(schema: pa.Schema) -> list[tuple[int, int]]:
+    """For each Parquet column `row_values` and `null_values`, as a column of the footer has them.
+
+    A null list of fixed size is one value in Parquet, and in Arrow as many as any other.
+    """
+    return [found for field in schema for found in _values_of_leaves(field.type, 1, varies=False)]
+
+
+def _values_of_leaves(kind: pa.DataType, fixed: int, *, varies: bool) -> Iterator[tuple[int, int]]:
+    if isinstance(kind, pa.BaseExtensionType):
+        yield from _values_of_leaves(kind.storage_type, fixed, varies=varies)
+    elif pa.types.is_fixed_size_list(kind):
+        yield from _values_of_leaves(kind.value_type, fixed * max(kind.list_size, 1), varies=varies)
+    elif pa.types.is_nested(kind):
+        varies = varies or not pa.types.is_struct(kind)
+        for i in range(kind.num_fields):
+            yield from _values_of_leaves(kind.field(i).type, fixed, varies=varies)
+    else:
+        yield (1, fixed) if varies else (fixed, 1)
 
 
 def _num_leaves(kind: pa.DataType) -> int:
