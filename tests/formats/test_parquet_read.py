@@ -20,7 +20,9 @@ from hypothesis import strategies as st
 
 import lading
 from lading.errors import CorruptShard, DuplicateField, LadingError, LimitExceeded, NotFound, StoreError, UsageError
+from lading.formats._arrow_decode import damage as arrow_damage
 from lading.formats._parquet_footer import chunk_facts
+from lading.formats._parquet_input import damage as parquet_damage
 from lading.formats.parquet import FORMAT, ParquetReader
 from lading.formats.protocol import ShardSource
 from lading.limits import Limits
@@ -519,6 +521,14 @@ def test_a_local_file_that_shrinks_is_an_error(tmp_path: Path, mmap: bool) -> No
     os.truncate(path, 4096)
     with pytest.raises(LadingError, match=r"s\.parquet"):
         list(batches)
+
+
+@pytest.mark.parametrize("damage", [parquet_damage, arrow_damage], ids=["parquet", "arrow"])
+@pytest.mark.parametrize("kind", [pa.ArrowMemoryError, MemoryError])
+def test_to_be_out_of_memory_is_no_damage(damage: Any, kind: type[Exception]) -> None:
+    """pyarrow's error of it is one of those that it raises for damaged bytes, too."""
+    with pytest.raises(StoreError, match=r"^s\.parquet: malloc of size 9 failed"), damage("s.parquet"):
+        raise kind("malloc of size 9 failed")
 
 
 def test_what_is_no_file(tmp_path: Path) -> None:

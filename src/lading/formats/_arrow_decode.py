@@ -26,6 +26,7 @@ import pyarrow as pa
 from lading.errors import CorruptShard, LadingError, errors_at
 from lading.formats._arrow_blocks import Block, Blocks, message_bytes
 from lading.ipc import DICTIONARY, MAX_RATIO, ROWS, Message, needs_dictionaries, prefix_of, unpacked_bytes
+from lading.store.protocol import store_errors
 from lading.texts import check_names
 from lading.views import is_text
 
@@ -38,11 +39,14 @@ _BYTES = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary(), pa.str
 
 @contextmanager
 def damage(path: str, offset: int | None = None, column: str | None = None) -> Iterator[None]:
-    """What pyarrow says of bytes that it cannot read, as CorruptShard."""
+    """What pyarrow says of bytes that it cannot read, as CorruptShard; to be out of memory as StoreError."""
     try:
         yield
     except LadingError:
         raise
+    except MemoryError:
+        with store_errors(path, MemoryError):
+            raise
     except (pa.ArrowException, OSError, UnicodeDecodeError, ValueError) as error:
         said = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
         raise CorruptShard(

@@ -18,8 +18,8 @@ from lading.store.protocol import MappedFile, Mapper, Store, native_path, store_
 
 __all__ = ["FOREIGN", "TAIL_BYTES", "Input", "damage", "damaged", "open_input"]
 
-FOREIGN = (pa.ArrowException, OSError, UnicodeDecodeError)
-"""What pyarrow raises for bytes that it cannot read."""
+FOREIGN = (pa.ArrowException, OSError, UnicodeDecodeError, MemoryError)
+"""What pyarrow raises for bytes that it cannot read, or has no memory for."""
 
 TAIL_BYTES = 64 << 10
 """Fetched from the end of a remote file at once; nearly every footer is in it."""
@@ -114,8 +114,9 @@ def damage(path: str, what: str = "", *, offset: int | None = None) -> Iterator[
 
 def damaged(error: Exception, path: str, what: str = "") -> LadingError:
     """One of `FOREIGN` as lading's own."""
-    if isinstance(error, OSError) and error.errno:
-        with store_errors(path):
+    # To be out of memory says nothing of the file, though pyarrow's error of it is one of its own.
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno):
+        with store_errors(path, MemoryError):
             raise error
     said = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
     return CorruptShard(
