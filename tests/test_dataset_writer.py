@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import enum
+import uuid
 import weakref
 from contextlib import ExitStack
 from decimal import Decimal
@@ -28,7 +29,7 @@ from lading.layouts.mint_write import Roles
 from lading.limits import DEFAULT_LIMITS
 from lading.manifest_files import KeptTables
 from lading.part_writer import FinishedShard, FinishedShards, Part, PartWriter, ShardKind, ShardSums
-from lading.ref import FileEntry, files_of, make_refs, unpack, with_files
+from lading.ref import FileEntry, files_of, is_ref, make_refs, unpack, with_files
 from lading.store.background import Background
 from lading.store.local import LocalStore
 from lading.store.memory import MemoryStore
@@ -1024,21 +1025,44 @@ def test_batches_of_another_kind_than_the_first_one_are_refused(
     assert caught.value.column == "x"
 
 
+JSON = pa.ExtensionArray.from_storage(pa.json_(), pa.array(["[1]"]))
+TIME = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
+UUID = uuid.UUID(int=1)
+
+
 @pytest.mark.parametrize(
-    "first, second",
+    "first, second, values",
     [
-        (pa.array([1.5]), pa.array([2.5], pa.float32())),
-        (pa.array([1]), pa.array([2], pa.uint8())),
-        (pa.array(["a"]), pa.array(["b", "b"]).dictionary_encode()),
-        (pa.array([[1]]), pa.array([[2]], pa.large_list(pa.int8()))),
-        (pa.array([0], pa.timestamp("us", "UTC")), pa.array([5], pa.timestamp("s", "UTC"))),
+        (pa.array([1.5]), pa.array([2.5], pa.float32()), [1.5, 2.5]),
+        (pa.array([1]), pa.array([2], pa.uint8()), [1, 2]),
+        (pa.array(["a"]), pa.array(["b", "b"]).dictionary_encode(), ["a", "b", "b"]),
+        (pa.array([[1]]), pa.array([[2]], pa.large_list(pa.int8())), [[1], [2]]),
+        (pa.array([TIME]), pa.array([TIME], pa.timestamp("s", "+00:00")), [TIME, TIME]),
+        (pa.array([b"a"]), pa.array(["b"]), [b"a", b"b"]),
+        (pa.array([{"a": "x"}]), pa.array([{"a": b"y"}]), [{"a": "x"}, {"a": "y"}]),
+        (pa.array([{"a": "x"}]), pa.StructArray.from_arrays([JSON], ["a"]), [{"a": "x"}, {"a": "[1]"}]),
+        (pa.DictionaryArray.from_arrays(pa.array([0]), JSON), JSON, ["[1]", "[1]"]),
+        (pa.array([b"x" * 16], pa.binary(16)), pa.array([UUID.bytes], pa.uuid()), [b"x" * 16, UUID.bytes]),
     ],
-    ids=lambda column: str(column.type),
+    ids=lambda value: str(getattr(value, "type", "")),
 )
-def test_batches_of_one_kind_may_be_of_another_width(first: pa.Array, second: pa.Array, tmp_path: Path) -> None:
+def test_batches_of_one_kind_may_be_of_another_width(
+    first: pa.Array, second: pa.Array, values: list[Any], tmp_path: Path
+) -> None:
     with lading.writer(tmp_path / "a", format="parquet") as writer:
         writer.write_batch(pa.table({"x": first}))
         writer.write_batch(pa.table({"x": second}))
     with lading.open(tmp_path / "a") as dataset:
         found = pa.Table.from_batches(dataset.batches())["x"]
-    assert found.to_pylist() == [*first.to_pylist(), *second.to_pylist()]
+    assert [value.as_py() for value in found] == values
+
+
+@pytest.mark.parametrize("fmt", ["parquet", "arrow", "mds", "webdataset"])
+def test_batches_of_references_are_written_as_what_they_lead_to(fmt: str, tmp_path: Path) -> None:
+    with lading.writer(tmp_path / "a", format="webdataset") as writer:
+        writer.write_batch(pa.table({"__key__": ["a", "b"], "jpg": [b"x" * 5000, b"y"]}))
+    with lading.open(tmp_path / "a") as dataset, lading.writer(tmp_path / "b", format=fmt) as writer:
+        for batch in dataset.batches(lazy=True):
+            assert is_ref(batch.schema.field("jpg").type)
+            writer.write_batch(batch)
+    assert lading.digest(tmp_path / "b") == lading.digest(tmp_path / "a")

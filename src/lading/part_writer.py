@@ -452,7 +452,7 @@ class PartWriter:
                 "rows hold a column that the schema of this writer does not", column=extra[0],
                 expected=", ".join(self.schema.names), advice="Give the writer schema= with all columns.",
             )  # fmt: skip
-        for written in batch.schema:
+        for written in written_schema(batch.schema):
             known = self.schema.field(written.name)
             self._refuse_other_meaning(known, written)
             if not (self._is_given or _hold_one_kind(known.type, written.type)):
@@ -662,40 +662,46 @@ def _all_are(types: Any, *kinds: pa.DataType) -> bool:
     return all(isinstance(kind, types) for kind in kinds)
 
 
-def _hold_one_kind(kind: pa.DataType, second: pa.DataType) -> bool:
-    """Whether values of the second type may be cast to the first one: no texts to numbers, say, or numbers to times.
-
-    Text and bytes are one, and so are an extension and what it is stored in.
-    """
-    kind, second = (_unwrapped(k.storage_type if isinstance(k, pa.BaseExtensionType) else k) for k in (kind, second))
-    return all(is_text(k) or is_bytes(k) for k in (kind, second)) or _differ_in_width(kind, second)
-
-
-def _differ_in_width(kind: pa.DataType, second: pa.DataType) -> bool:
-    """Whether two types differ at most in how wide, how fine and in what layout values are, or in nulls, inside too."""
-    kind, second = _unwrapped(kind), _unwrapped(second)
-    if pa.types.is_null(kind) or pa.types.is_null(second):
-        return True
-    if _class_of(str(kind)) != _class_of(str(second)):
-        return False
-    if pa.types.is_struct(kind):
-        pairs = [(child, second.field(child.name)) for child in kind if second.get_field_index(child.name) >= 0]
-    else:
-        pairs = list(zip(child_fields(kind), child_fields(second), strict=True))
-    return all(_differ_in_width(child.type, found.type) for child, found in pairs)
-
-
-def _unwrapped(kind: pa.DataType) -> pa.DataType:
-    """The type of the values of a dictionary, or of runs."""
-    wrapped = pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind)
-    return _unwrapped(kind.value_type) if wrapped else kind
-
-
 def _class_of(name: str) -> tuple[str, str | None]:
     """What values there are in the type of a name, without width, unit and layout, and the zone of times."""
     found = _TYPE.match(name)
     word, zone = found.groups() if found else (name, None)
     return "number" if word in _NUMBERS else word, zone
+
+
+def _hold_one_kind(kind: pa.DataType, second: pa.DataType) -> bool:
+    """Whether values of the second type may be cast to the first one: no texts to numbers, say, or numbers to times.
+
+    Text and bytes are one, and times in whatever zone.
+    """
+
+    def kind_of(name: str) -> object:
+        word, zone = _class_of(name)
+        return "string" if word == "binary" else word, zone is not None
+
+    return _differ_in_width(kind, second, kind_of)
+
+
+def _differ_in_width(kind: pa.DataType, second: pa.DataType, class_of: Callable[[str], object] = _class_of) -> bool:
+    """Whether two types differ at most in how wide, how fine and in what layout values are, or in nulls, inside too."""
+    kind, second = _unwrapped(kind), _unwrapped(second)
+    if pa.types.is_null(kind) or pa.types.is_null(second):
+        return True
+    if class_of(str(kind)) != class_of(str(second)):
+        return False
+    if pa.types.is_struct(kind):
+        pairs = [(child, second.field(child.name)) for child in kind if second.get_field_index(child.name) >= 0]
+    else:
+        pairs = list(zip(child_fields(kind), child_fields(second), strict=True))
+    return all(_differ_in_width(child.type, found.type, class_of) for child, found in pairs)
+
+
+def _unwrapped(kind: pa.DataType) -> pa.DataType:
+    """The type of the values of a dictionary, or of runs; of an extension what it is stored in."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return _unwrapped(kind.storage_type)
+    wrapped = pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind)
+    return _unwrapped(kind.value_type) if wrapped else kind
 
 
 def _wider_member(known: pa.Field, written: pa.Field) -> pa.Field:
