@@ -269,10 +269,26 @@ def footer_bytes(tail: bytes, end: int, start: int) -> int:
 
 
 def footer_that_begins(data: bytes, start: int) -> Footer:
-    """The footer that begins at `start` of a file. Raises CorruptShard if its blocks do not lie before it."""
+    """The footer that begins at `start` of a file.
+
+    Raises:
+        CorruptShard: pyarrow does not take it for one, or its blocks do not lie before it.
+    """
+    _verify_footer(data)
     footer = parse_footer(data)
     _check_places(np.concatenate([footer.dictionaries, footer.batches]), start)
     return footer
+
+
+def _verify_footer(data: bytes) -> None:
+    """Raise CorruptShard if pyarrow finds it damaged: one bit makes a field of it look as if it were not there."""
+    image = b"".join([MAGIC, bytes(START_BYTES - len(MAGIC)), data, _INT32.pack(len(data)), MAGIC])
+    try:
+        as_told = pa.ipc.IpcReadOptions(ensure_native_endian=False, use_threads=False)
+        pa.ipc.open_file(pa.BufferReader(image), options=as_told)
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        said = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+        raise CorruptShard("the footer cannot be read", found=said) from error
 
 
 def _check_places(listed: NDArray[np.void], end: int) -> None:

@@ -419,6 +419,46 @@ def test_blocks_outside_the_file_or_over_one_another() -> None:
         _read(data[:start] + wrong)
 
 
+@pytest.mark.parametrize("bit", [1, 4, 8, 16])
+def test_one_bit_of_a_footer_takes_no_rows_away(bit: int) -> None:
+    table = pa.table({"n": range(60), "d": pa.array([*"ab"] * 30).dictionary_encode()})
+    data = arrow_bytes(table)
+    start, length = _footer(data)
+    refused = 0
+    for at in range(start, start + length):
+        damaged = data[:at] + bytes([data[at] ^ bit]) + data[at + 1 :]
+        try:
+            found = _read(damaged)
+        except LadingError:
+            refused += 1
+        else:
+            assert found == table.to_pylist()
+    assert refused > length // 4
+
+
+def test_a_footer_that_lists_less_than_the_file_holds() -> None:
+    data = arrow_bytes(_table(60))
+    start, _ = _footer(data)
+    first = _open(data)[0].index()["offset"][0].as_py()
+    for count in (0, 1, 5):
+        shorter = data[start:].replace(struct.pack("<Iq", 6, first), struct.pack("<Iq", count, first))
+        assert pa.ipc.open_file(data[:start] + shorter).num_record_batches == count
+        with pytest.raises(CorruptShard, match=r"s.arrow @ \d+: the footer does not list all messages"):
+            _open(data[:start] + shorter)
+
+
+@pytest.mark.parametrize("batches", [0, 3])
+def test_footers_behind_any_end(batches: int) -> None:
+    """With an end mark of today's or of old, with zeros behind it, or with none."""
+    table = _table(batches * 10)
+    data = arrow_bytes(table)
+    start, _ = _footer(data)
+    for end in (b"", bytes(4), bytes(8), b"\xff" * 4 + bytes(4), b"\xff" * 4 + bytes(60), bytes(500)):
+        found = data[: start - 8] + end + data[start:]
+        assert pa.ipc.open_file(found).read_all() == table
+        assert _read(found) == table.to_pylist()
+
+
 @pytest.mark.parametrize("length", [-1, 0, 1, 1 << 30, -(1 << 31)])
 def test_lengths_of_footers_that_cannot_be(length: int) -> None:
     data = arrow_bytes(_table(30))

@@ -48,7 +48,7 @@ __all__ = ["Block", "Blocks", "Body", "find_blocks"]
 
 _AHEAD_BYTES = 64 << 10
 _MAX_REQUEST_BYTES = 64 << 20
-_PREFIX = 8
+_PREFIX = _ALIGNED = 8
 _MAX_HEADS_BYTES = 16 << 20
 """Of all heads of a file together, to be kept as arrays: 40,000 batches of six columns."""
 _WALKED_BYTES = 1 << 20
@@ -433,7 +433,20 @@ def _of_file(body: Body, schema_block: Block) -> Blocks:
         footer = footer_that_begins(bytes(body.read(end - length, length)), end - length)
     dictionaries, batches = ([Block(at, meta, size) for at, meta, _, size in listed.tolist()]
                              for listed in (footer.dictionaries, footer.batches))  # fmt: skip
+    _refuse_unlisted(body, [schema_block, *dictionaries, *batches], end - length)
     return Blocks(body, schema_block, dictionaries, batches, [len(dictionaries)] * len(batches))
+
+
+def _refuse_unlisted(body: Body, listed: Sequence[Block], footer: int) -> None:
+    """Raise CorruptShard if a message stands between the last one that a footer lists and the footer."""
+    at = max(block.offset + block.size_bytes for block in listed)
+    at += -at % _ALIGNED
+    if footer - at <= _PREFIX:  # an end mark, or none
+        return
+    block, _, _ = _next_message(body, at, unended=False)
+    if block is not None:
+        raise CorruptShard("the footer does not list all messages", file=body.path, offset=at,
+                           expected=f"the end mark before {footer}", found="a message")  # fmt: skip
 
 
 def _next_message(body: Body, at: int, *, unended: bool) -> tuple[Block | None, Message | None, bytes]:
