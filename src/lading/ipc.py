@@ -14,6 +14,7 @@ flatbuffers, https://flatbuffers.dev/internals/.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,6 +35,7 @@ __all__ = [
     "Footer",
     "Message",
     "RowsHeads",
+    "dictionary_ids",
     "footer_bytes",
     "footer_that_begins",
     "needs_dictionaries",
@@ -43,6 +45,7 @@ __all__ = [
     "rows_heads",
     "unpacked_bytes",
     "unpacked_sizes",
+    "verify_footer",
 ]
 
 MAGIC = b"ARROW1"
@@ -73,6 +76,8 @@ class Message:
         buffers: `offset` and `length` of each buffer in the body; None if nobody looked.
         codec: `lz4` or `zstd` if buffers are compressed; else empty, as where nobody looked.
         big_endian: whether a schema says that the most significant byte of every number comes first.
+        dictionary: number of the dictionary whose values these are.
+        is_delta: whether they come behind those that it has already.
     """
 
     kind: int
@@ -81,6 +86,8 @@ class Message:
     buffers: NDArray[np.void] | None = None
     codec: str = ""
     big_endian: bool = False
+    dictionary: int = 0
+    is_delta: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +142,11 @@ class _Table:
         at, size = self.span(field, item.itemsize)
         return np.frombuffer(self._data, item, size // item.itemsize, at)
 
+    def tables(self, field: int) -> list[_Table]:
+        """Tables of a vector; none if it is not there."""
+        begin, size = self.span(field, 4)
+        return [_Table(self._data, at + _number(self._data, _UINT32, at)) for at in range(begin, begin + size, 4)]
+
     def span(self, field: int, item_bytes: int) -> tuple[int, int]:
         """Where the items of a vector begin, and all their bytes."""
         at = self.place(field)
@@ -186,7 +198,9 @@ def parse_message(data: bytes, *, buffers: bool = True) -> Message:
         raise CorruptShard("not the head of a message", found=f"kind {kind}, a body of {body_bytes} bytes")
     if kind == SCHEMA:
         return Message(kind, body_bytes, big_endian=bool(head.number(0, _UINT16)))
+    dictionary, is_delta = 0, False
     if kind == DICTIONARY:
+        dictionary, is_delta = head.number(0, _INT64), bool(head.number(2, _UINT8))
         head = head.table(1)
     if kind not in (DICTIONARY, ROWS):
         return Message(kind, body_bytes)
@@ -195,9 +209,22 @@ def parse_message(data: bytes, *, buffers: bool = True) -> Message:
     rows = head.number(0, _INT64)
     if rows < 0:
         raise CorruptShard("not a number of rows", found=rows)
-    if not buffers:
-        return Message(kind, body_bytes, rows)
-    return Message(kind, body_bytes, rows, _buffers(head, body_bytes), _codec(head))
+    found, codec = (_buffers(head, body_bytes), _codec(head)) if buffers else (None, "")
+    return Message(kind, body_bytes, rows, found, codec, dictionary=dictionary, is_delta=is_delta)
+
+
+def dictionary_ids(data: bytes) -> set[int]:
+    """Numbers of the dictionaries that columns have, by the head of a schema that pyarrow has verified."""
+    head = _root(data).table(2)
+    return set() if head is None else {number for column in head.tables(1) for number in _ids_of(column)}
+
+
+def _ids_of(column: _Table) -> Iterator[int]:
+    encoding = column.table(4)
+    if encoding is not None:
+        yield encoding.number(0, _INT64)
+    for child in column.tables(5):
+        yield from _ids_of(child)
 
 
 def rows_heads(heads: NDArray[np.uint8]) -> RowsHeads | None:
@@ -269,18 +296,13 @@ def footer_bytes(tail: bytes, end: int, start: int) -> int:
 
 
 def footer_that_begins(data: bytes, start: int) -> Footer:
-    """The footer that begins at `start` of a file.
-
-    Raises:
-        CorruptShard: pyarrow does not take it for one, or its blocks do not lie before it.
-    """
-    _verify_footer(data)
+    """The footer that begins at `start` of a file. Raises CorruptShard if its blocks do not lie before it."""
     footer = parse_footer(data)
     _check_places(np.concatenate([footer.dictionaries, footer.batches]), start)
     return footer
 
 
-def _verify_footer(data: bytes) -> None:
+def verify_footer(data: bytes) -> None:
     """Raise CorruptShard if pyarrow finds it damaged: one bit makes a field of it look as if it were not there."""
     image = b"".join([MAGIC, bytes(START_BYTES - len(MAGIC)), data, _INT32.pack(len(data)), MAGIC])
     try:

@@ -178,6 +178,81 @@ def test_what_follows_the_end_of_a_stream_is_not_read() -> None:
     assert len(_read(data + b"garbage")) == 100
 
 
+def _stream(tables: list[pa.Table], **options: Any) -> tuple[bytes, list[int]]:
+    """A stream of these tables, each as one record batch, and where each of these begins, or its dictionaries."""
+    sink, begins = pa.BufferOutputStream(), []
+    with pa.ipc.new_stream(sink, tables[0].schema, options=pa.ipc.IpcWriteOptions(**options)) as writer:
+        for table in tables:
+            begins.append(sink.tell())
+            writer.write_table(table)
+    return bytes(sink.getvalue().to_pybytes()), begins
+
+
+def _flipped(data: bytes, at: int, bit: int) -> bytes:
+    return data[:at] + bytes([data[at] ^ bit]) + data[at + 1 :]
+
+
+@pytest.mark.parametrize("mark", [bytes(4), bytes(8), b"\xff" * 4 + bytes(4)])
+def test_an_end_mark_with_another_end_behind_it(mark: bytes) -> None:
+    data, begins = _stream([_table(10)] * 4)
+    for begin in begins[1:]:
+        with pytest.raises(CorruptShard, match=rf"s.arrow @ {begin}: the stream ends before its end"):
+            _read(data[:begin] + mark + data[begin + len(mark) :])
+    with pytest.raises(CorruptShard, match=rf"s.arrow @ {len(data) - 8}: .*several streams stand in one file"):
+        _read(data + data)
+    assert len(_read(data + bytes(50))) == 40
+
+
+@pytest.mark.parametrize("rows", [1, 20])
+@pytest.mark.parametrize("coded", [True, False])
+def test_record_batches_do_not_become_dictionaries(rows: int, coded: bool) -> None:
+    """Whichever bit flips where the head of one says what it is, no rows vanish."""
+    table = pa.table({"n": range(rows), "t": pa.array(["a"] * rows), "m": pa.array([b"b"] * rows)})
+    if coded:
+        table = table.append_column("d", pa.array(["c"] * rows).dictionary_encode())
+    data, begins = _stream([table] * 3)
+    refused = 0
+    for at in range(begins[2], begins[2] + 64):
+        for bit in (1, 8):
+            try:
+                found = _read(_flipped(data, at, bit))
+            except LadingError:
+                refused += 1
+            else:
+                assert len(found) == 3 * rows
+    assert refused > 20
+
+
+def test_a_row_needs_the_dictionary_of_its_batch_alone() -> None:
+    """Not all that stood in the stream before."""
+    tables = [pa.table({"d": pa.array([f"a{n}", f"b{n}"]).dictionary_encode()}) for n in range(50)]
+    data, _ = _stream(tables)
+    reader, store = _open(data, mapped=False)
+    assert reader.num_rows() == 100
+    for row in (99, 0, 60, 3, 97):
+        before = store.requests["get_ranges"]
+        assert reader.get_sample(row) == {"d": f"{'ab'[row % 2]}{row // 2}"}
+        assert store.requests["get_ranges"] - before == 2
+
+
+def test_dictionaries_that_grow_are_read_from_where_they_began() -> None:
+    words = [[*"abcdef"[: 1 + n % 6]] if n % 12 < 6 else [*"uvwxyz"[: 1 + n % 6]] for n in range(48)]
+    tables = [
+        pa.table(
+            {
+                "d": pa.DictionaryArray.from_arrays(pa.array([0, n % 6], pa.int32()), words[n]),
+                "e": pa.array([f"e{n // 5}", "e"]).dictionary_encode(),
+            }
+        )
+        for n in range(48)
+    ]
+    data, _ = _stream(tables, emit_dictionary_deltas=True)
+    rows = pa.ipc.open_stream(data).read_all().to_pylist()
+    reader, _ = _open(data)
+    for row in np.random.default_rng(5).permutation(96).tolist():
+        assert reader.get_sample(row) == rows[row]
+
+
 @pytest.mark.parametrize("compression", ["zstd", "lz4"])
 def test_a_batch_that_unpacks_to_far_more_is_refused(compression: str) -> None:
     zeros = pa.table({"b": pa.array([bytes(1 << 20)] * 300, pa.large_binary())})

@@ -11,7 +11,8 @@ Source: https://arrow.apache.org/docs/format/Columnar.html#serialization-and-int
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from mmap import PAGESIZE
 from threading import Lock, RLock
@@ -39,6 +40,7 @@ from lading.ipc import (
     parse_message,
     prefix_of,
     rows_heads,
+    verify_footer,
 )
 from lading.pieces import ReadsInto
 from lading.ranges import plan_ranges
@@ -49,6 +51,7 @@ __all__ = ["Block", "Blocks", "Body", "find_blocks"]
 _AHEAD_BYTES = 64 << 10
 _MAX_REQUEST_BYTES = 64 << 20
 _PREFIX = _ALIGNED = 8
+_END_MARK = CONTINUED + bytes(4)
 _MAX_HEADS_BYTES = 16 << 20
 """Of all heads of a file together, to be kept as arrays: 40,000 batches of six columns."""
 _WALKED_BYTES = 1 << 20
@@ -272,6 +275,13 @@ class Block(NamedTuple):
         return self.meta_bytes + self.body_bytes
 
 
+class _Order(NamedTuple):
+    """The messages of one dictionary: which they are, and for each at which of them the values in force begin."""
+
+    messages: list[int]
+    begins: list[int]
+
+
 @dataclass(slots=True)
 class Blocks:
     """The messages of a file or stream.
@@ -285,6 +295,7 @@ class Blocks:
         at: of a stream, where the next message begins; −1 when all are found.
         unended: whether a stream may lack its end mark.
         is_stream: whether there is no footer.
+        orders: of the dictionaries of a stream, by their numbers: see `_Order`.
         alike: see `heads`, once somebody asked.
         walked: the heads of a stream's record batches, as long as they are little.
         lock: held by who walks on: threads that share a shard walk it once.
@@ -298,6 +309,7 @@ class Blocks:
     at: int = -1
     unended: bool = False
     is_stream: bool = False
+    orders: dict[int, _Order] = field(default_factory=dict)
     alike: RowsHeads | None = None
     walked: list[bytes] = field(default_factory=list)
     lock: RLock = field(default_factory=RLock)
@@ -383,6 +395,7 @@ class Blocks:
         """Find the next message of a stream."""
         block, message, head = _next_message(self.body, self.at, unended=self.unended)
         if block is None or message is None:
+            self._check_end()
             self.at = -1
             return
         if message.kind == ROWS:
@@ -390,12 +403,42 @@ class Blocks:
             self.needs.append(len(self.dictionaries))
             if len(self.batches) * len(head) <= _WALKED_BYTES:
                 self.walked.append(head)
-        elif message.kind == DICTIONARY:
+        elif message.kind == DICTIONARY and message.dictionary in self.orders:
+            order = self.orders[message.dictionary]
+            goes_on = message.is_delta and order.begins
+            order.begins.append(order.begins[-1] if goes_on else len(order.begins))
+            order.messages.append(len(self.dictionaries))
             self.dictionaries.append(block)
         else:
-            raise CorruptShard("a message that holds no rows", file=self.body.path, offset=self.at,
-                               found=f"kind {message.kind}")  # fmt: skip
+            raise CorruptShard("a message that holds no rows, nor a dictionary of the schema", file=self.body.path,
+                               offset=self.at, found=f"kind {message.kind}")  # fmt: skip
         self.at += block.size_bytes
+
+    def expect_dictionaries(self, numbers: Iterable[int]) -> None:
+        """Say which dictionaries the schema has, before the walk begins."""
+        self.orders = {number: _Order([], []) for number in numbers}
+
+    def _check_end(self) -> None:
+        """Raise CorruptShard if a stream ends behind the end mark once more: a message may have become such a mark."""
+        last = self.body.size_bytes - len(_END_MARK)
+        if self.at < last and self.body.peek(last, len(_END_MARK)) == _END_MARK:
+            raise CorruptShard("the stream ends before its end", file=self.body.path, offset=self.at,
+                               expected=f"its end mark at {last}", found="an end mark",
+                               advice="It was damaged here, or several streams stand in one file.")  # fmt: skip
+
+    def in_force(self, needed: int, given: int = 0) -> list[Block]:
+        """Of the first `needed` messages of dictionaries those whose values are in force then, without those `given`.
+
+        In a stream, values may take the place of others.
+        """
+        if not self.is_stream:
+            return self.dictionaries[given:needed]
+        found: list[int] = []
+        for order in self.orders.values():
+            end = bisect_left(order.messages, needed)
+            begin = bisect_left(order.messages, given, order.begins[end - 1] if end else 0, end)
+            found += order.messages[begin:end]
+        return [self.dictionaries[i] for i in sorted(found)]
 
 
 def find_blocks(body: Body, *, unended: bool) -> Blocks:
@@ -430,7 +473,9 @@ def _of_file(body: Body, schema_block: Block) -> Blocks:
     if length > body.limits.footer_bytes:
         raise body.limits.exceeded("footer_bytes", "the footer is too large", file=path, found=length)
     with errors_at(file=path, offset=end - length):
-        footer = footer_that_begins(bytes(body.read(end - length, length)), end - length)
+        data = bytes(body.read(end - length, length))
+        verify_footer(data)
+        footer = footer_that_begins(data, end - length)
     dictionaries, batches = ([Block(at, meta, size) for at, meta, _, size in listed.tolist()]
                              for listed in (footer.dictionaries, footer.batches))  # fmt: skip
     _refuse_unlisted(body, [schema_block, *dictionaries, *batches], end - length)

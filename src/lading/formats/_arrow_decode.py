@@ -25,7 +25,16 @@ import pyarrow as pa
 
 from lading.errors import CorruptShard, LadingError, errors_at
 from lading.formats._arrow_blocks import Block, Blocks, message_bytes
-from lading.ipc import DICTIONARY, MAX_RATIO, ROWS, Message, needs_dictionaries, prefix_of, unpacked_bytes
+from lading.ipc import (
+    DICTIONARY,
+    MAX_RATIO,
+    ROWS,
+    Message,
+    dictionary_ids,
+    needs_dictionaries,
+    prefix_of,
+    unpacked_bytes,
+)
 from lading.store.protocol import store_errors
 from lading.texts import check_names
 from lading.views import is_text
@@ -144,6 +153,9 @@ class Decoder:
                                             found=len(self.schema))  # fmt: skip
             check_names(self.schema)
         self._has_dictionaries = any(map(needs_dictionaries, self.schema.types))
+        if self._has_dictionaries:
+            prefix, head_bytes = prefix_of(bytes(self._schema_message.slice(0, 8)))
+            blocks.expect_dictionaries(dictionary_ids(bytes(self._schema_message.slice(prefix, head_bytes))))
 
     def load(self, number: int, columns: Sequence[int], *, keep: bool = True) -> Loaded:
         """A record batch with these columns, in this order; with `keep`, at hand for the next time.
@@ -222,11 +234,12 @@ class Decoder:
         fed = self._fed
         if fed is None or fed.columns != tuple(columns) or fed.dictionaries > needed or fed.failed:
             fed = self._fed = _Fed(self._schema_message, tuple(columns))
-        for block in self._blocks.dictionaries[fed.dictionaries : needed]:
-            [values] = message_bytes(self._body, [block])
-            self._checked(block, values, DICTIONARY)
-            fed.feed(values)
-        fed.dictionaries = needed
+        if fed.dictionaries < needed:
+            for block in self._blocks.in_force(needed, fed.dictionaries):
+                [values] = message_bytes(self._body, [block])
+                self._checked(block, values, DICTIONARY)
+                fed.feed(values)
+            fed.dictionaries = needed
         batch = fed.next_batch(data)
         names = [self.schema.field(i).name for i in columns]
         return batch.select(names) if columns else _bare(batch.num_rows)
