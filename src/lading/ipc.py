@@ -60,6 +60,7 @@ SCHEMA, DICTIONARY, ROWS = 1, 2, 3
 
 _BLOCK = np.dtype([("offset", "<i8"), ("meta", "<i4"), ("pad", "<i4"), ("body", "<i8")])
 _BUFFER = np.dtype([("offset", "<i8"), ("length", "<i8")])
+_NODE = np.dtype([("length", "<i8"), ("nulls", "<i8")])
 _CODECS = ("lz4", "zstd")
 _UINT8, _UINT16, _UINT32 = struct.Struct("<B"), struct.Struct("<H"), struct.Struct("<I")
 _INT8, _INT32, _INT64 = struct.Struct("<b"), struct.Struct("<i"), struct.Struct("<q")
@@ -73,6 +74,7 @@ class Message:
         kind: `SCHEMA`, `DICTIONARY`, `ROWS`, or the number of what lading does not read.
         body_bytes: bytes of buffers behind the head.
         rows: rows of a record batch, or values of a dictionary.
+        values: the most of any array, at any depth; 0 if nobody looked.
         buffers: `offset` and `length` of each buffer in the body; None if nobody looked.
         codec: `lz4` or `zstd` if buffers are compressed; else empty, as where nobody looked.
         big_endian: whether a schema says that the most significant byte of every number comes first.
@@ -83,6 +85,7 @@ class Message:
     kind: int
     body_bytes: int
     rows: int = 0
+    values: int = 0
     buffers: NDArray[np.void] | None = None
     codec: str = ""
     big_endian: bool = False
@@ -209,8 +212,11 @@ def parse_message(data: bytes, *, buffers: bool = True) -> Message:
     rows = head.number(0, _INT64)
     if rows < 0:
         raise CorruptShard("not a number of rows", found=rows)
-    found, codec = (_buffers(head, body_bytes), _codec(head)) if buffers else (None, "")
-    return Message(kind, body_bytes, rows, found, codec, dictionary=dictionary, is_delta=is_delta)
+    if not buffers:
+        return Message(kind, body_bytes, rows, dictionary=dictionary, is_delta=is_delta)
+    values = int(head.vector(1, _NODE)["length"].max(initial=rows))
+    return Message(kind, body_bytes, rows, values, _buffers(head, body_bytes), _codec(head),
+                   dictionary=dictionary, is_delta=is_delta)  # fmt: skip
 
 
 def dictionary_ids(data: bytes) -> set[int]:

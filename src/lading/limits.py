@@ -24,7 +24,7 @@ class Limits:
 
     Attributes:
         arrow_batch_bytes: what a compressed Arrow batch (`read_shard`: file) says to unpack to, if over 100 × its size.
-        bare_rows: rows of an Arrow or Parquet file beyond those that its bytes can hold: nulls take next to none.
+        bare_rows: rows of an Arrow or Parquet file (of Arrow also values in lists) beyond what its bytes hold: nulls.
         document_bytes: the JSON of a document in a tar; it is held in memory, several times over.
         footer_bytes: the footer of a Parquet or Arrow file.
         image_frames: frames of a TIFF file, one of which is asked for.

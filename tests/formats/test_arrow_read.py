@@ -278,6 +278,39 @@ def test_more_rows_than_bytes_are_refused() -> None:
         _read(found)
 
 
+_MANY = 3 << 20
+_OF_NOTHING = {
+    "nulls": pa.nulls(_MANY),
+    "bytes of length 0": pa.Array.from_buffers(pa.binary(0), _MANY, [None, pa.py_buffer(b"")]),
+    "structs without fields": pa.Array.from_buffers(pa.struct([]), _MANY, [None]),
+    "a run": pa.RunEndEncodedArray.from_arrays(pa.array([_MANY], pa.int32()), pa.array(["a"])),
+    "fixed lists of length 0": pa.Array.from_buffers(pa.list_(pa.null(), 0), _MANY, [None], children=[pa.nulls(0)]),
+}
+
+
+@pytest.mark.parametrize("fixed", [True, False])
+@pytest.mark.parametrize("name", _OF_NOTHING)
+def test_more_values_in_lists_than_bytes_are_refused(name: str, fixed: bool) -> None:
+    values = _OF_NOTHING[name]
+    lists = pa.FixedSizeListArray.from_arrays(values, _MANY) if fixed else pa.ListArray.from_arrays([0, _MANY], values)
+    data = arrow_bytes(pa.table({"a": lists}), pa.ipc.new_stream)
+    assert len(data) < 2000
+    reader, _ = _open(data)
+    with pytest.raises(LimitExceeded, match=r"more rows than the bytes of the batches can hold.*--max bare_rows="):
+        next(reader.batches(max_rows=10, max_bytes=1 << 30))
+
+
+@pytest.mark.parametrize("compression", [None, "zstd", "lz4"])
+def test_rows_without_columns_of_a_writer_that_compresses(compression: str | None) -> None:
+    batch = pa.record_batch({"n": pa.nulls(3)}).select([])
+    for make in (pa.ipc.new_file, pa.ipc.new_stream):
+        sink = pa.BufferOutputStream()
+        with make(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as writer:
+            writer.write_batch(batch)
+        reader, _ = _open(bytes(sink.getvalue().to_pybytes()))
+        assert [part.num_rows for part in reader.batches(max_rows=2, max_bytes=1 << 20)] == [2, 1]
+
+
 def test_rows_that_take_no_bytes_are_counted_over_all_batches_and_once_each() -> None:
     data = arrow_bytes(pa.table({"n": pa.nulls(1000)}), max_rows=100)
     assert len(_read(data, limits=Limits(bare_rows=1000))) == 1000

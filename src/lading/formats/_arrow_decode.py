@@ -185,7 +185,7 @@ class Decoder:
         data = self._body.read(block.offset, block.size_bytes)
         message = self._checked(block, data, ROWS)
         with damage(self._body.path, block.offset):
-            if self._has_dictionaries or message.codec:
+            if len(self.schema) and (self._has_dictionaries or message.codec):
                 with self._lock:
                     batch = self._streamed(data, self._blocks.needs[number], columns)
             else:
@@ -213,12 +213,15 @@ class Decoder:
                     "arrow_batch_bytes", "a compressed batch says that it is much larger than it seems",
                     found=f"{unpacked} bytes", expected=f"at most {most} of {message.body_bytes} packed",
                 )  # fmt: skip
-            if message.rows > 8 * unpacked:
-                self._refuse_bare(block, message.rows - 8 * unpacked)
+            if message.values > 8 * unpacked:
+                self._refuse_bare(block, message.values - 8 * unpacked)
         return message
 
     def _refuse_bare(self, block: Block, rows: int) -> None:
-        """Count rows for which a message has no bytes; there are few of them in a file, not in each of its batches."""
+        """Count rows, or values inside them, for which a message has no bytes.
+
+        There are few of them in a file, not in each of its batches.
+        """
         with self._counting:
             if block.offset not in self._bare:
                 self._bare.add(block.offset)
