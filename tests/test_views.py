@@ -102,6 +102,18 @@ def test_lengths_of_bytes_of_one_size() -> None:
     assert byte_lengths(pa.array([b"abc", None], pa.binary(3))).tolist() == [3, 0]
 
 
+def test_runs_weigh_what_their_values_do_in_each_row() -> None:
+    runs = pa.RunEndEncodedArray.from_arrays(pa.array([2, 3, 6], pa.int32()), ["four", None, "ab"])
+    weights = [4, 4, 0, 2, 2, 2]
+    lists = pa.ListArray.from_arrays([0, 3, 3, 6], runs)
+    for start in range(7):
+        batch = pa.record_batch([runs.slice(start)], ["runs"])
+        assert row_bytes(batch).tolist() == weights[start:]
+        assert total_bytes(batch) == sum(weights[start:])
+    assert row_bytes(pa.record_batch([lists], ["lists"])).tolist() == [8, 0, 6]
+    assert row_bytes(pa.record_batch([lists], ["lists"]), 10).tolist() == [48, 10, 46]
+
+
 @given(_VALUES, st.data())
 def test_take_is_python_indexing(values: list[bytes | None], data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(values)))

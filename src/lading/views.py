@@ -397,6 +397,8 @@ def _value_bytes(column: pa.Array, each: int = 0) -> NDArray[np.int64]:
         sizes = np.where(present(column), np.maximum(sizes, 0), 0)
     elif isinstance(kind, pa.BaseExtensionType):
         return _value_bytes(column.storage, each)
+    elif pa.types.is_run_end_encoded(kind):
+        return _value_bytes(column.values, each)[_runs_of(column, np.arange(len(column)))]
     elif is_text(kind) or is_bytes(kind):
         sizes = byte_lengths(column)
     elif pa.types.is_dictionary(kind):
