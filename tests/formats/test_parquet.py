@@ -371,6 +371,27 @@ def test_what_does_not_fit_the_shard_is_refused() -> None:
         writer.write(pa.record_batch([pa.array([1, None]), payload], names=["a", "b"]))
 
 
+@pytest.mark.parametrize("nest, most", [(pa.list_, 49), (lambda kind: pa.struct([("a", kind)]), 98)])
+def test_columns_nested_deeper_than_pyarrow_reads(nest: Callable[[pa.DataType], pa.DataType], most: int) -> None:
+    """It writes them, and then says: "Parquet schema too deeply nested"."""
+    kind: pa.DataType = pa.int8()
+    for _ in range(most):
+        kind = nest(kind)
+    for deep, fits in ((kind, True), (nest(kind), False)):
+        sink = pa.BufferOutputStream()
+        pq.ParquetWriter(sink, pa.schema([("a", deep)])).close()
+        file = pa.BufferReader(sink.getvalue())
+        ours = MemoryStore().put_stream("s.parquet")
+        if fits:
+            assert pq.read_schema(file).field("a").type.num_fields == 1
+            FORMAT.create_shard(ours, pa.schema([("a", deep)]), {})
+        else:
+            with pytest.raises(OSError, match="too deeply nested"):
+                pq.read_schema(file)
+            with pytest.raises(Unrepresentable, match="column 'a': Parquet has no such type"):
+                FORMAT.create_shard(ours, pa.schema([("a", deep)]), {})
+
+
 def test_a_value_that_no_reader_could_hold() -> None:
     """Nothing of it is touched: the map is larger than the memory of some machines."""
     buffer = pa.py_buffer(mmap.mmap(-1, 3 << 30))

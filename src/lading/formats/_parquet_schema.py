@@ -128,8 +128,10 @@ def check_schema(schema: pa.Schema) -> None:
         if field.type in taken:
             continue
         taken.add(field.type)
+        sink = pa.BufferOutputStream()
         try:
-            pq.ParquetWriter(pa.BufferOutputStream(), pa.schema([field])).close()
+            pq.ParquetWriter(sink, pa.schema([field])).close()
+            pq.ParquetFile(pa.BufferReader(sink.getvalue()))  # 100 levels at most, of which a list takes two
         except (pa.ArrowNotImplementedError, pa.ArrowInvalid, OSError) as error:
             raise Unrepresentable("Parquet has no such type", column=field.name, found=str(field.type),
                                   advice="Cast it, or leave it out with --columns.") from error  # fmt: skip
