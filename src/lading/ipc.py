@@ -125,7 +125,7 @@ class _Table:
 
     __slots__ = ("_data", "_place", "_size", "_vtable")
 
-    def __init__(self, data: bytes, place: int) -> None:
+    def __init__(self, data: bytes | memoryview, place: int) -> None:
         self._data, self._place = data, place
         self._vtable = place - _number(data, _INT32, place)
         self._size = _number(data, _UINT16, self._vtable)
@@ -168,7 +168,7 @@ class _Table:
         return self._place + offset if offset else -1
 
 
-def _number(data: bytes, form: struct.Struct, at: int) -> int:
+def _number(data: bytes | memoryview, form: struct.Struct, at: int) -> int:
     if at < 0:
         raise CorruptShard("the head of a message points before its start", found=at)
     try:
@@ -180,11 +180,11 @@ def _number(data: bytes, form: struct.Struct, at: int) -> int:
     return found
 
 
-def _root(data: bytes) -> _Table:
+def _root(data: bytes | memoryview) -> _Table:
     return _Table(data, _number(data, _UINT32, 0))
 
 
-def parse_message(data: bytes, *, buffers: bool = True) -> Message:
+def parse_message(data: bytes | memoryview, *, buffers: bool = True) -> Message:
     """The head of a message, without the prefix that says its length.
 
     Args:
@@ -192,7 +192,8 @@ def parse_message(data: bytes, *, buffers: bool = True) -> Message:
         buffers: whether to look at the buffers too; without, it takes a third of the time.
 
     Raises:
-        CorruptShard: it points outside itself, or says what cannot be: negative sizes, buffers outside the body.
+        CorruptShard: it points outside itself, or says what cannot be: negative sizes, buffers outside the body, a
+            first column of other rows.
     """
     root = _root(data)
     kind, body_bytes = root.number(1, _UINT8), root.number(3, _INT64)
@@ -214,7 +215,10 @@ def parse_message(data: bytes, *, buffers: bool = True) -> Message:
         raise CorruptShard("not a number of rows", found=rows)
     if not buffers:
         return Message(kind, body_bytes, rows, dictionary=dictionary, is_delta=is_delta)
-    values = int(head.vector(1, _NODE)["length"].max(initial=rows))
+    lengths = head.vector(1, _NODE)["length"]
+    if len(lengths) and lengths[0] != rows:
+        raise CorruptShard("not the rows of the first column", expected=int(lengths[0]), found=rows)
+    values = int(lengths.max(initial=rows))
     return Message(kind, body_bytes, rows, values, _buffers(head, body_bytes), _codec(head),
                    dictionary=dictionary, is_delta=is_delta)  # fmt: skip
 

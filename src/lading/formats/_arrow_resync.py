@@ -1,13 +1,16 @@
 """What is left of a damaged Arrow file or stream: its messages, one after another, as a stream.
 
-The walk goes from message to message. Where it meets none, the next one is looked for: eight bytes that say that a
+Where a footer can be read and stands in its place, it says where messages begin, and nothing else is taken for one: one
+is whole if its head says that it ends where the next begins.
+
+Else the walk goes from message to message. Where it meets none, the next one is looked for: eight bytes that say that a
 message goes on and how long its head is, and behind them a head that can be. The message before is lost if the next one
 is found inside it. Inside it a message is taken only if the walk from there comes further than it should have ended:
-values may be Arrow messages themselves.
+values may be Arrow messages themselves. Those of a stream in a value are passed over: a stream has one schema, and
+behind its end mark comes nothing but the footer of a file.
 
 Where the walk stops, bytes may have come into the message before, or gone from it. So that one is lost too, unless its
-end is where it should be: the head behind it still begins as those of other messages do, or the footer lists both it
-and what is found next at these places, and stands itself where the last message that it lists ends.
+end is where it should be: what follows still begins as other messages do, or is an end mark.
 
 The schema stands at the beginning of both, and in the footer of a file. Where it is damaged, the other one is taken, or
 the one that a manifest kept. Dictionaries are needed by all record batches behind them: where one may be lost, so are
@@ -16,7 +19,6 @@ these.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -32,10 +34,13 @@ from lading.ipc import (
     MAGIC,
     ROWS,
     SCHEMA,
+    START_BYTES,
+    TAIL_BYTES,
     Footer,
     Message,
+    footer_bytes,
+    footer_that_begins,
     needs_dictionaries,
-    parse_footer,
     parse_message,
 )
 from lading.store.protocol import MappedFile
@@ -43,13 +48,13 @@ from lading.texts import check_names
 
 __all__ = ["may_hold_dictionary", "resync_messages", "resync_stream"]
 
-_START, _PREFIX_BYTES, _TAIL_BYTES = 8, 8, 10
+_PREFIX_BYTES = 8
 _END_MARK = CONTINUED + bytes(4)
 _MAX_HEAD_BYTES = 64 << 20
 _STEP_BYTES = 4 << 20
-_ALIKE_BYTES, _ALIKE_PLACES = 16, (0, 8, 16)
-"""As much of a head as tells it from values, and where: its prefix and what says which fields it has, as in all others.
-What comes behind are numbers that repeat, as values do."""
+_ALIKE = ((0, 8), (8, 16), (16, 16))
+"""Where parts of a head lie that tell it from values, and their bytes: its prefix, and what says which fields it has,
+as in all others. What comes behind are numbers that repeat, as values do."""
 _LEAST_TOLD = 4
 """Bytes of these that are no zeros."""
 _LEGACY_END_BYTES = 4
@@ -87,9 +92,9 @@ def resync_messages(mapped: MappedFile, path: str, schema: pa.Schema | None) -> 
     head = next((m for m in found if m.message.kind == SCHEMA), None)
     if head is not None and _read_schema(walker.data[head.offset : head.stop].tobytes()) is None:
         head = None
-    made = b"" if head is not None else _schema_message(walker.data, path, schema)
+    made = b"" if head is not None else _schema_message(walker.data[walker.footer_start :].tobytes(), path, schema)
     kept = [m for m in found if m.message.kind in (DICTIONARY, ROWS)]
-    kept = _with_dictionaries(kept, walker.gaps, walker.data, made, head)
+    kept = _with_dictionaries(kept, walker.dictionary_gaps, walker.data, made, head)
     parts = [*([head] if head is not None else []), *kept]
     offset = np.array([m.offset for m in parts], np.int64)
     length = np.array([m.stop - m.offset for m in parts], np.int64)
@@ -132,8 +137,7 @@ def resync_stream(mapped: MappedFile, path: str) -> Remains | None:
     walker = _Walker(mapped)
     walker.walk()
     if begin == MAGIC:
-        footer = walker.footer()
-        listed = len(footer[1].batches) if footer is not None else 0  # one that was zeroed lists nothing
+        listed = int(np.count_nonzero(walker.blocks()[:, 2] == ROWS))  # one that was zeroed lists nothing
         found = sum(m.message.kind == ROWS for m in walker.messages)
         return resync_messages(mapped, path, None) if found > listed or walker.is_moved() else None
     return resync_messages(mapped, path, None) if walker.gaps else None
@@ -169,12 +173,10 @@ def _read_schema(message: bytes) -> pa.Schema | None:
     return schema
 
 
-def _schema_message(data: NDArray[np.uint8], path: str, schema: pa.Schema | None) -> bytes:
+def _schema_message(footer: bytes, path: str, schema: pa.Schema | None) -> bytes:
     """The message of the schema, out of the footer or made of what a manifest kept. Raises CorruptShard."""
-    tail = data[-_TAIL_BYTES:].tobytes()
-    [length] = struct.unpack("<i", tail[:4]) if len(tail) == _TAIL_BYTES else [0]
-    if tail[4:] == MAGIC and 0 < length <= len(data) - _TAIL_BYTES:
-        image = MAGIC + bytes(2) + data[-_TAIL_BYTES - length :].tobytes()
+    if footer:
+        image = MAGIC.ljust(START_BYTES, b"\0") + footer
         try:
             # As it is: rows of a big-endian file are in that order whatever its schema is made to say.
             as_told = pa.ipc.IpcReadOptions(ensure_native_endian=False)
@@ -190,10 +192,12 @@ def _schema_message(data: NDArray[np.uint8], path: str, schema: pa.Schema | None
     return bytes(schema.serialize())
 
 
-def _end(footer: Footer) -> int:
-    """Where the last message ends that a footer lists."""
+def _blocks(footer: Footer) -> NDArray[np.int64]:
+    """Where each message begins and ends that a footer lists, and of which kind it is; ascending."""
     blocks = np.concatenate([footer.dictionaries, footer.batches])
-    return int((blocks["offset"] + blocks["meta"] + blocks["body"]).max(initial=0))
+    kind = np.repeat([DICTIONARY, ROWS], [len(footer.dictionaries), len(footer.batches)])
+    found: NDArray[np.int64] = np.stack([blocks["offset"], blocks["offset"] + blocks["meta"] + blocks["body"], kind], 1)
+    return found[np.argsort(found[:, 0])]
 
 
 class _Walker:
@@ -201,33 +205,77 @@ class _Walker:
 
     Attributes:
         data: the file.
+        footer_start: where the footer begins; the end of the file if nothing says that there is one.
         messages: those that are whole.
         gaps: `[start, stop)` of what lies between some of them.
+        dictionary_gaps: those of them in which a dictionary may have been.
     """
 
     def __init__(self, mapped: MappedFile) -> None:
         self._mapped = mapped
-        view = memoryview(mapped.buffer)
-        self.data = np.frombuffer(view, np.uint8) if view.nbytes else np.zeros(0, np.uint8)
+        self._view = memoryview(mapped.buffer)
+        self.data = np.frombuffer(self._view, np.uint8) if self._view.nbytes else np.zeros(0, np.uint8)
+        self.footer_start = self._find_footer()
         self.messages: list[_Found] = []
         self.gaps: list[tuple[int, int]] = []
+        self.dictionary_gaps = self.gaps
+        self._kinds: tuple[int, ...] = (SCHEMA, DICTIONARY, ROWS)
+        self._parts: set[tuple[int, bytes]] = set()
 
     def walk(self) -> None:
         """Find all messages."""
-        is_file = self.data[: len(MAGIC)].tobytes() == MAGIC
-        at, size = _START if is_file else 0, len(self.data)
+        start = START_BYTES if self.data[: len(MAGIC)].tobytes() == MAGIC else 0
+        schema = self._schema(start) or self._schema(START_BYTES)
+        if schema is not None and not may_hold_dictionary(self.data[schema.offset : schema.stop].tobytes()):
+            self._kinds = (SCHEMA, ROWS)
+        listed = self._listed(schema)
+        if listed is not None:
+            self._take(start, schema, listed)
+        else:
+            self._search(start)
+
+    def _schema(self, at: int) -> _Found | None:
+        """The message of the schema, if it begins here."""
+        found = self._message(at)
+        return found if found is not None and found.message.kind == SCHEMA else None
+
+    def _take(self, start: int, schema: _Found | None, listed: NDArray[np.int64]) -> None:
+        """Take the messages that a footer lists, and that are whole."""
+        self.dictionary_gaps = []
+        begin = schema.offset if schema is not None else int(listed[0, 0])
+        if start < begin:
+            self.gaps.append((start, begin))
+        if schema is not None:
+            self.messages.append(schema)
+        for at, stop, kind in listed.tolist():
+            self._mapped.check()
+            found = self._message(at)
+            if found is not None and found.stop == stop and found.message.kind == kind:
+                self.messages.append(found)
+                continue
+            before = self.gaps.pop()[0] if self.gaps and self.gaps[-1][1] == at else at
+            self.gaps.append((before, stop))
+            if kind == DICTIONARY:
+                self.dictionary_gaps.append((at, stop))
+
+    def _search(self, start: int) -> None:
+        """Take the messages that follow one another, and look for the next where none follows."""
+        at, size = start, len(self.data)
         stops: list[tuple[int, _Found | None, int]] = []
         while at < size:
+            known = len(self.messages)
             stop, ended = self._run(at, self.messages)
+            self._note(self.messages[known:])
             before = self.messages[-1] if self.messages else None
-            if ended or self._ends_in_zeros(stop, before):
+            if (ended and self._is_end(stop)) or self._ends_in_zeros(stop, before):
                 break
             at = self._find_next(stop, before)
+            if ended and at == size and not self._begins_alike(stop):
+                break  # an end mark, whatever stands behind it
             stops.append((stop, before, at))
-        listed, alike = self._listed() if is_file else set(), self._alike()
         hurt: set[int] = set()
         for stop, before, at in stops:
-            if before is not None and not self._ends_there(before, at, listed, alike):
+            if before is not None and not self._ends_there(before, at):
                 hurt.add(before.offset)
                 self.gaps.append((before.offset, at))
             elif at < size or not self._is_tail(stop):
@@ -242,71 +290,70 @@ class _Walker:
         cut = zeros < len(_END_MARK) and self.data[-len(_END_MARK) :].tobytes() == _END_MARK
         return before is None or not cut
 
-    def footer(self) -> tuple[int, Footer] | None:
-        """Where the footer begins and what it lists; None if there is none that can be read."""
-        tail = self.data[-_TAIL_BYTES:].tobytes()
-        [length] = struct.unpack("<i", tail[:4]) if tail[4:] == MAGIC else [0]
-        start = len(self.data) - _TAIL_BYTES - length
-        if not 0 < length <= start + length:
-            return None
+    def _find_footer(self) -> int:
+        end = len(self.data) - TAIL_BYTES
         try:
-            return start, parse_footer(self.data[start:-_TAIL_BYTES].tobytes())
+            return end - footer_bytes(self.data[max(end, 0) :].tobytes(), end, START_BYTES)
         except DataError:
-            return None
+            return len(self.data)
+
+    def blocks(self) -> NDArray[np.int64]:
+        """What the footer lists; nothing if there is none that can be read."""
+        start = self.footer_start
+        footer = self.data[start:-TAIL_BYTES].tobytes()
+        try:
+            return _blocks(footer_that_begins(footer, start))
+        except DataError:
+            return np.zeros((0, 3), np.int64)
 
     def is_moved(self) -> bool:
         """Whether the end mark of a file does not stand where the footer says that the last message ends."""
-        found = self.footer()
-        if found is None:
-            return False
-        start, footer = found
-        mark = start - len(_END_MARK)
-        return self.data[mark:start].tobytes() == _END_MARK and mark != _end(footer)
+        mark = self.footer_start - len(_END_MARK)
+        blocks = self.blocks()
+        return self._is_mark(mark) and len(blocks) > 0 and mark != blocks[-1, 1]
 
-    def _listed(self) -> set[tuple[int, int, int]]:
-        """Place, bytes of the head and of the body of each message that the footer lists, if it stands behind them."""
-        found = self.footer()
-        if found is None or found[0] != _end(found[1]) + len(_END_MARK):
-            return set()
-        blocks = np.concatenate([found[1].dictionaries, found[1].batches])
-        return {(at, meta, body) for at, meta, _, body in blocks.tolist()}
+    def _is_mark(self, at: int) -> bool:
+        return at >= 0 and self.data[at : at + len(_END_MARK)].tobytes() == _END_MARK
 
-    def _alike(self) -> set[tuple[int, bytes]]:
-        """Parts of the heads that were found, with their places in these."""
-        parts = {
-            (place, self.data[m.offset + place : m.offset + place + _ALIKE_BYTES].tobytes())
-            for m in self.messages
-            if m.message.kind in (DICTIONARY, ROWS)
-            for place in _ALIKE_PLACES
-        }
-        return {(place, part) for place, part in parts if len(part) - part.count(0) >= _LEAST_TOLD}
+    def _listed(self, schema: _Found | None) -> NDArray[np.int64] | None:
+        """What the footer lists, if that is all from the schema to the end mark before it; else it may be wrong."""
+        blocks, mark = self.blocks(), self.footer_start - len(_END_MARK)
+        if not len(blocks) or (schema is not None and schema.stop != blocks[0, 0]):
+            return None
+        return blocks if np.array_equal(blocks[:, 1], np.append(blocks[1:, 0], mark)) else None
 
-    def _ends_there(
-        self, before: _Found, at: int, listed: set[tuple[int, int, int]], alike: set[tuple[int, bytes]]
-    ) -> bool:
+    def _note(self, messages: list[_Found]) -> None:
+        """Keep parts of the heads of messages, with their places in these, as what others begin with."""
+        for found in messages:
+            if found.message.kind != SCHEMA:
+                self._parts |= {(n, part) for n, part in self._parts_at(found.offset)
+                                if len(part) - part.count(0) >= _LEAST_TOLD}  # fmt: skip
+
+    def _parts_at(self, at: int) -> set[tuple[int, bytes]]:
+        return {(place, self.data[at + place : at + place + size].tobytes()) for place, size in _ALIKE}
+
+    def _begins_alike(self, at: int) -> bool:
+        """Whether what stands here begins as messages do that were found."""
+        return not self._parts.isdisjoint(self._parts_at(at))
+
+    def _ends_there(self, before: _Found, at: int) -> bool:
         """Whether a message behind which no other begins ends where it says; `at`: the next that is found."""
         stop = before.stop
-        if at < stop:
-            return False
-        parts = {(place, self.data[stop + place : stop + place + _ALIKE_BYTES].tobytes()) for place in _ALIKE_PLACES}
-        if parts & alike:
-            return True
-        in_place = before.message.kind == SCHEMA or self._block(before.offset) in listed
-        return bool(listed) and in_place and (at == len(self.data) or self._is_end(at) or self._block(at) in listed)
+        return at >= stop and (self._begins_alike(stop) or self._is_mark(stop) or self._is_half_a_mark(stop))
 
-    def _block(self, at: int) -> tuple[int, int, int]:
-        """What a footer would list of the message here."""
-        found = self._message(at)
-        return (at, found.meta_bytes, found.message.body_bytes) if found is not None else (at, 0, 0)
+    def _is_half_a_mark(self, at: int) -> bool:
+        """Whether the last bytes of the file are here, as many as an end mark has, and half of them are its."""
+        left, half = self.data[at:].tobytes(), len(_END_MARK) // 2
+        return len(left) == len(_END_MARK) and (left[:half] == _END_MARK[:half] or left[half:] == _END_MARK[half:])
 
     def _run(self, at: int, messages: list[_Found]) -> tuple[int, bool]:
-        """The messages from here on; where they stop, and whether that is at the end mark."""
+        """The messages from here on; where they stop, and whether that is at an end mark."""
         while True:
             self._mapped.check()
-            if self.data[at : at + len(_END_MARK)].tobytes() == _END_MARK:
+            if self._is_mark(at):
                 return at, True
             found = self._message(at)
-            if found is None:
+            if found is None or (messages and found.message.kind == SCHEMA):
                 return at, False
             messages.append(found)
             at = found.stop
@@ -320,24 +367,35 @@ class _Walker:
         if not 0 < length <= min(_MAX_HEAD_BYTES, len(self.data) - at - _PREFIX_BYTES):
             return None
         try:
-            message = parse_message(self.data[at + _PREFIX_BYTES : at + _PREFIX_BYTES + length].tobytes())
+            message = parse_message(self._view[at + _PREFIX_BYTES : at + _PREFIX_BYTES + length])
         except DataError:
             return None
         found = _Found(at, _PREFIX_BYTES + length, message)
-        return found if message.kind in (SCHEMA, DICTIONARY, ROWS) and found.stop <= len(self.data) else None
+        return found if message.kind in self._kinds and found.stop <= len(self.data) else None
 
     def _find_next(self, stop: int, before: _Found | None) -> int:
         """Where the next message begins, the walk having stopped here; the end of the file if there is none."""
-        first = tried = before.offset + before.meta_bytes if before is not None else stop
+        first = tried = before.offset + _PREFIX_BYTES if before is not None else stop
+        last = len(self.data)
         for at in self._candidates(first):
             if at < tried:
                 continue
             run: list[_Found] = []
             end, ended = self._run(at, run)
-            if at >= stop or end > stop or ended:
+            real = ended and self._is_end(end)
+            early = ended and not real and not self._begins_alike(end)
+            if run and run[0].message.kind == SCHEMA and (self.messages or early):
+                # A stream in a value. If it has no end mark, it may go on in the messages that are looked for.
+                goes_on = real and not self._is_mark(at - len(_END_MARK))
+                tried, last = at + 1 if goes_on else end, len(self.data)
+                continue
+            if early:
+                tried, last = max(end, at + 1), at
+            elif at >= stop or end > stop or ended:
                 return at
-            tried = max(run[-1].offset if run else at, at) + 1
-        return len(self.data)
+            else:
+                tried = max(run[-1].offset if run else at, at) + 1
+        return last  # its end mark is one after all: nothing comes behind it
 
     def _candidates(self, at: int) -> Iterator[int]:
         """Places from `at` on where a message, or the end mark, may begin, ascending."""
@@ -351,20 +409,38 @@ class _Walker:
             for place in range(1, len(CONTINUED)):
                 likely &= piece[place : place + count] == CONTINUED[0]
             likely &= piece[_PREFIX_BYTES - 1 : _PREFIX_BYTES - 1 + count] < max(_MAX_HEAD_BYTES >> 24, 1)
-            for row in np.flatnonzero(likely[:_STEP_BYTES]).tolist():
-                if self._message(start + row) is not None or self._is_end(start + row):
-                    yield start + row
+            places = start + np.flatnonzero(likely[:_STEP_BYTES])
+            for place in places[self._may_be(places)].tolist():
+                if self._message(place) is not None or self._is_end(place):
+                    yield place
+
+    def _may_be(self, places: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Where the head of a message may follow its prefix, by the kind that it tells; or the prefix is an end mark.
+
+        What `parse_message` would find, of all places at once: values may look like prefixes everywhere.
+        """
+        length, at = self._numbers(places + 4, "<u4"), places + _PREFIX_BYTES
+        table = self._numbers(at, "<u4")
+        vtable = table - self._numbers(at + table, "<i4")
+        kind = table + self._numbers(at + vtable + 6, "<u2")
+        inside = (table + 4 <= length) & (vtable >= 0) & (vtable + 8 <= length) & (kind < length)
+        found: NDArray[np.bool_] = (inside & np.isin(self._numbers(at + kind, "u1"), self._kinds)) | (length == 0)
+        return found
+
+    def _numbers(self, places: NDArray[np.int64], kind: str) -> NDArray[np.int64]:
+        """Numbers that stand at places; of those outside the file some other one."""
+        size = np.dtype(kind).itemsize
+        places = np.clip(places, 0, len(self.data) - size)
+        found: NDArray[np.int64] = self.data[places[:, None] + np.arange(size)].view(kind)[:, 0].astype(np.int64)
+        return found
 
     def _is_end(self, at: int) -> bool:
-        """Whether an end mark stands here with nothing behind it but a footer."""
-        if self.data[at : at + len(_END_MARK)].tobytes() != _END_MARK:
+        """Whether an end mark stands here with nothing behind it but a footer, or zeros."""
+        behind = at + len(_END_MARK)
+        if not self._is_mark(at):
             return False
-        return at + len(_END_MARK) == len(self.data) or self._is_tail(at)
+        return behind == len(self.data) or self._is_tail(at) or not (self.data[-1] or self.data[behind:].any())
 
     def _is_tail(self, at: int) -> bool:
         """Whether what stands here is no more than the end of a file: at most an end mark and the footer."""
-        tail = self.data[-_TAIL_BYTES:].tobytes()
-        if len(tail) < _TAIL_BYTES or tail[4:] != MAGIC:
-            return False
-        [length] = struct.unpack("<i", tail[:4])
-        return bool(length > 0 and at >= len(self.data) - _TAIL_BYTES - length - 2 * len(_END_MARK))
+        return self.footer_start < len(self.data) and at >= self.footer_start - 2 * len(_END_MARK)
