@@ -17,6 +17,7 @@ import pyarrow as pa
 import pytest
 
 import lading
+from lading.errors import DataError
 from lading.jobs.salvage import salvage
 from soak import SOAK
 
@@ -178,3 +179,11 @@ def test_all_record_batches_are_kept_that_a_damage_does_not_touch(
         assert rest <= {*found}, (at, values)
         assert len(found) <= 60, (at, values)
         assert not {*found} & {*range(900_000, 901_000)}, (at, values)
+
+
+def test_rows_that_no_file_of_such_a_size_can_hold_are_not_laid_out(tmp_path: Path) -> None:
+    path = tmp_path / "a.arrow"
+    written(path, [pa.record_batch({"k": pa.nulls(77)})], pa.ipc.new_file)
+    path.write_bytes(path.read_bytes().replace(struct.pack("<q", 77), struct.pack("<q", 1 << 39)))
+    with pytest.raises(DataError, match=r"not one sample is left.*more rows than the bytes of the file can hold"):
+        salvage(path, tmp_path / "out")

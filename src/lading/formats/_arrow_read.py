@@ -19,7 +19,7 @@ from lading import views as binary_views
 from lading.align import refuse_twins
 from lading.batches import copied, with_columns
 from lading.casts import without_null_values
-from lading.errors import LadingError, LimitExceeded, ShortRead, SidecarMismatch, UsageError, errors_at
+from lading.errors import LadingError, ShortRead, SidecarMismatch, UsageError, errors_at
 from lading.features import feature_of
 from lading.formats._arrow_assets import Assets, filled_schema, has_assets, refuse_nested
 from lading.formats._arrow_blocks import Body, find_blocks
@@ -39,7 +39,8 @@ from lading.ref import FileEntry, with_files
 
 __all__ = ["ArrowReader", "ReadOptions"]
 
-_MAX_ROWS = 1 << 40
+_ROWS_OF_BYTE = 1 << 18
+"""No more rows for each byte of a file: zstd packs 128 KiB of zeros, with eight rows in each byte, in four."""
 _RELEASE_BYTES, _LATE_BYTES = 16 << 20, 64 << 20
 """Pages are given back behind each record batch, and once in so many bytes those of so many before again: who gathers
 batches touches the last ones late."""
@@ -390,9 +391,11 @@ class ArrowReader:
         """For each record batch, the number of rows in it and all before."""
         if self._ends is None:
             rows = self._blocks.find_all()
-            if float(rows.astype(np.float64).sum()) > _MAX_ROWS:
-                raise LimitExceeded("too many rows", file=self._path, expected=f"at most {_MAX_ROWS}",
-                                    found=int(rows.max()))  # fmt: skip
+            most = self._body.limits.bare_rows + _ROWS_OF_BYTE * self._body.size_bytes
+            if float(rows.astype(np.float64).sum()) > most:
+                raise self._body.limits.exceeded("bare_rows", "more rows than the bytes of the file can hold",
+                                                 file=self._path, expected=f"at most {most}",
+                                                 found=int(rows.max()))  # fmt: skip
             self._ends = np.cumsum(rows).tolist()
         return self._ends
 
