@@ -126,6 +126,38 @@ def test_values_that_are_told_once_for_many_are_not_unpacked_at_once(
     assert rows == len(column)
 
 
+_PLAIN_TEXTS = [_NOISE[i : i + 40].hex() for i in range(40_000)]
+_EACH_THREE = pa.array(np.arange(0, 6001, 3, dtype=np.int32))
+_ORDINARY = {
+    "texts": (pa.array(_PLAIN_TEXTS), {"use_dictionary": False, "column_encoding": "DELTA_BYTE_ARRAY"}, 1000),
+    "lists of fixed lists": (
+        pa.ListArray.from_arrays(
+            _EACH_THREE, pa.FixedSizeListArray.from_arrays(pa.array(np.arange(6000 * 512, dtype=np.float32)), 512)
+        ),
+        {"use_dictionary": False},
+        200,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", _ORDINARY)
+def test_ordinary_values_that_might_be_told_once_for_many_come_in_full_batches(name: str) -> None:
+    """After some small steps, as they turn out to be what they seem."""
+    column, options, max_rows = _ORDINARY[name]
+    found = list(_open(_file(pa.table({"c": column}), **options)).batches(max_rows=max_rows, max_bytes=64 * _MB))
+    assert pa.chunked_array([batch.column(0) for batch in found]).equals(pa.chunked_array([column]))
+    assert len(found) <= len(column) // max_rows + 4
+
+
+def test_large_values_by_prefixes_behind_small_ones_are_decoded_in_small_steps() -> None:
+    """All but the first two steps that meet them."""
+    texts = pa.array([*_PLAIN_TEXTS[:20_000], *[_NOISE[: _WIDE // 2].hex()] * 800], pa.large_string())
+    options = {"use_dictionary": False, "column_encoding": "DELTA_BYTE_ARRAY", "write_batch_size": 16}
+    found = list(_open(_file(pa.table({"c": texts}), **options)).batches(max_rows=200, max_bytes=1 << 30))
+    assert pa.chunked_array([batch.column(0) for batch in found]).equals(pa.chunked_array([texts]))
+    assert sum(batch.nbytes > 17 * _MB for batch in found) <= 2
+
+
 @pytest.mark.parametrize("encodings, repeats", [([0, 3, 8], True), ([3, 2], True), ([7], True), ([0, 3, 6], False)])
 def test_values_repeat_by_their_encodings_wherever_the_dictionary_is_said_to_be(
     encodings: list[int], repeats: bool

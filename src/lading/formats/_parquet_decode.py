@@ -24,7 +24,9 @@ from lading.formats._parquet_pages import (
     Run,
     check_lists,
     decoded_sizes,
+    first_risk,
     mean_row_bytes,
+    next_risk,
     plan_runs,
     rows_of_step,
 )
@@ -125,13 +127,14 @@ class Decoder:
         times = self._wide_times(run)
         steps: Iterator[pa.RecordBatch] | None = None
         done, mean_bytes, limit = 0, mean_row_bytes(run), min(max_bytes, STEP_BYTES)
-        since = 0
+        risk, since = first_risk(limit), 0
         while done < run.num_rows:
-            rows = min(max_rows, rows_of_step(mean_bytes, pages, limit), run.num_rows - done)
+            rows = min(max_rows, rows_of_step(mean_bytes, pages, limit, risk), run.num_rows - done)
             reader.set_batch_size(rows)
             steps = steps or reader.iter_batches(rows, run.groups, column_indices=run.leaves, use_threads=False)
             batch = self._next(steps, run, done) if run.chunks else _without_columns(rows)
             done += batch.num_rows
+            risk = next_risk(risk, batch.nbytes, limit)
             if times is not None:
                 times.check(batch.num_rows)
             for cursor in pages:

@@ -28,7 +28,9 @@ __all__ = [
     "Run",
     "check_lists",
     "decoded_sizes",
+    "first_risk",
     "mean_row_bytes",
+    "next_risk",
     "plan_runs",
     "read_pages",
     "rows_of_step",
@@ -52,9 +54,12 @@ DICTIONARY = (2, 8)
 """Encodings PLAIN_DICTIONARY and RLE_DICTIONARY."""
 _PREFIXES = 7
 """Encoding DELTA_BYTE_ARRAY."""
-_RISK = 32
-"""How many times the size of a step one may come to, where no header tells how much a page decodes to. If it were the
-most that it may be, columns of ordinary values would be decoded row by row."""
+_RISK = 8
+"""How many times the size of a step the first one may come to, where no header tells how much a page decodes to. If it
+were the most that it may be, columns of ordinary values would be decoded row by row."""
+_MOST_RISK = 4 << 30
+"""What a step may come to behind others that were small."""
+_GROWTH = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +154,8 @@ def mean_row_bytes(run: Run) -> float:
     return sum(chunk.nbytes for chunk in run.chunks if chunk.leaf not in leaves) / max(run.num_rows, 1)
 
 
-def rows_of_step(mean_bytes: float, pages: Sequence[Pages], limit: int) -> int:
-    """How many rows to decode next, so that they take about `limit` bytes; one at least.
+def rows_of_step(mean_bytes: float, pages: Sequence[Pages], limit: int, risk: int) -> int:
+    """How many rows to decode next, so that they take about `limit` bytes, and at most `risk`; one at least.
 
     From the mean size of a row, and for the watched chunks from the very pages that are next, so that a stretch of
     large rows among small ones is taken in small steps.
@@ -160,23 +165,38 @@ def rows_of_step(mean_bytes: float, pages: Sequence[Pages], limit: int) -> int:
         rows = min(rows, *(cursor.fit(limit) for cursor in pages))
         while rows > 1 and (cost := sum(cursor.cost(rows) for cursor in pages)) > limit:
             rows = max(1, min(rows - 1, rows * limit // cost))
-    return rows
+    most = sum(cursor.row_most for cursor in pages)
+    return max(1, min(rows, risk // most)) if most else rows
+
+
+def first_risk(limit: int) -> int:
+    """What the first step may come to, which is to take `limit` bytes."""
+    return _RISK * limit
+
+
+def next_risk(risk: int, found: int, limit: int) -> int:
+    """What the next step may come to: more if this one, of `found` bytes, was small, and none if it was too large."""
+    if found > 2 * limit:
+        return limit
+    return min(_GROWTH * risk, _MOST_RISK) if _GROWTH * found <= limit else risk
 
 
 class Pages:
     """What the next rows of a column come to, by its pages, looked at as far ahead as asked.
 
     Args:
-        sizes: of each data page: rows, bytes that these come to, and bytes of the page unpacked.
+        sizes: of each data page: rows, bytes that these come to, bytes of the page unpacked, and bytes that a row may
+            come to where those of all are not known; else 0.
 
     Attributes:
         largest_bytes: size of the largest data page so far, unpacked.
+        row_most: the most that a row of the pages so far may come to, of those whose size is not known.
     """
 
-    def __init__(self, sizes: Iterator[tuple[int, int, int]]) -> None:
+    def __init__(self, sizes: Iterator[tuple[int, int, int, int]]) -> None:
         self._sizes = sizes
         self._ahead: deque[tuple[int, int]] = deque()
-        self.largest_bytes = 0
+        self.largest_bytes = self.row_most = 0
 
     def fit(self, limit: int) -> int:
         """Rows of the next whole pages that take `limit` bytes; of one larger page, its share; one at least."""
@@ -208,16 +228,17 @@ class Pages:
 
     def _look_ahead(self) -> bool:
         """Look at the next data page; False if there is none."""
-        for rows, size, page_bytes in self._sizes:
+        for rows, size, page_bytes, row_most in self._sizes:
             self._ahead.append((rows, size))
             self.largest_bytes = max(self.largest_bytes, page_bytes)
+            self.row_most = max(self.row_most, row_most)
             return True
         return False
 
 
 def decoded_sizes(
     file: Input, chunk: Chunk, value_bytes: Callable[[Chunk, Page], int]
-) -> Iterator[tuple[int, int, int]]:
+) -> Iterator[tuple[int, int, int, int]]:
     """For `Pages`: what the pages of a chunk decode to, by their headers, each read when it is asked for.
 
     Args:
@@ -233,13 +254,13 @@ def decoded_sizes(
         elif page.kind == "data":
             values = page.num_values
             rows = values if chunk.flat else values * chunk.num_rows // max(chunk.num_values, 1)
-            filled = max(values, rows * chunk.row_values) * max(chunk.null_values // _RISK, 1)
-            size = decoded_bytes(page.unpacked_bytes, filled, chunk.value_bytes)
+            size = decoded_bytes(page.unpacked_bytes, max(values, rows * chunk.row_values), chunk.value_bytes)
+            most = 0 if chunk.null_values == 1 else values * chunk.null_values * max(chunk.value_bytes, 8)
             if any_length and page.encoding in DICTIONARY:
                 size += values * dictionary_value
             elif any_length and page.encoding == _PREFIXES:
-                size += values * (page.unpacked_bytes // _RISK)
-            yield max(rows, 1), size, page.unpacked_bytes
+                most += values * page.unpacked_bytes
+            yield max(rows, 1), size, page.unpacked_bytes, most // max(rows, 1)
 
 
 def check_lists(file: Input, chunks: Iterable[Chunk]) -> None:

@@ -107,14 +107,14 @@ class PayloadPages:
         self._dictionary: _Values | None = None
         self._left: pa.Array | None = None
 
-    def sizes(self) -> Iterator[tuple[int, int, int]]:
+    def sizes(self) -> Iterator[tuple[int, int, int, int]]:
         """For `Pages`: what the pages come to. Values of a dictionary are shared, so they count once, as its page."""
         before = 0
         for _, page in self._all:
             if page.kind == "dictionary":
                 before = page.unpacked_bytes
             else:
-                yield page.num_values, before + page.unpacked_bytes, page.unpacked_bytes
+                yield page.num_values, before + page.unpacked_bytes, page.unpacked_bytes, 0
                 before = 0
 
     def take(self, rows: int) -> pa.Array:
