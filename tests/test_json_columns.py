@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -55,3 +56,35 @@ def test_a_value_that_would_become_another_is_refused(kind: pa.DataType, value: 
 )
 def test_what_fits_is_what_stands_there(kind: pa.DataType, values: list[Any]) -> None:
     assert build_column(pa.field("x", kind), values, "d.jsonl").to_pylist() == values
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *(pa.bool_(), pa.int8(), pa.uint64(), pa.float16(), pa.float32(), pa.float64(), pa.string(), pa.large_string()),
+        *(pa.list_(pa.string()), pa.list_view(pa.int64()), pa.list_(pa.float64(), 1), pa.struct([("a", pa.int64())])),
+        *(pa.dictionary(pa.int32(), pa.string()), pa.dictionary(pa.int8(), pa.float32()), pa.null()),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("value", [None, True, 1, 2.0, 1e99, "1", "a", [], [1], ["a"], [["a", 1]], {"a": 1}, {"b": 1}])
+def test_any_value_is_held_or_refused_wherever_it_stands(kind: pa.DataType, value: Any) -> None:
+    two = pa.struct([("x", kind), ("y", pa.string())])
+    shapes: list[tuple[pa.DataType, Any, Callable[[Any], Any]]] = [
+        (kind, value, lambda row: row),
+        (pa.list_(kind), [value], lambda row: row[0]),
+        (two, {"x": value, "y": "z"}, lambda row: row["x"]),
+    ]
+    for outer, row, inner in shapes:
+        try:
+            found = inner(build_column(pa.field("x", outer), [None, row], "d.jsonl")[1].as_py())
+        except SchemaMismatch:
+            continue
+        assert found == value
+        assert isinstance(found, bool) == isinstance(value, bool)
+
+
+def test_a_name_that_no_field_has_is_refused_beside_names_that_are_null_or_missing() -> None:
+    for objects in ([{"aa": None}, {"cc": None}], [{"aa": 1, "bb": None}, {"bb": [], "cc": 1}], [{"cc": 2}, None, {}]):
+        with pytest.raises(SchemaMismatch, match="the name 'cc'"):
+            build_column(pa.field("x", _POINT), objects, "d.jsonl")

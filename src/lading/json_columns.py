@@ -108,48 +108,80 @@ def build_column(target: pa.Field, values: list[Any], path: str) -> pa.Array:
         if isinstance(feature_of(target), Json):
             return pa.array([None if v is None else jsontext.dumps(v) for v in values], target.type)
         # pyarrow makes no list of values of a type that somebody registered.
-        kind = unregistered_type(target.type)
-        _refuse_others(values, kind)
-        return registered(pa.array(values, kind), target.type)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, UnicodeEncodeError, OverflowError) as error:
+        column = pa.array(values, unregistered_type(target.type))
+        _refuse_others(values, column)
+        return registered(column, target.type)
+    except _REFUSALS as error:
+        found = next((f"{value!r:.60}: " for value in values if _is_refused(value, target.type)), "")
         raise SchemaMismatch("a value does not fit the type of its column", file=path, column=target.name,
-                             expected=target.type, found=str(error)) from error  # fmt: skip
+                             expected=target.type, found=f"{found}{error}") from error  # fmt: skip
 
 
-_FITTING: tuple[tuple[Callable[[pa.DataType], bool], frozenset[type]], ...] = (
-    (pa.types.is_integer, frozenset({int, type(None)})),
-    (pa.types.is_floating, frozenset({int, float, type(None)})),
-    (pa.types.is_struct, frozenset({dict, type(None)})),
-    (lambda kind: isinstance(kind, LIST_TYPES), frozenset({list, type(None)})),
+_REFUSALS = (pa.ArrowInvalid, pa.ArrowTypeError, UnicodeEncodeError, OverflowError)
+
+
+def _is_refused(value: Any, kind: pa.DataType) -> bool:
+    try:
+        pa.array([value], unregistered_type(kind))
+    except _REFUSALS:
+        return True
+    return False
+
+
+_MADE_OTHERS: tuple[tuple[Callable[[pa.DataType], bool], frozenset[type]], ...] = (
+    (pa.types.is_integer, frozenset({bool, float})),
+    (pa.types.is_floating, frozenset({bool, str})),
+    (pa.types.is_struct, frozenset({list})),
+    (lambda kind: isinstance(kind, LIST_TYPES), frozenset({str, dict})),
 )
+"""Of which JSON types pyarrow makes values of another type without a word. What else does not fit it refuses."""
 
 
-def _refuse_others(values: list[Any], kind: pa.DataType) -> None:
-    """Raise ArrowInvalid for values that pyarrow makes others to fit a type: lists of the letters of a text, say."""
-    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-    fitting = next((types for is_kind, types in _FITTING if is_kind(kind)), None)
-    if fitting is None:  # pyarrow refuses what does not fit
-        return
-    if not fitting.issuperset(map(type, values)):
-        odd = next(value for value in values if type(value) not in fitting)
+def _made_others(kind: pa.DataType) -> frozenset[type]:
+    return next((types for is_kind, types in _MADE_OTHERS if is_kind(_value_type(kind))), frozenset())
+
+
+def _value_type(kind: pa.DataType) -> pa.DataType:
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def _refuse_others(values: list[Any], column: pa.Array) -> None:
+    """Raise ArrowInvalid if pyarrow made a column of other values: of a text a list of its letters, say.
+
+    Values are looked at one by one only where the types among them allow for that.
+    """
+    others = _made_others(column.type)
+    if not others.isdisjoint(map(type, values)):
+        odd = next(value for value in values if type(value) in others)
         raise pa.ArrowInvalid(f"{odd!r:.60}")
-    if pa.types.is_floating(kind) and kind != pa.float64():
-        cast(pa.array(values, pa.float64()), kind)  # which refuses what would become infinite
-    elif pa.types.is_struct(kind):
-        objects = [value for value in values if value is not None]
-        names = {child.name for child in kind}
-        if not names.issuperset(chain.from_iterable(objects)):
-            odd = next(name for value in objects for name in value if name not in names)
-            raise pa.ArrowInvalid(f"an object with the name {odd!r:.60}")
-        for child in kind:
-            if _may_be_others(child.type):
-                _refuse_others([value.get(child.name) for value in objects], child.type)
-    elif pa.types.is_nested(kind) and _may_be_others(kind.value_type):
-        _refuse_others(list(chain.from_iterable(filter(None, values))), kind.value_type)
+    if _holds_infinite(column):
+        cast(pa.array(values, pa.float64()), _value_type(column.type))  # which refuses what became infinite
+    elif pa.types.is_struct(column.type):
+        _refuse_others_inside(list(filter(None, values)), column)
+    elif isinstance(column.type, LIST_TYPES) and _made_others(column.type.value_type):
+        _refuse_others(list(chain.from_iterable(filter(None, values))), column.flatten())
 
 
-def _may_be_others(kind: pa.DataType) -> bool:
-    return pa.types.is_dictionary(kind) or any(is_kind(kind) for is_kind, _ in _FITTING)
+def _refuse_others_inside(objects: list[dict[str, Any]], column: pa.StructArray) -> None:
+    names, children = [child.name for child in column.type], column.flatten()
+    taken = sum(len(child) - child.null_count for child in children)
+    if sum(map(len, objects)) != taken and not {*names}.issuperset(chain.from_iterable(objects)):
+        odd = next(name for value in objects for name in value if name not in names)
+        raise pa.ArrowInvalid(f"an object with the name {odd!r:.60}")
+    if not any(_made_others(child.type) for child in children):
+        return
+    found = set(map(type, chain.from_iterable(map(dict.values, objects))))
+    for name, child in zip(names, children, strict=True):
+        others = _made_others(child.type)
+        if others and (pa.types.is_nested(child.type) or not others.isdisjoint(found) or _holds_infinite(child)):
+            _refuse_others([value.get(name) for value in objects], child)
+
+
+def _holds_infinite(column: pa.Array) -> bool:
+    """Whether a column of floats of less than 64 bits does."""
+    column = column.dictionary if pa.types.is_dictionary(column.type) else column
+    narrow = pa.types.is_floating(column.type) and column.type != pa.float64()
+    return narrow and bool(pc.any(pc.is_inf(column)).as_py())
 
 
 def union_json_schemas(schemas: Iterable[pa.Schema]) -> pa.Schema:
