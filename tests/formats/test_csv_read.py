@@ -374,6 +374,26 @@ def test_what_many_bad_lines_cost_goes_by_how_many_they_are(monkeypatch: pytest.
     assert not any(error.__traceback__ or error.__context__ for error in found.lost)
 
 
+@pytest.mark.parametrize(
+    "record, what, found",
+    [
+        (b'c,"two\nlines",x\n', "not as many values as the header has names", 3),
+        (b'"two\nli,nes"\n', "not as many values as the header has names", 1),
+        (b'c,"two\nlines"', "the last line has no end", None),
+        (b'c,"two\nlines"x\n', "a quote in this record is never closed, or where none may be", None),
+        (b'c,"two\n', "a quote in this record is never closed, or where none may be", None),
+    ],
+)
+def test_what_is_wrong_with_a_record_of_several_lines_is_told_of_all_of_it(
+    record: bytes, what: str, found: int | None
+) -> None:
+    source = ShardSource(MemoryStore({"t.csv": b"a,b\n1,2\n" + record}), "t.csv")
+    remains = FORMAT.resync(source, {}, error=CorruptShard("damaged"))
+    assert remains is not None
+    error = remains.lost[0]
+    assert (error.message, error.offset, error.found) == (f"line 3: {what}", 8, found)
+
+
 _ODD = [b'"', b"\r", b"\n", b",", b"\xc3", b"\xa9", b"\xed\xa0\x80", b"\xf0\x9f\x92\xa9", b"ab"]
 
 

@@ -54,6 +54,7 @@ def resync_records(
         ended: whether the last line must have an end.
     """
     alike, last = (_records(delimiter, names, end) for end in (rb"\r?\n", rb"\r?(?:\n|\Z)"))
+    any_record = re.compile(_values(delimiter, b"*+") + rb"\r?(?:\n|\Z)")
     text = data.data
     kept = [(0, begin)] if not head else []
     lost: list[LadingError] = []
@@ -68,7 +69,9 @@ def resync_records(
             behind = _next_line(data, at)
             lost_lines += 1
             if len(lost) < MAX_TOLD:
-                lost.append(_error(Block(text[at:behind].tobytes(), at, line), path, delimiter, names))
+                record = any_record.match(text, at, at + max_record_bytes)
+                end = max(behind, record.end()) if record is not None else behind
+                lost.append(_error(Block(text[at:end].tobytes(), at, line), path, delimiter, names))
         line += int(np.count_nonzero(data[at:behind] == _LF))
         at = behind
     if not lost_lines and not head:
@@ -83,12 +86,16 @@ def _records(delimiter: str, names: int, end: bytes) -> re.Pattern[bytes]:
     A quote that is never closed is looked for up to the next one that is not doubled. So lines with such ones cost what
     lies between them, two times.
     """
+    return re.compile(rb"(?:" + _values(delimiter, rb"{%d}" % (names - 1)) + end + rb"|\r?\n)*+")
+
+
+def _values(delimiter: str, more: bytes) -> bytes:
+    """Values of a record; how many behind the first one."""
     mark = re.escape(delimiter.encode())
     plain = rb"(?:[^\x80-\xff\"\r\n" + mark + rb"]++|" + _WIDE + rb")*+"
     quoted = rb'"(?:[^\x80-\xff"]++|""|' + _WIDE + rb')*+"'
     value = rb"(?:" + quoted + rb"|" + plain + rb")"
-    values = value + rb"(?:" + mark + value + rb"){%d}" % (names - 1)
-    return re.compile(rb"(?:" + values + end + rb"|\r?\n)*+")
+    return value + rb"(?:" + mark + value + rb")" + more
 
 
 def _next_line(data: NDArray[np.uint8], at: int) -> int:
@@ -102,7 +109,7 @@ def _next_line(data: NDArray[np.uint8], at: int) -> int:
 
 
 def _error(line: Block, path: str, delimiter: str, names: int) -> LadingError:
-    """What is wrong with a line that begins no record."""
+    """What is wrong with a line that begins no record, or with a record that has other values than the header."""
     what, expected, found = f"line {line.line}: ", None, None
     if line.data.count(b'"') % 2:
         what += "a quote in this record is never closed, or where none may be"
