@@ -116,6 +116,8 @@ arrow, mds, media_archive, parquet and webdataset.
 _BELOW = """
 MDS holds nulls with `nulls=mask`. Media archives hold what their file of documents does: with `documents=parquet` all
 that Parquet holds. JSON Lines hold bytes as base64 with `bytes=base64`, and read them as text.
+
+Maps have no features of their values: `ds[i]` gives JSON in them as text.
 """
 
 
