@@ -57,7 +57,7 @@ _PREFIXES = 7
 _RISK = 8
 """How many times the size of a step the first one may come to, where no header tells how much a page decodes to. If it
 were the most that it may be, columns of ordinary values would be decoded row by row."""
-_MOST_RISK = 4 << 30
+_MOST_RISK = 1 << 30
 """What a step may come to behind others that were small."""
 _GROWTH = 4
 
