@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -12,6 +14,7 @@ import pytest
 import lading
 from lading.errors import DataError
 from lading.jobs.salvage import salvage
+from lading.media import MediaWriter
 from lading.store.memory import MemoryStore
 from lading.store.open import Stores
 
@@ -49,10 +52,10 @@ def saved(out: Path) -> dict[str, bytes]:
         return {sample["__key__"]: sample["bin"] for sample in dataset}
 
 
-def saved_bare(out: Path) -> dict[str, bytes]:
+def saved_bare(out: Path, key: str = "__key__") -> dict[str, bytes]:
     """Where nothing says that the one medium of a document is a field."""
     with lading.open(out, format="media_archive") as dataset:
-        return {sample["__key__"]: sample["media"][0]["media_bytes"] for sample in dataset}
+        return {sample[key]: sample["media"][0]["media_bytes"] for sample in dataset}
 
 
 def test_records_are_as_long_as_the_cuts_that_are_tried(tmp_path: Path) -> None:
@@ -97,3 +100,73 @@ def test_archives_of_another_store_are_copied_to_be_read(by_bytes: int, tmp_path
     kept = saved(tmp_path / "out")
     assert kept.items() <= values.items()
     assert len(kept) >= _ROWS - 3
+
+
+def bare(folder: Path, named: list[int], *, bad: int | None = None, cut: tuple[int, int] | None = None) -> Path:
+    """An archive of twenty records without a list, and documents that name some of them.
+
+    Args:
+        folder: where they go.
+        named: numbers of the records that documents name.
+        bad: a record whose first byte is changed.
+        cut: a record from whose middle bytes are missing, and how many.
+    """
+    values = list(bytes_of_samples("any" if cut else "one").values())[:20]
+    with MediaWriter(folder) as writer:
+        documents = list(writer.run(
+            {"id": f"{number:05d}", "text": "", "media": [{"id": "m", "type": 0, "media_bytes": value}]}
+            for number, value in enumerate(values)
+        ))  # fmt: skip
+    [archive] = folder.glob("*.bin.zst")
+    places = [document["media"][0] for document in documents]
+    body = bytearray(archive.read_bytes())
+    if bad is not None:
+        body[places[bad]["offset"]] = 0xFF  # no frame begins so
+    if cut is not None:
+        at = places[cut[0]]["offset"] + places[cut[0]]["length"] // 2
+        del body[at : at + cut[1]]
+    archive.write_bytes(body)
+    named_in(folder / "a.jsonl", documents, named)
+    return folder
+
+
+def named_in(file: Path, documents: list[dict[str, Any]], numbers: list[int]) -> None:
+    kept = [documents[number] for number in numbers]
+    told = [{**one, "media": [{**one["media"][0], "media_bytes": None}]} for one in kept]
+    file.write_text("".join(json.dumps(one) + "\n" for one in told))
+
+
+_SCATTERED = [1, 8, 16]
+
+
+@pytest.mark.parametrize("named", [list(range(10)), list(range(17)), _SCATTERED, [1, 2, 8, 16]])
+def test_records_that_no_document_names_are_no_others(named: list[int], tmp_path: Path) -> None:
+    """The archive goes on behind what documents name, in records as long as theirs: nothing came into it."""
+    bad = 5 if 5 in named else 8
+    source = bare(tmp_path / "source", named, bad=bad)
+    result = salvage(f"{source}/a.jsonl", tmp_path / "out", source_format="media_archive")
+    values = bytes_of_samples("one")
+    assert saved_bare(tmp_path / "out", "id") == {
+        f"{number:05d}": values[f"{number:05d}"] for number in named if number != bad
+    }
+    assert result.lost_samples == 1
+
+
+def test_a_place_far_behind_the_archive_is_one_that_is_wrong(tmp_path: Path) -> None:
+    source = bare(tmp_path / "source", list(range(20)))
+    lines = [json.loads(line) for line in (source / "a.jsonl").read_text().splitlines()]
+    lines[5]["media"][0]["offset"] += 100 * _FRAMED_BYTES
+    (source / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    salvage(f"{source}/a.jsonl", tmp_path / "out", source_format="media_archive")
+    values = bytes_of_samples("one")
+    assert saved_bare(tmp_path / "out", "id") == {f"{n:05d}": values[f"{n:05d}"] for n in range(20) if n != 5}
+
+
+@pytest.mark.parametrize("last", [19, 20])
+def test_records_behind_a_cut_are_found_where_the_archive_goes_on_behind_them(last: int, tmp_path: Path) -> None:
+    source = bare(tmp_path / "source", list(range(last)), cut=(3, 20))
+    salvage(f"{source}/a.jsonl", tmp_path / "out", source_format="media_archive")
+    values, kept = bytes_of_samples("any"), saved_bare(tmp_path / "out", "id")
+    assert kept.items() <= values.items()
+    assert {f"{number:05d}" for number in range(4, last)} <= set(kept)
+    assert len(kept) >= last - 2  # the one that was cut, and the one before it at most

@@ -1,27 +1,36 @@
 """What is left of media archives that were cut, or that bytes came into: each record where the documents say.
 
-The documents say where records lie, and so where their archive should end. If it ends earlier, so many bytes are
-missing, and the records behind the cut lie so much earlier: the first that unpacks there says where. So it is with
-bytes too many, and later.
+A record that can be read where it is told has not moved. Of those behind the last that can, the archive's end says how
+far: it ends so much earlier or later than they do. But others may lie there that these documents do not name; so what
+has moved must be read there, and where it cannot, frames as long as these records are looked for, in a row as they are.
 """
 
 from __future__ import annotations
 
 import os
-from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lading.codecs.zstd_ import frame_end, frames_of_length
 from lading.errors import CorruptShard, DataError
 from lading.formats._media_documents import PLACE, media_parts
 from lading.formats._media_read import MediaArchiveReader
 from lading.formats.protocol import Remains
+from lading.media.archives import Archive
 
 __all__ = ["resync_archives"]
 
 _MAX_ROWS, _MAX_BYTES = 4096, 8 << 20
+_IN_A_ROW = 3
+"""Records that must be read so far from their places, one behind the other, if there are as many."""
+_MOST_TRIED = 1000
+"""Places that are tried for one record."""
+_SEARCHED_BYTES, _MOST_PROBED_BYTES = 1 << 20, 16 << 20
+
+_Reads = Callable[[int, int], bool]
+"""Whether a record so far from its place, by its number and how far, can be read."""
 
 
 def resync_archives(reader: MediaArchiveReader, known: Mapping[str, Remains]) -> dict[str, tuple[str, Remains | None]]:
@@ -40,9 +49,8 @@ def resync_archives(reader: MediaArchiveReader, known: Mapping[str, Remains]) ->
             archive = reader.media.archive(path)
         except DataError:
             continue
-        shift = int((offset + length).max()) - archive.size_bytes
         told = known.get(archive.name)
-        found[path] = archive.name, told or _laid_out(reader, path, offset, length, shift, archive.size_bytes)
+        found[path] = archive.name, told or _laid_out(reader, archive, path, offset, length)
     return found if any(remains is not None for _, remains in found.values()) else {}
 
 
@@ -64,18 +72,13 @@ def _records(reader: MediaArchiveReader) -> Mapping[str, tuple[NDArray[np.int64]
 
 
 def _laid_out(
-    reader: MediaArchiveReader,
-    path: str,
-    offset: NDArray[np.int64],
-    length: NDArray[np.int64],
-    shift: int,
-    size_bytes: int,
+    reader: MediaArchiveReader, archive: Archive, path: str, offset: NDArray[np.int64], length: NDArray[np.int64]
 ) -> Remains | None:
     """The archive with the records that have moved at their places; None if none has."""
-    if not shift or reader.options.archives != "zstd":
+    if reader.options.archives != "zstd":
         return None
 
-    def moved(row: np.int64) -> bool:
+    def reads(row: int, shift: int) -> bool:
         at = int(offset[row]) - shift
         try:
             place = {"path": path, "offset": at, "length": int(length[row])}
@@ -83,27 +86,115 @@ def _laid_out(
         except DataError:
             return False
 
-    in_doubt = _is_one(offset, length, -shift) | _is_one(offset, length, shift)
-    sure = np.append(np.flatnonzero(~in_doubt), len(offset))
-    at = bisect_left(sure[:-1], x=True, key=moved)
-    behind, first = int(sure[at - 1]) + 1 if at else 0, int(sure[at])  # of those that have not moved; that has moved
-    doubts = int(np.count_nonzero(in_doubt[behind:first]))
-    if first == len(offset) and not doubts:
+    here = np.array([reads(row, 0) for row in range(len(offset))])
+    if here.all():
+        return None
+    size_bytes, ends = archive.size_bytes, offset + length
+    for shift in _shifts(archive, offset, length, here, reads):
+        in_doubt = _is_one(offset, length, -shift) | _is_one(offset, length, shift)
+        kept = np.flatnonzero(here & ~in_doubt)
+        behind = int(kept[-1]) + 1 if len(kept) else 0  # of those that have not moved
+        sure = np.flatnonzero(~in_doubt)
+        first = _first_moved(archive, ends, sure[sure >= behind], length, shift, reads)
+        doubts = int(np.count_nonzero(in_doubt[behind:first]))
+        if first < len(offset) or (doubts and _may_have_moved(offset, here, shift)):
+            break
+    else:
         return None
     place = int(offset[first]) if first < len(offset) else size_bytes + shift
     now = place - shift
     # The cut ends in the last that has not moved, or bytes came in there. What they touch may be read all the same.
-    ends = offset + length
-    kept = int(max(ends[ends <= int(offset[behind - 1]) - max(shift, 0)], default=0)) if behind else 0
+    intact = int(max(ends[ends <= int(offset[behind - 1]) - max(shift, 0)], default=0)) if behind else 0
     found = f"{abs(shift)} bytes"
     if doubts:
         found += f", as long as records are: nobody can tell which is which of {doubts} before it"
     what = "are missing from" if shift > 0 else "came into"
     lost = [CorruptShard(f"bytes {what} the archive before this one", file=path, offset=now, found=found)]
     return Remains(
-        np.array([0, now]), np.array([0, place]), np.array([kept, size_bytes - now]),
+        np.array([0, now]), np.array([0, place]), np.array([intact, size_bytes - now]),
         size_bytes + shift, lost=lost,
     )  # fmt: skip
+
+
+def _shifts(
+    archive: Archive, offset: NDArray[np.int64], length: NDArray[np.int64], here: NDArray[np.bool_], reads: _Reads
+) -> Iterator[int]:
+    """By how much records may have moved: as the archive's end says; then as the records say, if that is one number."""
+    ends = offset + length
+    shift = int(ends.max()) - archive.size_bytes
+    alone = int(offset[-1]) >= max(archive.size_bytes, int(ends[:-1].max(initial=0)) + 1)
+    if shift and not alone:  # one that is told far behind the others and the archive tells nothing of these
+        yield shift
+    kept = np.flatnonzero(here)
+    behind, begin = (int(kept[-1]) + 1, int(offset[kept[-1]]) + 1) if len(kept) else (0, 0)
+    moved = np.arange(behind, len(offset))
+    for probe in sorted({behind, (behind + len(offset)) // 2, len(offset) - 1} & set(moved.tolist())):
+        beside = moved[max(min(probe - behind, len(moved) - _IN_A_ROW), 0) :][:_IN_A_ROW].tolist()
+        found = []
+        for at in _frames(archive, begin, int(length[probe])):
+            shift = int(offset[probe]) - at
+            apart = offset[beside[0]] - shift >= begin
+            if len(beside) > 1 and shift and apart and all(reads(row, shift) for row in beside):
+                found.append(shift)
+            if len(found) > 1:
+                return
+        if found:
+            yield found[0]
+            return
+
+
+def _frames(archive: Archive, begin: int, length: int) -> Iterator[int]:
+    """Where frames of a length begin, from a place on; not more than are tried."""
+    tried = 0
+    if not 0 < length <= _MOST_PROBED_BYTES:
+        return
+    for at in range(begin, archive.size_bytes - length + 1, _SEARCHED_BYTES):
+        data = archive.read(at, min(_SEARCHED_BYTES - 1 + length, archive.size_bytes - at))
+        for place in frames_of_length(data, length).tolist():
+            yield at + place
+            tried += 1
+            if tried == _MOST_TRIED:
+                return
+
+
+def _first_moved(
+    archive: Archive,
+    ends: NDArray[np.int64],
+    rows: NDArray[np.int64],
+    length: NDArray[np.int64],
+    shift: int,
+    reads: _Reads,
+) -> int:
+    """The first of these that can be read so far from its place, as those behind it; the number of all if none can.
+
+    Those that are all of one length may be others that no document names, if such lie behind the last that one does.
+    """
+    there = [int(row) for row in rows if reads(int(row), shift)]
+    if not np.ptp(length[there or [0]]) and _is_frames(archive, int(ends.max())):
+        return len(ends)
+    return next((row for row in there if set(rows[rows >= row][:_IN_A_ROW].tolist()) <= set(there)), len(ends))
+
+
+def _is_frames(archive: Archive, at: int) -> bool:
+    """Whether frames lie here, up to the archive's end or some in a row."""
+    for number in range(_IN_A_ROW):
+        if at >= archive.size_bytes:
+            return number > 0 and at == archive.size_bytes
+        try:
+            end = frame_end(archive.read(at, min(_MOST_PROBED_BYTES, archive.size_bytes - at)))
+        except DataError:
+            return False
+        if end is None:
+            return False
+        at += end
+    return True
+
+
+def _may_have_moved(offset: NDArray[np.int64], here: NDArray[np.bool_], shift: int) -> bool:
+    """Whether bytes may have come in where none that can be read begins, but one that cannot; any may be missing."""
+    kept = np.flatnonzero(here)
+    apart = np.diff(offset[kept], prepend=0) >= -shift
+    return shift > 0 or bool((apart & (np.diff(kept, prepend=-1) > 1)).any())
 
 
 def _is_one(offset: NDArray[np.int64], length: NDArray[np.int64], shift: int) -> NDArray[np.bool_]:
