@@ -172,7 +172,10 @@ def _first_moved(
     there = [int(row) for row in rows if reads(int(row), shift)]
     if not np.ptp(length[there or [0]]) and _is_frames(archive, int(ends.max())):
         return len(ends)
-    return next((row for row in there if set(rows[rows >= row][:_IN_A_ROW].tolist()) <= set(there)), len(ends))
+    first = next((row for row in there if set(rows[rows >= row][:_IN_A_ROW].tolist()) <= set(there)), len(ends))
+    torn = rows[rows < first]  # the bytes that are missing are of these, or came into one
+    fits = len(torn) < _IN_A_ROW or ends[torn[-1]] - length[torn[-1]] - ends[torn[0]] <= max(shift, 0)
+    return first if fits else len(ends)
 
 
 def _is_frames(archive: Archive, at: int) -> bool:
