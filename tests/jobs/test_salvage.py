@@ -441,6 +441,25 @@ def test_a_tar_that_is_a_member_may_be_cut_itself(left: int, tmp_path: Path) -> 
     assert (result.ok, keys(tmp_path / "out")) == (True, ["a", "b", "c", "d"])
 
 
+@pytest.mark.parametrize("fields", [("cls", "tar"), ("tar", "txt")])
+@pytest.mark.parametrize("plain", ["", "k000"])
+@pytest.mark.parametrize("inner, left", [(["jpg"], 1536), (["jpg", "png"], 1536), (["jpg", "png"], 3072)])
+def test_a_tar_without_an_end_is_a_value_though_it_holds_its_own_sample(
+    inner: list[str], left: int, plain: str, fields: tuple[str, str], tmp_path: Path
+) -> None:
+    names = [f"k{number:03}" for number in range(120)]
+    tars = {name: tar_of(*((f"{name}.{field}", b"x" * 700) for field in inner))[:left] for name in names}
+    tars |= {plain: b"1"}
+    body = tar_of(*((f"{name}.{field}", tars[name] if field == "tar" else b"1") for name in names for field in fields))
+    (tmp_path / "a.tar").write_bytes(body)
+    result = salvage(tmp_path / "a.tar", tmp_path / "out", view="samples")
+    assert (result.ok, result.samples) == (True, 120)
+    with lading.open(tmp_path / "out") as dataset:
+        assert {sample["__key__"]: sample["tar"] for sample in dataset.samples(raw=True)} == {
+            name: tars[name] for name in names
+        }
+
+
 @pytest.mark.parametrize("lead", [b"", b"PK\3\4", b"." * 512])
 @pytest.mark.parametrize("size", [1000, 4096, 10_000])
 def test_beginnings_of_tars_are_values_as_others(size: int, lead: bytes, tmp_path: Path) -> None:

@@ -5,9 +5,10 @@ in step with the walk, and at any place what has the magic too, since a cut move
 One whose name is gone is none.
 
 The headers of a tar inside a payload are headers as well. Where all members follow each other, one there is taken
-only if the walk from it ends with the payload, and its members are of a sample beside. Inside the payload before a
-damage, one is taken only if the walk from it meets a header behind that, or the end of the file; behind a damage, it is
-not taken if the walk from it comes to an end of archive with a header after that, as in a tar that is a member.
+only if the walk from it ends with the payload, and its members are of a sample beside: the next one, where the payload
+begins with a header, as a tar does that may hold its own sample. Inside the payload before a damage, one is taken only
+if the walk from it meets a header behind that, or the end of the file; behind a damage, it is not taken if the walk
+from it comes to an end of archive with a header after that, as in a tar that is a member.
 
 What a tar does not say is told by these rules:
 
@@ -276,7 +277,8 @@ class _Walker:
 
         Either it has the magic and a header without one lies over it, whose checksum is right by chance. Or it stands
         in a payload, from which whole blocks are missing before it, so that the walks from both come together: this is
-        told from a tar that was cut and is a member by what it holds of the sample before it or behind it.
+        told from a tar that was cut and is a member by what it holds of the sample before it or behind it; one that
+        begins with a header may hold some of the sample that it is of.
         """
         if known == len(self.parts):
             return None
@@ -309,7 +311,10 @@ class _Walker:
     def _merging(
         self, heads: NDArray[np.int64], parts: Sequence[Headers], offset: NDArray[np.int64], stop: NDArray[np.int64]
     ) -> tuple[int, int] | None:
-        """Where a member ends in whose payload stand others up to its end, one of a sample beside it; and the first."""
+        """Where a member ends in whose payload stand others up to its end, one of a sample beside it; and the first.
+
+        A payload that begins with a header is a tar, whatever samples it holds, unless the last is the next one here.
+        """
         member = np.searchsorted(offset, heads, "right") - 1
         inside = (member >= 0) & (heads < stop[member]) & ((stop[member] - heads) % BLOCK == 0)
         heads, member = heads[inside], member[inside]
@@ -320,13 +325,18 @@ class _Walker:
             if following in leading:
                 leading.add(at)
                 first[number] = at
-        names = [(part, row) for part in parts for row in range(len(part))] if first else []
-        for number, at in sorted(first.items())[: max(0, _MOST_MERGING - self._merged)]:
+        bounds, tars, left = np.cumsum([0, *map(len, parts)]), np.isin(offset, heads), _MOST_MERGING - self._merged
+        for number, at in sorted(first.items()):
+            own, behind = _key_at(parts, bounds, number), _key_at(parts, bounds, number + 1)
+            if tars[number] and behind in (own, None):
+                continue
+            if left <= 0:
+                break
+            left -= 1
             run: list[Headers] = []
             self._run(at, run, int(stop[number]))
             found = [_key(part, row) for part in run for row in range(len(part)) if part.start[row] < stop[number]]
-            behind = _key(*names[number + 1]) if number + 1 < len(names) else None
-            if found and (found[0] == _key(*names[number]) or found[-1] == behind):
+            if found and (found[-1] == behind or (found[0] == own and not tars[number])):
                 self._merged += 1
                 return int(stop[number]), at
         return None
@@ -553,6 +563,14 @@ def _key(part: Headers, row: int) -> bytes:
     """Key of the sample of a member: its name up to the first dot of the base name."""
     folder, slash, base = part.name(row).rpartition(b"/")
     return folder + slash + base.partition(b".")[0]
+
+
+def _key_at(parts: Sequence[Headers], bounds: NDArray[np.int64], number: int) -> bytes | None:
+    """Key of the sample of a member, by its number in some parts and where these begin and end; None behind them."""
+    if number >= bounds[-1]:
+        return None
+    place = int(np.searchsorted(bounds, number, "right")) - 1
+    return _key(parts[place], number - int(bounds[place]))
 
 
 def _only(part: Headers, kept: NDArray[np.bool_]) -> Headers:
