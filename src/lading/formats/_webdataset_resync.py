@@ -47,7 +47,7 @@ from lading.tar import BLOCK, EXTENSIONS, TYPE, Cursor, Headers, Window, is_head
 
 __all__ = ["FoundMembers", "find_members", "laid_out", "resync_samples"]
 
-_STEP_BYTES = 4 << 20
+_FIRST_STEP_BYTES, _STEP_BYTES = 16 << 10, 4 << 20
 _MAGIC_AT, _MAGIC = 257, b"ustar"
 _NAME_BYTES, _PREFIX_AT = 100, 345
 _TAIL_BYTES = 16
@@ -215,6 +215,7 @@ class _Walker:
         self._dropped: list[int] = []
         self._heads: NDArray[np.int64] | None = None
         self._tries = self._hidden_tries = self._merged = 0
+        self._members = self._with_record = 0
 
     def walk(self, *, cut: bool = False) -> None:
         """Find all members; those that are damaged themselves are left out.
@@ -225,6 +226,7 @@ class _Walker:
         while at < self.size:
             known = len(self.parts)
             stop, ended = self._run(at, self.parts)
+            self._count(self.parts[known:])
             passed = self._first_passed(known)
             if passed is not None:
                 stop, at = passed
@@ -301,10 +303,11 @@ class _Walker:
             away = np.abs(heads - own[beside])
             rows = np.flatnonzero((away > 0) & (away < BLOCK))
             for at, header in zip(heads[rows].tolist(), own[beside[rows]].tolist(), strict=True):
-                magic = bytes(self._data[header + _MAGIC_AT : header + _MAGIC_AT + len(_MAGIC)])
+                if bytes(self._data[header + _MAGIC_AT : header + _MAGIC_AT + len(_MAGIC)]) == _MAGIC:
+                    continue
                 found: list[Headers] = []
                 self._run(at, found, at + 1)
-                if magic != _MAGIC and found:
+                if found:
                     return int(start[np.searchsorted(start, header, "right") - 1]), at
         return None
 
@@ -358,12 +361,19 @@ class _Walker:
         self._run(at, found)
         return {int(place) for part in found for place in np.concatenate([part.start, part.offset - BLOCK]).tolist()}
 
+    def _count(self, parts: Sequence[Headers], times: int = 1) -> None:
+        """Note how many members are there, and how many of them have an extension record."""
+        self._members += times * sum(map(len, parts))
+        self._with_record += times * sum(int(np.count_nonzero(part.offset - part.start > BLOCK)) for part in parts)
+
     def _forget(self, start: int) -> None:
         """Forget the members that begin here or later."""
-        while self.parts and self.parts[-1].start[0] >= start:
-            self.parts.pop()
-        if self.parts:
-            self.parts[-1] = _only(self.parts[-1], self.parts[-1].start < start)
+        while self.parts and self.parts[-1].start[-1] >= start:
+            last = self.parts.pop()
+            self._count([last], -1)
+            if last.start[0] < start:
+                self.parts.append(_only(last, last.start < start))
+                self._count(self.parts[-1:])
 
     def _swallowed(self, before: tuple[int, int, int] | None, stop: int) -> int:
         """Where a member begins inside the last one, which runs into the zeros at the end; the end if none does.
@@ -439,17 +449,15 @@ class _Walker:
             return True
         if 0 not in header[:_NAME_BYTES] and header[_PREFIX_AT] == 0:
             return True
-        with_record = sum(int(np.count_nonzero(part.offset - part.start > BLOCK)) for part in self.parts)
-        members = sum(map(len, self.parts))
-        return members > 0 and 2 * with_record >= members
+        return self._members > 0 and 2 * self._with_record >= self._members
 
     def _next_byte(self, at: int) -> int:
         """Place of the first byte from here on that is not zero, or the end."""
-        for start in range(at, self.size, _STEP_BYTES):
-            piece = self._data[start : start + _STEP_BYTES]
-            if piece.any():
-                return start + int(np.argmax(piece != 0))
-            self._mapped.release(start, start + len(piece))
+        for start, stop in _steps(at, self.size):
+            other = self._data[start:stop] != 0
+            if other.any():
+                return start + int(np.argmax(other))
+            self._mapped.release(start, stop)
         return self.size
 
     def _find_next(self, stop: int, before: tuple[int, int, int] | None) -> tuple[int, bool]:
@@ -498,9 +506,8 @@ class _Walker:
     def _candidates(self, at: int, phase: int, end: int) -> Iterator[int]:
         """Places from `at` on, up to an end, where a header may begin, ascending."""
         heads = self._all_heads()
-        for start in range(at, end, _STEP_BYTES):
+        for start, stop in _steps(at, end):
             self._mapped.check()
-            stop = min(start + _STEP_BYTES, end)
             first, last = np.searchsorted(heads, [start, stop])
             yield from np.union1d(heads[first:last], self._aligned(start, stop, phase)).tolist()
             self._mapped.release(start, stop)
@@ -514,6 +521,14 @@ class _Walker:
         headers = blocks[rows]
         good = _hold_sums(headers[:, _SUM], headers.sum(axis=1, dtype=np.int64), np.count_nonzero(headers > _ASCII, 1))
         return first + rows[good] * BLOCK
+
+
+def _steps(start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Pieces of `[start, end)`, the first ones small: what is looked for is mostly near, and many times."""
+    step = _FIRST_STEP_BYTES
+    while start < end:
+        yield start, min(start + step, end)
+        start, step = start + step, min(2 * step, _STEP_BYTES)
 
 
 def _heads_in(piece: NDArray[np.uint8]) -> NDArray[np.int64]:
