@@ -143,6 +143,27 @@ def test_broken_documents_among_whole_ones_do_not_hide_what_these_are(broken: in
     assert (saved.view, saved.samples) == ("interleaved", 5)
 
 
+@pytest.mark.parametrize(
+    "sizes, view",
+    [([2 << 20] * 3, "interleaved"), ([9 << 20, 7 << 20], "interleaved"), ([9 << 20], "samples")],
+)
+@pytest.mark.parametrize("broken", [False, True])
+def test_of_large_documents_one_tells_what_they_are(broken: bool, sizes: list[int], view: str, tmp_path: Path) -> None:
+    large = [(f"{i}.json", json.dumps({"texts": ["t" * size], "images": [None]})) for i, size in enumerate(sizes)]
+    members = [("b.json", '{"texts": ["x", "im')] * broken + large
+    (tmp_path / "x.tar").write_bytes(tar_of(*((name, text.encode()) for name, text in members)))
+    with lading.open(tmp_path / "x.tar") as dataset:
+        assert dataset.view == view
+
+
+def test_what_small_documents_tell_is_not_asked_of_a_large_one(tmp_path: Path) -> None:
+    small = json.dumps({"texts": "t"}).encode()
+    large = json.dumps({"texts": ["t" * (2 << 20)], "images": [None]}).encode()
+    (tmp_path / "x.tar").write_bytes(tar_of(("a.json", large), ("b.json", small)))
+    with lading.open(tmp_path / "x.tar") as dataset:
+        assert dataset.view == "samples"
+
+
 @pytest.fixture(params=["webdataset", "parquet"])
 def scored(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """Two samples with fields of their own, in either format."""

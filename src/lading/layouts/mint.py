@@ -49,7 +49,9 @@ RENAMED = "json."
 
 _WINDOW_DOCUMENTS = 1024
 _WINDOW_SPAN_BYTES = 16 << 20
-_DETECT_STEP, _DETECT_MEMBERS, _DETECT_DOCUMENTS, _DETECT_BYTES = 64, 1024, 16, 1 << 20
+_DETECT_STEP, _DETECT_MEMBERS, _DETECT_DOCUMENTS = 64, 1024, 16
+_DETECT_BYTES, _DETECT_MOST_BYTES = 1 << 20, 8 << 20
+"""Of JSON that tells what a tar is; of the larger, one. In memory one may take 35 times its bytes."""
 
 
 class MintView:
@@ -378,35 +380,40 @@ def field_name(column: str) -> str:
 def looks_interleaved(reader: WebdatasetReader, fetcher: Fetcher, options: InterleavedOptions) -> bool | None:
     """Whether a tar's first samples are interleaved ones: each JSON has `texts` and `images`, lists of one length.
 
-    Looks at 16 JSON members at most, among the tar's first thousand members; those that are broken, or larger than
-    1 MiB, say nothing. None if the tar is empty, or none of these says anything.
+    Looks at 16 JSON members of up to 1 MiB among the tar's first thousand members; where none says anything, as broken
+    ones do, at the smallest of those of up to 8 MiB. None if the tar is empty, or none of these says anything.
     """
     offset: list[int] = []
     length: list[int] = []
-    seen = documents = 0
+    seen = small = 0
     for part in reader.members(max_members=_DETECT_STEP):
         lower = pc.utf8_lower(part.name)
         rows = np.flatnonzero(pc.ends_with(lower, ".json").to_numpy(zero_copy_only=False))
         if part.sparse[rows].any():
             return False
-        documents += len(rows)
         seen += len(part.name)
-        rows = rows[part.length[rows] <= _DETECT_BYTES]  # one in memory may take 35 times its bytes
         offset += part.offset[rows].tolist()
         length += part.length[rows].tolist()
-        if len(offset) >= _DETECT_DOCUMENTS or seen >= _DETECT_MEMBERS:
+        small += int(np.count_nonzero(part.length[rows] <= _DETECT_BYTES))
+        if small >= _DETECT_DOCUMENTS or seen >= _DETECT_MEMBERS:
             break
-    if not documents:
+    if not offset:
         return False if seen else None
-    first = slice(_DETECT_DOCUMENTS)
+    size = np.array(length)
+    refs = make_refs(np.array(offset), size)
+    larger = np.flatnonzero((size > _DETECT_BYTES) & (size <= _DETECT_MOST_BYTES))
+    smallest = larger[np.argsort(size[larger], kind="stable")[:1]]
     found: bool | None = None
-    for text in fetcher.values(make_refs(np.array(offset[first]), np.array(length[first])), reader.files):
-        try:
-            document = jsontext.loads(text or b"")
-        except DataError:
-            continue
-        found = isinstance(document, dict) and _is_interleaved(document, options)
-        if not found:
+    for rows in (np.flatnonzero(size <= _DETECT_BYTES)[:_DETECT_DOCUMENTS], smallest):
+        for text in fetcher.values(refs.take(pa.array(rows)), reader.files):
+            try:
+                document = jsontext.loads(text or b"")
+            except DataError:
+                continue
+            found = isinstance(document, dict) and _is_interleaved(document, options)
+            if not found:
+                return False
+        if found:
             break
     return found
 
