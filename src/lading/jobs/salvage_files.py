@@ -278,7 +278,7 @@ def _kept(
             view, begins = memoryview(part), offset[first:stop] - start
             ends = begins + length[first:stop]
             for place, begin, end in zip(target[first:stop].tolist(), begins.tolist(), ends.tolist(), strict=True):
-                yield place, view[begin:end]
+                yield place, bytes(view[begin:end])  # a view keeps all that was read in memory
 
 
 def _near(offset: NDArray[np.int64], length: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
