@@ -420,6 +420,16 @@ def test_a_tar_inside_a_tar_is_a_member(tmp_path: Path) -> None:
         assert keys(tmp_path / name) == (["a", "b", "c", "d"] if hurt else ["a", "b", "c", "d", "e"])
 
 
+@pytest.mark.parametrize("lead", [b"", b"!", b"." * 512])
+def test_tars_inside_a_member_that_lost_its_header_are_no_members(lead: bytes, tmp_path: Path) -> None:
+    inner = lead + tar_of(*pairs("x", "y")) * 5
+    body = tar_of(*pairs("a"), ("b.bin", inner), *pairs("c", "d"))
+    at = body.index(b"b.bin\0")
+    (tmp_path / "a.tar").write_bytes(body[:at] + b"?" * 512 + body[at + 512 :])
+    salvage(tmp_path / "a.tar", tmp_path / "out")
+    assert keys(tmp_path / "out") == ["a", "c", "d"]
+
+
 def test_members_behind_any_number_of_extension_records_are_found(tmp_path: Path) -> None:
     told = tarfile.TarInfo("a.txt")
     told.pax_headers = {"comment": "one of them"}

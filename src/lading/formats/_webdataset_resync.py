@@ -498,10 +498,11 @@ class _Walker:
             at += BLOCK + padded(int(size[0]))
 
     def _goes_on(self, end: int) -> bool:
-        """Whether a header follows an end of archive, as it does behind a tar that is a member."""
+        """Whether a header follows an end of archive, in step or not, as it does behind a tar that is a member."""
         following = self._next_byte(end)
         at = following - (following - end) % BLOCK
-        return is_header(bytes(self._data[at : at + BLOCK]))
+        first, last = np.searchsorted(self._all_heads(), [at, at + BLOCK])
+        return bool(first < last) or is_header(bytes(self._data[at : at + BLOCK]))
 
     def _candidates(self, at: int, phase: int, end: int) -> Iterator[int]:
         """Places from `at` on, up to an end, where a header may begin, ascending."""
