@@ -51,7 +51,9 @@ _WINDOW_DOCUMENTS = 1024
 _WINDOW_SPAN_BYTES = 16 << 20
 _DETECT_STEP, _DETECT_MEMBERS, _DETECT_DOCUMENTS = 64, 1024, 16
 _DETECT_BYTES, _DETECT_MOST_BYTES = 1 << 20, 8 << 20
-"""Of JSON that tells what a tar is; of the larger, one. In memory one may take 35 times its bytes."""
+"""Of JSON that tells what a tar is; of the larger, one."""
+_DETECT_NESTED = 1 << 19
+"""Lists and objects in it: they may take 35 times their bytes in memory, other values some 15 times."""
 
 
 class MintView:
@@ -406,16 +408,24 @@ def looks_interleaved(reader: WebdatasetReader, fetcher: Fetcher, options: Inter
     found: bool | None = None
     for rows in (np.flatnonzero(size <= _DETECT_BYTES)[:_DETECT_DOCUMENTS], smallest):
         for text in fetcher.values(refs.take(pa.array(rows)), reader.files):
-            try:
-                document = jsontext.loads(text or b"")
-            except DataError:
-                continue
-            found = isinstance(document, dict) and _is_interleaved(document, options)
-            if not found:
+            said = _says_interleaved(bytes(text or b""), options)
+            if said is False:
                 return False
+            found = said or found
         if found:
             break
     return found
+
+
+def _says_interleaved(text: bytes, options: InterleavedOptions) -> bool | None:
+    """Whether a JSON is an interleaved sample; None if it is broken, or takes too much memory."""
+    if text.count(b"{") + text.count(b"[") > _DETECT_NESTED:
+        return None
+    try:
+        document = jsontext.loads(text)
+    except DataError:
+        return None
+    return isinstance(document, dict) and _is_interleaved(document, options)
 
 
 def _is_interleaved(document: dict[str, Any], options: InterleavedOptions) -> bool:
