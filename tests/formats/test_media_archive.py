@@ -684,6 +684,17 @@ def test_a_file_of_parquet_without_media(tmp_path: Path) -> None:
         assert (item["modality"], item["text_content"]) == ("text", "t")
 
 
+def test_documents_without_media_are_no_items_that_were_packed(tmp_path: Path) -> None:
+    path = tmp_path / "d.parquet"
+    document = {"id": "a", "text": "t", "lading_items": '[{"position": 0, "modality": "text"}]'}
+    pq.write_table(pa.Table.from_pylist([document]), path)
+    assert documents(path) == [document]
+    with opened(path, "interleaved") as dataset:
+        [item] = dataset[0]["items"]
+        assert (item["modality"], item["text_content"]) == ("text", "t")
+    assert lading.verify(path, format=NAME, deep=True).findings == []
+
+
 def test_items_of_lines_whose_columns_differ_in_type(tmp_path: Path) -> None:
     """A column that holds a number in one file and a text in another is JSON in both."""
     for number, value in enumerate((1, "s", [1], None)):

@@ -129,7 +129,7 @@ def _packed_rows(reader: ShardReader) -> ShardReader | None:
 
 
 def _were_items(documents: pa.Schema | None) -> bool:
-    return documents is not None and ITEMS_COLUMN in documents.names
+    return documents is not None and {ITEMS_COLUMN, "media"} <= {*documents.names}
 
 
 def remains_of(
