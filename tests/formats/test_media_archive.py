@@ -419,6 +419,19 @@ def test_parquet_documents_with_types_of_their_own(tmp_path: Path) -> None:
     assert (found[0]["text"], found[1]["media"]) == ("", [])
 
 
+@pytest.mark.parametrize("name", ["d.parquet", "d.PARQUET", "d"])
+def test_documents_of_parquet_whose_first_bytes_are_damaged(tmp_path: Path, name: str) -> None:
+    """All of a Parquet file is found from its end; nothing but the first four bytes are lost."""
+    path = tmp_path / name
+    pq.write_table(pa.table({"id": ["a"], "text": ["t"]}), path)
+    data = bytearray(path.read_bytes())
+    data[0] ^= 1
+    path.write_bytes(data)
+    assert documents(path) == [{"id": "a", "text": "t"}]
+    result = lading.salvage(path, tmp_path / "out", source_format=NAME)
+    assert (result.samples, result.lost_samples) == (1, 0)
+
+
 def test_compressed_documents(tmp_path: Path) -> None:
     path = lines(tmp_path, {"id": "a", "media": archived(tmp_path, b"x")})
     for name, data in (("d.jsonl.gz", gzip.compress(path.read_bytes())),

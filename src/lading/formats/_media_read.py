@@ -29,12 +29,13 @@ from lading.store.open import Stores, resolve
 from lading.store.roots import folder_of
 from lading.views import present, row_bytes
 
-__all__ = ["FAILED", "MISSING", "MediaArchiveReader", "ReadOptions"]
+__all__ = ["FAILED", "MISSING", "MediaArchiveReader", "ReadOptions", "documents_format"]
 
 MISSING, FAILED = "media without path or offset, without bytes", "media that could not be read"
 """What is counted of media."""
 
-_PARQUET_MAGIC = b"PAR1"
+_MAGIC_BYTES = 4
+"""Of Parquet, at both of its ends."""
 _LOCATED_ROWS, _LOCATED_BYTES = 256, 8 << 20
 """Documents that are looked at together: their records are read one by one."""
 _FILLED_BYTES = 8 << 20
@@ -83,10 +84,9 @@ class MediaArchiveReader:
     def __init__(self, source: ShardSource, options: ReadOptions) -> None:
         self.path, self.options = source.path, options
         self.counts: Counter[str] = Counter()
-        size = (source.info or source.store.head(source.path)).size_bytes
-        [head] = source.store.get_ranges(source.path, [(0, min(size, len(_PARQUET_MAGIC)))])
-        self._sparse = bytes(head) != _PARQUET_MAGIC
-        self._documents: ShardReader = get_format("jsonl" if self._sparse else "parquet").open_shard(source, {})
+        documents = documents_format(source)
+        self._sparse = documents == "jsonl"
+        self._documents: ShardReader = get_format(documents).open_shard(source, {})
         self.media = _record_reader(source, options)
         self.codec = "" if options.archives == "none" else "zstd-magicless"
         self._schema: pa.Schema | None = None
@@ -285,6 +285,17 @@ class MediaArchiveReader:
         for document in self.media.run(documents):
             yield [one[BYTES] if one["path"] is not None and one["offset"] is not None else None
                    for one in document["media"]]  # fmt: skip
+
+
+def documents_format(source: ShardSource) -> Literal["jsonl", "parquet"]:
+    """What a file of documents is: Parquet by its name, or where either end says so, since the other may be damaged."""
+    parquet = get_format("parquet")
+    if parquet.recognise(source.path, b""):
+        return "parquet"
+    size = (source.info or source.store.head(source.path)).size_bytes
+    most = min(size, _MAGIC_BYTES)
+    ends = source.store.get_ranges(source.path, [(0, most), (size - most, most)])
+    return "parquet" if any(parquet.recognise(source.path, bytes(end)) for end in ends) else "jsonl"
 
 
 def _put(batch: pa.RecordBatch, at: int, content: list[bytes | None]) -> pa.RecordBatch:

@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from lading.errors import LadingError, UsageError
 from lading.formats._media_documents import BYTES, MEDIA, PLACE, PLAIN_ROWS, media_lists, media_parts
-from lading.formats._media_read import FAILED, MISSING, MediaArchiveReader, ReadOptions
+from lading.formats._media_read import FAILED, MISSING, MediaArchiveReader, ReadOptions, documents_format
 from lading.formats._media_resync import resync_archives
 from lading.formats._media_write import MediaArchiveWriter, WriteOptions
 from lading.formats.protocol import Remains, Resyncs, ShardFacts, ShardSource, parse_options
@@ -115,8 +115,7 @@ class MediaArchiveFormat:
     ) -> Remains | None:
         """The documents that are whole; archives are left alone. Raises as the documents' own format does."""
         parse_options(self.name, ReadOptions, options)
-        [head] = source.store.get_ranges(source.path, [(0, min(source.store.head(source.path).size_bytes, 4))])
-        documents = get_format("parquet" if bytes(head) == b"PAR1" else "jsonl")
+        documents = get_format(documents_format(source))
         assert isinstance(documents, Resyncs), "both do"
         return documents.resync(source, {}, error=error)
 
