@@ -16,6 +16,7 @@ import pytest
 import zstandard
 
 import lading
+from cost import costs_at_most
 from lading.dataset_writer import DatasetWriter
 from lading.errors import (
     BadReference,
@@ -27,7 +28,7 @@ from lading.errors import (
     UsageError,
 )
 from lading.features import Json, with_feature
-from lading.formats.media_archive import BYTES, FORMAT, PLACE
+from lading.formats.media_archive import BYTES, FORMAT, PLACE, by_number
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.ref import CODECS, is_ref, unpack
 from lading.store.memory import MemoryStore
@@ -126,6 +127,22 @@ def test_references_of_items(tmp_path: Path) -> None:
         assert refs.offset[refs.valid].tolist() == [one["offset"] for one in media]
         kept = batch.filter(pa.array(batch.column("media_id").is_valid().to_numpy(zero_copy_only=False)))
         assert dataset.materialise(kept.slice(1, 2)).column("binary_content").to_pylist() == contents[1:3]
+
+
+def test_references_into_several_archives_in_turn(tmp_path: Path) -> None:
+    ours = [archived(tmp_path, *(f"{name}{i}".encode() for i in range(3)), name=name) for name in ("a.zst", "b.zst")]
+    media = [medium(path="none.zst"), *(one for pair in zip(*ours, strict=True) for one in pair)]
+    with opened(lines(tmp_path, {"id": "a", "media": media}), "interleaved") as dataset:
+        items = dataset[0]["items"]
+    assert [one.get("binary_content") for one in items] == [None, b"a.zst0", b"b.zst0", b"a.zst1", b"b.zst1", b"a.zst2",
+                                                        b"b.zst2"]  # fmt: skip
+
+
+def test_places_of_many_numbers_are_found_in_one_look() -> None:
+    """A document may name as many archives as media; to look through all of them for each takes hours."""
+    assert [found.tolist() for found in by_number(np.array([2, 0, -1, 2, 0]), 4)] == [[1, 4], [], [0, 3], []]
+    many = 100_000
+    assert costs_at_most(30, lambda: list(by_number(np.arange(many), many)), lambda: [np.zeros(1) for _ in range(many)])
 
 
 @pytest.mark.parametrize(

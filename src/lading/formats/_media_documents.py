@@ -8,8 +8,8 @@ Source: datatrove 0.10.1, data.py (`Document`, `Media`), pipeline/readers/jsonl.
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Collection, Mapping, Sequence
-from itertools import chain
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from itertools import chain, pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -29,6 +29,7 @@ __all__ = [
     "MEDIA",
     "PLACE",
     "PLAIN_ROWS",
+    "by_number",
     "document_columns",
     "documents_of",
     "media_column",
@@ -337,6 +338,13 @@ def media_parts(lists: pa.Array) -> tuple[pa.StructArray, NDArray[np.int64]]:
     """All media of a column; those of document i are `bounds[i]` to `bounds[i + 1]`."""
     bounds = np.asarray(lists.offsets.to_numpy(), np.int64)
     return lists.values[int(bounds[0]) : int(bounds[-1])], bounds - bounds[0]
+
+
+def by_number(numbers: NDArray[np.int64], count: int) -> Iterator[NDArray[np.int64]]:
+    """For each number below `count`, where it stands, ascending; numbers below zero are passed over."""
+    order = np.argsort(numbers, kind="stable")
+    bounds = np.searchsorted(numbers[order], np.arange(count + 1)).tolist()
+    return (order[first:end] for first, end in pairwise(bounds))
 
 
 def _listed(items: pa.Array, bounds: NDArray[np.int64]) -> pa.Array:

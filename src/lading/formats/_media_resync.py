@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from lading.codecs.zstd_ import frame_end, frames_of_length
 from lading.errors import CorruptShard, DataError
-from lading.formats._media_documents import PLACE, media_parts
+from lading.formats._media_documents import PLACE, by_number, media_parts
 from lading.formats._media_read import MediaArchiveReader
 from lading.formats.protocol import Remains
 from lading.media.archives import Archive
@@ -62,10 +62,10 @@ def _records(reader: MediaArchiveReader) -> Mapping[str, tuple[NDArray[np.int64]
         if items is None:
             continue
         paths = items.field(PLACE[0]).dictionary_encode()
-        which = paths.indices.fill_null(-1).to_numpy()
+        which = paths.indices.fill_null(-1).to_numpy().astype(np.int64)
         offset, length = (items.field(name).fill_null(-1).to_numpy().astype(np.int64) for name in PLACE[1:])
-        for number, path in enumerate(paths.dictionary.to_pylist()):
-            mine = (which == number) & (offset >= 0) & (length >= 0)
+        there, told = (offset >= 0) & (length >= 0), paths.dictionary.to_pylist()
+        for path, mine in zip(told, by_number(np.where(there, which, -1), len(told)), strict=True):
             parts.setdefault(path, []).append(np.stack([offset[mine], length[mine]]))
     joined = {path: np.unique(np.concatenate(found, axis=1), axis=1) for path, found in parts.items()}
     return {path: (places[0], places[1]) for path, places in joined.items() if places.size}

@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 import pyarrow as pa
 
 from lading.errors import LadingError, UsageError
-from lading.formats._media_documents import BYTES, MEDIA, PLACE, PLAIN_ROWS, media_lists, media_parts
+from lading.formats._media_documents import BYTES, MEDIA, PLACE, PLAIN_ROWS, by_number, media_lists, media_parts
 from lading.formats._media_read import FAILED, MISSING, MediaArchiveReader, ReadOptions, documents_format
 from lading.formats._media_resync import resync_archives
 from lading.formats._media_write import MediaArchiveWriter, WriteOptions
@@ -45,6 +45,7 @@ __all__ = [
     "MediaArchiveWriter",
     "ReadOptions",
     "WriteOptions",
+    "by_number",
     "media_lists",
     "media_parts",
 ]

@@ -29,7 +29,16 @@ from lading.casts import cast
 from lading.errors import BadReference, DataError, SchemaMismatch, StoreError, errors_at
 from lading.features import Json, feature_of
 from lading.fetch import Fetcher, write_errors
-from lading.formats.media_archive import BYTES, FAILED, MEDIA, MISSING, PLACE, MediaArchiveReader, media_parts
+from lading.formats.media_archive import (
+    BYTES,
+    FAILED,
+    MEDIA,
+    MISSING,
+    PLACE,
+    MediaArchiveReader,
+    by_number,
+    media_parts,
+)
 from lading.interleaved import (
     INTERLEAVED_SCHEMA,
     MEANT_NULLS_KEY,
@@ -372,8 +381,8 @@ def _references(
     there = (which >= 0) & present(media.field("offset"))
     files: list[FileEntry] = []
     errors: dict[int, DataError] = {}
-    for number, path in enumerate(paths.dictionary.to_pylist()):
-        mine = np.flatnonzero(there & (which == number))
+    told = paths.dictionary.to_pylist()
+    for path, mine in zip(told, by_number(np.where(there, which, -1), len(told)), strict=True):
         try:
             archive = reader.media.archive(path)
         except BadReference as error:
