@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lading.codecs import ENDINGS, WRAPS, sniff_wrap, stream_decoder, stream_encoder, unpacked_name
-from lading.codecs.protocol import PIECE_BYTES
+from lading.codecs.protocol import PIECE_BYTES, Codec, StreamDecoder
 from lading.errors import CorruptShard, LimitExceeded, UsageError
 
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
@@ -158,6 +158,28 @@ def test_skippable_zstd_frames_are_skipped() -> None:
     assert sniff_wrap(skip[:16]) == "zstd"
     with pytest.raises(CorruptShard, match="too early"):
         unpacked("zstd", frame + skip[:-1])
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        zstandard.ZstdError("zstd decompressor error: Allocation error : not enough memory"),
+        zlib.error("Error -4 while decompressing data: out of memory"),
+    ],
+)
+def test_memory_that_the_machine_lacks_is_no_fault_of_the_stream(error: Exception) -> None:
+    """In the words of zstd 1.5.7, lib/common/error_private.c, and of Python's zlib module."""
+
+    class Member:
+        eof, needs_input, unused_data = False, True, b""
+
+        def decompress(self, data: bytes, max_length: int = -1, /) -> bytes:
+            raise error
+
+    codec = Codec("zstd", lambda _: Member(), (type(error),), padding=False, packer=lambda *_: zlib.compressobj(),
+                  levels=(1, 1, 1), limit="zstd_window_bytes")  # fmt: skip
+    with pytest.raises(MemoryError):
+        list(StreamDecoder(codec).feed(b"frame"))
 
 
 def test_a_window_that_takes_too_much_memory_is_refused() -> None:

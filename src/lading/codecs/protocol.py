@@ -15,7 +15,17 @@ import pyarrow as pa
 from lading.errors import CorruptShard, DataError, LimitExceeded
 from lading.limits import DEFAULT_LIMITS, Limits
 
-__all__ = ["PIECE_BYTES", "Codec", "Data", "Member", "Packer", "StreamDecoder", "StreamEncoder", "unpack"]
+__all__ = [
+    "PIECE_BYTES",
+    "Codec",
+    "Data",
+    "Member",
+    "Packer",
+    "StreamDecoder",
+    "StreamEncoder",
+    "refuse_lack_of_memory",
+    "unpack",
+]
 
 Data: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
 """Bytes in memory, by whatever name."""
@@ -24,6 +34,8 @@ PIECE_BYTES = 1 << 20
 """Largest piece that unpacking gives at once."""
 
 _STEP_BYTES = 64 << 10
+_LACKS_OF_MEMORY = ("Allocation error", "Error -4 ")
+"""In what libzstd (`ZSTD_error_memory_allocation`) and zlib (`Z_MEM_ERROR`) say; others raise MemoryError."""
 
 
 class Member(Protocol):
@@ -101,6 +113,7 @@ class StreamDecoder:
         Raises:
             CorruptShard: the stream is damaged.
             LimitExceeded: unpacking it would take too large a window (`zstd_window_bytes`, `xz_memory_bytes`).
+            MemoryError: the machine has no memory left.
         """
         view = memoryview(data)
         if view.nbytes:
@@ -135,6 +148,7 @@ class StreamDecoder:
             try:
                 yield from self._unpack(self._member, data)
             except self._codec.errors as error:
+                refuse_lack_of_memory(error)
                 raise self._failed(error) from error
             if not self._member.eof:
                 return
@@ -162,6 +176,12 @@ class StreamDecoder:
                 found=found,
             )  # fmt: skip
         return CorruptShard(f"the {self._codec.name} stream is damaged", offset=self._given, found=found)
+
+
+def refuse_lack_of_memory(error: Exception) -> None:
+    """Raise MemoryError for what a library says where the machine has none left: it says nothing of the stream."""
+    if any(told in str(error) for told in _LACKS_OF_MEMORY):
+        raise MemoryError(str(error)) from error
 
 
 class StreamEncoder:

@@ -21,7 +21,7 @@ import numpy as np
 import zstandard
 from numpy.typing import NDArray
 
-from lading.codecs.protocol import Codec, Data, Packer, StreamDecoder, unpack
+from lading.codecs.protocol import Codec, Data, Packer, StreamDecoder, refuse_lack_of_memory, unpack
 from lading.errors import CorruptShard, LimitExceeded
 from lading.limits import DEFAULT_LIMITS, Limits
 
@@ -347,6 +347,7 @@ def _check_size(stream: Data, max_bytes: int, limits: Limits) -> None:
 
 
 def _damaged(error: zstandard.ZstdError) -> CorruptShard:
+    refuse_lack_of_memory(error)
     return CorruptShard("the zstd frame is damaged", found=str(error))
 
 
