@@ -113,7 +113,7 @@ def test_flipped_bits_in_a_gzip_member_never_change_the_payload(tmp_path: Path) 
         b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nno size\r\n",
         b"Content-Encoding: gzip\r\n\r\n" + zipped(_BODY)[:-1],
         b"Content-Encoding: gzip\r\n\r\n" + zipped(_BODY)[:30] + b"\xff" * 30,
-        b"Content-Encoding: gzip\r\n\r\n" + zipped(_BODY) + b"more",
+        b"Content-Encoding: gzip\r\n\r\n" + zipped(_BODY) + bytes(3) + zipped(_BODY)[:-9],
         b"Content-Encoding: deflate\r\n\r\n" + zlib.compress(_BODY) + b"more",
         b"Content-Encoding: br\r\n\r\n" + brotli.compress(_BODY)[:-3],
         b"Content-Encoding: br\r\n\r\n" + brotli.compress(_NOISE)[:100] + b"\xff" * 100,
@@ -170,6 +170,14 @@ def test_a_last_member_whose_end_zlib_holds_back(tmp_path: Path, size: int) -> N
 @pytest.mark.parametrize("word", [b"UTF-8", b"compress", b"zstd", b"deflate", b"br", b"gzip"])
 def test_bodies_that_are_not_encoded_as_told_or_as_anybody_knows(tmp_path: Path, word: bytes, body: bytes) -> None:
     assert read(tmp_path, record(_HTTP + b"Content-Encoding: " + word + b"\r\n\r\n" + body)) == body
+
+
+@pytest.mark.parametrize("rest", [b"\0", bytes(2), b"more", b"<!-- from the cache -->", b"\x1f"])
+@pytest.mark.parametrize("members", [1, 2])
+def test_what_follows_the_gzip_of_a_response_is_passed_over(tmp_path: Path, members: int, rest: bytes) -> None:
+    """As warcio 1.8.1 does behind a first member; servers append to what they have compressed."""
+    body = record(_HTTP + b"Content-Encoding: gzip\r\n\r\n" + zipped(_BODY) * members + rest)
+    assert read(tmp_path, body) == _BODY * members
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lading.codecs import begins_brotli, decode_range, unpack_file
+from lading.codecs import begins_brotli, stream_decoder, unpack_file
 from lading.errors import CorruptShard, DataError, LimitExceeded
 from lading.limits import DEFAULT_LIMITS, Limits, raised_by
 from lading.media.archives import Archive
@@ -258,7 +258,7 @@ def _decoded(encoding: str, body: bytes, limits: Limits) -> bytes:
     if not body:
         return body
     if encoding in {"gzip", "x-gzip"} and body.startswith(_GZIP):
-        return decode_range("gzip", body, limits.range_bytes)
+        return _gunzipped(body, limits)
     if encoding == "deflate":
         zlib_header = body[0] & 15 == 8 and int.from_bytes(body[:2], "big") % 31 == 0  # noqa: PLR2004 - RFC 1950
         bits = _ZLIB_BITS if zlib_header else _RAW_BITS
@@ -266,6 +266,23 @@ def _decoded(encoding: str, body: bytes, limits: Limits) -> bytes:
     if encoding == "br" and begins_brotli(body[:_BEGIN_BYTES]):
         return unpack_file("brotli", body, limits.range_bytes)
     return body
+
+
+def _gunzipped(body: bytes, limits: Limits) -> bytes:
+    """The members of a body; what follows them and begins as no member is passed over, as the peer does."""
+    decoder = stream_decoder("gzip", limits)
+    pieces, total = [], 0
+    try:
+        for piece in decoder.feed(body):
+            total += len(piece)
+            if total > limits.range_bytes:
+                raise _too_much(limits)
+            pieces.append(piece)
+        decoder.finish()
+    except CorruptShard:
+        if not decoder.whole_bytes or body[decoder.whole_bytes :].lstrip(b"\0").startswith(_GZIP):
+            raise
+    return b"".join(pieces)
 
 
 def _begins_deflated(body: bytes, bits: int) -> bool:
