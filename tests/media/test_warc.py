@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
+import hashlib
+import json
 import random
 import tracemalloc
 import zlib
@@ -13,6 +16,7 @@ from typing import Any
 import brotli
 import pytest
 
+import lading
 from lading.errors import CorruptShard, DataError, LimitExceeded, UsageError
 from lading.limits import Limits
 from lading.media import WarcReader
@@ -205,6 +209,43 @@ def test_folded_headers_of_records(tmp_path: Path, told: bytes, before: bytes) -
 def test_folded_headers_of_responses(tmp_path: Path, end: bytes) -> None:
     lines = [b"HTTP/1.1 200 OK", b"X-Foo: a", b" Content-Encoding: br", b"Content-Encoding:", b"\tgzip", b"", b""]
     assert read(tmp_path, record(end.join(lines) + zipped(_BODY))) == _BODY
+
+
+def _with_digest(digest: str, block: bytes) -> bytes:
+    return record(block, uri=f"http://example.org/\r\nWARC-Block-Digest: {digest}")
+
+
+@pytest.mark.parametrize("kind, name", [("sha1", "sha1"), ("sha256", "SHA-256"), ("md5", "md5")])
+@pytest.mark.parametrize("spelled", ["base32", "hex"])
+def test_a_record_is_held_against_the_digest_of_its_block(tmp_path: Path, kind: str, name: str, spelled: str) -> None:
+    """One bit of the empty line made a body vanish; WARC 1.1, 5.8 and 5.9: the algorithm, a colon, and the value."""
+    block = _HTTP + b"\r\n" + _BODY
+    digest = hashlib.new(kind, block, usedforsecurity=False).digest()
+    text = digest.hex().upper() if spelled == "hex" else base64.b32encode(digest).decode()
+    whole = _with_digest(f"{name}:{text}", block)
+    assert read(tmp_path, whole, check_digests=True) == _BODY
+    damaged = bytearray(whole)
+    damaged[whole.index(_BODY) - 2] ^= 4
+    with pytest.raises(CorruptShard, match="digest says"):
+        read(tmp_path, bytes(damaged), check_digests=True)
+
+
+@pytest.mark.parametrize("digest", ["", "sha1", "sha1:", "crc32:00000000", "sha1:2jmj7l5rSw0yVb/vlWAYkK/YBwk="])
+def test_digests_that_nobody_knows_are_passed_over(tmp_path: Path, digest: str) -> None:
+    """Of another kind, or in another spelling, as base 64."""
+    assert read(tmp_path, _with_digest(digest, _HTTP + b"\r\n" + _BODY), check_digests=True) == _BODY
+
+
+@pytest.mark.parametrize("view", ["samples", "interleaved"])
+def test_a_deep_verification_looks_at_digests(tmp_path: Path, view: str) -> None:
+    block = _HTTP + b"\r\n" + _BODY
+    whole = _with_digest(f"sha1:{hashlib.sha1(block, usedforsecurity=False).hexdigest()}", block)
+    (tmp_path / "d.jsonl").write_text(json.dumps({"id": "d", "media": [medium(path="a.warc", offset=0)]}))
+    for body, wrong in ((whole, 0), (whole.replace(_BODY, _BODY[:-1] + b"x"), 1)):
+        (tmp_path / "a.warc").write_bytes(body)
+        done = lading.verify(tmp_path / "d.jsonl", format="media_archive", view=view, options={"archives": "warc"},
+                             deep=True)  # fmt: skip
+        assert len(done.findings) == wrong
 
 
 def test_headers_of_responses_that_are_too_long(tmp_path: Path) -> None:

@@ -53,6 +53,7 @@ class ReadOptions:
         offset_byte_size: bytes of the length prefix of version 1.
         on_error: for a media whose record cannot be had: `error`, or `warn` (no bytes, counted).
         roots: further folders that paths of media may lead to; absolute paths and URLs may lead there only.
+        check_digests: hold records of web archives against the digests of their blocks; `verify` with `deep` does.
     """
 
     media: str | None = None
@@ -61,6 +62,7 @@ class ReadOptions:
     offset_byte_size: int = 4
     on_error: Literal["error", "warn"] = "error"
     roots: str | Sequence[str] = ()
+    check_digests: bool = False
 
     def __post_init__(self) -> None:
         """Refuse words that are not known; a root is a list of one, not of its letters."""
@@ -313,7 +315,7 @@ def _record_reader(source: ShardSource, options: ReadOptions) -> RecordReader:
     kept: dict[str, Any] = {"preserve_order": True, "on_error": options.on_error, "roots": list(options.roots),
                             "stores": stores, "limits": source.limits}  # fmt: skip
     if options.archives == "warc":
-        return WarcReader(folder, options.workers, **kept)
+        return WarcReader(folder, options.workers, check_digests=options.check_digests, **kept)
     return MediaReader(folder, workers=options.workers, offset_byte_size=options.offset_byte_size,
                        codec=options.archives, **kept)  # fmt: skip
 

@@ -62,6 +62,7 @@ class MediaArchiveFormat:
     holds_bytes_only: bool = True
     names_inside: bool = True
     copy_options: tuple[Mapping[str, Any], Mapping[str, Any]] = field(default=({}, {}), hash=False)
+    deep_options: Mapping[str, Any] = field(default_factory=lambda: {"check_digests": True}, hash=False)
     read_options: type | None = ReadOptions
     write_options: type | None = WriteOptions
 

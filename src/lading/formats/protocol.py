@@ -43,6 +43,7 @@ __all__ = [
     "ListedShard",
     "ListsUnlisted",
     "LooksCloser",
+    "LooksDeeper",
     "LooseReader",
     "LosesTypes",
     "ManyFiles",
@@ -338,6 +339,17 @@ class HasTwin(Protocol):
 
     def wrong_twin(self, source: ShardSource) -> LadingError | None:
         """What is wrong with the other form of a shard that can be read, or that nobody can say: one is unpacked."""
+
+
+@runtime_checkable
+class LooksDeeper(Protocol):
+    """A format that can look for damage while it reads, where that takes too long for every reading.
+
+    Attributes:
+        deep_options: options of reading under which it does.
+    """
+
+    deep_options: Mapping[str, Any]
 
 
 @runtime_checkable

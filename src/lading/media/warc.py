@@ -14,6 +14,8 @@ the headers. datatrove 0.10.1, `pipeline/media/media_readers/warc.py`.
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import os
 import re
 import zlib
@@ -46,6 +48,8 @@ _LINE_END = b"\r\n"
 _CHUNK = re.compile(rb"[ \t]*([0-9a-fA-F]{1,17})[ \t]*(?:;[^\r\n]*)?\r\n")
 """The line before a chunk: its size."""
 _MAX_DIGITS = 18
+_DIGESTS = ("md5", "sha1", "sha256")
+"""Of blocks, in base 32 or hexadecimal."""
 _BEGIN_BYTES = 64
 """Of a body, by which it is seen whether it is encoded as its headers say; damage behind them is told."""
 
@@ -63,6 +67,7 @@ class WarcReader(RecordReader):
         on_error: for a media whose record cannot be had: `error`, or `warn` (no bytes, counted).
         roots: further folders that paths may lead to; absolute paths and URLs may lead there only.
         stores: which store serves which URL.
+        check_digests: hold each record against the digest of its block; reading takes up to four times as long.
 
     Raises:
         UsageError: an option has no such value.
@@ -80,6 +85,7 @@ class WarcReader(RecordReader):
         on_error: OnError = "error",
         roots: Sequence[str] = (),
         stores: Stores | None = None,
+        check_digests: bool = False,
     ) -> None:
         super().__init__(
             data_folder,
@@ -90,13 +96,15 @@ class WarcReader(RecordReader):
             roots=roots,
             stores=stores,
         )
-        self._limits = limits
+        self._limits, self._check_digests = limits, check_digests
 
     def _read(self, archive: Archive, offset: int, length: int | None, ahead: int) -> Unpacked:  # noqa: ARG002 - hints
         source = _Source(archive, offset)
         try:
             with raised_by("range_bytes"):
                 record = _read_record(source, self._limits)
+                if self._check_digests:
+                    _check_digest(record)
                 return _payload(record, self._limits), source.taken
         except DataError as error:
             error.offset = offset  # codecs count in what they unpack
@@ -198,6 +206,19 @@ def _read_record(source: _Source, limits: Limits) -> _Record:
         raise CorruptShard("the WARC record does not end where it says", expected="two empty lines", found=end)
     source.finish()
     return _Record(headers, block)
+
+
+def _check_digest(record: _Record) -> None:
+    """Hold a block against the digest that its record gives, if that is of a kind and in a spelling that is known."""
+    name, _, told = record.headers.get(b"warc-block-digest", b"").decode("latin-1").partition(":")
+    kind, told = name.strip().lower().replace("-", ""), told.strip().rstrip("=").lower()
+    if kind not in _DIGESTS:
+        return
+    digest = hashlib.new(kind, record.block, usedforsecurity=False).digest()
+    found = {len(text): text for text in (digest.hex(), base64.b32encode(digest).decode().rstrip("=").lower())}
+    if told != found.get(len(told), told):
+        raise CorruptShard("the WARC record is not what its digest says", expected=f"{kind}:{told}",
+                           found=found[len(told)])  # fmt: skip
 
 
 def _payload(record: _Record, limits: Limits) -> bytes:
