@@ -1493,3 +1493,20 @@ def test_ids_of_items_that_are_no_text_are_told(ids: pa.Array, tmp_path: Path) -
     with pytest.raises(DataError, match="the ids of samples are text") as caught:
         salvage(tmp_path / "a.parquet", tmp_path / "out", view="interleaved")
     assert caught.value.column == "sample_id"
+
+
+@pytest.mark.parametrize("names", [("k{}.jpg", "k{}.json"), ("doc0.{}.1.jpg", "doc0.{}.json")])
+def test_a_payload_that_is_gone_takes_no_neighbour_with_it(names: tuple[str, str], tmp_path: Path) -> None:
+    """Where it was stands the member behind, which reads as the payload; the keys of documents may hold dots."""
+    image, text = names
+    members = []
+    for number in range(6):
+        members.append((text.format(number), json.dumps({"images": [image.format(number)], "texts": [None]}).encode()))
+        members.append((image.format(number), bytes([number + 1]) * 700))
+    body = tar_of(*members)
+    at = body.index(bytes([3]) * 700)
+    (tmp_path / "a.tar").write_bytes(body[:at] + body[at + 1024 :] + bytes(1024))
+    salvage(tmp_path / "a.tar", tmp_path / "out", view="interleaved")
+    with lading.open(tmp_path / "out") as dataset:
+        saved = [sample["items"][0]["binary_content"][:1] for sample in dataset.samples()]
+    assert saved == [bytes([number + 1]) for number in range(6) if number != 2]

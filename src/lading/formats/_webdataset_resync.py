@@ -33,6 +33,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from itertools import takewhile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -330,16 +331,18 @@ class _Walker:
                 first[number] = at
         bounds, tars, left = np.cumsum([0, *map(len, parts)]), np.isin(offset, heads), _MOST_MERGING - self._merged
         for number, at in sorted(first.items()):
-            own, behind = _key_at(parts, bounds, number), _key_at(parts, bounds, number + 1)
-            if tars[number] and behind in (own, None):
+            own, behind = _name_at(parts, bounds, number), _name_at(parts, bounds, number + 1)
+            if tars[number] and _stem(own) == _stem(behind):
                 continue
             if left <= 0:
                 break
             left -= 1
             run: list[Headers] = []
             self._run(at, run, int(stop[number]))
-            found = [_key(part, row) for part in run for row in range(len(part)) if part.start[row] < stop[number]]
-            if found and (found[-1] == behind or (found[0] == own and not tars[number])):
+            found = [part.name(row) for part in run for row in range(len(part)) if part.start[row] < stop[number]]
+            if found and (
+                _shared(found[-1], behind) > _shared(own, behind) or (not tars[number] and _shared(found[0], own))
+            ):
                 self._merged += 1
                 return int(stop[number]), at
         return None
@@ -575,18 +578,22 @@ def _hold_sums(stored: NDArray[np.uint8], total: NDArray[np.int64], high: NDArra
     return good
 
 
-def _key(part: Headers, row: int) -> bytes:
-    """Key of the sample of a member: its name up to the first dot of the base name."""
-    folder, slash, base = part.name(row).rpartition(b"/")
-    return folder + slash + base.partition(b".")[0]
+def _shared(one: bytes, other: bytes) -> int:
+    """With how many parts, between dots, both names begin: the key of a sample, and of a document all of its own."""
+    pairs = zip(one.split(b"."), other.split(b"."), strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
-def _key_at(parts: Sequence[Headers], bounds: NDArray[np.int64], number: int) -> bytes | None:
-    """Key of the sample of a member, by its number in some parts and where these begin and end; None behind them."""
+def _stem(name: bytes) -> bytes:
+    return name.rpartition(b".")[0]
+
+
+def _name_at(parts: Sequence[Headers], bounds: NDArray[np.int64], number: int) -> bytes:
+    """Name of a member, by its number in some parts and where these begin and end; empty behind them."""
     if number >= bounds[-1]:
-        return None
+        return b""
     place = int(np.searchsorted(bounds, number, "right")) - 1
-    return _key(parts[place], number - int(bounds[place]))
+    return parts[place].name(number - int(bounds[place]))
 
 
 def _only(part: Headers, kept: NDArray[np.bool_]) -> Headers:
