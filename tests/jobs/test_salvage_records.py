@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import shutil
 from pathlib import Path
@@ -170,3 +172,29 @@ def test_records_behind_a_cut_are_found_where_the_archive_goes_on_behind_them(la
     assert kept.items() <= values.items()
     assert {f"{number:05d}" for number in range(4, last)} <= set(kept)
     assert len(kept) >= last - 2  # the one that was cut, and the one before it at most
+
+
+def test_web_archives_are_held_against_the_digests_of_their_blocks(tmp_path: Path) -> None:
+    records, documents = b"", ""
+    for number in range(5):
+        block = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\nbody %d" % number
+        digest = base64.b32encode(hashlib.sha1(block).digest())
+        record = b"\r\n".join([
+            b"WARC/1.0", b"WARC-Type: response", b"WARC-Target-URI: http://x/", b"WARC-Block-Digest: sha1:" + digest,
+            b"Content-Type: application/http; msgtype=response", b"Content-Length: %d" % len(block), b"",
+            block.replace(b"body 2", b"bodz 2"), b"", b"",
+        ])  # fmt: skip
+        media = {"id": "m", "type": 1, "path": "a.warc", "offset": len(records), "length": len(record)}
+        documents += json.dumps({"id": f"d{number}", "text": "t", "media": [media]}) + "\n"
+        records += record
+    (tmp_path / "a.warc").write_bytes(records)
+    (tmp_path / "a.jsonl").write_text(documents)
+    options = {"archives": "warc"}
+    [finding] = lading.verify(tmp_path / "a.jsonl", format="media_archive", deep=True, options=options).findings
+    assert finding["sample"] == "d2"
+    result = lading.salvage(
+        tmp_path / "a.jsonl", tmp_path / "out", source_format="media_archive", source_options=options
+    )
+    assert (result.samples, result.lost_samples) == (4, 1)
+    with lading.open(tmp_path / "out", format="media_archive") as dataset:
+        assert [document["id"] for document in dataset] == ["d0", "d1", "d3", "d4"]

@@ -20,7 +20,7 @@ from lading.dataset import Dataset
 from lading.dataset_writer import DatasetWriter
 from lading.errors import CorruptShard, DataError, LadingError, SidecarMismatch, StoreError, Unrepresentable
 from lading.fetch import earlier_errors
-from lading.formats.protocol import Format, HasTwin, ShardSource
+from lading.formats.protocol import Format, HasTwin, LooksDeeper, ShardSource
 from lading.formats.registry import get_format
 from lading.formats.webdataset import KEY
 from lading.interleaved import sample_firsts
@@ -161,6 +161,8 @@ def salvage(  # noqa: PLR0913 - one argument a decision of the user; all but two
         ) as dataset
     ):  # fmt: skip
         take_files_in(dataset, source_options)
+        if isinstance(found.format, LooksDeeper):  # as a deep verification does
+            dataset.read_with(found.format.deep_options)
         refuse_inside(dataset, destination, stores)
         check_destination(store, path, overwrite=overwrite)
         with Workshop(store, path) as workshop, _Lost(workshop) as lost:
