@@ -184,6 +184,13 @@ def test_what_follows_the_gzip_of_a_response_is_passed_over(tmp_path: Path, memb
     assert read(tmp_path, body) == _BODY * members
 
 
+def test_a_second_member_whose_first_byte_is_damaged_is_not_passed_over(tmp_path: Path) -> None:
+    second = bytearray(zipped(_BODY))
+    second[0] ^= 1
+    with pytest.raises(CorruptShard):
+        read(tmp_path, record(_HTTP + b"Content-Encoding: gzip\r\n\r\n" + zipped(_BODY) + bytes(second)))
+
+
 @pytest.mark.parametrize(
     "block, payload",
     [

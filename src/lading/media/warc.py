@@ -33,6 +33,8 @@ from lading.store.open import Stores
 __all__ = ["WarcReader"]
 
 _GZIP = b"\x1f\x8b"
+_MEMBER = _GZIP + b"\x08"
+"""How a member begins; one whose first byte is another is a damaged one, and nothing that somebody appended."""
 _GZIP_BITS, _ZLIB_BITS, _RAW_BITS = 31, 15, -15
 _STEP_BYTES = 256 << 10
 _BEGIN = b"WARC/"
@@ -301,7 +303,8 @@ def _gunzipped(body: bytes, limits: Limits) -> bytes:
             pieces.append(piece)
         decoder.finish()
     except CorruptShard:
-        if not decoder.whole_bytes or body[decoder.whole_bytes :].lstrip(b"\0").startswith(_GZIP):
+        rest = body[decoder.whole_bytes :].lstrip(b"\0")
+        if not decoder.whole_bytes or rest.startswith(_GZIP) or rest[1 : len(_MEMBER)] == _MEMBER[1:]:
             raise
     return b"".join(pieces)
 
