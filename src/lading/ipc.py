@@ -28,6 +28,7 @@ __all__ = [
     "DICTIONARY",
     "MAGIC",
     "MAX_RATIO",
+    "MOST_START_BYTES",
     "ROWS",
     "SCHEMA",
     "START_BYTES",
@@ -43,6 +44,7 @@ __all__ = [
     "parse_message",
     "prefix_of",
     "rows_heads",
+    "start_of_file",
     "unpacked_bytes",
     "unpacked_sizes",
     "verify_footer",
@@ -51,6 +53,8 @@ __all__ = [
 MAGIC = b"ARROW1"
 CONTINUED = b"\xff\xff\xff\xff"
 START_BYTES, TAIL_BYTES = 8, len(MAGIC) + 4
+MOST_START_BYTES = 64
+"""Up to here a file may have zeros behind the magic: Rust's arrow fills up the alignment that it writes with."""
 """Of a file: before its messages, and behind its footer."""
 
 MAX_RATIO = 100
@@ -305,6 +309,14 @@ def footer_bytes(tail: bytes, end: int, start: int) -> int:
     return length
 
 
+def start_of_file(head: bytes) -> int:
+    """Where the schema of a file begins, by its first bytes, of which `MOST_START_BYTES` are enough; 0 of a stream."""
+    if len(head) < START_BYTES or not head.startswith(MAGIC):
+        return 0
+    filled = len(head[START_BYTES:]) - len(head[START_BYTES:].lstrip(b"\0"))
+    return START_BYTES + filled // START_BYTES * START_BYTES
+
+
 def footer_that_begins(data: bytes, start: int) -> Footer:
     """The footer that begins at `start` of a file. Raises CorruptShard if its blocks do not lie before it."""
     footer = parse_footer(data)
@@ -318,6 +330,8 @@ def verify_footer(data: bytes) -> None:
     try:
         as_told = pa.ipc.IpcReadOptions(ensure_native_endian=False, use_threads=False)
         pa.ipc.open_file(pa.BufferReader(image), options=as_told)
+    except MemoryError:  # which pyarrow's own is too
+        raise
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         said = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
         raise CorruptShard("the footer cannot be read", found=said) from error

@@ -25,11 +25,13 @@ from lading.errors import (
     NotFound,
     SidecarMismatch,
     SourceNotFound,
+    StoreError,
     UsageError,
 )
 from lading.formats import _arrow_blocks
 from lading.formats.arrow import FORMAT, ArrowReader
 from lading.formats.protocol import ShardSource
+from lading.ipc import parse_footer
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.ref import is_ref
 from lading.store.local import LocalStore
@@ -960,3 +962,32 @@ def test_a_shard_may_be_collected_while_another_is_closed(tmp_path: Path) -> Non
     command = [sys.executable, "-c", COLLECTED, str(tmp_path / "a.arrow")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout == "done\n"
+
+
+def test_a_file_that_fills_up_its_alignment(tmp_path: Path) -> None:
+    """As Rust's arrow writes it: the schema begins at byte 64, which pyarrow reads."""
+    table = pa.table({"n": range(5), "t": ["x"] * 5})
+    plain = arrow_bytes(table, pa.ipc.new_file)
+    size = int.from_bytes(plain[-10:-6], "little")
+    footer = bytearray(plain[-10 - size : -10])
+    for number in range(pa.ipc.open_file(plain).num_record_batches):
+        parse_footer(footer).batches["offset"][number] += 56
+    filled = plain[:8] + bytes(56) + plain[8 : -10 - size] + bytes(footer) + plain[-10:]
+    assert pa.ipc.open_file(filled).read_all().equals(table)
+    (tmp_path / "a.arrow").write_bytes(filled)
+    with lading.open(tmp_path / "a.arrow") as dataset:
+        assert pa.Table.from_batches(dataset.batches()).equals(table)
+    assert lading.verify(tmp_path / "a.arrow", deep=True).ok
+    (tmp_path / "b.arrow").write_bytes(filled[:64] + b"\xff" * 8 + filled[72:])
+    assert lading.salvage(tmp_path / "b.arrow", tmp_path / "saved").samples == 5
+
+
+def test_to_be_out_of_memory_at_the_footer_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.arrow").write_bytes(arrow_bytes(pa.table({"n": range(5)})))
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise pa.lib.ArrowMemoryError("malloc of size 64 failed")
+
+    monkeypatch.setattr(pa.ipc, "open_file", refuse)
+    with pytest.raises(StoreError, match="malloc"):
+        len(lading.open(tmp_path / "a.arrow"))

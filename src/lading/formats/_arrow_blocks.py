@@ -28,10 +28,9 @@ from lading.formats.protocol import ShardSource
 from lading.ipc import (
     CONTINUED,
     DICTIONARY,
-    MAGIC,
+    MOST_START_BYTES,
     ROWS,
     SCHEMA,
-    START_BYTES,
     TAIL_BYTES,
     Message,
     RowsHeads,
@@ -40,11 +39,12 @@ from lading.ipc import (
     parse_message,
     prefix_of,
     rows_heads,
+    start_of_file,
     verify_footer,
 )
 from lading.pieces import ReadsInto
 from lading.ranges import plan_ranges
-from lading.store.protocol import MappedFile, Mapper
+from lading.store.protocol import MappedFile, Mapper, store_errors
 
 __all__ = ["Block", "Blocks", "Body", "find_blocks"]
 
@@ -449,8 +449,9 @@ def find_blocks(body: Body, *, unended: bool) -> Blocks:
         DataError: it is big-endian.
         LimitExceeded: the footer is larger than `footer_bytes`.
     """
-    is_file = body.size_bytes >= START_BYTES and body.peek(0, START_BYTES)[: len(MAGIC)] == MAGIC
-    block, message, _ = _next_message(body, START_BYTES if is_file else 0, unended=False)
+    start = start_of_file(body.peek(0, min(MOST_START_BYTES, body.size_bytes)))
+    is_file = start > 0
+    block, message, _ = _next_message(body, start, unended=False)
     if block is None or message is None or message.kind != SCHEMA:
         raise CorruptShard("neither an Arrow file nor an Arrow stream: no schema", file=body.path,
                            expected="ARROW1, or the message of a schema",
@@ -472,7 +473,7 @@ def _of_file(body: Body, schema_block: Block) -> Blocks:
         length = footer_bytes(tail, end, schema_block.offset + schema_block.size_bytes)
     if length > body.limits.footer_bytes:
         raise body.limits.exceeded("footer_bytes", "the footer is too large", file=path, found=length)
-    with errors_at(file=path, offset=end - length):
+    with errors_at(file=path, offset=end - length), store_errors(path, MemoryError):
         data = bytes(body.read(end - length, length))
         verify_footer(data)
         footer = footer_that_begins(data, end - length)

@@ -32,6 +32,7 @@ from lading.ipc import (
     CONTINUED,
     DICTIONARY,
     MAGIC,
+    MOST_START_BYTES,
     ROWS,
     SCHEMA,
     START_BYTES,
@@ -42,6 +43,7 @@ from lading.ipc import (
     footer_that_begins,
     needs_dictionaries,
     parse_message,
+    start_of_file,
 )
 from lading.store.protocol import MappedFile
 from lading.texts import check_names
@@ -224,7 +226,7 @@ class _Walker:
 
     def walk(self) -> None:
         """Find all messages."""
-        start = START_BYTES if self.data[: len(MAGIC)].tobytes() == MAGIC else 0
+        start = start_of_file(self.data[:MOST_START_BYTES].tobytes())
         schema = self._schema(start) or self._schema(START_BYTES)
         if schema is not None and not may_hold_dictionary(self.data[schema.offset : schema.stop].tobytes()):
             self._kinds = (SCHEMA, ROWS)
