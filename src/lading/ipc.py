@@ -40,6 +40,7 @@ __all__ = [
     "footer_bytes",
     "footer_that_begins",
     "needs_dictionaries",
+    "open_footer",
     "parse_footer",
     "parse_message",
     "prefix_of",
@@ -324,12 +325,18 @@ def footer_that_begins(data: bytes, start: int) -> Footer:
     return footer
 
 
+def open_footer(data: bytes) -> pa.ipc.RecordBatchFileReader:
+    """A footer as the end of a file without messages; raises what pyarrow does of one that is damaged."""
+    image = b"".join([MAGIC, bytes(START_BYTES - len(MAGIC)), data, _INT32.pack(len(data)), MAGIC])
+    # As it is: rows of a big-endian file are in that order whatever its schema is made to say.
+    as_told = pa.ipc.IpcReadOptions(ensure_native_endian=False, use_threads=False)
+    return pa.ipc.open_file(pa.BufferReader(image), options=as_told)
+
+
 def verify_footer(data: bytes) -> None:
     """Raise CorruptShard if pyarrow finds it damaged: one bit makes a field of it look as if it were not there."""
-    image = b"".join([MAGIC, bytes(START_BYTES - len(MAGIC)), data, _INT32.pack(len(data)), MAGIC])
     try:
-        as_told = pa.ipc.IpcReadOptions(ensure_native_endian=False, use_threads=False)
-        pa.ipc.open_file(pa.BufferReader(image), options=as_told)
+        open_footer(data)
     except MemoryError:  # which pyarrow's own is too
         raise
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:

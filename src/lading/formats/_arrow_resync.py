@@ -42,6 +42,7 @@ from lading.ipc import (
     footer_bytes,
     footer_that_begins,
     needs_dictionaries,
+    open_footer,
     parse_message,
     start_of_file,
 )
@@ -178,11 +179,8 @@ def _read_schema(message: bytes) -> pa.Schema | None:
 def _schema_message(footer: bytes, path: str, schema: pa.Schema | None) -> bytes:
     """The message of the schema, out of the footer or made of what a manifest kept. Raises CorruptShard."""
     if footer:
-        image = MAGIC.ljust(START_BYTES, b"\0") + footer
         try:
-            # As it is: rows of a big-endian file are in that order whatever its schema is made to say.
-            as_told = pa.ipc.IpcReadOptions(ensure_native_endian=False)
-            found = pa.ipc.open_file(pa.BufferReader(image), options=as_told).schema
+            found = open_footer(footer[:-TAIL_BYTES]).schema
             check_names(found)
             return bytes(found.serialize())
         except (pa.ArrowException, OSError, UnicodeDecodeError):
