@@ -172,10 +172,10 @@ def _packed_mds(folder: Path) -> Read:
     return partial(opened, path)
 
 
-def _record(folder: Path) -> Read:
+def _record(folder: Path, named: int = 1) -> Read:
     record = frame(bytes(100_000))
     (folder / "a.zst").write_bytes(record)
-    media = [medium(id="0", path="a.zst", offset=0, length=len(record))]
+    media = [medium(id=f"{i}", path="a.zst", offset=0, length=len(record)) for i in range(named)]
     (folder / "d.jsonl").write_text(json.dumps({"id": "a", "media": media}) + "\n")
     return partial(opened, folder / "d.jsonl", format="media_archive")
 
@@ -244,6 +244,7 @@ _CASES: dict[str, tuple[Callable[[Path], Read], int | None, int | None]] = {
     "page_bytes": (lambda folder: _parquet(folder, [_ZEROS], compression="zstd"), 1 << 20, None),
     "page_header_bytes": (lambda folder: _parquet(folder, [b"x" * 200, b"y" * 200]), 64, None),
     "range_bytes": (_record, 99_999, 100_000),
+    "sample_bytes": (partial(_record, named=20), 1_500_000, 2_000_000),
     "shard_bytes": (_packed_mds, 1 << 20, None),
     "stream_bytes": (_much_of_little, 1 << 20, None),
     "table_columns": (_wide, 299, None),

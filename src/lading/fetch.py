@@ -25,7 +25,7 @@ from lading.codecs import decode_range
 from lading.errors import BadReference, CorruptShard, LadingError, LimitExceeded, NotFound, ShortRead, UsageError
 from lading.image import extract_frame, tiff_frames
 from lading.interleaved import MEANT_NULLS_KEY, WITHOUT_BYTES, lineage_of, sample_starts, samples_with, split_rows
-from lading.limits import DEFAULT_LIMITS, Limits, raised_by
+from lading.limits import DEFAULT_LIMITS, Growth, Limits, raised_by
 from lading.pieces import Pieces, in_memory
 from lading.ranges import FetchPlan, plan_ranges
 from lading.ref import CODECS, FileEntry, Refs, files_of, is_ref, unpack, with_files
@@ -249,7 +249,8 @@ class Fetcher:
         located = {name: self._locate(refs[name], files) for name in wanted}
         came = earlier_errors(batch) if earlier else {}
         copied = True
-        for first, stop in _unpacked(located, refs, files, self.limits, len(batch), starts, max_bytes):
+        samples, most = (np.arange(len(batch)), None) if starts is None else (starts, max_bytes)
+        for first, stop in _unpacked(located, refs, files, self.limits, len(batch), samples, most):
             one = first == 0 and stop == len(batch)
             rows = batch if one else batch.slice(first, stop - first)
             mine = located if one else {name: at.part(first, stop) for name, at in located.items()}
@@ -406,8 +407,8 @@ class Fetcher:
 
     def _found(self, refs: Refs, files: Sequence[FileEntry], most_bytes: NDArray[np.int64] | None = None) -> _Located:
         """Where the values are in memory, those with a codec unpacked; of each at most so many bytes, if it is told."""
-        at = self._locate(refs, files, most_bytes)
-        for _ in _unpacked({"": at}, {"": refs}, files, self.limits, len(refs.valid), None, 0):
+        at, whole = self._locate(refs, files, most_bytes), np.zeros(1, np.int64)
+        for _ in _unpacked({"": at}, {"": refs}, files, self.limits, len(refs.valid), whole, None):
             pass
         return at
 
@@ -540,32 +541,35 @@ def _unpacked(
     files: Sequence[FileEntry],
     limits: Limits,
     count: int,
-    starts: NDArray[np.int64] | None,
-    max_bytes: int,
+    samples: NDArray[np.int64],
+    max_bytes: int | None,
 ) -> Iterator[tuple[int, int]]:
     """Decompress ranges that have a codec and pick frames, one by one; give the bounds of rows of which all is there.
 
-    With `starts` so many samples at once as bring what was unpacked to `max_bytes`; the bytes of the ones before go.
+    So many samples at once, by their first rows, as bring what was unpacked to `max_bytes`, or all; the bytes of the
+    ones before go.
     """
     names = list(located)
     packed = [np.flatnonzero(at.valid & ((refs[n].codec != 0) | (refs[n].frame >= 0))) for n, at in located.items()]
     row = np.concatenate([np.zeros(0, np.int64), *packed])
     column = np.repeat(np.arange(len(names)), [len(rows) for rows in packed])
     order = np.lexsort((column, row))
-    sample = np.zeros(len(row), np.int64) if starts is None else np.searchsorted(starts, row, "right") - 1
+    sample = np.searchsorted(samples, row, "right") - 1
     begun: list[tuple[_Located, int]] = []
-    tiffs = _Tiffs(limits)
+    tiffs, growth = _Tiffs(limits), Growth(limits)
     first = size = last = 0
     places = zip(row[order].tolist(), column[order].tolist(), sample[order].tolist(), strict=True)
     for at_row, at_column, mine in places:
-        if starts is not None and mine != last and size >= max_bytes:
-            stop = int(starts[mine])
+        if mine != last:
+            growth = Growth(limits)
+        if max_bytes is not None and mine != last and size >= max_bytes:
+            stop = int(samples[mine])
             yield first, stop
             for at, buffer in begun:
                 at.buffers[buffer] = _GONE
             begun, first, size = [], stop, 0
         at, last = located[names[at_column]], mine
-        if _unpack_value(at, refs[names[at_column]], files, tiffs, at_row):
+        if _unpack_value(at, refs[names[at_column]], files, tiffs, growth, at_row):
             begun.append((at, len(at.buffers) - 1))
             size += int(at.length[at_row])
     yield first, count
@@ -598,7 +602,9 @@ class _Tiffs:
         return extract_frame(data, index, self.limits, found)
 
 
-def _unpack_value(at: _Located, refs: Refs, files: Sequence[FileEntry], tiffs: _Tiffs, row: int) -> bool:
+def _unpack_value(
+    at: _Located, refs: Refs, files: Sequence[FileEntry], tiffs: _Tiffs, growth: Growth, row: int
+) -> bool:
     """Whether it could be."""
     limits = tiffs.limits
     body = memoryview(at.buffers[at.which[row]]).cast("B")
@@ -607,9 +613,10 @@ def _unpack_value(at: _Located, refs: Refs, files: Sequence[FileEntry], tiffs: _
         if refs.codec[row]:
             with raised_by("range_bytes"):
                 data = decode_range(_codec(int(refs.codec[row])), data, limits.range_bytes, limits)
+        place = (int(refs.file[row]), int(refs.offset[row]), int(refs.length[row]), int(refs.codec[row]))
         if refs.frame[row] >= 0:
-            place = (int(refs.file[row]), int(refs.offset[row]), int(refs.length[row]), int(refs.codec[row]))
             data = tiffs.frame(place, data, int(refs.frame[row]))
+        growth.add(place, len(data), int(at.length[row]))
         at.replace(row, bytes(data))
     except (CorruptShard, BadReference, LimitExceeded) as error:
         at.fail([row], error.at(file=files[refs.file[row]].url, offset=int(refs.offset[row]), row=row))

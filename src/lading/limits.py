@@ -7,7 +7,7 @@ limit names its field. What a format or Arrow cannot hold at all is no limit of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import Any, Self
@@ -15,7 +15,7 @@ from typing import Any, Self
 from lading.errors import LimitExceeded, UsageError
 from lading.units import parse_bytes
 
-__all__ = ["DEFAULT_LIMITS", "Limits", "raised_by"]
+__all__ = ["DEFAULT_LIMITS", "Growth", "Limits", "raised_by"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,7 @@ class Limits:
         page_bytes: what a Parquet page unpacks to, where that is over 1,000 times its size.
         page_header_bytes: the header of a Parquet page.
         range_bytes: what a compressed range unpacks to, such as a record of a media archive or a frame of zstd.
+        sample_bytes: what records of a sample or document unpack to, beyond what each of them takes in its file.
         shard_bytes: what a compressed shard of MDS unpacks to; it is held in memory.
         stream_bytes: what a compressed file unpacks to, where that is over 1,000 times its size.
         table_columns: columns of a CSV, Parquet or Arrow file; of nested ones in Parquet, those that they are made of.
@@ -74,6 +75,7 @@ class Limits:
     page_bytes: int = 72 << 20
     page_header_bytes: int = 16 << 20
     range_bytes: int = 1 << 30
+    sample_bytes: int = 1 << 30
     shard_bytes: int = 1 << 30
     stream_bytes: int = 16 << 30
     table_columns: int = 16_384
@@ -147,6 +149,45 @@ class Limits:
 
 DEFAULT_LIMITS = Limits()
 """Those that hold where nobody says otherwise."""
+
+
+class Growth:
+    """What the records of one sample come to beyond what they take in their files: it is in memory as a whole.
+
+    A sample may name one record any number of times: it is there only once.
+
+    Args:
+        limits: on that (`sample_bytes`).
+    """
+
+    __slots__ = ("_bytes", "_known", "_limits")
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._known: set[Hashable] = set()
+        self._bytes = 0
+
+    def add(self, place: Hashable, size_bytes: int, stored_bytes: int, **places: Any) -> None:
+        """Count a record.
+
+        Args:
+            place: where it lies; those of one place are one.
+            size_bytes: what it unpacks to.
+            stored_bytes: what it takes there.
+            places: as `Limits.exceeded` takes them.
+
+        Raises:
+            LimitExceeded: all that were counted come to too much with it; it is not counted.
+        """
+        found = self._bytes + size_bytes - (0 if place in self._known else stored_bytes)
+        if found > self._limits.sample_bytes:
+            raise self._limits.exceeded(
+                "sample_bytes", "the records of a sample unpack to too much",
+                expected=f"at most {self._limits.sample_bytes} bytes beyond what they take in their files",
+                found=f"{found} with this one", **places,
+            )  # fmt: skip
+        self._known.add(place)
+        self._bytes = found
 
 
 @contextmanager

@@ -243,6 +243,35 @@ def test_a_record_that_unpacks_to_too_much(tmp_path: Path) -> None:
             assert len(list(dataset)) == 1
 
 
+@pytest.mark.parametrize("view", ["samples", "interleaved"])
+def test_one_record_that_a_document_names_many_times(tmp_path: Path, view: str) -> None:
+    """It is there once, and comes as often as it is named."""
+    [once] = archived(tmp_path, bytes(100_000))
+    path = lines(tmp_path, {"id": "a", "media": [once] * 3}, {"id": "b", "media": [once]})
+    grown = 300_000 - once["length"]
+    with opened(path, view, Limits(sample_bytes=grown - 1)) as dataset:
+        for read in (lambda: list(dataset.batches()), lambda: dataset[0], lambda: dataset.take([1, 0])):
+            with pytest.raises(LimitExceeded, match="--max sample_bytes="):
+                read()
+        assert dataset[1]
+    with opened(path, view, Limits(sample_bytes=grown)) as dataset:
+        assert len(list(dataset)) == 2
+        assert dataset[0]
+        assert dataset.take([0, 1, 0]).num_rows >= 3
+
+
+@pytest.mark.parametrize("view", ["samples", "interleaved"])
+def test_records_that_are_as_long_as_they_lie_have_no_limit_together(tmp_path: Path, view: str) -> None:
+    contents = pictures(4, 1 << 17)
+    (tmp_path / "a.bin").write_bytes(b"".join(contents))
+    media = [medium(path="a.bin", offset=at << 17, length=1 << 17) for at in range(4)]
+    path = lines(tmp_path, {"id": "a", "media": media})
+    with lading.open(
+        path, format=NAME, view=view, options={"archives": "none"}, limits=Limits(sample_bytes=0)
+    ) as dataset:
+        assert len(list(dataset)) == 1
+
+
 def test_bytes_that_stand_in_the_document(tmp_path: Path) -> None:
     there = medium(media_bytes=base64.b64encode(b"\0inline").decode())
     path = lines(tmp_path, {"id": "a", "media": [there, *archived(tmp_path, b"far")]})

@@ -236,6 +236,26 @@ def test_the_cap(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("workers", [1, 3])
+def test_what_the_records_of_a_document_come_to(tmp_path: Path, workers: int) -> None:
+    """Each document has the limit for itself; with `warn` the records that fit have their bytes."""
+    media = archive(tmp_path, frame(bytes(1000)), frame(bytes(3000)))
+    limits = Limits(sample_bytes=4000)
+    few = [{"id": f"{i}", "media": [dict(one) for one in media]} for i in range(5)]
+    many = {"id": "many", "media": [dict(media[at]) for at in (0, 1, 1, 0)]}
+    with MediaReader(tmp_path, workers=workers, preserve_order=True, limits=limits) as reader:
+        assert [len(one["media_bytes"]) for doc in reader.run(few) for one in doc["media"]] == [1000, 3000] * 5
+        with pytest.raises(LimitExceeded, match="sample_bytes") as caught:
+            list(reader.run([many]))
+    assert (caught.value.sample, caught.value.offset) == ("many", media[1]["offset"])
+    with (
+        MediaReader(tmp_path, workers=workers, limits=limits, on_error="warn") as reader,
+        pytest.warns(UserWarning, match="2 media could not be read"),
+    ):
+        [found] = reader.run([{**many, "media": [dict(one) for one in many["media"]]}])
+    assert [one["media_bytes"] and len(one["media_bytes"]) for one in found["media"]] == [1000, 3000, None, None]
+
+
 @pytest.mark.parametrize(
     "fields",
     [

@@ -68,6 +68,8 @@ MODALITIES = ("image", "video", "audio", "document")
 ITEMS_COLUMN = "lading_items"
 """Column of documents that were items: what these were."""
 
+_MOST_BYTES = 1 << 62
+"""Of what is read at once: rows that somebody asked for by number."""
 _MODALITIES = ("metadata", "text", *MODALITIES)
 _METADATA, _TEXT, _FIRST_TYPE = range(3)
 _CONTENT_TYPES = ("application/json", "text/plain")
@@ -155,8 +157,11 @@ class DocumentsView:
         target = _chosen(self.schema(), columns)
         documents = self._reader.read_located(samples)
         parts = [
-            self._fetcher.materialise(_aligned(items, target), earlier=False)
+            part
             for items in self._items(documents, samples, None)
+            for part in self._fetcher.materialise_parts(
+                _aligned(items, target), sample_starts(items["sample_id"]), _MOST_BYTES, earlier=False
+            )
         ]
         return pa.Table.from_batches(parts) if parts else target.empty_table()
 

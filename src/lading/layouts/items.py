@@ -263,9 +263,12 @@ class ItemsView:
         rows = sample_rows(self._bounds(), samples)
         found = self._aligned(self._reader.read(rows, self._present(target)), target, rows.tolist())
         parts = [
-            self._fetcher.materialise(part, earlier=False)
+            part
             for batch in found.combine_chunks().to_batches()
-            for part in self._followed(batch, _MOST_BYTES)
+            for items in self._followed(batch, _MOST_BYTES)
+            for part in self._fetcher.materialise_parts(
+                items, sample_starts(items["sample_id"]), _MOST_BYTES, earlier=False
+            )
         ]
         return pa.Table.from_batches(parts, target).select(asked) if parts else target.empty_table().select(asked)
 

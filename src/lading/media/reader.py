@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, Self, SupportsIndex, TypeAlias, get_args
 
 from lading.errors import BadReference, DataError, UsageError
-from lading.limits import DEFAULT_LIMITS, Limits
+from lading.limits import DEFAULT_LIMITS, Growth, Limits
 from lading.media.ahead import Pace, map_ahead
 from lading.media.archives import Archive, MediaFolder
 from lading.media.documents import MediaStats, Tally, get, media_of, place_of, put
@@ -60,6 +60,7 @@ class RecordReader(ABC):
         on_error: for a media whose record cannot be had.
         roots: further folders that paths may lead to.
         stores: which store serves which URL.
+        limits: on what the media of a document may come to (`sample_bytes`).
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class RecordReader(ABC):
         on_error: OnError,
         roots: Sequence[str],
         stores: Stores | None,
+        limits: Limits,
     ) -> None:
         if workers < 1:
             raise UsageError("reading needs a thread", expected="at least one worker", found=workers)
@@ -86,6 +88,7 @@ class RecordReader(ABC):
         self._pace: Pace[Any] = Pace(workers, ordered=preserve_order, weigh=self._weight, group_weight=group)
         self._growth = float(_GROUP_BYTES)  # of a packed byte when it is unpacked; at first anything is expected
         self._on_error = on_error
+        self._limits = limits
         self._tally = Tally()
 
     @abstractmethod
@@ -110,7 +113,7 @@ class RecordReader(ABC):
             DataError: the record is damaged, or too long (`CorruptShard`, `LimitExceeded`).
             StoreError: a store failed.
         """
-        content = self._content(media, 0)
+        content = self._content(media, 0, Growth(self._limits))
         if content is None:
             self._tally.add(missing=1)
             warnings.warn(f"media {get(media, 'id')!r} names no path or no offset, and has no bytes", stacklevel=2)
@@ -158,9 +161,10 @@ class RecordReader(ABC):
         failures: list[tuple[str, str]] = []
         all_media = media_of(document)
         ahead = _bytes_ahead(all_media) if self._far and len(all_media) > 1 else None
+        growth = Growth(self._limits)
         for at, media in enumerate(all_media):
             try:
-                content = self._content(media, ahead[at] if ahead else 0)
+                content = self._content(media, ahead[at] if ahead else 0, growth)
             except DataError as error:
                 name = get(document, "id")
                 error.at(sample=None if name is None else str(name), column="media")
@@ -177,7 +181,7 @@ class RecordReader(ABC):
                 put(media, "media_bytes", None)
         return document, failures
 
-    def _content(self, media: Any, ahead: int) -> bytes | None:
+    def _content(self, media: Any, ahead: int, growth: Growth) -> bytes | None:
         path, offset, length = place_of(media)
         if path is None or offset is None:
             return None
@@ -186,6 +190,7 @@ class RecordReader(ABC):
             if type(offset) is not int or not (length is None or type(length) is int):
                 offset, length = _whole_numbers(archive, offset, length)
             content, stored = self._read(archive, offset, length, ahead)
+            growth.add((path, offset), len(content), stored, file=archive.name, offset=offset)
         except DataError:
             self._tally.add(failed=1)
             raise
@@ -214,7 +219,7 @@ class MediaReader(RecordReader):
         offset_byte_size: bytes of the length prefix of version 1.
         preserve_order: give documents in their order, and not as they come.
         codec: `zstd`, or `none` for archives of plain bytes.
-        limits: on what a record may unpack to (`range_bytes`).
+        limits: on what a record may unpack to (`range_bytes`), and those of a document (`sample_bytes`).
         on_error: for a media whose record cannot be had: `error`, or `warn` (no bytes, counted).
         roots: further folders that paths may lead to; absolute paths and URLs may lead there only.
         stores: which store serves which URL.
@@ -247,6 +252,7 @@ class MediaReader(RecordReader):
             on_error=on_error,
             roots=roots,
             stores=stores,
+            limits=limits,
         )
         if codec not in CODECS:
             raise UsageError("no such codec of media archives", expected=" or ".join(CODECS), found=repr(codec))

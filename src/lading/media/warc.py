@@ -65,7 +65,8 @@ class WarcReader(RecordReader):
         data_folder: folder below which the paths of media lie.
         workers: threads; with one, reading is done in the caller's thread.
         preserve_order: give documents in their order, and not as they come.
-        limits: on what a record and its payload may unpack to (`range_bytes`), and its headers.
+        limits: on what a record and its payload may unpack to (`range_bytes`), those of a document (`sample_bytes`),
+            and a record's headers.
         on_error: for a media whose record cannot be had: `error`, or `warn` (no bytes, counted).
         roots: further folders that paths may lead to; absolute paths and URLs may lead there only.
         stores: which store serves which URL.
@@ -97,8 +98,9 @@ class WarcReader(RecordReader):
             on_error=on_error,
             roots=roots,
             stores=stores,
+            limits=limits,
         )
-        self._limits, self._check_digests = limits, check_digests
+        self._check_digests = check_digests
 
     def _read(self, archive: Archive, offset: int, length: int | None, ahead: int) -> Unpacked:  # noqa: ARG002 - hints
         source = _Source(archive, offset)
