@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import mmap
 import os
 import tarfile
@@ -238,14 +239,20 @@ def _limit_index(corpus: str) -> Callable[[Place], Callable[[], Done]]:
     return way
 
 
-def _verify_by_lading(*, deep: bool) -> Callable[[Place], Callable[[], Done]]:
-    """A dataset of lading's own, written beforehand from the corpus."""
+def _own_images(place: Place) -> str:
+    """A dataset of lading's own, of the pictures."""
+    import lading
 
+    out = os.path.join(place.out, "own")
+    lading.convert(place.files("images/*.tar"), out, format="webdataset")
+    return out
+
+
+def _verify_by_lading(*, deep: bool) -> Callable[[Place], Callable[[], Done]]:
     def way(place: Place) -> Callable[[], Done]:
         import lading
 
-        facts, out = place.facts("images"), os.path.join(place.out, "own")
-        lading.convert(place.files("images/*.tar"), out, format="webdataset")
+        facts, out = place.facts("images"), _own_images(place)
 
         def work() -> Done:
             result = lading.verify(out, deep=deep)
@@ -258,10 +265,10 @@ def _verify_by_lading(*, deep: bool) -> Callable[[Place], Callable[[], Done]]:
 
 
 def _limit_verify(place: Place) -> Callable[[], Done]:
-    """xxh3 of the bare files."""
+    """xxh3 of the bare files, those that are verified."""
     import xxhash
 
-    paths, facts = place.files("images/*.tar"), place.facts("images")
+    facts, paths = place.facts("images"), sorted(glob.glob(os.path.join(_own_images(place), "*.tar")))
 
     def work() -> Done:
         hash_files(paths, xxhash.xxh3_64)
