@@ -40,3 +40,15 @@ def test_all_but_the_last_few_are_waited_for() -> None:
     background.wait()
     assert seen == [1, 2, 3]
     background.stop()
+
+
+def test_work_has_begun_when_its_owner_goes_on() -> None:
+    """Else it may wait for its turn with the interpreter until its owner waits for it."""
+    background = Background("test")
+    for _ in range(100):
+        go = Event()
+        background.start(lambda go=go: (go.wait(), None)[1])
+        begun = background._pending[0].running()
+        go.set()
+        assert begun
+    background.stop()
