@@ -17,8 +17,9 @@ from cost import costs_at_most
 from lading.errors import BadReference, CorruptShard
 from lading.fetch import Fetcher, OnError, materialise
 from lading.image import extract_frame
+from lading.limits import Limits
 from lading.pieces import as_file
-from lading.ref import CODECS, FileEntry, make_refs, unpack, with_files
+from lading.ref import CODECS, FileEntry, files_of, make_refs, unpack, with_files
 from lading.store.local import LocalStore
 from lading.store.memory import MemoryStore
 from lading.store.open import Stores
@@ -185,6 +186,32 @@ def test_heads_of_whole_files_ask_for_no_more(places: tuple[list[FileEntry], Sto
         assert sum(stop - start for start, stop in asked) < 1_000
         [whole] = fetcher.heads(batch([(0, 3, -1)], files).column("image"), files, None)
         assert whole == BODY[3:]
+
+
+@pytest.mark.parametrize("most", [16, None])
+def test_heads_of_packed_ranges_are_unpacked_a_few_at_a_time(most: int | None, tmp_path: Path) -> None:
+    """However many there are: each has the limit for itself, and they are not in memory together."""
+    bodies = [None if row == 5 else bytes([row]) * (4 << 20) for row in range(40)]
+    whole = packed_batch(bodies, tmp_path / "packed")
+    with Fetcher(limits=Limits(sample_bytes=4 << 20)) as fetcher:
+        tracemalloc.start()
+        heads = fetcher.heads(whole.column("image"), files_of(whole.schema), most)
+        assert [None if head is None else (len(head), head[0]) for head in heads] == [
+            None if row == 5 else (most or 4 << 20, row) for row in range(40)]  # fmt: skip
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert peak < 80 << 20
+
+
+def test_values_of_samples_have_the_limit_of_each(tmp_path: Path) -> None:
+    whole = packed_batch([bytes(30_000)] * 6, tmp_path / "packed")
+    column, files = whole.column("image"), files_of(whole.schema)
+    with Fetcher(limits=Limits(sample_bytes=60_000)) as fetcher:
+        assert fetcher.fetch(column, files)[1] == {}
+        assert fetcher.fetch(column, files, np.array([0, 2, 4]))[1] == {}
+        found, errors = fetcher.fetch(column, files, np.array([0, 3]))
+    assert list(errors) == [2, 5]
+    assert [value is None for value in found.to_pylist()] == [False, False, True] * 2
 
 
 def test_identical_ranges_are_read_once_and_neighbours_together() -> None:

@@ -273,7 +273,8 @@ class Fetcher:
     ) -> Iterator[bytes | memoryview | None]:
         """The first bytes of each value (all with None); None where it is null or cannot be had.
 
-        Of a value that must be unwrapped first (a compressed range, one picture of several) all is read.
+        Of a value that must be unwrapped first (a compressed range, one picture of several) all is read, and what comes
+        out of it is let go of before much more does.
 
         Raises:
             StoreError: the store failed.
@@ -283,19 +284,34 @@ class Fetcher:
         if ranges is not None and most_bytes is not None:
             # Not from the map: a page fault costs twice as much as a small read, and a page that is to be given back.
             return ranges.read_each(refs, most_bytes)
-        if most_bytes is None:
-            return iter(slices(_build(self._found(refs, files), views=True)))
-        most = np.where((refs.codec == 0) & (refs.frame < 0), most_bytes, _ALL_BYTES)
-        refs = replace(refs, length=np.minimum(refs.length, most))
-        return iter(slices(_build(self._found(refs, files, most), views=True)))
+        return self._heads(refs, files, _ALL_BYTES if most_bytes is None else most_bytes)
 
-    def fetch(self, column: pa.Array, files: Sequence[FileEntry]) -> tuple[pa.Array, dict[int, LadingError]]:
+    def _heads(self, refs: Refs, files: Sequence[FileEntry], most_bytes: int) -> Iterator[bytes | memoryview | None]:
+        most = np.where((refs.codec == 0) & (refs.frame < 0), most_bytes, _ALL_BYTES)
+        at = self._locate(replace(refs, length=np.minimum(refs.length, most)), files, most)
+        each = np.arange(len(refs.valid))  # those of one sample are not in memory together
+        for first, stop in _unpacked({"": at}, {"": refs}, files, self.limits, len(each), each, _UNPACKED_BYTES):
+            for value in slices(_build(at.part(first, stop), views=True)):
+                # A copy, since a view would hold all that was unpacked.
+                yield value if value is None or len(value) <= most_bytes else bytes(value[:most_bytes])
+
+    def fetch(
+        self, column: pa.Array, files: Sequence[FileEntry], starts: NDArray[np.int64] | None = None
+    ) -> tuple[pa.Array, dict[int, LadingError]]:
         """The values of a reference column as views, null where they cannot be had, and why, by row.
+
+        Args:
+            column: the references.
+            files: their files table.
+            starts: first row of each sample; None takes each value for one.
 
         Raises:
             StoreError: the store failed.
         """
-        at = self._found(unpack(column), files)
+        refs = unpack(column)
+        at, samples = self._locate(refs, files), np.arange(len(refs.valid)) if starts is None else starts
+        for _ in _unpacked({"": at}, {"": refs}, files, self.limits, len(refs.valid), samples, None):
+            pass
         return _build(at, views=True), at.errors
 
     def values(self, column: pa.Array, files: Sequence[FileEntry]) -> Iterator[bytes | None]:
@@ -404,13 +420,6 @@ class Fetcher:
             found.length[mine] = length
             found.files.append((mapped, mine))
         return found
-
-    def _found(self, refs: Refs, files: Sequence[FileEntry], most_bytes: NDArray[np.int64] | None = None) -> _Located:
-        """Where the values are in memory, those with a codec unpacked; of each at most so many bytes, if it is told."""
-        at, whole = self._locate(refs, files, most_bytes), np.zeros(1, np.int64)
-        for _ in _unpacked({"": at}, {"": refs}, files, self.limits, len(refs.valid), whole, None):
-            pass
-        return at
 
     def _locate(self, refs: Refs, files: Sequence[FileEntry], most_bytes: NDArray[np.int64] | None = None) -> _Located:
         """Where the ranges are in memory."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,11 @@ from documents import SAMPLES, WIDE, documents, picture
 from lading.errors import UsageError
 from lading.fetch import Fetcher
 from lading.jobs.filters import Filters, Sieve
+from lading.limits import Limits
 from lading.store.memory import MemoryStore
 from lading.store.open import Stores
 from lading.testing import CountingStore
+from media import frame, medium
 from tars import tar_of
 
 
@@ -216,6 +219,24 @@ def test_what_is_left_out_is_not_read() -> None:
         kept = [value for batch in left for value in fetcher.materialise(batch)["binary_content"].to_pylist() if value]
     assert kept == [wide.getvalue()] * 10
     assert box.bytes_read <= len(tar) / 10
+
+
+def test_pictures_that_lie_compressed_are_measured_however_many_there_are(tmp_path: Path) -> None:
+    """Together they may unpack to more than those of one document may: each is measured by itself."""
+    pictures = [picture(200, side, "BMP") for side in (10, 200) * 10]
+    records = [frame(body) for body in pictures]
+    (tmp_path / "a.zst").write_bytes(b"".join(records))
+    ends = np.cumsum([len(record) for record in records]).tolist()
+    path = tmp_path / "d.jsonl"
+    with path.open("w") as lines:
+        for key, (end, record) in enumerate(zip(ends, records, strict=True)):
+            media = medium(id="0", path="a.zst", offset=end - len(record), length=len(record))
+            lines.write(json.dumps({"id": f"{key}", "text": "", "media": [media]}) + "\n")
+    limits = Limits(sample_bytes=max(map(len, pictures)))
+    with lading.open(path, format="media_archive", view="interleaved", limits=limits) as dataset:
+        [batch] = dataset.batches(lazy=True)
+        left, _ = Sieve(Filters(min_aspect_ratio=2), dataset.view, dataset.fetcher).sift(batch)
+    assert [name for name, position in _named(left) if position == 0] == [f"{key}" for key in range(0, 20, 2)]
 
 
 @pytest.mark.parametrize("head_bytes", [2_000, 100_000])
