@@ -530,6 +530,17 @@ def test_a_header_that_stands_where_a_whole_payload_is_missing_is_one(before: in
     assert keys(tmp_path / "out") == ["a", "c", "d"]
 
 
+def test_a_header_that_a_missing_byte_moved_is_taken_where_the_walk_meets_it_too(tmp_path: Path) -> None:
+    # One place on, b.bin's header holds its checksum too: b.txt begins with the same letter.
+    body = tar_of(
+        ("a.bin", b"a"), ("a.txt", b"a" * 900), ("b.bin", b""), ("b.txt", b"b"), ("c.bin", b"c"), ("c.txt", b"c")
+    )
+    at = body.index(b"b.bin\0") - 300
+    (tmp_path / "a.tar").write_bytes(body[:at] + body[at + 1 :])
+    salvage(tmp_path / "a.tar", tmp_path / "out", view="samples")
+    assert keys(tmp_path / "out") == ["b", "c"]
+
+
 def test_a_sample_beside_a_damage_that_lacks_a_member_is_lost_with_its_key(tmp_path: Path) -> None:
     body = tar_of(*pairs("a", "b", "c", "d"))
     at = body.index(b"b.bin\0")

@@ -297,19 +297,21 @@ class _Walker:
     def _overlaid(
         self, heads: NDArray[np.int64], start: NDArray[np.int64], offset: NDArray[np.int64]
     ) -> tuple[int, int] | None:
-        """Where a member begins whose header has no magic and lies over one that has; and that one."""
+        """Where the first member begins whose header has no magic and lies over one that has, and the first of them."""
         own = np.union1d(start, offset - BLOCK)
         near = np.searchsorted(own, heads)
-        for beside in (np.maximum(near - 1, 0), np.minimum(near, len(own) - 1)):
-            away = np.abs(heads - own[beside])
-            rows = np.flatnonzero((away > 0) & (away < BLOCK))
-            for at, header in zip(heads[rows].tolist(), own[beside[rows]].tolist(), strict=True):
-                if bytes(self._data[header + _MAGIC_AT : header + _MAGIC_AT + len(_MAGIC)]) == _MAGIC:
-                    continue
-                found: list[Headers] = []
-                self._run(at, found, at + 1)
-                if found:
-                    return int(start[np.searchsorted(start, header, "right") - 1]), at
+        beside = own[np.concatenate([np.maximum(near - 1, 0), np.minimum(near, len(own) - 1)])]
+        heads = np.tile(heads, 2)
+        away = np.abs(heads - beside)
+        rows = np.flatnonzero((away > 0) & (away < BLOCK))
+        rows = rows[np.lexsort((heads[rows], beside[rows]))]
+        for at, header in zip(heads[rows].tolist(), beside[rows].tolist(), strict=True):
+            if bytes(self._data[header + _MAGIC_AT : header + _MAGIC_AT + len(_MAGIC)]) == _MAGIC:
+                continue
+            found: list[Headers] = []
+            self._run(at, found, at + 1)
+            if found:
+                return int(start[np.searchsorted(start, header, "right") - 1]), at
         return None
 
     def _merging(
