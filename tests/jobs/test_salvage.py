@@ -541,6 +541,16 @@ def test_a_header_that_a_missing_byte_moved_is_taken_where_the_walk_meets_it_too
     assert keys(tmp_path / "out") == ["b", "c"]
 
 
+def test_a_sample_of_one_field_is_not_inside_the_one_before_that_lacks_blocks(tmp_path: Path) -> None:
+    values = [(f"k{number}.bin", bytes([number]) * size) for number, size in enumerate((100, 3000, 10, 700, 0))]
+    body = tar_of(*values)
+    at = body.index(b"k1.bin\0") + 512
+    (tmp_path / "a.tar").write_bytes(body[:at] + body[at + 1024 :])
+    result = salvage(tmp_path / "a.tar", tmp_path / "out", view="samples")
+    assert keys(tmp_path / "out") == ["k0", "k2", "k3", "k4"]
+    assert [entry["offset"] for entry in result.lost] == [at - 512]
+
+
 def test_a_sample_beside_a_damage_that_lacks_a_member_is_lost_with_its_key(tmp_path: Path) -> None:
     body = tar_of(*pairs("a", "b", "c", "d"))
     at = body.index(b"b.bin\0")

@@ -33,7 +33,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import pairwise, takewhile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -320,6 +320,7 @@ class _Walker:
         """Where a member ends in whose payload stand others up to its end, one of a sample beside it; and the first.
 
         A payload that begins with a header is a tar, whatever samples it holds, unless the last is the next one here.
+        Samples of one field each are told by their order.
         """
         member = np.searchsorted(offset, heads, "right") - 1
         inside = (member >= 0) & (heads < stop[member]) & ((stop[member] - heads) % BLOCK == 0)
@@ -343,7 +344,8 @@ class _Walker:
             self._run(at, run, int(stop[number]))
             found = [part.name(row) for part in run for row in range(len(part)) if part.start[row] < stop[number]]
             if found and (
-                _shared(found[-1], behind) > _shared(own, behind) or (not tars[number] and _shared(found[0], own))
+                _shared(found[-1], behind) > _shared(own, behind)
+                or (not tars[number] and (_shared(found[0], own) or _stand_between(found, own, behind)))
             ):
                 self._merged += 1
                 return int(stop[number]), at
@@ -584,6 +586,12 @@ def _shared(one: bytes, other: bytes) -> int:
     """With how many parts, between dots, both names begin: the key of a sample, and of a document all of its own."""
     pairs = zip(one.split(b"."), other.split(b"."), strict=False)
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+def _stand_between(names: Sequence[bytes], one: bytes, other: bytes) -> bool:
+    """Whether names are like two others, and in order between them: members of one field each in a sorted shard."""
+    endings = {name.rpartition(b".")[2] for name in (one, *names, other)}
+    return len(endings) == 1 and all(before < behind for before, behind in pairwise([one, *names, other]))
 
 
 def _stem(name: bytes) -> bytes:
