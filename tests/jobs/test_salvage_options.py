@@ -16,6 +16,7 @@ _RANDOM = random.Random(0)
 ROWS = pa.table({"n": range(200), "txt": [_RANDOM.randbytes(60).hex() for _ in range(200)]})
 NULLS = ROWS.append_column("m", pa.array([None if i % 3 else f"é{i}" for i in range(200)]))
 NAMED = ROWS.append_column("__key__", pa.array([f"v1.{i}" for i in range(200)]))
+TIMES = ROWS.append_column("at", pa.array(range(200), pa.timestamp("us"))).append_column("b", pa.array([b"\xff"] * 200))
 BYTES = ROWS.append_column("b", pa.array([b"%d\xff" % i for i in range(200)]))
 
 CASES = [
@@ -26,6 +27,9 @@ CASES = [
     pytest.param("mds", ROWS, {"kind": "xsv", "separator": "||"}, ".xsv", id="lines of xsv"),
     pytest.param("webdataset", NAMED, {"escape": "percent"}, ".tar", id="escaped keys"),
     pytest.param("jsonl", BYTES, {"bytes": "base64", "compression": "gzip"}, ".jsonl.gz", id="bytes in base64"),
+    pytest.param("media_archive", TIMES, {"documents": "parquet"}, ".parquet", id="documents in Parquet"),
+    pytest.param("media_archive", BYTES, {"compression": "zstd"}, ".jsonl.zst", id="packed documents"),
+    pytest.param("media_archive", BYTES, {"compression": None}, ".jsonl", id="plain documents"),
     pytest.param("csv", ROWS, {"delimiter": ";"}, ".csv", id="semicolons"),
     pytest.param("csv", ROWS, {"delimiter": "tab", "compression": "xz"}, ".tsv.xz", id="tabs"),
 ]

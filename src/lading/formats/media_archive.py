@@ -28,6 +28,7 @@ from lading.formats._media_resync import resync_archives
 from lading.formats._media_write import MediaArchiveWriter, WriteOptions
 from lading.formats.protocol import Remains, Resyncs, ShardFacts, ShardSource, parse_options
 from lading.formats.registry import get_format
+from lading.formats.textfile import open_text
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.store.protocol import Sink, Store
 from lading.store.roots import folder_of
@@ -148,6 +149,12 @@ class MediaArchiveFormat:
     def write_sidecars(self, store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts]]) -> list[str]:  # noqa: ARG002 - there are none
         """Nothing: there are no index files."""
         return []
+
+    def alike(self, source: ShardSource, view: str) -> dict[str, Any]:  # noqa: ARG002 - in every view
+        """What the documents' file is, and how lines are compressed: JSON does not hold all that Parquet does."""
+        if documents_format(source) == "parquet":
+            return {"documents": "parquet"}
+        return {"compression": open_text(source).entry.wrap or None}
 
 
 FORMAT = MediaArchiveFormat()
