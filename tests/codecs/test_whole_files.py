@@ -9,13 +9,14 @@ import sys
 import tracemalloc
 from collections.abc import Callable
 from functools import partial
+from random import Random
 
 import pyarrow as pa
 import pytest
 import xxhash
 import zstandard
 
-from lading.codecs import begins_brotli, new_hash, pack_snappy, unpack_file
+from lading.codecs import begins_brotli, new_hash, pack_snappy, pieces_of_brotli, unpack_file
 from lading.errors import CorruptShard, DataError, LimitExceeded, MissingExtra, UsageError
 
 BODY = bytes(range(256)) * 2000
@@ -44,6 +45,24 @@ def test_a_cut_file_is_damaged(name: str) -> None:
             unpack_file(name, data[:cut], len(BODY))
     with pytest.raises(CorruptShard):
         unpack_file(name, data + b"more", len(BODY))
+
+
+def up_to_the_damage(data: bytes) -> bytes:
+    found: list[pa.Buffer] = []
+    with pytest.raises(CorruptShard):
+        found.extend(pieces_of_brotli(data))  # which takes what comes before the error, too
+    return b"".join(found)
+
+
+def test_all_of_a_brotli_stream_comes_out_up_to_its_damage() -> None:
+    body = Random(0).randbytes(300_000)  # which does not pack: what stands before a place comes out before it
+    data = pa.Codec("brotli").compress(body, asbytes=True)
+    assert b"".join(pieces_of_brotli(data)) == body
+    assert up_to_the_damage(data + b"more") == body
+    for cut in (1000, 100_001, 200_001, len(data) - 1):
+        there = up_to_the_damage(data[:cut])
+        assert body.startswith(there)
+        assert cut - 100 <= len(there) <= cut
 
 
 def unpack_cut(name: str) -> None:

@@ -8,6 +8,7 @@ import shutil
 import time
 import tracemalloc
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import orjson
@@ -149,3 +150,26 @@ def test_of_a_shard_in_two_forms_the_sound_one_is_taken(
     if harm == "changed" and form == "raw" and not kept:
         rows[7]["t"] = "test 7 of many"
     assert samples(tmp_path / "out") == rows
+
+
+@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize("harm, left", [("more", 100), ("cut", 99), ("half", None)])
+def test_a_shard_in_brotli_is_unpacked_up_to_its_damage(
+    harm: str, left: int | None, kept: bool, tmp_path: Path
+) -> None:
+    source, chance = tmp_path / "in", Random(0)
+    rows = [{"n": n, "t": chance.randbytes(chance.randrange(10, 900)).hex()} for n in range(100)]
+    with lading.writer(source, format="mds", options={"compression": "br"}) as writer:
+        writer.write_batch(pa.Table.from_pylist(rows))
+    if not kept:
+        shutil.rmtree(source / "_lading")
+    [path] = source.glob("*.br")
+    body = path.read_bytes()
+    path.write_bytes({"more": body + b"more", "cut": body[:-5], "half": body[: len(body) // 2]}[harm])
+    result = salvage(source, tmp_path / "out")
+    count = result.samples if left is None else left
+    assert 30 < count <= 100
+    assert (result.samples, result.lost_samples) == (count, 100 - count)
+    assert samples(tmp_path / "out") == rows[:count]
+    assert [path.suffix for path in (tmp_path / "out").glob("shard*")] == [".br"]
+    assert lading.verify(tmp_path / "out", deep=True).ok

@@ -1,6 +1,6 @@
 """Bytes to bytes: compression, one file each; hashes."""
 
-from lading.codecs.brotli_ import begins_brotli
+from lading.codecs.brotli_ import begins_brotli, pieces_of_brotli
 from lading.codecs.hashes import Hash, new_hash
 from lading.codecs.protocol import StreamEncoder
 from lading.codecs.registry import (
@@ -24,6 +24,7 @@ __all__ = [
     "decode_range",
     "new_hash",
     "pack_snappy",
+    "pieces_of_brotli",
     "sniff_wrap",
     "stream_decoder",
     "stream_encoder",

@@ -17,16 +17,17 @@ from typing import IO, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from lading.codecs import sniff_wrap, stream_decoder, unpacked_name
+from lading.codecs import pieces_of_brotli, sniff_wrap, stream_decoder, unpacked_name
 from lading.errors import CorruptShard, DataError, LadingError, LimitExceeded, errors_at
 from lading.formats.protocol import Remains, ShardSource
+from lading.source import read_head
 from lading.store.local import LocalStore
 from lading.store.open import is_local
 from lading.store.protocol import Buffer, Mapper, Sink, Store, aborting, store_errors
 from lading.store.staging import StagedFolder, stage_folder, sweep_stale
 from lading.store.unwrap import plausible_bytes
 
-__all__ = ["Workshop"]
+__all__ = ["Workshop", "is_packed"]
 
 _COPY_BYTES, _GAP_BYTES = 8 << 20, 64 << 10
 _MOST_WAITING = 4096
@@ -37,6 +38,7 @@ _FED_BYTES = 1 << 10
 _LARGE_BYTES = 64 << 10
 _FAST = {"gzip", "zstd", "xz"}
 """Unpacked so much faster in large steps that to do it twice, up to a damage, costs no more; bz2 is not."""
+_BROTLI = "brotli"
 _BEGINNINGS = {"gzip": b"\x1f\x8b\x08", "zstd": b"\x28\xb5\x2f\xfd", "bz2": b"BZh", "xz": b"\xfd7zXZ\0"}
 _TRIED_BYTES = 2 << 20
 """Of a beginning, until something comes out: of bz2 that is a whole block, 900 KB and what packing added."""
@@ -146,12 +148,15 @@ class Workshop:
         """What comes out of a compressed file up to its damage, and behind it where a member or frame begins."""
         size = source.store.head(source.path).size_bytes
         [head] = source.store.get_ranges(source.path, [(0, min(size, _READ_BYTES))])
-        name, told = unpacked_name(source.path)
+        name, told = _unpacked_name(source.path)
         wrap = sniff_wrap(bytes(head)) or told
         beginnings = _Beginnings(source, wrap, size)
         lost: list[LadingError] = []
         with aborting(self._sink(name)) as sink:
             at: int | None = 0
+            if wrap == _BROTLI:  # which has one beginning
+                error, at = _unwrap_brotli(source, size, sink), None
+                lost += [error.at(file=source.place)] if error is not None else []
             while at is not None and at < size:
                 error, whole = _unwrap(source, wrap, at, size, sink)
                 if error is None:
@@ -160,6 +165,36 @@ class Workshop:
                 at = beginnings.next(at + whole + 1)
             sink.close()
         return self._as_source(sink.path, source), lost
+
+
+def is_packed(source: ShardSource) -> bool:
+    """Whether a file is compressed as a whole, or was before it was damaged, by a codec that may give a part of it."""
+    return bool(sniff_wrap(read_head(source.store, source.path)) or _unpacked_name(source.path)[1])
+
+
+def _unpacked_name(path: str) -> tuple[str, str]:
+    """As `lading.codecs.unpacked_name` tells it, and for brotli too, which shards of MDS may be packed with."""
+    stem, ending = posixpath.splitext(path)
+    return (stem, _BROTLI) if ending == ".br" else unpacked_name(path)
+
+
+def _unwrap_brotli(source: ShardSource, size: int, sink: Sink) -> LadingError | None:
+    """Unpack a file up to its damage; give the error there.
+
+    Raises:
+        LimitExceeded: much more comes out than data pack to.
+    """
+    most = plausible_bytes(size, source.limits)
+    [data] = source.store.get_ranges(source.path, [(0, size)])
+    try:
+        for piece in pieces_of_brotli(data):
+            if sink.tell() > most:
+                raise source.limits.exceeded("stream_bytes", "the file unpacks to too much", file=source.path)
+            sink.write([piece])
+    except CorruptShard as error:
+        found = f"{error.found} at {error.offset} of what comes out"
+        return CorruptShard("the compressed file is damaged", found=found)
+    return None
 
 
 def _unwrap(source: ShardSource, wrap: str, start: int, size: int, sink: Sink) -> tuple[LadingError | None, int]:

@@ -17,7 +17,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from lading.codecs import sniff_wrap, unpacked_name
 from lading.errors import BadReference, CorruptShard, DataError, LadingError, StoreError, UsageError
 from lading.fetch import earlier_errors
 from lading.formats.protocol import (
@@ -31,13 +30,12 @@ from lading.formats.protocol import (
 )
 from lading.interleaved import METADATA_POSITION, sample_firsts, sample_starts, samples_with
 from lading.jobs.headers import broken_headers, key_of
-from lading.jobs.salvage_files import Workshop
+from lading.jobs.salvage_files import Workshop, is_packed
 from lading.jobs.salvage_kind import Kind, index_lies, sidecar_of, without_sidecar
 from lading.layouts.items import ItemsView, texts_of_ids
 from lading.layouts.mint import MintView
 from lading.layouts.open import detect_view, open_view, remains_of, told_errors
 from lading.layouts.protocol import View
-from lading.source import read_head
 from lading.store.protocol import Mapper
 from lading.views import present
 
@@ -111,7 +109,7 @@ def find_view(kind: Kind, source: ShardSource, workshop: Workshop) -> str | None
     # Where all JSON among the first is damaged, what is left says that they are documents.
     as_documents = replace(kind, view="interleaved")
     search = _Search(as_documents, source, workshop)
-    body = workshop.unwrapped(source)[0] if _is_packed(source) else source
+    body = workshop.unwrapped(source)[0] if is_packed(source) else source
     try:
         remains = search.remains(body, error)
         if remains is None:
@@ -131,11 +129,6 @@ def _view_of(kind: Kind, source: ShardSource) -> str | None:
         return detect_view(reader, kind.fetcher, kind.interleaved)
     finally:
         reader.close()
-
-
-def _is_packed(source: ShardSource) -> bool:
-    """Whether a file is compressed as a whole, or was before it was damaged."""
-    return bool(sniff_wrap(read_head(source.store, source.path)) or unpacked_name(source.path)[1])
 
 
 class _Search:
@@ -188,7 +181,7 @@ class _Search:
         error = self._read(source)
         if error is not None:
             source, error = self._despite_lists(source, error)
-        if _is_packed(source):
+        if is_packed(source):
             if error is None:
                 return Left(source, self._samples)
             source, lost = self._workshop.unwrapped(source)
