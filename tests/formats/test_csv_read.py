@@ -7,6 +7,7 @@ import gzip
 import io
 import json
 import math
+import tracemalloc
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -392,6 +393,37 @@ def test_what_is_wrong_with_a_record_of_several_lines_is_told_of_all_of_it(
     assert remains is not None
     error = remains.lost[0]
     assert (error.message, error.offset, error.found) == (f"line 3: {what}", 8, found)
+
+
+def test_a_line_as_long_as_the_file_is_lost_by_its_limit_in_little_memory() -> None:
+    """It was copied whole to say what is wrong with it, and looked through at once: 3 GB of a file of 49 KB in zstd."""
+    data = b"a,b\n1,2\n" + b"x" * (64 << 20)
+    source = ShardSource(MemoryStore({"t.csv": data}), "t.csv", limits=Limits(line_bytes=1 << 20))
+    tracemalloc.start()
+    try:
+        found = FORMAT.resync(source, {}, error=CorruptShard("damaged"))
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
+    assert found is not None
+    assert (found.offset.tolist(), found.length.tolist(), found.lost_samples) == ([0, 4], [4, 4], 1)
+    [error] = found.lost
+    assert isinstance(error, LimitExceeded)
+    assert (error.message, error.offset) == ("line 3 is too long", 8)
+    assert "--max line_bytes=" in str(error)
+    assert error.__traceback__ is None
+
+
+@pytest.mark.parametrize("data", [b"\n" * (16 << 20), b'"a,b\n' + b"1,2\n" * (4 << 20)], ids=["ends", "quote"])
+def test_the_end_of_a_header_is_looked_for_in_little_memory(data: bytes) -> None:
+    source = ShardSource(MemoryStore({"t.csv": data}), "t.csv")
+    tracemalloc.start()
+    try:
+        with pytest.raises(CorruptShard, match="the header is damaged"):
+            FORMAT.resync(source, {}, error=CorruptShard("damaged"))
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
 
 
 _ODD = [b'"', b"\r", b"\n", b",", b"\xc3", b"\xa9", b"\xed\xa0\x80", b"\xf0\x9f\x92\xa9", b"ab"]

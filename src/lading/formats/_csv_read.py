@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from lading.arrow_values import arrow_type
 from lading.casts import first_refused
 from lading.errors import CorruptShard, DataError, DuplicateField, LimitExceeded, SchemaMismatch, UsageError
-from lading.formats._csv_resync import resync_records
+from lading.formats._csv_resync import next_line, resync_records
 from lading.formats._csv_scan import Records, record_blocks, scan
 from lading.formats.protocol import Remains
 from lading.formats.textfile import BOM, Block, TextFile, changed, parse_delimiter, too_long
@@ -26,6 +26,7 @@ from lading.interleaved import split_rows
 __all__ = ["CsvReader", "ReadOptions"]
 
 _UNIT_BYTES = 256 << 10
+_WINDOW_BYTES = 1 << 20
 _FEW_ROWS = 4096
 _SHOWN = 60
 _INDEX_SCHEMA = pa.schema([(name, pa.int64()) for name in ("first_line", "first_row", "num_rows", "offset", "length")])
@@ -166,18 +167,23 @@ class CsvReader:
                                    file=self._file.path, offset=0)  # fmt: skip
             cells = ['"' + name.replace('"', '""') + '"' for name in names]
             own, head = list(names), (self._delimiter.join(cells) + "\n").encode()
-            begin = int(np.argmax(data == ord("\n"))) + 1 if (data == ord("\n")).any() else len(data)
+            begin = next_line(data, 0)
         return resync_records(
             data, self._file.path, delimiter=self._delimiter, names=len(own), head=head, begin=begin,
-            max_record_bytes=self._file.source.limits.line_bytes, ended=self._options.unended == "error",
+            limits=self._file.source.limits, ended=self._options.unended == "error",
         )  # fmt: skip
 
     def _header_end(self, data: NDArray[np.uint8]) -> int:
         """Where the first record ends; 0 if nothing says so."""
-        piece = data[: self._file.source.limits.line_bytes]
-        ends = np.flatnonzero(piece == ord("\n"))
-        even = ends[~np.logical_xor.accumulate(piece == ord('"'))[ends]]
-        return int(even[0]) + 1 if len(even) else 0
+        piece, quoted = data[: self._file.source.limits.line_bytes], np.False_
+        for at in range(0, len(piece), _WINDOW_BYTES):
+            window = piece[at : at + _WINDOW_BYTES]
+            inside = np.logical_xor.accumulate(window == ord('"')) ^ quoted
+            ends = np.flatnonzero((window == ord("\n")) & ~inside)
+            if len(ends):
+                return at + int(ends[0]) + 1
+            quoted = inside[-1]
+        return 0
 
     def close(self) -> None:
         """Nothing is held open."""

@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from lading.errors import CorruptShard, LadingError, without_frames
 from lading.formats._csv_scan import scan
 from lading.formats.protocol import Remains
-from lading.formats.textfile import MAX_TOLD, Block, laid_end_to_end
+from lading.formats.textfile import MAX_TOLD, Block, laid_end_to_end, too_long
+from lading.limits import Limits
 
-__all__ = ["resync_records"]
+__all__ = ["next_line", "resync_records"]
 
 _LF = ord("\n")
 _WIDE = (
@@ -27,7 +28,8 @@ _WIDE = (
     rb"\xf0[\x90-\xbf][\x80-\xbf]{2}|[\xf1-\xf3][\x80-\xbf]{3}|\xf4[\x80-\x8f][\x80-\xbf]{2}"
 )
 """A character of several bytes in UTF-8."""
-_LINE_BYTES = 1 << 10
+_LINE_BYTES, _WINDOW_BYTES = 1 << 10, 1 << 20
+"""Of a file that are looked at once: at first, since most lines are short, and at most, since one may be all of it."""
 
 
 def resync_records(
@@ -38,7 +40,7 @@ def resync_records(
     names: int,
     head: bytes,
     begin: int,
-    max_record_bytes: int,
+    limits: Limits,
     ended: bool,
 ) -> Remains | None:
     """The records of a file, one after another, behind a header; None if all that is in it are such.
@@ -50,29 +52,33 @@ def resync_records(
         names: how many the header has.
         head: the header, if it has to be made anew; empty to leave it.
         begin: where the records begin.
-        max_record_bytes: longest record.
+        limits: on a record (`line_bytes`).
         ended: whether the last line must have an end.
     """
     alike, last = (_records(delimiter, names, end) for end in (rb"\r?\n", rb"\r?(?:\n|\Z)"))
     any_record = re.compile(_values(delimiter, b"*+") + rb"\r?(?:\n|\Z)")
-    text = data.data
+    text, most = data.data, limits.line_bytes
     kept = [(0, begin)] if not head else []
     lost: list[LadingError] = []
-    at, line, lost_lines = begin, 1 + int(np.count_nonzero(data[:begin] == _LF)), 0
+    at, line, lost_lines = begin, 1 + _count_lines(data, 0, begin), 0
     while at < len(data):
-        is_last = at + max_record_bytes >= len(data) and not ended
-        found = (last if is_last else alike).match(text, at, at + max_record_bytes)
+        is_last = at + most >= len(data) and not ended
+        found = (last if is_last else alike).match(text, at, at + most)
         behind = found.end() if found is not None else at
         if behind > at:
             kept.append((at, behind))
         else:
-            behind = _next_line(data, at)
+            behind = next_line(data, at)
             lost_lines += 1
             if len(lost) < MAX_TOLD:
-                record = any_record.match(text, at, at + max_record_bytes)
+                record = any_record.match(text, at, at + most)
                 end = max(behind, record.end()) if record is not None else behind
-                lost.append(_error(Block(text[at:end].tobytes(), at, line), path, delimiter, names))
-        line += int(np.count_nonzero(data[at:behind] == _LF))
+                lost.append(
+                    _error(Block(text[at:end].tobytes(), at, line), path, delimiter, names)
+                    if end - at <= most
+                    else without_frames(too_long(path, at, line, limits))
+                )
+        line += _count_lines(data, at, behind)
         at = behind
     if not lost_lines and not head:
         return None
@@ -98,14 +104,21 @@ def _values(delimiter: str, more: bytes) -> bytes:
     return value + rb"(?:" + mark + value + rb")" + more
 
 
-def _next_line(data: NDArray[np.uint8], at: int) -> int:
-    """Where the next line begins."""
+def next_line(data: NDArray[np.uint8], at: int) -> int:
+    """Where the next line begins: behind the next line end, or where the file ends."""
     window = _LINE_BYTES
-    while True:
+    while at < len(data):
         ends = np.flatnonzero(data[at : at + window] == _LF)
-        if len(ends) or at + window >= len(data):
-            return at + int(ends[0]) + 1 if len(ends) else len(data)
-        window *= 4
+        if len(ends):
+            return at + int(ends[0]) + 1
+        at, window = at + window, min(4 * window, _WINDOW_BYTES)
+    return len(data)
+
+
+def _count_lines(data: NDArray[np.uint8], begin: int, end: int) -> int:
+    """How many lines end between two places."""
+    windows = (data[at : min(at + _WINDOW_BYTES, end)] for at in range(begin, end, _WINDOW_BYTES))
+    return sum(int(np.count_nonzero(window == _LF)) for window in windows)
 
 
 def _error(line: Block, path: str, delimiter: str, names: int) -> LadingError:
