@@ -36,3 +36,33 @@ def test_a_bad_item_is_told_by_its_row_in_the_file(tmp_path: Path, position: Any
     with pytest.raises(DataError, match=r"a\.parquet") as caught:
         lading.convert(tmp_path / "a.parquet", tmp_path / "out", format="parquet", view="interleaved")
     assert caught.value.row == BAD
+
+
+@pytest.mark.parametrize("column", ["binary_content", "thumb"])
+@pytest.mark.parametrize("sizes", [(100, 100_000), (100_000, 100), (None, 100_000), (100_000, 10, None, 90_000)])
+def test_a_sample_in_batches_of_small_and_of_large_values_is_whole(
+    tmp_path: Path, column: str, sizes: tuple[int | None, ...]
+) -> None:
+    """Of a mapped file large values are references, small ones views; one column cannot be both."""
+    values = pa.array([None if size is None else b"v" * size for size in sizes], pa.large_binary())
+    ids = ["one", *["two"] * len(sizes), "three"]
+    held = pa.chunked_array([[None], values, [None]], pa.large_binary()).combine_chunks()
+    rows = pa.table(
+        {
+            "sample_id": ids,
+            "position": pa.array(range(len(ids)), pa.int32()),
+            "modality": ["image"] * len(ids),
+            "content_type": ["image/png"] * len(ids),
+            "binary_content": pa.nulls(len(ids), pa.large_binary()),
+            "thumb": pa.nulls(len(ids), pa.large_binary()),
+        }
+    )
+    rows = rows.set_column(rows.schema.get_field_index(column), column, held)
+    with pa.OSFile(str(tmp_path / "a.arrow"), "wb") as file, pa.ipc.new_file(file, rows.schema) as writer:
+        writer.write_table(rows, max_chunksize=1)
+    pq.write_table(rows, tmp_path / "a.parquet")
+    assert lading.digest(tmp_path / "a.arrow") == lading.digest(tmp_path / "a.parquet")
+    assert not lading.verify(tmp_path / "a.arrow", deep=True).findings
+    lading.convert(tmp_path / "a.arrow", tmp_path / "out", format="parquet", verify=True)
+    [written] = (tmp_path / "out").glob("*.parquet")
+    assert pq.read_table(written).select(rows.schema.names).to_pylist() == rows.to_pylist()

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lading.align import align_table, reconcile_schema
+from lading.batches import with_columns
 from lading.errors import DataError, LadingError, SchemaMismatch, errors_at
 from lading.fetch import ERROR_COLUMN, Fetcher, write_errors
 from lading.formats.protocol import LooseReader, ShardReader
@@ -25,7 +26,7 @@ from lading.interleaved import INTERLEAVED_SCHEMA, RESERVED, WITHOUT_BYTES, samp
 from lading.layouts.follow import Followed, Follower
 from lading.layouts.gather import HELD_BATCHES, gathered, joined, split_samples
 from lading.layouts.options import InterleavedOptions, tell_absent
-from lading.ref import with_files
+from lading.ref import files_of, is_ref, with_files
 from lading.views import filled, is_text, is_view, join, present, row_bytes
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ class ItemsView:
         held = max_bytes // HELD_BATCHES
         rows = gathered(rows, max_rows, held, held) if views else rows
         first = 0
-        for batch in _whole_samples(self._checked(rows), max_rows, max_bytes):
+        for batch in self._whole_samples(self._checked(rows), max_rows, max_bytes):
             aligned = self._aligned(batch, target, range(first, first + batch.num_rows))
             first += batch.num_rows
             for part in self._followed(aligned, max_bytes):
@@ -206,6 +207,61 @@ class ItemsView:
         column = filled(held, read)
         column = column if pa.types.is_binary_view(held.type) else join(column)
         return batch.set_column(place, own.with_type(column.type), column)
+
+    def _whole_samples(
+        self, batches: Iterable[pa.RecordBatch], max_rows: int, max_bytes: int
+    ) -> Iterator[pa.RecordBatch]:
+        """The same rows in batches that cut no sample: each waits for the next, which may go on with its last sample.
+
+        Only the rows of a sample that lies in several batches are copied together.
+        """
+        waiting: list[pa.RecordBatch] = []
+        for batch in batches:
+            if not waiting:
+                waiting = [batch]
+                continue
+            if waiting[-1].column("sample_id")[-1].as_py() != batch.column("sample_id")[0].as_py():
+                yield from self._limited(waiting, max_rows, max_bytes)
+                waiting = [batch]
+                continue
+            last = int(sample_starts(waiting[0].column("sample_id"))[-1])
+            if last:
+                yield waiting[0].slice(0, last)
+                waiting[0] = waiting[0].slice(last)
+            starts = sample_starts(batch.column("sample_id"))
+            stop = int(starts[1]) if len(starts) > 1 else batch.num_rows
+            waiting.append(batch.slice(0, stop))
+            if stop < batch.num_rows:
+                yield from self._limited(waiting, max_rows, max_bytes)
+                waiting = [batch.slice(stop)]
+        if waiting:
+            yield from self._limited(waiting, max_rows, max_bytes)
+
+    def _limited(self, waiting: list[pa.RecordBatch], max_rows: int, max_bytes: int) -> Iterator[pa.RecordBatch]:
+        """The rows of batches that keep the limits each, in batches that keep them."""
+        if len(waiting) == 1:
+            yield waiting[0]
+            return
+        batch = joined(self._of_one_kind(waiting))
+        yield from split_samples(batch, sample_starts(batch.column("sample_id")), max_rows, max_bytes)
+
+    def _of_one_kind(self, batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+        """The batches with a column as bytes in all of them where some have references in it: it cannot be both."""
+        kinds = zip(*(batch.schema.types for batch in batches), strict=True)
+        mixed = [i for i, kind in enumerate(kinds) if len({is_ref(one) for one in kind}) > 1]
+        return [self._read_columns(batch, mixed) for batch in batches] if mixed else batches
+
+    def _read_columns(self, batch: pa.RecordBatch, places: Sequence[int]) -> pa.RecordBatch:
+        """The batch with the bytes, as views, of those of these columns that hold references."""
+        read = {}
+        for i in places:
+            column = batch.column(i)
+            if not is_ref(column.type):
+                continue
+            read[i], errors = self._fetcher.fetch(column, files_of(batch.schema))
+            for error in errors.values():
+                raise error.at(column=batch.schema.names[i])
+        return with_columns(batch, read)
 
     @staticmethod
     def _needed(schema: pa.Schema, columns: Sequence[str] | None) -> tuple[list[str], pa.Schema]:
@@ -292,40 +348,3 @@ def _says_something(texts: pa.Array) -> NDArray[np.bool_]:
     """Which texts are neither null nor empty."""
     said = pc.fill_null(pc.not_equal(texts, ""), fill_value=False)
     return np.asarray(said.to_numpy(zero_copy_only=False), np.bool_)
-
-
-def _whole_samples(batches: Iterable[pa.RecordBatch], max_rows: int, max_bytes: int) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches that cut no sample: each waits for the next, which may go on with its last sample.
-
-    Only the rows of a sample that lies in several batches are copied together.
-    """
-    waiting: list[pa.RecordBatch] = []
-    for batch in batches:
-        if not waiting:
-            waiting = [batch]
-            continue
-        if waiting[-1].column("sample_id")[-1].as_py() != batch.column("sample_id")[0].as_py():
-            yield from _limited(waiting, max_rows, max_bytes)
-            waiting = [batch]
-            continue
-        last = int(sample_starts(waiting[0].column("sample_id"))[-1])
-        if last:
-            yield waiting[0].slice(0, last)
-            waiting[0] = waiting[0].slice(last)
-        starts = sample_starts(batch.column("sample_id"))
-        stop = int(starts[1]) if len(starts) > 1 else batch.num_rows
-        waiting.append(batch.slice(0, stop))
-        if stop < batch.num_rows:
-            yield from _limited(waiting, max_rows, max_bytes)
-            waiting = [batch.slice(stop)]
-    if waiting:
-        yield from _limited(waiting, max_rows, max_bytes)
-
-
-def _limited(waiting: list[pa.RecordBatch], max_rows: int, max_bytes: int) -> Iterator[pa.RecordBatch]:
-    """The rows of batches that keep the limits each, in batches that keep them."""
-    if len(waiting) == 1:
-        yield waiting[0]
-        return
-    batch = joined(waiting)
-    yield from split_samples(batch, sample_starts(batch.column("sample_id")), max_rows, max_bytes)
