@@ -268,6 +268,8 @@ def _listed(source: Source, stores: Stores, limits: Limits) -> tuple[Listing, tu
 
 def _says_more(manifest: Manifest, listing: Listing, stores: Stores) -> bool:
     """Whether rows come back as they were only by what the manifest says, and not by the files alone."""
+    if not len(listing):  # nothing but manifests: there is no file that could say anything
+        return True
     fmt = _recognise(listing, stores)
     if fmt.name != manifest.format or isinstance(fmt, LosesTypes) or kept_reading(manifest, fmt):
         return True

@@ -338,6 +338,8 @@ def _list_folder(store: Store, folder: str, limits: Limits) -> Listing:
         claimed = claimed_by(info.path)
         if claimed is not None:
             claims.setdefault(claimed.name, []).append(info)
+    if not claims and datasets:  # of formats that write no file without samples
+        return Listing(_table([]), folder=root, datasets=tuple(datasets))
     if not claims:
         endings = ", ".join(dict.fromkeys(ending for known in all_formats() for ending in known.extensions))
         raise SourceNotFound("the folder holds no shard", file=folder, expected=f"files ending in {endings}")

@@ -162,3 +162,25 @@ def test_salvage_takes_one_at_a_time(both: list[Path], tmp_path: Path) -> None:
     shutil.copytree(both[0], tmp_path / "broken")
     (tmp_path / "broken" / "_lading" / "shards.arrow").write_bytes(b"")
     assert lading.salvage(tmp_path / "broken", tmp_path / "out").samples == 10
+
+
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize("name", ["csv", "jsonl", "media_archive", "parquet", "webdataset"])
+def test_one_without_samples_has_no_file_and_is_one_of_them(name: str, tmp_path: Path, *, named: bool) -> None:
+    """As of a rank that had nothing to write; `named` if it was told its columns beforehand."""
+    rows = pa.table({"a": ["x", "y"], "n": pa.array([1, 2], pa.int32())})
+    folders = [tmp_path / "par" / each for each in ("a", "b", "c")]
+    for folder, count in zip(folders, (0, 2, 0), strict=True):
+        schema = rows.schema if named else None
+        with lading.writer(folder, format=name, schema=schema) as writer:
+            if named or count:
+                writer.write_batch(rows.slice(0, count))
+    expected = [{"a": "x", "n": 1}, {"a": "y", "n": 2}]
+    shutil.copytree(folders[0], tmp_path / "none" / "a")
+    for source in (folders, tmp_path / "par", [tmp_path / "none", folders[1]]):
+        assert _rows(source) == expected
+        done = lading.convert(source, tmp_path / "out", format="parquet", verify=True, overwrite=True)
+        assert done.samples == 2
+        assert not lading.verify(source).findings
+    for source in ([folders[0], folders[2]], [folders[0]], tmp_path / "none"):
+        assert _rows(source) == []
