@@ -11,6 +11,7 @@ import os
 from bisect import bisect_right
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import chain, pairwise, repeat
@@ -203,7 +204,11 @@ class Dataset:
     def _looked_at(self, shard: int) -> ShardSource:
         if shard in self.stand_ins:
             return self.stand_ins[shard]
-        self._refuse_another()
+        with self._of_this():
+            return self._found(shard)
+
+    def _found(self, shard: int) -> ShardSource:
+        """The file of a shard, if it is as long as the listing says."""
         store, path = resolve(self.path(shard), self._stores)
         info = store.head(path)
         listed = self.listing.table.column("size_bytes")[shard].as_py()
@@ -236,13 +241,23 @@ class Dataset:
             return view
 
     def _open_view(self, source: ShardSource) -> View:
-        view = open_view(
-            self._format, source, self.view, self.fetcher, self.follower, self.format_options, self.interleaved,
-            self.kept_schema, self.members,
-        )  # fmt: skip
-        self.interleaved = settle(view, self.interleaved)
-        self._refuse_another()  # it may have come between the look at the file and its opening
+        with self._of_this():
+            view = open_view(
+                self._format, source, self.view, self.fetcher, self.follower, self.format_options, self.interleaved,
+                self.kept_schema, self.members,
+            )  # fmt: skip
+            self.interleaved = settle(view, self.interleaved)
         return view
+
+    @contextmanager
+    def _of_this(self) -> Iterator[None]:
+        """Look at a file of this dataset: if another one came meanwhile, that is said, whatever else was wrong."""
+        try:
+            yield
+        except LadingError:
+            self._refuse_another()
+            raise
+        self._refuse_another()
 
     def _refuse_another(self) -> None:
         """Raise DatasetReplaced if another dataset lies in the place of this one: rows of both would be mixed."""
@@ -258,25 +273,26 @@ class Dataset:
             self._close_views()
             self.hold()
 
-    def hold(self) -> bool:
+    @property
+    def may_be_replaced(self) -> bool:
+        """Whether another dataset may take the place of this one at once, with its lists and its shards."""
+        return bool(self._places)
+
+    def hold(self) -> None:
         """Open all shards, where they are few and that costs next to nothing: each is read from then on as it is now.
 
         What cannot be opened is told when it is read.
-
-        Returns:
-            Whether that was done.
 
         Raises:
             DatasetReplaced: another dataset took the place of this one before all were open.
         """
         if not self._places or len(self.listing) > _HELD_SHARDS or not isinstance(self._format, OpensAtOnce):
-            return False
+            return
         for shard in range(len(self.listing)):
             try:
                 self.open_shard(shard)
             except LadingError:
                 self._refuse_another()
-        return True
 
     def hold_index(self, shard: int) -> None:
         """Keep the index of an open shard at hand for its next reading, while all such take less than 64 MiB.

@@ -47,13 +47,13 @@ def _of_one(look: _Look) -> _Look:
             place = _place_of(source)
             try:
                 dataset = look(source, **how)
-                held = dataset.hold()
+                dataset.hold()
             except LadingError as error:
                 # What was found of one may not fit the other in whatever way.
                 if not left or not (isinstance(error, DatasetReplaced) or _place_of(source) != place):
                     raise
             else:
-                if not left or not held or _place_of(source) == place:
+                if not left or not dataset.may_be_replaced or _place_of(source) == place:
                     break
         return dataset
 

@@ -60,6 +60,10 @@ from lading.features import (
     feature_of,
 )
 from lading.limits import Limits
+from lading.store.local import LocalStore
+from lading.store.open import Stores
+from lading.store.protocol import FileInfo
+from lading.store.wrap import WrappedStore
 
 
 class Suit(str, enum.Enum):  # noqa: UP042 - of which str() gives the name, not the text
@@ -1359,7 +1363,7 @@ def test_a_cache_read_with_other_options_is_the_one_that_was_opened(options: dic
         assert [row["n"] for row in dataset] == list(range(30))
 
 
-@pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize("shards", [1, 3, 20])
 def test_a_cache_that_is_exchanged_while_it_is_opened(
     shards: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -1376,6 +1380,32 @@ def test_a_cache_that_is_exchanged_while_it_is_opened(
     with lading.open(tmp_path / "c") as dataset:
         assert len(dataset) == 10 * shards
         assert [row["n"] for row in dataset] == list(range(3000, 3000 + 10 * shards))
+
+
+class _Afterwards(WrappedStore):
+    """Does something once a file was looked at, and before it is opened."""
+
+    def __init__(self) -> None:
+        super().__init__(LocalStore())
+        self.then: list[Callable[[], object]] = []
+
+    def head(self, path: str) -> FileInfo:
+        found = super().head(path)
+        while self.then:
+            self.then.pop()()
+        return found
+
+
+@pytest.mark.parametrize("read", [lambda d: d[190], lambda d: d.take([190]), lambda d: list(d.batches())])
+def test_a_shard_that_goes_with_its_cache_is_not_told_as_missing(
+    read: Callable[[lading.Dataset], object], tmp_path: Path
+) -> None:
+    write_cache(numbers(200), NUMBERS, tmp_path / "c", batch_size=10, shard_size=1)
+    store = _Afterwards()
+    with lading.open(tmp_path / "c", stores=Stores({"": store})) as dataset:
+        store.then.append(lambda: write_cache([], NUMBERS, tmp_path / "c"))
+        with pytest.raises(DatasetReplaced, match=r"another dataset took the place.*Open it again"):
+            read(dataset)
 
 
 @pytest.mark.parametrize(
