@@ -685,6 +685,22 @@ def test_any_number_of_workers_gives_the_same_bytes(tmp_path: Path) -> None:
     assert made[1] == made[2] == made[7]
 
 
+@pytest.mark.parametrize("other", [bytearray, lambda text: memoryview(text).cast("H")])
+def test_texts_given_as_bytes_end_their_batches_alike_with_any_number_of_workers(
+    other: Callable[[bytes], Any], tmp_path: Path
+) -> None:
+    """They have more bytes than letters, wherever the chunk begins in which some were found that may change."""
+    features: dict[str, Feature] = {"text": Text(), "x": Array("int8", (1,))}
+    text = "é" * 6
+    made = {}
+    for workers in (1, 2, 3):
+        rows = ({"text": (other if i == 30 else bytes)(text.encode()), "x": [1]} for i in range(60))
+        meta = write_cache(rows, features, tmp_path / str(workers), batch_bytes=100, workers=workers)
+        assert [row["text"] for row in rows_of(meta)] == [text] * 60
+        made[workers] = [len(batch) for path in meta.shard_paths for batch in read_shard(path).to_batches()]
+    assert made[1] == made[2] == made[3]
+
+
 @pytest.mark.parametrize("batch_bytes", [33, 64, 100, 200])
 def test_rows_of_nulls_end_their_batches_alike_with_any_number_of_workers(tmp_path: Path, batch_bytes: int) -> None:
     """Rows are taken in other chunks then, and a null weighs the same wherever a chunk ends."""

@@ -67,10 +67,12 @@ class Column:
         costly: whether threads are worth while.
         changing: whether its values may be objects that change, or files that go.
         ready: types of values that are stored as they are, whatever they hold.
+        text: whether it holds texts, which pyarrow takes as bytes too.
     """
 
     def __init__(self, name: str, feature: Feature, assets: str | None) -> None:
         self.name, self._feature, self._assets = name, feature, assets
+        self.text = isinstance(feature, Text)
         self.costly = _is_costly(feature)
         blobs = isinstance(feature, Value) and "binary" in feature.dtype
         self.changing = blobs or not isinstance(feature, (Text, ClassLabel, Value))
@@ -84,7 +86,7 @@ class Column:
 
     def encoded(self, values: Values, keys: Values, first_row: int) -> Values:
         """The values as they are stored. Raises as `encode`."""
-        if isinstance(self._feature, Text) or _is_ready(self._feature, values):
+        if self.text or _is_ready(self._feature, values):
             return values  # to pyarrow only texts are texts
         rows = enumerate(zip(values, keys, strict=True), first_row)
         return [self.encode(value, row, key) for row, (value, key) in rows]
@@ -95,6 +97,8 @@ class Column:
             return value.value
         if self._codes and type(value) is str and value in self._codes:
             return self._codes[value]
+        if self.text and isinstance(value, (bytes, bytearray, memoryview)):
+            return bytes(value)  # weighs the same whether it was encoded here or goes to pyarrow as it came
         try:
             return encode(self._feature, value, assets=self._assets)
         except LadingError as error:

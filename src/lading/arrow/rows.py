@@ -214,7 +214,7 @@ class _Taker:
         return values
 
     def _kept(self, column: Column, value: Any, row: int, key: Any) -> Any:
-        if not self.later:
+        if not self.later or column.text:
             return column.encode(value, row, key)
         try:
             return held(value)
