@@ -16,7 +16,7 @@ from typing import Self
 from lading.errors import DataError, DestinationExists, LadingError, UsageError
 from lading.manifest import FOLDER, MANIFEST_NAME, SHARDS_NAME
 from lading.manifest_files import files_listed
-from lading.store.open import Stores, is_local, resolve
+from lading.store.open import Stores, is_local, named_folder, resolve
 from lading.store.protocol import Store, has_file, native_path
 from lading.store.roots import lies_in, real_place
 from lading.store.staging import StagedFolder, stage_folder, sweep_stale
@@ -39,14 +39,9 @@ def find_destination(destination: str | os.PathLike[str], stores: Stores) -> tup
     """The store of a destination, and its path there without a slash at the end.
 
     Raises:
-        UsageError: an empty name, as of a variable that is not set, or nothing but slashes or a scheme: the path would
-            be another place, such as the current directory.
+        UsageError: it names no folder (`named_folder`).
     """
-    name = os.fspath(destination)
-    path = name.rstrip("/")
-    if not path or ("://" in name and "://" not in path):
-        raise UsageError("the destination names no folder", found=repr(name), advice="Name one.")
-    return resolve(path, stores)
+    return resolve(named_folder(os.fspath(destination)), stores)
 
 
 def check_destination(store: Store, destination: str, *, overwrite: bool) -> None:

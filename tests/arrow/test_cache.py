@@ -461,6 +461,16 @@ def test_a_cache_is_a_folder_of_this_machine(place: Any, tmp_path: Path, monkeyp
     assert names(tmp_path) == []
 
 
+@pytest.mark.parametrize("place", ["/", "//", "file://", "file:///"])
+def test_a_place_without_a_name_is_refused(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An unset variable before a slash: it would be the folder one works in."""
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    with pytest.raises(UsageError, match=r"names no folder.*Name one"):
+        write_cache(numbers(1), NUMBERS, place)
+    assert (names(tmp_path), names(tmp_path / "here")) == (["here"], [])
+
+
 @pytest.mark.parametrize("scheme", ["file://", "FILE://"])
 def test_a_cache_may_be_named_as_a_url_of_a_file(scheme: str, tmp_path: Path) -> None:
     write_cache(numbers(3), NUMBERS, f"{scheme}{tmp_path}/out")

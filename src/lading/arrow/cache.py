@@ -39,7 +39,7 @@ from lading.errors import (
     UsageError,
 )
 from lading.store.local import LocalSink, LocalStore
-from lading.store.open import is_local, resolve
+from lading.store.open import is_local, named_folder, resolve
 from lading.store.protocol import final_place, store_errors, write_file
 from lading.store.staging import stage_folder, sweep_stale
 from lading.units import parse_bytes
@@ -178,8 +178,8 @@ def _place(told: str | os.PathLike[str]) -> str:
     folder = os.fspath(told) if isinstance(told, os.PathLike) else told
     if not isinstance(folder, str) or not folder or not is_local(resolve(folder)[0]):
         raise UsageError("a cache is a folder of this machine", expected="a path", found=repr(folder))
-    place = final_place(folder)
-    return os.path.realpath(place) if os.path.basename(place) in ("", ".", "..") else place
+    place = final_place(named_folder(folder))
+    return os.path.realpath(place) if os.path.basename(place) in (".", "..") else place
 
 
 def _check_place(place: str) -> None:

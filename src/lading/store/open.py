@@ -22,7 +22,7 @@ from lading.store.memory import MemoryStore
 from lading.store.protocol import Store
 from lading.store.wrap import WrappedStore
 
-__all__ = ["Stores", "is_local", "resolve", "without_query"]
+__all__ = ["Stores", "is_local", "named_folder", "resolve", "without_query"]
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 _LOCAL = LocalStore()
@@ -72,6 +72,19 @@ def resolve(url: str, stores: Stores | None = None) -> tuple[Store, str]:
 def without_query(path: str) -> str:
     """What names the file in a URL of the web: `?` and what follows is asked of the server. Other paths as they are."""
     return path.partition("?")[0] if path.startswith(("http://", "https://")) else path
+
+
+def named_folder(name: str) -> str:
+    """The path or URL of a folder to write, without a slash at the end.
+
+    Raises:
+        UsageError: an empty name, as of a variable that is not set, or nothing but slashes or a scheme: the path would
+            be another place, such as the current directory.
+    """
+    path = name.rstrip("/")
+    if not path or ("://" in name and "://" not in path):
+        raise UsageError("the destination names no folder", found=repr(name), advice="Name one.")
+    return path
 
 
 def is_local(store: Store) -> bool:
