@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -200,6 +201,21 @@ def test_unfinished_files_are_hidden_and_not_listed(tmp_path: Path) -> None:
     assert list(STORE.walk(str(tmp_path))) == []
     sink.abort()
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("behind", [False, True])
+def test_a_dropped_file_takes_no_place_where_a_native_library_has_it_open(behind: bool, tmp_path: Path) -> None:
+    """As after an error of a full disk: pyarrow's file is closed when it is collected."""
+    sink = STORE.put_stream(str(tmp_path / "shard"))
+    with open(sink.native_path, "wb", buffering=0) as native:
+        write = partial(native.write, bytes(100_000))
+        if behind:
+            sink.later(write)
+        else:
+            write()
+        sink.abort()
+        status = os.fstat(native.fileno())
+        assert (status.st_nlink, status.st_size, status.st_blocks) == (0, 0, 0)
 
 
 def test_modes_follow_the_umask(tmp_path: Path) -> None:

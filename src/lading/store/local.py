@@ -390,14 +390,22 @@ class LocalSink:
         return info
 
     def abort(self) -> None:
-        """Drop what was written."""
+        """Drop what was written; its place on the disk is free from then on, whoever still has it open."""
         if self._fd >= 0 or self._sealed is not None:
             try:
                 with store_errors(self.path), suppress(FileNotFoundError):
                     os.unlink(self.native_path)
+                    self._empty()
             finally:
                 self._sealed = None
                 self._drop(0)
+
+    def _empty(self) -> None:
+        """Take the bytes out of the file, which a native library may keep open until it is collected."""
+        self._stop()
+        if self._fd >= 0:
+            with suppress(OSError):  # then they go when it is closed
+                os.ftruncate(self._fd, 0)
 
     def _on_disk(self) -> FileInfo:
         self.settle()
@@ -405,10 +413,13 @@ class LocalSink:
             os.fsync(self._fd)
             return _info(self.path, os.fstat(self._fd))
 
-    def _drop(self, size: int) -> None:
+    def _stop(self) -> None:
         if self._behind is not None:
             self._behind.stop()
             self._behind = None
+
+    def _drop(self, size: int) -> None:
+        self._stop()
         if self._fd >= 0:
             os.close(self._fd)
         self._fd, self._size, self._appender = -1, size, None
