@@ -519,6 +519,14 @@ def test_features_told_with_lists_and_types_of_numpy_are_the_same(tmp_path: Path
     assert hash(told["l"]) == hash(plain["l"])
 
 
+@pytest.mark.parametrize("below", ["c", "a/b/c"])
+def test_a_place_below_a_file_is_refused(below: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(StoreError, match=rf"file/{below}: the destination lies in what is no folder; found .*/file$"):
+        write_cache(numbers(1), NUMBERS, tmp_path / "file" / below)
+    assert names(tmp_path) == ["file"]
+
+
 def test_only_a_cache_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "thesis").write_text("x")

@@ -186,6 +186,11 @@ def _check_place(place: str) -> None:
     """Refuse to replace what is no cache."""
     with store_errors(place):
         if not os.path.lexists(place):
+            above = os.path.dirname(place)
+            while above and not os.path.lexists(above):
+                above = os.path.dirname(above)
+            if above and not os.path.isdir(above):
+                raise StoreError("the destination lies in what is no folder", file=place, found=above)
             return
         if not os.path.isdir(place):
             raise UsageError("the destination is no folder", file=place)
