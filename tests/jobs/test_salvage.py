@@ -1531,3 +1531,21 @@ def test_a_payload_that_is_gone_takes_no_neighbour_with_it(names: tuple[str, str
     with lading.open(tmp_path / "out") as dataset:
         saved = [sample["items"][0]["binary_content"][:1] for sample in dataset.samples()]
     assert saved == [bytes([number + 1]) for number in range(6) if number != 2]
+
+
+@pytest.mark.parametrize("fmt", ["jsonl", "csv"])
+def test_what_comes_out_of_the_only_member_of_a_damaged_gzip_file_is_saved(fmt: str, tmp_path: Path) -> None:
+    source, out = tmp_path / "source", tmp_path / "out"
+    rows = [{"k": f"{n}", "t": random.Random(n).randbytes(100).hex()} for n in range(60)]
+    with lading.writer(source, format=fmt, options={"compression": "gzip"}) as writer:
+        writer.write_batch(pa.Table.from_pylist(rows))
+    [path] = source.glob("*.gz")
+    body = path.read_bytes()
+    path.write_bytes(body[:-1] + bytes([body[-1] ^ 1]))
+    result = salvage(source, out)
+    with lading.open(out) as dataset:
+        saved = list(dataset)
+    assert len(saved) > 40
+    assert saved == rows[: len(saved)]
+    assert (result.samples, result.lost_samples) == (len(saved), 60 - len(saved))
+    assert "bytes were changed" in str(result.lost[0]["message"])
