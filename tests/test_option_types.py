@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from lading.errors import UsageError
-from lading.formats.protocol import parse_options
-from lading.formats.registry import all_formats
+from lading.formats.protocol import ShardSource, parse_options
+from lading.formats.registry import all_formats, get_format
 from lading.layouts.options import InterleavedOptions
 from lading.option_types import check_types
+from lading.store.memory import MemoryStore
 
 _ODD: list[Any] = ["abc", 5, -1, 2.5, None, True, [1], {"a": 1}, [["x"]], {}, b"x", ..., "\ud800"]
 _KINDS = [
@@ -63,3 +64,9 @@ def test_what_fits() -> None:
     check_types(kinds["mds"], {"size_limit": "64MB", "nulls": ["a"], "columns": {"a": "int"}, "compression": None})
     check_types(kinds["mds"], {"size_limit": 1 << 20, "nulls": "mask", "hashes": ("sha1",)})
     check_types(InterleavedOptions, {"fields": ("a", "b"), "sample_id_field": None})
+
+
+def test_a_format_without_options_says_that_it_has_none() -> None:
+    source = ShardSource(MemoryStore({"a.jsonl": b"{}\n"}), "a.jsonl")
+    with pytest.raises(UsageError, match="no such option of the format jsonl; expected none, found 'mmap'"):
+        get_format("jsonl").open_shard(source, {"mmap": True})

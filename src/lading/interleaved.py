@@ -26,6 +26,7 @@ from lading.views import is_text, present
 
 __all__ = [
     "INTERLEAVED_SCHEMA",
+    "ITEMS_ADVICE",
     "LINEAGE_KEY",
     "MEANT_NULLS_KEY",
     "METADATA_POSITION",
@@ -64,6 +65,9 @@ INTERLEAVED_SCHEMA = pa.schema(
     ]
 )
 """The reserved columns, as the peer has them."""
+
+ITEMS_ADVICE = "Write Parquet or WebDataset, or rows as they are, with --view samples and --columns."
+"""What to do where a format of text refuses the bytes of items: no option leaves their reserved columns out."""
 
 VIEWS = ("samples", "interleaved")
 """What a row is: a sample, or an item of one."""

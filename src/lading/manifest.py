@@ -16,7 +16,6 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -426,11 +425,17 @@ def _checked(shards: pa.Table, file: str | None) -> pa.Table:
     return shards
 
 
-def merge(parts: Sequence[tuple[Manifest, pa.Table]]) -> tuple[Manifest, pa.Table]:
+def merge(
+    parts: Sequence[tuple[Manifest, pa.Table]], folders: Sequence[str] | None = None
+) -> tuple[Manifest, pa.Table]:
     """One manifest and one list of shards of several, in their order. Associative; one part comes back as it is.
 
     Totals, counts and digests add up (the digest in order is not known of a merged dataset); schemas are united, and
     which fields of interleaved samples have entries for which items; of `created_by` the first holds.
+
+    Args:
+        parts: at least one.
+        folders: where each lies, for errors; None for parts that their ranks tell apart.
 
     Raises:
         SchemaMismatch: formats, views or options differ, or no schema holds all rows.
@@ -438,7 +443,12 @@ def merge(parts: Sequence[tuple[Manifest, pa.Table]]) -> tuple[Manifest, pa.Tabl
     """
     if not parts:
         raise UsageError("there is no manifest to merge")
-    return reduce(_merged, parts)
+    places = [None] * len(parts) if folders is None else folders
+    first, *others = (_called(manifest, place) for (manifest, _), place in zip(parts, places, strict=True))
+    merged = parts[0]
+    for part, name in zip(parts[1:], others, strict=True):
+        merged = _merged(merged, part, first, name)
+    return merged
 
 
 def seen_from(prefix: str, part: tuple[Manifest, pa.Table]) -> tuple[Manifest, pa.Table]:
@@ -451,21 +461,26 @@ def seen_from(prefix: str, part: tuple[Manifest, pa.Table]) -> tuple[Manifest, p
     return replace(manifest, files={prefix + name: taken for name, taken in manifest.files.items()}), shards
 
 
-def _called(manifest: Manifest) -> str:
+def _called(manifest: Manifest, folder: str | None) -> str:
+    if folder is not None:
+        return folder
     return f"a dataset of {manifest.num_samples} samples" if manifest.rank is None else f"rank {manifest.rank}"
 
 
-def _merged(one: tuple[Manifest, pa.Table], two: tuple[Manifest, pa.Table]) -> tuple[Manifest, pa.Table]:
+def _merged(
+    one: tuple[Manifest, pa.Table], two: tuple[Manifest, pa.Table], first: str, second: str
+) -> tuple[Manifest, pa.Table]:
+    """Two parts as one; `first` and `second` are what errors call them."""
     (a, shards_a), (b, shards_b) = one, two
     options = _options_of_both(a.options, b.options)
     alike = {"format": a.format == b.format, "view": a.view == b.view, "options": options is not None}
     for name in (name for name in alike if not alike[name]):
-        found = f"{getattr(a, name)!r} ({_called(a)}) and {getattr(b, name)!r} ({_called(b)})"
+        found = f"{getattr(a, name)!r} ({first}) and {getattr(b, name)!r} ({second})"
         raise SchemaMismatch(f"manifests of one dataset differ in their {name}", found=found)
     if a.num_samples and b.num_samples and (_KEY in a.schema.names) != (_KEY in b.schema.names):
         raise SchemaMismatch("of the parts of one dataset some have keys and others none", column=_KEY,
-                             found=f"{_called(a)} and {_called(b)}")  # fmt: skip
-    schema, _ = union_schema([(_called(a), a.schema), (_called(b), b.schema)])
+                             found=f"{first} and {second}")  # fmt: skip
+    schema, _ = union_schema([(first, a.schema), (second, b.schema)])
     digests: Mapping[str, Any] = {}
     if a.digests and b.digests:
         digests = DatasetDigest.from_json(a.digests).merge(DatasetDigest.from_json(b.digests)).to_json()

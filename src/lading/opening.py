@@ -291,7 +291,8 @@ def _as_one(
         raise UsageError("datasets in several stores are not read as one", found=", ".join(folders[:5]),
                          advice="Open each by itself.")  # fmt: skip
     inside = [folder[len(own) + 1 :] if shared else folder for folder in folders]
-    manifest, shards = mf.merge([mf.seen_from(f"{i}/", part) for i, (_, part) in zip(inside, parts, strict=True)])
+    seen = [mf.seen_from(f"{i}/", part) for i, (_, part) in zip(inside, parts, strict=True)]
+    manifest, shards = mf.merge(seen, folders)
     return own, (replace(manifest, sidecars=()), shards)
 
 

@@ -16,6 +16,7 @@ from lading.errors import Unrepresentable, UsageError
 from lading.features import Json, Text, with_feature
 from lading.formats.csv import FORMAT
 from lading.formats.protocol import ShardSource
+from lading.interleaved import INTERLEAVED_SCHEMA
 from lading.store.memory import MemoryStore
 
 
@@ -115,3 +116,13 @@ def test_endings_and_compression() -> None:
     for options in ({"compression": "lz4"}, {"delimiter": "\n"}):
         with pytest.raises(UsageError, match="no such"):
             write(table, **options)
+
+
+def test_the_bytes_of_items_are_refused_with_a_way_that_leads_out() -> None:
+    """Their column is reserved: `--columns` alone, which the advice named, leaves it where it is."""
+    with pytest.raises(Unrepresentable, match="'binary_content': CSV has no bytes") as refused:
+        write(INTERLEAVED_SCHEMA.empty_table())
+    assert "rows as they are, with --view samples and --columns" in str(refused.value)
+    with pytest.raises(Unrepresentable, match="CSV has no bytes") as refused:
+        write(pa.table({"binary_content": [b"x"]}))
+    assert refused.value.advice == "Leave it out with --columns, cast it to text, or write another format."

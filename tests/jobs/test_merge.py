@@ -109,9 +109,12 @@ def test_what_is_no_part_of_a_dataset(tmp_path: Path) -> None:
 def test_parts_that_differ(tmp_path: Path) -> None:
     _write(tmp_path / "a", 0, format="webdataset")
     _write(tmp_path / "b", 20, format="parquet")
-    with pytest.raises(SchemaMismatch, match="format"):
+    with pytest.raises(SchemaMismatch, match=r"'webdataset' \(a\) and 'parquet' \(b\)") as caught:
         lading.merge(tmp_path)
+    assert caught.value.file == str(tmp_path)
     assert not (tmp_path / "_lading").exists()
+    with pytest.raises(SchemaMismatch, match=rf"'webdataset' \({tmp_path}/a\) and 'parquet' \({tmp_path}/b\)"):
+        lading.open([tmp_path / "a", tmp_path / "b"])
 
 
 def test_all_that_the_folder_holds_is_merged_or_named(tmp_path: Path) -> None:

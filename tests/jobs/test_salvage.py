@@ -936,8 +936,9 @@ def test_usual_rules_of_destinations_hold(tmp_path: Path) -> None:
         salvage(tmp_path / "in", tmp_path / "in" / "out")
     with pytest.raises(UsageError, match="inside the source"):
         salvage(f"file://{tmp_path}/in", tmp_path / "in", overwrite=True)
-    with pytest.raises(SourceNotFound):
-        salvage(tmp_path / "none", tmp_path / "out", overwrite=True)
+    for name, what in (("none.tar", "no such file or folder"), ("none*.tar", "no file matches the pattern")):
+        with pytest.raises(SourceNotFound, match=what):
+            salvage(tmp_path / name, tmp_path / "out", overwrite=True)
     assert salvage(tmp_path / "in", tmp_path / "out", overwrite=True).samples == 1
     assert keys(tmp_path / "out") == ["a"]
 

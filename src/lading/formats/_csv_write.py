@@ -21,6 +21,7 @@ from lading.formats.textfile import (
     text_sink,
     without_dictionary,
 )
+from lading.interleaved import ITEMS_ADVICE, is_interleaved_schema
 from lading.store.protocol import Sink
 from lading.views import is_bytes, is_text, join, total_bytes
 
@@ -57,7 +58,8 @@ class CsvWriter:
 
     def __init__(self, sink: Sink, schema: pa.Schema, options: WriteOptions) -> None:
         self._path, self._delimiter = sink.path, parse_delimiter(options.delimiter)
-        self._columns = {field.name: _texts_of(field) for field in schema}
+        items = is_interleaved_schema(schema)
+        self._columns = {field.name: _texts_of(field, items=items) for field in schema}
         _check_names(schema)
         self._out = text_sink(sink, options.compression, options.compression_level)
         self._rows = self._payload = 0
@@ -114,8 +116,13 @@ def _check_names(schema: pa.Schema) -> None:
                                   found=f"{count} times")  # fmt: skip
 
 
-def _texts_of(field: pa.Field) -> Callable[[pa.Array], pa.LargeStringArray]:
-    """How values of a field become text. Raises Unrepresentable for a type that has no one text."""
+def _texts_of(field: pa.Field, *, items: bool) -> Callable[[pa.Array], pa.LargeStringArray]:
+    """How values of a field become text. Raises Unrepresentable for a type that has no one text.
+
+    Args:
+        field: a column.
+        items: whether it is one of items, of which nobody can leave out those that they all have.
+    """
     kind = field.type
     plain = kind.value_type if pa.types.is_dictionary(kind) else kind
     if is_text(plain) or isinstance(plain, pa.JsonType):
@@ -127,7 +134,8 @@ def _texts_of(field: pa.Field) -> Callable[[pa.Array], pa.LargeStringArray]:
     if pa.types.is_floating(plain):
         return _float_texts
     what = "CSV has no bytes" if is_bytes(plain) or pa.types.is_fixed_size_binary(plain) else "CSV has no such values"
-    raise Unrepresentable(what, column=field.name, expected="text, numbers or bools", found=kind, advice=_ADVICE)
+    advice = ITEMS_ADVICE if items and field.name == "binary_content" else _ADVICE
+    raise Unrepresentable(what, column=field.name, expected="text, numbers or bools", found=kind, advice=advice)
 
 
 def _float_texts(column: pa.Array) -> pa.LargeStringArray:

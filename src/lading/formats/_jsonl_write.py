@@ -17,7 +17,7 @@ from lading.errors import DataError, Unrepresentable, UsageError, errors_at
 from lading.features import ClassLabel, Json, Text, Value, feature_of
 from lading.formats.protocol import ShardFacts
 from lading.formats.textfile import as_text, check_compression, parts_of, text_sink, without_dictionary
-from lading.interleaved import is_interleaved_schema
+from lading.interleaved import ITEMS_ADVICE, is_interleaved_schema
 from lading.json_columns import is_nested_json
 from lading.ref import is_ref
 from lading.store.protocol import Sink
@@ -26,7 +26,6 @@ from lading.views import is_bytes, is_text, join, total_bytes
 __all__ = ["JsonlWriter", "WriteOptions", "becomes_base64", "check_schema"]
 
 _ADVICE = "Leave it out with --columns, or cast it."
-_ITEMS_ADVICE = "Write Parquet or WebDataset, or the members of a tar as they are, with --view samples and --columns."
 _BYTES_ADVICE = "Leave it out with --columns, write another format, or give bytes='base64' to have it as text."
 
 
@@ -124,7 +123,7 @@ def check_schema(schema: pa.Schema) -> None:
         if not pa.types.is_null(kind):
             # In base64 they would be taken for the bytes themselves: items are known by the names of their columns.
             raise Unrepresentable("JSON has no bytes, as the items of interleaved samples have", found=kind,
-                                  column="binary_content", advice=_ITEMS_ADVICE)  # fmt: skip
+                                  column="binary_content", advice=ITEMS_ADVICE)  # fmt: skip
 
 
 _TEXTS = (Text, Value, ClassLabel)

@@ -883,7 +883,8 @@ def parse_options(format_name: str, kind: type[_Options], given: Mapping[str, An
     known = [f.name for f in fields(kind)]  # type: ignore[arg-type] # that it is a dataclass, no type can say
     for name in given:
         if name not in known:
-            raise UsageError(f"no such option of the format {format_name}", expected=", ".join(known), found=repr(name))
+            names = ", ".join(known) or "none"
+            raise UsageError(f"no such option of the format {format_name}", expected=names, found=repr(name))
     try:
         made = kind(**given)
     except LadingError:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from lading import manifest as mf
 from lading.commit import find_destination
-from lading.errors import DestinationExists, SourceNotFound, UsageError
+from lading.errors import DestinationExists, SourceNotFound, UsageError, errors_at
 from lading.formats.mds import files_named, joined_entries, save_index
 from lading.formats.protocol import Format, ListsUnlisted, NamesInEntries, ShardFacts
 from lading.formats.registry import get_format
@@ -92,7 +92,7 @@ def merge(
         return _merge_manifests(store, path, parts, below, set())
     if own and indexed <= own:
         parts = [_part(store, path, f"{name}/", None, limits) for name in sorted(own)]
-        return _merge_manifests(store, path, parts, below, own)
+        return _merge_manifests(store, path, parts, below, own, sorted(own))
     if not indexed:
         raise SourceNotFound("the folder holds no parts of a dataset", file=path,
                              expected="ranks, or datasets in folders of their own")  # fmt: skip
@@ -180,9 +180,11 @@ def _part(store: Store, path: str, prefix: str, rank_folder: str | None, limits:
 
 
 def _merge_manifests(
-    store: Store, path: str, parts: Sequence[tuple[Manifest, pa.Table]], below: Sequence[str], folders: AbstractSet[str]
-) -> MergeSummary:
-    manifest, shards = mf.merge(parts)
+    store: Store, path: str, parts: Sequence[tuple[Manifest, pa.Table]], below: Sequence[str],
+    folders: AbstractSet[str], names: Sequence[str] | None = None,
+) -> MergeSummary:  # fmt: skip
+    with errors_at(file=path):
+        manifest, shards = mf.merge(parts, names)
     facts = [(row["path"], ShardFacts.of(row)) for row in shards.to_pylist()]
     fmt = get_format(manifest.format)
     _refuse_others(path, below, fmt, [file for name, told in facts for file in _files(fmt, name, told)], folders)

@@ -95,6 +95,9 @@ def find_shards(source: Source, stores: Stores, format_name: str | None, limits:
         if len(names) == 1 and listing.folder is not None:
             _refuse_splits(store, listing.folder, listing)
     if not len(listing):
+        for finding in findings:
+            if isinstance(finding, SourceNotFound):
+                raise finding
         raise SourceNotFound("the source holds no shard", file=names[0] if names else None)
     named = by_name or listing.format
     fmt = get_format(named) if named else _recognised(listing, stores)
