@@ -54,7 +54,7 @@ from lading.layouts.follow import Follower
 from lading.layouts.gather import across_shards, split_namesakes, split_samples
 from lading.layouts.open import detect_view, open_view, restored, settle
 from lading.layouts.options import InterleavedOptions
-from lading.layouts.protocol import View
+from lading.layouts.protocol import SeesSymptoms, View
 from lading.layouts.samples import SamplesView
 from lading.manifest import FOLDER, Manifest
 from lading.manifest_files import KeptTables
@@ -314,12 +314,15 @@ class Dataset:
         self._held[shard] = index
 
     def symptoms(self, shard: int) -> Sequence[Symptom]:
-        """What in the layout of a shard will hurt, as its format sees it; see `lading.formats.protocol.Symptom`."""
-        if not isinstance(self._format, TellsSymptoms):
-            return ()
-        source = self.source(shard)
-        source = replace(source, index=self._known_index(shard, source))
-        return self._format.symptoms(source, self.format_options, self.view)
+        """What in the layout of a shard will hurt, as its format and its view see it; see `Symptom`."""
+        found: list[Symptom] = []
+        if isinstance(self._format, TellsSymptoms):
+            source = self.source(shard)
+            source = replace(source, index=self._known_index(shard, source))
+            found += self._format.symptoms(source, self.format_options, self.view)
+        # Of samples the format has told: to open them may be a walk over the file.
+        view = self.open_shard(shard) if self.view == "interleaved" else None
+        return [*found, *(view.symptoms() if isinstance(view, SeesSymptoms) else ())]
 
     def alike(self, shard: int = 0) -> Mapping[str, Any]:
         """Options of writing under which the files of a copy are like a shard."""

@@ -665,11 +665,11 @@ def test_columns_are_the_same_whatever_types_a_process_has_registered(make: Any)
         ({"num_rows": True}, "'num_rows': the counts of the cache do not add up; expected 1, found True"),
         ({"num_rows": 1.0}, "'num_rows'"),
         ({"schema_fingerprint": 5}, "'schema_fingerprint': no fingerprint"),
-        ({"shard_filenames": ["/etc/passwd"]}, "names no file of its folder"),
-        ({"shard_filenames": ["s3://x/a.arrow"]}, "names no file of its folder"),
-        ({"shard_filenames": ["x/../../a.arrow"]}, "a file outside its folder"),
-        ({"shard_filenames": ["."]}, "a file outside its folder"),
-        ({"shard_filenames": [7]}, "names no file of its folder"),
+        ({"shard_filenames": ["/etc/passwd"]}, "'shard_filenames': the index names no file of its folder"),
+        ({"shard_filenames": ["s3://x/a.arrow"]}, "'shard_filenames': the index names no file of its folder"),
+        ({"shard_filenames": ["x/../../a.arrow"]}, "'shard_filenames': the index names a file outside its folder"),
+        ({"shard_filenames": ["."]}, "'shard_filenames': the index names a file outside its folder"),
+        ({"shard_filenames": [7]}, "'shard_filenames': the index names no file of its folder"),
     ],
 )
 def test_caches_that_are_refused(told: dict[str, Any], message: str) -> None:

@@ -120,7 +120,7 @@ def _list_cache(store: Store, path: str, index: Mapping[str, Any], limits: Limit
     if not isinstance(hashed, str | None):  # as `lading.arrow.read_cache_meta` has it
         raise DataError("no fingerprint", column="schema_fingerprint", expected="16 hex digits",
                         found=repr(hashed)[:40])  # fmt: skip
-    return _listed(store, path, names, counts, limits)
+    return _listed(store, path, "shard_filenames", names, counts, limits)
 
 
 def listed_schema(store: Store, path: str, limits: Limits = DEFAULT_LIMITS) -> pa.Schema | None:
@@ -164,7 +164,7 @@ def _list_saved(store: Store, path: str, index: Mapping[str, Any], limits: Limit
         raise DataError("a dataset saved with a selection of its rows, as datasets before 2.0 did",
                         column="_indices_data_files", advice="Load it with datasets and save it again.")  # fmt: skip
     names = [file.get("filename") if isinstance(file, dict) else None for file in files]
-    return _listed(store, path, names, [None] * len(names), limits)
+    return _listed(store, path, "_data_files", names, [None] * len(names), limits)
 
 
 def _list_splits(store: Store, path: str, index: Mapping[str, Any], limits: Limits) -> list[ListedShard] | None:
@@ -183,13 +183,13 @@ def _only_split(path: str, index: Mapping[str, Any]) -> str:
 
 
 def _listed(
-    store: Store, path: str, names: Sequence[Any], counts: Sequence[int | None], limits: Limits
+    store: Store, path: str, key: str, names: Sequence[Any], counts: Sequence[int | None], limits: Limits
 ) -> list[ListedShard]:
     folder = posixpath.dirname(path)
-    paths = [posixpath.join(folder, _inside(name, "a shard")) for name in names]
+    paths = [posixpath.join(folder, _inside(name, key)) for name in names]
     if len(set(paths)) < len(paths):
         twice = next(path for path in paths if paths.count(path) > 1)
-        raise DataError("the index lists a shard twice", found=twice)
+        raise DataError("the index lists a shard twice", column=key, found=twice)
     entry = orjson.dumps(_entry(store, folder, paths[0], limits)).decode() if paths else ""
     return [ListedShard(path, count, entry=entry) for path, count in zip(paths, counts, strict=True)]
 
@@ -224,13 +224,13 @@ def features_beside(store: Store, folder: str, limits: Limits) -> dict[str, Any]
     return features if isinstance(features, dict) else None
 
 
-def _inside(name: Any, what: str) -> str:
-    """A plain name below the folder of an index."""
+def _inside(name: Any, key: str) -> str:
+    """A plain name below the folder of an index, which tells it under this key."""
     if not isinstance(name, str) or not name or "\0" in name or name.startswith("/") or "://" in name:
-        raise BadReference("the index names no file of its folder", column=what, found=repr(name)[:80])
+        raise BadReference("the index names no file of its folder", column=key, found=repr(name)[:80])
     plain = posixpath.normpath(name)
     if ".." in name.split("/") or "\\" in name or plain == ".":
-        raise BadReference("the index names a file outside its folder", column=what, found=repr(name)[:80])
+        raise BadReference("the index names a file outside its folder", column=key, found=repr(name)[:80])
     return plain
 
 

@@ -101,7 +101,8 @@ def doctor(
 ) -> Diagnosis:
     """Look at how a dataset lies: sizes of shards, and what its format knows of each (`TellsSymptoms`).
 
-    Reads listings, headers, footers and indexes; no payload, and nothing of a compressed file but its first bytes.
+    Reads listings, headers, footers, indexes, and the ids of items in tables; no payload, and nothing of a compressed
+    file but its first bytes.
     Findings that a copy mends have the same command, which mends all of them. Peak memory: the largest footer, or the
     index of one tar.
 

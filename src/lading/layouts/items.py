@@ -20,7 +20,7 @@ from lading.align import align_table, reconcile_schema
 from lading.batches import with_columns
 from lading.errors import DataError, LadingError, SchemaMismatch, errors_at
 from lading.fetch import ERROR_COLUMN, Fetcher, write_errors
-from lading.formats.protocol import LooseReader, ShardReader
+from lading.formats.protocol import LooseReader, ShardReader, Symptom
 from lading.hashing import hash_strings
 from lading.interleaved import INTERLEAVED_SCHEMA, RESERVED, WITHOUT_BYTES, sample_rows, sample_starts, split_rows
 from lading.layouts.follow import Followed, Follower
@@ -40,6 +40,27 @@ _MOST_BYTES = 1 << 62
 _PAYLOAD = "binary_content"
 _OF_SOURCES = ("modality", "source_ref", ERROR_COLUMN)
 """Columns that say which items have their bytes elsewhere, and where."""
+
+
+class _Seen:
+    """Ids of samples that went by, in 16 bytes a sample."""
+
+    def __init__(self) -> None:
+        self._hashes: list[NDArray[np.uint64]] = []
+        self._rows: list[NDArray[np.int64]] = []
+
+    def add(self, ids: pa.Array, rows: NDArray[np.int64]) -> None:
+        """The ids of samples, and the rows at which these begin."""
+        self._hashes.append(hash_strings(ids))
+        self._rows.append(rows)
+
+    def returned(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Rows at which a sample begins whose id comes back, and for each the row where it does."""
+        hashes = np.concatenate([np.zeros(0, np.uint64), *self._hashes])
+        rows = np.concatenate([np.zeros(0, np.int64), *self._rows])
+        order = np.argsort(hashes, kind="stable")
+        same = np.flatnonzero(hashes[order][1:] == hashes[order][:-1])
+        return rows[order[same]], rows[order[same + 1]]
 
 
 class ItemsView:
@@ -101,10 +122,12 @@ class ItemsView:
     def _bounds(self) -> NDArray[np.int64]:
         if self._starts is None:
             self._own_schema()  # that there are items at all
-            batches = self._reader.batches(max_rows=_ID_ROWS, max_bytes=_ID_BYTES, columns=["sample_id"])
-            parts = [first for _, first in self._samples_of(batches)]
+            parts = [first for _, first in self._samples_of(self._only_ids())]
             self._starts = np.concatenate([*parts, [self._reader.num_rows()]]).astype(np.int64)
         return self._starts
+
+    def _only_ids(self) -> Iterator[pa.RecordBatch]:
+        return self._reader.batches(max_rows=_ID_ROWS, max_bytes=_ID_BYTES, columns=["sample_id"])
 
     def _samples_of(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[pa.RecordBatch, NDArray[np.int64]]]:
         """The batches that hold rows, each with the rows of the shard at which a sample begins in it."""
@@ -278,28 +301,40 @@ class ItemsView:
         return [n for n in target.names if n in present]
 
     def _checked(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Refuse ids that come back: 16 bytes a sample are kept of those that went by."""
-        done = 0
-        hashes: list[NDArray[np.uint64]] = []
-        rows: list[NDArray[np.int64]] = []
-        for batch, first in self._samples_of(batches):
-            hashes.append(hash_strings(self._ids(batch, done).take(pa.array(first - done))))
-            rows.append(first)
-            done += batch.num_rows
-            yield batch
-        if hashes:
-            self._refuse_returning(np.concatenate(hashes), np.concatenate(rows))
-
-    def _refuse_returning(self, hashes: NDArray[np.uint64], rows: NDArray[np.int64]) -> None:
-        order = np.argsort(hashes, kind="stable")
-        same = np.flatnonzero(hashes[order][1:] == hashes[order][:-1])
-        if len(same):
-            first, again = int(rows[order[same[0]]]), int(rows[order[same[0] + 1]])
+        """Refuse ids that come back."""
+        seen = _Seen()
+        yield from self._seen_by(seen, batches)
+        first, again = seen.returned()
+        if len(again):
             raise DataError(
-                f"the rows of a sample do not stand together: the id of row {first} comes back",
-                file=self._path, row=again, column="sample_id",
+                f"the rows of a sample do not stand together: the id of row {first[0]} comes back",
+                file=self._path, row=int(again[0]), column="sample_id",
                 advice="Sort the file by sample_id and position.",
             )  # fmt: skip
+
+    def _seen_by(self, seen: _Seen, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        done = 0
+        for batch, first in self._samples_of(batches):
+            seen.add(self._ids(batch, done).take(pa.array(first - done)), first)
+            done += batch.num_rows
+            yield batch
+
+    def symptoms(self) -> list[Symptom]:
+        """Ids that come back, by the column of ids; of lines, which would have to be read whole, none."""
+        if isinstance(self._reader, LooseReader):
+            return []
+        self._own_schema()
+        seen = _Seen()
+        for _ in self._seen_by(seen, self._only_ids()):
+            pass
+        first, again = seen.returned()
+        if not len(again):
+            return []
+        measured = f"ids that come back after others: {len(again):,}, such as that of row {first[0]} in row {again[0]}"
+        why = "Whoever takes neighbours of one id for a sample gets pieces, so lading refuses to read such rows."
+        return [
+            Symptom("samples in several pieces", f"{measured}; sort by sample_id and position", why, len(again), None)
+        ]
 
     def _aligned(self, batch: pa.RecordBatch, target: pa.Schema, rows: Sequence[int]) -> pa.RecordBatch:
         """The batch with the columns of the target; errors tell a row by its number in the shard, which `rows` has."""

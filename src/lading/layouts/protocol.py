@@ -14,7 +14,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-__all__ = ["LooseView", "View"]
+from lading.formats.protocol import Symptom
+
+__all__ = ["LooseView", "SeesSymptoms", "View"]
 
 
 class View(Protocol):
@@ -69,3 +71,11 @@ class LooseView(Protocol):
 
     def declares_types(self) -> bool:
         """Whether the columns' types are the file's own, or were kept."""
+
+
+@runtime_checkable
+class SeesSymptoms(Protocol):
+    """A view that sees what in the order of a shard's rows will hurt."""
+
+    def symptoms(self) -> Sequence[Symptom]:
+        """What will hurt whoever reads this shard. No payload is read."""
