@@ -146,6 +146,24 @@ def test_an_interrupted_conversion_leaves_the_destination_as_it_was(place: Path,
     assert list(hidden(place)) == []
 
 
+def test_who_interrupts_before_all_is_loaded_is_told_so_too(place: Path) -> None:
+    begun = """if True:
+        import os, signal, sys
+        sys.argv = ["/bin/lading", "info", "docs"]
+
+        class Interrupts:
+            def find_spec(self, name, *_):
+                if name == "typer":
+                    os.kill(os.getpid(), signal.SIGINT)
+
+        sys.meta_path.insert(0, Interrupts())
+        from lading.cli import run
+        run()
+        """
+    done = subprocess.run([sys.executable, "-c", begun], cwd=place, capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"interrupted\n")
+
+
 def test_an_interrupt_ends_the_workers_too(place: Path) -> None:
     for number in range(3):
         write_hollow_tar(place / f"large-{number}.tar", 24, 64 << 20)  # more than one process would do alone

@@ -74,7 +74,7 @@ def lading(
 
 
 def run() -> None:
-    """What the shell's `lading` runs."""
+    """What the shell's `lading` runs when all is loaded (`lading.cli.run`)."""
     leave_pandas_out()
     prepare_streams()
     app(prog_name="lading")
