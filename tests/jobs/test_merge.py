@@ -97,8 +97,9 @@ def test_compressed_and_split_shards_keep_all_their_files(golden: Golden, tmp_pa
 
 
 def test_what_is_no_part_of_a_dataset(tmp_path: Path) -> None:
-    with pytest.raises(SourceNotFound, match="no parts"):
-        lading.merge(tmp_path)
+    for folder in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(SourceNotFound, match=r"no parts.*found no file, or no such folder"):
+            lading.merge(folder)
     (tmp_path / "a").mkdir()
     (tmp_path / "a/index.json").write_text("[]")
     with pytest.raises(DataError, match=r"a/index\.json"):

@@ -939,6 +939,11 @@ def test_usual_rules_of_destinations_hold(tmp_path: Path) -> None:
     for name, what in (("none.tar", "no such file or folder"), ("none*.tar", "no file matches the pattern")):
         with pytest.raises(SourceNotFound, match=what):
             salvage(tmp_path / name, tmp_path / "out", overwrite=True)
+    odd = os.fsencode(tmp_path) + b"/a\xff.tar"
+    with open(odd, "wb") as file:
+        file.write(tar_of(("a.txt", b"a")))
+    with pytest.raises(StoreError, match=r"the name of a file is no UTF-8\. Rename it"):
+        salvage(os.fsdecode(odd), tmp_path / "out", overwrite=True)
     assert salvage(tmp_path / "in", tmp_path / "out", overwrite=True).samples == 1
     assert keys(tmp_path / "out") == ["a"]
 

@@ -94,8 +94,9 @@ def merge(
         parts = [_part(store, path, f"{name}/", None, limits) for name in sorted(own)]
         return _merge_manifests(store, path, parts, below, own, sorted(own))
     if not indexed:
+        found = f"{len(below)} files of other kinds" if below else "no file, or no such folder"
         raise SourceNotFound("the folder holds no parts of a dataset", file=path,
-                             expected="ranks, or datasets in folders of their own")  # fmt: skip
+                             expected="ranks, or datasets in folders of their own", found=found)  # fmt: skip
     entries = joined_entries(store, path, sorted(indexed), limits)
     merged = [name for entry in entries for name in files_named(entry)]
     _refuse_others(path, below, get_format("mds"), merged, indexed)

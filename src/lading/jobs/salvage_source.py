@@ -73,6 +73,7 @@ def find_shards(source: Source, stores: Stores, format_name: str | None, limits:
 
     Raises:
         SourceNotFound: there is no shard.
+        StoreError: that is so because of the machine, a store, or the name of a file.
         UnknownFormat: nothing says of which format they are, or a folder holds files of several.
         UsageError: there are several datasets with manifests, or several splits.
     """
@@ -96,7 +97,7 @@ def find_shards(source: Source, stores: Stores, format_name: str | None, limits:
             _refuse_splits(store, listing.folder, listing)
     if not len(listing):
         for finding in findings:
-            if isinstance(finding, SourceNotFound):
+            if isinstance(finding, (SourceNotFound, StoreError)):
                 raise finding
         raise SourceNotFound("the source holds no shard", file=names[0] if names else None)
     named = by_name or listing.format
