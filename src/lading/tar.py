@@ -20,7 +20,7 @@ Format"; Python 3.11 tarfile.py where those leave a choice (the type NUL, sizes 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -156,10 +156,13 @@ class Passing(Protocol):
     """A stream that is read on, a part at a time, by who looks at the values too."""
 
     def part(self, at: int) -> tuple[memoryview, int]:
-        """A part with the header at `at`, and where it begins; good until `take`."""
+        """A part with the header at `at`, and where it begins."""
 
-    def take(self, values: Sequence[tuple[int, int, bool]]) -> None:
-        """Values lie there, in order: offset, size, and whether more is wanted of it than to look at it once."""
+    def take(self, at: int, size: int, *, text: bool) -> bool:
+        """A value lies there; `text` says that more is wanted than to look at it once.
+
+        Gives whether the part at hand is no longer good.
+        """
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,30 +56,20 @@ def taken(
 ) -> Iterator[tuple[int, int]]:
     """Walk over `(gap, size, whether it is text)` as a reader does, a header before each; gives those in the file.
 
-    Values whose headers lie in one part are taken together; without `alone` each by itself, and others may walk
-    meanwhile.
+    Without `alone`, others may walk meanwhile.
     """
     at, near, first = 0, memoryview(b""), 0
-    waiting: list[tuple[int, int, bool]] = []
     for gap, size, text in values:
         at += gap
         if at + HEADER > len(body):
-            break
-        if not first <= at <= first + len(near) - HEADER or not alone:
-            walk.take(waiting)
-            yield from ((offset, length) for offset, length, _ in waiting)
-            waiting = []
+            return
+        if not first <= at <= first + len(near) - HEADER:
             near, first = walk.part(at)
         assert bytes(near[at - first : at - first + HEADER]) == body[at : at + HEADER]
-        at += HEADER
-        waiting.append((at, size, text))
-        if not alone:
-            walk.take(waiting)
-            yield at, size
-            waiting = []
-        at += size
-    walk.take(waiting)
-    yield from ((offset, length) for offset, length, _ in waiting)
+        if walk.take(at + HEADER, size, text=text) or not alone:
+            near = near[:0]
+        yield at + HEADER, size
+        at += HEADER + size
 
 
 def content(values: PassedValues) -> list[bytes | None]:
@@ -248,11 +238,8 @@ def test_a_file_that_became_shorter(tmp_path: Path) -> None:
     with (tmp_path / "a").open("r+b") as cut:
         cut.truncate(MB + 1000)
     with pytest.raises(ShortRead, match="the file became shorter"):
-        walk.take([(MB - 2000, 50_000, False)])
-    passed = ranges_of()
-    passed.walk(file, entry).take([(HEADER, 10 * len(BODY), False)])
-    cut = refs_to([(0, HEADER, 10 * len(BODY))])
-    assert content(passed.look_up({"c": cut}, [entry], ())["c"]) == [None]
+        walk.take(MB - 2000, 50_000, text=False)
+    assert not ranges_of().walk(file, entry).take(HEADER, 10 * len(BODY), text=False)  # cut: it is left out
 
 
 def test_files_passed_by_long_ago_are_forgotten_and_none_is_held_open(tmp_path: Path) -> None:

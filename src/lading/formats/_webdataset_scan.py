@@ -29,7 +29,6 @@ from lading.tar import (
     Cursor,
     Headers,
     Window,
-    is_header,
     mark_old_folders,
     names,
     other_size,
@@ -132,53 +131,35 @@ def _hop_reading(
 ) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
     """As `_hop`, and the headers: by small reads, since to touch a map costs twice that and more memory."""
     passing = window.passing
-    found: list[tuple[int, bytes, int]] = []
-    ended = False
-    while not ended and at <= window.stop - BLOCK and len(found) < limit:
-        # Behind a small member (its JSON) the next header often comes with the same read.
-        part, base = (read(at, _NEAR_BYTES), at) if passing is None else passing.part(at)
-        here, at, ended = _hop_in(part, base, at, limit - len(found), checked=passing is not None)
-        if passing is not None:
-            passing.take(
-                [
-                    (start + BLOCK, size, header.find(b".json\0", 0, _NAME_BYTES) >= 0)
-                    for start, header, size in here
-                    if header[TYPE] in _PLAIN
-                ]
-            )
-        found += here
-    heads = (np.array([start for start, _, _ in found], np.int64) - window.base) // BLOCK
-    headers = np.frombuffer(b"".join([header for _, header, _ in found]), np.uint8)
-    return heads, headers.reshape(-1, BLOCK)
-
-
-def _hop_in(
-    part: bytes | memoryview, base: int, at: int, limit: int, *, checked: bool
-) -> tuple[list[tuple[int, bytes, int]], int, bool]:
-    """Headers in a part of the stream, with where they begin and the sizes that they tell.
-
-    With `checked`, large members are told of by sound headers alone: what reads them then reads much.
-
-    Returns:
-        The headers, where the next one begins, and whether the walk ends before it.
-    """
-    found: list[tuple[int, bytes, int]] = []
-    last = base + len(part) - BLOCK
-    while len(found) < limit:
-        header = bytes(part[at - base : at - base + BLOCK])
+    near: bytes | memoryview = b""
+    first = stop = at
+    starts: list[int] = []
+    headers: list[bytes] = []
+    last = window.stop - BLOCK
+    while at <= last and len(starts) < limit:
+        if at + BLOCK > stop:
+            # Behind a small member (its JSON) the next header often comes with the same read.
+            near, first = (read(at, _NEAR_BYTES), at) if passing is None else passing.part(at)
+            stop = first + len(near)
+        header = bytes(near[at - first : at - first + BLOCK])
         try:
             size = int(header[124:135], 8)
         except ValueError:
             size = other_size(header)
-        if size < 0 or (checked and size > _MUCH_BYTES and not is_header(header)):
-            return found, at, True  # zeros at the end, or damage
-        found.append((at, header, size))
+        if size < 0:
+            break  # zeros at the end, or damage
+        starts.append(at)
+        headers.append(header)
         if header[TYPE] in _ALONE:
-            return found, at, True
-        at += (size + 2 * BLOCK - 1) & -BLOCK
-        if at > last:
             break
-    return found, at, False
+        if passing is not None and header[TYPE] in _PLAIN:
+            if size > _MUCH_BYTES and not valid(np.frombuffer(header, np.uint8).reshape(1, -1)).all():
+                break  # before much is read for nothing
+            if passing.take(at + BLOCK, size, text=header.find(b".json\0", 0, _NAME_BYTES) >= 0):
+                stop = 0
+        at += (size + 2 * BLOCK - 1) & -BLOCK
+    heads = (np.array(starts, np.int64) - window.base) // BLOCK
+    return heads, np.frombuffer(b"".join(headers), np.uint8).reshape(-1, BLOCK)
 
 
 def _hop(view: memoryview, at: int, limit: int) -> list[int]:

@@ -179,66 +179,51 @@ class PassingBy:
     def part(self, at: int) -> tuple[memoryview, int]:
         """A part of the file with the header at `at`, if the file has as much; and where the part begins.
 
-        It is good until `take`, or the next one, or that of another walk.
+        It is good until `take` says otherwise, the next one, or that of another walk.
 
         Raises:
             ShortRead: the file became shorter.
         """
-        part, base, stop = self._here()
-        if base <= at <= stop - _HEADER_BYTES:
-            return part, base
-        if not base <= at < stop + _HEADER_BYTES:
-            # Values were left out, and will be again: of each a header is read.
-            return memoryview(self._file.read(at, _NEAR_BYTES)), at
-        self._read(at)
+        here = self._base + len(self._part)
+        if self._turn != self._window.turn or not self._base <= at <= here - _HEADER_BYTES:
+            if not self._base <= at < here + _HEADER_BYTES:
+                # Values were left out, and will be again: of each a header is read.
+                return memoryview(self._file.read(at, _NEAR_BYTES)), at
+            self._read(at)
         return self._part, self._base
 
-    def take(self, values: Sequence[tuple[int, int, bool]]) -> None:
-        """Look at values, in the file's order: of each its offset, its size, and whether it is text.
+    def take(self, at: int, size: int, *, text: bool) -> bool:
+        """Look at a value; gives whether the part at hand is no longer good.
 
-        What an earlier walk looked at, or what is cut, is left out.
+        A value that an earlier walk looked at, or that is cut, is left out.
 
         Raises:
             ShortRead: the file became shorter.
         """
-        # A loop over members with what it needs at hand: called for each of them, this took as long as to read them.
-        record, hash_value, most_kept = self._record, self._hash_value, self._most_kept_bytes
-        known_bytes, file_bytes = record.known_bytes, self._file.size_bytes
-        part, base, stop = self._here()
-        told: list[tuple[int, int, int]] = []
-        for at, size, text in values[: record.places]:
-            end, kept = at + size, size <= most_kept[text]
-            if at < known_bytes or end > file_bytes or (not record.has_room if kept else text):
-                continue
-            if kept:
-                if at < base or end > stop:
-                    self._read(at)
-                    part, base, stop = self._here()
-                place = record.keep(part[at - base : end - base])
-            elif base <= at and end <= stop:
-                place = record.add(hash_value(part[at - base : end - base]))
-            else:
-                place = record.add(self._hash_parts(at, end))
-                part, base, stop = self._here()
-            told.append((at, size, place))
-        record.tell(told)
+        record, base = self._record, self._base
+        if at < record.known_bytes or at + size > self._file.size_bytes:
+            return False
+        if size <= self._most_kept_bytes[text]:
+            if record.has_room:
+                record.keep(at, self._value(at, size))
+        elif not text and record.has_place:
+            record.add(at, size, self._hash(at, size))
+        return self._base != base
 
-    def _here(self) -> tuple[memoryview, int, int]:
-        """What is in the window, where that begins and where it ends."""
-        if self._turn != self._window.turn:
-            self._part = self._part[:0]
-        return self._part, self._base, self._base + len(self._part)
+    def _value(self, at: int, size: int) -> memoryview:
+        if self._turn != self._window.turn or not self._base <= at <= self._base + len(self._part) - size:
+            self._read(at)
+        return self._part[at - self._base : at - self._base + size]
 
-    def _hash_parts(self, at: int, end: int) -> bytes:
-        """Of a value that does not lie in the window, or not all of it: as the window goes over it."""
-        hasher = self._hasher()
-        while at < end:
-            part, base, stop = self._here()
-            if not base <= at < stop:
-                self._read(at)
-                part, base, stop = self._here()
-            hasher.update(part[at - base : end - base])
-            at = min(end, stop)
+    def _hash(self, at: int, size: int) -> bytes:
+        if size <= _WINDOW_BYTES:
+            return self._hash_value(self._value(at, size))
+        hasher, stop = self._hasher(), at + size
+        while at < stop:
+            here = self._base + len(self._part)
+            value = self._value(at, min(stop, here) - at if here > at else 1)
+            hasher.update(value)
+            at += len(value)
         return hasher.digest()
 
     def _read(self, at: int) -> None:
@@ -296,33 +281,30 @@ class _Record:
         return len(self._hashes) + len(self.kept) + 3 * self._offset.itemsize * len(self._offset)
 
     @property
-    def places(self) -> int:
-        """How many more values may be taken."""
-        return _MOST_VALUES - len(self._offset)
+    def has_place(self) -> bool:
+        """Whether one more value may be taken."""
+        return len(self._offset) < _MOST_VALUES
 
     @property
     def has_room(self) -> bool:
         """Whether one more short value may be kept."""
-        return len(self.kept) < _MOST_KEPT_BYTES
+        return len(self._offset) < _MOST_VALUES and len(self.kept) < _MOST_KEPT_BYTES
 
-    def add(self, made: bytes) -> int:
-        """The hash of a value; gives its place, to tell of."""
-        place = len(self._hashes) // self._hash_bytes
+    def add(self, at: int, size: int, made: bytes) -> None:
+        """A value, by its hash."""
+        self._tell(at, size, len(self._hashes) // self._hash_bytes)
         self._hashes += made
-        return place
 
-    def keep(self, value: memoryview) -> int:
-        """A value as it is; gives its place, to tell of."""
-        place = ~len(self.kept)
+    def keep(self, at: int, value: memoryview) -> None:
+        """A value as it is."""
+        self._tell(at, len(value), ~len(self.kept))
         self.kept += value
-        return place
 
-    def tell(self, values: Sequence[tuple[int, int, int]]) -> None:
-        """Which values these are, in the file's order: of each its offset, its size and its place."""
-        if values:
-            for numbers, told in zip((self._offset, self._length, self._place), zip(*values, strict=True), strict=True):
-                numbers.extend(told)
-            self.known_bytes, self._table = self._offset[-1] + 1, None
+    def _tell(self, at: int, size: int, place: int) -> None:
+        self._offset.append(at)
+        self._length.append(size)
+        self._place.append(place)
+        self.known_bytes, self._table = at + 1, None
 
     def table(self) -> _Table:
         """What there is, as arrays: made again only when there is more."""
