@@ -53,7 +53,7 @@ def _size(rows: list[dict[str, Any]]) -> int:
 
 
 def _features(corpus: str) -> dict[str, Any]:
-    from lading.features import Bytes, Image, Text, Value
+    from lading.features.types import Bytes, Image, Text, Value
 
     if corpus == "texts":
         return {"label": Value("int64"), "text": Text()}
@@ -80,7 +80,7 @@ def _by_stable_datasets(corpus: str) -> Callable[[Place], Callable[[], Done]]:
 
 def _by_lading(corpus: str) -> Callable[[Place], Callable[[], Done]]:
     def way(place: Place) -> Callable[[], Done]:
-        from lading.arrow import write_cache
+        from lading.caches import write_cache
 
         rows = _rows(place, corpus)
         size, count, generator = _size(rows), len(rows), _given(rows, corpus)
@@ -98,7 +98,7 @@ def _batches_by_lading(corpus: str) -> Callable[[Place], Callable[[], Done]]:
     def way(place: Place) -> Callable[[], Done]:
         import pyarrow as pa
 
-        from lading.arrow import write_cache
+        from lading.caches import write_cache
 
         rows = _rows(place, corpus)
         kinds = {"label": pa.int64(), "text": pa.string(), "jpg": pa.large_binary(), "json": pa.large_binary()}
@@ -151,7 +151,7 @@ def _encode_by_stable_datasets(place: Place) -> Callable[[], Done]:
 
 def _encode_by_lading(workers: int) -> Callable[[Place], Callable[[], Done]]:
     def way(place: Place) -> Callable[[], Done]:
-        from lading.arrow import write_cache
+        from lading.caches import write_cache
 
         def work() -> Done:
             write_cache(_drawn(), _features("drawn"), os.path.join(place.out, "new"), workers=workers)

@@ -205,14 +205,14 @@ def _arrow_by_datasets(folder: str, columns: dict[str, str]) -> None:
 
 
 def _cache_by_lading(folder: str, columns: dict[str, str]) -> None:
-    import lading.arrow
-    from lading.features import Text, Value
+    import lading.caches
+    from lading.features.types import Text, Value
 
     if os.path.exists(f"{folder}-cache"):
         return
     kinds = {"int": Value("int64"), "str": Text()}
     features = {name: kinds[kind] for name, kind in columns.items()}
-    lading.arrow.write_cache(_samples(folder, columns), features, f"{folder}-cache")
+    lading.caches.write_cache(_samples(folder, columns), features, f"{folder}-cache")
 
 
 def _without_bytes(source: str, folder: str) -> None:

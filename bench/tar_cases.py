@@ -193,10 +193,10 @@ def _index_by_lading(corpus: str, fields: tuple[str, ...]) -> Callable[[Place], 
     """The whole table of references, checksums of all headers verified."""
 
     def way(place: Place) -> Callable[[], Done]:
-        from lading.formats.protocol import ShardSource
+        from lading.arrow.references import unpack
+        from lading.formats.base import ShardSource
         from lading.formats.registry import get_format
-        from lading.ref import unpack
-        from lading.store.local import LocalStore
+        from lading.storage.local import LocalStore
 
         paths, format_, store = place.files(f"{corpus}/*.tar"), get_format("webdataset"), LocalStore()
 

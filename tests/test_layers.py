@@ -1,4 +1,4 @@
-"""A file imports only lower layers, and its own folder's shared files (`docs/design.md`)."""
+"""Modules import only from lower layers; format packages are imported by the registry alone (`docs/design.md`)."""
 
 from __future__ import annotations
 
@@ -15,78 +15,27 @@ import lading
 _ROOT = Path(lading.__file__).parent
 
 LAYERS = (
-    (
-        "errors units limits deep_json jsontext encoding arrow_values extents pieces mds_values ref views picks ranges "
-        "hashing features batches braces casts texts rows option_types json_columns huggingface interleaved ipc align "
-        "canonical digests manifest where"
-    ),
-    "image codecs tar tar_write",
-    "store",
-    "media arrow",
+    "errors units limits options arrow features",
+    "content codecs",
+    "storage",
+    "media caches",
     "formats",
-    "fetch index_cache local_copy manifest_files source",
-    "layouts",
-    "commit kept_reading part_writer shard taking",
-    "dataset",
-    "dataset_writer opening",
+    "interleaved manifest",
+    "pipeline",
+    "dataset compat",
     "jobs testing",
     "cli",
     "__init__",
 )
-"""What stands on one line does not import each other, but for the first line (there without cycles)."""
+"""Packages and modules, lowest layer first. Those in one layer do not import each other, except in the lowest layer."""
 
-SHARED = {
-    "arrow": {"columns", "films", "layout", "meta", "tables"},
-    "codecs": {"protocol"},
-    "store": {"appender", "background", "checksum", "lock", "protocol"},
-    "formats": {"index_json", "protocol", "registry", "symptoms", "textfile"},
-    "layouts": {"protocol", "options", "gather", "follow", "packed", "packed_write"},
-    "media": {"ahead", "archives", "documents", "reader", "records"},
-    "jobs": {
-        "checksums",
-        "copying",
-        "damage",
-        "digest",
-        "filters",
-        "headers",
-        "indexes",
-        "ledger",
-        "messages",
-        "own_process",
-        "plan",
-        "pool",
-        "progress",
-        "reading",
-        "run",
-        "salvage_files",
-        "salvage_shard",
-        "salvage_source",
-        "spec",
-        "splits",
-        "tasks",
-        "threads",
-    },
-    "cli": {"options", "output", "progress", "samples", "text"},
-}
-"""Files of a folder that the others in it may import."""
+APART = {"data", "testing"}
+"""Packages that nothing else in lading imports."""
 
-DOORS = {
-    "arrow": {"cache"},
-    "codecs": {"registry"},
-    "store": {"open", "roots"},
-    "layouts": {"open"},
-    "jobs": {"demo"},
-    "cli": {"main"},
-}
-"""Files of a folder that may import all others in it, as its `__init__` may."""
+LOWEST_MAY_IMPORT = {*sys.stdlib_module_names, "pyarrow", "numpy", "xxhash", "orjson", "PIL"}
+"""Libraries of the lowest layer. Pillow is an extra, imported where raw pixels become an image."""
 
-BESIDE = {"data", "testing"}
-"""Rooms that nothing in the package imports."""
-
-GROUND = {*sys.stdlib_module_names, "pyarrow", "numpy", "xxhash", "orjson", "PIL"}
-"""What the first layer may import; Pillow, an extra, where an image of raw pixels is made."""
-
-_LAYER = {room: layer for layer, rooms in enumerate(LAYERS) for room in rooms.split()} | {"data": 0}
+_LAYER = {name: layer for layer, names in enumerate(LAYERS) for name in names.split()} | {"data": 0}
 _FILES = {
     ".".join(path.relative_to(_ROOT.parent).with_suffix("").parts).removesuffix(".__init__"): path
     for path in sorted(_ROOT.rglob("*.py"))
@@ -107,28 +56,20 @@ def _imports(path: Path) -> Iterator[str]:
 _EDGES = {module: sorted(set(_imports(path)) & _FILES.keys()) for module, path in _FILES.items()}
 
 
-def _room(module: str) -> str:
+def _package(module: str) -> str:
     return module.split(".")[1] if "." in module else "__init__"
 
 
-def _family(file: str) -> str:
-    """Files that are one thing in parts: `webdataset.py` and `_webdataset_scan.py`, `mint.py` and `mint_write.py`."""
-    return file.strip("_").split("_", maxsplit=1)[0]
-
-
 def _may_import(module: str, target: str) -> bool:
-    room, other = _room(module), _room(target)
-    if room == other:
-        file, other_file = module.rpartition(".")[2], target.rpartition(".")[2]
-        if _family(file) == _family(other_file):
-            return True
-        return file in {room, *DOORS.get(room, ())} or other_file in SHARED.get(room, ())
-    both_ground = _LAYER[room] == _LAYER[other] == 0
-    return other not in BESIDE and (both_ground or _LAYER[other] < _LAYER[room])
+    package, other = _package(module), _package(target)
+    if package == other:
+        return True
+    both_lowest = _LAYER[package] == _LAYER[other] == 0
+    return other not in APART and (both_lowest or _LAYER[other] < _LAYER[package])
 
 
 def test_every_module_has_a_layer() -> None:
-    assert {_room(module) for module in _FILES} - _LAYER.keys() == set()
+    assert {_package(module) for module in _FILES} - _LAYER.keys() == set()
 
 
 @pytest.mark.parametrize("module", _EDGES)
@@ -143,8 +84,7 @@ def test_no_cycle() -> None:
         pytest.fail(" → ".join(error.args[1]))
 
 
-@pytest.mark.parametrize("room", LAYERS[0].split())
-def test_the_ground_stands_on_few_libraries(room: str) -> None:
-    path = _ROOT / f"{room}.py"
-    foreign = {name.split(".")[0] for name in _imports(path)} - {"lading"} if path.exists() else set()
-    assert foreign - GROUND == set()
+@pytest.mark.parametrize("module", [name for name in _FILES if name.count(".") and _LAYER[_package(name)] == 0])
+def test_the_lowest_layer_stands_on_few_libraries(module: str) -> None:
+    foreign = {name.split(".")[0] for name in _imports(_FILES[module])} - {"lading"}
+    assert foreign - LOWEST_MAY_IMPORT == set()

@@ -28,15 +28,15 @@ import zstandard
 
 import lading
 from arrow_files import arrow_bytes
-from lading.arrow import read_cache_meta
+from lading.arrow.references import FileEntry, make_refs, with_files
+from lading.caches import read_cache_meta
+from lading.compat.mosaicml import LocalCopy
 from lading.errors import DataError, LimitExceeded, SidecarMismatch, UsageError
-from lading.fetch import Fetcher
 from lading.jobs.merge import merge
 from lading.jobs.salvage import salvage
 from lading.limits import DEFAULT_LIMITS, Limits
-from lading.local_copy import LocalCopy
 from lading.media import WarcReader
-from lading.ref import FileEntry, make_refs, with_files
+from lading.storage.fetch import Fetcher
 from media import frame, medium
 from tars import tar_of, write_long_named_tars
 from watched import forget_peak, peak_mb

@@ -7,10 +7,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lading.dataset import Dataset
-    from lading.dataset_writer import DatasetWriter as writer  # noqa: N813 - what users type: with lading.writer(…)
+    from lading.compat.mosaicml import LocalCopy, MDSShard
+    from lading.dataset.dataset import Dataset
+    from lading.dataset.open import open_dataset as open  # noqa: A004 - what users type: lading.open(…)
+    from lading.dataset.writer import DatasetWriter as writer  # noqa: N813 - what users type: with lading.writer(…)
     from lading.errors import LadingError
-    from lading.fetch import materialise
+    from lading.interleaved.options import InterleavedOptions
     from lading.jobs.convert import convert
     from lading.jobs.digest import dataset_digest as digest
     from lading.jobs.digest import diff
@@ -20,9 +22,7 @@ if TYPE_CHECKING:
     from lading.jobs.merge import merge
     from lading.jobs.salvage import salvage
     from lading.jobs.verify import verify
-    from lading.layouts.options import InterleavedOptions
-    from lading.local_copy import LocalCopy, MDSShard
-    from lading.opening import open_dataset as open  # noqa: A004 - what users type: lading.open(…)
+    from lading.storage.fetch import materialise
 
 __all__ = [
     "Dataset",
@@ -45,26 +45,26 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Dataset": ("lading.dataset", "Dataset"),
-    "InterleavedOptions": ("lading.layouts.options", "InterleavedOptions"),
+    "Dataset": ("lading.dataset.dataset", "Dataset"),
+    "InterleavedOptions": ("lading.interleaved.options", "InterleavedOptions"),
     "LadingError": ("lading.errors", "LadingError"),
-    "LocalCopy": ("lading.local_copy", "LocalCopy"),
-    "MDSShard": ("lading.local_copy", "MDSShard"),
+    "LocalCopy": ("lading.compat.mosaicml", "LocalCopy"),
+    "MDSShard": ("lading.compat.mosaicml", "MDSShard"),
     "convert": ("lading.jobs.convert", "convert"),
     "diff": ("lading.jobs.digest", "diff"),
     "digest": ("lading.jobs.digest", "dataset_digest"),
     "doctor": ("lading.jobs.doctor", "doctor"),
     "index": ("lading.jobs.index", "index"),
     "info": ("lading.jobs.info", "info"),
-    "materialise": ("lading.fetch", "materialise"),
+    "materialise": ("lading.storage.fetch", "materialise"),
     "merge": ("lading.jobs.merge", "merge"),
-    "open": ("lading.opening", "open_dataset"),
+    "open": ("lading.dataset.open", "open_dataset"),
     "salvage": ("lading.jobs.salvage", "salvage"),
     "verify": ("lading.jobs.verify", "verify"),
-    "writer": ("lading.dataset_writer", "DatasetWriter"),
+    "writer": ("lading.dataset.writer", "DatasetWriter"),
 }
-_MODULES = frozenset(("arrow", "errors", "features", "limits", "media"))
-"""What users reach as `lading.arrow.write_cache(…)`, imported when it is asked for."""
+_MODULES = frozenset(("caches", "errors", "features", "limits", "media"))
+"""What users reach as `lading.caches.write_cache(…)`, imported when it is asked for."""
 
 
 def __getattr__(name: str) -> Any:

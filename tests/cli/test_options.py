@@ -6,7 +6,7 @@ import pytest
 
 from lading.cli.options import Reading, column_names, name_list, named_options, one_or_many, opening, reads
 from lading.errors import UsageError
-from lading.layouts.options import InterleavedOptions
+from lading.interleaved.options import InterleavedOptions
 from lading.limits import Limits
 
 

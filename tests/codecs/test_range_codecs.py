@@ -13,10 +13,10 @@ import pyarrow as pa
 import pytest
 import zstandard
 
+from lading.arrow.references import CODECS
 from lading.codecs import decode_range
 from lading.codecs.zstd_ import decode_sized_frame, frame_end, frames_of_length
 from lading.errors import CorruptShard, LimitExceeded, UsageError
-from lading.ref import CODECS
 
 _MAX = 1 << 30
 _DATA = random.Random(1).randbytes(300_000) + b"compressible " * 9000

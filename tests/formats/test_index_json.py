@@ -10,9 +10,9 @@ import pytest
 from lading.errors import DataError, LimitExceeded, ShortRead
 from lading.formats.index_json import load_index
 from lading.limits import Limits
-from lading.store.memory import MemoryStore
-from lading.store.protocol import FileInfo
-from lading.store.wrap import CountingStore, WrappedStore
+from lading.storage.base import FileInfo
+from lading.storage.memory import MemoryStore
+from lading.storage.wrappers import CountingStore, WrappedStore
 
 
 class _ReplacedStore(WrappedStore):

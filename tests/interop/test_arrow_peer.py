@@ -16,9 +16,10 @@ from PIL import Image as Picture
 
 import lading
 from lading import errors
-from lading.arrow import write_cache
-from lading.casts import unregistered_type
-from lading.features import (
+from lading.arrow.casts import unregistered_type
+from lading.caches import write_cache
+from lading.features.huggingface import schema_of_features
+from lading.features.types import (
     Array,
     ClassLabel,
     Feature,
@@ -31,7 +32,6 @@ from lading.features import (
     feature_of,
     with_feature,
 )
-from lading.huggingface import schema_of_features
 
 pytestmark = [pytest.mark.interop, pytest.mark.filterwarnings("ignore")]
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lading.formats.parquet import FORMAT
-from lading.formats.protocol import ShardSource
-from lading.store.local import LocalStore
+from lading.formats.base import ShardSource
+from lading.formats.parquet.format import FORMAT
+from lading.storage.local import LocalStore
 
 pytestmark = [pytest.mark.interop, pytest.mark.filterwarnings("ignore")]
 

@@ -22,8 +22,8 @@ from PIL import Image
 
 import lading
 from lading.errors import Unrepresentable
-from lading.features import Array, Encoded, Feature, Json, with_feature
-from lading.features import Image as ImageFeature
+from lading.features.types import Array, Encoded, Feature, Json, with_feature
+from lading.features.types import Image as ImageFeature
 from soak import SOAK
 
 pytestmark = pytest.mark.interop

@@ -9,9 +9,9 @@ import pytest
 
 import lading
 from lading.jobs.checksums import CheckedShard, check_shard
-from lading.manifest_files import KeptTables, load_manifest
-from lading.store.local import LocalStore
-from lading.store.open import Stores
+from lading.manifest.files import KeptTables, load_manifest
+from lading.storage.local import LocalStore
+from lading.storage.stores import Stores
 
 DAMAGED = range(0, 60, 3)
 

@@ -19,7 +19,7 @@ import pytest
 import lading
 from documents import SQUARE, TALL, WIDE, documents, tiff_of
 from golden_cases import Golden
-from lading.arrow import write_cache
+from lading.caches import write_cache
 from lading.errors import (
     BadReference,
     DataError,
@@ -31,10 +31,10 @@ from lading.errors import (
     Unrepresentable,
     UsageError,
 )
-from lading.features import Image, Video, with_feature
-from lading.interleaved import INTERLEAVED_SCHEMA
-from lading.store.memory import MemoryStore
-from lading.store.open import Stores
+from lading.features.items import INTERLEAVED_SCHEMA
+from lading.features.types import Image, Video, with_feature
+from lading.storage.memory import MemoryStore
+from lading.storage.stores import Stores
 from media import frame, medium
 from tars import tar_of
 

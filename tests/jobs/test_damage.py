@@ -12,12 +12,12 @@ import pytest
 import lading
 from lading.jobs import damage
 from lading.jobs.damage import FileExtents, file_extents
-from lading.manifest_files import KeptTables, load_manifest
-from lading.store.local import LocalStore
-from lading.store.memory import MemoryStore
-from lading.store.open import Stores
-from lading.store.protocol import write_file
-from lading.store.wrap import CountingStore
+from lading.manifest.files import KeptTables, load_manifest
+from lading.storage.base import write_file
+from lading.storage.local import LocalStore
+from lading.storage.memory import MemoryStore
+from lading.storage.stores import Stores
+from lading.storage.wrappers import CountingStore
 
 ROWS = pa.table(
     {

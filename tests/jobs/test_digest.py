@@ -21,12 +21,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lading
-from lading.digests import DatasetDigest, sample_digests
+from lading.content.digests import DatasetDigest, sample_digests
 from lading.errors import CorruptShard, LadingError, UsageError
-from lading.features import tag_by_extension
+from lading.features.types import tag_by_extension
 from lading.jobs import digest as digest_job
 from lading.jobs.progress import Progress
-from lading.store.local import LocalMap
+from lading.storage.local import LocalMap
 
 
 def document(key: str, sample_id: str, text: str) -> dict[str, bytes]:

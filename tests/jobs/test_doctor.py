@@ -20,17 +20,17 @@ from typer.testing import CliRunner
 
 import lading
 from golden_cases import Golden
-from lading.align import align_table
+from lading.arrow.align import align_table
 from lading.cli.main import app
 from lading.errors import DataError, UsageError
+from lading.features.items import INTERLEAVED_SCHEMA
 from lading.formats.registry import format_names
-from lading.interleaved import INTERLEAVED_SCHEMA
 from lading.jobs.doctor import Finding, doctor
 from lading.limits import Limits
-from lading.store.memory import MemoryStore
-from lading.store.open import Stores
-from lading.store.protocol import FileInfo, write_file
-from lading.store.wrap import WrappedStore
+from lading.storage.base import FileInfo, write_file
+from lading.storage.memory import MemoryStore
+from lading.storage.stores import Stores
+from lading.storage.wrappers import WrappedStore
 from lading.testing import CountingStore
 from soak import SOAK
 from tars import tar_of, write_hollow_tar

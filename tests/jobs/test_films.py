@@ -15,12 +15,12 @@ import lading
 from arrow_files import arrow_bytes
 from cost import costs_at_most
 from golden_cases import Golden
-from lading.arrow import validate_cache, write_cache
+from lading.caches import validate_cache, write_cache
 from lading.errors import BadReference, LadingError, SidecarMismatch, UsageError
-from lading.features import Feature, Sequence, Struct, Value, Video, with_feature
+from lading.features.types import Feature, Sequence, Struct, Value, Video, with_feature
 from lading.jobs.salvage import salvage
-from lading.store.memory import MemoryStore
-from lading.store.open import Stores
+from lading.storage.memory import MemoryStore
+from lading.storage.stores import Stores
 
 _FEATURES: dict[str, Feature] = {"v": Video("path"), "x": Value("int64")}
 _INSIDE: dict[str, Feature] = {"l": Sequence(Struct((("n", Value("int64")), ("w", Video("path")))))}

@@ -16,11 +16,11 @@ from PIL import Image
 import lading
 from documents import SAMPLES, WIDE, documents, picture
 from lading.errors import UsageError
-from lading.fetch import Fetcher
 from lading.jobs.filters import Filters, Sieve
 from lading.limits import Limits
-from lading.store.memory import MemoryStore
-from lading.store.open import Stores
+from lading.storage.fetch import Fetcher
+from lading.storage.memory import MemoryStore
+from lading.storage.stores import Stores
 from lading.testing import CountingStore
 from media import frame, medium
 from tars import tar_of

@@ -16,8 +16,8 @@ from PIL import Image
 
 import lading
 from lading.errors import DataError
-from lading.features import Image as ImageFeature
-from lading.features import Sequence, with_feature
+from lading.features.types import Image as ImageFeature
+from lading.features.types import Sequence, with_feature
 from lading.jobs.headers import broken_headers
 from tars import tar_of
 

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import lading
-from lading.features import Json, feature_of
+from lading.features.types import Json, feature_of
 
 SHARDS: list[list[dict[str, Any]]] = [
     [{"__key__": "a", "x": 1, "same": "s"}, {"__key__": "b", "x": None}],

@@ -11,7 +11,9 @@ import pyarrow.compute as pc
 import pytest
 
 from lading import errors
+from lading.arrow.references import RefType
 from lading.errors import CorruptShard, LadingError, StoreError, UsageError
+from lading.interleaved.options import InterleavedOptions
 from lading.jobs.messages import (
     decode_error,
     encode_error,
@@ -21,8 +23,6 @@ from lading.jobs.messages import (
     write_message,
 )
 from lading.jobs.spec import Conversion, decode_schema, encode_schema
-from lading.layouts.options import InterleavedOptions
-from lading.ref import RefType
 
 
 @pytest.mark.parametrize("name", [n for n in errors.__all__ if n not in ("errors_at", "without_frames")])

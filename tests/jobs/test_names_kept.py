@@ -14,9 +14,9 @@ import pytest
 
 import lading
 from lading.errors import DataError, SchemaMismatch, Unrepresentable, UsageError
-from lading.features import Value
+from lading.features.types import Value
 from lading.jobs.salvage import salvage
-from lading.part_writer import Namesakes
+from lading.pipeline.part_writer import Namesakes
 from soak import some
 from tars import tar_of
 
@@ -155,7 +155,7 @@ def test_names_of_copied_members_are_told_as_they_are_read(lower_case: bool, tmp
 
 @pytest.mark.parametrize("fmt", FORMATS)
 def test_no_samples_taken_as_items_are_items(fmt: str, tmp_path: Path) -> None:
-    lading.arrow.write_cache([], {"x": Value("int64")}, tmp_path / "in")
+    lading.caches.write_cache([], {"x": Value("int64")}, tmp_path / "in")
     lading.convert(tmp_path / "in", tmp_path / "out", format=fmt, view="interleaved")
     with lading.open(tmp_path / "out") as dataset:
         assert (dataset.view, len(dataset)) == ("interleaved", 0)

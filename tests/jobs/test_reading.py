@@ -16,15 +16,15 @@ import pytest
 
 import lading
 from damage import break_header
-from lading.arrow import write_cache
+from lading.caches import write_cache
 from lading.errors import CorruptShard, StoreError, UsageError
-from lading.features import Value
+from lading.features.types import Value
 from lading.jobs import digest, pool, progress, reading
 from lading.jobs.progress import Progress
 from lading.jobs.threads import using_threads
 from lading.limits import Limits
-from lading.store.memory import MemoryStore
-from lading.store.open import Stores
+from lading.storage.memory import MemoryStore
+from lading.storage.stores import Stores
 from processes import Watch, children, reading_workers
 from soak import some
 from tars import tar_of, write_hollow_tar, write_long_named_tars

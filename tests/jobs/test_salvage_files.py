@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from lading.formats.protocol import Remains, ShardSource
+from lading.formats.base import Remains, ShardSource
 from lading.jobs.salvage_files import Workshop
-from lading.store.local import LocalStore
+from lading.storage.local import LocalStore
 
 _POOLS: list[pa.MemoryPool] = []
 """What came from a pool may be given back to it long after, when it must still be there."""

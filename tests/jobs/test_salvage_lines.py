@@ -17,8 +17,8 @@ import lading
 from cost import costs_at_most
 from lading.errors import CorruptShard, DataError, NotFound, SidecarMismatch, UnknownFormat
 from lading.jobs.salvage import salvage
-from lading.store.memory import MemoryStore
-from lading.store.open import Stores
+from lading.storage.memory import MemoryStore
+from lading.storage.stores import Stores
 from soak import some
 
 _ROWS, _BYTES = 200, 600

@@ -17,10 +17,10 @@ import pytest
 
 import lading
 from lading.errors import CorruptShard, DataError
-from lading.formats.mds import FORMAT
-from lading.formats.protocol import ShardSource
+from lading.formats.base import ShardSource
+from lading.formats.mds.format import FORMAT
 from lading.jobs.salvage import salvage
-from lading.store.memory import MemoryStore
+from lading.storage.memory import MemoryStore
 
 NUMBERED = pa.table({"n": [*range(50)], "t": [f"text {n} " * (n % 9) for n in range(50)]})
 

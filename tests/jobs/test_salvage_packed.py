@@ -15,14 +15,14 @@ import zstandard
 import lading
 from lading.codecs import ENDINGS, stream_decoder
 from lading.errors import CorruptShard, DataError
-from lading.formats.protocol import ShardSource
+from lading.formats.base import ShardSource
 from lading.jobs.salvage import salvage
 from lading.jobs.salvage_files import Workshop
 from lading.limits import Limits
-from lading.store.local import LocalStore
-from lading.store.memory import MemoryStore
-from lading.store.protocol import write_file
-from lading.store.wrap import CountingStore
+from lading.storage.base import write_file
+from lading.storage.local import LocalStore
+from lading.storage.memory import MemoryStore
+from lading.storage.wrappers import CountingStore
 from tars import tar_of
 
 

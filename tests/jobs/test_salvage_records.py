@@ -17,8 +17,8 @@ import lading
 from lading.errors import DataError
 from lading.jobs.salvage import salvage
 from lading.media import MediaWriter
-from lading.store.memory import MemoryStore
-from lading.store.open import Stores
+from lading.storage.memory import MemoryStore
+from lading.storage.stores import Stores
 
 _ROWS, _BYTES = 60, 300
 _FRAMED_BYTES = _BYTES + 5

@@ -15,9 +15,9 @@ import lading
 from documents import SAMPLES, SQUARE, TALL, WIDE, documents, picture, tiff_of
 from hooks import no_first_items, with_length
 from lading.errors import BadReference, SchemaMismatch, Unrepresentable, UsageError
-from lading.fetch import OnError
-from lading.interleaved import INTERLEAVED_SCHEMA
+from lading.features.items import INTERLEAVED_SCHEMA
 from lading.jobs.filters import Hook
+from lading.storage.fetch import OnError
 from soak import some
 from tars import tar_of
 

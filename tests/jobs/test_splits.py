@@ -14,9 +14,9 @@ import lading
 from golden_cases import Golden
 from lading.cli.main import app
 from lading.errors import DataError, DestinationExists, SeveralSplits, UsageError
-from lading.interleaved import INTERLEAVED_SCHEMA
-from lading.store.memory import MemoryStore
-from lading.store.open import Stores
+from lading.features.items import INTERLEAVED_SCHEMA
+from lading.storage.memory import MemoryStore
+from lading.storage.stores import Stores
 
 _FOR_DATASETS = {"layout": "huggingface"}
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from lading.dataset.source import LISTING_SCHEMA, Listing
 from lading.errors import NotFound
 from lading.jobs.tasks import Task, plan_tasks
-from lading.source import LISTING_SCHEMA, Listing
-from lading.store.open import Stores
+from lading.storage.stores import Stores
 
 
 def listing(*sizes: int | None, folder: str = "x") -> Listing:

@@ -12,7 +12,7 @@ import pytest
 
 import lading
 from lading.errors import SchemaMismatch, UsageError
-from lading.interleaved import INTERLEAVED_SCHEMA
+from lading.features.items import INTERLEAVED_SCHEMA
 from tars import tar_of
 
 _TYPES = pa.schema([("__key__", pa.string()), ("n", pa.int16()), ("when", pa.timestamp("us", "UTC"))])

@@ -21,7 +21,7 @@ import zstandard
 import lading
 from golden_cases import Golden
 from lading.codecs import unpack_file
-from lading.formats._mds_index import COMPRESSIONS
+from lading.formats.mds.index import COMPRESSIONS
 from lading.limits import Limits
 from tars import tar_of
 

@@ -20,9 +20,9 @@ from lading.errors import CorruptShard, StoreError, UsageError
 from lading.formats import registry
 from lading.jobs import progress, run
 from lading.jobs.progress import Progress
-from lading.store.local import LocalStore
-from lading.store.open import Stores
-from lading.store.staging import sweep_stale
+from lading.storage.local import LocalStore
+from lading.storage.staging import sweep_stale
+from lading.storage.stores import Stores
 from processes import Watch, busy_workers, children, gone, open_files, wait_until_gone
 from soak import some
 from tars import write_hollow_tar

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from lading.media import MediaReader, MediaWriter
-from lading.store.protocol import unfinished
+from lading.storage.base import unfinished
 from media import document, without_bytes
 
 _MB = 1 << 20

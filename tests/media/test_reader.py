@@ -29,10 +29,10 @@ from lading.errors import (
 )
 from lading.limits import Limits
 from lading.media import MediaReader, MediaWriter
-from lading.store.local import LocalStore
-from lading.store.memory import MemoryStore
-from lading.store.open import Stores
-from lading.store.wrap import CountingStore, WrappedStore
+from lading.storage.local import LocalStore
+from lading.storage.memory import MemoryStore
+from lading.storage.stores import Stores
+from lading.storage.wrappers import CountingStore, WrappedStore
 from media import document, frame, medium, pictures, without_bytes
 
 _CONTENTS = [

@@ -14,10 +14,10 @@ import pytest
 from faults import file_size_limit
 from lading.errors import SchemaMismatch, StoreError, UsageError
 from lading.media import Location, MediaReader, MediaStats, MediaWriter
-from lading.store.memory import MemoryStore
-from lading.store.open import Stores
-from lading.store.protocol import Buffer, Sink
-from lading.store.wrap import WrappedStore
+from lading.storage.base import Buffer, Sink
+from lading.storage.memory import MemoryStore
+from lading.storage.stores import Stores
+from lading.storage.wrappers import WrappedStore
 from media import document, frame, medium, pictures
 
 

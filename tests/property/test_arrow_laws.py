@@ -9,10 +9,10 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lading.formats.arrow import FORMAT
-from lading.formats.protocol import ShardSource
-from lading.store.memory import MemoryStore
-from lading.store.wrap import CountingStore
+from lading.formats.arrow.format import FORMAT
+from lading.formats.base import ShardSource
+from lading.storage.memory import MemoryStore
+from lading.storage.wrappers import CountingStore
 
 _LEAVES: list[tuple[pa.DataType, st.SearchStrategy[Any]]] = [
     (pa.bool_(), st.booleans()),

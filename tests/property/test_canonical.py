@@ -16,8 +16,8 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lading.digests import DatasetDigest, sample_digests
-from lading.features import Json, with_feature
+from lading.content.digests import DatasetDigest, sample_digests
+from lading.features.types import Json, with_feature
 
 _EPOCH = dt.date(1970, 1, 1)
 

@@ -18,7 +18,7 @@ import pytest
 
 import lading
 from lading.errors import Unrepresentable
-from lading.features import Array, Audio, ClassLabel, Feature, Image, Json, Video, with_feature
+from lading.features.types import Array, Audio, ClassLabel, Feature, Image, Json, Video, with_feature
 from lading.formats.registry import format_names, is_built_in
 
 _PAGE = Path(lading.__file__).parents[2] / "docs/features.md"

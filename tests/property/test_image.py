@@ -9,8 +9,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from lading.content.image import extract_frame, image_info
 from lading.errors import BadReference
-from lading.image import extract_frame, image_info
 
 
 def _saved(kind: str, **options: object) -> bytes:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lading.arrow.json_text import canonical, dumps, dumps_each, loads
 from lading.errors import DataError
-from lading.jsontext import canonical, dumps, dumps_each, loads
 
 _texts = st.text(st.characters(exclude_categories=()), max_size=8)
 _numbers = st.integers() | st.integers(-(1 << 70), 1 << 70) | st.floats()

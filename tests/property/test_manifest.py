@@ -9,8 +9,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lading.digests import DatasetDigest, sample_digests
-from lading.manifest import Manifest, from_json, lookup, merge, shards_table, to_json, validate
+from lading.content.digests import DatasetDigest, sample_digests
+from lading.manifest.values import Manifest, from_json, lookup, merge, shards_table, to_json, validate
 
 _OPTIONS: list[dict[str, Any]] = [
     {},

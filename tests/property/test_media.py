@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lading.media import MediaReader, MediaWriter
-from lading.store.memory import MemoryStore
-from lading.store.open import Stores
+from lading.storage.memory import MemoryStore
+from lading.storage.stores import Stores
 from media import document, without_bytes
 
 _BYTES = st.one_of(

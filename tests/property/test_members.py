@@ -13,13 +13,13 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 import lading
-from lading.dataset_writer import DatasetWriter
-from lading.digests import DatasetDigest, sample_digests
+from lading.arrow.views import is_bytes, is_text
+from lading.content.digests import DatasetDigest, sample_digests
+from lading.dataset.writer import DatasetWriter
 from lading.errors import Unrepresentable
-from lading.features import Array, with_feature
-from lading.store.memory import MemoryStore
-from lading.store.open import Stores
-from lading.views import is_bytes, is_text
+from lading.features.types import Array, with_feature
+from lading.storage.memory import MemoryStore
+from lading.storage.stores import Stores
 
 _NAMES = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="/\0"), max_size=4).filter(
     lambda name: name.lower() not in ("__key__", "__url__", "__local_path__")

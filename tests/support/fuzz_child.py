@@ -24,7 +24,7 @@ from typing import Any
 
 import lading
 from fuzz_targets import Reading, data_files
-from lading.arrow import read_cache_meta, read_shard
+from lading.caches import read_cache_meta, read_shard
 from lading.errors import LadingError
 from mutations import damage_case
 from watched import forget_peak, peak_mb, say

@@ -23,14 +23,14 @@ import pytest
 from numpy.typing import NDArray
 
 import lading
-from lading import views
+from lading.arrow import views
+from lading.arrow.references import FileEntry, make_refs, with_files
 from lading.errors import CorruptShard, Unrepresentable, UsageError
 from lading.formats import registry
-from lading.formats.protocol import Format, ListedShard, ShardFacts, ShardReader, ShardSource, ShardWriter
+from lading.formats.base import Format, ListedShard, ShardFacts, ShardReader, ShardSource, ShardWriter
 from lading.limits import DEFAULT_LIMITS, Limits
-from lading.ref import FileEntry, make_refs, with_files
-from lading.store.memory import MemoryStore
-from lading.store.protocol import Sink, Store
+from lading.storage.base import Sink, Store
+from lading.storage.memory import MemoryStore
 from lading.testing import FormatTests
 from lading.testing.format import write_shard
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pyarrow as pa
 from hypothesis import given, settings
 
-from lading.interleaved import INTERLEAVED_SCHEMA, is_interleaved_schema, sample_starts
+from lading.features.items import INTERLEAVED_SCHEMA, is_interleaved_schema, sample_starts
 from lading.testing import strategies
 
 

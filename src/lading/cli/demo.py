@@ -77,8 +77,8 @@ def _closing(steps: Sequence[DemoStep], folder: str | None, *, same: bool) -> It
     from rich.text import Text
 
     from lading.cli.samples import as_text, read_samples
+    from lading.dataset.open import open_dataset
     from lading.jobs.demo import lading_command
-    from lading.opening import open_dataset
 
     last = steps[-1]
     name = last.path if folder is not None else os.path.basename(last.path)

@@ -42,7 +42,7 @@ def head(
     with Output(as_json=as_json, debug=debug) as out:
         from lading.cli.samples import as_json as sample_json
         from lading.cli.samples import as_text, read_samples
-        from lading.opening import open_dataset
+        from lading.dataset.open import open_dataset
 
         with open_dataset(one_or_many(sources), **reading()) as dataset:
             shown = 0

@@ -20,7 +20,7 @@ from lading.cli.merge import merge
 from lading.cli.output import command_line, prepare_streams
 from lading.cli.salvage import salvage
 from lading.cli.verify import verify
-from lading.jobs.own_process import leave_pandas_out
+from lading.jobs.child_process import leave_pandas_out
 
 __all__ = ["app", "run"]
 

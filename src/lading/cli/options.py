@@ -18,7 +18,7 @@ from lading.limits import Limits
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lading.layouts.options import InterleavedOptions
+    from lading.interleaved.options import InterleavedOptions
 
 __all__ = [
     "READ_PANEL",
@@ -274,7 +274,7 @@ def opening(  # noqa: PLR0913, PLR0917 - one argument an option of the command l
 
 def _types(pairs: Sequence[str] | None) -> dict[str, Any] | None:
     """`NAME=TYPE` texts as Arrow types by name; None if there are none."""
-    from lading.arrow_values import arrow_type
+    from lading.arrow.types import arrow_type
 
     found = {}
     for name, text in named_options(pairs).items():
@@ -288,7 +288,7 @@ def _types(pairs: Sequence[str] | None) -> dict[str, Any] | None:
 
 def _take_interleaved(given: dict[str, Any]) -> InterleavedOptions | None:
     """Take the options of interleaved data out of `given`; None if there are none."""
-    from lading.layouts.options import InterleavedOptions
+    from lading.interleaved.options import InterleavedOptions
 
     known = {field.name: field for field in fields(InterleavedOptions)}
     mine = {name: given.pop(name) for name in list(given) if name in known}

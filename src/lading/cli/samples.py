@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from rich.console import RenderableType
 
-    from lading.dataset import Dataset
+    from lading.dataset.dataset import Dataset
 
 __all__ = ["Sample", "Shown", "as_json", "as_text", "read_samples"]
 
@@ -113,7 +113,7 @@ def _refuse_unknown(dataset: Dataset, names: Sequence[str], first: pa.RecordBatc
 
 
 def _samples_of(batch: pa.RecordBatch | pa.Table, view: str) -> Iterator[pa.RecordBatch | pa.Table]:
-    from lading.interleaved import sample_firsts
+    from lading.features.items import sample_firsts
 
     for first, last in pairwise([*sample_firsts(batch, view).tolist(), batch.num_rows]):
         yield batch.slice(first, last - first)
@@ -153,15 +153,15 @@ def _values(rows: pa.RecordBatch | pa.Table) -> list[list[Shown]]:
 
 
 def _column(column: pa.Array | pa.ChunkedArray, field: pa.Field) -> tuple[Any, list[Any]]:
-    from lading.arrow_values import python_values
-    from lading.features import feature_of
+    from lading.arrow.types import python_values
+    from lading.features.types import feature_of
 
     return feature_of(field), python_values(column)
 
 
 def _shown(name: str, feature: Any, stored: Any) -> Shown:
     from lading.errors import DataError
-    from lading.features import decode
+    from lading.features.types import decode
 
     size = len(stored.encode("utf-8", "surrogatepass")) if isinstance(stored, str) else None
     size = len(stored) if isinstance(stored, (bytes, memoryview)) else size
@@ -279,9 +279,9 @@ def _content(shown: Shown, *, full: bool) -> str:
         return f"pixels {value.mode} {value.width}×{value.height}"
     if not isinstance(value, (dict, list, tuple, bool)):
         return str(value)
-    from lading import jsontext
+    from lading.arrow import json_text
 
-    return jsontext.dumps(_jsonable(value if full else _beginning(value, iter(range(_MOST_LEAVES))), full=False))
+    return json_text.dumps(_jsonable(value if full else _beginning(value, iter(range(_MOST_LEAVES))), full=False))
 
 
 def _beginning(value: Any, left: Iterator[int], depth: int = 0) -> Any:
@@ -305,7 +305,7 @@ def _is_pixels(value: object) -> bool:
 
 def _media(data: bytes) -> str | None:
     """`png 640×480` of a picture, None of anything else."""
-    from lading.image import image_info
+    from lading.content.image import image_info
 
     info = image_info(data)
     if info is None:
@@ -397,9 +397,9 @@ def _jsonable(value: Any, *, full: bool, depth: int = 0) -> Any:
 
 def _nested_json(value: dict[Any, Any] | list[Any] | tuple[Any, ...], *, full: bool, depth: int) -> Any:
     if depth == _MOST_LEVELS:
-        from lading import jsontext
+        from lading.arrow import json_text
 
-        return jsontext.dumps(value)
+        return json_text.dumps(value)
     if isinstance(value, dict):
         return {str(k): _jsonable(v, full=full, depth=depth + 1) for k, v in value.items()}
     return [_jsonable(v, full=full, depth=depth + 1) for v in value]
@@ -415,7 +415,7 @@ def _dense_json(value: Any, *, full: bool) -> dict[str, Any]:
 
 
 def _bytes_json(data: bytes, *, full: bool) -> dict[str, Any]:
-    from lading.image import image_info
+    from lading.content.image import image_info
 
     told: dict[str, Any] = {"bytes": len(data)}
     info = image_info(data)

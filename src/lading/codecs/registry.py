@@ -99,7 +99,7 @@ def unpacked_name(path: str) -> tuple[str, str]:
 
 
 def decode_range(codec: str, data: Data, max_bytes: int, limits: Limits = DEFAULT_LIMITS) -> bytes:
-    """What the bytes of one range unpack to, by its codec (`lading.ref.CODECS`).
+    """What the bytes of one range unpack to, by its codec (`lading.arrow.references.CODECS`).
 
     The range must be used up exactly; one that should be a zstd frame without magic number may have it. Peak memory:
     what comes out, at most `max_bytes`.

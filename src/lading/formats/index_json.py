@@ -9,7 +9,7 @@ import orjson
 
 from lading.errors import DataError, SeveralSplits, ShortRead
 from lading.limits import DEFAULT_LIMITS, Limits
-from lading.store.protocol import Store
+from lading.storage.base import Store
 
 __all__ = ["as_text", "load_index", "several_splits"]
 

@@ -9,19 +9,19 @@ from collections.abc import Iterator
 from importlib import import_module
 
 from lading.errors import UnknownFormat, UsageError
-from lading.formats.protocol import Format
-from lading.store.open import without_query
+from lading.formats.base import Format
+from lading.storage.stores import without_query
 
 __all__ = ["all_formats", "find_format", "format_names", "get_format", "is_built_in", "register"]
 
 _BUILT_IN = {
-    "webdataset": "lading.formats.webdataset",
-    "mds": "lading.formats.mds",
-    "parquet": "lading.formats.parquet",
-    "arrow": "lading.formats.arrow",
-    "jsonl": "lading.formats.jsonl",
-    "csv": "lading.formats.csv",
-    "media_archive": "lading.formats.media_archive",
+    "webdataset": "lading.formats.webdataset.format",
+    "mds": "lading.formats.mds.format",
+    "parquet": "lading.formats.parquet.format",
+    "arrow": "lading.formats.arrow.format",
+    "jsonl": "lading.formats.jsonl.format",
+    "csv": "lading.formats.csv.format",
+    "media_archive": "lading.formats.media_archive.format",
 }
 _registered: dict[str, Format] = {}
 

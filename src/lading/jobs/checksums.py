@@ -11,15 +11,15 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.dataset import Dataset
+from lading.dataset.dataset import Dataset
 from lading.errors import DataError, LadingError, SidecarMismatch, StoreError
-from lading.extents import NO_ROWS
-from lading.formats.webdataset import KEY
+from lading.formats.webdataset.format import KEY
 from lading.jobs.damage import FileExtents, file_extents
-from lading.manifest import FOLDER
-from lading.manifest_files import KeptTables
-from lading.store.checksum import file_checksum
-from lading.store.open import Stores, resolve
+from lading.manifest.files import KeptTables
+from lading.manifest.values import FOLDER
+from lading.storage.checksum import file_checksum
+from lading.storage.extents import NO_ROWS
+from lading.storage.stores import Stores, resolve
 
 __all__ = ["CheckedShard", "check_own_files", "check_shard"]
 

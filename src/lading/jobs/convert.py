@@ -13,17 +13,19 @@ from typing import Any, get_args
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lading.align import SchemaPolicy
-from lading.commit import Staging, check_destination, find_destination, is_there
-from lading.dataset import Dataset
-from lading.dataset_writer import DatasetWriter, WriteSummary
-from lading.digests import DatasetDigest
+from lading.arrow.align import SchemaPolicy
+from lading.content.digests import DatasetDigest
+from lading.dataset.dataset import Dataset
+from lading.dataset.open import open_dataset
+from lading.dataset.source import Source, listed_once, write_splits
+from lading.dataset.writer import DatasetWriter, WriteSummary
 from lading.errors import DataError, DestinationExists, SeveralSplits, UsageError
-from lading.fetch import OnError
-from lading.formats.protocol import Format, HoldsBytesOnly, LeavesOut, ListsSplits, ManyFiles, TurnsToText
+from lading.formats.base import Format, HoldsBytesOnly, LeavesOut, ListsSplits, ManyFiles, TurnsToText
 from lading.formats.registry import get_format
-from lading.formats.webdataset import KEY
-from lading.jobs.copying import bounded_options, changed_schema
+from lading.formats.webdataset.format import KEY
+from lading.interleaved.options import InterleavedOptions
+from lading.interleaved.tar_writer import Roles
+from lading.jobs.converter import bounded_options, changed_schema
 from lading.jobs.digest import check_limit, dataset_digest
 from lading.jobs.filters import Drop, Filters, Hook
 from lading.jobs.plan import as_members, make_plan, refuse_inside, take_files_in
@@ -34,16 +36,14 @@ from lading.jobs.spec import Conversion
 from lading.jobs.splits import each_split, folder_of_splits, refuse_each_other
 from lading.jobs.tasks import Task, plan_tasks
 from lading.jobs.threads import threads_each, using_threads
-from lading.layouts.mint_write import Roles
-from lading.layouts.options import InterleavedOptions
 from lading.limits import DEFAULT_LIMITS, Limits
-from lading.opening import open_dataset
-from lading.part_writer import ShardKind, written_schema
-from lading.source import Source, listed_once, write_splits
-from lading.store.memory import MemoryStore
-from lading.store.open import Stores, resolve
-from lading.store.protocol import Sink, Store, aborting
-from lading.store.roots import lies_in, real_place
+from lading.manifest.commit import Staging, check_destination, find_destination, is_there
+from lading.pipeline.part_writer import ShardKind, written_schema
+from lading.storage.base import Sink, Store, aborting
+from lading.storage.fetch import OnError
+from lading.storage.memory import MemoryStore
+from lading.storage.roots import lies_in, real_place
+from lading.storage.stores import Stores, resolve
 from lading.units import parse_bytes
 
 __all__ = ["ConvertSummary", "Progress", "convert"]
@@ -149,7 +149,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
         source_format: format of the source, where it is not recognised.
         view: `samples` or `interleaved`; by default the data say it.
         columns: columns to keep (beside keys and reserved ones); None keeps all.
-        where: condition on rows (`lading.where`), or an Arrow expression; other rows are left out.
+        where: condition on rows (`lading.content.conditions`), or an Arrow expression; other rows are left out.
         filter: called with each batch, payload as references or as `large_binary`; gives a truth value a row.
         map: called with each batch that is left; gives the batch to be written in its place. Called once with no rows,
             to find its columns.

@@ -12,10 +12,10 @@ import xxhash
 from numpy.typing import NDArray
 
 from lading.errors import NotFound
-from lading.extents import ExtentSums
-from lading.manifest_files import KeptTables
-from lading.store.open import Stores, resolve
-from lading.store.protocol import FileInfo, Store
+from lading.manifest.files import KeptTables
+from lading.storage.base import FileInfo, Store
+from lading.storage.extents import ExtentSums
+from lading.storage.stores import Stores, resolve
 
 __all__ = ["FileExtents", "file_extents"]
 

@@ -9,12 +9,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import resources
 
-from lading.commit import check_destination
 from lading.errors import DestinationExists, UsageError
 from lading.jobs.convert import convert
 from lading.jobs.digest import dataset_digest
 from lading.jobs.info import info
-from lading.store.local import LocalStore
+from lading.manifest.commit import check_destination
+from lading.storage.local import LocalStore
 
 __all__ = ["DemoStep", "demo", "lading_command"]
 

@@ -12,24 +12,34 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from lading.arrow_values import names_of
-from lading.batches import with_columns
-from lading.canonical import FORM, FORMS, HASH_BYTES, SHORT_BYTES, hash_value, hashed_forms, hasher, joined, value_form
-from lading.dataset import Dataset
-from lading.digests import DatasetDigest, differing_columns, interleaved_digests, sample_digests
+from lading.arrow.batches import with_columns
+from lading.arrow.byte_ranges import Pieces
+from lading.arrow.rebatch import HELD_BATCHES, across_shards
+from lading.arrow.references import files_of, has_codec, is_ref, unpack
+from lading.arrow.types import names_of
+from lading.arrow.views import holds_bytes, take_rows, total_bytes
+from lading.content.canonical import (
+    FORM,
+    FORMS,
+    HASH_BYTES,
+    SHORT_BYTES,
+    hash_value,
+    hashed_forms,
+    hasher,
+    joined,
+    value_form,
+)
+from lading.content.digests import DatasetDigest, differing_columns, interleaved_digests, sample_digests
+from lading.dataset.dataset import Dataset
+from lading.dataset.open import open_dataset
+from lading.dataset.source import Source, listed_once
 from lading.errors import UsageError
-from lading.features import Feature, Json, feature_of
-from lading.interleaved import sample_firsts
+from lading.features.items import sample_firsts
+from lading.features.types import Feature, Json, feature_of
 from lading.jobs.progress import OnProgress, Progress
 from lading.jobs.reading import Look, OnRead, Reading, look_at_shards
-from lading.layouts.gather import HELD_BATCHES, across_shards
-from lading.opening import open_dataset
-from lading.pieces import Pieces
-from lading.ref import files_of, has_codec, is_ref, unpack
-from lading.source import Source, listed_once
-from lading.store.passed import PassedRanges, PassedValues
-from lading.store.windows import Work, results_in_windows
-from lading.views import holds_bytes, take_rows, total_bytes
+from lading.storage.range_hasher import PassedRanges, PassedValues
+from lading.storage.windows import Work, results_in_windows
 
 __all__ = [
     "DiffResult",

@@ -11,15 +11,15 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from lading.dataset import Dataset
+from lading.dataset.dataset import Dataset
+from lading.dataset.open import open_dataset
+from lading.dataset.source import Source
 from lading.errors import errors_at
-from lading.formats.protocol import Symptom
+from lading.formats.base import Symptom
 from lading.jobs.doctor_command import copy_command, index_command
 from lading.jobs.progress import OnProgress, Progress
 from lading.jobs.tasks import shard_sizes
-from lading.opening import open_dataset
-from lading.source import Source
-from lading.store.open import Stores
+from lading.storage.stores import Stores
 from lading.units import format_bytes, parse_part, spread
 
 __all__ = ["Diagnosis", "Finding", "doctor"]

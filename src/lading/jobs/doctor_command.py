@@ -12,14 +12,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from lading.commit import check_destination
-from lading.dataset import Dataset
+from lading.dataset.dataset import Dataset
+from lading.dataset.source import Source
 from lading.errors import DestinationExists, UsageError
-from lading.layouts.options import InterleavedOptions
+from lading.interleaved.options import InterleavedOptions
 from lading.limits import DEFAULT_LIMITS, Limits
-from lading.source import Source
-from lading.store.open import Stores, is_local, resolve
-from lading.store.roots import folder_of
+from lading.manifest.commit import check_destination
+from lading.storage.roots import folder_of
+from lading.storage.stores import Stores, is_local, resolve
 
 __all__ = ["copy_command", "index_command"]
 

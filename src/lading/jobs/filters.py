@@ -19,15 +19,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from lading.arrow.references import files_of, is_ref
+from lading.arrow.views import is_bytes, present, slices, take_rows, take_values, without_views
+from lading.content.conditions import Where, as_where
+from lading.content.image import image_info, is_image, usual_sizes
 from lading.errors import UsageError
-from lading.features import Image, feature_of
-from lading.fetch import ERROR_COLUMN, Fetcher
-from lading.image import image_info, is_image, usual_sizes
-from lading.interleaved import METADATA_POSITION, RESERVED, sample_firsts, sample_starts, samples_with
+from lading.features.items import METADATA_POSITION, RESERVED, sample_firsts, sample_starts, samples_with
+from lading.features.types import Image, feature_of
 from lading.jobs.ledger import ALONG, DROPPED, DROPPED_ALONG, Loss
-from lading.ref import files_of, is_ref
-from lading.views import is_bytes, present, slices, take_rows, take_values, without_views
-from lading.where import Where, as_where
+from lading.storage.fetch import ERROR_COLUMN, Fetcher
 
 __all__ = ["Drop", "Filters", "Hook", "Sieve"]
 
@@ -46,8 +46,8 @@ class Filters:
     """What to keep. Bounds are inclusive; an image whose size cannot be read is within none.
 
     Attributes:
-        where: condition over columns (`lading.where`), or an Arrow expression. A column that only metadata rows fill
-            holds for all rows of their sample.
+        where: condition over columns (`lading.content.conditions`), or an Arrow expression. A column that only
+            metadata rows fill holds for all rows of their sample.
         min_aspect_ratio, max_aspect_ratio: of images: width / height.
         min_side, max_side: of images, in pixels: the shorter side at least, the longer at most.
         keep: called with each batch (payload as references, or as `large_binary`); gives a truth value a row.

@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lading.arrow.views import is_bytes, listed_values, slices
+from lading.content.image import image_info, is_image, usual_sizes
 from lading.errors import DataError
-from lading.features import Image, Sequence, feature_of
-from lading.formats.webdataset import KEY
-from lading.huggingface import is_media
-from lading.image import image_info, is_image, usual_sizes
-from lading.views import is_bytes, listed_values, slices
+from lading.features.huggingface import is_media
+from lading.features.types import Image, Sequence, feature_of
+from lading.formats.webdataset.format import KEY
 
 __all__ = ["broken_headers", "key_of"]
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from lading.opening import open_dataset
-from lading.source import Source
+from lading.dataset.open import open_dataset
+from lading.dataset.source import Source
 
 __all__ = ["IndexSummary", "index"]
 

@@ -7,14 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lading.codecs import new_hash
-from lading.dataset import Dataset
+from lading.dataset.dataset import Dataset
+from lading.dataset.source import read_head
 from lading.errors import DataError, LadingError, NotFound, SidecarMismatch, StoreError, errors_at
-from lading.formats.protocol import ClaimsColumns, ListedElsewhere, ListedFile, ListedShard
+from lading.formats.base import ClaimsColumns, ListedElsewhere, ListedFile, ListedShard
 from lading.formats.registry import all_formats, get_format
-from lading.manifest import FOLDER
-from lading.source import read_head
-from lading.store.open import Stores, resolve
-from lading.store.protocol import Store
+from lading.manifest.values import FOLDER
+from lading.storage.base import Store
+from lading.storage.stores import Stores, resolve
 
 __all__ = ["Indexes", "check_file"]
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from lading.dataset import Dataset
-from lading.features import feature_of
-from lading.interleaved import sample_firsts
+from lading.dataset.dataset import Dataset
+from lading.dataset.open import open_dataset
+from lading.dataset.source import Source
+from lading.features.items import sample_firsts
+from lading.features.types import feature_of
 from lading.jobs.progress import OnProgress, Progress
-from lading.opening import open_dataset
-from lading.source import Source
 
 __all__ = ["Info", "info"]
 

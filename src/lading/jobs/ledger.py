@@ -12,9 +12,9 @@ import orjson
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.arrow_values import names_of
-from lading.interleaved import is_interleaved_schema, lineage_of
-from lading.views import take_rows
+from lading.arrow.types import names_of
+from lading.arrow.views import take_rows
+from lading.features.items import is_interleaved_schema, lineage_of
 
 __all__ = ["ALONG", "DROPPED", "DROPPED_ALONG", "KEPT", "LEDGER_NAME", "Loss", "Losses"]
 

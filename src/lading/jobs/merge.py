@@ -11,19 +11,19 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from lading import manifest as mf
-from lading.commit import find_destination
+from lading.dataset.source import claimed_by, is_hidden, lists_of_splits
 from lading.errors import DestinationExists, SourceNotFound, UsageError, errors_at
-from lading.formats.mds import files_named, joined_entries, save_index
-from lading.formats.protocol import Format, ListsUnlisted, NamesInEntries, ShardFacts
+from lading.formats.base import Format, ListsUnlisted, NamesInEntries, ShardFacts
+from lading.formats.mds.format import files_named, joined_entries, save_index
 from lading.formats.registry import get_format
 from lading.limits import DEFAULT_LIMITS, Limits
-from lading.manifest import Manifest
-from lading.manifest_files import load_manifest, save_manifest
-from lading.source import claimed_by, is_hidden, lists_of_splits
-from lading.store.checksum import file_checksums
-from lading.store.open import Stores
-from lading.store.protocol import Store
+from lading.manifest import values as mf
+from lading.manifest.commit import find_destination
+from lading.manifest.files import load_manifest, save_manifest
+from lading.manifest.values import Manifest
+from lading.storage.base import Store
+from lading.storage.checksum import file_checksums
+from lading.storage.stores import Stores
 
 __all__ = ["MergeSummary", "merge"]
 

@@ -17,11 +17,11 @@ import orjson
 import pyarrow as pa
 
 from lading import errors
+from lading.arrow.references import with_refs
 from lading.errors import LadingError
 from lading.jobs.spec import decode_schema, encode_schema
-from lading.manifest import SHARDS_SCHEMA
-from lading.part_writer import Part
-from lading.ref import with_refs
+from lading.manifest.values import SHARDS_SCHEMA
+from lading.pipeline.part_writer import Part
 
 __all__ = [
     "DIGESTS_NAME",

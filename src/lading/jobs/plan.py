@@ -9,21 +9,21 @@ from typing import Any
 
 import pyarrow as pa
 
-from lading.align import SchemaPolicy, union_schema
-from lading.commit import is_there
-from lading.dataset import Dataset
+from lading.arrow.align import SchemaPolicy, union_schema
+from lading.arrow.json_columns import union_json_schemas
+from lading.dataset.dataset import Dataset
+from lading.dataset.manifest_options import kept_reading
 from lading.errors import UsageError, errors_at
-from lading.formats.protocol import Format, KeepsFiles, ReadsElsewhere
+from lading.features.items import RESERVED, without_source
+from lading.formats.base import Format, KeepsFiles, ReadsElsewhere
 from lading.formats.registry import get_format
-from lading.interleaved import RESERVED, without_source
-from lading.json_columns import union_json_schemas
-from lading.kept_reading import kept_reading
-from lading.layouts.mint import MintView, column_name, field_name
-from lading.layouts.mint_items import refuse_modalities
-from lading.layouts.mint_write import find_roles
-from lading.layouts.protocol import LooseView
-from lading.store.open import Stores
-from lading.store.roots import folder_of, lies_in, real_place
+from lading.interleaved.base import LooseView
+from lading.interleaved.tar import MintView, column_name, field_name
+from lading.interleaved.tar_items import refuse_modalities
+from lading.interleaved.tar_writer import find_roles
+from lading.manifest.commit import is_there
+from lading.storage.roots import folder_of, lies_in, real_place
+from lading.storage.stores import Stores
 
 __all__ = ["Plan", "as_members", "make_plan", "refuse_inside", "take_files_in"]
 

@@ -15,7 +15,9 @@ import pyarrow as pa
 import xxhash
 from numpy.typing import NDArray
 
-from lading.dataset import Dataset
+from lading.dataset.dataset import Dataset
+from lading.dataset.open import open_dataset
+from lading.dataset.source import Source
 from lading.errors import StoreError, UsageError
 from lading.formats.registry import is_built_in
 from lading.jobs.messages import plain_value
@@ -25,11 +27,9 @@ from lading.jobs.spec import decode_interleaved, decode_schema, encode_schema, n
 from lading.jobs.tasks import shard_sizes
 from lading.jobs.threads import threads_each
 from lading.limits import Limits
-from lading.opening import open_dataset
-from lading.source import Source
-from lading.store.memory import MemoryStore
-from lading.store.open import Stores, resolve
-from lading.store.protocol import store_errors
+from lading.storage.base import store_errors
+from lading.storage.memory import MemoryStore
+from lading.storage.stores import Stores, resolve
 
 __all__ = ["NO_DIGESTS", "Look", "OnRead", "Reading", "Taken", "look_at_shards", "refuse_out_of_reach"]
 

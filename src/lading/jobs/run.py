@@ -10,19 +10,19 @@ from typing import Any
 import numpy as np
 
 from lading.codecs import sniff_wrap
-from lading.dataset import Dataset
-from lading.dataset_writer import DatasetWriter
-from lading.digests import DatasetDigest
-from lading.jobs.copying import Copier
+from lading.content.digests import DatasetDigest
+from lading.dataset.dataset import Dataset
+from lading.dataset.source import read_head
+from lading.dataset.writer import DatasetWriter
+from lading.jobs.converter import Copier
 from lading.jobs.ledger import LEDGER_NAME
 from lading.jobs.messages import DIGESTS_NAME, decode_part
 from lading.jobs.pool import Order, Workers
 from lading.jobs.progress import OnProgress, Progress, Speed, Tally
 from lading.jobs.spec import Conversion
 from lading.jobs.tasks import Task
-from lading.source import read_head
-from lading.store.protocol import Buffer, Sink, Store
-from lading.store.together import is_far
+from lading.storage.base import Buffer, Sink, Store
+from lading.storage.concurrent import is_far
 
 __all__ = ["Hiring", "Run", "is_quick"]
 

@@ -14,18 +14,22 @@ from typing import Any, Self
 import orjson
 import pyarrow as pa
 
-from lading.align import align_table, as_text
-from lading.commit import check_destination, find_destination
-from lading.dataset import Dataset
-from lading.dataset_writer import DatasetWriter
+from lading.arrow.align import align_table, as_text
+from lading.arrow.rebatch import HELD_BATCHES
+from lading.arrow.references import has_codec, is_ref
+from lading.arrow.views import is_text, total_bytes
+from lading.dataset.dataset import Dataset
+from lading.dataset.open import counts_hold, dataset_of, refuse_other_types
+from lading.dataset.source import Source
+from lading.dataset.writer import DatasetWriter
 from lading.errors import CorruptShard, DataError, LadingError, SidecarMismatch, StoreError, Unrepresentable
-from lading.fetch import earlier_errors
-from lading.formats.protocol import Format, HasTwin, LooksDeeper, ShardSource
+from lading.features.items import sample_firsts
+from lading.formats.base import Format, HasTwin, LooksDeeper, ShardSource
 from lading.formats.registry import get_format
-from lading.formats.webdataset import KEY
-from lading.interleaved import sample_firsts
+from lading.formats.webdataset.format import KEY
+from lading.interleaved.options import InterleavedOptions
 from lading.jobs.checksums import check_shard
-from lading.jobs.copying import bounded_options, refuse_unknown
+from lading.jobs.converter import bounded_options, refuse_unknown
 from lading.jobs.plan import as_members, make_plan, refuse_inside, take_files_in
 from lading.jobs.progress import OnProgress, Progress
 from lading.jobs.salvage_extents import known_remains
@@ -33,16 +37,12 @@ from lading.jobs.salvage_files import Workshop
 from lading.jobs.salvage_kind import Kind, without_sidecar, wrong_sidecar
 from lading.jobs.salvage_shard import Left, find_left, find_view
 from lading.jobs.salvage_source import FoundShards, find_shards
-from lading.layouts.gather import HELD_BATCHES
-from lading.layouts.options import InterleavedOptions
 from lading.limits import DEFAULT_LIMITS, Limits
-from lading.manifest_files import KeptTables
-from lading.opening import counts_hold, dataset_of, refuse_other_types
-from lading.ref import has_codec, is_ref
-from lading.source import Source
-from lading.store.open import Stores, resolve
+from lading.manifest.commit import check_destination, find_destination
+from lading.manifest.files import KeptTables
+from lading.storage.fetch import earlier_errors
+from lading.storage.stores import Stores, resolve
 from lading.units import parse_bytes
-from lading.views import is_text, total_bytes
 
 __all__ = ["LOST_NAME", "SalvageResult", "salvage"]
 

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lading.errors import LadingError
-from lading.extents import NO_ROWS
-from lading.formats.protocol import Format, Remains, RowsStandAlone, ShardSource
+from lading.formats.base import Format, Remains, RowsStandAlone, ShardSource
 from lading.jobs.damage import FileExtents
+from lading.storage.extents import NO_ROWS
 
 __all__ = ["known_remains"]
 

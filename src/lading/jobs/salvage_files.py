@@ -18,14 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lading.codecs import pieces_of_brotli, sniff_wrap, stream_decoder, unpacked_name
+from lading.dataset.source import read_head
 from lading.errors import CorruptShard, DataError, LadingError, LimitExceeded, errors_at
-from lading.formats.protocol import Remains, ShardSource
-from lading.source import read_head
-from lading.store.local import LocalStore
-from lading.store.open import is_local
-from lading.store.protocol import Buffer, Mapper, Sink, Store, aborting, store_errors
-from lading.store.staging import StagedFolder, stage_folder, sweep_stale
-from lading.store.unwrap import plausible_bytes
+from lading.formats.base import Remains, ShardSource
+from lading.storage.base import Buffer, Mapper, Sink, Store, aborting, store_errors
+from lading.storage.local import LocalStore
+from lading.storage.staging import StagedFolder, stage_folder, sweep_stale
+from lading.storage.stores import is_local
+from lading.storage.unwrap import plausible_bytes
 
 __all__ = ["Workshop", "is_packed"]
 

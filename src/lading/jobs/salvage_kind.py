@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow as pa
 
 from lading.errors import DataError, LadingError, SidecarMismatch, StoreError
-from lading.fetch import Fetcher
-from lading.formats.protocol import Format, HasSidecar, ShardSource
-from lading.layouts.follow import Follower
-from lading.layouts.options import InterleavedOptions
+from lading.formats.base import Format, HasSidecar, ShardSource
+from lading.interleaved.options import InterleavedOptions
+from lading.interleaved.references import Follower
+from lading.storage.fetch import Fetcher
 
 __all__ = ["Kind", "index_lies", "sidecar_of", "without_sidecar", "wrong_sidecar"]
 

@@ -17,9 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from lading.arrow.views import present
 from lading.errors import BadReference, CorruptShard, DataError, LadingError, StoreError, UsageError
-from lading.fetch import earlier_errors
-from lading.formats.protocol import (
+from lading.features.items import METADATA_POSITION, sample_firsts, sample_starts, samples_with
+from lading.formats.base import (
     HasSidecar,
     ReadsUnits,
     Remains,
@@ -28,16 +29,15 @@ from lading.formats.protocol import (
     ShardReader,
     ShardSource,
 )
-from lading.interleaved import METADATA_POSITION, sample_firsts, sample_starts, samples_with
+from lading.interleaved.base import View
+from lading.interleaved.open import detect_view, open_view, remains_of, told_errors
+from lading.interleaved.rows import ItemsView, texts_of_ids
+from lading.interleaved.tar import MintView
 from lading.jobs.headers import broken_headers, key_of
 from lading.jobs.salvage_files import Workshop, is_packed
 from lading.jobs.salvage_kind import Kind, index_lies, sidecar_of, without_sidecar
-from lading.layouts.items import ItemsView, texts_of_ids
-from lading.layouts.mint import MintView
-from lading.layouts.open import detect_view, open_view, remains_of, told_errors
-from lading.layouts.protocol import View
-from lading.store.protocol import Mapper
-from lading.views import present
+from lading.storage.base import Mapper
+from lading.storage.fetch import earlier_errors
 
 __all__ = ["Left", "find_left", "find_view"]
 

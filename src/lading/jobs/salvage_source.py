@@ -14,15 +14,7 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from lading import manifest as mf
-from lading.errors import DataError, LadingError, SourceNotFound, StoreError, UnknownFormat, UsageError
-from lading.formats.index_json import several_splits
-from lading.formats.protocol import Format, ListedShard, ListsUnlisted
-from lading.formats.registry import all_formats, find_format, get_format
-from lading.limits import Limits
-from lading.manifest import Manifest
-from lading.manifest_files import load_readable
-from lading.source import (
+from lading.dataset.source import (
     LISTING_SCHEMA,
     Listing,
     Source,
@@ -39,8 +31,16 @@ from lading.source import (
     several_formats,
     source_names,
 )
-from lading.store.open import Stores, resolve
-from lading.store.protocol import Store, has_file, native_path
+from lading.errors import DataError, LadingError, SourceNotFound, StoreError, UnknownFormat, UsageError
+from lading.formats.base import Format, ListedShard, ListsUnlisted
+from lading.formats.index_json import several_splits
+from lading.formats.registry import all_formats, find_format, get_format
+from lading.limits import Limits
+from lading.manifest import values as mf
+from lading.manifest.files import load_readable
+from lading.manifest.values import Manifest
+from lading.storage.base import Store, has_file, native_path
+from lading.storage.stores import Stores, resolve
 
 __all__ = ["FoundShards", "find_shards"]
 

@@ -12,12 +12,12 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
+from lading.arrow.references import is_ref, ref_field
 from lading.errors import UsageError
-from lading.fetch import OnError
+from lading.interleaved.options import InterleavedOptions
 from lading.jobs.filters import Filters, Hook
-from lading.layouts.options import InterleavedOptions
 from lading.limits import DEFAULT_LIMITS, Limits
-from lading.ref import is_ref, ref_field
+from lading.storage.fetch import OnError
 
 __all__ = ["Conversion", "decode_interleaved", "decode_schema", "encode_schema", "named_function", "refuse_objects"]
 

@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import TypeVar
 
-from lading.commit import Staging, check_destination, find_destination
+from lading.dataset.source import SPLITS_NAME, Source, source_names
 from lading.errors import SeveralSplits, UsageError
-from lading.source import SPLITS_NAME, Source, source_names
-from lading.store.open import Stores
-from lading.store.protocol import Store
-from lading.store.roots import folder_of, lies_in, real_place
+from lading.manifest.commit import Staging, check_destination, find_destination
+from lading.storage.base import Store
+from lading.storage.roots import folder_of, lies_in, real_place
+from lading.storage.stores import Stores
 
 __all__ = ["each_split", "folder_of_splits", "refuse_each_other"]
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from lading.source import Listing
-from lading.store.open import Stores, resolve
-from lading.store.protocol import look_at
+from lading.dataset.source import Listing
+from lading.storage.base import look_at
+from lading.storage.stores import Stores, resolve
 
 __all__ = ["Task", "plan_tasks", "shard_sizes"]
 

@@ -16,10 +16,13 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from lading.arrow.films import broken_films
-from lading.dataset import Dataset
-from lading.digests import DatasetDigest
-from lading.digests import undigested as no_digest
+from lading.arrow.views import total_bytes
+from lading.caches.videos import broken_films
+from lading.content.digests import DatasetDigest
+from lading.content.digests import undigested as no_digest
+from lading.dataset.dataset import Dataset
+from lading.dataset.open import open_dataset
+from lading.dataset.source import Source, listed_once, named_folders
 from lading.errors import (
     BadReference,
     DataError,
@@ -29,8 +32,8 @@ from lading.errors import (
     UnknownFormat,
     Unrepresentable,
 )
-from lading.fetch import earlier_errors
-from lading.formats.protocol import (
+from lading.features.items import sample_firsts
+from lading.formats.base import (
     HasSidecar,
     HasTwin,
     KeepsFiles,
@@ -41,7 +44,7 @@ from lading.formats.protocol import (
     TellsOfItself,
 )
 from lading.formats.registry import get_format
-from lading.interleaved import sample_firsts
+from lading.interleaved.open import told_errors
 from lading.jobs.checksums import check_own_files, check_shard
 from lading.jobs.digest import batch_digests, digests_of, shard_content
 from lading.jobs.headers import broken_headers, key_of
@@ -49,14 +52,11 @@ from lading.jobs.indexes import Indexes, check_file
 from lading.jobs.progress import OnProgress
 from lading.jobs.reading import NO_DIGESTS, Look, OnRead, Reading, look_at_shards
 from lading.jobs.verify_unlisted import unlisted_shards
-from lading.layouts.open import told_errors
 from lading.limits import DEFAULT_LIMITS
-from lading.manifest_files import changed_manifests
-from lading.opening import open_dataset
-from lading.source import Source, listed_once, named_folders
-from lading.store.open import Stores, resolve
+from lading.manifest.files import changed_manifests
+from lading.storage.fetch import earlier_errors
+from lading.storage.stores import Stores, resolve
 from lading.units import parse_part, spread
-from lading.views import total_bytes
 
 __all__ = ["VerifyResult", "begin_verify", "verify"]
 

@@ -11,12 +11,12 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 
-from lading.dataset import Dataset
+from lading.dataset.dataset import Dataset
 from lading.errors import LadingError, SidecarMismatch, StoreError
 from lading.formats.registry import get_format
 from lading.jobs.indexes import Indexes
-from lading.manifest import FOLDER
-from lading.store.open import Stores, resolve
+from lading.manifest.values import FOLDER
+from lading.storage.stores import Stores, resolve
 
 __all__ = ["unlisted_shards"]
 

@@ -26,23 +26,23 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.dataset import Dataset
-from lading.fetch import Fetcher
+from lading.dataset.dataset import Dataset
+from lading.dataset.source import LISTING_SCHEMA, Listing
 from lading.formats.registry import all_formats, get_format
-from lading.jobs.copying import Copier
+from lading.interleaved.tar_writer import Roles
+from lading.jobs.child_process import leave_pandas_out
+from lading.jobs.converter import Copier
 from lading.jobs.ledger import LEDGER_NAME
 from lading.jobs.messages import DIGESTS_NAME, encode_error, encode_part, encode_warning, read_message, write_message
-from lading.jobs.own_process import leave_pandas_out
 from lading.jobs.reading import Taken
 from lading.jobs.spec import Conversion
 from lading.jobs.threads import using_threads
-from lading.layouts.mint_write import Roles
-from lading.manifest import FOLDER
-from lading.part_writer import FinishedShards, Part, PartWriter, ShardKind
-from lading.source import LISTING_SCHEMA, Listing
-from lading.store.background import Background
-from lading.store.open import Stores, resolve
-from lading.store.protocol import write_file
+from lading.manifest.values import FOLDER
+from lading.pipeline.part_writer import FinishedShards, Part, PartWriter, ShardKind
+from lading.storage.background import Background
+from lading.storage.base import write_file
+from lading.storage.fetch import Fetcher
+from lading.storage.stores import Stores, resolve
 
 __all__ = ["main"]
 

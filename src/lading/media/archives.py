@@ -1,7 +1,7 @@
 """The files of a media folder: found, allowed, opened once, read by range.
 
 Paths come from documents, which somebody else made: they name files below the media folder only, or below folders that
-the caller adds (`lading.store.roots`).
+the caller adds (`lading.storage.roots`).
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import threading
 from collections.abc import Callable, Sequence
 
 from lading.errors import BadReference, CorruptShard, NotFound, StoreError, UsageError
-from lading.store.open import Stores, resolve
-from lading.store.protocol import Buffer, Mapper, Store, store_errors
-from lading.store.roots import Roots, beside
-from lading.store.together import is_far
+from lading.storage.base import Buffer, Mapper, Store, store_errors
+from lading.storage.concurrent import is_far
+from lading.storage.roots import Roots, beside
+from lading.storage.stores import Stores, resolve
 
 __all__ = ["Archive", "MediaFolder", "outside"]
 

@@ -18,7 +18,7 @@ from lading.media.ahead import Pace, map_ahead
 from lading.media.archives import Archive, MediaFolder
 from lading.media.documents import MediaStats, Tally, get, media_of, place_of, put
 from lading.media.records import CODECS, RecordFormat, Unpacked
-from lading.store.open import Stores
+from lading.storage.stores import Stores
 
 __all__ = ["MediaReader", "OnError", "RecordReader"]
 

@@ -21,7 +21,7 @@ from lading.codecs.zstd_ import MAGIC, decode_sized_frame, frame_end
 from lading.errors import CorruptShard, DataError
 from lading.limits import Limits, raised_by
 from lading.media.archives import Archive
-from lading.store.protocol import Buffer
+from lading.storage.base import Buffer
 
 __all__ = ["CODECS", "RecordFormat", "Unpacked"]
 

@@ -28,7 +28,7 @@ from lading.limits import DEFAULT_LIMITS, Limits, raised_by
 from lading.media.archives import Archive
 from lading.media.reader import OnError, RecordReader
 from lading.media.records import Unpacked
-from lading.store.open import Stores
+from lading.storage.stores import Stores
 
 __all__ = ["WarcReader"]
 

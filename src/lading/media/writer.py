@@ -22,9 +22,9 @@ from lading.errors import UsageError
 from lading.media.ahead import Pace, map_ahead
 from lading.media.documents import Location, MediaStats, Tally, get, media_of, put
 from lading.media.records import CODECS
-from lading.store.background import Background
-from lading.store.open import Stores, resolve
-from lading.store.protocol import FileInfo, Seals, Sink
+from lading.storage.background import Background
+from lading.storage.base import FileInfo, Seals, Sink
+from lading.storage.stores import Stores, resolve
 from lading.units import parse_bytes
 
 __all__ = ["MediaWriter", "Packer", "check_level"]

@@ -5,7 +5,7 @@ import pytest
 # So that a failing assertion of the kit shows its values; it must be said before the modules are loaded.
 pytest.register_assert_rewrite("lading.testing.store", "lading.testing.format")
 
-from lading.store.wrap import CountingStore  # noqa: E402 - see above
+from lading.storage.wrappers import CountingStore  # noqa: E402 - see above
 from lading.testing.format import FormatTests  # noqa: E402 - see above
 from lading.testing.store import StoreTests  # noqa: E402 - see above
 

@@ -19,14 +19,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lading import views
+from lading.arrow import views
+from lading.arrow.references import CODECS, FileEntry, files_of, is_ref, unpack
 from lading.codecs import decode_range, stream_decoder
 from lading.errors import LadingError, NotFound, Unrepresentable, UsageError
-from lading.formats.protocol import Format, ShardFacts, ShardReader, ShardSource
-from lading.ref import CODECS, FileEntry, files_of, is_ref, unpack
-from lading.store.memory import MemoryStore
-from lading.store.protocol import Store
-from lading.store.wrap import CountingStore
+from lading.formats.base import Format, ShardFacts, ShardReader, ShardSource
+from lading.storage.base import Store
+from lading.storage.memory import MemoryStore
+from lading.storage.wrappers import CountingStore
 
 __all__ = ["FormatTests", "Written", "read_rows", "write_shard"]
 
@@ -148,7 +148,7 @@ def _payload_bytes(batch: pa.RecordBatch) -> int:
 
 
 class FormatTests:
-    """The contract of `lading.formats.protocol`, for one format.
+    """The contract of `lading.formats.base`, for one format.
 
     Attributes:
         fmt: the format.

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pytest
 
 from lading.errors import DestinationExists, NotFound, ShortRead, StoreError
-from lading.store.protocol import FileInfo, Mapper, Store
+from lading.storage.base import FileInfo, Mapper, Store
 
 __all__ = ["StoreTests"]
 
@@ -43,7 +43,7 @@ _NAMES = (
 
 
 class StoreTests:
-    """The contract of `lading.store.protocol.Store`. Paths are `root` and a name below it."""
+    """The contract of `lading.storage.base.Store`. Paths are `root` and a name below it."""
 
     @pytest.fixture
     def store(self) -> Store:

@@ -1,0 +1,22 @@
+"""Arrow shard caches: a generator of rows becomes a folder of Arrow files, once, that every later run maps.
+
+The layout is that of stable-datasets, so that either opens what the other built (`docs/arrow-caches.md`).
+"""
+
+from lading.caches.layout import Features, fingerprint
+from lading.caches.meta import CacheMeta, read_cache_meta
+from lading.caches.rows import encode_example
+from lading.caches.shard import read_shard, validate_cache
+from lading.caches.writer import cache_fingerprint, write_cache
+
+__all__ = [
+    "CacheMeta",
+    "Features",
+    "cache_fingerprint",
+    "encode_example",
+    "fingerprint",
+    "read_cache_meta",
+    "read_shard",
+    "validate_cache",
+    "write_cache",
+]

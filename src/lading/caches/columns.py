@@ -1,0 +1,268 @@
+"""One column of a cache: how its values are encoded, weighed and become an array.
+
+Told a type, pyarrow takes some values for others without a word (1.5 for 1, a time for a day, a text for a list of
+letters). So values go to it only if they are of the types that the column holds, and the others are encoded first:
+times, days and decimals always, one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate, chain
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lading.arrow.casts import cast, decoded, decoded_type
+from lading.arrow.types import array_of_values
+from lading.arrow.views import is_bytes, is_text
+from lading.errors import LadingError, Unrepresentable
+from lading.features.types import (
+    Array,
+    Audio,
+    Bytes,
+    ClassLabel,
+    Feature,
+    Image,
+    Sequence,
+    Struct,
+    Text,
+    Value,
+    Video,
+    encode,
+    python_types,
+)
+
+__all__ = ["Column", "Stored", "Values", "cast_column", "place_of"]
+
+Values: TypeAlias = list[Any]
+
+_REFUSED = (pa.ArrowException, TypeError, ValueError, OverflowError, AttributeError, Unrepresentable)
+_READY: dict[type, frozenset[type]] = {
+    **dict.fromkeys((Image, Audio, Bytes), frozenset((bytes, type(None)))),
+    ClassLabel: frozenset((int, type(None))),
+    Text: frozenset((str, type(None))),
+}
+"""Types of values that are stored as they are."""
+_LISTS = frozenset((list, tuple, type(None)))
+_COSTLY = (Image, Audio, Video, Array)
+_LIST_TYPES = (pa.ListType, pa.LargeListType, pa.FixedSizeListType)
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A value as it is stored, among others that are to be encoded."""
+
+    value: Any
+
+
+class Column:
+    """How the values of one column are encoded and weighed.
+
+    Attributes:
+        costly: whether threads are worth while.
+        changing: whether its values may be objects that change, or files that go.
+        ready: types of values that are stored as they are, whatever they hold.
+        text: whether it holds texts, which pyarrow takes as bytes too.
+    """
+
+    def __init__(self, name: str, feature: Feature, assets: str | None) -> None:
+        self.name, self._feature, self._assets = name, feature, assets
+        self.text = isinstance(feature, Text)
+        self.costly = _is_costly(feature)
+        blobs = isinstance(feature, Value) and "binary" in feature.dtype
+        self.changing = blobs or not isinstance(feature, (Text, ClassLabel, Value))
+        self.ready = _READY.get(Bytes if blobs else type(feature), frozenset((type(None),)))
+        self._weigh = _weigher(feature)
+        self._codes = (
+            {name: at for at, name in reversed(list(enumerate(feature.names)))}
+            if isinstance(feature, ClassLabel)
+            else {}
+        )
+
+    def encoded(self, values: Values, keys: Values, first_row: int) -> Values:
+        """The values as they are stored. Raises as `encode`."""
+        if self.text or _is_ready(self._feature, values):
+            return values  # to pyarrow only texts are texts
+        rows = enumerate(zip(values, keys, strict=True), first_row)
+        return [self.encode(value, row, key) for row, (value, key) in rows]
+
+    def encode(self, value: Any, row: int, key: Any) -> Any:
+        """One value as it is stored. Raises as `lading.features.encode`, with row, key and column."""
+        if type(value) is Stored:
+            return value.value
+        if self._codes and type(value) is str and value in self._codes:
+            return self._codes[value]
+        if self.text and isinstance(value, (bytes, bytearray, memoryview)):
+            return bytes(value)  # weighs the same whether it was encoded here or goes to pyarrow as it came
+        try:
+            return encode(self._feature, value, assets=self._assets)
+        except LadingError as error:
+            raise error.at(column=self.name, **place_of(row, key)) from None
+
+    def weight(self, values: Values) -> int:
+        """Bytes of encoded values, about."""
+        if self._weigh is None:
+            return 0
+        try:
+            return sum(map(self._weigh, values))
+        except TypeError:
+            return sum(self.weights(values))
+
+    def weights(self, values: Values) -> list[int]:
+        """Of each value, the same that `weight` adds up."""
+        weigh = self._weigh
+        return [0] * len(values) if weigh is None else [_weight(weigh, value) for value in values]
+
+    def array(self, values: Values, kind: pa.DataType, keys: Values, first_row: int) -> pa.Array:
+        """The column, its values checked by pyarrow.
+
+        Raises:
+            Unrepresentable: a value does not fit; with its place.
+        """
+        try:
+            return _array(values, kind)
+        except _REFUSED as error:
+            for at, value in enumerate(values):
+                try:
+                    _array([value], kind)
+                except _REFUSED as refused:
+                    place = place_of(first_row + at, keys[at])
+                    raise Unrepresentable(f"a value that {kind} cannot hold", column=self.name, **place,
+                                          found=f"{value!r:.80} ({refused})") from refused  # fmt: skip
+            raise Unrepresentable("these values cannot stand in one batch", column=self.name, found=str(error),
+                                  advice="Make batches smaller.", row=first_row) from error  # fmt: skip
+
+
+def place_of(row: int, key: Any) -> dict[str, Any]:
+    """Where a value is, for errors."""
+    return {"row": row} if key is None else {"row": row, "sample": str(key)}
+
+
+def _is_ready(feature: Feature, values: Values) -> bool:
+    """Whether all values are stored as they are."""
+    types = set(map(type, values))
+    if isinstance(feature, Sequence):  # of a text, pyarrow would make a list of letters
+        inner = feature.feature
+        return types <= _LISTS and isinstance(inner, (Value, Text)) and _is_ready(
+            inner, list(chain.from_iterable(filter(None, values)))
+        )  # fmt: skip
+    if isinstance(feature, Value):
+        return bool(known := python_types(feature.dtype)) and types <= {*known, type(None)}
+    return types <= _READY.get(type(feature), frozenset())
+
+
+def _array(values: Values, kind: pa.DataType) -> pa.Array:
+    """The values as an array of this type. Raises one of `_REFUSED`."""
+    if kind == pa.large_binary() and None not in values:
+        return _joined(values)
+    array = array_of_values(values, kind)
+    if isinstance(array, pa.ChunkedArray):
+        raise OverflowError("more than 2 GB of text in one batch")
+    return array
+
+
+def _joined(values: list[bytes]) -> pa.Array:
+    """Bytes as an array. pyarrow copies them bit by bit into memory that it enlarges, at half the speed."""
+    ends = np.fromiter(accumulate(map(len, values), initial=0), np.int64, len(values) + 1)
+    parts = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(values))]
+    return pa.Array.from_buffers(pa.large_binary(), len(values), parts)
+
+
+def _is_costly(feature: Feature) -> bool:
+    if isinstance(feature, Struct):
+        return any(_is_costly(inner) for _, inner in feature.fields)
+    return isinstance(feature, _COSTLY) or (isinstance(feature, Sequence) and _is_costly(feature.feature))
+
+
+def _weight(weigh: Callable[[Any], int], value: Any) -> int:
+    try:
+        return weigh(value)
+    except TypeError:  # null, or a value that is told of when the array is made
+        return 0
+
+
+def _weigher(feature: Feature) -> Callable[[Any], int] | None:
+    match feature:
+        case ClassLabel():
+            return None
+        case Value(dtype):
+            return len if python_types(dtype) in ((str,), (bytes,)) else None
+        case Sequence(inner):
+            weigh = _weigher(inner)
+            return _weigh_numbers if weigh is None else partial(_weigh_list, weigh)
+        case Text() | Image() | Audio() | Bytes():
+            return len
+    return _weigh_any
+
+
+def _weigh_numbers(value: Any) -> int:
+    return 8 * len(value)
+
+
+def _weigh_list(weigh: Callable[[Any], int], value: Any) -> int:
+    return sum(weigh(item) for item in value if item is not None)
+
+
+def _weigh_any(value: Any) -> int:
+    if isinstance(value, dict):
+        return sum(map(_weigh_any, value.values()))
+    return sum(map(_weigh_any, value)) if isinstance(value, list) else len(value) if hasattr(value, "__len__") else 8
+
+
+def cast_column(column: Any, kind: pa.DataType, feature: Feature) -> Any:
+    """A column in the type of the cache, if that loses nothing."""
+    try:
+        if pa.types.is_dictionary(column.type):
+            return cast_column(_decoded(column), kind, feature)
+        if isinstance(feature, ClassLabel) and _family(column.type) == "text":
+            column = column.cast(pa.large_string())  # views are not looked up
+            codes = pc.index_in(column, pa.array(feature.names, column.type))
+            if codes.null_count > column.null_count:
+                [unknown] = column.filter(pc.and_(pc.is_null(codes), pc.is_valid(column))).slice(0, 1).to_pylist()
+                encode(feature, unknown)
+            return codes.cast(kind)
+        if _fits(column.type, kind):
+            return cast(column, kind)
+    except pa.ArrowException as error:
+        raise Unrepresentable("values that this column cannot hold", expected=str(kind), found=str(error)) from error
+    raise Unrepresentable("a column of another type", expected=str(kind), found=str(column.type))
+
+
+def _decoded(column: Any) -> Any:
+    if isinstance(column, pa.ChunkedArray):
+        return pa.chunked_array([decoded(chunk) for chunk in column.chunks], decoded_type(column.type))
+    return decoded(column)
+
+
+def _fits(kind: pa.DataType, other: pa.DataType) -> bool:
+    """Whether a cast from one type to another, if it succeeds, keeps the meaning; nulls become anything."""
+    if pa.types.is_null(kind):
+        return True
+    if isinstance(kind, _LIST_TYPES) and isinstance(other, _LIST_TYPES):
+        return _fits(kind.value_type, other.value_type)
+    if pa.types.is_struct(kind) and pa.types.is_struct(other):
+        same = [child.name for child in kind] == [child.name for child in other]
+        return same and all(_fits(one.type, two.type) for one, two in zip(kind, other, strict=True))
+    return _family(kind) == _family(other)
+
+
+def _family(kind: pa.DataType) -> str:
+    """Types among which a cast keeps the meaning."""
+    if pa.types.is_timestamp(kind):
+        return "time" if kind.tz is None else "time of a zone"
+    return next((name for name, belongs in _FAMILIES.items() if belongs(kind)), str(kind))
+
+
+_FAMILIES: dict[str, Callable[[pa.DataType], bool]] = {
+    "number": lambda kind: pa.types.is_integer(kind) or pa.types.is_floating(kind),
+    "text": is_text,
+    "bytes": lambda kind: is_bytes(kind) or pa.types.is_fixed_size_binary(kind),
+    "duration": pa.types.is_duration,
+    "time of day": pa.types.is_time,
+    "decimal": pa.types.is_decimal,
+}

@@ -1,0 +1,173 @@
+"""`_metadata.json` of a cache: which shards, how many rows, of which features.
+
+The keys are the peer's, in its order; `lading` is our own and holds the features in full. Both reading and checking say
+what is wrong with which file. A path in it is never followed: a shard is a file of the folder.
+
+Source: stable-datasets at f38ac71 (cache.py).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from lading.arrow import json_text
+from lading.caches.layout import Features, fingerprint, from_description, to_description
+from lading.errors import CorruptShard, DataError, SidecarMismatch, errors_at
+from lading.features.types import Feature
+from lading.limits import DEFAULT_LIMITS, Limits
+from lading.storage.local import LocalStore
+
+__all__ = ["META_NAME", "CacheMeta", "meta_text", "read_cache_meta"]
+
+META_NAME = "_metadata.json"
+_VERSION = 1
+_OWN = "lading"
+
+
+@dataclass(frozen=True, slots=True)
+class CacheMeta:
+    """What a cache says of itself.
+
+    Attributes:
+        cache_dir: its folder.
+        num_rows: of all shards.
+        shard_filenames: names in the folder, in order.
+        shard_row_counts: rows of each.
+        schema_fingerprint: 16 hex digits (`fingerprint`); empty if the cache has none.
+        shard_size_target_bytes: a shard ended when it held as much; None for one shard.
+        compression: `zstd`, `lz4` or None.
+        lineage: where it comes from, whatever its writer said.
+        features: feature of each column; None if the peer wrote it, which does not tell them.
+    """
+
+    cache_dir: str
+    num_rows: int
+    shard_filenames: tuple[str, ...]
+    shard_row_counts: tuple[int, ...]
+    schema_fingerprint: str
+    shard_size_target_bytes: int | None = None
+    compression: str | None = None
+    lineage: Mapping[str, Any] | None = None
+    features: Mapping[str, Feature] | None = field(default=None, hash=False)
+
+    @property
+    def num_shards(self) -> int:
+        """How many shards there are; none if there are no rows."""
+        return len(self.shard_filenames)
+
+    @property
+    def shard_paths(self) -> tuple[str, ...]:
+        """Path of each shard."""
+        return tuple(os.path.join(self.cache_dir, name) for name in self.shard_filenames)
+
+
+def new_meta(
+    cache_dir: str, shards: Mapping[str, int], features: Features, target: int | None, compression: str | None,
+    lineage: Mapping[str, Any] | None,
+) -> CacheMeta:  # fmt: skip
+    """Metadata of a cache that was just built; `shards` are names and rows."""
+    counts = tuple(shards.values())
+    return CacheMeta(
+        cache_dir, sum(counts), tuple(shards), counts, fingerprint(features), target, compression, lineage or None,
+        from_description(to_description(features)),
+    )  # fmt: skip
+
+
+def meta_text(meta: CacheMeta) -> bytes:
+    """The file's text."""
+    told = {
+        "cache_format_version": _VERSION,
+        "format": "arrow",
+        "layout": "arrow-shards",
+        "schema_fingerprint": meta.schema_fingerprint,
+        "num_rows": meta.num_rows,
+        "num_shards": meta.num_shards,
+        "shard_row_counts": meta.shard_row_counts,
+        "shard_filenames": meta.shard_filenames,
+        "shard_size_target_bytes": meta.shard_size_target_bytes,
+    }
+    told |= {"compression": meta.compression} if meta.compression else {}
+    told |= {"lineage": meta.lineage} if meta.lineage else {}
+    told |= {_OWN: {"features": to_description(meta.features)}} if meta.features else {}
+    return json.dumps(told, indent=2).encode()
+
+
+def read_cache_meta(cache_dir: str | os.PathLike[str], *, limits: Limits = DEFAULT_LIMITS) -> CacheMeta:
+    """What a cache says of itself. Nothing but `_metadata.json` is read.
+
+    Raises:
+        NotFound: the folder holds none.
+        CorruptShard: it is no JSON. LimitExceeded: it is larger than `index_bytes`, or has more than `index_values`.
+        SidecarMismatch: it is of another layout or version, or contradicts itself.
+    """
+    folder = os.fspath(cache_dir)
+    path = os.path.join(folder, META_NAME)
+    mapped = LocalStore().map(path)  # one file from here on, whatever has its name
+    size = mapped.size_bytes
+    if size > limits.index_bytes:
+        raise limits.exceeded("index_bytes", "metadata of this size are not read", file=path, found=size)
+    with errors_at(file=path):
+        text = mapped.read(0, size)
+        limits.check_values(text)
+        try:
+            told = json_text.loads(text)
+        except DataError as error:
+            raise CorruptShard(error.message, offset=error.offset, found=error.found) from None
+        if not isinstance(told, dict):
+            raise SidecarMismatch("no metadata of a cache", expected="an object", found=type(told).__name__)
+        return _checked(folder, told)
+
+
+def _checked(folder: str, told: dict[str, Any]) -> CacheMeta:
+    _expect(told, "cache_format_version", {_VERSION})
+    _expect(told, "format", {"arrow", None})  # older files have neither
+    _expect(told, "layout", {"arrow-shards", None})
+    names, counts, rows = (told.get(key) for key in ("shard_filenames", "shard_row_counts", "num_rows"))
+    if not isinstance(names, list) or not all(map(_plain_name, names)):
+        raise SidecarMismatch("no names of shards", column="shard_filenames", expected="names of files in this folder",
+                              found=repr(names)[:120])  # fmt: skip
+    if len(set(names)) < len(names):
+        raise SidecarMismatch("a shard stands twice", column="shard_filenames", found=repr(names)[:120])
+    if not isinstance(counts, list) or not all(map(_count, counts)) or len(counts) != len(names):
+        raise SidecarMismatch("no rows of each shard", column="shard_row_counts",
+                              expected=f"{len(names)} whole numbers", found=repr(counts)[:120])  # fmt: skip
+    shards = told.get("num_shards", len(names))
+    if not _count(shards) or shards != len(names):
+        raise SidecarMismatch("another number of shards", column="num_shards", expected=len(names),
+                              found=repr(shards)[:40])  # fmt: skip
+    if not _count(rows) or rows != sum(counts):
+        raise SidecarMismatch("another number of rows than its shards have", column="num_rows", expected=sum(counts),
+                              found=repr(rows)[:40])  # fmt: skip
+    hashed, target, codec, lineage, own = (
+        told.get(key) for key in ("schema_fingerprint", "shard_size_target_bytes", "compression", "lineage", _OWN)
+    )
+    if not isinstance(hashed, str | None):  # None: caches of older versions have none
+        raise SidecarMismatch("no fingerprint", column="schema_fingerprint", expected="16 hex digits",
+                              found=repr(hashed)[:40])  # fmt: skip
+    return CacheMeta(
+        folder, rows, tuple(names), tuple(counts),
+        schema_fingerprint=hashed or "",
+        shard_size_target_bytes=target if _count(target) else None,
+        compression=codec if isinstance(codec, str) else None,
+        lineage=lineage if isinstance(lineage, dict) else None,
+        features=from_description(own.get("features")) if isinstance(own, dict) else None,
+    )  # fmt: skip
+
+
+def _expect(told: Mapping[str, Any], key: str, known: set[Any]) -> None:
+    value = told.get(key)
+    if isinstance(value, (bool, float, list, dict)) or value not in known:
+        raise SidecarMismatch("a cache of another kind", column=key, expected=", ".join(map(str, known - {None})),
+                              found=repr(value)[:80])  # fmt: skip
+
+
+def _plain_name(name: Any) -> bool:
+    return isinstance(name, str) and name == os.path.basename(name) and name not in ("", ".", "..") and "\0" not in name
+
+
+def _count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

@@ -1,0 +1,313 @@
+"""Rows → record batches of a cache: few at a time, columns at a time.
+
+Rows are taken from the generator in chunks, encoded column by column, perhaps in threads, and cut into batches by
+their number and bytes. Cuts fall where the rows and their sizes say, wherever the chunks ended and whoever encoded
+them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import accumulate, chain, islice, repeat
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from lading.caches.columns import Column, Stored, Values, place_of
+from lading.caches.layout import Features, schema_of
+from lading.caches.tables import Rules, check_keys, cut_tables
+from lading.errors import Unrepresentable, UsageError, errors_at
+from lading.features.encode import held
+from lading.features.types import encode
+
+__all__ = ["batches_of", "encode_example"]
+
+_MOST_CHUNK_ROWS = 250
+_MAY_CHANGE = frozenset((np.ndarray, np.ma.MaskedArray, bytearray, memoryview))
+
+
+def encode_example(example: Mapping[str, Any], features: Features, *, assets: str | None = None) -> dict[str, Any]:
+    """One row as a cache stores it: what `lading.features.encode` makes of each value, columns in order.
+
+    Whether a number is too large for its type is found when a batch is made of it.
+
+    Raises:
+        SchemaMismatch: a column is missing, or a key is none.
+        UsageError: no row, or no features.
+        Unrepresentable and others: as `encode`, with the column.
+    """
+    if not isinstance(example, Mapping) or not isinstance(features, Mapping):
+        raise UsageError("a row and its features", expected="two dicts",
+                         found=f"{type(example).__name__} and {type(features).__name__}")  # fmt: skip
+    check_keys(example, features)
+    encoded = {}
+    for name, feature in features.items():
+        with errors_at(column=name):
+            encoded[name] = encode(feature, example[name], assets=assets)
+    return encoded
+
+
+def batches_of(
+    generator: Iterable[Any], features: Features, rules: Rules, *, settle: Callable[[], None]
+) -> Iterator[tuple[pa.RecordBatch, int]]:
+    """Rows of the cache's schema, and how many make a batch: of rows, pairs of a key and a row, or batches and tables.
+
+    Before the generator is asked for more, `settle` is called if what it gave was given on: it may lie in memory that
+    the generator uses again.
+
+    Raises:
+        SchemaMismatch, Unrepresentable: a row does not fit; with its number, key and column.
+        UsageError: the generator gives something else.
+    """
+    try:
+        items = iter(generator)
+    except TypeError as error:
+        advice = "Call it, and give what it returns." if callable(generator) else None
+        raise UsageError("nothing to take rows from", expected="an iterable", found=str(error), advice=advice) from None
+    first = list(islice(items, 1))
+    everything = chain(first, items)
+    if first and isinstance(first[0], (pa.RecordBatch, pa.Table)):
+        yield from cut_tables(everything, features, rules, settle)
+        return
+    pending = _Pending(features, rules)
+    for chunk in _encoded(everything, features, rules):
+        pending.add(chunk)
+        yield from ((batch, len(batch)) for batch in pending.full())
+    yield from ((batch, len(batch)) for batch in pending.rest())
+
+
+@dataclass(slots=True)
+class _Chunk:
+    """Some rows that follow each other.
+
+    Attributes:
+        first_row: number of the first.
+        keys: of the rows; None where one has none.
+        columns: a list of values a column.
+        weight: bytes of the encoded values, about.
+        held: bytes of what they were encoded from.
+    """
+
+    first_row: int
+    keys: Values
+    columns: list[Values]
+    weight: int = 0
+    held: int = 0
+
+
+def _encoded(items: Iterator[Any], features: Features, rules: Rules) -> Iterator[_Chunk]:
+    """Chunks in order. With several workers as many more are being encoded as there are threads."""
+    size = _ChunkSize(rules)
+    taker = _Taker(items, features, rules)
+    if not taker.later:
+        while chunk := taker.take(size.rows):
+            taker.encode(chunk)
+            size.learn(chunk)
+            yield chunk
+        return
+    with ThreadPoolExecutor(rules.workers, "lading-encode") as pool:
+        made: deque[Future[_Chunk]] = deque()
+        try:
+            while True:
+                taken = taker.take(size.rows)
+                if taken:
+                    made.append(pool.submit(taker.encode, taken))
+                if made and (not taken or len(made) > rules.workers):
+                    chunk = made.popleft().result()
+                    size.learn(chunk)
+                    yield chunk
+                if not taken and not made:
+                    return
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+class _ChunkSize:
+    """How many rows to take at once: few of large ones, and no more than twice as many as last time."""
+
+    def __init__(self, rules: Rules) -> None:
+        self.rows = 1
+        self._most = min(_MOST_CHUNK_ROWS, rules.batch_rows)
+        self._bytes = rules.batch_bytes // max(2 * rules.workers, 1)
+
+    def learn(self, chunk: _Chunk) -> None:
+        each = max(chunk.weight, chunk.held) // max(len(chunk.keys), 1) + 1
+        self.rows = max(min(self.rows * 2, self._most, self._bytes // each), 1)
+
+
+class _Taker:
+    """Takes rows from the generator and encodes their values.
+
+    A generator may do with its row, its arrays and its files what it likes once it goes on: what can change is encoded
+    before that, or copied where threads encode it later.
+
+    Attributes:
+        later: whether threads are to encode.
+    """
+
+    def __init__(self, items: Iterator[Any], features: Features, rules: Rules) -> None:
+        first = list(islice(items, 1))
+        items = chain(first, items)
+        pairs = bool(first) and type(first[0]) is tuple
+        self._items: Iterator[Any] = items if pairs else zip(repeat(None), items, strict=False)
+        self._features, self._rules = features, rules
+        self._columns = [Column(name, feature, rules.assets) for name, feature in features.items()]
+        self._changing = [(at, column) for at, column in enumerate(self._columns) if column.changing]
+        names = [*features] if len(features) > 1 else [*features] * 2  # so that there are tuples even of one column
+        self._getter, self._width = itemgetter(*names), len(names)
+        self._row = 0
+        self.later = rules.workers > 1 and any(column.costly for column in self._columns)
+
+    def take(self, count: int) -> _Chunk | None:
+        """The next rows, no more than this; None if there are none."""
+        wanted, getter, changing = len(self._columns), self._getter, self._changing
+        keys: Values = []
+        # Row behind row, not a tuple of each: memory that is used again at once, and a third less time.
+        flat: Values = []
+        add_key = keys.append
+        # No further than where a batch ends if none ended by its bytes: then nothing is left to be moved.
+        for item in islice(self._items, min(count, self._rules.batch_rows - self._row % self._rules.batch_rows)):
+            try:
+                key, row = item
+                values = getter(row) if type(row) is dict and len(row) == wanted else None
+            except (KeyError, TypeError, ValueError):
+                values = None
+            if values is None:
+                key, values = self._odd(item, len(keys))
+            if changing:
+                values = self._fixed(list(values), key, len(keys))
+            add_key(key)
+            flat += values
+        if not keys:
+            return None
+        chunk = _Chunk(self._row, keys, [flat[at :: self._width] for at in range(wanted)])
+        self._fix_found(chunk)
+        self._row += len(keys)
+        return chunk
+
+    def _odd(self, item: Any, at: int) -> tuple[Any, tuple[Any, ...]]:
+        """Key and values of a row that is no dict of exactly the columns. An error, unless it may be mended."""
+        key, row = item if isinstance(item, tuple) and len(item) == 2 else (None, item)  # noqa: PLR2004 - a pair
+        if isinstance(row, tuple) and len(row) == 2:  # noqa: PLR2004 - a pair among rows without keys
+            key, row = row
+        place = place_of(self._row + at, key)
+        if not isinstance(row, Mapping):
+            raise UsageError("no row of a cache", **place, found=type(row).__name__,
+                             expected="a dict, or a pair of a key and a dict; or batches and tables alone")  # fmt: skip
+        kept = dict.fromkeys(self._features) | dict(row) if self._rules.fill_missing else dict(row)
+        if self._rules.drop_unknown:
+            kept = {name: kept[name] for name in kept if name in self._features}
+        with errors_at(**place):
+            check_keys(kept, self._features)
+        return key, self._getter(kept)
+
+    def _fixed(self, values: Values, key: Any, at: int) -> Values:
+        """The row's values, where they could change encoded, or copied for later."""
+        for i, column in self._changing:
+            if type(values[i]) not in column.ready:
+                values[i] = self._kept(column, values[i], self._row + at, key)
+        return values
+
+    def _kept(self, column: Column, value: Any, row: int, key: Any) -> Any:
+        if not self.later or column.text:
+            return column.encode(value, row, key)
+        try:
+            return held(value)
+        except (TypeError, ValueError, AssertionError):
+            return Stored(column.encode(value, row, key))
+
+    def _fix_found(self, chunk: _Chunk) -> None:
+        """Find values that may change in columns that had none, such as arrays without a dimension among numbers.
+
+        They have not changed yet where the chunk is one row, as the first is; in others an object that stands for
+        several rows has. To look at each row for what is hardly ever there would cost a tenth.
+        """
+        for at, column in enumerate(self._columns):
+            values = chunk.columns[at]
+            if column.changing or _MAY_CHANGE.isdisjoint(map(type, values)):
+                continue
+            column.changing = True
+            self._changing.append((at, column))
+            seen: set[int] = set()
+            for i, value in enumerate(values):
+                place = chunk.first_row + i, chunk.keys[i]
+                if id(value) in seen:
+                    raise Unrepresentable(
+                        "an object that stood for an earlier row too, and may have changed since", column=column.name,
+                        **place_of(*place), found=type(value).__name__, advice="Give a new one for each row.",
+                    )  # fmt: skip
+                if type(value) in _MAY_CHANGE:
+                    seen.add(id(value))
+                values[i] = self._kept(column, value, *place)
+
+    def encode(self, chunk: _Chunk) -> _Chunk:
+        """Encode what is not yet, and weigh it. Raises what is wrong with the first bad row of the first bad column."""
+        for at, column in enumerate(self._columns):
+            if not column.changing or self.later:
+                if column.costly:
+                    chunk.held += sum(map(_held_bytes, chunk.columns[at]))
+                chunk.columns[at] = column.encoded(chunk.columns[at], chunk.keys, chunk.first_row)
+            chunk.weight += column.weight(chunk.columns[at])
+        return chunk
+
+
+def _held_bytes(value: Any) -> int:
+    """Memory of a value that is to be encoded, about."""
+    if isinstance(value, np.ndarray):
+        return int(value.nbytes)
+    size = getattr(value, "size", None)  # of a Pillow image
+    return 4 * size[0] * size[1] if isinstance(size, tuple) else 0
+
+
+class _Pending:
+    """Encoded rows that wait to be a batch."""
+
+    def __init__(self, features: Features, rules: Rules) -> None:
+        self._rules = rules
+        self._schema = schema_of(features)
+        self._columns = [Column(name, feature, rules.assets) for name, feature in features.items()]
+        self._values: list[Values] = [[] for _ in self._columns]
+        self._keys: Values = []
+        self._first_row = self._weight = 0
+
+    def add(self, chunk: _Chunk) -> None:
+        for mine, more in zip(self._values, chunk.columns, strict=True):
+            mine.extend(more)
+        self._keys += chunk.keys
+        self._weight += chunk.weight
+
+    def full(self) -> Iterator[pa.RecordBatch]:
+        """Batches for as long as there are enough rows or bytes for one."""
+        while self._weight >= self._rules.batch_bytes or len(self._values[0]) >= self._rules.batch_rows:
+            yield self._cut(self._end())
+
+    def rest(self) -> Iterator[pa.RecordBatch]:
+        """What is left, if anything is."""
+        if self._values[0]:
+            yield self._cut(len(self._values[0]))
+
+    def _end(self) -> int:
+        """Rows of the next batch: the fewest with enough bytes, or the most that it may have."""
+        rows = min(len(self._values[0]), self._rules.batch_rows)
+        if self._weight < self._rules.batch_bytes:
+            return rows
+        each = zip(*(c.weights(v[:rows]) for c, v in zip(self._columns, self._values, strict=True)), strict=True)
+        ends = (at for at, total in enumerate(accumulate(map(sum, each)), 1) if total >= self._rules.batch_bytes)
+        return next(ends, rows)
+
+    def _cut(self, rows: int) -> pa.RecordBatch:
+        arrays = []
+        for at, (column, stored) in enumerate(zip(self._columns, self._schema, strict=True)):
+            taken = self._values[at]
+            self._values[at] = taken[rows:]
+            del taken[rows:]
+            arrays.append(column.array(taken, stored.type, self._keys, self._first_row))
+        self._keys = self._keys[rows:]
+        self._first_row += rows
+        self._weight = sum(c.weight(v) for c, v in zip(self._columns, self._values, strict=True))
+        return pa.record_batch(arrays, schema=self._schema)

@@ -1,0 +1,194 @@
+"""Shards of a cache and what must hold of them: files of the Arrow IPC file format, read over a map."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import pyarrow as pa
+
+from lading.arrow.align import refuse_twins
+from lading.arrow.ipc import MAX_RATIO, unpacked_sizes
+from lading.arrow.text_checks import check_names
+from lading.caches.layout import Features, differences, fingerprint, schema_of
+from lading.caches.meta import META_NAME, CacheMeta, read_cache_meta
+from lading.caches.videos import Film, FilmFolder, kept_films
+from lading.errors import CorruptShard, LadingError, NotFound, SchemaMismatch, SidecarMismatch, errors_at
+from lading.features.types import keeps_files
+from lading.limits import DEFAULT_LIMITS, Limits
+from lading.storage.local import LocalStore
+
+__all__ = ["identity", "read_shard", "validate_cache"]
+
+_BROKEN = (pa.ArrowException, OSError, EOFError, MemoryError, ValueError, OverflowError)
+_REBUILD = "Build the cache again (lading.caches.write_cache)."
+_TURNS = 100
+_FILM_ROWS = 4096
+"""Whose cells are looked at together."""
+_OLDER = {pa.binary(): pa.large_binary(), pa.string(): pa.large_string()}
+
+
+def read_shard(path: str | os.PathLike[str], *, limits: Limits = DEFAULT_LIMITS) -> pa.Table:
+    """One shard as a table over a map of the file: nothing is copied, unless it is compressed.
+
+    Offsets and texts are checked, so they are read; other values are not touched. A compressed shard takes as much
+    memory as its values.
+
+    Args:
+        path: of the file.
+        limits: `arrow_batch_bytes` is held against all batches together, for they are in memory together.
+
+    Raises:
+        NotFound, StoreError: no such file, or it cannot be read.
+        CorruptShard: it is no Arrow IPC file, or damaged.
+        LimitExceeded: it is compressed, and says that it unpacks to far more than it takes in the file.
+        DuplicateField: two columns have one name, or two fields of a struct.
+    """
+    name = os.fspath(path)
+    with _opened(name, limits, at_once=True) as reader:
+        table = reader.read_all()
+        table.validate(full=True)
+        check_names(table.schema)
+        with errors_at(file=name):
+            refuse_twins(table.schema)  # a value of such a struct nobody can have
+        return table
+
+
+@contextmanager
+def _opened(
+    path: str, limits: Limits = DEFAULT_LIMITS, *, at_once: bool = False
+) -> Iterator[pa.ipc.RecordBatchFileReader]:
+    """A reader over a map of the file, for its batches one by one, or at once; what fails is the file's fault."""
+    mapped = LocalStore().map(path)
+    with errors_at(file=path):
+        packed, unpacked = mapped.buffer.size, unpacked_sizes(mapped.buffer)
+        found = sum(unpacked) if at_once else max(unpacked, default=0)
+        most = max(limits.arrow_batch_bytes, MAX_RATIO * packed)
+        if found > most:
+            raise limits.exceeded(
+                "arrow_batch_bytes", "a compressed shard says that it is much larger than it seems",
+                found=f"{found} bytes", expected=f"at most {most} of {packed} packed",
+            )  # fmt: skip
+    try:
+        yield pa.ipc.open_file(pa.BufferReader(mapped.buffer))
+    except LadingError:
+        raise
+    except _BROKEN as error:
+        raise CorruptShard("a damaged Arrow file", file=path, found=str(error).partition("\n")[0][:200]) from error
+
+
+def identity(cache_dir: str) -> tuple[int, int, int] | None:
+    """What changes whenever a cache is built anew; None if there is none."""
+    try:
+        status = os.stat(os.path.join(cache_dir, META_NAME))
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns, status.st_ctime_ns
+
+
+def validate_cache(cache_dir: str | os.PathLike[str], features: Features) -> CacheMeta:
+    """What a cache says of itself, if it is one of these features, and its files are what it says.
+
+    Each shard is opened, its rows are counted, its types compared; values are not read. Of each video in a file of its
+    own it is held against its cell that there is a file, and its size (`lading.verify` also reads what is in it). A
+    cache that is built anew meanwhile is looked at again, so the answer is of the old one or of the new one.
+
+    Raises:
+        SchemaMismatch: the cache is of other features; says of which.
+        SidecarMismatch: a shard has other rows or types than the cache says, or a video's file is not there, or has
+            another size than its cell says.
+        BadReference: a video's file is none, or leads out of its folder.
+        NotFound: no cache, or a shard is not there.
+        CorruptShard: a file is damaged.
+        UsageError: no features.
+    """
+    folder = os.fspath(cache_dir)
+    schema_of(features)
+    for turn in range(_TURNS):
+        before = identity(folder)
+        try:
+            meta = _validated(folder, features)
+        except LadingError:
+            if turn == _TURNS - 1 or identity(folder) == before:
+                raise
+        else:
+            if identity(folder) == before:
+                return meta
+    return _validated(folder, features)
+
+
+def _validated(folder: str, features: Features) -> CacheMeta:
+    meta = read_cache_meta(folder)
+    _compare(meta, features)
+    expected = schema_of(features)
+    for path, rows in zip(meta.shard_paths, meta.shard_row_counts, strict=True):
+        with _opened(path) as reader:
+            if reader.schema.names != expected.names or not all(map(_same_type, reader.schema, expected)):
+                raise SidecarMismatch("a shard of other columns", file=path, expected=_told(expected),
+                                      found=_told(reader.schema), advice=_REBUILD)  # fmt: skip
+            found = reader.count_rows()
+            if found != rows:
+                raise SidecarMismatch("a shard of another number of rows than the cache says", file=path,
+                                      expected=rows, found=found, advice=_REBUILD)  # fmt: skip
+            _check_videos(folder, path, reader, features)
+    return meta
+
+
+def _compare(meta: CacheMeta, features: Features) -> None:
+    """Raise SchemaMismatch, with what differs, unless the cache is of these features."""
+    file = os.path.join(meta.cache_dir, META_NAME)
+    if meta.features is not None:
+        lines = differences(meta.features, features)
+        if lines:
+            raise SchemaMismatch("the cache is of other features", file=file, found="; ".join(lines), advice=_REBUILD)
+        return  # the fingerprint says no more, and of dtypes perhaps other names
+    expected = fingerprint(features)
+    if meta.schema_fingerprint not in ("", expected):
+        raise SchemaMismatch("the cache is of other features", file=file, expected=expected,
+                             found=f"{meta.schema_fingerprint}, {_guess(meta, features)}", advice=_REBUILD)  # fmt: skip
+
+
+def _guess(meta: CacheMeta, features: Features) -> str:
+    """What the types of a peer's shard tell of its features, which its metadata do not."""
+    if not meta.shard_paths:
+        return "without a shard that tells more"
+    with _opened(meta.shard_paths[0]) as reader:
+        found, expected = reader.schema, schema_of(features)
+    if found.names == expected.names and all(map(_same_type, found, expected)):
+        return "with the same types: a shape, a dtype, a format or names of labels differ"
+    return f"with the columns {_told(found)} instead of {_told(expected)}"
+
+
+def _told(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name}: {field.type}" for field in schema)[:300]
+
+
+def _same_type(one: pa.Field, other: pa.Field) -> bool:
+    return bool(_OLDER.get(one.type, one.type) == _OLDER.get(other.type, other.type))
+
+
+def _check_videos(folder: str, path: str, reader: pa.ipc.RecordBatchFileReader, features: Features) -> None:
+    """Raise SidecarMismatch, or BadReference, if a video is to lie in a file that is not there, or not that one."""
+    kept = {name: feature for name, feature in features.items() if keeps_files(feature)}
+    if not kept:
+        return
+    files = FilmFolder(LocalStore(), folder, path)
+    for i in range(reader.num_record_batches):
+        batch = reader.get_batch(i)
+        batch.validate(full=True)
+        for name, feature in kept.items():
+            for at in range(0, len(batch), _FILM_ROWS):
+                some = batch.column(name).slice(at, _FILM_ROWS)
+                with errors_at(column=name):
+                    _check_films(files, {film for _, film in kept_films(some, feature, np.arange(len(some)))})
+
+
+def _check_films(files: FilmFolder, films: Iterable[Film]) -> None:
+    for film in films:
+        try:
+            files.head(film)
+        except NotFound as error:
+            raise SidecarMismatch("the file of a video is not there", file=files.shard, expected=error.file,
+                                  advice=_REBUILD) from error  # fmt: skip

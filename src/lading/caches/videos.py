@@ -1,0 +1,260 @@
+"""Videos of a cache, held against what its cells say of them, whether they are inside or in files of their own.
+
+A cell is `struct<mode, path, bytes, extension, media_type, size, checksum>`; in the mode `path` its bytes are the file
+`_assets/video/{path}`, which both writers call after its content: `{sha256}{extension}`. Whoever builds a cache may
+give a checksum of another kind, which is kept and says nothing here.
+
+Source: stable-datasets f38ac71 schema.py (`Video`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import posixpath
+import stat
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lading.arrow.views import child_fields, is_bytes, is_text, listed_values, slices
+from lading.errors import BadReference, SidecarMismatch
+from lading.features.encode import VIDEO_FIELDS, is_sha256
+from lading.features.types import Feature, Sequence, Struct, keeps_files
+from lading.storage.base import Buffer, FileInfo, Store, native_path
+from lading.storage.roots import Roots, real_place
+from lading.storage.stores import is_local
+
+__all__ = ["ASSETS", "Film", "FilmFolder", "broken_films", "films_of", "is_film", "kept_films", "wrong_cells"]
+
+ASSETS = "_assets/video"
+"""Folder of the files of videos in a cache."""
+
+_TEXTS = ("mode", "path")
+_PIECE_BYTES = 8 << 20
+_CHANGED = "The file was changed or damaged since it was written; build the cache again (lading.caches.write_cache)."
+
+
+@dataclass(frozen=True, slots=True)
+class Film:
+    """What a cell says of its file.
+
+    Attributes:
+        name: of the file in its folder; empty if the cell names none.
+        size_bytes: of the file, where that is told.
+        checksum: as it is told; not always one of the file.
+    """
+
+    name: str
+    size_bytes: int | None = None
+    checksum: str | None = None
+
+
+class FilmFolder:
+    """The files of a cache's videos.
+
+    Args:
+        store: where they lie.
+        cache: the cache's folder.
+        shard: whose cells name them; errors are told of it.
+        roots: further folders that links may lead to; None where the caller cannot name any.
+
+    Attributes:
+        shard: as given.
+    """
+
+    def __init__(self, store: Store, cache: str, shard: str, roots: Iterable[str] | None = None) -> None:
+        self._store, self.shard = store, shard
+        self._folder = posixpath.join(cache or ".", ASSETS)
+        self._roots = Roots([cache], inside=ASSETS, others=roots or ())
+        self._takes_roots = roots is not None
+        self._is_real = real_place(self._folder) == posixpath.join(real_place(cache), ASSETS)
+
+    def size(self, film: Film) -> int:
+        """Bytes of the file, as they are told; only where they are not it is looked at. Errors as of `head`."""
+        return self.head(film).size_bytes if film.size_bytes is None else max(film.size_bytes, 0)
+
+    def head(self, film: Film) -> FileInfo:
+        """The file as it is.
+
+        Raises:
+            BadReference: a name that leads out of the folder, or to what is no regular file.
+            NotFound, StoreError: it is not there, or cannot be looked at.
+            SidecarMismatch: it has another size than the cell says.
+        """
+        place = self._place(film.name)
+        info = self._store.head(place)
+        if film.size_bytes not in (None, info.size_bytes):
+            raise SidecarMismatch("the file of a video has another size than its row says", file=self.shard,
+                                  expected=f"{film.size_bytes} bytes", found=f"{info.size_bytes} bytes in {place}",
+                                  advice=_CHANGED)  # fmt: skip
+        return info
+
+    def read(self, film: Film) -> Buffer:
+        """The bytes of the file, which are those that its name and checksum tell. Errors as of `check`."""
+        info = self.head(film)
+        [data] = self._store.get_ranges(info.path, [(0, info.size_bytes)])
+        if _digests(film):
+            self._compare(film, hashlib.sha256(data).hexdigest(), info)
+        return data
+
+    def check(self, film: Film) -> None:
+        """Read the file, in pieces of 8 MB, and hold it against its name and checksum where these are SHA-256.
+
+        Raises:
+            SidecarMismatch: it has other bytes. Further errors as of `head`.
+        """
+        info = self.head(film)
+        if not _digests(film):
+            return
+        total = hashlib.sha256()
+        for at in range(0, info.size_bytes, _PIECE_BYTES):
+            [piece] = self._store.get_ranges(info.path, [(at, min(_PIECE_BYTES, info.size_bytes - at))])
+            total.update(piece)
+        self._compare(film, total.hexdigest(), info)
+
+    def _compare(self, film: Film, found: str, info: FileInfo) -> None:
+        for expected in _digests(film):
+            if expected != found:
+                raise SidecarMismatch("the file of a video differs from its checksum", file=self.shard,
+                                      expected=f"sha256 {expected}", found=f"sha256 {found} of {info.path}",
+                                      advice=_CHANGED)  # fmt: skip
+
+    def _place(self, name: str) -> str:
+        if "/" in name or "\\" in name or "\0" in name or name in ("", ".", ".."):
+            raise BadReference("not the name of a video of this cache", file=self.shard, found=repr(name)[:200])
+        place = f"{self._folder}/{name}"
+        if not self._is_plain(place):
+            try:
+                self._roots.check(place)
+            except BadReference as error:
+                advice = error.advice if self._takes_roots else None
+                raise BadReference(f"not a video of this cache: {error.message}", file=place, advice=advice) from None
+        return place
+
+    def _is_plain(self, place: str) -> bool:
+        """Whether neither a file of this machine nor its folder is a link, so that it lies where it seems to."""
+        try:
+            return self._is_real and is_local(self._store) and stat.S_ISREG(os.lstat(native_path(place)).st_mode)
+        except OSError:
+            return False
+
+
+def is_film(kind: pa.DataType) -> bool:
+    """Whether values are cells of videos."""
+    if not pa.types.is_struct(kind) or kind.get_field_index("bytes") < 0:
+        return False
+    places = [kind.get_field_index(name) for name in _TEXTS]
+    return all(at >= 0 and is_text(kind.field(at).type) for at in places)
+
+
+def films_of(column: pa.StructArray) -> list[Film | None]:
+    """The film of each cell; None for one whose bytes are no file. Raises ArrowInvalid for text that is not UTF-8."""
+    # Under a null, a field of its own may hold anything: `flatten` makes it null too.
+    parts = dict(zip((child.name for child in column.type), column.flatten(), strict=True))
+    told = []
+    for name in (*_TEXTS, "size", "checksum"):
+        part = parts.get(name, pa.nulls(len(column)))
+        part.validate(full=True)
+        told.append(part.to_pylist())
+    return [
+        Film(name or "", size if isinstance(size, int) else None, checksum if isinstance(checksum, str) else None)
+        if mode == "path"
+        else None
+        for mode, name, size, checksum in zip(*told, strict=True)
+    ]
+
+
+def kept_films(column: pa.Array, feature: Feature, rows: NDArray[np.int64]) -> Iterator[tuple[int, Film]]:
+    """The films of a column, inside lists and structs too, each with its row; nothing of types that hold none.
+
+    Args:
+        column: the values.
+        feature: what they are.
+        rows: number of each value's row.
+    """
+    kind = column.type
+    if isinstance(feature, Sequence) and (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
+        values, parents = listed_values(column)
+        yield from kept_films(values, feature.feature, rows[parents])
+    elif isinstance(feature, Struct) and pa.types.is_struct(kind):
+        children = column.flatten()
+        for name, inner in feature.fields:
+            at = kind.get_field_index(name)
+            if at >= 0 and keeps_files(inner):
+                yield from kept_films(children[at], inner, rows)
+    elif is_film(kind):
+        for row, film in zip(rows.tolist(), films_of(column), strict=True):
+            if film is not None:
+                yield row, film
+
+
+def wrong_cells(column: pa.StructArray) -> Iterator[tuple[int, SidecarMismatch]]:
+    """Cells that hold other bytes than their size and SHA-256 say, where these are told: the place, and what is wrong.
+
+    Args:
+        column: of `VIDEO_FIELDS`.
+    """
+    parts = dict(zip((child.name for child in column.type), column.flatten(), strict=True))
+    told = zip(slices(parts["bytes"]), parts["size"].to_pylist(), parts["checksum"].to_pylist(), strict=True)
+    for at, (data, size, checksum) in enumerate(told):
+        if data is None:
+            continue
+        if size not in (None, len(data)):
+            yield at, SidecarMismatch("a video has another size than its cell says",
+                                      expected=f"{size} bytes", found=f"{len(data)} bytes")  # fmt: skip
+        elif is_sha256(checksum) and checksum.lower() != (found := hashlib.sha256(data).hexdigest()):
+            yield at, SidecarMismatch("a video differs from its checksum",
+                                      expected=f"sha256 {checksum.lower()}", found=f"sha256 {found}")  # fmt: skip
+
+
+def broken_films(batch: pa.RecordBatch, file: str, first: int) -> Iterator[SidecarMismatch]:
+    """Of each column of videos as a cache has them, inside lists and structs too, the `wrong_cells`.
+
+    Args:
+        batch: with its bytes.
+        file: the shard.
+        first: number of the batch's first row in it.
+    """
+    rows = np.arange(first, first + len(batch))
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        for cells, numbers in _cells(column, rows):
+            for at, error in wrong_cells(cells):
+                yield error.at(file=file, row=int(numbers[at]), column=name)
+
+
+def _cells(column: pa.Array, rows: NDArray[np.int64]) -> Iterator[tuple[pa.StructArray, NDArray[np.int64]]]:
+    """The cells of videos in a column, inside such lists and structs as a cache has too, and the row of each."""
+    kind = column.type
+    if _is_cell(kind):
+        yield column, rows
+    elif not any(_is_cell(inner) for inner in _types_inside(kind)):
+        return
+    elif pa.types.is_struct(kind):
+        for child in column.flatten():
+            yield from _cells(child, rows)
+    else:
+        values, parents = listed_values(column)
+        yield from _cells(values, rows[parents])
+
+
+def _types_inside(kind: pa.DataType) -> Iterator[pa.DataType]:
+    """The types inside structs and lists, at any depth, and of each of these."""
+    if pa.types.is_struct(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        for child in child_fields(kind):
+            yield child.type
+            yield from _types_inside(child.type)
+
+
+def _is_cell(kind: pa.DataType) -> bool:
+    names = {child.name for child in kind} if pa.types.is_struct(kind) else set()
+    return names == {*VIDEO_FIELDS} and is_bytes(kind.field("bytes").type)
+
+
+def _digests(film: Film) -> set[str]:
+    """What the SHA-256 of the file is to be."""
+    told = (film.name.partition(".")[0], film.checksum or "")
+    return {text.lower() for text in told if is_sha256(text)}

@@ -1,0 +1,352 @@
+"""Caches: a folder of Arrow shards built out of a generator, once, and exchanged for the old one in one step.
+
+A cache is built in a hidden folder beside its place, under a lock that the kernel gives back when its owner dies.
+Whoever waited for the lock takes what was built meanwhile. Until the very end the old cache is there; then the new one.
+
+Source: stable-datasets at f38ac71 (cache.py) for names, layout and cuts.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from lading.arrow import json_text
+from lading.caches.layout import Features, schema_of
+from lading.caches.meta import META_NAME, CacheMeta, meta_text, new_meta, read_cache_meta
+from lading.caches.rows import batches_of
+from lading.caches.shard import identity, validate_cache
+from lading.caches.tables import Rules
+from lading.caches.videos import ASSETS
+from lading.errors import (
+    DataError,
+    DestinationExists,
+    LadingError,
+    NotFound,
+    SidecarMismatch,
+    StoreError,
+    UsageError,
+)
+from lading.storage.base import final_place, store_errors, write_file
+from lading.storage.local import LocalSink, LocalStore
+from lading.storage.staging import stage_folder, sweep_stale
+from lading.storage.stores import is_local, named_folder, resolve
+from lading.units import parse_bytes
+
+__all__ = ["cache_fingerprint", "write_cache"]
+
+_COMPRESSIONS = (None, "zstd", "lz4")
+_OWN_NAME = re.compile(rf"{re.escape(META_NAME)}|{ASSETS.split('/')[0]}|shard-\d+\.arrow")
+_BEHIND_BYTES = 1 << 20
+"""Of a batch that a thread writes. Of less it would wait longer for its turn with the interpreter than it writes."""
+
+
+def cache_fingerprint(cls_name: str, version: str, config_name: str, split: str, storage: str | None = "arrow") -> str:
+    """Name of the folder of a dataset's variant and split: `{name}_{config}_{split}_{16 hex digits}`.
+
+    Args:
+        cls_name: of the dataset; in lower case in the name, as it is in the digits.
+        version: of the dataset.
+        config_name: of the variant.
+        split: `train`, `test` …
+        storage: `arrow` or `lance`; None for the digits that older versions of the peer made.
+    """
+    told = [cls_name, version, config_name, split, *([] if storage is None else [storage])]
+    digest = hashlib.sha256(":".join(map(str, told)).encode()).hexdigest()[:16]
+    return f"{cls_name.lower()}_{config_name}_{split}_{digest}"
+
+
+def write_cache(  # noqa: PLR0913 - one argument a decision of the user; all but three by keyword
+    generator: Iterable[Any],
+    features: Features,
+    cache_dir: str | os.PathLike[str],
+    *,
+    shard_size: int | str | None = None,
+    batch_size: int = 1000,
+    batch_bytes: int | str = "4MB",
+    compression: str | None = None,
+    workers: int = 1,
+    reuse: bool = False,
+    on_missing: str = "error",
+    on_unknown: str = "error",
+    lineage: Mapping[str, Any] | None = None,
+) -> CacheMeta:
+    """Build a cache out of a generator, and put it in the place of what was there, in one step.
+
+    Whoever reads sees the old cache until the new one is whole. Of several callers at once one builds, and the others,
+    who wait for it, get its cache, if it is of the same features; their generators are not touched. Memory: about three
+    batches, and `workers` more.
+
+    Args:
+        generator: rows as dicts, or pairs of a key (for errors) and a dict; or record batches and tables.
+        features: what each column holds (`lading.features`). Values are encoded by `lading.features.encode`.
+        cache_dir: the folder, of this machine.
+        shard_size: a shard ends when its batches hold as much in memory; None for one shard.
+        batch_size: most rows of a batch.
+        batch_bytes: a batch ends when its values are as large, so that media take no more memory than that.
+        compression: of the shards' buffers: `zstd`, `lz4` or None.
+        workers: threads that encode images, videos and arrays. The shards are the same with any number; files that rows
+            name must stay there if it is more than one.
+        reuse: take a finished cache of these features, if there is one, whoever built it and when.
+        on_missing: `error`, or `null` for columns that a row does not have.
+        on_unknown: `error`, or `drop` keys that are no column.
+        lineage: JSON-able, kept in the metadata.
+
+    Raises:
+        SchemaMismatch: a row lacks a column or has a key that is none.
+        Unrepresentable: a value does not fit its feature. Both name row, key and column.
+        UsageError: an option, a feature, or what the generator gives is none; `cache_dir` is a file; the generator
+            builds this cache itself.
+        DestinationExists: the folder holds something that is no cache.
+        StoreError: a file cannot be read or written, or the file system cannot exchange two folders.
+    """
+    rules = _rules(batch_size, batch_bytes, workers, on_missing, on_unknown)
+    target = None if shard_size is None else max(parse_bytes(shard_size), 1)
+    if compression not in _COMPRESSIONS:
+        raise UsageError("no compression of Arrow's", expected="zstd, lz4 or None", found=repr(compression))
+    schema = schema_of(features)
+    told = None if lineage is None else _plain_lineage(lineage)
+    place = _place(cache_dir)
+    _check_place(place)
+    before = None if reuse else identity(place)
+    found = _finished(place, features, before)
+    if found is not None:
+        return found
+    with _locked(place):
+        found = _finished(place, features, before)
+        if found is not None:
+            return found
+        sweep_stale(place)
+        with stage_folder(place) as staged:
+            _check_exchange(staged.path, place)
+            shards = _Shards(staged.path, schema, target, compression)
+            try:
+                rules = replace(rules, assets=f"{staged.path}/{ASSETS}")
+                for rows, batch_rows in batches_of(generator, features, rules, settle=shards.settle):
+                    shards.write(rows, batch_rows)
+                counts = shards.close()
+            except BaseException:
+                shards.abort()
+                raise
+            meta = new_meta(os.fspath(cache_dir), counts, features, target, compression, told)
+            store = LocalStore()
+            write_file(store, f"{staged.path}/{META_NAME}", [meta_text(meta)])
+            store.publish(staged.path, staged.place)
+    return meta
+
+
+def _rules(batch_size: int, batch_bytes: int | str, workers: int, on_missing: str, on_unknown: str) -> Rules:
+    for name, value in (("batch_size", batch_size), ("workers", workers)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise UsageError(f"no {name}", expected="1 or more", found=repr(value))
+    for name, told, other in (("on_missing", on_missing, "null"), ("on_unknown", on_unknown, "drop")):
+        if told not in ("error", other):
+            raise UsageError(f"no {name}", expected=f"error or {other}", found=repr(told))
+    return Rules(
+        batch_size, max(parse_bytes(batch_bytes), 1), workers,
+        drop_unknown=on_unknown == "drop", fill_missing=on_missing == "null",
+    )  # fmt: skip
+
+
+def _plain_lineage(lineage: Mapping[str, Any]) -> dict[str, Any]:
+    """The lineage as it is read again."""
+    if not isinstance(lineage, Mapping):
+        raise UsageError("no lineage", expected="a dict", found=type(lineage).__name__)
+    try:
+        text = json.dumps(dict(lineage), allow_nan=False, ensure_ascii=False).encode()
+        told = dict(json_text.loads(text))
+    except (TypeError, ValueError, RecursionError, DataError) as error:
+        raise UsageError("a lineage that JSON cannot hold", found=str(error)) from None
+    if (twin := json_text.find_repeated_name([text], [told])) is not None:
+        raise UsageError("a lineage that JSON cannot hold: two keys become one text", found=repr(twin[1]))
+    return told
+
+
+def _place(told: str | os.PathLike[str]) -> str:
+    """Where the cache is to lie: an absolute path if its last part is no name."""
+    folder = os.fspath(told) if isinstance(told, os.PathLike) else told
+    if not isinstance(folder, str) or not folder or not is_local(resolve(folder)[0]):
+        raise UsageError("a cache is a folder of this machine", expected="a path", found=repr(folder))
+    place = final_place(named_folder(folder))
+    return os.path.realpath(place) if os.path.basename(place) in (".", "..") else place
+
+
+def _check_place(place: str) -> None:
+    """Refuse to replace what is no cache."""
+    with store_errors(place):
+        if not os.path.lexists(place):
+            above = os.path.dirname(place)
+            while above and not os.path.lexists(above):
+                above = os.path.dirname(above)
+            if above and not os.path.isdir(above):
+                raise StoreError("the destination lies in what is no folder", file=place, found=above)
+            return
+        if not os.path.isdir(place):
+            raise UsageError("the destination is no folder", file=place)
+        held = os.listdir(place)
+    if held and not (META_NAME in held and _is_cache(place, held)):
+        others = [name for name in held if not _OWN_NAME.fullmatch(name)]
+        raise DestinationExists("the folder holds something that is no cache", file=place, found=min(others or held),
+                                advice="Choose another folder.")  # fmt: skip
+
+
+def _is_cache(place: str, held: list[str]) -> bool:
+    """Whether a folder of these names is a cache; a damaged one too, if nothing but a cache's files lies in it."""
+    try:
+        read_cache_meta(place)
+    except SidecarMismatch as error:
+        if error.column in (None, "cache_format_version"):  # of another tool, or of a version to come
+            return False
+    except (DataError, NotFound):  # broken; or another process removes the folder
+        pass
+    else:
+        return True
+    return all(map(_OWN_NAME.fullmatch, held))
+
+
+def _check_exchange(folder: str, place: str) -> None:
+    """Find out before the work whether an old cache can be exchanged for the new one."""
+    if not os.path.isdir(place):
+        return
+    with store_errors(folder):
+        os.mkdir(f"{folder}/new")
+        os.mkdir(f"{folder}/old")
+    try:
+        LocalStore().publish(f"{folder}/new", f"{folder}/old")
+    except StoreError as error:
+        error.file = place
+        raise
+    LocalStore().delete(f"{folder}/old")
+
+
+def _finished(place: str, features: Features, before: tuple[int, int, int] | None) -> CacheMeta | None:
+    """The cache that was built since `before`, if it is whole and of these features."""
+    if identity(place) in (None, before):
+        return None
+    try:
+        return validate_cache(place, features)
+    except LadingError:
+        return None
+
+
+@contextmanager
+def _locked(place: str) -> Iterator[None]:
+    """Alone with this cache: `{name}.lock` beside it. The file stays; the lock goes with its owner, however it ends.
+
+    Where there are no locks (some network file systems), several may build, and the last one stays.
+    """
+    path = place + ".lock"
+    with store_errors(path):
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        told = os.fstat(fd)
+    owner = (threading.get_ident(), told.st_dev, told.st_ino)
+    if owner in _held.values():  # it would wait for itself
+        os.close(fd)
+        raise UsageError("the cache is being built out of what would build it again", file=place,
+                         advice="Choose another folder for what a generator builds.")  # fmt: skip
+    try:
+        _held[fd] = owner
+        with suppress(OSError):
+            fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        if fd in _held:  # not in a process forked meanwhile, which let go of it
+            del _held[fd]
+            with suppress(OSError):
+                fcntl.flock(fd, fcntl.LOCK_UN)
+            os.close(fd)
+
+
+_held: dict[int, tuple[int, int, int]] = {}
+"""Descriptors of the locks of this process, and whose each is: the thread, and the device and number of the file."""
+
+
+def _let_go() -> None:
+    """In a forked process: a lock goes with its last holder, and the children of a builder may live on when it died."""
+    while _held:
+        os.close(_held.popitem()[0])
+
+
+os.register_at_fork(after_in_child=_let_go)
+
+
+class _Shards:
+    """Shards being written in a folder, one after another; the next begins when there is a batch for it."""
+
+    def __init__(self, folder: str, schema: pa.Schema, target: int | None, compression: str | None) -> None:
+        self._folder, self._schema, self._target = folder, schema, target
+        self._options = pa.ipc.IpcWriteOptions(compression=compression)
+        self._counts: dict[str, int] = {}
+        self._sink: LocalSink | None = None
+        self._bytes = self._rows = 0
+
+    def write(self, rows: pa.RecordBatch, batch_rows: int) -> None:
+        """Add rows, in batches of so many; what they lie in stays as it is until `settle`."""
+        size = rows.nbytes
+        if self._target is not None and len(rows) > batch_rows and self._bytes + size >= self._target:
+            for start in range(0, len(rows), batch_rows):
+                self.write(rows.slice(start, batch_rows), batch_rows)
+            return
+        if self._sink is None:
+            self._begin()
+        assert self._sink is not None
+        with store_errors(self._sink.path, pa.ArrowException):
+            if len(rows) > batch_rows:
+                self._sink.settle()
+                self._writer.write_table(pa.Table.from_batches([rows]), batch_rows)
+            elif size >= _BEHIND_BYTES:
+                self._sink.later(partial(self._writer.write_batch, rows))
+            else:
+                self._sink.settle()
+                self._writer.write_batch(rows)
+        self._bytes += size
+        self._rows += len(rows)
+        if self._target is not None and self._bytes >= self._target:
+            self._finish()
+
+    def _begin(self) -> None:
+        """Open the next shard."""
+        self._sink = LocalStore().put_stream(f"{self._folder}/shard-{len(self._counts):05d}.arrow")
+        self._file = pa.OSFile(self._sink.native_path, "wb")
+        self._writer = pa.ipc.new_file(self._file, self._schema, options=self._options)
+        self._bytes = self._rows = 0
+
+    def settle(self) -> None:
+        """Wait until all batches are in the file."""
+        if self._sink is not None:
+            with store_errors(self._sink.path, pa.ArrowException):
+                self._sink.settle()
+
+    def close(self) -> dict[str, int]:
+        """Names and rows of all shards."""
+        if self._sink is not None:
+            self._finish()
+        return self._counts
+
+    def _finish(self) -> None:
+        assert self._sink is not None
+        self.settle()
+        with store_errors(self._sink.path, pa.ArrowException):
+            self._writer.close()
+            self._file.close()
+        self._counts[os.path.basename(self._sink.path)] = self._rows
+        self._sink.close()
+        self._sink = None
+        self._bytes = 0
+
+    def abort(self) -> None:
+        """Drop the shard being written; the folder goes with its owner."""
+        if self._sink is not None:
+            self._sink.abort()

@@ -1,0 +1,1 @@
+"""Readers under the names that users of other libraries know."""

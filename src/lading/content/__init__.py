@@ -1,0 +1,1 @@
+"""What samples contain: canonical form, digests, conditions, image headers."""

@@ -1,0 +1,1 @@
+"""Datasets: sources, open shards, random access, writing."""

@@ -1,0 +1,78 @@
+"""What a manifest says of how its shards are read, where the shards do not say all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from lading.formats.base import Format, TellsReading
+from lading.formats.mds.format import MdsFormat
+from lading.formats.webdataset.format import encoder_of
+from lading.interleaved.options import AUTO, ROLES, InterleavedOptions
+from lading.interleaved.tar import field_name
+from lading.manifest.values import Manifest
+
+__all__ = ["kept_reading", "kept_schema", "kept_settings", "members_of", "schema_as_read"]
+
+
+def members_of(manifest: Manifest | None, fmt: Format, view: str | None) -> pa.Schema | None:
+    """What rows were by their manifest, where they are taken as samples, and their shards do not say all of it.
+
+    Raises:
+        Unrepresentable: the manifest has a column that members do not hold.
+    """
+    if manifest is None or not (manifest.options.get("members") == "typed" or _restores(fmt, manifest)):
+        return None
+    if (view or manifest.view) != "samples" or fmt.name != manifest.format:
+        return None
+    for field in manifest.schema if fmt.name == "webdataset" else ():
+        encoder_of(field)
+    return manifest.schema
+
+
+def _restores(fmt: Format, manifest: Manifest) -> bool:
+    """Whether every manifest of rows says more of them than their shards do."""
+    return isinstance(fmt, MdsFormat) and manifest.view == "samples"
+
+
+def kept_schema(
+    manifest: Manifest | None, fmt: Format, view: str | None, interleaved: InterleavedOptions
+) -> pa.Schema | None:
+    """The schema that the manifest kept of the rows.
+
+    Of tars of documents without the columns whose fields are now taken for other items than when they were written.
+    """
+    if manifest is None or fmt.name != "webdataset" or (view or manifest.view) != "interleaved":
+        return None if manifest is None else manifest.schema
+    if (manifest.format, manifest.view) != (fmt.name, "interleaved"):
+        return None
+    was, now = kept_settings(manifest).roles, interleaved.roles
+    return pa.schema([f for f in manifest.schema if was.get(field_name(f.name)) == now.get(field_name(f.name))])
+
+
+def schema_as_read(schema: pa.Schema, fmt: Format, view: str, options: Mapping[str, Any]) -> pa.Schema:
+    """The columns of a manifest by the names that batches have.
+
+    Tars that are copied keep the names of their members, and a reader gives fields in lower case unless told otherwise.
+    """
+    if fmt.name != "webdataset" or view != "samples" or not options.get("lower_case", True):
+        return schema
+    named = {field.name.lower(): field for field in reversed(schema)}
+    names = dict.fromkeys(field.name.lower() for field in schema)
+    return pa.schema([named[name].with_name(name) for name in names], metadata=schema.metadata)
+
+
+def kept_reading(manifest: Manifest | None, fmt: Format) -> Mapping[str, Any]:
+    """Options with which shards are read, as the manifest keeps them: those alone that their format has it keep."""
+    if manifest is None or fmt.name != manifest.format or not isinstance(fmt, TellsReading):
+        return {}
+    return fmt.reading(manifest.options.get("reading", {}))
+
+
+def kept_settings(manifest: Manifest | None) -> InterleavedOptions:
+    """Options of interleaved data as the manifest keeps them: which fields belong to which items."""
+    kept: dict[str, Any] = manifest.options.get("interleaved", {}) if manifest is not None else {}
+    lists: dict[str, Any] = {name: tuple(kept.get(name, ())) for name in (f"per_{role}_fields" for role in ROLES)}
+    return InterleavedOptions(sample_id_field=kept.get("sample_id_field", AUTO), **lists)

@@ -1,0 +1,331 @@
+"""From a source to a dataset: which shards, which format, which view, and what a manifest says of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import fields, replace
+from functools import partial, reduce, wraps
+from itertools import takewhile
+from typing import Any, TypeVar, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lading.arrow.align import resolve_schema
+from lading.dataset.dataset import Dataset
+from lading.dataset.manifest_options import kept_reading, kept_schema, kept_settings, members_of
+from lading.dataset.source import (
+    Listing,
+    Source,
+    list_kept,
+    list_source,
+    listed_once,
+    named_folders,
+    read_head,
+    source_names,
+)
+from lading.errors import DatasetReplaced, LadingError, SchemaMismatch, SourceNotFound, UsageError, errors_at
+from lading.features.items import VIEWS
+from lading.formats.base import Format, LosesTypes
+from lading.formats.registry import find_format, get_format
+from lading.interleaved.options import InterleavedOptions
+from lading.limits import DEFAULT_LIMITS, Limits
+from lading.manifest import values as mf
+from lading.manifest.files import load_manifest
+from lading.manifest.values import Manifest
+from lading.storage.fetch import Fetcher
+from lading.storage.stores import Stores, is_local, resolve, without_query
+
+__all__ = ["counts_hold", "dataset_of", "open_dataset", "refuse_other_types"]
+
+_BY_PATTERN = "Name files by a pattern, as in 'data/*.tar', to take all of them without manifests."
+_TRIES = 20
+"""Times that a source is looked at anew because another dataset took its place meanwhile."""
+
+_Look = TypeVar("_Look", bound=Callable[..., Dataset])
+
+
+def _of_one(look: _Look) -> _Look:
+    """A function that opens a source, so that it never finds half of a dataset and half of the one that follows it."""
+
+    @wraps(look)
+    def opened(source: Source, **how: Any) -> Dataset:
+        source = listed_once(source)
+        for left in reversed(range(_TRIES)):
+            place = _place_of(source)
+            try:
+                dataset = look(source, **how)
+                dataset.hold()
+            except LadingError as error:
+                # What was found of one may not fit the other in whatever way.
+                if not left or not (isinstance(error, DatasetReplaced) or _place_of(source) != place):
+                    raise
+            else:
+                if not left or not dataset.may_be_replaced or _place_of(source) == place:
+                    break
+        return dataset
+
+    return cast("_Look", opened)
+
+
+def _place_of(source: Source) -> tuple[int, int, int] | None:
+    """What tells a local folder or file from another one that is put in its place; None for other sources.
+
+    The number of a folder comes back once it is removed: the time tells them apart.
+    """
+    try:
+        found = os.stat(source) if isinstance(source, str | os.PathLike) else None
+    except (OSError, ValueError):
+        return None
+    return found and (found.st_dev, found.st_ino, found.st_ctime_ns)
+
+
+@_of_one
+def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all but one by keyword
+    source: Source,
+    *,
+    format: str | None = None,  # noqa: A002 - the word users know
+    view: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    interleaved: InterleavedOptions | None = None,
+    roots: Sequence[str | os.PathLike[str]] = (),
+    schema: pa.Schema | None = None,
+    schema_overrides: Mapping[str, pa.DataType] | pa.Schema | None = None,
+    stores: Stores | None = None,
+    mmap: bool = True,
+    limits: Limits = DEFAULT_LIMITS,
+) -> Dataset:
+    """Open shards wherever they lie, whatever their format.
+
+    Args:
+        source: a file, folder, glob, brace pattern, `::`-joined list, list of these, or a dataset's own index file.
+        format: name of the format; by default the first file's name and first bytes say it.
+        view: `samples` or `interleaved`; by default the first samples that can be read say it.
+        options: options of the format (`lading formats` lists them).
+        interleaved: names of fields and policies for interleaved data; refused where the data are not.
+        roots: folders that references in files may point into, beside those of the files opened.
+        schema: give all rows exactly these columns: missing ones as nulls, others left out, each value cast, checked.
+        schema_overrides: the same, for items only: the reserved columns with these types, and these further columns.
+        stores: which store serves which URL; by default a URL's scheme says it.
+        mmap: False reads local files through `pread`, for data that somebody may truncate meanwhile.
+        limits: the most that files may ask for (sizes, counts, what they unpack to).
+
+    Raises:
+        SourceNotFound: nothing is there. UnknownFormat: no format recognises the first file.
+        DataError: none of the first shards can be read.
+    """
+    if view is not None and view not in VIEWS:
+        raise UsageError("no such view", expected=" or ".join(VIEWS), found=repr(view))
+    refuse_other_types(options, interleaved, roots, limits)
+    stores = stores or Stores()
+    listing, kept = _listed(source, stores, limits)
+    manifest = kept[0] if kept else None
+    if not len(listing) and manifest is None and not listing.format:
+        raise SourceNotFound("the source lists no shard", file=listing.index_file or str(source))
+    named = format or (manifest.format if manifest else listing.format)
+    with errors_at(file=None if format else listing.folder or None):
+        fmt = get_format(named) if named else _recognise(listing, stores)
+    dataset = dataset_of(
+        listing, fmt, manifest, kept[1] if kept else None, view=view, options=options, interleaved=interleaved,
+        roots=roots, target=resolve_schema(schema, schema_overrides), stores=stores, mmap=mmap, limits=limits,
+    )  # fmt: skip
+    told = view or (manifest.view if manifest else dataset.detect_view())
+    dataset.view = told or "samples"
+    if not counts_hold(dataset):
+        dataset.listing = replace(listing, table=_uncounted(listing.table))
+    dataset.opened_as = partial(
+        open_dataset, source, format=fmt.name, view=told, options=options, interleaved=interleaved, roots=roots,
+        schema=schema, schema_overrides=schema_overrides, stores=stores, mmap=mmap, limits=limits,
+    )  # fmt: skip
+    if told == "samples":  # where nothing tells the view, no sample is there that they would not be for
+        _refuse_for_samples(interleaved, schema_overrides if schema is None else None)
+    if dataset.target is not None and dataset.view == "interleaved":
+        for name in ("sample_id", "position"):
+            if name not in dataset.target.names:
+                raise UsageError("the schema asked for lacks a column that tells items apart", column=name)
+    return dataset
+
+
+def _refuse_for_samples(
+    interleaved: InterleavedOptions | None, schema_overrides: Mapping[str, pa.DataType] | pa.Schema | None
+) -> None:
+    """Raises UsageError for what is said of items, where rows are no items."""
+    if schema_overrides:
+        raise UsageError("types of columns are given to items only (--type, schema_overrides)",
+                         found="the view samples", advice="In Python, schema= names all columns.")  # fmt: skip
+    usual = InterleavedOptions()
+    given = [] if interleaved is None else [f.name for f in fields(interleaved)]
+    changed = [name for name in given if getattr(interleaved, name) != getattr(usual, name)]
+    if changed:
+        raise UsageError("these options are of interleaved documents only", found=f"{', '.join(changed)}, and samples",
+                         advice="Leave them out, or take rows as items with --view interleaved (view=).")  # fmt: skip
+
+
+def dataset_of(  # noqa: PLR0913 - as `open_dataset`
+    listing: Listing,
+    fmt: Format,
+    manifest: Manifest | None,
+    kept_shards: pa.Table | None = None,
+    *,
+    view: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    interleaved: InterleavedOptions | None = None,
+    roots: Sequence[str | os.PathLike[str]] = (),
+    target: pa.Schema | None = None,
+    stores: Stores,
+    mmap: bool = True,
+    limits: Limits = DEFAULT_LIMITS,
+) -> Dataset:
+    """The dataset of these shards, as a manifest says; nothing is opened, and no view is looked for.
+
+    Types of arguments are checked before (`refuse_other_types`).
+
+    Args:
+        listing: the shards.
+        fmt: their format.
+        manifest: what lading wrote beside them, if it did.
+        kept_shards: the shards as the manifest lists them.
+        view: how rows are taken; by default as the manifest says, or as samples.
+        options: options of the format.
+        interleaved: names of fields and policies for interleaved data.
+        roots: folders that `source_ref` texts in tables may point into, beside those of the files opened.
+        target: the schema that all rows are given, if the caller asked for one.
+        stores: which store serves which URL.
+        mmap: False reads local files through `pread`.
+        limits: on what files may ask for.
+    """
+    settings = interleaved or kept_settings(manifest)
+    return Dataset(
+        listing,
+        fmt,
+        view or (manifest.view if manifest else "samples"),
+        fetcher=Fetcher(stores, mmap=mmap, limits=limits),
+        stores=stores,
+        format_options={
+            **({} if mmap or not _has_option(fmt, "mmap") else {"mmap": False}),
+            **({"roots": [os.fspath(root) for root in roots]} if roots and _has_option(fmt, "roots") else {}),
+            **kept_reading(manifest, fmt),
+            **(options or {}),
+        },
+        interleaved=settings,
+        roots=[os.fspath(root) for root in roots],
+        target=target,
+        members=None if options and "types" in options else members_of(manifest, fmt, view),
+        kept_schema=kept_schema(manifest, fmt, view, settings),
+        manifest=manifest,
+        kept_shards=kept_shards,
+    )
+
+
+def refuse_other_types(options: object, interleaved: object, roots: object, limits: object) -> None:
+    """Raise UsageError for arguments of other types; of roots that are one text each letter would be a folder."""
+    if isinstance(roots, str):
+        raise UsageError("roots are a list of folders", found=repr(roots), advice=f"Give [{roots!r}].")
+    if not isinstance(roots, Collection) or not all(isinstance(root, (str, os.PathLike)) for root in roots):
+        raise UsageError("roots are a list of folders", found=repr(roots)[:80])
+    for name, value, kind in (
+        ("options", options, Mapping), ("interleaved", interleaved, InterleavedOptions), ("limits", limits, Limits),
+    ):  # fmt: skip
+        if not isinstance(value, kind) and (value is not None or kind is Limits):
+            expected = f"{name}: {'a dict' if kind is Mapping else kind.__name__}"
+            raise UsageError("an argument of another type", expected=expected, found=repr(value)[:80])
+
+
+def _listed(source: Source, stores: Stores, limits: Limits) -> tuple[Listing, tuple[Manifest, pa.Table] | None]:
+    """The shards of a source: as a manifest lists them, or those of several datasets; else as they are found.
+
+    Raises:
+        UsageError: some shards are of datasets with a manifest that says more than the files, others are not.
+        SchemaMismatch: such manifests do not agree.
+    """
+    names = source_names(source, stores)
+    is_one = len(names) == 1
+    if is_one and without_query(names[0]) == names[0]:
+        store, path = resolve(names[0].rstrip("/"), stores)
+        kept = load_manifest(store, path, limits=limits)
+        if kept is not None:
+            return list_kept(kept[1], path), kept
+    listing, folders = list_source(source, stores, limits), named_folders(source, stores)
+    below = listing.datasets
+    if not is_one or len(folders) > 1:  # those that an index lists are not known yet
+        below = tuple(each for name in folders for each in (name, *(b for b in below if b.startswith(f"{name}/"))))
+    found = [(folder, load_manifest(resolve(folder, stores)[0], folder, limits=limits)) for folder in below]
+    parts = [(folder, part) for folder, part in found if part is not None]
+    if not parts:
+        return listing, None
+    mine = [pc.starts_with(listing.table["path"], f"{folder}/") for folder, _ in parts]
+    loose = listing.table.filter(pc.invert(reduce(pc.or_, mine)))
+    needed = any(_says_more(manifest, listing, stores) for _, (manifest, _) in parts)
+    if len(loose) and not needed:
+        return listing, None
+    if len(loose):
+        raise UsageError(
+            "some of the shards belong to datasets with a manifest, and others do not", file=loose["path"][0].as_py(),
+            expected=f"shards below {', '.join(folder for folder, _ in parts[:5])}", found=f"{len(loose)} others",
+            advice=_BY_PATTERN,
+        )  # fmt: skip
+    try:
+        own, kept = _as_one(parts, stores)
+    except SchemaMismatch as error:
+        if needed:
+            error.advice = error.advice or _BY_PATTERN
+            raise error.at(file=listing.folder or None) from None
+        return listing, None
+    return list_kept(kept[1], own, named=listing.folder == own), kept
+
+
+def _says_more(manifest: Manifest, listing: Listing, stores: Stores) -> bool:
+    """Whether rows come back as they were only by what the manifest says, and not by the files alone."""
+    if not len(listing):  # nothing but manifests: there is no file that could say anything
+        return True
+    fmt = _recognise(listing, stores)
+    if fmt.name != manifest.format or isinstance(fmt, LosesTypes) or kept_reading(manifest, fmt):
+        return True
+    return bool(kept_settings(manifest).roles) or members_of(manifest, fmt, None) is not None
+
+
+def _as_one(
+    parts: Sequence[tuple[str, tuple[Manifest, pa.Table]]], stores: Stores
+) -> tuple[str, tuple[Manifest, pa.Table]]:
+    """The folder that datasets share, and what their manifests say together, as seen from there."""
+    folders = [folder for folder, _ in parts]
+    [store, *others] = {id(store): store for store, _ in (resolve(folder, stores) for folder in folders)}.values()
+    if is_local(store) and len({os.path.isabs(folder) for folder in folders}) > 1:
+        folders = [os.path.abspath(folder) for folder in folders]
+    words = [folder.split("/")[:-1] for folder in folders]
+    shared = [same[0] for same in takewhile(lambda some: len({*some}) == 1, zip(*words, strict=False))]
+    own = "/".join(shared) if shared else "."
+    if others or resolve(own, stores)[0] is not store:
+        raise UsageError("datasets in several stores are not read as one", found=", ".join(folders[:5]),
+                         advice="Open each by itself.")  # fmt: skip
+    inside = [folder[len(own) + 1 :] if shared else folder for folder in folders]
+    seen = [mf.seen_from(f"{i}/", part) for i, (_, part) in zip(inside, parts, strict=True)]
+    manifest, shards = mf.merge(seen, folders)
+    return own, (replace(manifest, sidecars=()), shards)
+
+
+def counts_hold(dataset: Dataset) -> bool:
+    """Whether what the list of shards says of samples is of these: a peer's index counts the rows of its format.
+
+    Rows that are items, members of documents, or pieces of one sample, are other numbers than samples.
+    """
+    if dataset.format_options.get("regroup"):  # an option only of formats whose samples may lie in pieces
+        return False
+    return dataset.view == ("samples" if dataset.manifest is None else dataset.manifest.view)
+
+
+def _uncounted(listed: pa.Table) -> pa.Table:
+    """A listing that does not say how many samples shards hold."""
+    at = listed.schema.get_field_index("num_samples")
+    return listed.set_column(at, listed.schema.field(at), pa.nulls(len(listed), pa.int64()))
+
+
+def _recognise(listing: Listing, stores: Stores) -> Format:
+    store, path = resolve(str(listing.table.column("path")[0].as_py()), stores)
+    return find_format(path, read_head(store, path))
+
+
+def _has_option(fmt: Format, name: str) -> bool:
+    """Whether a format is opened with an option of this name."""
+    return fmt.read_options is not None and name in {option.name for option in fields(fmt.read_options)}

@@ -1,0 +1,468 @@
+"""What users name as a source → the shards it stands for.
+
+A source is a file, a folder, a glob (`mint/*.tar`), a brace pattern (`shard-{000000..000123}.tar`), a `::`-joined list,
+a list of any of these, or a dataset's own index file (wids JSON). `${WDS_NAME}` is filled in from the environment, for
+names that begin with `WDS_` only. `pipe:` commands are refused: data must not run programs. A text that names a file or
+folder of this machine as it stands is that, whatever signs are in it.
+
+In globs `**` stands for any number of folders. What begins with a dot, and lading's own `_lading`, is only meant where
+the pattern names it.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from itertools import chain, groupby
+from typing import TypeAlias
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lading.errors import DataError, NotFound, SeveralSplits, SourceNotFound, StoreError, UnknownFormat, UsageError
+from lading.formats.base import Format, ListedShard, ListsSplits
+from lading.formats.index_json import load_index, several_splits
+from lading.formats.registry import all_formats, get_format
+from lading.limits import DEFAULT_LIMITS, Limits
+from lading.manifest.values import FOLDER, MANIFEST_NAME
+from lading.storage.base import FileInfo, Store, look_at, native_path, write_file
+from lading.storage.braces import expand_braces
+from lading.storage.local import LocalStore
+from lading.storage.stores import Stores, is_local, resolve, without_query
+
+__all__ = [
+    "HEAD_BYTES",
+    "LISTING_SCHEMA",
+    "SPLITS_NAME",
+    "Listing",
+    "Source",
+    "claimed_by",
+    "expanded",
+    "is_hidden",
+    "list_kept",
+    "list_source",
+    "listed_once",
+    "lists_of_splits",
+    "named_folders",
+    "path_column",
+    "read_head",
+    "several_formats",
+    "source_names",
+    "write_splits",
+]
+
+Source: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+"""What users name shards by: a file, folder, glob, brace pattern, `::`-joined list, list of these, or an index file."""
+
+SPLITS_NAME = "splits.json"
+"""Of lading's own file in a folder of several datasets: `{"splits": [names]}`, in their order."""
+
+HEAD_BYTES = 1024
+"""First bytes of a file that formats recognise it by."""
+
+LISTING_SCHEMA = pa.schema(
+    [
+        pa.field("path", pa.string(), nullable=False),
+        pa.field("num_samples", pa.int64()),
+        pa.field("size_bytes", pa.int64()),
+        pa.field("hashes", pa.string()),
+        pa.field("entry", pa.string()),
+    ]
+)
+"""A row a shard; `hashes` is a JSON object of hex digests by algorithm; null where the lister does not say."""
+
+_MOST = 1 << 50
+"""Of samples, and of bytes, that an index may say of a shard: sums over all shards must be numbers, too."""
+_VARIABLE = re.compile(r"\$\{(WDS_[A-Za-z0-9_]*)\}")
+_GLOB = re.compile(r"[*?\[]")
+_EXPANDED = re.compile(r"::|[{$]")
+_DEEP = "**"
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The shards of a source, in order, as columns: no object per shard is kept.
+
+    Attributes:
+        table: rows of `LISTING_SCHEMA`.
+        index_file: the file that listed them (wids JSON), if one did.
+        folder: the folder that was named, if exactly one was.
+        format: name of the format whose index listed them; empty if none did.
+        own: the folder from which a manifest names its files, if one lists the shards: that folder, or one that the
+            folders of several datasets share.
+        datasets: of shards that no index lists, the folders below which lading wrote them, and kept a manifest.
+    """
+
+    table: pa.Table
+    index_file: str | None = None
+    folder: str | None = None
+    format: str = ""
+    own: str | None = None
+    datasets: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
+
+def read_head(store: Store, path: str, info: FileInfo | None = None) -> bytes:
+    """The first bytes of a file, `HEAD_BYTES` at most. Raises NotFound."""
+    size = (info or store.head(path)).size_bytes
+    [data] = store.get_ranges(path, [(0, min(size, HEAD_BYTES))])
+    return bytes(data)
+
+
+def list_kept(shards: pa.Table, own: str, *, named: bool = True) -> Listing:
+    """The shards that a manifest lists, by the folder from which it names them; `named` if that is the source."""
+    paths = pc.binary_join_element_wise(f"{own}/", shards["path"], "")
+    hashes = pa.nulls(len(shards), pa.string())
+    columns = [paths, shards["num_samples"], shards["size_bytes"], hashes, shards["entry"]]
+    return Listing(pa.table(columns, schema=LISTING_SCHEMA), folder=own if named else None, own=own)
+
+
+def list_source(source: Source, stores: Stores, limits: Limits = DEFAULT_LIMITS) -> Listing:
+    """The shards that a source stands for.
+
+    Globs and folders give files in code-point order of their paths; lists and braces keep their own order. Local
+    globs and folders are listed once; no shard is opened.
+
+    Raises:
+        SourceNotFound: a file is not there, or a pattern or folder gives no shard.
+        UsageError: no text or path, a `pipe:` command, an unset variable, a brace pattern of more than ten million
+            names.
+        LimitExceeded: a dataset's own index is too large.
+    """
+    names = source_names(source, stores)
+    if not names:
+        raise SourceNotFound("the list of sources is empty")
+    found = [one for pattern in names for one in _list_pattern(pattern, stores, limits)]
+    if len(found) == 1 and isinstance(found[0], Listing):
+        return found[0]
+    # A table of one shard takes as long as one of a thousand.
+    tables: list[pa.Table] = []
+    for _, group in groupby(found, key=type):
+        members = list(group)
+        shards = [one for one in members if isinstance(one, ListedShard)]
+        tables += [_table(shards)] if shards else [one.table for one in members if isinstance(one, Listing)]
+    datasets = tuple(folder for one in found if isinstance(one, Listing) for folder in one.datasets)
+    return Listing(pa.concat_tables(tables), datasets=datasets)
+
+
+def listed_once(source: Source) -> Source:
+    """A source that can be looked through again: a generator's items as a list."""
+    return [_text(name) for name in source] if isinstance(source, Iterator) else source
+
+
+def source_names(source: Source, stores: Stores) -> list[str]:
+    """What a source lists: the parts of a `::`-joined list, or its items. Raises UsageError for what is no name."""
+    if isinstance(source, Iterable) and not isinstance(source, (str, bytes, os.PathLike)):
+        return [_text(name) for name in source]
+    name = _text(source)
+    return [name] if _is_there(name, stores) else name.split("::")
+
+
+def _text(name: object) -> str:
+    try:
+        text = os.fspath(name)  # type: ignore[call-overload] # what is no path is told
+    except TypeError:
+        text = None
+    if not isinstance(text, str):
+        raise UsageError("a source is named by a text or a path", found=repr(name)[:200])
+    return text
+
+
+def _is_there(name: str, stores: Stores) -> bool:
+    """Whether signs that would be expanded are part of the name of a file or folder of this machine."""
+    if not _EXPANDED.search(name):
+        return False
+    with suppress(UsageError):
+        store, path = resolve(name, stores)
+        return is_local(store) and os.path.lexists(native_path(path))
+    return False
+
+
+def named_folders(source: Source, stores: Stores) -> list[str]:
+    """The paths that a source names and that no format claims for shards, in order; no globs."""
+    names = (name.rstrip("/") for name in source_names(source, stores))
+    # Most patterns say by their ending that all they name is shards: millions, it may be.
+    found = (one for name in names if _may_be_folder(name) for one in expanded(name, stores))
+    places = [resolve(name, stores) for name in found if _may_be_folder(name)]
+    return [native_path(path) if is_local(store) else path for store, path in places]
+
+
+def _may_be_folder(name: str) -> bool:
+    return claimed_by(name) is None and without_query(name) == name and not _GLOB.search(name)
+
+
+def expanded(pattern: str, stores: Stores) -> Iterator[str]:
+    """The names that a pattern with braces and variables stands for; of what is there as it stands, that."""
+    return iter([pattern]) if _is_there(pattern, stores) else expand_braces(_fill_variables(pattern))
+
+
+def _fill_variables(pattern: str) -> str:
+    if pattern.startswith("pipe:"):
+        raise UsageError("a source cannot be a command", found=repr(pattern), advice="Name files or URLs instead.")
+
+    def value(match: re.Match[str]) -> str:
+        if match[1] not in os.environ:
+            raise UsageError(f"the environment variable {match[1]} is not set", found=repr(pattern))
+        return os.environ[match[1]]
+
+    return _VARIABLE.sub(value, pattern)
+
+
+def _list_pattern(pattern: str, stores: Stores, limits: Limits) -> Iterator[Listing | ListedShard]:
+    """A file, folder or glob, or what a brace pattern names. Files of a remote store are looked at together."""
+    names = expanded(pattern, stores)
+    first = next(names)
+    rest = [] if is_local(resolve(first, stores)[0]) else [*names]
+    if rest and not _GLOB.search(without_query(pattern)):
+        together = _look_together([first, *rest], stores)
+        if together is not None:
+            yield from together
+            return
+    for name in chain([first], rest, names):
+        yield _list_one(name, stores, limits)
+
+
+def _look_together(names: Sequence[str], stores: Stores) -> list[ListedShard] | None:
+    """The files of these names, if they are shards of one store; else None."""
+    places = [resolve(name, stores) for name in names]
+    store = places[0][0]
+    if all(own is store and claimed_by(path) is not None for own, path in places):
+        with suppress(StoreError):  # folders with a shard's ending, perhaps, or one is missing: told one by one
+            infos = look_at(store, [path for _, path in places])
+            return [ListedShard(info.path, size_bytes=info.size_bytes) for info in infos]
+    return None
+
+
+def _list_one(name: str, stores: Stores, limits: Limits) -> Listing | ListedShard:
+    store, path = resolve(name, stores)
+    path = native_path(path) if isinstance(store, LocalStore) else path
+    if _GLOB.search(without_query(path)) and not (is_local(store) and os.path.lexists(path)):
+        infos = list(_match(store, path))
+        if not infos:
+            advice = "A bracket that is part of a name is written [[]." if "[" in path else None
+            raise SourceNotFound("no file matches the pattern", file=name, advice=advice)
+        return Listing(_table(ListedShard(i.path, size_bytes=i.size_bytes) for i in infos))
+    if _is_folder(store, path):
+        return _list_folder(store, path, limits)
+    try:
+        info = store.head(path)
+    except StoreError as error:
+        if not is_local(store) and _holds_files(store, path):  # a folder with a shard's ending
+            return _list_folder(store, path, limits)
+        if not isinstance(error, NotFound):
+            raise
+        raise SourceNotFound("no such file or folder", file=name, found=None if name else repr(name)) from error
+    if path.endswith(".json"):
+        head = read_head(store, path, info)
+        for candidate in all_formats():
+            listed = candidate.list_shards(store, path, head, limits)
+            if listed is not None:
+                return Listing(_table(listed, path), index_file=path, format=candidate.name)
+    return ListedShard(path, size_bytes=info.size_bytes)
+
+
+def _is_folder(store: Store, path: str) -> bool:
+    if is_local(store):
+        return os.path.isdir(path)
+    if path.endswith("/"):
+        return True
+    return claimed_by(path) is None and without_query(path) == path and _holds_files(store, path)
+
+
+def _holds_files(store: Store, folder: str) -> bool:
+    return next(iter(store.walk(folder + "/")), None) is not None
+
+
+def _match(store: Store, pattern: str) -> Iterator[FileInfo]:
+    """The files that a glob means, by path. On this machine, folders that it does not lead to are not looked into."""
+    parts = pattern.split("/")
+    if is_local(store) and _DEEP not in parts:
+        for path in sorted(glob.glob(pattern)):
+            if not os.path.isdir(path) and (FOLDER in parts or FOLDER not in path.split("/")):
+                yield store.head(path)
+        return
+    fixed = next(i for i, part in enumerate(parts) if _GLOB.search(part))
+    folder = "".join(f"{part}/" for part in parts[:fixed])
+    for info in store.walk(folder):
+        if _fits(parts[fixed:], info.path[len(folder) :].split("/")):
+            yield info
+
+
+def _fits(parts: Sequence[str], names: Sequence[str]) -> bool:
+    """Whether the parts of a pattern stand for these names, each in the one before."""
+    reached = _past_deep({0}, parts)
+    for name in names:
+        open_parts = (i for i in reached if i < len(parts) and _means(parts[i], name))
+        reached = _past_deep({i if parts[i] == _DEEP else i + 1 for i in open_parts}, parts)
+    return len(parts) in reached
+
+
+def _past_deep(reached: set[int], parts: Sequence[str]) -> set[int]:
+    """How many parts may be behind: `**` may also stand for nothing."""
+    for i, part in enumerate(parts):
+        if part == _DEEP and i in reached:
+            reached.add(i + 1)
+    return reached
+
+
+def _means(part: str, name: str) -> bool:
+    if name == FOLDER or name.startswith(".") != part.startswith("."):
+        return part == name
+    return fnmatchcase(name, part)
+
+
+def _list_folder(store: Store, folder: str, limits: Limits) -> Listing:
+    """Shards below a folder: files with an ending that a format claims; hidden ones and `_lading` are left out."""
+    root = folder.rstrip("/") or "/"
+    listed = _listed_by_index(store, root, limits)
+    if listed is not None:
+        return listed
+    claims: dict[str, list[FileInfo]] = {}
+    datasets: dict[str, None] = {}
+    for info in store.walk(root):
+        inside = info.path[len(root) :].strip("/").split("/")
+        if FOLDER in inside and inside[-1] == MANIFEST_NAME:
+            datasets["/".join([root.rstrip("/"), *inside[: inside.index(FOLDER)]])] = None
+        if inside == [FOLDER, SPLITS_NAME]:
+            raise _several_splits(store, info.path, root, limits)
+        if is_hidden(inside):
+            continue
+        claimed = claimed_by(info.path)
+        if claimed is not None:
+            claims.setdefault(claimed.name, []).append(info)
+    if not claims and datasets:  # of formats that write no file without samples
+        return Listing(_table([]), folder=root, datasets=tuple(datasets))
+    if not claims:
+        endings = ", ".join(dict.fromkeys(ending for known in all_formats() for ending in known.extensions))
+        raise SourceNotFound("the folder holds no shard", file=folder, expected=f"files ending in {endings}")
+    if len(claims) > 1:
+        raise several_formats(folder, {name: len(files) for name, files in claims.items()})
+    [infos] = claims.values()
+    _refuse_without_index(store, root, next(iter(claims)), infos)
+    table = _table(ListedShard(i.path, size_bytes=i.size_bytes) for i in infos)
+    return Listing(table, folder=root, datasets=tuple(datasets))
+
+
+def write_splits(store: Store, folder: str, splits: Sequence[str]) -> None:
+    """Write, into a folder with datasets in folders of these names, that it is several; see `SeveralSplits`."""
+    write_file(store, f"{folder}/{FOLDER}/{SPLITS_NAME}", [orjson.dumps({"splits": list(splits)})])
+
+
+def lists_of_splits() -> list[str]:
+    """Names of the files, below a folder of several datasets, that may keep these apart."""
+    return [
+        f"{FOLDER}/{SPLITS_NAME}",
+        *(known.splits_index for known in all_formats() if isinstance(known, ListsSplits)),
+    ]
+
+
+def _several_splits(store: Store, path: str, root: str, limits: Limits) -> SeveralSplits:
+    """The error that a folder holds the datasets which its own list tells. Raises DataError if that is none."""
+    told = load_index(store, path, limits)
+    splits = told.get("splits") if isinstance(told, dict) else None
+    if not isinstance(splits, list) or not splits or not all(map(_is_plain, splits)) or len({*splits}) < len(splits):
+        raise DataError("not a list of splits", file=path, column="splits",
+                        expected="names of folders beside it, each once", found=repr(splits)[:80])  # fmt: skip
+    return several_splits(root, splits, path)
+
+
+def _is_plain(name: object) -> bool:
+    """Whether it is the name of a folder below another one."""
+    if not isinstance(name, str) or "\\" in name or "\0" in name or "://" in name:
+        return False
+    return not {"", ".", ".."}.intersection(name.split("/"))
+
+
+def several_formats(folder: str, files: Mapping[str, int]) -> UnknownFormat:
+    """The error that a folder holds so many files of each of several formats: some would be left out in silence."""
+    found = ", ".join(f"{count} {name}" for name, count in sorted(files.items()))
+    return UnknownFormat("the folder holds shards of several formats", file=folder, found=found,
+                         advice="Name the files of one of them, for example with a glob.")  # fmt: skip
+
+
+def _listed_by_index(store: Store, root: str, limits: Limits) -> Listing | None:
+    """What the index in a folder lists, if one that a format knows is there."""
+    for name in sorted({name for known in all_formats() for name in known.indexes}):
+        path = f"{root.rstrip('/')}/{name}"
+        try:
+            head = read_head(store, path)
+        except NotFound:
+            continue
+        for known in all_formats():
+            listed = known.list_shards(store, path, head, limits) if name in known.indexes else None
+            if listed is not None:
+                return Listing(_table(listed, path), index_file=path, format=known.name)
+    return None
+
+
+def _refuse_without_index(store: Store, root: str, name: str, infos: Sequence[FileInfo]) -> None:
+    """Raise SourceNotFound for a folder of shards that are no dataset without an index in it.
+
+    Raises:
+        DataError: a file of the index's name is there, and is none.
+    """
+    for needed, pattern in get_format(name).indexes.items():
+        mine = [info for info in infos if re.fullmatch(pattern, os.path.basename(info.path))]
+        if mine:
+            path = f"{root.rstrip('/')}/{needed}"
+            with suppress(NotFound):
+                store.head(path)
+                raise DataError(f"the index of {len(mine)} shards of the format {name} lacks what one has", file=path,
+                                advice="Write it again, or name the shards themselves to do without one.")  # fmt: skip
+            folders = sorted({os.path.dirname(info.path) for info in mine} - {root})
+            raise SourceNotFound(
+                f"the folder holds {len(mine)} shards of the format {name}, and no index of them that can be read",
+                file=path, found=", ".join(folders[:5]) or "shards only",
+                advice="Open a folder with an index, or name the shards themselves to do without one.",
+            )  # fmt: skip
+
+
+def is_hidden(parts: Sequence[str]) -> bool:
+    """Whether a path below a folder, cut at its slashes, is not meant where that folder is named."""
+    return any(part.startswith((".", FOLDER)) for part in parts)
+
+
+def claimed_by(path: str) -> Format | None:
+    """The format of which a file with this name is a shard, by its ending."""
+    name = without_query(path).lower()
+    return next((known for known in all_formats() if name.endswith(known.extensions)), None)
+
+
+def path_column(paths: list[str]) -> pa.Array:
+    """Paths as a column of a listing. Raises StoreError for one that is no text."""
+    try:
+        return pa.array(paths, pa.string())
+    except UnicodeEncodeError as error:
+        raise StoreError("the name of a file is no UTF-8", file=ascii(error.object), advice="Rename it.") from None
+
+
+def _counts(counts: list[int | None], index: str | None) -> pa.Array:
+    """Raises DataError for one that no shard has."""
+    most = max((count for count in counts if count is not None), default=0)
+    if most > _MOST:
+        raise DataError(
+            "not a count of a shard's samples or bytes", file=index, expected=f"at most {_MOST}", found=most
+        )
+    return pa.array(counts, pa.int64())
+
+
+def _table(shards: Sequence[ListedShard] | Iterator[ListedShard], index: str | None = None) -> pa.Table:
+    rows = list(shards)
+    return pa.table(
+        [
+            path_column([s.path for s in rows]),
+            _counts([s.num_samples for s in rows], index),
+            _counts([s.size_bytes for s in rows], index),
+            pa.array([orjson.dumps(dict(s.hashes)).decode() if s.hashes else None for s in rows], pa.string()),
+            pa.array([s.entry or None for s in rows], pa.string()),
+        ],
+        schema=LISTING_SCHEMA,
+    )

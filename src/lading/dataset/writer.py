@@ -1,0 +1,476 @@
+"""The one write path, for every format: names, splitting, references, statistics, and a commit.
+
+Shards are written where nobody looks, their names made from a template with the writer's rank and the caller's tags,
+so that many writers need no coordination. A new shard begins when one reaches its size. At the end, and only then,
+everything appears, the manifest last; if the body of the `with` fails, nothing does.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from string import Template
+from typing import Any, Self
+
+import pyarrow as pa
+
+from lading.arrow.align import refuse_twins
+from lading.arrow.rows import Encoders, rows_to_batch
+from lading.content.digests import DatasetDigest
+from lading.errors import LadingError, UsageError, errors_at
+from lading.features.items import INTERLEAVED_SCHEMA, VIEWS
+from lading.formats.base import ManyFiles, NamesInEntries, ShardFacts, TellsReading, TellsTypes, TurnsToText
+from lading.formats.registry import get_format
+from lading.interleaved.tar_writer import Roles
+from lading.manifest.commit import Staging, check_destination, check_shared, find_destination
+from lading.manifest.files import KeptTables, lading_folder, save_manifest
+from lading.manifest.values import FOLDER, Manifest, leads_outside
+from lading.pipeline.part_writer import (
+    CHECKSUMS,
+    FinishedShard,
+    FinishedShards,
+    Namesakes,
+    Part,
+    PartWriter,
+    ShardKind,
+    ShardSums,
+)
+from lading.storage.background import Background
+from lading.storage.base import Buffer, aborting
+from lading.storage.checksum import file_checksums, with_checksum
+from lading.storage.fetch import Fetcher
+from lading.storage.stores import Stores
+from lading.units import parse_bytes
+
+__all__ = ["DatasetWriter", "WriteSummary"]
+
+_BUFFER_ROWS = 1000
+_BUFFER_BYTES = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class WriteSummary:
+    """What a writer wrote.
+
+    Attributes:
+        num_samples: samples.
+        num_shards: files.
+        size_bytes: bytes of these files.
+        payload_bytes: bytes of values, before framing and compression.
+        counts: what was noticed, by a short phrase.
+    """
+
+    num_samples: int
+    num_shards: int
+    size_bytes: int
+    payload_bytes: int
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+
+class DatasetWriter:
+    """Writes samples as shards of one format; publishes on success, leaves nothing on failure.
+
+    Args:
+        destination: folder of the dataset, a path or URL.
+        format: name of the format.
+        view: `samples` (a row is a sample) or `interleaved` (rows are items of `INTERLEAVED_SCHEMA`, samples whole).
+        schema: columns of all rows; by default those of the first batch that has rows, or of one that has none if there
+            is no other. Formats without a fixed schema take any.
+        shard_size: a new shard begins before a sample that would pass this, in bytes or as text (`"256MB"`).
+        name: `string.Template` of a shard's name without ending: `${rank}`, `${shard}` (its number) and the tags. A
+            template without `${shard}` gets the number as a prefix (`000_`), as datatrove's writers do.
+        rank: number of this writer among many that write into one folder at once; each publishes its own shards and its
+            own manifest. Its names must differ from those of the others: by `${rank}`, as they do by default, or by
+            tags or words; one that is taken is refused at the end. One that died leaves its rank to the next; what one
+            has published, another of its rank replaces only with `overwrite`. None: this writer makes the whole
+            dataset, which appears in one step.
+        tags: values for the template.
+        overwrite: replace what is at the destination; by default a destination that holds something is refused.
+        options: options of the format.
+        roles: for interleaved data: which rows each passthrough column belongs to.
+        members: for rows that are members of another tar: the schema of what they stand for, if that is known.
+        checksums: of what `verify` and `salvage` find checksums: of `samples` (and files), by which they tell which
+            ones are damaged; of `files`; or `none`, but of lading's own files.
+        stores: which store serves which URL.
+        staging: where the dataset is built, if that place was begun already; it is this writer's from then on.
+
+    Raises:
+        DestinationExists: the destination holds something and `overwrite` is not set; at the end, too, if something
+            came there meanwhile.
+        DuplicateField: the schema names a column twice, or a field of a struct.
+        UsageError: an unknown view; a template with a name that no tag gives, or of names that no shard can have.
+    """
+
+    def __init__(  # noqa: PLR0913 - one value a decision; a value object would only move them
+        self,
+        destination: str | os.PathLike[str],
+        *,
+        format: str = "webdataset",  # noqa: A002 - the word users know
+        view: str = "samples",
+        schema: pa.Schema | None = None,
+        shard_size: int | str = "256MB",
+        name: str | None = None,
+        rank: int | None = None,
+        tags: Mapping[str, str] | None = None,
+        overwrite: bool = False,
+        options: Mapping[str, Any] | None = None,
+        roles: Mapping[str, str] | None = None,
+        members: pa.Schema | None = None,
+        checksums: str = "samples",
+        stores: Stores | None = None,
+        staging: Staging | None = None,
+    ) -> None:
+        if view not in VIEWS:
+            raise UsageError("no such view", expected=" or ".join(VIEWS), found=repr(view))
+        if checksums not in CHECKSUMS:
+            raise UsageError("no such checksums", expected=", ".join(CHECKSUMS), found=repr(checksums))
+        self._stores = stores or Stores()
+        self._store, self._destination = find_destination(destination, self._stores)
+        self._kind = ShardKind(get_format(format), view, dict(options or {}), Roles(dict(roles or {})), checksums)
+        self._overwrite = overwrite
+        self._rank, self._tags, self._members = rank, dict(tags or {}), members
+        self._template = _template(name, rank)
+        self._shard_name(0)  # one that nobody can have is refused now
+        shard_bytes = parse_bytes(shard_size)
+        refuse_twins(pa.schema([]) if schema is None else schema)
+        if rank is None:
+            check_destination(self._store, self._destination, overwrite=overwrite)
+        else:
+            check_shared(self._store, self._destination, lading_folder(rank), overwrite=overwrite)
+        self._staging = staging or Staging.begin(self._store, self._destination, shared=rank is not None)
+        self._fetcher = Fetcher(self._stores)
+        self._closing = Background("lading-close")
+        self._shards = FinishedShards(self._store, self._staging.folder, lading_folder(rank))
+        self._part = PartWriter(
+            self._store, self._staging.folder, self._kind, fetcher=self._fetcher, closing=self._closing,
+            name=self._next_name, on_shard=self._shards.add, shard_bytes=shard_bytes, schema=schema,
+            final=self._destination, key_prefix="" if rank is None else f"{rank:05d}-",
+        )  # fmt: skip
+        self._given_schema = schema
+        self._rows: list[dict[str, Any]] = []
+        self._row_bytes = 0
+        self._digest: DatasetDigest | None = None
+        self._more: dict[str, str] = {}
+        self._finished = self._done = self._dropped = False
+
+    @property
+    def counts(self) -> Counter[str]:
+        """What was noticed so far, by a short phrase."""
+        return self._shards.counts
+
+    # Rows in
+
+    def write(self, sample: Mapping[str, Any]) -> None:
+        """Append one sample: a dict of field → bytes, text, number, or what JSON or a numpy array can hold.
+
+        Columns of the `schema` take values as `ds[i]` gives them, or as `lading.features.encode` does: an array becomes
+        what the column's feature says, a picture the bytes of an image, any value JSON where that is meant (a text one
+        of its strings; what is JSON already is given as bytes). Other columns hold what is given, of one kind: an array
+        becomes the bytes of a `.npy` file, a list or dict JSON. Bytes are what a member of their name is in a tar (a
+        picture, text, JSON, an array), but never numbers. Whole numbers beside floats become floats. What the first
+        1,000 samples hold are the types of all, where the format has one schema: give `schema` where others follow.
+
+        `__key__` names it; in tars, where samples need a name, it is a number if no sample has one. Rows are gathered
+        and written by the batch.
+        """
+        self._refuse_finished()
+        if self._kind.view != "samples":
+            raise UsageError("an interleaved sample is many rows", advice="Write them as a table with write_batch.")
+        try:  # not `errors_at`, which costs as much as most encoding
+            row = self._encoders.row(sample)
+        except LadingError as error:
+            raise error.at(row=self._part.num_rows + len(self._rows)) from None
+        self._rows.append(row)
+        self._row_bytes += sum(len(v) for v in row.values() if isinstance(v, (bytes, str)))
+        if self._given_schema is not None:
+            self._row_bytes += sum(_weight(v) for v in row.values() if isinstance(v, (list, dict)))
+        if len(self._rows) >= _BUFFER_ROWS or self._row_bytes >= _BUFFER_BYTES:
+            with self._dropping():
+                self._flush_rows()
+
+    @cached_property
+    def _encoders(self) -> Encoders:
+        return Encoders(self._given_schema)
+
+    def _flush_rows(self) -> None:
+        rows = self._rows
+        self._rows, self._row_bytes = [], 0
+        if rows:
+            with errors_at(first_row=self._part.num_rows):
+                batch = rows_to_batch(rows, self._encoders)
+            self._part.write_batch(batch)
+
+    def write_batch(
+        self, rows: pa.RecordBatch | pa.Table, *, behind: bool = False, namesakes: Namesakes = "error"
+    ) -> pa.Table | None:
+        """Append rows; give the references (file, offset, length) of what was written, None if values are no ranges.
+
+        Reference columns are read from where they point. The references name files as they will be called after the
+        commit. Interleaved samples must be whole within the call. A call that fails drops everything, as `abort`
+        does: what of its rows was written, and of those held back before, nobody could say.
+
+        With `behind` the rows may be written while the caller makes the next; whatever they lie in must stay as it is
+        until `close`. Without it, only what `held_bytes` counts must: formats whose shards or row groups are written
+        at their end hold rows until then.
+
+        A file of items (Parquet, Arrow) has each `sample_id` once. With `namesakes="apart"` a sample whose id an
+        earlier one has begins another file; by default it is a DataError, as if rows of one sample did not stand
+        together. In tars that holds of neighbours with one `__key__`. Of items, what has the id of the very sample
+        before, written by another call, always begins another.
+        """
+        self._refuse_finished()
+        with self._dropping():
+            self._flush_rows()
+            return self._part.write_batch(rows, behind=behind, namesakes=namesakes)
+
+    def _refuse_finished(self) -> None:
+        if self._finished or self._done:
+            raise UsageError("this writer is finished", file=self._destination, advice="Open another one.")
+
+    def held_bytes(self) -> int:
+        """Payload that was given but is not in a file yet: buffers behind it must stay as they are."""
+        return self._part.held_bytes()
+
+    # Parts
+
+    def end_part(self, shard_size: int | str, first_row: int | None = None) -> None:
+        """End the open shard: what comes next is written as if nothing had come before.
+
+        Parts written so make the same dataset as parts that other processes write and `adopt` takes.
+
+        Args:
+            shard_size: of the shards that come next.
+            first_row: number of the first row that comes next, by which rows without keys are named in tars; by default
+                they are counted on.
+        """
+        self._refuse_finished()
+        with self._dropping():
+            self._flush_rows()
+            self._part.end_part(parse_bytes(shard_size), first_row)
+
+    def adopt(self, part: Part, folder: str) -> None:
+        """Append the finished shards that another process built in a folder, under names of this dataset.
+
+        The folder goes. A call that fails drops nothing, since others may still be building: end them, then `abort`.
+
+        Args:
+            part: the shards.
+            folder: where they lie, on this writer's store, best below `building`.
+        """
+        self._refuse_finished()
+        self._flush_rows()
+        self._part.end_shard()
+        kept = KeptTables(self._store, folder, part.shards)
+        for number, row in enumerate(part.shards.to_pylist()):
+            path = self._next_name()
+            facts = self._renamed(ShardFacts.of(row), path)
+            files = self._files_of(path)
+            for old, new in zip(self._files_of(row["path"]), files, strict=True):
+                self._store.publish(f"{folder}/{old}", self._staging.path(new))
+            beside = [posixpath.basename(file) for file in files[:-1]]
+            told = [row["xxh3"], *(other["xxh3"] for other in row["beside_xxh3"] or ())]
+            sums = ShardSums([] if row["xxh3"] is None else told, kept.extents(number))
+            self._shards.add(FinishedShard(path, facts, kept.index(number), {}, beside, [sums]))
+        self._store.delete(folder)
+        self.counts.update(part.counts)
+        self._kind.roles.learn(part.roles)
+        self._part.see(part.columns)
+        if self._part.schema is None:
+            self._part.schema = part.schema
+
+    def _renamed(self, facts: ShardFacts, path: str) -> ShardFacts:
+        """What a shard holds that was built under another name."""
+        fmt = self._kind.format
+        if not isinstance(fmt, NamesInEntries):
+            return facts
+        return replace(facts, entry=fmt.renamed(facts.entry, posixpath.basename(path)))
+
+    def _files_of(self, path: str) -> list[str]:
+        """The files of a shard, those beside it first."""
+        kind = self._kind
+        beside = kind.format.beside(path, kind.options) if isinstance(kind.format, ManyFiles) else ()
+        return [*beside, path]
+
+    @property
+    def building(self) -> str:
+        """The folder where all is built, out of sight."""
+        return self._staging.folder
+
+    # Names
+
+    def _next_name(self) -> str:
+        return self._shard_name(len(self._shards))
+
+    def _shard_name(self, number: int) -> str:
+        ending = self._kind.format.extension(self._kind.options)
+        if self._template is None:
+            return self._kind.format.shard_name(number) + ending
+        values = {**self._tags, "shard": f"{number:06d}"}
+        if self._rank is not None:
+            values["rank"] = f"{self._rank:05d}"
+        try:
+            name = self._template.substitute(values)
+        except (KeyError, ValueError) as error:
+            raise UsageError("the name template asks for a value that nobody gives", found=self._template.template,
+                             expected=", ".join(f"${{{v}}}" for v in values)) from error  # fmt: skip
+        if "shard" not in self._template.get_identifiers():
+            folder, _, base = name.rpartition("/")
+            name = f"{folder}/{number:03d}_{base}" if folder else f"{number:03d}_{base}"
+        if name.startswith(".") or FOLDER in name.split("/") or leads_outside(name):
+            raise UsageError("a shard's name must stay inside the dataset's folder", found=repr(name),
+                             expected=f"words with / between them, none of them empty, . or {FOLDER}")  # fmt: skip
+        return name + ending
+
+    # The end
+
+    def add_digest(self, digest: DatasetDigest) -> None:
+        """The content digest of what was written, to be kept in the manifest."""
+        self._digest = digest
+
+    def add_file(self, name: str, pieces: Iterable[Buffer]) -> None:
+        """Write a further file of lading's own beside the manifest, which tells its checksum."""
+        path = f"{lading_folder(self._rank)}/{name}"
+        with self._dropping(), aborting(with_checksum(self._store.put_stream(self._staging.path(path)))) as sink:
+            for piece in pieces:
+                sink.write([piece])
+            self._more[path] = sink.checksum()
+            sink.close()
+
+    def finish(self) -> str:
+        """Finish the last shard, write sidecars and manifest; give the folder where it all lies, still out of sight.
+
+        What lies there can be opened and looked at before `close` gives it its name.
+        """
+        if self._dropped:
+            raise UsageError("nothing is left to finish: the writer was aborted", file=self._destination)
+        if self._finished:
+            return self._staging.folder
+        with self._dropping():
+            self._flush_rows()
+            self._part.end_shard()
+            if self._part.schema is None:
+                self._part.schema = self._part.without_rows
+            if not len(self._shards) and self._part.schema is not None:
+                # A dataset without rows still has a schema that its format must hold, and mostly a file that says so.
+                self._part.begin_shard()
+                if self._kind.format.fixed_schema:
+                    self._part.end_shard()
+                else:
+                    self._part.abort()
+            self._closing.wait()
+            self._write_manifest()
+        self._finished = True
+        return self._staging.folder
+
+    def close(self) -> WriteSummary:
+        """Finish, and make everything visible."""
+        if self._done and not self._dropped:
+            return self._summary()
+        self.finish()
+        with self._dropping():
+            apart = self._template is not None and "rank" in self._template.get_identifiers()
+            self._staging.commit(overwrite=self._overwrite, apart=apart)
+        self._done = True
+        self._closing.stop()
+        self._fetcher.close()
+        return self._summary()
+
+    def _write_manifest(self) -> None:
+        folder, kind = self._staging.folder, self._kind
+        sidecars = [] if self._rank is not None else kind.format.write_sidecars(self._store, folder, self._shards.facts)
+        shards, summary = self._shards.close(), self._summary()
+        schema = self._part.schema or (INTERLEAVED_SCHEMA if kind.view == "interleaved" else pa.schema([]))
+        if self._part.columns:
+            schema = pa.schema(list(self._part.columns.values()), metadata=schema.metadata)
+        if isinstance(kind.format, TurnsToText):
+            texts = kind.format.turned_to_text(schema, kind.options)
+            fields = [pa.field(f.name, pa.string(), f.nullable) if f.name in texts else f for f in schema]
+            schema = pa.schema(fields, metadata=schema.metadata)
+        options: dict[str, Any] = {}
+        if self._members is not None or kind.restores(schema):
+            schema, options = self._members or schema, {"members": "typed"}
+        elif kind.view == "samples" and isinstance(kind.format, TellsTypes) and len(schema):
+            schema = kind.format.types_read(schema, kind.options)
+        roles = {**_READING.get((kind.format.name, kind.view), {}), **kind.roles.options(schema.names)}
+        if roles:
+            options = {"interleaved": roles}
+        # Options of rows say nothing of tars of documents, whose members have names by a rule of their own.
+        as_rows = kind.view == "samples" or kind.format.fixed_schema
+        if as_rows and isinstance(kind.format, TellsReading) and (told := kind.format.reading(kind.options)):
+            options["reading"] = told
+        manifest = Manifest(
+            kind.format.name,
+            kind.view,
+            schema,
+            summary.num_samples,
+            summary.num_shards,
+            summary.size_bytes,
+            summary.payload_bytes,
+            options=options,
+            counts=summary.counts,
+            digests=self._digest.to_json() if self._digest is not None else {},
+            sidecars=tuple(path.removeprefix(folder + "/") for path in sidecars),
+            files={**self._more, **self._shards.own_checksums, **file_checksums(self._store, folder, sidecars)},
+            rank=self._rank,
+        )
+        save_manifest(self._store, folder, manifest, shards)
+
+    def _summary(self) -> WriteSummary:
+        facts = [f for _, f in self._shards.facts]
+        return WriteSummary(
+            sum(f.num_samples for f in facts),
+            len(facts),
+            sum(f.size_bytes + f.beside_bytes for f in facts),
+            sum(f.payload_bytes for f in facts),
+            dict(self.counts),
+        )
+
+    def abort(self) -> None:
+        """Drop everything that was written; nothing of it was ever visible."""
+        if self._done:
+            return
+        self._done = self._dropped = True
+        with ExitStack() as last:  # the last first, each whatever came of the others
+            last.callback(self._staging.drop)
+            last.callback(self._fetcher.close)
+            last.callback(self._shards.abort)
+            last.callback(self._closing.stop)
+            last.callback(self._part.abort)
+
+    @contextmanager
+    def _dropping(self) -> Iterator[None]:
+        """Abort if the body fails."""
+        with ExitStack() as failed:
+            failed.callback(self.abort)
+            yield
+            failed.pop_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abort()
+
+
+_READING = {("webdataset", "interleaved"): {"sample_id_field": "sample_id"}}
+"""Options with which lading's reader gets back what its writer was given."""
+
+
+def _weight(value: Any) -> int:
+    """Bytes of texts and bytes inside lists and dicts."""
+    if isinstance(value, (bytes, str)):
+        return len(value)
+    return sum(map(_weight, value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()))
+
+
+def _template(name: str | None, rank: int | None) -> Template | None:
+    """The template of names; None where the format names its shards."""
+    return None if name is None and rank is None else Template(name or "${rank}-${shard}")

@@ -1,0 +1,841 @@
+"""Features: what a column means, over the Arrow type in which it is stored.
+
+A feature is a small frozen value, kept as JSON in the metadata of an Arrow field under `lading.feature`. A field
+without it has the feature that its Arrow type suggests (string → Text, binary or reference → Bytes, list → Sequence,
+the rest → Value). Bytes stay as they are stored; `decode` makes Python values of them, one at a time, for `ds[i]`, and
+`encode` makes of a Python value what a column of that feature stores.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import operator
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import xxhash
+from numpy.typing import NDArray
+
+from lading.arrow import json_text
+from lading.arrow.references import is_ref
+from lading.arrow.types import arrow_type, exact_value
+from lading.arrow.views import LIST_TYPES
+from lading.errors import DataError, Unrepresentable, UsageError, errors_at
+from lading.features.encode import (
+    array_bytes,
+    as_bytes,
+    has_shape,
+    image_bytes,
+    media_bytes,
+    npy_bytes,
+    plain_item,
+    video_cell,
+)
+from lading.features.mds_values import decode_mds
+
+__all__ = [
+    "FEATURE_KEY",
+    "NUMBER_TYPES",
+    "Array",
+    "Audio",
+    "Bytes",
+    "ClassLabel",
+    "Encoded",
+    "Feature",
+    "Image",
+    "Json",
+    "Place",
+    "Sequence",
+    "Struct",
+    "Text",
+    "Value",
+    "Video",
+    "decode",
+    "encode",
+    "feature_from",
+    "feature_of",
+    "fingerprint",
+    "from_huggingface",
+    "keeps_files",
+    "listed",
+    "python_types",
+    "refuse_untold",
+    "tag_by_extension",
+    "with_feature",
+]
+
+FEATURE_KEY = b"lading.feature"
+"""Key of a field's metadata: the feature as JSON."""
+
+NUMBER_TYPES = (
+    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    *("float16", "float32", "float64"),
+)
+"""numpy's names of the numbers that arrays of one type are of, in every format and library that has such arrays."""
+
+_NUMBERS = {pa.from_numpy_dtype(np.dtype(name)): name for name in NUMBER_TYPES}
+
+
+@dataclass(frozen=True, slots=True)
+class Bytes:
+    """Bytes that mean nothing to lading."""
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A string, or its UTF-8 bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Json:
+    """A JSON text in UTF-8; its value is what is meant, not its spelling."""
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """An encoded image: the bytes of a file, or Hugging Face's `struct<bytes, path>`.
+
+    Attributes:
+        encode_format: what `encode` makes of an array, by Pillow's name.
+    """
+
+    encode_format: str = "PNG"
+
+
+@dataclass(frozen=True, slots=True)
+class Audio:
+    """An encoded sound; stored as an image is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Video:
+    """An encoded film; stored as an image is, or in a struct of `lading.encoding.VIDEO_FIELDS`.
+
+    Attributes:
+        storage: where `encode` keeps it: `bytes` inside, or in a file beside the table, of which the `path` is stored.
+    """
+
+    storage: str = "bytes"
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """A dense array.
+
+    Attributes:
+        dtype: numpy's name, however it was spelled (`f4` and `np.float32` are `float32`); None if each value says it:
+            the bytes of a `.npy` file.
+        shape: extent of each dimension, None for one that varies; None if each value says it. With a dtype and a
+            shape the bytes are the values alone, C order, little-endian.
+    """
+
+    dtype: str | None = None
+    shape: tuple[int | None, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.dtype is not None:
+            object.__setattr__(self, "dtype", _dtype_name(self.dtype))
+        if self.shape is not None:
+            shape = tuple(extent if extent is None else operator.index(extent) for extent in self.shape)
+            object.__setattr__(self, "shape", shape)
+
+
+def _dtype_name(dtype: Any) -> str:
+    """Numpy's name of a type of numbers; a text that names none as it is, for who checks features to refuse."""
+    if not isinstance(dtype, str):  # numpy's own, such as np.float32
+        return str(np.dtype(dtype).name)
+    kind = _number_type(dtype)
+    return dtype if kind is None else str(kind.name)
+
+
+def _number_type(name: str) -> np.dtype[Any] | None:
+    """The type of numbers that a text names; None for any other text: numpy would parse it as Python."""
+    try:
+        kind = np.dtype(name) if _DTYPE_NAME.fullmatch(name) else None
+    except (TypeError, ValueError):
+        return None
+    return kind if kind is not None and kind.kind in _NUMBER_KINDS else None
+
+
+@dataclass(frozen=True, slots=True)
+class ClassLabel:
+    """A whole number that stands for a name, counted from 0; any other number is kept."""
+
+    names: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "names", tuple(self.names))
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A plain value of an Arrow type, named as Arrow does without storage variants; bytes hold it as decimal text."""
+
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """A value in an encoding of MosaicML's MDS, stored as there (`lading.features.mds_values`).
+
+    Attributes:
+        encoding: MDS's name of it: `ndarray`, `pil`, `list[jpeg]`, `str_decimal`, `pkl` …
+    """
+
+    encoding: str
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where bytes lay in the file that was read: kept, but no content, so it does not count in a digest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence:
+    """A list of one feature."""
+
+    feature: Feature
+
+
+@dataclass(frozen=True, slots=True)
+class Struct:
+    """A struct of which some fields mean more than their types say.
+
+    Attributes:
+        fields: name and feature of each field.
+    """
+
+    fields: tuple[tuple[str, Feature], ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "fields", tuple((name, feature) for name, feature in self.fields))
+
+
+Feature: TypeAlias = (
+    Bytes | Text | Json | Image | Audio | Video | Array | ClassLabel | Encoded | Value | Place | Sequence | Struct
+)
+"""What a column means."""
+
+_PLAIN: dict[str, Feature] = {
+    "bytes": Bytes(),
+    "text": Text(),
+    "json": Json(),
+    "image": Image(),
+    "audio": Audio(),
+    "video": Video(),
+    "place": Place(),
+}
+
+_INTEGER = Value("int64")
+_EXTENSIONS: dict[str, Feature] = {
+    **dict.fromkeys(("jpg", "jpeg", "png", "gif", "webp", "bmp", "tif", "tiff", "avif", "heic", "heif"), Image()),
+    **dict.fromkeys(("ppm", "pgm", "pbm", "pnm", "jp2", "jxl", "img", "image"), Image()),
+    **dict.fromkeys(("wav", "mp3", "flac", "ogg", "oga", "opus", "m4a", "aac"), Audio()),
+    **dict.fromkeys(("mp4", "m4v", "mkv", "webm", "mov", "avi", "mpg", "mpeg"), Video()),
+    **dict.fromkeys(("txt", "text", "transcript", "html", "htm"), Text()),
+    **dict.fromkeys(("json", "jsn"), Json()),
+    **dict.fromkeys(("cls", "cls2", "index", "inx", "id"), _INTEGER),
+    "npy": Array(),
+}
+
+
+def feature_of(field: pa.Field) -> Feature:
+    """What a field says it means, else what its Arrow type suggests.
+
+    Raises:
+        DataError: the field names a feature that this version does not know.
+    """
+    told = (field.metadata or {}).get(FEATURE_KEY)
+    if told is None:
+        return _natural(field.type)
+    with errors_at(column=field.name):
+        try:
+            return feature_from(orjson.loads(told))
+        except ValueError:
+            raise _unknown(told.decode("utf-8", "replace")) from None
+
+
+def feature_from(told: Any) -> Feature:
+    """The feature that JSON in a file tells: what `lading.feature` holds, parsed.
+
+    Raises:
+        DataError: it is none that this version knows, or one that no value could have.
+    """
+    try:
+        return _from_json(told)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise _unknown(repr(told)) from None
+
+
+def _unknown(told: str) -> DataError:
+    return DataError(
+        "a feature that this version of lading does not know",
+        expected=", ".join([*_PLAIN, "array", "class_label", "encoded", "value", "sequence", "struct"]),
+        found=told[:_SHOWN],
+    )
+
+
+def with_feature(field: pa.Field, feature: Feature) -> pa.Field:
+    """The field with this feature in its metadata; other metadata stay."""
+    return field.with_metadata({**(field.metadata or {}), FEATURE_KEY: _to_text(feature)})
+
+
+def tag_by_extension(name: str) -> dict[bytes, bytes]:
+    """Field metadata for a WebDataset field (`"seg.png"`, `"json"`) by its last extension; empty if that is unknown.
+
+    Source: webdataset 1.0.2 autodecode.py for text, numbers, JSON and arrays. Pickles, tensors and the like stay bytes.
+    """
+    feature = _EXTENSIONS.get(name.rpartition(".")[2].lower())
+    return {} if feature is None else {FEATURE_KEY: _to_text(feature)}
+
+
+def _natural(kind: pa.DataType) -> Feature:
+    if isinstance(kind, pa.FixedShapeTensorType) and kind.value_type in _NUMBERS:
+        return Array(_NUMBERS[kind.value_type], tuple(kind.shape))
+    plain = _plain(kind)
+    if isinstance(plain, pa.JsonType):
+        return Json()
+    if pa.types.is_list(plain):
+        return Sequence(feature_of(plain.value_field))
+    if pa.types.is_struct(plain) and any(map(_says_more, plain)):
+        return Struct(tuple((child.name, feature_of(child)) for child in plain))
+    return _NATURAL.get(plain) or Value(str(plain))
+
+
+def _says_more(field: pa.Field) -> bool:
+    """Whether a field, or one inside it, names its feature, or is JSON by its type."""
+    kind = field.type
+    if FEATURE_KEY in (field.metadata or {}) or isinstance(kind, pa.JsonType):
+        return True
+    return any(
+        map(_says_more, [kind.value_field] if pa.types.is_list(kind) else kind if pa.types.is_struct(kind) else [])
+    )
+
+
+_NATURAL: dict[pa.DataType, Feature] = {pa.string(): Text(), pa.binary(): Bytes()}
+_VARIANTS = {
+    pa.large_string(): pa.string(),
+    pa.string_view(): pa.string(),
+    pa.large_binary(): pa.binary(),
+    pa.binary_view(): pa.binary(),
+}
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    """The type without the variants in which one thing is stored: large, view, dictionary, fixed size, extension.
+
+    JSON stays: what it is stored in, text, means something else.
+    """
+    types = pa.types
+    if isinstance(kind, pa.JsonType):
+        return kind
+    if isinstance(kind, pa.BaseExtensionType) and not is_ref(kind):
+        kind = kind.storage_type
+    if types.is_dictionary(kind) or types.is_run_end_encoded(kind):
+        return _plain(kind.value_type)
+    if isinstance(kind, LIST_TYPES):
+        inner = kind.value_field
+        return pa.list_(pa.field("item", _plain(inner.type), metadata=inner.metadata))
+    if types.is_struct(kind):
+        return pa.struct([pa.field(child.name, _plain(child.type), metadata=child.metadata) for child in kind])
+    if types.is_fixed_size_binary(kind) or is_ref(kind):
+        return pa.binary()
+    return _VARIANTS.get(kind, kind)
+
+
+def _to_json(feature: Feature) -> dict[str, Any]:
+    told: dict[str, Any] = {}
+    match feature:
+        case Array(dtype, shape):
+            told = {"dtype": dtype, "shape": shape}
+        case ClassLabel(names):
+            told = {"kind": "class_label", "names": names}
+        case Value(dtype):
+            told = {"dtype": dtype}
+        case Image(encode_format) if feature != Image():
+            told = {"encode_format": encode_format}
+        case Video(storage) if feature != Video():
+            told = {"storage": storage}
+        case Encoded(encoding):
+            told = {"encoding": encoding}
+        case Sequence(inner):
+            told = {"feature": _to_json(inner)}
+        case Struct(children):
+            told = {"fields": [[name, _to_json(inner)] for name, inner in children]}
+    return {"kind": type(feature).__name__.lower(), **told}
+
+
+def _to_text(feature: Feature) -> bytes:
+    return orjson.dumps(_to_json(feature), option=orjson.OPT_SORT_KEYS)
+
+
+def _from_json(told: Mapping[str, Any], depth: int = 0) -> Feature:
+    if depth > _DEEP:
+        raise ValueError
+    made = _MAKERS.get(told["kind"])
+    return _PLAIN[told["kind"]] if made is None else made(told, depth + 1)
+
+
+def _array_from(told: Mapping[str, Any], _depth: int) -> Feature:
+    dtype, shape = told["dtype"], told["shape"]
+    # Of objects the bytes would be addresses; of texts, numbers that are no letters.
+    if dtype is not None and _number_type(_text_of(dtype)) is None:
+        raise ValueError
+    if shape is not None and not _is_shape(shape):
+        raise ValueError
+    return Array(dtype, None if shape is None else tuple(shape))
+
+
+def _is_shape(told: Any) -> bool:
+    """Whether this is a list of extents that numpy could have."""
+    extents = isinstance(told, list) and len(told) <= _MOST_DIMENSIONS
+    return extents and all(extent is None or (type(extent) is int and 0 <= extent < _MOST_ITEMS) for extent in told)
+
+
+def _text_of(told: Any) -> str:
+    if not isinstance(told, str):
+        raise TypeError
+    return told
+
+
+def _texts_of(told: Any) -> tuple[str, ...]:
+    if not isinstance(told, list) or not set(map(type, told)) <= {str}:
+        raise TypeError
+    return tuple(told)
+
+
+_DEEP = 64
+"""As deep as Arrow's own types go."""
+_DTYPE_NAME = re.compile(r"[<>=|]?(\?|[A-Za-z]\w*(\[\w+\])?)", re.ASCII)
+_NUMBER_KINDS, _MOST_DIMENSIONS, _MOST_ITEMS = "biufcMm", 64, 1 << 63
+_SHOWN = 200
+_MAKERS: dict[str, Callable[[Mapping[str, Any], int], Feature]] = {
+    "array": _array_from,
+    "class_label": lambda told, _: ClassLabel(_texts_of(told["names"])),
+    "encoded": lambda told, _: Encoded(_text_of(told["encoding"])),
+    "image": lambda told, _: Image(_text_of(told.get("encode_format", "PNG"))),
+    "sequence": lambda told, depth: Sequence(_from_json(told["feature"], depth)),
+    "struct": lambda told, depth: Struct(
+        tuple((_text_of(name), _from_json(inner, depth)) for name, inner in told["fields"])
+    ),
+    "value": lambda told, _: Value(_text_of(told["dtype"])),
+    "video": lambda told, _: Video(_text_of(told.get("storage", "bytes"))),
+}
+
+
+def fingerprint(schema: pa.Schema) -> str:
+    """16 hex digits that are equal for schemas of the same names, types and features.
+
+    Order of columns, nullability, other metadata and storage variants (large, view, dictionary, reference) do not show.
+    """
+    rows = []
+    for field in schema:
+        plain = _plain(field.type)
+        stored = "bytes" if plain in (pa.string(), pa.binary()) else str(plain)
+        rows.append([field.name, stored, _as_told(field)])
+    rows.sort(key=lambda row: str(row[0]))
+    return xxhash.xxh3_64_hexdigest(orjson.dumps(rows, option=orjson.OPT_SORT_KEYS))
+
+
+def _as_told(field: pa.Field) -> dict[str, Any]:
+    """The feature of a field as JSON, with the dtype as it is told: manifests of older versions have others' names."""
+    feature = feature_of(field)
+    told = _to_json(feature)
+    if isinstance(feature, Array) and FEATURE_KEY in (field.metadata or {}):
+        told["dtype"] = orjson.loads(field.metadata[FEATURE_KEY])["dtype"]
+    return told
+
+
+def from_huggingface(schema: pa.Schema) -> pa.Schema:
+    """The schema with the features that Hugging Face's metadata tell (Image, Audio, Video, ClassLabel, arrays, lists).
+
+    All metadata stay. A schema without that metadata comes back as it is; columns that it does not name too.
+
+    Raises:
+        DataError: the metadata are no JSON.
+
+    Source: datasets 5.2.0 features/features.py (`Features.arrow_schema`).
+    """
+    text = (schema.metadata or {}).get(b"huggingface")
+    told = json_text.loads(text) if text is not None else None
+    for step in ("info", "features"):
+        told = told.get(step) if isinstance(told, dict) else None
+    if not isinstance(told, dict):
+        return schema
+    return pa.schema([_with_told(field, told.get(field.name)) for field in schema], metadata=schema.metadata)
+
+
+def _with_told(field: pa.Field, told: Any) -> pa.Field:
+    feature = None if FEATURE_KEY in (field.metadata or {}) else _huggingface_feature(told, field.type)
+    return field if feature is None else with_feature(field, feature)
+
+
+def _huggingface_feature(told: Any, kind: pa.DataType) -> Feature | None:
+    """None where the Arrow type says all there is to say, or is not one of such a feature."""
+    plain = _plain(kind)
+    if isinstance(told, list) and len(told) == 1:
+        told = {"_type": "Sequence", "feature": told[0]}
+    if not isinstance(told, dict):
+        return None
+    name = told.get("_type")
+    found: Feature | None = None
+    if name in ("Image", "Audio", "Video") and (pa.types.is_struct(plain) or pa.types.is_binary(plain)):
+        found = _PLAIN[name.lower()]
+    elif name == "ClassLabel" and isinstance(told.get("names"), list) and pa.types.is_integer(plain):
+        names = tuple(map(str, told["names"]))
+        found = ClassLabel(names) if all(map(json_text.is_unicode, names)) else None
+    elif name in ("Array2D", "Array3D", "Array4D", "Array5D") and pa.types.is_list(plain):
+        found = _huggingface_array(told.get("dtype"), told.get("shape"))
+    elif name in ("Sequence", "List", "LargeList") and pa.types.is_list(plain):
+        inner = _huggingface_feature(told.get("feature"), plain.value_type)
+        found = None if inner is None else Sequence(inner)
+    elif not isinstance(name, str) and pa.types.is_struct(plain):
+        inside = [(child.name, _huggingface_feature(told.get(child.name), child.type)) for child in plain]
+        known = tuple((name, inner) for name, inner in inside if inner is not None)
+        found = Struct(known) if known else None
+    return found
+
+
+def _huggingface_array(dtype: Any, shape: Any) -> Array | None:
+    """None for what no array can be."""
+    known = isinstance(dtype, str) and dtype in NUMBER_TYPES and _is_shape(shape)
+    return Array(dtype, tuple(shape)) if known else None
+
+
+def keeps_files(feature: Feature) -> bool:
+    """Whether videos of a column of a cache, inside lists and structs too, lie in files of their own."""
+    match feature:
+        case Sequence(inner):
+            return keeps_files(inner)
+        case Struct(fields):
+            return any(keeps_files(inner) for _, inner in fields)
+    return feature == Video("path")
+
+
+def encode(feature: Feature, value: Any, *, assets: str | None = None) -> Any:
+    """What a column of this feature stores for a Python value: bytes, text, numbers, lists and dicts of them.
+
+    `decode` gives the value back; `lading.features.encode` says what an image, a video or an array may be given as.
+    A label may be given by its name, JSON as any value or as the bytes of a text. None stays None, and a number or
+    label that numpy masks becomes None.
+
+    Args:
+        feature: of the column.
+        value: one value.
+        assets: folder for the files of `Video("path")`.
+
+    Raises:
+        Unrepresentable: the feature cannot hold this value.
+        UsageError: values of this feature are not made but read (`Encoded`, `Place`), or `assets` is missing.
+        NotFound, StoreError: a file that the value names cannot be read.
+    """
+    if value is None:
+        return None
+    encoder = _ENCODERS.get(type(feature))
+    if encoder is None:
+        raise UsageError("values of this feature are not made of Python values", found=type(feature).__name__)
+    return encoder(feature, value, assets)
+
+
+_MOST_NAMES = 20
+
+
+def _stored_text(_feature: Text, value: Any, _assets: str | None) -> str:
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        value = _text(Text(), bytes(value))
+    if not isinstance(value, str):
+        raise Unrepresentable("this column holds text", expected="str", found=f"{type(value).__name__} {value!r:.80}")
+    return value
+
+
+def _stored_json(_feature: Json, value: Any, _assets: str | None) -> str:
+    if not isinstance(value, (bytes, bytearray, memoryview)):
+        return json_text.dumps(value)
+    json_text.loads(value)
+    return str(_text(Text(), bytes(value)))
+
+
+@lru_cache(256)
+def python_types(dtype: str) -> tuple[type, ...]:
+    """Types of Python whose values a `Value` of this dtype holds; none for times, decimals (`lading.arrow.types`).
+
+    Whole floats are whole numbers too, and numbers of numpy are Python's; nothing is cut or made into another kind.
+
+    Raises:
+        UsageError: there is no such type.
+    """
+    return _PYTHON_TYPES.get(arrow_type(dtype), ())
+
+
+_PYTHON_TYPES: dict[pa.DataType, tuple[type, ...]] = {
+    **dict.fromkeys((pa.int8(), pa.int16(), pa.int32(), pa.int64()), (int,)),
+    **dict.fromkeys((pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()), (int,)),
+    **dict.fromkeys((pa.float32(), pa.float64()), (float, int)),
+    pa.float16(): (float,),
+    pa.bool_(): (bool,),
+    **dict.fromkeys((pa.string(), pa.large_string(), pa.string_view()), (str,)),
+    **dict.fromkeys((pa.binary(), pa.large_binary(), pa.binary_view()), (bytes,)),
+}
+
+
+_HALVES, _MOST_HALF = ("float16", "halffloat"), 65_504
+
+
+def _is_half(value: int) -> bool:
+    """Whether a whole number is exact in 16 bits."""
+    return abs(value) <= _MOST_HALF and float(np.float16(value)) == value
+
+
+def _stored_value(feature: Value, value: Any, _assets: str | None) -> Any:
+    value, types = plain_item(value), python_types(feature.dtype)
+    if value is None:
+        return None
+    if isinstance(value, (bytearray, memoryview)):
+        value = bytes(value)
+    if type(value) in types:
+        return value
+    if not types:
+        return exact_value(arrow_type(feature.dtype), value)
+    for kind in types:
+        if isinstance(value, kind) and not isinstance(value, bool):  # a subclass, as an enumeration of numbers is
+            return str.__str__(value) if kind is str else kind(value)  # of a named text, str() may give its name
+        if kind in (int, float) and type(value) in (int, float) and math.isfinite(value) and kind(value) == value:
+            if type(value) is int and feature.dtype in _HALVES and not _is_half(value):
+                break  # pyarrow would round it
+            return kind(value)
+    raise Unrepresentable(
+        f"a value that {feature.dtype} cannot hold",
+        expected=" or ".join(kind.__name__ for kind in types),
+        found=f"{type(value).__name__} {value!r:.80}",
+    )
+
+
+def _stored_label(feature: ClassLabel, value: Any, _assets: str | None) -> int | None:
+    names, value = feature.names, plain_item(value)
+    if value is None:
+        return None
+    if isinstance(value, str) and value in names:
+        return names.index(value)
+    if not isinstance(value, int) or isinstance(value, bool):
+        known = ", ".join(names[:_MOST_NAMES]) + (", …" if len(names) > _MOST_NAMES else "")
+        raise Unrepresentable(
+            "no label of this column", expected=f"a whole number, or one of {known}", found=repr(value)
+        )
+    return value
+
+
+def _stored_video(feature: Video, value: Any, assets: str | None) -> dict[str, Any]:
+    if feature.storage == "path" and assets is None:
+        raise UsageError("a video that is kept as a file needs a folder for it", expected="assets=")
+    return video_cell(value, assets if feature.storage == "path" else None)
+
+
+def _stored_array(feature: Array, value: Any, _assets: str | None) -> bytes:
+    if feature.dtype is None or feature.shape is None:
+        return npy_bytes(value, feature.dtype, feature.shape)
+    refuse_untold(feature)
+    return array_bytes(value, feature.dtype, feature.shape)
+
+
+def refuse_untold(feature: Array) -> None:
+    """Raise UsageError for an array of a shape that its bytes, without a head, do not tell."""
+    shape = feature.shape or ()
+    if feature.dtype is not None and (shape.count(None) > 1 or (None in shape and 0 in shape)):
+        raise UsageError(
+            "bytes alone cannot tell this shape", expected="one extent that varies", found=str(shape),
+            advice="Leave the shape out: Array(dtype) keeps it with each value.",
+        )  # fmt: skip
+
+
+def _stored_items(feature: Sequence, value: Any, assets: str | None) -> list[Any]:
+    return [encode(feature.feature, item, assets=assets) for item in listed(value)]
+
+
+def listed(value: Any) -> Any:
+    """The items of a value that is a list, a numpy array or the like. Raises Unrepresentable for anything else."""
+    if isinstance(value, np.ndarray) and value.ndim and value.dtype.kind in "biufcU":
+        value = value.tolist()
+    # Texts, bytes and dicts would give their parts; an array of no dimension has none.
+    parts = hasattr(value, "__iter__") and getattr(value, "ndim", True)
+    if isinstance(value, (str, bytes, bytearray, memoryview, Mapping)) or not parts:
+        raise Unrepresentable(
+            "this column holds lists", expected="a list", found=f"{type(value).__name__} {value!r:.80}"
+        )
+    return value
+
+
+def _stored_struct(feature: Struct, value: Any, assets: str | None) -> dict[str, Any]:
+    fields = dict(feature.fields)
+    if not isinstance(value, Mapping) or value.keys() != fields.keys():
+        found = sorted(map(str, value)) if isinstance(value, Mapping) else type(value).__name__
+        raise Unrepresentable("this column holds dicts", expected=f"the keys {sorted(fields)}", found=found)
+    return {name: encode(inner, value[name], assets=assets) for name, inner in fields.items()}
+
+
+_ENCODERS: dict[type, Callable[[Any, Any, str | None], Any]] = {
+    Text: _stored_text,
+    Json: _stored_json,
+    Value: _stored_value,
+    ClassLabel: _stored_label,
+    Bytes: lambda _feature, value, _assets: as_bytes(value),
+    Image: lambda feature, value, _assets: image_bytes(value, feature.encode_format),
+    Audio: lambda _feature, value, _assets: media_bytes(value),
+    Video: _stored_video,
+    Array: _stored_array,
+    Sequence: _stored_items,
+    Struct: _stored_struct,
+}
+
+
+def decode(feature: Feature, value: Any, *, allow_pickle: bool = False) -> Any:
+    """The Python value of one stored value, for `ds[i]`: text as str, JSON parsed, numbers, arrays as numpy.
+
+    Media stay bytes (of Hugging Face's `struct<bytes, path>` the bytes, where it has them), arrays have memory of their
+    own, None stays None. Nothing is unpickled unless the caller allows it: any file may call its bytes a pickle.
+
+    Raises:
+        DataError: the bytes are not what the feature says.
+    """
+    if isinstance(feature, Encoded) and value is not None:
+        return decode_mds(feature.encoding, value, allow_pickle=allow_pickle)
+    decoder = _DECODERS.get(type(feature))
+    return value if value is None or decoder is None else decoder(feature, value)
+
+
+def _text(_feature: Text, value: Any) -> Any:
+    try:
+        return bytes(value).decode() if isinstance(value, (bytes, memoryview)) else value
+    except UnicodeDecodeError as error:
+        raise DataError(f"text is no UTF-8 at byte {error.start} of the value", found=error.reason) from None
+
+
+def _json(_feature: Json, value: Any) -> Any:
+    return json_text.loads(value) if isinstance(value, (str, bytes, memoryview)) else value
+
+
+def _number(feature: Value | ClassLabel, value: Any) -> Any:
+    kind = feature.dtype if isinstance(feature, Value) else "int64"
+    if not isinstance(value, (bytes, memoryview)) or not ("int" in kind or kind in _FLOATS):
+        return value
+    try:
+        return float(bytes(value)) if kind in _FLOATS else int(bytes(value))
+    except ValueError:
+        raise DataError(f"not a number ({kind})", found=repr(bytes(value[:40]))) from None
+
+
+def _items(feature: Sequence, value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise DataError("no list, though the column's feature says so", found=type(value).__name__)
+    return [decode(feature.feature, item) for item in value]
+
+
+def _struct(feature: Struct, value: Any) -> Any:
+    if not isinstance(value, dict):
+        raise DataError("no struct, though the column's feature says so", found=type(value).__name__)
+    return {**value, **{name: decode(inner, value[name]) for name, inner in feature.fields if name in value}}
+
+
+def _media(_feature: Image | Audio | Video, value: Any) -> Any:
+    return value["bytes"] if isinstance(value, dict) and value.get("bytes") is not None else value
+
+
+def _array(feature: Array, value: Any) -> NDArray[Any]:
+    shape = [-1 if extent is None else extent for extent in feature.shape or ()]
+    if not isinstance(value, (bytes, memoryview)):
+        try:
+            array = np.asarray(value, feature.dtype)
+        except (ValueError, TypeError, OverflowError):
+            raise DataError(
+                "no array, though the column's feature says so", expected=str(feature), found=type(value).__name__
+            ) from None
+        if -1 in shape and not array.size and _begins(shape, array.shape):
+            # No items: lists do not tell how many dimensions there are behind the first one without any.
+            shape = [*array.shape, *(max(extent, 0) for extent in shape[array.ndim :])]
+        whole = shape and -1 not in shape and array.size == math.prod(shape)
+        return array.reshape(shape) if whole else array
+    if feature.dtype is None or feature.shape is None:
+        return _expected(feature, _npy(memoryview(value)))
+    kind = np.dtype(feature.dtype).newbyteorder("<")
+    known = math.prod(extent for extent in shape if extent >= 0) * kind.itemsize
+    if -1 in shape and known:
+        shape[shape.index(-1)] = len(value) // known
+    return _filled(kind, tuple(shape), memoryview(value))
+
+
+def _begins(shape: list[int], found: tuple[int, ...]) -> bool:
+    """Whether an array's extents are the first ones of a shape, in which those that vary are -1."""
+    return all(known in (-1, extent) for known, extent in zip(shape, found, strict=False))
+
+
+def _expected(feature: Array, array: NDArray[Any]) -> NDArray[Any]:
+    """An array out of a `.npy` file, if it has what the feature says of all of them."""
+    dtype = array.dtype.newbyteorder("=")
+    same = feature.shape is None or has_shape(array, feature.shape)
+    if not same or (feature.dtype is not None and np.dtype(feature.dtype) != dtype):
+        raise DataError("another array than the column's feature says", expected=str(feature),
+                        found=f"{dtype} of {array.shape}")  # fmt: skip
+    return array
+
+
+def _filled(kind: np.dtype[Any], shape: tuple[int, ...], data: memoryview, *, fortran: bool = False) -> NDArray[Any]:
+    items = math.prod(shape)
+    # Items of no bytes would be as many as a header says, and numpy makes texts of no bytes texts of one.
+    if min(shape, default=0) < 0 or items * kind.itemsize != len(data) or (items and not kind.itemsize):
+        raise DataError(
+            "an array of another size than its shape says", expected=f"{shape} of {kind}", found=f"{len(data)} bytes"
+        )
+    try:
+        return np.ndarray(shape, kind, data, order="F" if fortran else "C").copy(order="K")
+    except ValueError:  # (0, 1 << 62, 8) takes no bytes, but no array may be so large
+        raise DataError("an array that numpy cannot have", found=f"{shape} of {kind}") from None
+
+
+_FLOATS = ("halffloat", "float", "double")
+_NPY_HEADER = 10_000
+"""Longest header that is parsed, as in numpy (`max_header_size`)."""
+
+
+def _npy(data: memoryview) -> NDArray[Any]:
+    """The array of a `.npy` file; sizes are checked before memory is taken. Source: numpy lib/format.py, 1.0 to 3.0."""
+    version = bytes(data[6:7])
+    start, encoding = 10 if version == b"\x01" else 12, "utf-8" if version == b"\x03" else "latin-1"
+    length = int.from_bytes(data[8:start], "little")
+    if bytes(data[:6]) != b"\x93NUMPY" or length > _NPY_HEADER or start + length > len(data):
+        raise DataError("not an .npy file", found=repr(bytes(data[:16])))
+    try:
+        header = ast.literal_eval(bytes(data[start : start + length]).decode(encoding).strip())
+        kind = np.lib.format.descr_to_dtype(header["descr"])
+        shape, fortran = _npy_shape(header["shape"]), bool(header["fortran_order"])
+    except (ValueError, SyntaxError, TypeError, KeyError, IndexError, RecursionError, MemoryError):
+        raise DataError("an .npy file with a broken header", found=repr(bytes(data[start : start + 80]))) from None
+    if kind.hasobject:
+        raise DataError("an .npy file that holds pickled objects", advice="lading does not unpickle; convert it first.")
+    return _filled(kind, shape, data[start + length :], fortran=fortran)
+
+
+def _npy_shape(told: Any) -> tuple[int, ...]:
+    """The shape that a header tells, as numpy takes it: text, sets and floats are none."""
+    if not isinstance(told, tuple) or {*map(type, told)} - {int}:
+        raise TypeError
+    return told
+
+
+_DECODERS: dict[type, Callable[[Any, Any], Any]] = {
+    Text: _text,
+    Json: _json,
+    Value: _number,
+    ClassLabel: _number,
+    Sequence: _items,
+    Struct: _struct,
+    Array: _array,
+    Image: _media,
+    Audio: _media,
+    Video: _media,
+}

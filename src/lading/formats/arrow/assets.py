@@ -1,0 +1,199 @@
+"""Videos that stable-datasets keeps in files of their own, beside the shards of a cache, as a reader meets them.
+
+What cells say of these files, and what they are held against: `lading.caches.videos`.
+
+Source: stable-datasets f38ac71 schema.py (`Video`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from lading.arrow.byte_ranges import bitmap
+from lading.caches.videos import ASSETS, Film, FilmFolder, films_of, is_film, kept_films
+from lading.errors import BadReference, DataError, LadingError, StoreError, UsageError, errors_at
+from lading.features.types import FEATURE_KEY, Feature, Video, decode, feature_of, keeps_files, with_feature
+from lading.formats.arrow.decode import damage
+from lading.formats.arrow.rows import Row
+from lading.formats.arrow.schema import STABLE_KEY
+from lading.formats.base import ShardSource
+from lading.storage.base import Buffer
+from lading.storage.roots import folder_of
+
+__all__ = ["Assets", "filled_schema", "has_assets", "refuse_nested", "with_assets", "wrong_assets"]
+
+_STORAGE_KEY = b"stable_datasets.video.storage"
+
+
+class Assets:
+    """Fills the bytes of such columns.
+
+    Args:
+        source: the shard.
+        schema: its columns.
+        roots: further folders that links may lead to.
+    """
+
+    def __init__(self, source: ShardSource, schema: pa.Schema, roots: Sequence[str] = ()) -> None:
+        self._path = source.path
+        self._files = FilmFolder(source.place_store, folder_of(source.place), source.path, roots)
+        self._names = {field.name for field in schema if _is_video(field)}
+
+    def sizes(self, batch: pa.RecordBatch) -> NDArray[np.int64]:
+        """Bytes of files that each row would get."""
+        total = np.zeros(batch.num_rows, np.int64)
+        for name in self._names & set(batch.schema.names):
+            with errors_at(column=name):
+                films = self._films(batch.column(name))
+                total += [0 if film is None else self._files.size(film) for film in films]
+        return total
+
+    def count(self, batch: pa.RecordBatch) -> int:
+        """How many values are files."""
+        names = self._names & set(batch.schema.names)
+        return sum(film is not None for name in names for film in self._films(batch.column(name)))
+
+    def filled(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows with the bytes of their files, each file read once, as cells that hold their bytes.
+
+        Raises:
+            BadReference: a path that leads out of the folder of videos. NotFound: a file that is not there.
+            SidecarMismatch: a file of another size or content than its cell says.
+        """
+        for at, name in enumerate(batch.schema.names):
+            if name in self._names:
+                with errors_at(column=name):
+                    batch = batch.set_column(at, batch.schema.field(at), self._with_bytes(batch.column(at)))
+        return batch
+
+    def row_reader(self, batch: pa.RecordBatch, make: Callable[[pa.RecordBatch], Row], features: list[Feature]) -> Row:
+        """What gives rows of a batch with the bytes of their files, each file read when its row is asked for.
+
+        Args:
+            batch: whose films may together be many times what memory holds.
+            make: gives what gives the rows of a batch without films.
+            features: what the columns mean.
+        """
+        names, films = batch.schema.names, []
+        for at, (name, column, feature) in enumerate(zip(names, batch.columns, features, strict=True)):
+            if name in self._names:
+                parts = column.flatten()
+                modes = parts[column.type.get_field_index("mode")]
+                in_files = pc.is_in(modes.cast(pa.string()), value_set=pa.array(["path"]))  # which takes no views
+                if in_files.true_count:
+                    films.append((name, column, feature, in_files.to_pylist()))
+                    hidden = pc.or_(column.is_null(), in_files)
+                    hiding = pa.StructArray.from_arrays(parts, fields=list(column.type), mask=hidden)
+                    batch = batch.set_column(at, batch.schema.field(at), hiding)
+        get = make(batch)
+
+        def filled(row: int) -> dict[str, Any]:
+            sample, found = get(row), {}
+            for name, column, feature, in_files in films:
+                if in_files[row]:
+                    with errors_at(column=name):
+                        found[name] = decode(feature, self._with_bytes(column.slice(row, 1))[0].as_py())
+            sample |= found
+            return {name: sample[name] for name in names if name in sample} if found else sample
+
+        return filled if films else get
+
+    def _with_bytes(self, column: pa.StructArray) -> pa.StructArray:
+        films = self._films(column)
+        found = {film: self._files.read(film) for film in dict.fromkeys(films) if film is not None}
+        parts = dict(zip((child.name for child in column.type), column.flatten(), strict=True))
+        own = parts["bytes"]
+        values = [own[row].as_py() if film is None else found[film] for row, film in enumerate(films)]
+        new = {
+            "mode": [mode if film is None else "bytes" for film, mode in _with(films, parts["mode"])],
+            "path": [path if film is None else None for film, path in _with(films, parts["path"])],
+        }
+        parts |= {name: pa.array(told, parts[name].type) for name, told in new.items()}
+        parts["bytes"] = _joined(values).cast(own.type)
+        children = [parts[child.name] for child in column.type]
+        return pa.StructArray.from_arrays(children, fields=list(column.type), mask=column.is_null())
+
+    def _films(self, column: pa.StructArray) -> list[Film | None]:
+        with damage(self._path):
+            return films_of(column)
+
+
+def _with(films: list[Film | None], part: pa.Array) -> Iterable[tuple[Film | None, str | None]]:
+    return zip(films, part.to_pylist(), strict=True)
+
+
+def _joined(values: list[Buffer | None]) -> pa.LargeBinaryArray:
+    """Values as an array. pyarrow 26.0.1 never lets go of a memory view that `pa.array` was given, and of its bytes."""
+    sizes = [0 if value is None else len(value) for value in values]
+    offsets = np.cumsum([0, *sizes], dtype=np.int64)
+    valid = bitmap(np.array([value is not None for value in values], bool))
+    data = pa.py_buffer(b"".join(value for value in values if value is not None))
+    return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(values), [valid, pa.py_buffer(offsets), data])
+
+
+def has_assets(schema: pa.Schema) -> bool:
+    """Whether a column may have its bytes in files of their own."""
+    return any(map(_is_video, schema))
+
+
+def with_assets(schema: pa.Schema) -> list[str]:
+    """Names of the columns whose values may have bytes in files of their own, inside lists and structs too."""
+    return [field.name for field in schema if keeps_files(_feature(field))]
+
+
+def filled_schema(schema: pa.Schema) -> pa.Schema:
+    """The schema of rows with these bytes: their columns are no longer ones of files."""
+    for at, field in enumerate(schema):
+        if _is_video(field):
+            metadata = {**field.metadata, _STORAGE_KEY: b"bytes"} if _STORAGE_KEY in field.metadata else field.metadata
+            filled = field.with_metadata(metadata)
+            schema = schema.set(at, with_feature(filled, Video()) if FEATURE_KEY in metadata else filled)
+    return schema
+
+
+def refuse_nested(schema: pa.Schema) -> None:
+    """Raise UsageError, with the column, if videos inside lists or structs have their bytes in files of their own."""
+    for field in schema:
+        feature = feature_of(field)
+        if not isinstance(feature, Video) and keeps_files(feature):
+            raise UsageError(
+                "files of videos inside lists and structs are not read", column=field.name, expected="a column of them",
+                found=str(feature), advice=f"With load_assets=false they are left as names in {ASSETS}, without bytes.",
+            )  # fmt: skip
+
+
+def wrong_assets(source: ShardSource, batch: pa.RecordBatch, first_row: int, *, deep: bool) -> Iterator[LadingError]:
+    """What is wrong with the files of a batch's videos, each file looked at once; `deep` reads what is in them."""
+    files = FilmFolder(source.place_store, folder_of(source.place), source.path)
+    rows = np.arange(first_row, first_row + len(batch))
+    for column, field in zip(batch.columns, batch.schema, strict=True):
+        films: dict[Film, int] = {}
+        with damage(source.path, column=field.name):
+            for row, film in kept_films(column, _feature(field), rows):
+                films.setdefault(film, row)
+        for film, row in films.items():
+            try:
+                files.check(film) if deep else files.head(film)
+            except (DataError, StoreError) as error:
+                yield _told(error, source.path).at(row=row, column=field.name)
+
+
+def _told(error: LadingError, shard: str) -> LadingError:
+    """An error as one of the shard, whose row says which."""
+    if error.file == shard:
+        return error
+    return BadReference(f"no video where one should lie: {error.message}", file=shard, found=error.file)
+
+
+def _feature(field: pa.Field) -> Feature:
+    return Video("path") if _is_video(field) else feature_of(field)
+
+
+def _is_video(field: pa.Field) -> bool:
+    return (field.metadata or {}).get(STABLE_KEY) == b"Video" and is_film(field.type)

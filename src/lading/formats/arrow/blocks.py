@@ -1,0 +1,527 @@
+"""An Arrow file or stream as blocks: where the messages lie that hold rows and dictionaries. Reads no rows.
+
+    file      "ARROW1" 0 0, stream, footer, int32 length of the footer, "ARROW1"
+    stream    message of the schema, messages of dictionaries and rows …, 0xFFFFFFFF 0x00000000
+    message   0xFFFFFFFF, int32 length of the head, head, body        (before Arrow 0.15 without the first four bytes)
+
+A file's footer lists its messages. A stream is walked from head to head as far as somebody asks for.
+
+Source: https://arrow.apache.org/docs/format/Columnar.html#serialization-and-interprocess-communication-ipc
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from mmap import PAGESIZE
+from threading import Lock, RLock
+from typing import NamedTuple
+from weakref import WeakSet
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lading.arrow.byte_ranges import ReadsInto
+from lading.arrow.ipc import (
+    CONTINUED,
+    DICTIONARY,
+    MOST_START_BYTES,
+    ROWS,
+    SCHEMA,
+    TAIL_BYTES,
+    Message,
+    RowsHeads,
+    footer_bytes,
+    footer_that_begins,
+    parse_message,
+    prefix_of,
+    rows_heads,
+    start_of_file,
+    verify_footer,
+)
+from lading.errors import CorruptShard, DataError, UsageError, errors_at
+from lading.formats.base import ShardSource
+from lading.storage.base import MappedFile, Mapper, store_errors
+from lading.storage.fetch_plan import plan_ranges
+
+__all__ = ["Block", "Blocks", "Body", "find_blocks"]
+
+_AHEAD_BYTES = 64 << 10
+_MAX_REQUEST_BYTES = 64 << 20
+_PREFIX = _ALIGNED = 8
+_END_MARK = CONTINUED + bytes(4)
+_MAX_HEADS_BYTES = 16 << 20
+"""Of all heads of a file together, to be kept as arrays: 40,000 batches of six columns."""
+_WALKED_BYTES = 1 << 20
+"""Of heads that are kept as they are met, or else read once more."""
+_TOUCHED_BYTES, _ASK_BYTES = 256 << 20, 4 << 20
+"""Of maps that were touched out of order, before pages are given back: a look at 160 MB of texts fits."""
+
+
+class Body:
+    """The bytes of a file: mapped, or asked for by range.
+
+    Attributes:
+        path: of the file.
+        size_bytes: how many there are.
+        mapped: the file, if it is mapped.
+        limits: on what the file may ask for.
+    """
+
+    def __init__(self, source: ShardSource, *, mmap: bool) -> None:
+        self.path, self._store, self.limits = source.path, source.store, source.limits
+        self.mapped: MappedFile | None = None
+        self._ahead: tuple[int, bytes] = (0, b"")
+        self._closed = False
+        if mmap and isinstance(source.store, Mapper):
+            self.mapped = source.store.map(source.path)
+            self.size_bytes = self.mapped.size_bytes
+        else:
+            self.size_bytes = (source.info or source.store.head(source.path)).size_bytes
+
+    def open_map(self) -> MappedFile | None:
+        """The file, if it is mapped. Raises UsageError when it was closed, by whichever thread."""
+        mapped = self.mapped
+        if mapped is None and self._closed:
+            raise UsageError("the shard was closed", file=self.path, advice="Open it again.")
+        return mapped
+
+    def read(self, offset: int, length: int) -> pa.Buffer:
+        """Bytes of a range that lies inside the file: of a map, or fetched. Raises UsageError when it was closed."""
+        mapped = self.open_map()
+        if mapped is not None:
+            mapped.check()
+            return mapped.buffer.slice(offset, length)
+        [data] = self._store.get_ranges(self.path, [(offset, length)])
+        return pa.py_buffer(data)
+
+    def peek(self, offset: int, length: int) -> bytes:
+        """Bytes of a small range. Of a map they are read, not touched: a page fault costs more, and brings 64 KiB.
+
+        Of a file that is not mapped more are fetched, as the next will be near.
+        """
+        mapped = self.open_map()
+        if mapped is not None:
+            mapped.check()
+            return mapped.read(offset, length)
+        begin, data = self._ahead
+        if not begin <= offset <= offset + length <= begin + len(data):
+            ahead = min(max(length, _AHEAD_BYTES), self.size_bytes - offset)
+            begin, data = self._ahead = offset, bytes(self.read(offset, ahead))
+        return data[offset - begin : offset - begin + length]
+
+    def peek_each(self, offset: NDArray[np.int64], length: NDArray[np.int64]) -> list[bytes]:
+        """Bytes of many small ranges, neighbours together."""
+        mapped = self.open_map()
+        if mapped is not None:
+            mapped.check()
+            return list(mapped.read_each(offset.tolist(), length.tolist()))
+        gap = self._store.request_bytes
+        plan = plan_ranges(offset, length, max_gap_bytes=gap, max_request_bytes=_MAX_REQUEST_BYTES)
+        answers = self._store.get_ranges(self.path, plan.requests)
+        places = zip(plan.request_of.tolist(), plan.offset_in.tolist(), length.tolist(), strict=True)
+        return [bytes(memoryview(answers[request])[at : at + size]) for request, at, size in places]
+
+    def touched(self, size: int) -> None:
+        """Say that about so many bytes of the map were touched, out of order: once it is much, pages are given back.
+
+        Pages count as this process's memory as long as it has them, and one touch may bring 2 MiB.
+        """
+        if self.mapped is not None:
+            _TOUCHED.add(self, size)
+
+    def may_stay(self) -> bool:
+        """Whether all of the map may be touched, and stay in memory for now: it counts as touched then."""
+        return _TOUCHED.reserve(self)
+
+    @staticmethod
+    def times_given_back() -> int:
+        """How often pages were given back: behind that, `may_stay` is to be asked again."""
+        return _TOUCHED.times
+
+    def place(self, data: pa.Buffer) -> int:
+        """Where in the mapped file a buffer lies; −1 for one that is elsewhere in memory."""
+        mapped = self.mapped
+        if mapped is None:
+            return -1
+        at = data.address - mapped.buffer.address
+        return at if at >= 0 and at + data.size <= self.size_bytes else -1
+
+    def reopened(self) -> ReadsInto:
+        """The mapped file, for who reads of it later: opened for each read if nobody has it open then."""
+        assert isinstance(self._store, Mapper)
+        return _Reopened(self._store, self.path, self.size_bytes)
+
+    def give_back(self) -> None:
+        """Give the map's pages back; they are read again if touched again."""
+        mapped = self.mapped
+        if mapped is not None:
+            mapped.release(0, self.size_bytes)
+
+    def close(self) -> None:
+        """Give up the map; what is asked for then is an error."""
+        self._closed = True  # first: who finds no map shall know why
+        self.mapped, self._ahead = None, (0, b"")
+
+
+@dataclass(frozen=True, slots=True)
+class _Reopened:
+    """A file that is opened when it is read of."""
+
+    store: Mapper
+    path: str
+    size_bytes: int
+
+    def read_into(self, targets: Sequence[memoryview], offset: int) -> None:
+        """See `ReadsInto`. Raises CorruptShard if the file's size has changed."""
+        mapped = self.store.map(self.path)
+        if mapped.size_bytes != self.size_bytes:
+            raise CorruptShard("the file changed while it was read", file=self.path,
+                               expected=f"{self.size_bytes} bytes", found=f"{mapped.size_bytes} bytes")  # fmt: skip
+        mapped.read_into(targets, offset)
+
+
+class _Touched:
+    """The maps of all open shards that were touched out of order, and at most how much of them is in memory.
+
+    Small maps are counted whole, and touched freely. What is added up of others is a guess, and counts pages once more
+    that are there already. Where it says that it is much, the system is asked: to give back what is little makes every
+    later touch a page fault.
+
+    Attributes:
+        times: how often pages were given back.
+    """
+
+    def __init__(self) -> None:
+        self.times = 0
+        self._lock = Lock()
+        self._whole: WeakSet[Body] = WeakSet()
+        self._partly: WeakSet[Body] = WeakSet()
+        self._guessed = self._reserved = self._before = 0
+
+    def reserve(self, body: Body) -> bool:
+        with self._lock:
+            if body in self._whole:
+                return True
+            if self._reserved + body.size_bytes >= _TOUCHED_BYTES:
+                self._count_reserved()
+            if self._reserved + body.size_bytes >= _TOUCHED_BYTES:
+                return False
+            self._begin()
+            self._whole.add(body)
+            self._reserved += body.size_bytes
+            return True
+
+    def add(self, body: Body, size: int) -> None:
+        with self._lock:
+            if body in self._whole:
+                return
+            self._begin()
+            self._partly.add(body)
+            self._guessed += size
+            if self._guessed + self._reserved < _TOUCHED_BYTES:
+                return
+            self._count_reserved()
+            now = _resident_bytes()
+            held = _TOUCHED_BYTES if now is None else now - self._before
+            if held < _TOUCHED_BYTES:
+                most = _TOUCHED_BYTES - _ASK_BYTES - self._reserved
+                self._guessed = min(max(held - self._reserved, 0), most)
+                return
+            for each in [*self._whole, *self._partly]:
+                each.give_back()
+            self._whole.clear()
+            self._partly.clear()
+            self._guessed = self._reserved = 0
+            self.times += 1
+
+    def _begin(self) -> None:
+        if not self._whole and not self._partly:
+            self._before = _resident_bytes() or 0
+
+    def _count_reserved(self) -> None:
+        """Leave out maps that are gone."""
+        self._reserved = sum(body.size_bytes for body in self._whole)
+
+
+def _resident_bytes() -> int | None:
+    """All that this process has in memory; None where the system does not say.
+
+    Not the part that is files': some file systems have their mapped pages counted as the process's own.
+    """
+    try:
+        with open("/proc/self/statm", "rb", buffering=0) as told:
+            return int(told.read(100).split()[1]) * PAGESIZE
+    except OSError:
+        return None
+
+
+_TOUCHED = _Touched()
+
+
+class Block(NamedTuple):
+    """Where a message lies: its place, the bytes of prefix and head, the bytes of its body, and its rows (or −1)."""
+
+    offset: int
+    meta_bytes: int
+    body_bytes: int
+    rows: int = -1
+
+    @property
+    def size_bytes(self) -> int:
+        """All of it."""
+        return self.meta_bytes + self.body_bytes
+
+
+class _Order(NamedTuple):
+    """The messages of one dictionary: which they are, and for each at which of them the values in force begin."""
+
+    messages: list[int]
+    begins: list[int]
+
+
+@dataclass(slots=True)
+class Blocks:
+    """The messages of a file or stream.
+
+    Attributes:
+        body: the file.
+        schema_block: the message of the schema.
+        dictionaries: messages of dictionaries; of a stream those found so far.
+        batches: messages of rows; of a stream those found so far.
+        needs: for each of these, how many of the dictionaries stand before it.
+        at: of a stream, where the next message begins; −1 when all are found.
+        unended: whether a stream may lack its end mark.
+        is_stream: whether there is no footer.
+        orders: of the dictionaries of a stream, by their numbers: see `_Order`.
+        alike: see `heads`, once somebody asked.
+        walked: the heads of a stream's record batches, as long as they are little.
+        lock: held by who walks on: threads that share a shard walk it once.
+    """
+
+    body: Body
+    schema_block: Block
+    dictionaries: list[Block]
+    batches: list[Block]
+    needs: list[int]
+    at: int = -1
+    unended: bool = False
+    is_stream: bool = False
+    orders: dict[int, _Order] = field(default_factory=dict)
+    alike: RowsHeads | None = None
+    walked: list[bytes] = field(default_factory=list)
+    lock: RLock = field(default_factory=RLock)
+
+    def find(self, number: int) -> bool:
+        """Whether there is a record batch of this number; walks a stream so far."""
+        if number >= len(self.batches):
+            with self.lock:
+                while self.at >= 0 and number >= len(self.batches):
+                    self._step()
+        return number < len(self.batches)
+
+    def find_all(self) -> NDArray[np.int64]:
+        """Rows of each record batch."""
+        with self.lock:
+            return self._find_all()
+
+    def _find_all(self) -> NDArray[np.int64]:
+        while self.at >= 0:
+            self._step()
+        if any(block.rows < 0 for block in self.batches):
+            places = np.array([block[:2] for block in self.batches], np.int64)
+            heads = self.body.peek_each(places[:, 0], places[:, 1])
+            self.alike = self._alike(heads)
+            if self.alike is not None:
+                rows = self.alike.rows.tolist()
+            else:
+                rows = [
+                    self.parse(block, head, ROWS, buffers=False).rows
+                    for block, head in zip(self.batches, heads, strict=True)
+                ]
+            self.batches = [Block(*block[:3], n) for block, n in zip(self.batches, rows, strict=True)]
+        return np.array([block.rows for block in self.batches], np.int64)
+
+    def heads(self) -> RowsHeads | None:
+        """What the heads of all record batches say; None if they are not alike, as those of one writer are."""
+        with self.lock:
+            return self._heads()
+
+    def _heads(self) -> RowsHeads | None:
+        rows = self._find_all()
+        if self.alike is None and len(self.walked) == len(rows) > 0:
+            self.alike = self._alike(self.walked)
+        elif self.alike is None and self.is_stream and len(rows):  # those of a file were all looked at
+            places = np.array([block[:2] for block in self.batches], np.int64)
+            if bool((places[:, 1] == places[0, 1]).all()) and int(places[:, 1].sum()) <= _MAX_HEADS_BYTES:
+                self.alike = self._alike(self.body.peek_each(places[:, 0], places[:, 1]))
+        return self.alike
+
+    def _alike(self, heads: Sequence[bytes]) -> RowsHeads | None:
+        size = len(heads[0])
+        if size * len(heads) > _MAX_HEADS_BYTES or any(len(head) != size for head in heads):
+            return None
+        raw = np.frombuffer(b"".join(heads), np.uint8).reshape(-1, size)
+        told = raw[0, :_PREFIX].tobytes()
+        head_bytes = int.from_bytes(told[len(CONTINUED) :], "little")
+        if told[: len(CONTINUED)] != CONTINUED or (raw[:, :_PREFIX] != raw[0, :_PREFIX]).any():
+            return None
+        if not 0 < head_bytes <= size - _PREFIX:
+            return None
+        found = rows_heads(raw[:, _PREFIX : _PREFIX + head_bytes])
+        most = np.array([block.body_bytes for block in self.batches])
+        sound = found is not None and (found.rows >= 0).all() and (found.body_bytes <= most).all()
+        return found if sound else None
+
+    def parse(self, block: Block, data: bytes, kind: int, *, buffers: bool = True) -> Message:
+        """The head of a block, checked. Raises CorruptShard where it is not what the block promises."""
+        with errors_at(file=self.body.path, offset=block.offset):
+            prefix, head_bytes = prefix_of(data[:8])
+            if head_bytes < 0 or prefix + head_bytes > block.meta_bytes:
+                raise CorruptShard("not the length of the head of a message", expected=f"at most {block.meta_bytes}",
+                                   found=head_bytes)  # fmt: skip
+            message = parse_message(data[prefix : prefix + head_bytes], buffers=buffers)
+            if message.kind != kind or message.body_bytes > block.body_bytes:
+                raise CorruptShard(
+                    "another message than was expected here",
+                    expected=f"kind {kind} of {block.body_bytes} bytes",
+                    found=f"kind {message.kind} of {message.body_bytes} bytes",
+                )
+            return message
+
+    def _step(self) -> None:
+        """Find the next message of a stream."""
+        block, message, head = _next_message(self.body, self.at, unended=self.unended)
+        if block is None or message is None:
+            self._check_end()
+            self.at = -1
+            return
+        if message.kind == ROWS:
+            self.batches.append(block._replace(rows=message.rows))
+            self.needs.append(len(self.dictionaries))
+            if len(self.batches) * len(head) <= _WALKED_BYTES:
+                self.walked.append(head)
+        elif message.kind == DICTIONARY and message.dictionary in self.orders:
+            order = self.orders[message.dictionary]
+            goes_on = message.is_delta and order.begins
+            order.begins.append(order.begins[-1] if goes_on else len(order.begins))
+            order.messages.append(len(self.dictionaries))
+            self.dictionaries.append(block)
+        else:
+            raise CorruptShard("a message that holds no rows, nor a dictionary of the schema", file=self.body.path,
+                               offset=self.at, found=f"kind {message.kind}")  # fmt: skip
+        self.at += block.size_bytes
+
+    def expect_dictionaries(self, numbers: Iterable[int]) -> None:
+        """Say which dictionaries the schema has, before the walk begins."""
+        self.orders = {number: _Order([], []) for number in numbers}
+
+    def _check_end(self) -> None:
+        """Raise CorruptShard if a stream ends behind the end mark once more: a message may have become such a mark."""
+        last = self.body.size_bytes - len(_END_MARK)
+        if self.at < last and self.body.peek(last, len(_END_MARK)) == _END_MARK:
+            raise CorruptShard("the stream ends before its end", file=self.body.path, offset=self.at,
+                               expected=f"its end mark at {last}", found="an end mark",
+                               advice="It was damaged here, or several streams stand in one file.")  # fmt: skip
+
+    def in_force(self, needed: int, given: int = 0) -> list[Block]:
+        """Of the first `needed` messages of dictionaries those whose values are in force then, without those `given`.
+
+        In a stream, values may take the place of others.
+        """
+        if not self.is_stream:
+            return self.dictionaries[given:needed]
+        found: list[int] = []
+        for order in self.orders.values():
+            end = bisect_left(order.messages, needed)
+            begin = bisect_left(order.messages, given, order.begins[end - 1] if end else 0, end)
+            found += order.messages[begin:end]
+        return [self.dictionaries[i] for i in sorted(found)]
+
+
+def find_blocks(body: Body, *, unended: bool) -> Blocks:
+    """The blocks of a file or stream, told apart by their first bytes; reads the schema's head and a file's footer.
+
+    Raises:
+        CorruptShard: it is neither, is cut, or its footer is damaged.
+        DataError: it is big-endian.
+        LimitExceeded: the footer is larger than `footer_bytes`.
+    """
+    start = start_of_file(body.peek(0, min(MOST_START_BYTES, body.size_bytes)))
+    is_file = start > 0
+    block, message, _ = _next_message(body, start, unended=False)
+    if block is None or message is None or message.kind != SCHEMA:
+        raise CorruptShard("neither an Arrow file nor an Arrow stream: no schema", file=body.path,
+                           expected="ARROW1, or the message of a schema",
+                           found=repr(body.peek(0, min(16, body.size_bytes))))  # fmt: skip
+    if message.big_endian:
+        raise DataError(
+            "the file has the bytes of its numbers the other way round", file=body.path, offset=block.offset,
+            expected="little-endian", found="big-endian", advice="Read it with pyarrow, and write it again.",
+        )  # fmt: skip
+    if is_file:
+        return _of_file(body, block)
+    return Blocks(body, block, [], [], [], at=block.offset + block.size_bytes, unended=unended, is_stream=True)
+
+
+def _of_file(body: Body, schema_block: Block) -> Blocks:
+    path, end = body.path, body.size_bytes - TAIL_BYTES
+    with errors_at(file=path):
+        tail = body.peek(max(end, 0), min(TAIL_BYTES, body.size_bytes))
+        length = footer_bytes(tail, end, schema_block.offset + schema_block.size_bytes)
+    if length > body.limits.footer_bytes:
+        raise body.limits.exceeded("footer_bytes", "the footer is too large", file=path, found=length)
+    with errors_at(file=path, offset=end - length), store_errors(path, MemoryError):
+        data = bytes(body.read(end - length, length))
+        verify_footer(data)
+        footer = footer_that_begins(data, end - length)
+    dictionaries, batches = ([Block(at, meta, size) for at, meta, _, size in listed.tolist()]
+                             for listed in (footer.dictionaries, footer.batches))  # fmt: skip
+    _refuse_unlisted(body, [schema_block, *dictionaries, *batches], end - length)
+    return Blocks(body, schema_block, dictionaries, batches, [len(dictionaries)] * len(batches))
+
+
+def _refuse_unlisted(body: Body, listed: Sequence[Block], footer: int) -> None:
+    """Raise CorruptShard if a message stands between the last one that a footer lists and the footer."""
+    at = max(block.offset + block.size_bytes for block in listed)
+    at += -at % _ALIGNED
+    if footer - at <= _PREFIX:  # an end mark, or none
+        return
+    block, _, _ = _next_message(body, at, unended=False)
+    if block is not None:
+        raise CorruptShard("the footer does not list all messages", file=body.path, offset=at,
+                           expected=f"the end mark before {footer}", found="a message")  # fmt: skip
+
+
+def _next_message(body: Body, at: int, *, unended: bool) -> tuple[Block | None, Message | None, bytes]:
+    """The message that begins somewhere, and its head with the prefix; None at the end of the stream."""
+    left = body.size_bytes - at
+    if left == 0 and unended:
+        return None, None, b""
+    with errors_at(file=body.path, offset=at):
+        start = body.peek(at, min(left, 8))
+        if len(start) < len(CONTINUED):
+            raise CorruptShard(
+                "the stream ends without its end mark", expected="0xFFFFFFFF 0x00000000", found=repr(start),
+                advice="It was cut, or never finished. If that is how it was written, say unended=true.",
+            )  # fmt: skip
+        prefix, head_bytes = prefix_of(start)
+        if head_bytes == 0:
+            return None, None, b""
+        if head_bytes < 0 or prefix + head_bytes > left:
+            raise CorruptShard("the head of a message runs past the end of the file", expected=f"at most {left} bytes",
+                               found=head_bytes)  # fmt: skip
+        head = body.peek(at + prefix, head_bytes)
+        message = parse_message(head, buffers=False)
+        if message.body_bytes > left - prefix - head_bytes:
+            most = left - prefix - head_bytes
+            raise CorruptShard("a message runs past the end of the file", expected=f"at most {most} bytes",
+                               found=message.body_bytes)  # fmt: skip
+    return Block(at, prefix + head_bytes, message.body_bytes), message, start[:prefix] + head
+
+
+def message_bytes(body: Body, blocks: Sequence[Block]) -> list[pa.Buffer]:
+    """The messages themselves."""
+    return [body.read(block.offset, block.size_bytes) for block in blocks]

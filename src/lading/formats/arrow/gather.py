@@ -1,0 +1,139 @@
+"""Values picked out of many record batches of a mapped file at once, without a look at each batch by pyarrow.
+
+20,000 of 500,000 rows lie in all of 500 batches: numbers and offsets are picked of the whole map by their places. Text
+and bytes are left where they lie: in the map, where all of it may stay in memory, or they are large, in the file. Small
+ones in a large file, and far between, are read: that takes less time than a page fault, and leaves nothing in memory.
+
+Only plain columns go this way (`lading.formats.arrow.places`). Anything that is not as it should be makes it give up,
+and who reads batch by batch says what is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lading.arrow.byte_ranges import Pieces, Source
+from lading.arrow.column_slices import Numbers, Picked
+from lading.arrow.views import is_bytes
+from lading.formats.arrow.blocks import Body
+from lading.formats.arrow.large import LARGE_BYTES
+from lading.formats.arrow.places import PlainColumn
+
+__all__ = ["gather_columns"]
+
+_FAULT_BYTES = 64 << 10
+"""That one touch brings into memory, as a rule."""
+_SLICE_ROWS = 4096
+"""Of a large map, that are touched before pages may be given back."""
+
+
+class _Misfit(Exception):
+    """The rows cannot be taken together."""
+
+
+def gather_columns(
+    body: Body, columns: Sequence[PlainColumn], batch: NDArray[np.int64], row: NDArray[np.int64], *, views: bool,
+    hold: bool,
+) -> list[Picked] | None:  # fmt: skip
+    """Rows of record batches, column by column; None if they are to be read batch by batch.
+
+    Args:
+        body: the file, mapped.
+        columns: where their values lie.
+        batch: the record batch of each row.
+        row: its number there.
+        views: leave all bytes in the map, for who shows them there.
+        hold: whether what is given may keep the file open.
+    """
+    try:
+        picker = _Picker(body, views=views and hold, hold=hold)
+        found = [picker.column(column, batch, row) for column in columns]
+    except _Misfit:
+        return None
+    return found
+
+
+class _Picker:
+    """Gives values of a mapped file by their places."""
+
+    def __init__(self, body: Body, *, views: bool, hold: bool) -> None:
+        mapped = body.open_map()
+        assert mapped is not None
+        mapped.check()
+        self._body, self._mapped, self._buffer = body, mapped, mapped.buffer
+        self._may_touch, self._views, self._hold = hold and body.may_stay(), views, hold
+
+    def column(self, column: PlainColumn, batch: NDArray[np.int64], row: NDArray[np.int64]) -> Picked:
+        """Values of a column. Raises _Misfit where offsets run backwards or away."""
+        there = self._there(column, batch, row)
+        first = column.first[batch]
+        if column.data is None or column.data_bytes is None:
+            return Numbers(self._numbers(column.width, first + row) if column.width else self._bits(first, row), there)
+        start, stop = (ends.astype(np.int64) for ends in self._pairs(column.width, first + row))
+        size = stop - start
+        if bool((start < 0).any() or (size < 0).any() or (stop > column.data_bytes[batch]).any()):
+            raise _Misfit
+        if there is not None:
+            size = np.where(there, size, 0)
+        source = np.zeros(len(row), np.int64) if there is None else np.where(there, 0, -1)
+        return self._pieces(source, column.data[batch] + start, size, views=self._views and is_bytes(column.kind))
+
+    def _pieces(
+        self, source: NDArray[np.int64], at: NDArray[np.int64], size: NDArray[np.int64], *, views: bool
+    ) -> Pieces:
+        """Values by their places in the file: what they lie in then is the map, the file, or what was read of it."""
+        where: Source = self._buffer
+        if not views and int(size.sum()) > LARGE_BYTES * len(size):
+            where = self._mapped if self._hold else self._body.reopened()
+        elif not views and not self._may_touch:
+            order = np.argsort(at)
+            where = b"".join(self._body.peek_each(at[order], size[order]))
+            at = np.empty(len(order), np.int64)
+            at[order] = np.cumsum(size[order]) - size[order]
+        return Pieces([where], source, at, size)
+
+    def _there(self, column: PlainColumn, batch: NDArray[np.int64], row: NDArray[np.int64]) -> NDArray[np.bool_] | None:
+        if column.nulls is None:
+            return None
+        there = np.ones(len(row), np.bool_)
+        nulls = column.nulls[batch] > 0
+        there[nulls] = self._bits(column.bits[batch[nulls]], row[nulls])
+        return there
+
+    def _pairs(self, width: int, place: NDArray[np.int64]) -> tuple[NDArray[np.uint], NDArray[np.uint]]:
+        """The numbers at places, and those behind them."""
+        if self._reads(place):
+            start, stop = self._read(width, place, 2).T
+            return start, stop
+        return self._numbers(width, place), self._numbers(width, place + 1)
+
+    def _numbers(self, width: int, place: NDArray[np.int64]) -> NDArray[np.uint]:
+        """Unsigned numbers of so many bytes by their places, counted in numbers."""
+        if self._reads(place):
+            return self._read(width, place, 1)[:, 0]
+        # `take` lets other threads run, which an index does not: page faults are most of it.
+        whole = np.frombuffer(self._buffer, f"<u{width}", self._buffer.size // width)
+        if self._may_touch:
+            return whole.take(place)
+        order, found = np.argsort(place), np.empty(len(place), whole.dtype)
+        for at in range(0, len(place), _SLICE_ROWS):
+            some = order[at : at + _SLICE_ROWS]
+            found[some] = whole.take(place[some])
+            self._body.touched(min(len(some) * _FAULT_BYTES, self._body.size_bytes))
+        return found
+
+    def _reads(self, place: NDArray[np.int64]) -> bool:
+        """Whether numbers are read: they are far between, so that each would bring pages of its own."""
+        return not self._may_touch and len(place) * _FAULT_BYTES < self._body.size_bytes
+
+    def _read(self, width: int, place: NDArray[np.int64], count: int) -> NDArray[np.uint]:
+        """So many numbers from each place on: (places, numbers)."""
+        read = b"".join(self._body.peek_each(place * width, np.full(len(place), count * width)))
+        return np.frombuffer(read, f"<u{width}").reshape(-1, count)
+
+    def _bits(self, at: NDArray[np.int64], row: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """The bit of each row, of bits that begin at these places."""
+        return (self._numbers(1, at + (row >> 3)) >> (row & 7).astype(np.uint8) & 1).astype(np.bool_)

@@ -1,0 +1,283 @@
+"""The indexes of folders of Arrow shards: a cache of stable-datasets, and folders that Hugging Face's datasets saved.
+
+    _metadata.json      {"cache_format_version": 1, "format": "arrow", "layout": "arrow-shards", "schema_fingerprint",
+                         "num_rows", "num_shards", "shard_row_counts", "shard_filenames", "shard_size_target_bytes"},
+                         and of lading's own caches `lading`: {"features": [[name, feature], …]}
+    state.json          {"_data_files": [{"filename"}], "_fingerprint", "_split", …}, and beside it
+    dataset_info.json   {"features": {name: feature}, …}
+    dataset_dict.json   {"splits": [names]}: each a folder with a state.json
+
+Source: stable-datasets f38ac71 cache.py; datasets 5.2.0 arrow_dataset.py, dataset_dict.py (`save_to_disk`).
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import xxhash
+
+from lading.caches.layout import from_description, schema_of
+from lading.errors import BadReference, DataError, NotFound, StoreError, UsageError, errors_at
+from lading.features.huggingface import HUGGINGFACE_KEY, huggingface_features, schema_of_features
+from lading.formats.arrow.blocks import Body, find_blocks
+from lading.formats.arrow.decode import Decoder
+from lading.formats.arrow.schema import given_schema, schema_hash
+from lading.formats.base import ListedShard, ShardFacts, ShardSource
+from lading.formats.index_json import as_text, load_index, several_splits
+from lading.limits import DEFAULT_LIMITS, Limits
+from lading.storage.base import Store, write_file
+
+__all__ = [
+    "CACHE_INDEX",
+    "INFO_NAME",
+    "SPLITS_INDEX",
+    "STATE_INDEX",
+    "Entry",
+    "features_beside",
+    "list_arrow",
+    "listed_schema",
+    "parse_entry",
+    "schema_of_shard",
+    "write_indexes",
+    "write_splits",
+]
+
+CACHE_INDEX, STATE_INDEX, SPLITS_INDEX = "_metadata.json", "state.json", "dataset_dict.json"
+"""Names of the indexes: of a cache, of a saved dataset, of its splits."""
+
+INFO_NAME = "dataset_info.json"
+"""What a saved dataset is, beside its `state.json`."""
+
+_VERSION = 1
+_FORMAT, _LAYOUT = "arrow", "arrow-shards"
+_OWN = "lading"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What an index says of a shard, beside its rows.
+
+    Attributes:
+        schema: hash of the columns of the dataset's first shard; empty if nobody looked.
+        features: JSON of Hugging Face's features, where they stand in a file of their own; else empty.
+    """
+
+    schema: str = ""
+    features: str = ""
+
+
+def parse_entry(text: str) -> Entry:
+    """An entry as `list_arrow` gave it; an empty one of no text."""
+    return Entry(**orjson.loads(text)) if text else Entry()
+
+
+def list_arrow(store: Store, path: str, limits: Limits = DEFAULT_LIMITS) -> list[ListedShard] | None:
+    """The shards that an index lists, in its order; None if the file is none of the three. The first one is looked at.
+
+    Raises:
+        DataError: it is an index, but broken, of another version, or its counts do not add up.
+        BadReference: a shard outside the folder of the index.
+        SeveralSplits: it lists several splits.
+    """
+    reader = {CACHE_INDEX: _list_cache, STATE_INDEX: _list_saved, SPLITS_INDEX: _list_splits}.get(
+        posixpath.basename(path)
+    )
+    if reader is None:
+        return None
+    index = load_index(store, path, limits)
+    if not isinstance(index, dict):
+        return None
+    with errors_at(file=path):
+        return reader(store, path, index, limits)
+
+
+def _list_cache(store: Store, path: str, index: Mapping[str, Any], limits: Limits) -> list[ListedShard] | None:
+    if not {"cache_format_version", "shard_filenames"} & index.keys():
+        return None
+    # Older files have no format and no layout.
+    told = {"cache_format_version": None, "format": _FORMAT, "layout": _LAYOUT, **index}
+    for key, known in (("cache_format_version", _VERSION), ("format", _FORMAT), ("layout", _LAYOUT)):
+        found = told[key]
+        if found != known or isinstance(found, bool):
+            raise DataError("a cache of another kind", column=key, expected=known, found=repr(found)[:80])
+    names, counts = index.get("shard_filenames"), index.get("shard_row_counts")
+    if not isinstance(names, list) or not isinstance(counts, list) or len(names) != len(counts):
+        raise DataError("a cache lists its shards and the rows in each", expected="two lists of one length",
+                        found=f"{names!r}, {counts!r}"[:200])  # fmt: skip
+    if any(type(count) is not int or count < 0 for count in counts):
+        raise DataError("not numbers of rows", column="shard_row_counts", found=repr(counts)[:200])
+    for key, expected in (("num_shards", len(names)), ("num_rows", sum(counts))):
+        if type(index.get(key)) is not int or index[key] != expected:
+            raise DataError("the counts of the cache do not add up", column=key, expected=expected,
+                            found=repr(index.get(key))[:40])  # fmt: skip
+    hashed = index.get("schema_fingerprint")
+    if not isinstance(hashed, str | None):  # as `lading.caches.read_cache_meta` has it
+        raise DataError("no fingerprint", column="schema_fingerprint", expected="16 hex digits",
+                        found=repr(hashed)[:40])  # fmt: skip
+    return _listed(store, path, "shard_filenames", names, counts, limits)
+
+
+def listed_schema(store: Store, path: str, limits: Limits = DEFAULT_LIMITS) -> pa.Schema | None:
+    """The columns of a dataset without shards, which nothing but its index tells.
+
+    That of a cache tells them if lading wrote it, those of datasets in the file beside it, `dataset_info.json`.
+
+    Raises:
+        DataError: they are no features.
+        SeveralSplits: it lists several splits.
+    """
+    index = load_index(store, path, limits)
+    if posixpath.basename(path) == SPLITS_INDEX and isinstance(index, dict):
+        with errors_at(file=path):
+            return listed_schema(store, _only_split(path, index), limits)
+    if posixpath.basename(path) == STATE_INDEX:
+        return _saved_schema(store, posixpath.dirname(path), limits)
+    own = index.get(_OWN) if isinstance(index, dict) else None
+    if posixpath.basename(path) != CACHE_INDEX or not isinstance(own, dict) or "features" not in own:
+        return None
+    with errors_at(file=path, column=_OWN):
+        try:
+            return schema_of(from_description(own["features"]))
+        except UsageError as error:
+            raise DataError(error.message, expected=error.expected, found=error.found) from None
+
+
+def _saved_schema(store: Store, folder: str, limits: Limits) -> pa.Schema | None:
+    features = features_beside(store, folder, limits)
+    if features is None:
+        return None
+    with errors_at(file=posixpath.join(folder, INFO_NAME)):
+        return given_schema(schema_of_features(features), "", media="stored")
+
+
+def _list_saved(store: Store, path: str, index: Mapping[str, Any], limits: Limits) -> list[ListedShard] | None:
+    files = index.get("_data_files")
+    if not isinstance(files, list):
+        return None
+    if index.get("_indices_data_files") or index.get("_indices_files"):
+        raise DataError("a dataset saved with a selection of its rows, as datasets before 2.0 did",
+                        column="_indices_data_files", advice="Load it with datasets and save it again.")  # fmt: skip
+    names = [file.get("filename") if isinstance(file, dict) else None for file in files]
+    return _listed(store, path, "_data_files", names, [None] * len(names), limits)
+
+
+def _list_splits(store: Store, path: str, index: Mapping[str, Any], limits: Limits) -> list[ListedShard] | None:
+    return list_arrow(store, _only_split(path, index), limits) if isinstance(index.get("splits"), list) else None
+
+
+def _only_split(path: str, index: Mapping[str, Any]) -> str:
+    """The index of the split that there is. Raises DataError or SeveralSplits if there is none, or more."""
+    splits = index.get("splits")
+    folders = [_inside(split, "splits") for split in splits] if isinstance(splits, list) else []
+    if not folders:
+        raise DataError("the dataset has no split", column="splits", expected="one", found="none")
+    if len(folders) > 1:
+        raise several_splits(posixpath.dirname(path) or ".", folders)
+    return posixpath.join(posixpath.dirname(path), folders[0], STATE_INDEX)
+
+
+def _listed(
+    store: Store, path: str, key: str, names: Sequence[Any], counts: Sequence[int | None], limits: Limits
+) -> list[ListedShard]:
+    folder = posixpath.dirname(path)
+    paths = [posixpath.join(folder, _inside(name, key)) for name in names]
+    if len(set(paths)) < len(paths):
+        twice = next(path for path in paths if paths.count(path) > 1)
+        raise DataError("the index lists a shard twice", column=key, found=twice)
+    entry = orjson.dumps(_entry(store, folder, paths[0], limits)).decode() if paths else ""
+    return [ListedShard(path, count, entry=entry) for path, count in zip(paths, counts, strict=True)]
+
+
+def _entry(store: Store, folder: str, first: str, limits: Limits) -> dict[str, str]:
+    """What holds for all shards: the columns of the first one, and features that stand beside them."""
+    found: dict[str, str] = {}
+    with suppress(DataError, StoreError):  # who reads that shard is told, and the others may be whole
+        schema = schema_of_shard(store, first, limits)
+        found["schema"] = schema_hash(schema)
+        if HUGGINGFACE_KEY in (schema.metadata or {}):
+            return found
+    features = features_beside(store, folder, limits)
+    return found if features is None else {**found, "features": as_text(features)}
+
+
+def schema_of_shard(store: Store, path: str, limits: Limits) -> pa.Schema:
+    """The schema of a file or stream as it is stored. Raises DataError, StoreError."""
+    return Decoder(find_blocks(Body(ShardSource(store, path, limits=limits), mmap=False), unended=True)).schema
+
+
+def features_beside(store: Store, folder: str, limits: Limits) -> dict[str, Any] | None:
+    """What the `dataset_info.json` of a folder tells of features; None if it tells nothing. Raises DataError."""
+    path = posixpath.join(folder, INFO_NAME)
+    try:
+        info = load_index(store, path, limits)
+    except NotFound:
+        return None
+    features = info.get("features") if isinstance(info, dict) else None
+    with errors_at(file=path, column="features"):
+        as_text(features)  # who looks at them, or carries them along, need not think of it
+    return features if isinstance(features, dict) else None
+
+
+def _inside(name: Any, key: str) -> str:
+    """A plain name below the folder of an index, which tells it under this key."""
+    if not isinstance(name, str) or not name or "\0" in name or name.startswith("/") or "://" in name:
+        raise BadReference("the index names no file of its folder", column=key, found=repr(name)[:80])
+    plain = posixpath.normpath(name)
+    if ".." in name.split("/") or "\\" in name or plain == ".":
+        raise BadReference("the index names a file outside its folder", column=key, found=repr(name)[:80])
+    return plain
+
+
+def write_indexes(store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts]]) -> list[str]:
+    """Write the peer's index for a folder of shards: of streams that of datasets, else that of stable-datasets."""
+    if shards:
+        body = Body(ShardSource(store, posixpath.join(folder, shards[0][0])), mmap=False)
+        blocks = find_blocks(body, unended=True)
+        if blocks.at >= 0:
+            return _write_saved(store, folder, shards, huggingface_features(Decoder(blocks).schema))
+    index = {
+        "cache_format_version": _VERSION,
+        "format": _FORMAT,
+        "layout": _LAYOUT,
+        "schema_fingerprint": "",  # of the peer's features, which it alone knows; empty fits all
+        "num_rows": sum(facts.num_samples for _, facts in shards),
+        "num_shards": len(shards),
+        "shard_row_counts": [facts.num_samples for _, facts in shards],
+        "shard_filenames": [name for name, _ in shards],
+        "shard_size_target_bytes": None,
+    }
+    return [_write(store, f"{folder}/{CACHE_INDEX}", index)]
+
+
+def write_splits(store: Store, folder: str, splits: Sequence[str]) -> str:
+    """Write the index of saved datasets that stand in folders of these names; give its path."""
+    return _write(store, f"{folder}/{SPLITS_INDEX}", {"splits": list(splits)})
+
+
+def _write_saved(
+    store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts]], features: Mapping[str, Any]
+) -> list[str]:
+    names = [name for name, _ in shards]
+    facts = [[name, told.num_samples, told.size_bytes, told.payload_bytes] for name, told in shards]
+    state: dict[str, Any] = {
+        "_data_files": [{"filename": name} for name in names],
+        "_fingerprint": xxhash.xxh3_64_hexdigest(orjson.dumps([facts, features], option=orjson.OPT_SORT_KEYS)),
+        "_format_columns": None,
+        "_format_kwargs": {},
+        "_format_type": None,
+        "_output_all_columns": False,
+        "_split": None,
+    }
+    info = {"citation": "", "description": "", "features": features, "homepage": "", "license": ""}
+    return [_write(store, f"{folder}/{INFO_NAME}", info), _write(store, f"{folder}/{STATE_INDEX}", state)]
+
+
+def _write(store: Store, path: str, index: Mapping[str, Any]) -> str:
+    write_file(store, path, [orjson.dumps(index, option=orjson.OPT_INDENT_2)])
+    return path

@@ -1,0 +1,68 @@
+"""Arrow schemas: what a file's columns are given as, and whether two files have the same."""
+
+from __future__ import annotations
+
+import orjson
+import pyarrow as pa
+import xxhash
+
+from lading.arrow.casts import unregistered_type
+from lading.arrow.references import is_ref, without_files
+from lading.arrow.views import plain_type
+from lading.errors import Unrepresentable
+from lading.features.huggingface import HUGGINGFACE_KEY, unwrapped_schema
+from lading.features.types import FEATURE_KEY, Feature, Image, from_huggingface, with_feature
+
+__all__ = ["STABLE_KEY", "check_schema", "given_schema", "schema_hash", "stored_schema"]
+
+STABLE_KEY = b"stable_datasets.feature"
+"""Key of a field's metadata: the name of a class of stable-datasets."""
+
+_STABLE: dict[bytes, Feature] = {b"Image": Image()}
+"""Features that the name of a class says all of. Of arrays and labels it does not: shapes and names are not there."""
+
+
+def given_schema(stored: pa.Schema, features: str, *, media: str) -> pa.Schema:
+    """The schema of batches, in `plain_type`s; features that a peer tells stand in the fields too.
+
+    A table of files, which only lading's own references have, is left out.
+
+    Args:
+        stored: the file's.
+        features: JSON of Hugging Face's features, where they stand beside the file; holds if the file has none itself.
+        media: as `lading.huggingface.unwrapped_schema` takes it.
+
+    Raises:
+        DataError: the features are no JSON.
+    """
+    metadata = without_files(stored.metadata)
+    if features and HUGGINGFACE_KEY not in metadata:
+        metadata[HUGGINGFACE_KEY] = orjson.dumps({"info": {"features": orjson.loads(features)}})
+    fields = []
+    for field in stored:
+        told = _STABLE.get((field.metadata or {}).get(STABLE_KEY, b""))
+        plain = field.with_type(plain_type(field.type))
+        fields.append(with_feature(plain, told) if told and FEATURE_KEY not in (field.metadata or {}) else plain)
+    return unwrapped_schema(from_huggingface(pa.schema(fields, metadata=metadata or None)), media=media)
+
+
+def schema_hash(schema: pa.Schema) -> str:
+    """16 hex digits of the names and types of columns, the same whatever types a process has registered."""
+    kinds = [[field.name, str(unregistered_type(field.type))] for field in schema]
+    return xxhash.xxh3_64_hexdigest(orjson.dumps(kinds))
+
+
+def stored_schema(schema: pa.Schema) -> pa.Schema:
+    """The schema of a file for such rows: in `plain_type`s, without the table of the files that rows came from."""
+    metadata = without_files(schema.metadata)
+    return pa.schema([field.with_type(plain_type(field.type)) for field in schema], metadata=metadata or None)
+
+
+def check_schema(schema: pa.Schema) -> None:
+    """Raise Unrepresentable for what no Arrow file can hold: references, and two columns of one name."""
+    for field in schema:
+        if is_ref(field.type):
+            raise Unrepresentable("an Arrow file holds bytes, not references", column=field.name,
+                                  advice="Materialise it first.")  # fmt: skip
+        if len(schema.get_all_field_indices(field.name)) > 1:
+            raise Unrepresentable("two columns of one name", column=field.name)

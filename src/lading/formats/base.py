@@ -1,0 +1,896 @@
+"""The format contract: one shard in, batches out; batches in, one shard out.
+
+A format is a translator between record batches and the bytes of one shard file. It knows nothing of jobs, processes,
+progress or datasets, and does I/O only through the store it is given. A new format is one new file here and one
+`register()` (`lading.formats.registry`).
+
+A batch holds one row a sample. A payload column is either a *reference column* (`lading.ref`: the bytes are still in
+the file) or `large_binary` (they exist only in memory, e.g. came out of a compressed page). The schema of a batch with
+references carries its files table (`lading.arrow.references.with_files`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, Protocol, Self, TypeAlias, TypeVar, runtime_checkable
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lading.arrow.byte_ranges import Pieces, Runs
+from lading.arrow.column_slices import Picks
+from lading.errors import LadingError, UsageError
+from lading.limits import DEFAULT_LIMITS, Limits
+from lading.options import check_types
+from lading.storage.base import FileInfo, MappedFile, Mapper, Sink, Store
+from lading.storage.range_hasher import PassedRanges
+from lading.storage.stores import Stores
+
+__all__ = [
+    "ClaimsColumns",
+    "CopiesAlike",
+    "ExactSizes",
+    "Format",
+    "HasTwin",
+    "HoldsBytesOnly",
+    "KeepsFiles",
+    "LeavesOut",
+    "ListedElsewhere",
+    "ListedFile",
+    "ListedShard",
+    "ListsUnlisted",
+    "LooksCloser",
+    "LooksDeeper",
+    "LooseReader",
+    "LosesTypes",
+    "ManyFiles",
+    "NamesInEntries",
+    "OpensAtOnce",
+    "PacksItems",
+    "PickingReader",
+    "RangeWriter",
+    "Ranges",
+    "ReadsElsewhere",
+    "ReadsUnits",
+    "Remains",
+    "Resyncs",
+    "ResyncsBeside",
+    "RowReader",
+    "RowsStandAlone",
+    "SampleEncoder",
+    "SampleReader",
+    "ShardFacts",
+    "ShardReader",
+    "ShardSource",
+    "ShardWriter",
+    "Symptom",
+    "TellsOfItself",
+    "TellsReading",
+    "TellsSchema",
+    "TellsSymptoms",
+    "TellsTypes",
+    "TurnsToText",
+    "map_file",
+    "parse_options",
+    "single_pieces",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ShardSource:
+    """One file to be read as a shard.
+
+    Attributes:
+        store: where it lies.
+        path: its path in the store; also the name that errors and references give.
+        info: its size and version, where they are known already.
+        index: what `ShardReader.index()` gave for this very file before; a reader may use it instead of looking again.
+        entry: what the dataset's own index says of the shard (`ListedShard.entry`); empty if there is none.
+        options: options of the format for this shard alone.
+        rows: the rows to be read, ascending, where the others cannot be; None for all. Views pass the others over
+            (`lading.interleaved.open`), a format knows nothing of it.
+        stands_for: the file that this one was made of, and that relative paths in it go by; empty if it is its own.
+        stands_in: the store where that one lies; None if it is its own.
+        stores: what the caller said of other stores, for files elsewhere that this one leads to.
+        limits: on what the file may ask for.
+        passed: takes what a reader passes by that walks over the file's own headers, for who looks at all bytes anyway.
+    """
+
+    store: Store
+    path: str
+    info: FileInfo | None = None
+    index: pa.Table | None = None
+    entry: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    rows: NDArray[np.int64] | None = None
+    stands_for: str = ""
+    stands_in: Store | None = None
+    stores: Stores = field(default_factory=Stores)
+    limits: Limits = DEFAULT_LIMITS
+    passed: PassedRanges | None = None
+
+    @property
+    def place(self) -> str:
+        """The path that relative paths in the file go by."""
+        return self.stands_for or self.path
+
+    @property
+    def place_store(self) -> Store:
+        """The store where the files lie that relative paths lead to."""
+        return self.stands_in or self.store
+
+
+@dataclass(frozen=True, slots=True)
+class ListedFile:
+    """A further file of a shard as a dataset's own index lists it: a second one, or another form of one.
+
+    Attributes:
+        path: where it lies.
+        size_bytes: size it should have; None where the index does not say.
+        hashes: hex digests it should have, by algorithm.
+        needed: whether the shard is read with it; others may be missing.
+    """
+
+    path: str
+    size_bytes: int | None
+    hashes: Mapping[str, str]
+    needed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ListedShard:
+    """A shard as a dataset's own index lists it; None where the index does not say.
+
+    Attributes:
+        path: where it lies, resolved against the folder of the index.
+        num_samples: rows it should hold.
+        size_bytes: size its file should have.
+        hashes: hex digests its file should have, by algorithm (`{"md5": …}`).
+        entry: all that the index says of it, in a form that the format's reader understands; empty if there is no more.
+        beside: its other files.
+    """
+
+    path: str
+    num_samples: int | None = None
+    size_bytes: int | None = None
+    hashes: Mapping[str, str] = field(default_factory=dict)
+    entry: str = ""
+    beside: tuple[ListedFile, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ShardFacts:
+    """What a finished shard holds.
+
+    Attributes:
+        num_samples: rows written.
+        size_bytes: size of the file.
+        payload_bytes: bytes of values, before framing and compression.
+        entry: what the dataset's own index says of it (`ListedShard.entry`); empty where there is none.
+        beside_bytes: size of the files beside it.
+    """
+
+    num_samples: int
+    size_bytes: int
+    payload_bytes: int
+    entry: str = ""
+    beside_bytes: int = 0
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> Self:
+        """Those that a manifest keeps as a row of its shards."""
+        told = (row["num_samples"], row["size_bytes"], row["payload_bytes"], row["entry"] or "", row["beside_bytes"])
+        return cls(*told)
+
+
+class ShardReader(Protocol):
+    """An open shard.
+
+    Attributes:
+        counts: what the summary should tell of this shard, by a short phrase ("members that are no samples, skipped").
+    """
+
+    counts: Counter[str]
+
+    def schema(self) -> pa.Schema:
+        """The exact schema of all rows, by the cheapest means (a footer; a walk over headers). Reads no payload."""
+
+    def num_rows(self) -> int:
+        """Number of rows, by the cheapest means."""
+
+    def index(self) -> pa.Table:
+        """The references by which the shard's rows are found, without payload.
+
+        Where values lie as byte ranges: a row a sample, a reference column a field (and `__key__` where there are
+        keys). Elsewhere a row for each unit that is read at once (a Parquet row group).
+        """
+
+    def read(self, rows: NDArray[np.int64] | None = None, columns: Sequence[str] | None = None) -> pa.Table:
+        """Rows by ordinal, in the order asked for, repeats allowed; all of them if None.
+
+        For random access: cost grows with the rows asked for.
+        """
+
+    def batches(
+        self, *, max_rows: int, max_bytes: int, columns: Sequence[str] | None = None, views: bool = False
+    ) -> Iterator[pa.RecordBatch]:
+        """All rows in order, at most `max_rows` and (but for a single larger row) `max_bytes` of payload a batch.
+
+        With `views` a payload column may also be `binary_view`, where that saves a copy: for a sink or a consumer that
+        lets go of it, since a view may keep a page of many values in memory. Or it may be references into the file, in
+        some batches and not in others: to touch large values of a map brings all of it into memory.
+
+        Streams: neither the shard nor an index of it is held. A batch has the columns that its rows have, so it may
+        lack fields that others hold; `lading.arrow.align` pads.
+        """
+
+    def close(self) -> None:
+        """Give up files and maps."""
+
+
+@runtime_checkable
+class SampleReader(Protocol):
+    """A shard reader that has each sample in one piece, and gives one as fast as its bytes are read.
+
+    Attributes:
+        raw_bytes: size of the shard's files when they are not compressed.
+        zip_bytes: size of its compressed files; None if it has none.
+        unsafe_columns: columns whose values run code when they are read, were they read.
+    """
+
+    raw_bytes: int
+    zip_bytes: int | None
+    unsafe_columns: Sequence[str]
+
+    def get_sample_data(self, row: int) -> bytes:
+        """The bytes of a sample as they stand in the unpacked shard. Raises IndexError."""
+
+    def decode_sample(self, data: bytes) -> dict[str, Any]:
+        """The sample that such bytes are, as `ds[i]` gives it."""
+
+
+@runtime_checkable
+class RowReader(Protocol):
+    """A shard reader that gives one row faster than it makes a table of it."""
+
+    def get_sample(self, row: int) -> dict[str, Any]:
+        """The row as `ds[i]` gives it: decoded, nulls left out. Raises IndexError."""
+
+
+@runtime_checkable
+class PickingReader(Protocol):
+    """A shard reader of a file at hand that can leave values where they lie."""
+
+    def pick(
+        self, rows: NDArray[np.int64], columns: Sequence[str] | None = None, *, views: bool = False, hold: bool = True
+    ) -> Picks | None:
+        """Values of rows, in the order asked for; None where that saves nothing.
+
+        With `views` bytes are left in memory, for who shows them there. With `hold=False` what is given keeps no file
+        open: for who takes rows of more shards than may be open.
+        """
+
+
+@runtime_checkable
+class TellsSchema(Protocol):
+    """A format whose index may tell the columns of a dataset that has no shard."""
+
+    def listed_schema(self, store: Store, path: str, limits: Limits = DEFAULT_LIMITS) -> pa.Schema | None:
+        """The columns that an index tells; None if it tells none. Raises DataError where it is broken."""
+
+
+@runtime_checkable
+class ClaimsColumns(Protocol):
+    """A format whose index may tell of columns what shards tell themselves."""
+
+    def false_columns(
+        self, store: Store, path: str, shards: Sequence[str], limits: Limits = DEFAULT_LIMITS
+    ) -> Sequence[LadingError]:
+        """Where an index, or a file beside it, tells other columns than the shards have that it lists. No row is read.
+
+        Raises:
+            DataError, StoreError: what is told cannot be read.
+        """
+
+
+@runtime_checkable
+class TellsOfItself(Protocol):
+    """A format whose shards tell of themselves what an index tells of them, and are read by the index."""
+
+    def false_claims(self, source: ShardSource, options: Mapping[str, Any]) -> Sequence[LadingError]:
+        """What a shard tells of itself that is not so, although it can be read. No row is read.
+
+        Raises:
+            DataError, StoreError: as `open_shard`.
+        """
+
+
+@runtime_checkable
+class LooksCloser(Protocol):
+    """A format of whose shards reading notices what may be wrong and is read all the same."""
+
+    def wrong_as_noticed(
+        self, source: ShardSource, options: Mapping[str, Any], noticed: Mapping[str, int]
+    ) -> Sequence[LadingError]:
+        """What is wrong with a shard of whose reading these are the counts.
+
+        Raises:
+            DataError, StoreError: as `open_shard`.
+        """
+
+
+@runtime_checkable
+class ReadsElsewhere(Protocol):
+    """A format of whose shards bytes may lie in folders that options of reading name."""
+
+    def folders_named(self, options: Mapping[str, Any]) -> tuple[Sequence[str], Sequence[str]]:
+        """The folders in which such bytes lie, and further ones to which shards may lead."""
+
+
+@runtime_checkable
+class HasTwin(Protocol):
+    """A format of whose shards one may lie there in two forms, compressed and not, of which one is read."""
+
+    def twin(self, source: ShardSource) -> str | None:
+        """Path of the other form of a shard; None if it has none, or there is none. Raises DataError, StoreError."""
+
+    def wrong_twin(self, source: ShardSource) -> LadingError | None:
+        """What is wrong with the other form of a shard that can be read, or that nobody can say: one is unpacked."""
+
+
+@runtime_checkable
+class LooksDeeper(Protocol):
+    """A format that can look for damage while it reads, where that takes too long for every reading.
+
+    Attributes:
+        deep_options: options of reading under which it does.
+    """
+
+    deep_options: Mapping[str, Any]
+
+
+@runtime_checkable
+class KeepsFiles(Protocol):
+    """A format whose rows may have bytes in files of their own, of which they tell the names.
+
+    Attributes:
+        whole_options: options of reading under which rows come with these bytes; who copies them needs that.
+    """
+
+    whole_options: Mapping[str, Any]
+
+    def check_files(
+        self, source: ShardSource, options: Mapping[str, Any], *, deep: bool, most: int
+    ) -> Sequence[LadingError] | None:
+        """What is wrong with such files, by what the rows say of them; None if the shard is one without.
+
+        Of a damaged shard only files of rows before the damage are looked at: it is told when the rows are read.
+
+        Args:
+            source: the shard.
+            options: as `open_shard` takes them.
+            deep: read what is in the files, too.
+            most: errors, at most.
+        """
+
+
+@runtime_checkable
+class LooseReader(Protocol):
+    """A shard reader of a file that may declare no types: columns are what the values happen to be, shard by shard."""
+
+    @property
+    def declares_types(self) -> bool:
+        """Whether this file declares types all the same, so that `typed_batches` is not for it."""
+
+    def first_schema(self) -> pa.Schema | None:
+        """What the first few rows look like, without a look at the others; None if there are no rows."""
+
+    def typed_batches(
+        self, schema: pa.Schema, *, max_rows: int, max_bytes: int, columns: Sequence[str] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """As `batches`, with the columns of this schema, in its types: that of many shards, as values out of JSON.
+
+        Raises:
+            SchemaMismatch: a value does not fit; or all columns are wanted, and a row has another one.
+        """
+
+    def typed_read(self, schema: pa.Schema, rows: NDArray[np.int64], columns: Sequence[str] | None = None) -> pa.Table:
+        """As `read`, with the columns of this schema, in its types. Raises as `typed_batches`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Symptom:
+    """Something in how a shard lies that will hurt whoever reads it.
+
+    Attributes:
+        name: what it is, in a few words that are the same for every shard.
+        measured: where in the shard, how much it is, and how much would be well.
+        why: whom it hurts, in one sentence.
+        weight: how much it is, as a number: of many shards, the one where it is most stands for all.
+        remedy: what mends it: a `copy` in the same format, an `index` of the dataset, or nothing that lading has.
+        read_options: options of reading with which a copy mends it.
+    """
+
+    name: str
+    measured: str
+    why: str
+    weight: float
+    remedy: Literal["copy", "index"] | None = "copy"
+    read_options: Mapping[str, Any] = field(default_factory=dict)
+
+
+class ShardWriter(Protocol):
+    """A shard being written."""
+
+    def write(self, batch: pa.RecordBatch) -> pa.Table | None:
+        """Append rows; give the references of what was written (columns as `index()` of the reader, file 0).
+
+        None if values do not lie as ranges. Payload columns are binary, large_binary or binary_view.
+        """
+
+    def bytes_written(self) -> int:
+        """Size the file would have if closed now, as well as it is known: what splitting at a size goes by."""
+
+    def held_bytes(self) -> int:
+        """Bytes of views that the sink does not have yet: the writer still refers to what they show."""
+
+    def close(self) -> ShardFacts:
+        """Finish the shard's bytes (the sink stays open: its owner publishes it)."""
+
+
+Ranges: TypeAlias = Mapping[str, Pieces | Runs]
+"""By the name of a column: where each value lies in a file of this machine; for formats that pack items (`PacksItems`)
+also in several places."""
+
+
+def single_pieces(ranges: Ranges) -> dict[str, Pieces]:
+    """Ranges of values that lie in one place each: whatever was not packed."""
+    found = {name: where for name, where in ranges.items() if isinstance(where, Pieces)}
+    assert len(found) == len(ranges), "only rows that were packed have values in several places"
+    return found
+
+
+@runtime_checkable
+class RangeWriter(Protocol):
+    """A shard writer that can have payload taken from files into its shard, without anybody having it in memory.
+
+    Attributes:
+        takes_ranges: whether this one can, with its sink and options.
+    """
+
+    takes_ranges: bool
+
+    def write_ranges(self, batch: pa.RecordBatch, ranges: Ranges) -> pa.Table | None:
+        """As `write`, columns of which ranges are given taken from there. All reference columns are among them."""
+
+
+@runtime_checkable
+class ExactSizes(Protocol):
+    """A shard writer whose `bytes_written` is exact, and grows with each sample by its values and a fixed number.
+
+    Attributes:
+        sample_bytes: that number.
+        limit_bytes: size at which a shard ends, whatever else is asked for.
+    """
+
+    sample_bytes: int
+    limit_bytes: int
+
+
+@runtime_checkable
+class SampleEncoder(Protocol):
+    """A shard writer that makes the bytes of a sample before it takes it, where nothing else tells how many they are.
+
+    Its exact sizes (`ExactSizes`) are those of the encoded samples.
+    """
+
+    def encode(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
+        """Rows as the bytes that they take: one binary column. They fit into any shard of this schema and options.
+
+        Args:
+            batch: the rows.
+            first_row: number of the first one, which errors count from.
+
+        Raises:
+            Unrepresentable: a value that the format cannot hold; names row and column.
+        """
+
+    def write_encoded(self, samples: pa.RecordBatch) -> None:
+        """As `write`, of samples that `encode` gave."""
+
+
+class Format(Protocol):
+    """A shard format.
+
+    Attributes:
+        name: what users type (`--to parquet`).
+        extensions: file name endings, lower-case, with the dot; the first is the one that writers use.
+        indexes: names of the files that may be a dataset's own index in its folder, each with a regular expression of
+            the names (without folders) of shards that are no dataset without it.
+        fixed_schema: whether all rows of a shard have the columns that `create_shard` was given; otherwise a sample may
+            have any fields.
+        copy_options: options of reading and of writing under which a copy within this format keeps what no other
+            format has (the case and order of member names).
+        read_options: dataclass of the options of `open_shard`, each told in its docstring; None if there are none.
+        write_options: the same of `create_shard`. An option `row_group_bytes` says how much payload a writer holds
+            back; a conversion keeps it to a quarter of its batches.
+    """
+
+    name: str
+    extensions: tuple[str, ...]
+    indexes: Mapping[str, str]
+    fixed_schema: bool
+    copy_options: tuple[Mapping[str, Any], Mapping[str, Any]]
+    read_options: type | None
+    write_options: type | None
+
+    def recognise(self, path: str, head: bytes) -> bool:
+        """Whether a file with this name and these first bytes (up to 1,024) is a shard of this format."""
+
+    def list_shards(
+        self, store: Store, path: str, head: bytes, limits: Limits = DEFAULT_LIMITS
+    ) -> list[ListedShard] | None:
+        """The shards that `path` lists, if it is this format's own index of a dataset (wids JSON, MDS); else None.
+
+        Raises:
+            LimitExceeded: the index is larger than `index_bytes`.
+        """
+
+    def open_shard(self, source: ShardSource, options: Mapping[str, Any]) -> ShardReader:
+        """Open one shard. Unknown options are a UsageError that lists the known ones."""
+
+    def create_shard(self, sink: Sink, schema: pa.Schema, options: Mapping[str, Any]) -> ShardWriter:
+        """Begin one shard of rows of this schema. Raises Unrepresentable for a column the format cannot hold."""
+
+    def shard_name(self, number: int) -> str:
+        """What a shard is called, without ending, if nobody says otherwise: `shard-000003`."""
+
+    def extension(self, options: Mapping[str, Any]) -> str:
+        """Ending of a shard's file name under these options, such as `.tar` or `.tar.gz`."""
+
+    def write_sidecars(self, store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts]]) -> list[str]:
+        """Write the peer's own index files for a folder of finished shards, named below it; give the indexes' paths."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remains:
+    """What is left of a damaged file, and how to lay it out so that the format's reader reads it.
+
+    Attributes:
+        offset: where each intact range begins in the damaged file.
+        target: where it comes in the file to be made, ascending.
+        length: bytes of it.
+        size_bytes: size of the file to be made; what nothing fills is zeros.
+        made: further bytes of that file, each with its place: heads and ends that are not in the damaged one.
+        lost_rows: rows of the file to be made that must not be read, since they lie in holes.
+        lost: what was lost, each with file and offset, and with row or sample where these are known.
+        lost_samples: how many samples are lost, as far as is known; those of `lost_rows` are not among them.
+        options: options of the format with which the file to be made is read.
+        breaks: rows of the file to be made right before which others may be missing, its number of rows for the end.
+        beside: files beside it in which bytes moved, by their paths, where checksums say how.
+    """
+
+    offset: NDArray[np.int64]
+    target: NDArray[np.int64]
+    length: NDArray[np.int64]
+    size_bytes: int
+    made: Sequence[tuple[int, bytes]] = ()
+    lost_rows: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    lost: Sequence[LadingError] = ()
+    lost_samples: int = 0
+    options: Mapping[str, Any] = field(default_factory=dict)
+    breaks: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    beside: Mapping[str, Remains] = field(default_factory=dict)
+
+
+@runtime_checkable
+class Resyncs(Protocol):
+    """A format that finds again, behind a damage, where its units begin."""
+
+    def resync(
+        self,
+        source: ShardSource,
+        options: Mapping[str, Any],
+        *,
+        schema: pa.Schema | None = None,
+        error: LadingError | None = None,
+    ) -> Remains | None:
+        """What is left of a damaged file that is not compressed as a whole; None if the file is as good as it gets.
+
+        Args:
+            source: the file.
+            options: how it is read.
+            schema: of its rows as they are stored, where a manifest keeps it.
+            error: what reading it raised; None if it was read to its end, which may have come too early.
+
+        Raises:
+            DataError: nothing of it can be read.
+        """
+
+
+@runtime_checkable
+class ResyncsBeside(Protocol):
+    """A format whose files lead to others that may be damaged, too."""
+
+    def resync_beside(
+        self, source: ShardSource, options: Mapping[str, Any], known: Mapping[str, Remains]
+    ) -> tuple[Mapping[str, tuple[str, Remains | None]], Callable[[str], Mapping[str, Any]]] | None:
+        """How to lay out files beside a shard that were cut, those that are `known` as is known; None if none was.
+
+        By the path that the shard gives them: where they lie, and what is left of them (None: all). And what gives the
+        options with which the shard is read when they lie in another folder, called with that.
+
+        Raises:
+            DataError: the shard itself cannot be read.
+        """
+
+
+@runtime_checkable
+class HasSidecar(Protocol):
+    """A format with a file beside each shard that tells nothing but where its samples lie, as the shard itself does.
+
+    Attributes:
+        without_sidecar: options under which that file is left aside.
+    """
+
+    without_sidecar: Mapping[str, Any]
+
+    def sidecar(self, source: ShardSource, options: Mapping[str, Any]) -> str | None:
+        """Path of the file beside a shard, if one is there that these options do not leave aside."""
+
+    def check_sidecar(self, source: ShardSource, options: Mapping[str, Any]) -> None:
+        """Hold the file beside a shard against it; no payload is read.
+
+        Raises:
+            SidecarMismatch: they disagree. StoreError: it cannot be read.
+            DataError: the shard itself is damaged.
+        """
+
+    def cut_off(self, source: ShardSource, options: Mapping[str, Any]) -> int:
+        """Samples that a shard has lost at its end: the file beside it has them behind all of the shard's.
+
+        Raises:
+            DataError: the shard itself is damaged.
+        """
+
+
+@runtime_checkable
+class ListedElsewhere(Protocol):
+    """A format of whose shards peers keep lists that no folder is opened by, but that their own readers go by.
+
+    Attributes:
+        other_indexes: names of these lists, below the folder that they are of.
+    """
+
+    other_indexes: tuple[str, ...]
+
+    def list_other(self, store: Store, path: str, limits: Limits = DEFAULT_LIMITS) -> list[ListedShard]:
+        """The shards of such a list, with the samples of each; shards without samples may be left out.
+
+        Raises:
+            NotFound: there is no such list.
+            DataError: it is broken. LimitExceeded: it is larger than `index_bytes`.
+        """
+
+    def count_as_listed(self, source: ShardSource, options: Mapping[str, Any]) -> int:
+        """Number of samples in a shard as such a list counts them, whatever it is read as; no payload is read.
+
+        Raises:
+            DataError, StoreError: the shard cannot be read.
+        """
+
+
+@runtime_checkable
+class ListsUnlisted(Protocol):
+    """A format some of whose shards have the names of other formats, and files beside them that tell them apart.
+
+    Attributes:
+        unlisted: what the names of such shards end with.
+    """
+
+    unlisted: tuple[str, ...]
+
+    def list_unlisted(self, store: Store, folder: str, limits: Limits = DEFAULT_LIMITS) -> list[ListedShard]:
+        """Such shards below a folder that has no index, with what the files beside them say. Raises StoreError."""
+
+
+@runtime_checkable
+class RowsStandAlone(Protocol):
+    """A format in whose files rows follow each other, and nothing tells where."""
+
+    def rows_stand_alone(self, path: str, head: bytes) -> bool:
+        """Whether a file is still a shard when rows are cut out of it, or those that are read together with them.
+
+        Args:
+            path: its name.
+            head: what stands in it before its rows, as it was written; empty if there is nothing.
+        """
+
+
+@runtime_checkable
+class ReadsUnits(Protocol):
+    """A shard reader that reads some rows at a time or none of them: a row group, a record batch."""
+
+    def unit_rows(self) -> NDArray[np.int64]:
+        """Rows of each such unit, in order."""
+
+
+@runtime_checkable
+class LosesTypes(Protocol):
+    """A format whose files do not say which types their columns had: of what lading writes, the manifest does.
+
+    Attributes:
+        loses_types: true.
+    """
+
+    loses_types: bool
+
+
+@runtime_checkable
+class TellsReading(Protocol):
+    """A format whose files do not say all that a reader must know: of what lading writes, the manifest does."""
+
+    def reading(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Of these options of writing, those that readers must be given too.
+
+        Raises:
+            UsageError: an option that is not known.
+        """
+
+
+@runtime_checkable
+class TellsTypes(Protocol):
+    """A format whose files say which types their columns have, and do not have all of those that rows may have."""
+
+    def types_read(self, schema: pa.Schema, options: Mapping[str, Any]) -> pa.Schema:
+        """The schema with the types in which rows of it come back that were written with these options."""
+
+
+@runtime_checkable
+class TurnsToText(Protocol):
+    """A format that can write bytes as text of which nobody could tell that they were bytes."""
+
+    def turned_to_text(self, schema: pa.Schema, options: Mapping[str, Any]) -> Sequence[str]:
+        """Names of the columns that become text when rows of this schema are written with these options."""
+
+
+@runtime_checkable
+class LeavesOut(Protocol):
+    """A format that can write less of a column than it has, where a peer has no place for the rest."""
+
+    def left_out(self, schema: pa.Schema, options: Mapping[str, Any]) -> Sequence[str]:
+        """Names of the columns that come back as less when rows of this schema are written with these options."""
+
+
+@runtime_checkable
+class ListsSplits(Protocol):
+    """A format that has an index of several datasets, each in a folder of its own.
+
+    Attributes:
+        splits_index: name of that index.
+    """
+
+    splits_index: str
+
+    def write_splits(self, store: Store, folder: str, splits: Sequence[str], options: Mapping[str, Any]) -> bool:
+        """Write that index for datasets of these names, if datasets written with these options have one; say so."""
+
+
+@runtime_checkable
+class PacksItems(Protocol):
+    """A format whose rows are no place for items: an interleaved sample is one row (`lading.interleaved.packed`).
+
+    Attributes:
+        packs_items: true.
+    """
+
+    packs_items: bool
+
+
+@runtime_checkable
+class OpensAtOnce(Protocol):
+    """A format whose shards are opened by a look at their ends, whatever they hold, and stay readable once replaced.
+
+    Attributes:
+        opens_at_once: true.
+    """
+
+    opens_at_once: bool
+
+
+@runtime_checkable
+class HoldsBytesOnly(Protocol):
+    """A format whose items have their bytes with them: no `source_ref` leads to these, nor from it to bytes elsewhere.
+
+    They lie in ranges of files that are no tars, or are compressed.
+
+    Attributes:
+        holds_bytes_only: true.
+    """
+
+    holds_bytes_only: bool
+
+
+@runtime_checkable
+class NamesInEntries(Protocol):
+    """A format whose index names the files of each shard (`ShardFacts.entry`)."""
+
+    def renamed(self, entry: str, name: str) -> str:
+        """What the index says of a shard whose file has another name now."""
+
+    def files_named(self, entry: str) -> Sequence[str]:
+        """All files that the index has for the shard, packed and unpacked; not all of them need be there."""
+
+
+@runtime_checkable
+class ManyFiles(Protocol):
+    """A format under whose options a shard may be several files: its own, and some beside it.
+
+    Attributes:
+        names_inside: whether the files of a shard name each other, so that they keep the names they were written under.
+    """
+
+    names_inside: bool
+
+    def beside(self, name: str, options: Mapping[str, Any]) -> Sequence[str]:
+        """What the files beside a shard's own of this name (with or without folders and ending) are called."""
+
+    def create_shard_of(self, sinks: Sequence[Sink], schema: pa.Schema, options: Mapping[str, Any]) -> ShardWriter:
+        """As `create_shard`, with a sink for each file, the shard's own first."""
+
+
+@runtime_checkable
+class TellsSymptoms(Protocol):
+    """A format that sees by headers, footers and indexes what of a shard's layout will hurt."""
+
+    def symptoms(self, source: ShardSource, options: Mapping[str, Any], view: str) -> Sequence[Symptom]:
+        """What will hurt whoever reads this shard, one of a kind at most. No payload is read.
+
+        Args:
+            source: the shard, with its index where there is one.
+            options: as `open_shard` takes them.
+            view: how its rows are taken, as samples or as `interleaved` items.
+        """
+
+
+@runtime_checkable
+class CopiesAlike(Protocol):
+    """A format whose files may be written in ways that readers count on, and that no batch tells of."""
+
+    def alike(self, source: ShardSource, view: str) -> Mapping[str, Any]:
+        """Options of writing under which the files of a copy in a view are like this shard (its compression, say)."""
+
+
+def map_file(source: ShardSource) -> MappedFile:
+    """The bytes of a damaged file, which whoever asks for what is left of it has on a store that can map.
+
+    Raises:
+        UsageError: it lies elsewhere.
+    """
+    if not isinstance(source.store, Mapper):
+        raise UsageError("what is left of a file is found on this machine only", file=source.path)
+    return source.store.map(source.path)
+
+
+_Options = TypeVar("_Options")
+
+
+def parse_options(format_name: str, kind: type[_Options], given: Mapping[str, Any]) -> _Options:
+    """Options of a format (`kind` is a dataclass) by name. Raises UsageError for one not known, or of another type."""
+    known = [f.name for f in fields(kind)]  # type: ignore[arg-type] # that it is a dataclass, no type can say
+    for name in given:
+        if name not in known:
+            names = ", ".join(known) or "none"
+            raise UsageError(f"no such option of the format {format_name}", expected=names, found=repr(name))
+    try:
+        made = kind(**given)
+    except LadingError:
+        raise
+    except (TypeError, ValueError, AttributeError):  # from a look at what is of another type
+        check_types(kind, given)
+        raise
+    check_types(kind, given)
+    return made

@@ -1,0 +1,1 @@
+"""CSV and TSV shards."""

@@ -1,0 +1,132 @@
+r"""CSV: a header of names, then a record a sample, values apart by a delimiter.
+
+    id,text,n                         names, each once
+    a,"one, ""two""
+    three",7                          quotes around what holds a delimiter, a quote (doubled) or a line end
+    b,,8                              nothing: null
+    c,"",9                            quotes around nothing: an empty text
+
+UTF-8, lines end with LF or CR LF. Plain, or compressed as a whole (gzip, zstd, bz2, xz, told by content). Every column
+is text, so that `007` stays what it is, unless the reader gives it a type. Blank lines are skipped, and counted; where
+there is one column only, a blank line is a null.
+
+pyarrow 26's own CSV reader is not used: it takes a quote that is never closed and quotes in the middle of values
+without a word, gives one of two columns of one name, tells no line of bytes that are no UTF-8, and needs to know the
+longest record beforehand.
+
+Source: RFC 4180, whose quotes inside unquoted values are refused here too; that nothing and `""` differ is of
+PostgreSQL's COPY and pyarrow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from lading.codecs import ENDINGS
+from lading.errors import LadingError
+from lading.formats.base import Remains, ShardFacts, ShardSource, map_file, parse_options
+from lading.formats.csv.reader import CsvReader, ReadOptions
+from lading.formats.csv.writer import CsvWriter, WriteOptions
+from lading.formats.text_lines import open_text, parse_delimiter
+from lading.limits import DEFAULT_LIMITS, Limits
+from lading.storage.base import Sink, Store
+from lading.storage.stores import without_query
+
+__all__ = ["FORMAT", "CsvFormat", "CsvReader", "CsvWriter", "ReadOptions", "WriteOptions"]
+
+_TSV = tuple(".tsv" + packed for packed in ("", *ENDINGS.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class CsvFormat:
+    """CSV, and TSV. They have no sidecars and no index of a dataset."""
+
+    name: str = "csv"
+    extensions: tuple[str, ...] = (*(".csv" + packed for packed in ("", *ENDINGS.values())), *_TSV)
+    indexes: Mapping[str, str] = field(default_factory=dict, hash=False)
+    fixed_schema: bool = True
+    loses_types: bool = True
+    copy_options: tuple[Mapping[str, Any], Mapping[str, Any]] = field(default=({}, {}), hash=False)
+    read_options: type | None = ReadOptions
+    write_options: type | None = WriteOptions
+
+    def recognise(self, path: str, head: bytes) -> bool:  # noqa: ARG002 - any text may be CSV
+        """By the name alone."""
+        return path.lower().endswith(self.extensions)
+
+    def list_shards(self, store: Store, path: str, head: bytes, limits: Limits = DEFAULT_LIMITS) -> None:
+        """None: there is no index of a dataset."""
+
+    def open_shard(self, source: ShardSource, options: Mapping[str, Any]) -> CsvReader:
+        """Open a file (`ReadOptions`); reads its first bytes.
+
+        Raises:
+            UsageError: an option that is not known.
+            NotFound, StoreError: no such file, or no regular file.
+        """
+        chosen = parse_options(self.name, ReadOptions, options)
+        by_name = "tab" if without_query(source.path).lower().endswith(_TSV) else ","
+        return CsvReader(open_text(source), chosen, parse_delimiter(chosen.delimiter or by_name))
+
+    def create_shard(self, sink: Sink, schema: pa.Schema, options: Mapping[str, Any]) -> CsvWriter:
+        """Begin a file (`WriteOptions`).
+
+        Raises:
+            UsageError: an option that is not known.
+            Unrepresentable: a column that is no text and has no one text.
+        """
+        return CsvWriter(sink, schema, parse_options(self.name, WriteOptions, options))
+
+    def resync(
+        self,
+        source: ShardSource,
+        options: Mapping[str, Any],
+        *,
+        schema: pa.Schema | None = None,
+        error: LadingError | None = None,
+    ) -> Remains | None:
+        """The records that are whole. Raises CorruptShard if nobody knows the names of the columns."""
+        if error is None:
+            return None
+        data = np.frombuffer(memoryview(map_file(source).buffer), np.uint8)
+        names = None if schema is None else schema.names
+        return self.open_shard(source, options).resync(data, names)
+
+    def shard_name(self, number: int) -> str:
+        """`shard-000000`."""
+        return f"shard-{number:06d}"
+
+    def rows_stand_alone(self, path: str, head: bytes) -> bool:  # noqa: ARG002 - in every file
+        """Yes."""
+        return True
+
+    def extension(self, options: Mapping[str, Any]) -> str:
+        """`.csv` or `.tsv`, and the ending of the compression."""
+        chosen = parse_options(self.name, WriteOptions, options)
+        return (".tsv" if parse_delimiter(chosen.delimiter) == "\t" else ".csv") + ENDINGS.get(
+            chosen.compression or "", ""
+        )
+
+    def reading(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """The delimiter, where the names of files do not tell it."""
+        delimiter = parse_options(self.name, WriteOptions, options).delimiter
+        return {} if parse_delimiter(delimiter) in (",", "\t") else {"delimiter": delimiter}
+
+    def write_sidecars(self, store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts]]) -> list[str]:  # noqa: ARG002 - there are none
+        """Nothing: there are no index files."""
+        return []
+
+    def alike(self, source: ShardSource, view: str) -> dict[str, Any]:  # noqa: ARG002 - in every view
+        """The compression, and the tab of a `.tsv`."""
+        wrap = open_text(source).entry.wrap
+        tab = {"delimiter": "tab"} if without_query(source.path).lower().endswith(_TSV) else {}
+        return {"compression": wrap, **tab} if wrap else tab
+
+
+FORMAT = CsvFormat()
+"""The format, as the registry finds it."""

@@ -1,0 +1,365 @@
+"""Reading CSV: header, batches, random access. See `lading.formats.csv.format`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from itertools import pairwise
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from lading.arrow.casts import first_refused
+from lading.arrow.types import arrow_type
+from lading.errors import CorruptShard, DataError, DuplicateField, LimitExceeded, SchemaMismatch, UsageError
+from lading.features.items import split_rows
+from lading.formats.base import Remains
+from lading.formats.csv.recover import next_line, resync_records
+from lading.formats.csv.scan import Records, record_blocks, scan
+from lading.formats.text_lines import BOM, Block, TextFile, changed, parse_delimiter, too_long
+
+__all__ = ["CsvReader", "ReadOptions"]
+
+_UNIT_BYTES = 256 << 10
+_WINDOW_BYTES = 1 << 20
+_FEW_ROWS = 4096
+_SHOWN = 60
+_INDEX_SCHEMA = pa.schema([(name, pa.int64()) for name in ("first_line", "first_row", "num_rows", "offset", "length")])
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """How CSV is read.
+
+    Attributes:
+        delimiter: what stands between values, or `tab`; None for a tab in files named `.tsv`, elsewhere a comma.
+        types: Arrow types of columns by name, such as `int64`, `double`, `bool`, `date32`; None has all as text.
+        unended: what a last line without an end is: an `error`, since the file may have been cut, or `read`.
+    """
+
+    delimiter: str | int | None = None
+    types: Mapping[str, str] | None = None
+    unended: Literal["error", "read"] = "error"
+
+    def __post_init__(self) -> None:
+        """Refuse words that are not known."""
+        if self.delimiter is not None:
+            parse_delimiter(self.delimiter)
+        if self.unended not in ("error", "read"):
+            raise UsageError("no such policy", expected="error or read", found=f"unended={self.unended!r}")
+        told = {} if self.types is None else self.types
+        if not isinstance(told, Mapping) or not all(isinstance(kind, str) for kind in told.values()):
+            raise UsageError("no types by column", expected='such as {"n": "int64"}', found=f"types={self.types!r}")
+
+
+class CsvReader:
+    """An open CSV file.
+
+    Attributes:
+        counts: what the last whole pass noticed, by a short phrase.
+    """
+
+    def __init__(self, file: TextFile, options: ReadOptions, delimiter: str) -> None:
+        self._file, self._options, self._delimiter = file, options, delimiter
+        self._schema: pa.Schema | None = None
+        given = file.source.index
+        self._index: pa.Table | None = given if given is not None and given.schema.equals(_INDEX_SCHEMA) else None
+        self.counts: Counter[str] = Counter()
+
+    def schema(self) -> pa.Schema:
+        """The columns of the header: text, but for those that are given types."""
+        if self._schema is None:
+            block = next(self._blocks(), None)
+            self._schema = self._header(None if block is None else scan(block, self._delimiter, self._file.path))
+        return self._schema
+
+    def num_rows(self) -> int:
+        """Number of records behind the header; takes a pass over the file, with `index`."""
+        return int(pc.sum(self.index().column("num_rows"), min_count=0).as_py())
+
+    def index(self) -> pa.Table:
+        """A row for each part of some 256 KiB: `first_line`, `first_row`, `num_rows`, `offset`, `length`.
+
+        The range counts in the unwrapped stream.
+        """
+        if self._index is None:
+            units, row = [], 0
+            for records in self._records():
+                for start, stop in _slices(records, _FEW_ROWS, _UNIT_BYTES):
+                    end = records.offset[stop - 1] + records.size[stop - 1]
+                    begin = records.offset[start]
+                    units.append([int(records.line[start]), row, stop - start, int(begin), int(end - begin)])
+                    row += stop - start
+            columns = np.array(units, np.int64).reshape(-1, len(_INDEX_SCHEMA)).T
+            self._index = pa.table([pa.array(column) for column in columns], schema=_INDEX_SCHEMA)
+        return self._index
+
+    def batches(
+        self,
+        *,
+        max_rows: int,
+        max_bytes: int,
+        columns: Sequence[str] | None = None,
+        views: bool = False,  # noqa: ARG002 - no bytes lie in such a file
+    ) -> Iterator[pa.RecordBatch]:
+        """All rows in order, some MiB at a time. Limits go by the bytes of records.
+
+        Peak memory: some ten times a block of 4 MiB, or of the longest record.
+
+        Raises:
+            CorruptShard: a record is bad; the message names its line.
+            SchemaMismatch: a value does not fit the type that was given.
+        """
+        chosen = self._chosen(columns)
+        for records in self._records():
+            for start, stop in _slices(records, max_rows, max_bytes):
+                yield self._batch(records, chosen, start, stop)
+
+    def read(self, rows: NDArray[np.int64] | None = None, columns: Sequence[str] | None = None) -> pa.Table:
+        """Rows by ordinal; reads the parts of the file that they lie in.
+
+        Of a compressed file everything up to them is unpacked. Peak memory: the rows asked for, and 16 MiB.
+
+        Raises:
+            UsageError: an ordinal is outside the shard.
+        """
+        chosen = self._chosen(columns)
+        schema = pa.schema([self.schema().field(column) for column in chosen])
+        if rows is None:
+            parts = list(self.batches(max_rows=_FEW_ROWS, max_bytes=_UNIT_BYTES, columns=schema.names))
+            return pa.Table.from_batches(parts, schema)
+        wanted = np.asarray(rows, np.int64)
+        count = self.num_rows()
+        outside = np.flatnonzero((wanted < 0) | (wanted >= count))
+        if len(outside):
+            raise UsageError("no such row", file=self._file.path, expected=f"0 to {count - 1}",
+                             found=int(wanted[outside[0]]))  # fmt: skip
+        ordinals, place = np.unique(wanted, return_inverse=True)
+        return pa.Table.from_batches(list(self._at(ordinals, chosen)), schema).take(pa.array(place))
+
+    def resync(self, data: NDArray[np.uint8], names: Sequence[str] | None) -> Remains | None:
+        """The records that are whole, behind the header or one of these names; None if all are.
+
+        Args:
+            data: the file, not compressed.
+            names: of its columns, where somebody kept them.
+
+        Raises:
+            CorruptShard: the header is damaged, and nobody knows the names.
+        """
+        mark = len(BOM) if data[: len(BOM)].tobytes() == BOM else 0
+        begin, head = self._header_end(data), b""
+        try:
+            header = Block(data[mark:begin].tobytes(), mark, 1)
+            own = self._header(scan(header, self._delimiter, self._file.path)).names if begin else None
+        except LimitExceeded:
+            raise
+        except DataError:
+            own = None
+        if own is None or (names is not None and sorted(own) != sorted(names)):
+            if names is None:
+                raise CorruptShard("the header is damaged, and nothing else says the names of the columns",
+                                   file=self._file.path, offset=0)  # fmt: skip
+            cells = ['"' + name.replace('"', '""') + '"' for name in names]
+            own, head = list(names), (self._delimiter.join(cells) + "\n").encode()
+            begin = next_line(data, 0)
+        return resync_records(
+            data, self._file.path, delimiter=self._delimiter, names=len(own), head=head, begin=begin,
+            limits=self._file.source.limits, ended=self._options.unended == "error",
+        )  # fmt: skip
+
+    def _header_end(self, data: NDArray[np.uint8]) -> int:
+        """Where the first record ends; 0 if nothing says so."""
+        piece, quoted = data[: self._file.source.limits.line_bytes], np.False_
+        for at in range(0, len(piece), _WINDOW_BYTES):
+            window = piece[at : at + _WINDOW_BYTES]
+            inside = np.logical_xor.accumulate(window == ord('"')) ^ quoted
+            ends = np.flatnonzero((window == ord("\n")) & ~inside)
+            if len(ends):
+                return at + int(ends[0]) + 1
+            quoted = inside[-1]
+        return 0
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def _at(self, ordinals: NDArray[np.int64], chosen: Sequence[int]) -> Iterator[pa.RecordBatch]:
+        """Rows by ascending ordinals, a part of the file at a time."""
+        index = {name: self.index().column(name).to_numpy() for name in _INDEX_SCHEMA.names}
+        unit = np.searchsorted(index["first_row"], ordinals, "right") - 1
+        touched = np.unique(unit)
+        ranges = zip(index["offset"][touched].tolist(), index["length"][touched].tolist(), strict=True)
+        for number, data in zip(touched.tolist(), self._file.read_each(list(ranges)), strict=True):
+            block = Block(data, int(index["offset"][number]), int(index["first_line"][number]))
+            if data.count(b'"') % 2:
+                raise changed(self._file.path, block.offset, "quotes that are closed", "one that is not")
+            records = self._checked(scan(block, self._delimiter, self._file.path), Counter())
+            if len(records) != index["num_rows"][number]:
+                raise changed(
+                    self._file.path, block.offset, f"{index['num_rows'][number]} rows", f"{len(records)} rows"
+                )
+            mine = np.zeros(len(records), np.bool_)
+            mine[ordinals[unit == number] - index["first_row"][number]] = True
+            some = records.only(mine)
+            yield self._batch(some, chosen, 0, len(some))
+
+    def _records(self) -> Iterator[Records]:
+        """The records behind the header, a block at a time; all have as many cells as it has names."""
+        found: Counter[str] = Counter()
+        for number, block in enumerate(self._blocks()):
+            blank = _blank_lines(block.data) if number and len(self.schema()) > 1 else 0
+            if blank:
+                found["blank lines, skipped"] += blank
+                continue
+            records = scan(block, self._delimiter, self._file.path)
+            if number == 0:
+                self._schema = self._header(records)
+                records = records.only(np.arange(len(records)) > 0)
+            yield self._checked(records, found)
+        self.schema()  # a file without a block has no header either
+        self.counts = found
+
+    def _blocks(self) -> Iterator[Block]:
+        ended = self._options.unended == "error"
+        file = self._file
+        for block in record_blocks(file.pieces(), self._delimiter, file.path, file.source.limits, ended=ended):
+            if block.offset == 0 and block.data.startswith(BOM):
+                yield Block(block.data[len(BOM) :], len(BOM), block.line)
+            else:
+                yield block
+
+    def _header(self, records: Records | None) -> pa.Schema:
+        """The columns that the first record names."""
+        if records is None:
+            raise CorruptShard("no header", file=self._file.path, offset=0, expected="a line of names")
+        count, limits = int(records.first[1]), self._file.source.limits
+        if count > limits.table_columns:
+            raise limits.exceeded("table_columns", "too many columns", file=self._file.path, offset=0, found=count)
+        names = records.cells[:count].to_pylist()
+        line = int(records.line[0])
+        for at, name in enumerate(names, 1):
+            if not name:
+                raise CorruptShard(f"line {line}: a column without a name", file=self._file.path, offset=0,
+                                   expected="a name for each column", found=f"none for column {at}")  # fmt: skip
+        twice, count = Counter(names).most_common(1)[0]
+        if count > 1:
+            raise DuplicateField(f"line {line}: a name stands twice", file=self._file.path, offset=0,
+                                 column=twice, expected="each name once", found=f"{count} times")  # fmt: skip
+        types = self._options.types or {}
+        unknown = types.keys() - {*names}
+        if unknown:
+            raise UsageError("types names a column that is not there", file=self._file.path,
+                             expected=", ".join(names), found=repr(min(unknown)))  # fmt: skip
+        kinds = {name: _type(kind) for name, kind in types.items()}
+        return pa.schema([(name, kinds.get(name, pa.string())) for name in names])
+
+    def _checked(self, records: Records, found: Counter[str]) -> Records:
+        """The records without blank lines. Raises CorruptShard for one that has too few or too many cells."""
+        expected = len(self.schema())
+        cells = np.diff(records.first)
+        limits = self._file.source.limits
+        too_large = np.flatnonzero(records.size > limits.line_bytes)
+        if len(too_large):
+            at = int(too_large[0])
+            raise too_long(self._file.path, int(records.offset[at]), int(records.line[at]), limits)
+        wrong = np.flatnonzero(cells != expected)
+        if not len(wrong):
+            return records
+        blank = np.zeros(len(records), np.bool_)
+        single = wrong[cells[wrong] == 1]
+        blank[single] = records.cells.take(pa.array(records.first[single])).is_null().to_numpy(zero_copy_only=False)
+        bad = wrong[~blank[wrong]]
+        if len(bad):
+            at = int(bad[0])
+            first = records.cells[int(records.first[at])].as_py() or ""
+            raise CorruptShard(
+                f"line {records.line[at]}: too {'few' if cells[at] < expected else 'many'} values",
+                file=self._file.path, offset=int(records.offset[at]), expected=f"{expected}, as the header has",
+                found=f"{cells[at]}, the first {first[:_SHOWN]!r}",
+                advice="A value with a delimiter in it stands in quotes. Another delimiter is an option.",
+            )  # fmt: skip
+        found["blank lines, skipped"] += int(blank.sum())
+        return records.only(~blank)
+
+    def _chosen(self, columns: Sequence[str] | None) -> list[int]:
+        """Columns by number, in the order asked for; those that the file lacks are left out."""
+        names = self.schema().names
+        if columns is None:
+            return list(range(len(names)))
+        place = {name: at for at, name in enumerate(names)}
+        return [place[name] for name in dict.fromkeys(columns) if name in place]
+
+    def _batch(self, records: Records, chosen: Sequence[int], start: int, stop: int) -> pa.RecordBatch:
+        known = self.schema()
+        schema = pa.schema([known.field(column) for column in chosen])
+        cells = zip(schema, records.columns(chosen, start, stop), strict=True)
+        lines = records.line[start:stop]
+        columns = [found if f.type == found.type else self._cast(found, f, lines) for f, found in cells]
+        if columns:
+            return pa.RecordBatch.from_arrays(columns, schema=schema)
+        return pa.table({"none": pa.nulls(stop - start)}).select([]).to_batches()[0]
+
+    def _cast(self, column: pa.Array, target: pa.Field, lines: NDArray[np.int64]) -> pa.Array:
+        try:
+            found = column.cast(target.type)
+        except pa.ArrowInvalid:
+            row: int | None = first_refused(column, target.type)
+        else:
+            row = _first_lost(column, found) if pa.types.is_floating(target.type) else None
+            if row is None:
+                return found
+        raise SchemaMismatch(f"line {lines[row]}: a value does not fit the type of its column",
+                             file=self._file.path, column=target.name, expected=target.type,
+                             found=repr(column[row].as_py())[:_SHOWN])  # fmt: skip
+
+
+def _blank_lines(data: bytes) -> int:
+    """Number of lines, where all are blank, else 0: what a scan makes of line ends takes 30 times their size."""
+    if not data.isspace() or data.translate(None, b"\r\n") or data.count(b"\r") != data.count(b"\r\n"):
+        return 0
+    return data.count(b"\n")
+
+
+def _slices(records: Records, max_rows: int, max_bytes: int) -> Iterator[tuple[int, int]]:
+    count = len(records)
+    if count:
+        yield from pairwise(split_rows(np.arange(count), records.size, max_rows=max_rows, max_bytes=max_bytes).tolist())
+
+
+def _first_lost(texts: pa.StringArray, floats: pa.Array) -> int | None:
+    """The first number that became infinite, or whole one that became another; fractions are the nearest float."""
+    values = floats.to_numpy(zero_copy_only=False)
+    large = np.flatnonzero(np.abs(values) >= 2 ** (np.finfo(values.dtype).nmant + 1))
+    if not len(large):
+        return None
+    some = texts.take(pa.array(large))
+    told = pc.or_(pc.ascii_is_decimal(pc.ascii_ltrim(some, "+-")), pa.array(np.isinf(values[large])))
+    rows = large[told.to_numpy(zero_copy_only=False)].tolist()
+    return next((row for row, text in zip(rows, some.filter(told).to_pylist(), strict=True)
+                 if not _holds(values[row], text)), None)  # fmt: skip
+
+
+def _holds(value: np.floating[Any], text: str) -> bool:
+    """Whether a float is what a text says: `inf`, this whole number, or one of the float's own digits and zeros.
+
+    pyarrow writes the float32 1234567936 as `1234568000`, JavaScript the double 2**60 as `1152921504606847000`.
+    """
+    if np.isinf(value):
+        return "n" in text.lower()
+    return Decimal(text) == float(value) or text.lstrip("+") == np.format_float_positional(value, trim="-")
+
+
+def _type(name: str) -> pa.DataType:
+    """The Arrow type of this name. Raises UsageError for one that text is not cast to."""
+    try:
+        kind = arrow_type(name)
+        pa.array([], pa.string()).cast(kind)
+    except (UsageError, pa.ArrowNotImplementedError):
+        raise UsageError("no type that a text can be read as", expected="int64, double, bool, date32 …",
+                         found=repr(name)) from None  # fmt: skip
+    return kind

@@ -1,0 +1,137 @@
+"""What is left of a damaged CSV file: the records that have as many values as the header has names.
+
+Quotes decide which line ends end a record, and one quote too few would turn all that follows inside out. So records are
+found from the beginning of a line: it goes on to the first line end that stands in no quotes. What is then no record
+gives up its first line only, and the next line begins one.
+
+Lines inside a value that look like records themselves are taken for such where they stand right behind a damage.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lading.errors import CorruptShard, LadingError, without_frames
+from lading.formats.base import Remains
+from lading.formats.csv.scan import scan
+from lading.formats.text_lines import MAX_TOLD, Block, laid_end_to_end, too_long
+from lading.limits import Limits
+
+__all__ = ["next_line", "resync_records"]
+
+_LF = ord("\n")
+_WIDE = (
+    rb"[\xc2-\xdf][\x80-\xbf]|\xe0[\xa0-\xbf][\x80-\xbf]|[\xe1-\xec\xee\xef][\x80-\xbf]{2}|\xed[\x80-\x9f][\x80-\xbf]|"
+    rb"\xf0[\x90-\xbf][\x80-\xbf]{2}|[\xf1-\xf3][\x80-\xbf]{3}|\xf4[\x80-\x8f][\x80-\xbf]{2}"
+)
+"""A character of several bytes in UTF-8."""
+_LINE_BYTES, _WINDOW_BYTES = 1 << 10, 1 << 20
+"""Of a file that are looked at once: at first, since most lines are short, and at most, since one may be all of it."""
+
+
+def resync_records(
+    data: NDArray[np.uint8],
+    path: str,
+    *,
+    delimiter: str,
+    names: int,
+    head: bytes,
+    begin: int,
+    limits: Limits,
+    ended: bool,
+) -> Remains | None:
+    """The records of a file, one after another, behind a header; None if all that is in it are such.
+
+    Args:
+        data: the file.
+        path: its name in errors.
+        delimiter: what stands between values.
+        names: how many the header has.
+        head: the header, if it has to be made anew; empty to leave it.
+        begin: where the records begin.
+        limits: on a record (`line_bytes`).
+        ended: whether the last line must have an end.
+    """
+    alike, last = (_records(delimiter, names, end) for end in (rb"\r?\n", rb"\r?(?:\n|\Z)"))
+    any_record = re.compile(_values(delimiter, b"*+") + rb"\r?(?:\n|\Z)")
+    text, most = data.data, limits.line_bytes
+    kept = [(0, begin)] if not head else []
+    lost: list[LadingError] = []
+    at, line, lost_lines = begin, 1 + _count_lines(data, 0, begin), 0
+    while at < len(data):
+        is_last = at + most >= len(data) and not ended
+        found = (last if is_last else alike).match(text, at, at + most)
+        behind = found.end() if found is not None else at
+        if behind > at:
+            kept.append((at, behind))
+        else:
+            behind = next_line(data, at)
+            lost_lines += 1
+            if len(lost) < MAX_TOLD:
+                record = any_record.match(text, at, at + most)
+                end = max(behind, record.end()) if record is not None else behind
+                lost.append(
+                    _error(Block(text[at:end].tobytes(), at, line), path, delimiter, names)
+                    if end - at <= most
+                    else without_frames(too_long(path, at, line, limits))
+                )
+        line += _count_lines(data, at, behind)
+        at = behind
+    if not lost_lines and not head:
+        return None
+    offset, stop = np.array(kept, np.int64).reshape(-1, 2).T
+    return laid_end_to_end(offset, stop - offset, lost, lost_lines, head)
+
+
+def _records(delimiter: str, names: int, end: bytes) -> re.Pattern[bytes]:
+    """Records with so many values, and blank lines, as many as follow each other; nothing is looked at twice.
+
+    A quote that is never closed is looked for up to the next one that is not doubled. So lines with such ones cost what
+    lies between them, two times.
+    """
+    return re.compile(rb"(?:" + _values(delimiter, rb"{%d}" % (names - 1)) + end + rb"|\r?\n)*+")
+
+
+def _values(delimiter: str, more: bytes) -> bytes:
+    """Values of a record; how many behind the first one."""
+    mark = re.escape(delimiter.encode())
+    plain = rb"(?:[^\x80-\xff\"\r\n" + mark + rb"]++|" + _WIDE + rb")*+"
+    quoted = rb'"(?:[^\x80-\xff"]++|""|' + _WIDE + rb')*+"'
+    value = rb"(?:" + quoted + rb"|" + plain + rb")"
+    return value + rb"(?:" + mark + value + rb")" + more
+
+
+def next_line(data: NDArray[np.uint8], at: int) -> int:
+    """Where the next line begins: behind the next line end, or where the file ends."""
+    window = _LINE_BYTES
+    while at < len(data):
+        ends = np.flatnonzero(data[at : at + window] == _LF)
+        if len(ends):
+            return at + int(ends[0]) + 1
+        at, window = at + window, min(4 * window, _WINDOW_BYTES)
+    return len(data)
+
+
+def _count_lines(data: NDArray[np.uint8], begin: int, end: int) -> int:
+    """How many lines end between two places."""
+    windows = (data[at : min(at + _WINDOW_BYTES, end)] for at in range(begin, end, _WINDOW_BYTES))
+    return sum(int(np.count_nonzero(window == _LF)) for window in windows)
+
+
+def _error(line: Block, path: str, delimiter: str, names: int) -> LadingError:
+    """What is wrong with a line that begins no record, or with a record that has other values than the header."""
+    what, expected, found = f"line {line.line}: ", None, None
+    if line.data.count(b'"') % 2:
+        what += "a quote in this record is never closed, or where none may be"
+    elif not line.data.endswith(b"\n"):
+        what += "the last line has no end"
+    else:
+        try:
+            expected, found = names, len(scan(line, delimiter, path).cells)
+        except CorruptShard as error:
+            return without_frames(error)
+        what += "not as many values as the header has names"
+    return CorruptShard(what, file=path, offset=line.offset, expected=expected, found=found)

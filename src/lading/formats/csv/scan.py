@@ -1,0 +1,176 @@
+"""Bytes of CSV → cells, many records at a time; no I/O. See `lading.formats.csv.format`.
+
+Quotes, delimiters and line ends are found by numpy: a delimiter or line end counts where an even number of quotes lies
+before it. 4 MB take 20 ms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lading.errors import CorruptShard
+from lading.formats.text_lines import Block, blocks_of
+from lading.limits import Limits
+
+__all__ = ["Records", "record_blocks", "scan"]
+
+_QUOTE, _LF, _CR = b'"\n\r'
+_SHOWN = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """Records of a file.
+
+    Attributes:
+        cells: the values of all records, one after another; null where nothing stands, not even quotes.
+        first: place of each record's first cell, and at the end the number of cells.
+        offset: where each record begins in the stream.
+        size: bytes of each record, its end included.
+        line: number of the line where each begins, counted from 1.
+    """
+
+    cells: pa.StringArray
+    first: NDArray[np.int64]
+    offset: NDArray[np.int64]
+    size: NDArray[np.int64]
+    line: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.offset)
+
+    def only(self, keep: NDArray[np.bool_]) -> Records:
+        """Some of the records."""
+        count = np.diff(self.first)
+        cells = self.cells.filter(pa.array(np.repeat(keep, count)))
+        first = np.append(0, np.cumsum(count[keep]))
+        return Records(cells, first, self.offset[keep], self.size[keep], self.line[keep])
+
+    def columns(self, wanted: Iterable[int], start: int, stop: int) -> Iterator[pa.StringArray]:
+        """Cells of some records by column; all of these records have as many cells."""
+        for column in wanted:
+            yield self.cells.take(pa.array(self.first[start:stop] + column))
+
+
+def record_blocks(
+    pieces: Iterable[bytes], delimiter: str, path: str, limits: Limits, *, ended: bool
+) -> Iterator[Block]:
+    """Whole records, each with its line end but perhaps the last. Peak memory: two pieces and the longest record.
+
+    Args:
+        pieces: the text.
+        delimiter: what stands between values.
+        path: its name in errors.
+        limits: on a record that does not end in the piece where it begins.
+        ended: whether the last line must have an end.
+
+    Raises:
+        LimitExceeded: a record is too long, or one that does not end in the piece where it begins has too many values.
+        CorruptShard: a quote is never closed, or the last line has no end.
+    """
+    inside, cells, block = False, 0, Block(b"", 0, 1)
+
+    def ends_of(piece: bytes) -> tuple[int, int]:
+        nonlocal inside, cells
+        codes = np.frombuffer(piece, np.uint8)
+        within = np.logical_xor.accumulate(codes == _QUOTE) ^ inside
+        ends = np.flatnonzero((codes == _LF) & ~within)
+        inside = bool(within[-1]) if len(within) else inside
+        # To scan a value takes 50 bytes, however short it is: a record of 60 MB of commas took 3.5 GB.
+        cells = 0 if len(ends) else cells + int(np.count_nonzero((codes == ord(delimiter)) & ~within))
+        if cells > limits.table_columns:
+            line = block.line + block.data.count(b"\n")
+            raise limits.exceeded("table_columns", f"line {line}: too many values", file=path,
+                                  offset=block.offset + len(block.data))  # fmt: skip
+        return (int(ends[0]), int(ends[-1]) + 1) if len(ends) else (-1, 0)
+
+    for block in blocks_of(pieces, ends_of, path, limits):
+        if not block.whole and inside:
+            raise CorruptShard(
+                f"line {block.line}: a quote in this record is never closed", file=path, offset=block.offset,
+                expected='"…", a quote inside doubled', found=f"{block.data[:_SHOWN]!r}",
+                advice="Close it; the file may also have been cut.",
+            )  # fmt: skip
+        if not block.whole and ended:
+            raise CorruptShard(
+                f"line {block.line}: the last line has no end", file=path, offset=block.offset, expected="a line end",
+                found=f"{block.data[-_SHOWN:]!r}",
+                advice="The file may have been cut; if not, read it with unended='read'.",
+            )  # fmt: skip
+        yield block
+
+
+def scan(block: Block, delimiter: str, path: str) -> Records:
+    """The records of a block.
+
+    Raises:
+        CorruptShard: a quote or a carriage return where none may be, or bytes that are no UTF-8.
+    """
+    codes = np.frombuffer(block.data if block.data.endswith(b"\n") else block.data + b"\n", np.uint8)
+    line_ends = np.flatnonzero(codes == _LF)
+    quotes = codes == _QUOTE
+    outside = ~np.logical_xor.accumulate(quotes)
+    stops = ((codes == ord(delimiter)) | (codes == _LF)) & outside
+    stop = np.flatnonzero(stops)
+    start = np.append(0, stop[:-1] + 1)
+    is_last = codes[stop] == _LF
+    returns = is_last & (stop > start) & (codes[stop - 1] == _CR)
+    end = stop - returns
+    dropped = stops
+    dropped[end[returns]] = True
+    bare = (codes == _CR) & outside & ~dropped
+    if bare.any():
+        raise _bad(block, path, line_ends, int(np.argmax(bare)), "a carriage return without a line feed")
+    places = np.flatnonzero(quotes)
+    opens, closes = places[0::2], places[1::2]
+    if len(places):
+        starts, ends = np.zeros(len(codes) + 1, np.bool_), np.zeros(len(codes) + 1, np.bool_)
+        starts[start], ends[end] = True, True
+        doubled = closes[:-1] + 1 == opens[1:]
+        good = np.stack([starts[opens] | np.append(False, doubled), ends[closes + 1] | np.append(doubled, False)])
+        if not good.all():
+            at = int(places[np.argmin(good.T.reshape(-1))])
+            raise _bad(block, path, line_ends, at, "a quote inside a value")
+        dropped[opens] = True
+        dropped[closes[ends[closes + 1]]] = True
+    gone = np.flatnonzero(dropped)
+    bounds = np.append(start - np.searchsorted(gone, start), len(codes) - len(gone)).astype(np.int32)
+    filled = (end > start).astype(np.uint8)
+    bitmap = pa.py_buffer(np.packbits(filled, bitorder="little"))
+    buffers = [bitmap, pa.py_buffer(bounds), pa.py_buffer(codes[~dropped])]
+    cells = pa.Array.from_buffers(pa.string(), len(start), buffers)
+    _check_text(cells, block, path, line_ends)
+    first = np.append(0, np.flatnonzero(is_last) + 1)
+    begin = start[first[:-1]]
+    size = np.diff(np.append(begin, len(block.data)))
+    return Records(cells, first, block.offset + begin, size, block.line + np.searchsorted(line_ends, begin))
+
+
+def _check_text(cells: pa.StringArray, block: Block, path: str, line_ends: NDArray[np.int64]) -> None:
+    try:
+        cells.validate(full=True)
+    except pa.ArrowInvalid:
+        try:
+            block.data.decode()
+        except UnicodeDecodeError as error:
+            what = f"bytes that are no UTF-8 ({error.reason})"
+            raise _bad(block, path, line_ends, error.start, what, "Bring the file to UTF-8.") from None
+        raise
+
+
+_QUOTING = 'A value with a quote, delimiter or line end in it stands in quotes, a quote in it doubled: "…""…".'
+
+
+def _bad(
+    block: Block, path: str, line_ends: NDArray[np.int64], at: int, what: str, advice: str = _QUOTING
+) -> CorruptShard:
+    line = block.line + int(np.searchsorted(line_ends, at))
+    return CorruptShard(
+        f"line {line}: {what}", file=path, offset=block.offset + at, found=f"{block.data[at : at + _SHOWN]!r}",
+        advice=advice,
+    )  # fmt: skip

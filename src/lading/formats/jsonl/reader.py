@@ -1,0 +1,516 @@
+"""Reading JSON Lines: what the columns are, batches, random access. See `lading.formats.jsonl.format`."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import chain, pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lading.arrow import json_text
+from lading.arrow.json_columns import build_column, column_type, kinds_of
+from lading.errors import (
+    CorruptShard,
+    DataError,
+    DuplicateField,
+    LadingError,
+    SchemaMismatch,
+    UsageError,
+    errors_at,
+    without_frames,
+)
+from lading.features.items import split_rows
+from lading.formats.base import Remains
+from lading.formats.text_lines import BOM, MAX_TOLD, Block, TextFile, changed, laid_end_to_end, too_long
+
+__all__ = ["JsonlReader", "ReadOptions"]
+
+_MAX_CELLS = 4 << 20
+_UNIT_BYTES = 256 << 10
+_FEW_ROWS = 4096
+_FIRST_ROWS = 16
+_FEW_LINES = 32
+_BLANK = b" \t\r"
+_BLANKS = np.frombuffer(_BLANK, np.uint8)
+_SHOWN = 60
+_ESCAPED = re.compile(rb'\\["\\]')
+
+_INDEX_SCHEMA = pa.schema([(name, pa.int64()) for name in ("first_line", "first_row", "num_rows", "offset", "length")])
+_SCHEMA_KEY = b"lading.jsonl.schema"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """How JSON Lines are read: there is nothing to choose."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Lines:
+    """Lines with something in them: text, offset in the stream, and number, counted from 1."""
+
+    texts: list[bytes]
+    offset: NDArray[np.int64]
+    number: NDArray[np.int64]
+
+    def __getitem__(self, which: NDArray[np.int64]) -> _Lines:
+        return _Lines([self.texts[i] for i in which.tolist()], self.offset[which], self.number[which])
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Documents, with the bytes of each line; `plain` as `kinds_of` takes it."""
+
+    documents: list[dict[str, Any]]
+    size: NDArray[np.int64]
+    plain: bool
+
+    def columns(self, names: Iterable[str]) -> Iterator[list[Any]]:
+        """The values of each document, by name; None where there is none."""
+        wanted = list(names)
+        if len(wanted) * len(self.documents) > 8 * sum(map(len, self.documents)):
+            sparse = {name: [None] * len(self.documents) for name in wanted}
+            for row, document in enumerate(self.documents):
+                for name in document.keys() & sparse.keys():
+                    sparse[name][row] = document[name]
+            yield from sparse.values()
+            return
+        for name in wanted:
+            yield [document.get(name) for document in self.documents]
+
+    def part(self, start: int, stop: int) -> _Rows:
+        """Some of the rows."""
+        return _Rows(self.documents[start:stop], self.size[start:stop], self.plain)
+
+
+class _Survey:
+    """What a look at all rows finds: the types of fields, and where to read."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[str, int] = {}
+        self._units: list[NDArray[np.int64]] = []
+        self.num_rows = 0
+
+    def add(self, lines: _Lines, rows: _Rows) -> None:
+        """Count the rows of a block."""
+        for start, stop in _slices(rows, len(self._kinds), _FEW_ROWS, _UNIT_BYTES):
+            part = rows.part(start, stop)
+            names = list(dict.fromkeys(chain.from_iterable(part.documents)))
+            for name, values in zip(names, part.columns(names), strict=True):
+                self._kinds[name] = self._kinds.get(name, 0) | kinds_of(values, plain=part.plain)
+            begin, end = lines.offset[start], lines.offset[stop - 1] + rows.size[stop - 1]
+            self._units.append(
+                np.array([lines.number[start], self.num_rows + start, stop - start, begin, end - begin], np.int64)
+            )
+        self.num_rows += len(rows.documents)
+
+    @property
+    def num_fields(self) -> int:
+        """Number of columns."""
+        return len(self._kinds)
+
+    def schema(self) -> pa.Schema:
+        """The columns, by first appearance."""
+        return pa.schema([column_type(name, kinds) for name, kinds in self._kinds.items()])
+
+    def index(self) -> pa.Table:
+        """A row for each part that is read at once; the schema is in its metadata."""
+        columns = np.array(self._units, np.int64).reshape(-1, len(_INDEX_SCHEMA)).T
+        told = {_SCHEMA_KEY: self.schema().serialize().to_pybytes()}
+        return pa.table([pa.array(column) for column in columns], schema=_INDEX_SCHEMA.with_metadata(told))
+
+
+def _slices(rows: _Rows, columns: int, max_rows: int, max_bytes: int) -> Iterator[tuple[int, int]]:
+    """Bounds of parts of rows that keep the limits, and are no tables of more cells than fit."""
+    count = len(rows.documents)
+    most = max(1, min(max_rows, _MAX_CELLS // max(columns, 1)))
+    if count:
+        yield from pairwise(split_rows(np.arange(count), rows.size, max_rows=most, max_bytes=max_bytes).tolist())
+
+
+class JsonlReader:
+    """An open file of JSON Lines.
+
+    Attributes:
+        counts: what the last whole pass noticed, by a short phrase.
+    """
+
+    def __init__(self, file: TextFile) -> None:
+        self._file = file
+        given = file.source.index
+        known = given is not None and _SCHEMA_KEY in (given.schema.metadata or {})
+        self._index: pa.Table | None = given if known else None
+        self.counts: Counter[str] = Counter()
+
+    def schema(self) -> pa.Schema:
+        """The types that hold all values exactly; takes one pass over the file, with `index` and `num_rows`."""
+        return pa.ipc.read_schema(pa.py_buffer(self.index().schema.metadata[_SCHEMA_KEY]))
+
+    @property
+    def declares_types(self) -> bool:
+        """No: JSON says of each value only what it is."""
+        return False
+
+    def first_schema(self) -> pa.Schema | None:
+        """The schema of the first rows; None if there are none."""
+        for block in self._file.blocks():
+            lines = self._lines(block)
+            if lines.texts:
+                first = lines[np.arange(min(_FIRST_ROWS, len(lines.texts)))]
+                survey = _Survey()
+                survey.add(first, self._rows(first))
+                return survey.schema()
+        return None
+
+    def num_rows(self) -> int:
+        """Number of lines that are not blank."""
+        return int(pa.compute.sum(self.index().column("num_rows"), min_count=0).as_py())
+
+    def index(self) -> pa.Table:
+        """A row for each part of some 256 KiB: `first_line`, `first_row`, `num_rows`, `offset`, `length`.
+
+        The range counts in the unwrapped stream. Made in one pass over the file, which finds the schema too.
+        """
+        if self._index is None:
+            survey = _Survey()
+            for lines, rows in self._blocks():
+                survey.add(lines, rows)
+                self._refuse_many(survey.num_fields, lines)
+            self._index = survey.index()
+        return self._index
+
+    def batches(
+        self,
+        *,
+        max_rows: int,
+        max_bytes: int,
+        columns: Sequence[str] | None = None,
+        views: bool = False,  # noqa: ARG002 - no bytes lie in such a file
+    ) -> Iterator[pa.RecordBatch]:
+        """All rows in order, some MiB at a time, each batch with all columns.
+
+        Limits go by the bytes of lines. Peak memory: some ten times a block of 4 MiB, or of the longest line.
+
+        Raises:
+            CorruptShard, DuplicateField: a line is bad; the message names it.
+            LimitExceeded: a line is too long, or there are too many fields.
+        """
+        schema = self.schema()
+        for rows in self._streamed(max_rows, max_bytes, schema):
+            yield self._batch(rows, _chosen(schema, columns))
+
+    def typed_batches(
+        self, schema: pa.Schema, *, max_rows: int, max_bytes: int, columns: Sequence[str] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """All rows in order, with the columns of this schema; takes no pass to find one.
+
+        Raises:
+            SchemaMismatch: a value does not fit; or all columns are wanted, and a line has another field.
+        """
+        for rows in self._streamed(max_rows, max_bytes, schema, complete=columns is None):
+            yield self._batch(rows, _chosen(schema, columns))
+
+    def read(self, rows: NDArray[np.int64] | None = None, columns: Sequence[str] | None = None) -> pa.Table:
+        """Rows by ordinal; reads the parts of the file that they lie in, and parses their lines alone.
+
+        Of a compressed file everything up to them is unpacked. Peak memory: the rows asked for, and 16 MiB.
+
+        Raises:
+            UsageError: an ordinal is outside the shard.
+        """
+        schema = self.schema()
+        if rows is not None:
+            return self._read(schema, rows, columns, complete=True)
+        chosen = _chosen(schema, columns)
+        found = self._streamed(_FEW_ROWS, _UNIT_BYTES, schema)
+        return _table([self._batch(part, chosen) for part in found], chosen)
+
+    def typed_read(self, schema: pa.Schema, rows: NDArray[np.int64], columns: Sequence[str] | None = None) -> pa.Table:
+        """As `read`, with the columns of this schema. Raises SchemaMismatch as `typed_batches`."""
+        return self._read(schema, rows, columns, complete=columns is None)
+
+    def _read(
+        self, schema: pa.Schema, rows: NDArray[np.int64], columns: Sequence[str] | None, *, complete: bool
+    ) -> pa.Table:
+        wanted = np.asarray(rows, np.int64)
+        count = self.num_rows()
+        outside = np.flatnonzero((wanted < 0) | (wanted >= count))
+        if len(outside):
+            raise UsageError("no such row", file=self._file.path, expected=f"0 to {count - 1}",
+                             found=int(wanted[outside[0]]))  # fmt: skip
+        ordinals, place = np.unique(wanted, return_inverse=True)
+        chosen, parts = _chosen(schema, columns), []
+        for found in self._at(ordinals):
+            if complete:
+                self._refuse_new(found, schema)
+            parts.append(self._batch(found, chosen))
+        return _table(parts, chosen).take(pa.array(place)) if len(chosen) else _without_columns(len(place))
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def resync(self) -> Remains | None:
+        """The lines that are documents, one after another; None if all of them are.
+
+        Raises:
+            LimitExceeded: a line is too long.
+        """
+        offset: list[NDArray[np.int64]] = []
+        length: list[NDArray[np.int64]] = []
+        lost: list[LadingError] = []
+        lost_lines = 0
+        for block in self._file.blocks():
+            lines = self._lines(block)
+            bad = self._bad_lines(lines)
+            size = np.fromiter(map(len, lines.texts), np.int64, len(lines.texts))
+            end = np.minimum(lines.offset + size + 1, block.offset + len(block.data))
+            begin, good = lines.offset.copy(), np.ones(len(lines.texts), np.bool_)
+            lost += [self._error(lines, at) for at in bad[: MAX_TOLD - len(lost)]]
+            for at in bad:
+                # Of a document that the file's end cuts nothing is wrong but its end: what stands in it is part of it.
+                is_last = not block.whole and at == len(lines.texts) - 1
+                cut = is_last and self._error(lines, at).offset == block.offset + len(block.data)
+                behind = -1 if cut else self._document_in(lines.texts[at])
+                begin[at] += max(behind, 0)
+                good[at] = behind > 0
+            offset.append(begin[good])
+            length.append((end - begin)[good])
+            lost_lines += len(bad)
+        return laid_end_to_end(np.concatenate(offset), np.concatenate(length), lost, lost_lines) if lost_lines else None
+
+    def _document_in(self, text: bytes) -> int:
+        """Where in a bad line a document begins that goes to its end: only the line end before it is gone; else −1.
+
+        What stands inside a document does not go to the end of its line, if the line has one.
+        """
+        for at in _may_begin(text):
+            alone = _Lines([text[at:]], np.zeros(1, np.int64), np.ones(1, np.int64))
+            with suppress(DataError):
+                self._rows(alone)
+                return at
+        return -1
+
+    def _bad_lines(self, lines: _Lines) -> list[int]:
+        """The places of bad lines among these: halves are looked at, and of few lines each, until they are found."""
+        bad: list[int] = []
+        parts = [np.arange(len(lines.texts))]
+        while parts:
+            part = parts.pop()
+            if self._are_good(lines[part]):
+                continue
+            objects = part
+            if len(part) <= _FEW_LINES:
+                objects = part[[_is_object(lines.texts[at]) for at in part.tolist()]]
+            if len(objects) < len(part):
+                bad += np.setdiff1d(part, objects).tolist()
+                parts.append(objects)
+            elif len(part) <= _FEW_LINES:
+                bad += [at for at in part.tolist() if not self._are_good(lines[np.array([at])])]
+            else:
+                parts += np.array_split(part, 2)
+        return sorted(bad)
+
+    def _are_good(self, lines: _Lines) -> bool:
+        try:
+            self._rows(lines)
+        except DataError:
+            return False
+        return True
+
+    def _error(self, lines: _Lines, at: int) -> LadingError:
+        """What is wrong with a bad line."""
+        try:
+            self._rows(lines[np.array([at])])
+        except DataError as error:
+            return without_frames(error)
+        raise AssertionError("the line is bad")
+
+    def _at(self, ordinals: NDArray[np.int64]) -> Iterator[_Rows]:
+        """Rows by ascending ordinals, a part of the file at a time."""
+        index = {name: self.index().column(name).to_numpy() for name in _INDEX_SCHEMA.names}
+        unit = np.searchsorted(index["first_row"], ordinals, "right") - 1
+        touched = np.unique(unit)
+        ranges = zip(index["offset"][touched].tolist(), index["length"][touched].tolist(), strict=True)
+        for number, data in zip(touched.tolist(), self._file.read_each(list(ranges)), strict=True):
+            lines = self._lines(Block(data, int(index["offset"][number]), int(index["first_line"][number])))
+            if len(lines.texts) != index["num_rows"][number]:
+                raise changed(self._file.path, int(index["offset"][number]), f"{index['num_rows'][number]} rows",
+                              f"{len(lines.texts)} rows")  # fmt: skip
+            yield self._rows(lines[ordinals[unit == number] - index["first_row"][number]])
+
+    def _streamed(self, max_rows: int, max_bytes: int, schema: pa.Schema, *, complete: bool = True) -> Iterator[_Rows]:
+        """All rows, a part at a time; if the schema is `complete`, no row has a field that it lacks."""
+        for _, rows in self._blocks():
+            if complete:
+                self._refuse_new(rows, schema)
+            for start, stop in _slices(rows, len(schema), max_rows, max_bytes):
+                yield rows.part(start, stop)
+
+    def _refuse_new(self, rows: _Rows, schema: pa.Schema) -> None:
+        known = {*schema.names}
+        if known.issuperset(chain.from_iterable(rows.documents)):
+            return
+        new = next(name for document in rows.documents for name in document if name not in known)
+        raise SchemaMismatch(
+            "a line has a field that the file was not said to have", file=self._file.path, column=new,
+            expected=", ".join(schema.names),
+            advice="It was changed since it was looked at, or a manifest or index beside it is wrong.",
+        )  # fmt: skip
+
+    def _blocks(self) -> Iterator[tuple[_Lines, _Rows]]:
+        """All rows, a block at a time."""
+        found: Counter[str] = Counter()
+        for block in self._file.blocks():
+            lines = self._lines(block)
+            blank = block.data.count(b"\n") + (not block.data.endswith(b"\n")) - len(lines.texts)
+            if blank:
+                found["blank lines, skipped"] += blank
+            yield lines, self._rows(lines)
+        self.counts = found
+
+    def _lines(self, block: Block) -> _Lines:
+        """The lines of a block that are not blank."""
+        data, limits = block.data, self._file.source.limits
+        # Line ends pack to nothing: a line of Python each made 30 KB of xz take 30 s.
+        if not data or (data.isspace() and len(data) <= limits.line_bytes and not data.translate(None, _BLANK + b"\n")):
+            return _Lines([], np.zeros(0, np.int64), np.zeros(0, np.int64))
+        codes = np.frombuffer(data, np.uint8)
+        end = np.append(np.flatnonzero(codes == ord("\n")), len(data))
+        begin = np.append(len(BOM) if block.offset == 0 and data.startswith(BOM) else 0, end[:-1] + 1)
+        longest = int(np.argmax(end - begin))
+        if end[longest] - begin[longest] > limits.line_bytes:
+            raise too_long(self._file.path, block.offset + int(begin[longest]), block.line + longest, limits)
+        full = _filled(codes, begin, end)
+        texts = [data[first:last] for first, last in zip(begin[full].tolist(), end[full].tolist(), strict=True)]
+        return _Lines(texts, block.offset + begin[full], block.line + full)
+
+    def _rows(self, lines: _Lines) -> _Rows:
+        """The documents of lines.
+
+        Raises:
+            CorruptShard, DuplicateField, LimitExceeded: a line is bad.
+        """
+        found = json_text.loads_plain(lines.texts)
+        plain = found is not None
+        values = [self._value(lines, i) for i in range(len(lines.texts))] if found is None else found
+        if {*map(type, values)} - {dict}:
+            at = next(i for i, value in enumerate(values) if type(value) is not dict)
+            raise self._bad(lines, at, "no JSON object")
+        names = dict.fromkeys(chain.from_iterable(values))
+        self._refuse_many(len(names), lines)
+        odd = None if plain else next((name for name in names if not json_text.is_unicode(name)), None)
+        if odd is not None:
+            at = next(i for i, value in enumerate(values) if odd in value)
+            raise self._bad(lines, at, f"a name that no UTF-8 holds ({odd!r})")
+        self._refuse_twins(lines, values)
+        return _Rows(values, np.fromiter(map(len, lines.texts), np.int64, len(lines.texts)), plain)
+
+    def _refuse_many(self, fields: int, lines: _Lines) -> None:
+        limits = self._file.source.limits
+        if fields > limits.json_fields:
+            raise limits.exceeded("json_fields", "too many fields", file=self._file.path, offset=int(lines.offset[0]),
+                                  found=fields)  # fmt: skip
+
+    def _value(self, lines: _Lines, at: int) -> Any:
+        try:
+            return json_text.loads(lines.texts[at], base=int(lines.offset[at]))
+        except DataError as error:
+            raise self._bad(lines, at, error.message.replace("of the text", "of the line"), error.offset) from None
+
+    def _refuse_twins(self, lines: _Lines, values: list[Any]) -> None:
+        with errors_at(file=self._file.path):
+            found = json_text.find_repeated_name(lines.texts, values)
+        if found is not None:
+            at, name = found
+            raise DuplicateField(
+                f"line {lines.number[at]}: an object holds a name twice", file=self._file.path,
+                offset=int(lines.offset[at]), expected="each name once", found=repr(name)[:_SHOWN],
+                advice="Of the two values one would be lost: rename one, or drop it.",
+            )  # fmt: skip
+
+    def _bad(self, lines: _Lines, at: int, what: str, offset: int | None = None) -> CorruptShard:
+        text = lines.texts[at]
+        return CorruptShard(
+            f"line {lines.number[at]}: {what}", file=self._file.path,
+            offset=int(lines.offset[at]) if offset is None else offset, expected="one JSON object a line",
+            found=f"{text[:_SHOWN]!r}{'…' if len(text) > _SHOWN else ''}",
+            advice="Mend or drop the line; the last line of a file may have been cut.",
+        )  # fmt: skip
+
+    def _batch(self, rows: _Rows, schema: pa.Schema) -> pa.RecordBatch:
+        with errors_at(file=self._file.path):
+            values = zip(schema, rows.columns(schema.names), strict=True)
+            columns = [build_column(field, found, self._file.path) for field, found in values]
+        if columns:
+            return pa.RecordBatch.from_arrays(columns, schema=schema)
+        return _without_columns(len(rows.documents)).to_batches()[0]
+
+
+def _filled(codes: NDArray[np.uint8], begin: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The lines, by number, that hold something but blanks."""
+    filled = begin < end
+    some = np.flatnonzero(filled)
+    blank = np.isin(codes[begin[some]], _BLANKS)
+    if blank.any():  # at the beginning of a line; few files have any
+        held = np.append(~np.isin(codes, [*_BLANKS, ord("\n")]), False)
+        filled &= np.logical_or.reduceat(held, begin)
+    return np.flatnonzero(filled)
+
+
+def _is_object(text: bytes) -> bool:
+    """Whether a line is a JSON object."""
+    inner = text.strip(_BLANK + BOM)
+    if not (inner.startswith(b"{") and inner.endswith(b"}")):
+        return False
+    try:
+        return type(json_text.loads(text)) is dict
+    except DataError:
+        return False
+
+
+_STEPS = np.zeros(256, np.int8)
+_STEPS[[*b"{["]], _STEPS[[*b"}]"]] = 1, -1
+"""By how much each byte of JSON leads deeper."""
+
+
+def _may_begin(text: bytes) -> list[int]:
+    """Where, behind its first byte, a document may begin that goes to the end of a line: the `{` of its last `}`.
+
+    Which one that is, goes by whether an even or an odd number of quotes stands before, so there are two at most.
+    """
+    text = text.rstrip(_BLANK)
+    if not text.endswith(b"}") or b"{" not in text[1:]:
+        return []
+    codes = np.frombuffer(_ESCAPED.sub(b"  ", text), np.uint8)
+    steps = _STEPS[codes]
+    inside = np.logical_xor.accumulate(codes == ord('"'))
+    found = []
+    for strings in (inside, ~inside):
+        depth = np.cumsum(np.where(strings, 0, steps)[::-1], dtype=np.int32)
+        level = np.flatnonzero(depth == 0)
+        if len(level) and depth[0] < 0 and codes[-1 - level[0]] == ord("{"):
+            found.append(len(codes) - 1 - int(level[0]))
+    return sorted(at for at in found if at)
+
+
+def _table(parts: list[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
+    return pa.Table.from_batches(parts, schema) if len(schema) else _without_columns(sum(map(len, parts)))
+
+
+def _without_columns(rows: int) -> pa.Table:
+    """So many rows of no columns."""
+    return pa.table({"none": pa.nulls(rows)}).select([])
+
+
+def _chosen(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
+    """The columns asked for that there are, in the order asked for."""
+    if columns is None:
+        return schema
+    known = {*schema.names}
+    return pa.schema([schema.field(name) for name in dict.fromkeys(columns) if name in known])

@@ -1,0 +1,221 @@
+"""Writing JSON Lines. See `lading.formats.jsonl.format`."""
+
+from __future__ import annotations
+
+import base64
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lading.arrow import json_text
+from lading.arrow.casts import unregistered, unregistered_type
+from lading.arrow.json_columns import is_nested_json
+from lading.arrow.references import is_ref
+from lading.arrow.views import is_bytes, is_text, join, total_bytes
+from lading.errors import DataError, Unrepresentable, UsageError, errors_at
+from lading.features.items import ITEMS_ADVICE, is_interleaved_schema
+from lading.features.types import ClassLabel, Json, Text, Value, feature_of
+from lading.formats.base import ShardFacts
+from lading.formats.text_lines import as_text, check_compression, parts_of, text_sink, without_dictionary
+from lading.storage.base import Sink
+
+__all__ = ["JsonlWriter", "WriteOptions", "becomes_base64", "check_schema"]
+
+_ADVICE = "Leave it out with --columns, or cast it."
+_BYTES_ADVICE = "Leave it out with --columns, write another format, or give bytes='base64' to have it as text."
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """How JSON Lines are written.
+
+    Attributes:
+        compression: of the whole file: `gzip`, `zstd`, `bz2`, `xz`; None leaves it plain.
+        compression_level: None for the codec's usual one.
+        bytes: what becomes of columns of bytes: an `error`, or `base64`: they become text, and are read as text.
+    """
+
+    compression: str | None = None
+    compression_level: int | None = None
+    bytes: Literal["error", "base64"] = "error"
+
+    def __post_init__(self) -> None:
+        """Refuse words that are not known."""
+        check_compression(self.compression)
+        if self.bytes not in ("error", "base64"):
+            raise UsageError("no such policy", expected="error or base64", found=f"bytes={self.bytes!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """A column: its name, its label in a line, and how its values become JSON texts."""
+
+    name: str
+    label: str
+    texts: Callable[[pa.Array], pa.LargeStringArray]
+
+    @classmethod
+    def of(cls, field: pa.Field, options: WriteOptions) -> Self:
+        """The column of this field. Raises Unrepresentable for a type that JSON does not have."""
+        with errors_at(column=field.name):
+            texts = _texts_of(field, base64_too=options.bytes == "base64")
+        return cls(field.name, json_text.dumps(field.name) + ":", texts)
+
+
+class JsonlWriter:
+    """A file of JSON Lines being written. Memory: some 8 MiB of rows, several times over."""
+
+    def __init__(self, sink: Sink, schema: pa.Schema, options: WriteOptions) -> None:
+        self._path = sink.path
+        self._columns = [_Column.of(field, options) for field in schema]
+        self._out = text_sink(sink, options.compression, options.compression_level)
+        self._rows = self._payload = 0
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Append rows, a line each, with every column; a null is written as `null`.
+
+        Raises:
+            Unrepresentable: a value that no reader would get back; names the row and the column.
+        """
+        for part in parts_of(batch):
+            self._out.write_rows(self._lines(part))
+            self._rows += len(part)
+            self._payload += total_bytes(part)
+
+    def bytes_written(self) -> int:
+        """Bytes of the file so far; of a compressed one, what has come out of the compression."""
+        return self._out.tell()
+
+    def held_bytes(self) -> int:
+        """0: the sink has every batch."""
+        return 0
+
+    def close(self) -> ShardFacts:
+        """Finish the compression, if there is one."""
+        return ShardFacts(self._rows, self._out.finish(), self._payload)
+
+    def _lines(self, batch: pa.RecordBatch) -> pa.LargeStringArray:
+        parts: list[pa.LargeStringScalar | pa.LargeStringArray] = []
+        before = "{"
+        for column in self._columns:
+            parts += [_text(before + column.label), self._texts(column, batch)]
+            before = ","
+        if not parts:
+            return pa.array(["{}\n"] * len(batch), pa.large_string())
+        return pc.binary_join_element_wise(*parts, _text("}\n"), _text(""))
+
+    def _texts(self, column: _Column, batch: pa.RecordBatch) -> pa.LargeStringArray:
+        with errors_at(first_row=self._rows, column=column.name, file=self._path):
+            return column.texts(join(batch.column(column.name)))
+
+
+def check_schema(schema: pa.Schema) -> None:
+    """Raise Unrepresentable for a schema with a name twice, or with the bytes of items."""
+    for name, count in Counter(schema.names).items():
+        if count > 1:
+            raise Unrepresentable("an object holds each name once", column=name, found=f"{count} times")
+    if is_interleaved_schema(schema) and "binary_content" in schema.names:
+        kind = schema.field("binary_content").type
+        if not pa.types.is_null(kind):
+            # In base64 they would be taken for the bytes themselves: items are known by the names of their columns.
+            raise Unrepresentable("JSON has no bytes, as the items of interleaved samples have", found=kind,
+                                  column="binary_content", advice=ITEMS_ADVICE)  # fmt: skip
+
+
+_TEXTS = (Text, Value, ClassLabel)
+
+
+def becomes_base64(field: pa.Field) -> bool:
+    """Whether the values of a column are bytes that are no text, in a dictionary or not."""
+    kind = unregistered_type(field.type)
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if is_bytes(kind) or is_ref(kind):
+        return not isinstance(feature_of(field), (Json, *_TEXTS))
+    return bool(pa.types.is_fixed_size_binary(kind))
+
+
+def _texts_of(field: pa.Field, *, base64_too: bool) -> Callable[[pa.Array], pa.LargeStringArray]:
+    """How values of a field become JSON texts; of types that somebody registered, what they are stored in."""
+    stored = unregistered_type(field.type)
+    texts = _plain_texts_of(field.with_type(stored), base64_too=base64_too)
+    return texts if stored == field.type else lambda column: texts(unregistered(column))
+
+
+def _plain_texts_of(field: pa.Field, *, base64_too: bool) -> Callable[[pa.Array], pa.LargeStringArray]:
+    kind, feature = field.type, feature_of(field)
+    if is_ref(kind):
+        raise Unrepresentable("a reference is no value", found=kind, advice="Read the bytes first.")
+    if isinstance(kind, pa.BaseExtensionType) and not isinstance(kind, pa.JsonType):
+        raise Unrepresentable("JSON has no exact form for the type of this column", found=kind, advice=_ADVICE)
+    plain = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if isinstance(kind, pa.JsonType) or (isinstance(feature, Json) and (is_text(plain) or is_bytes(plain))):
+        return _json_texts
+    if is_text(plain) or (is_bytes(plain) and isinstance(feature, _TEXTS)):
+        return _string_texts
+    if becomes_base64(field):
+        if base64_too:
+            return _base64_texts
+        raise Unrepresentable("JSON has no bytes", found=kind, advice=_BYTES_ADVICE)
+    if pa.types.is_integer(plain) or pa.types.is_boolean(plain) or pa.types.is_null(plain):
+        return _number_texts
+    if pa.types.is_floating(plain):
+        return _float_texts
+    if not is_nested_json(kind):
+        raise Unrepresentable("JSON has no exact form for the type of this column", found=kind, advice=_ADVICE)
+    return _nested_texts
+
+
+def _string_texts(column: pa.Array) -> pa.LargeStringArray:
+    return json_text.dumps_each(as_text(column))
+
+
+def _number_texts(column: pa.Array) -> pa.LargeStringArray:
+    return without_dictionary(column).cast(pa.large_string()).fill_null("null")
+
+
+def _float_texts(column: pa.Array) -> pa.LargeStringArray:
+    return json_text.dumps_each(without_dictionary(column).cast(pa.float64()))
+
+
+def _nested_texts(column: pa.Array) -> pa.LargeStringArray:
+    return pa.array(map(json_text.dumps, column.to_pylist()), pa.large_string())
+
+
+def _base64_texts(column: pa.Array) -> pa.LargeStringArray:
+    values = without_dictionary(column).to_pylist()
+    return pa.array(
+        ["null" if value is None else f'"{base64.b64encode(value).decode()}"' for value in values], pa.large_string()
+    )
+
+
+def _json_texts(column: pa.Array) -> pa.LargeStringArray:
+    """JSON texts as they are, on one line each, when each of them is one that a reader gets back."""
+    texts = as_text(column).fill_null("null")
+    if pc.any(pc.starts_with(texts, "\ufeff")).as_py():
+        texts = pc.replace_substring_regex(texts, "^\ufeff", "")
+    data = [text.encode() for text in texts.to_pylist()]
+    values = json_text.loads_plain(data)
+    if values is None:
+        values = []
+        for row, text in enumerate(data):
+            try:
+                values.append(json_text.loads(text))
+            except DataError as error:
+                raise Unrepresentable(f"a value of a JSON column is no JSON: {error.message}", row=row,
+                                      found=repr(text[:40]), advice=_ADVICE) from None  # fmt: skip
+    repeated = json_text.find_repeated_name(data, values)
+    if repeated is not None:
+        row, name = repeated
+        raise Unrepresentable("an object in this column holds a name twice", row=row, found=repr(name), advice=_ADVICE)
+    if pc.any(pc.match_substring_regex(texts, r"[\n\r]")).as_py():
+        # Only now: in JSON, as this was found to be, they stand between values alone.
+        texts = pc.replace_substring_regex(texts, r"[\n\r]", " ")
+    return texts
+
+
+def _text(text: str) -> pa.LargeStringScalar:
+    return pa.scalar(text, pa.large_string())

@@ -1,0 +1,1 @@
+"""MosaicML Streaming: MDS shards and the JSON Lines, CSV and XSV siblings."""

@@ -1,0 +1,221 @@
+"""MDS, the format of MosaicML Streaming, and its split siblings (json, csv, tsv, xsv).
+
+    dataset   a folder with `index.json` (`lading.formats.mds.index`) and its shards, perhaps compressed as a whole
+    shard     uint32 n, uint32 offset[n + 1], JSON of the columns, samples; offsets are absolute
+    sample    `lading.formats.mds.samples`
+    split     a file of lines (`lading.formats.mds.lines`), and `.meta`: uint32 n, uint32 offset[n + 1], JSON
+
+Columns of numbers are numbers, of text text; what else there is (bytes, images, arrays, lists, pickles) is referred to
+where it lies, and comes as bytes, tagged with how MDS encodes it (`lading.features.Encoded`), from which `ds[i]` makes
+Python values. Counts, sizes and columns are held against the index, hashes too with `verify`. A compressed shard is
+unpacked in memory when it is opened; offsets never count in the packed file. An unpacked copy beside a packed shard is
+read instead of it. Nothing is written beside what is read.
+
+What is written has the peer's bytes, split formats too (`_mds_write`, `_mds_lines_write`).
+
+A shard by itself (`shard.00000.mds`) opens by what its own head says; one of a split format by its index only.
+
+Source: mosaicml-streaming 0.13.0, base/format.
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from lading.errors import LadingError, UsageError
+from lading.formats.base import ListedShard, Remains, ShardFacts, ShardSource, map_file, parse_options
+from lading.formats.mds.compressed_copy import twin_of, wrong_twin
+from lading.formats.mds.files import WriteOptions, files_named, joined_entries, named, save_index, write_index
+from lading.formats.mds.index import (
+    COMPRESSIONS,
+    INDEX_NAME,
+    KINDS,
+    Entry,
+    ShardFile,
+    list_mds,
+    meta_name,
+    parse_entry,
+    read_mds_index,
+)
+from lading.formats.mds.lines_index import find_lines
+from lading.formats.mds.lines_recover import resync_lines
+from lading.formats.mds.lines_writer import LineWriter
+from lading.formats.mds.nulls import marks_of
+from lading.formats.mds.reader import MdsReader, ReadOptions
+from lading.formats.mds.recover import resync_samples
+from lading.formats.mds.stored_schema import written_schema
+from lading.formats.mds.writer import MdsWriter
+from lading.limits import DEFAULT_LIMITS, Limits
+from lading.storage.base import Sink, Store
+
+__all__ = [
+    "FORMAT",
+    "Entry",
+    "LineWriter",
+    "MdsFormat",
+    "MdsReader",
+    "MdsWriter",
+    "ReadOptions",
+    "ShardFile",
+    "WriteOptions",
+    "files_named",
+    "joined_entries",
+    "parse_entry",
+    "read_mds_index",
+    "save_index",
+    "written_schema",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class MdsFormat:
+    """MDS datasets, split siblings included."""
+
+    name: str = "mds"
+    extensions: tuple[str, ...] = (".mds", ".mds.br", ".mds.bz2", ".mds.gz", ".mds.snappy", ".mds.zstd")
+    indexes: Mapping[str, str] = field(default_factory=lambda: {INDEX_NAME: ".*"}, hash=False)
+    fixed_schema: bool = True
+    packs_items: bool = True
+    holds_bytes_only: bool = True
+    names_inside: bool = False
+    unlisted: tuple[str, ...] = tuple(
+        f".{kind}{end}" for kind in KINDS[1:] for end in ("", *map(".{}".format, COMPRESSIONS))
+    )
+    copy_options: tuple[Mapping[str, Any], Mapping[str, Any]] = field(default=({}, {}), hash=False)
+    read_options: type | None = ReadOptions
+    write_options: type | None = WriteOptions
+
+    def recognise(self, path: str, head: bytes) -> bool:  # noqa: ARG002 - a count and numbers look like anything
+        """By the name: the bytes have no mark."""
+        return path.lower().endswith(self.extensions)
+
+    def list_shards(
+        self, store: Store, path: str, head: bytes, limits: Limits = DEFAULT_LIMITS
+    ) -> list[ListedShard] | None:
+        """The shards of an `index.json`; see `lading.formats._mds_index.list_mds`."""
+        return list_mds(store, path, head, limits)
+
+    def list_unlisted(self, store: Store, folder: str, limits: Limits = DEFAULT_LIMITS) -> list[ListedShard]:
+        """The shards of split formats below a folder, by the `.meta` beside each."""
+        return find_lines(store, folder, limits)
+
+    def open_shard(self, source: ShardSource, options: Mapping[str, Any]) -> MdsReader:
+        """Open a shard (`ReadOptions`); reads its head, and all of it if it is compressed.
+
+        Raises:
+            UsageError: an option that is not known.
+            CorruptShard, SidecarMismatch: it is damaged, or not what the index says.
+        """
+        return MdsReader(source, parse_options(self.name, ReadOptions, options))
+
+    def false_claims(self, source: ShardSource, options: Mapping[str, Any]) -> Sequence[LadingError]:
+        """What a shard's head, or its `.meta`, says otherwise than the index. A compressed shard is unpacked for it."""
+        with closing(self.open_shard(source, options)) as reader:
+            return reader.false_claims()
+
+    def twin(self, source: ShardSource) -> str | None:
+        """The compressed file of an unpacked one, or the reverse: the peer may keep both (`keep_zip`)."""
+        return twin_of(source)
+
+    def wrong_twin(self, source: ShardSource) -> LadingError | None:
+        """Whether it holds other bytes than the shard."""
+        return wrong_twin(source)
+
+    def create_shard(self, sink: Sink, schema: pa.Schema, options: Mapping[str, Any]) -> MdsWriter:
+        """Begin a shard of MDS proper (`WriteOptions`); it is written when it is closed.
+
+        Raises:
+            UsageError: an option that is not known, an encoding for a column that is not there, or a split format.
+            Unrepresentable: a column that no encoding of MDS holds.
+        """
+        told = parse_options(self.name, WriteOptions, options)
+        if told.kind != "mds":
+            raise UsageError("a shard of a split format is two files", found=f"kind={told.kind!r}",
+                             advice="Begin it with create_shard_of.")  # fmt: skip
+        return MdsWriter(sink, schema, told)
+
+    def beside(self, name: str, options: Mapping[str, Any]) -> Sequence[str]:
+        """The `.meta` of a shard of a split format."""
+        told = parse_options(self.name, WriteOptions, options)
+        return [] if told.kind == "mds" else [meta_name(name, told.ending)]
+
+    def create_shard_of(
+        self, sinks: Sequence[Sink], schema: pa.Schema, options: Mapping[str, Any]
+    ) -> MdsWriter | LineWriter:
+        """Begin a shard: as `create_shard`, or one of a split format. The same errors."""
+        if len(sinks) == 1:
+            return self.create_shard(sinks[0], schema, options)
+        return LineWriter(sinks, schema, parse_options(self.name, WriteOptions, options))
+
+    def resync(
+        self,
+        source: ShardSource,
+        options: Mapping[str, Any],  # noqa: ARG002 - contract
+        *,
+        schema: pa.Schema | None = None,  # noqa: ARG002 - contract
+        error: LadingError | None = None,
+    ) -> Remains | None:
+        """The samples where they should be, the head made anew, or the lines that are whole. Raises DataError.
+
+        See `lading.formats.mds.recover` and `lading.formats.mds.lines_recover`.
+        """
+        if error is None:
+            return None
+        if source.entry and parse_entry(source.entry, source.limits).config.format != self.name:
+            return resync_lines(map_file(source), source)
+        return resync_samples(map_file(source), source)
+
+    def shard_name(self, number: int) -> str:
+        """`shard.00000`, as the peer has it."""
+        return f"shard.{number:05d}"
+
+    def extension(self, options: Mapping[str, Any]) -> str:
+        """`.mds`, or the split format's name, and the ending of the compression."""
+        told = parse_options(self.name, WriteOptions, options)
+        return f".{told.kind}{told.ending}"
+
+    def renamed(self, entry: str, name: str) -> str:
+        """The entry with files of this name, as a writer that gives it makes it."""
+        return json.dumps(named(json.loads(entry), name), sort_keys=True)
+
+    def files_named(self, entry: str) -> list[str]:
+        """The raw file, the packed one, and the `.meta`s, as far as the entry has them."""
+        return files_named(json.loads(entry))
+
+    def write_sidecars(self, store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts]]) -> list[str]:
+        """Write `index.json`."""
+        return write_index(store, folder, shards)
+
+    def alike(self, source: ShardSource, view: str) -> dict[str, Any]:
+        """The compression, by the file's ending; by index or head the columns with marks of nulls, or the lines.
+
+        Items that are packed into samples have no columns to mark.
+
+        Raises:
+            CorruptShard, SidecarMismatch: as `open_shard`, of a shard that no index tells of.
+        """
+        ending = posixpath.splitext(source.path)[1][1:]
+        found: dict[str, Any] = {"compression": ending} if ending in COMPRESSIONS else {}
+        if source.entry:
+            config = parse_entry(source.entry, source.limits).config
+        else:
+            with closing(self.open_shard(source, {})) as reader:
+                config = reader.config
+        if config.format == self.name:
+            marked = list(marks_of(config.columns))
+            return {**found, "nulls": marked} if marked and view != "interleaved" else found
+        found["kind"] = config.format
+        if config.newline != WriteOptions().line_end:
+            found["newline"] = config.newline
+        return {**found, "separator": config.separator} if config.format == "xsv" else found
+
+
+FORMAT = MdsFormat()
+"""The format, as the registry finds it."""

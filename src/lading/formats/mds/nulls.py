@@ -1,0 +1,147 @@
+"""Nulls in MDS, which has none: a column of marks beside each column that may hold them.
+
+    lading.null:NAME   uint8: 1 where NAME is null, and holds a value that stands for nothing; 0 elsewhere
+
+Other readers see one more column of numbers. What stands for nothing is empty where an encoding has an empty value, and
+else the smallest that every reader of the encoding takes: 0, the JSON `null`, a black picture of one pixel.
+"""
+
+from __future__ import annotations
+
+import base64
+import pickle
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from lading.arrow.byte_ranges import Pieces, Runs
+from lading.arrow.views import filled, join, present
+from lading.errors import Unrepresentable, UsageError
+from lading.features.mds_values import parse_array
+from lading.formats.mds.index import NUMBERS, Column
+
+__all__ = ["NULLS", "Marks", "check_nulls", "marked_columns", "marks_of", "nothing_of"]
+
+NULLS = "lading.null:"
+"""What the name of a column of marks begins with; the name of the column that they are for follows."""
+
+_JPEG = base64.b64decode(
+    "/9j/4AAQSkZJRgABAQAAAQABAAD/2wBDAIVcZHVkU4V1bHWWjoWeyP/ZyLe3yP////L/////////////////////////////////////////"
+    "////////////2wBDAY6WlsivyP/Z2f//////////////////////////////////////////////////////////////////////////wAAR"
+    "CAABAAEDAREAAhEBAxEB/8QAFAABAAAAAAAAAAAAAAAAAAAABP/EABQQAQAAAAAAAAAAAAAAAAAAAAD/xAAUAQEAAAAAAAAAAAAAAAAAAAAA"
+    "/8QAFBEBAAAAAAAAAAAAAAAAAAAAAP/aAAwDAQACEQMRAD8AOD//2Q=="
+)
+_PNG = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR42mNgYGAAAAAEAAHI6uv5AAAAAElFTkSuQmCC")
+_JPEGS = struct.pack("<2I", 1, len(_JPEG)) + _JPEG
+_NOTHING = {
+    "str": b"", "bytes": b"", "json": b"null", "str_int": b"0", "str_float": b"0.0", "str_decimal": b"0",
+    "jpeg": _JPEG, "png": _PNG, "pil": struct.pack("<3I", 1, 1, 3) + b"RGB" + bytes(3), "pkl": pickle.dumps(None, 4),
+    "list[pil]": bytes(8), "list[jpeg]": bytes(8), "list[png]": bytes(8), "jpeg_array": _JPEGS, "jpegarray": _JPEGS,
+}  # fmt: skip
+"""Values that stand for nothing, of the encodings whose values vary in size; of pictures one black pixel."""
+
+
+def check_nulls(told: object) -> None:
+    """Raise UsageError for an option `nulls` that is neither `error` nor `mask` nor names of columns."""
+    names = isinstance(told, Sequence) and not isinstance(told, (str, bytes)) and all(isinstance(n, str) for n in told)
+    if told not in ("error", "mask") and not names:
+        raise UsageError(
+            "no such way with nulls", expected="error, mask, or a list of columns", found=f"nulls={told!r}"
+        )
+
+
+def marks_of(columns: Sequence[Column]) -> dict[str, str]:
+    """The columns of a shard that others are marked by: the name of each column with nulls, and of its marks."""
+    names = {column.name for column in columns}
+    return {
+        column.name.removeprefix(NULLS): column.name
+        for column in columns
+        if column.encoding == "uint8" and column.name.startswith(NULLS) and column.name.removeprefix(NULLS) in names
+    }
+
+
+def marked_columns(schema: pa.Schema, nulls: str | Sequence[str]) -> list[str]:
+    """The columns that get marks: all that the schema lets be null, or those named.
+
+    Raises:
+        Unrepresentable: a column is called as another one's marks would be.
+        UsageError: a column is named that is not there.
+    """
+    known = {*schema.names}
+    for name in schema.names:
+        if name.startswith(NULLS) and name.removeprefix(NULLS) in known:
+            raise Unrepresentable("the name of a column is that of another one's nulls", column=name,
+                                  advice="Call it otherwise.")  # fmt: skip
+    if nulls == "error":
+        return []
+    if nulls == "mask":
+        return [field.name for field in schema if field.nullable]
+    for name in nulls:
+        if name not in known:
+            raise UsageError("nulls are told for a column that is not there", column=name,
+                             expected=", ".join(schema.names))  # fmt: skip
+    return list(dict.fromkeys(nulls))
+
+
+def nothing_of(column: Column) -> bytes:
+    """The value that stands for nothing."""
+    if column.size is not None:
+        return bytes(column.size)
+    dtype, _ = parse_array(column.encoding) or (None, None)
+    if column.encoding in _NOTHING:
+        return _NOTHING[column.encoding]
+    return bytes([8, 4, 1, 0]) if dtype is None else bytes([4, 1]) + bytes(np.dtype(dtype).itemsize)
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """The columns of a shard being written that may hold nulls, by name."""
+
+    columns: Mapping[str, Column]
+
+    def marks(self, given: Mapping[str, pa.Array | Pieces | Runs]) -> dict[str, pa.Array]:
+        """The columns of marks."""
+        return {NULLS + name: pa.array(~_there(given[name]), pa.uint8()) for name in self.columns}
+
+    def without_nulls(self, name: str, values: pa.Array | Pieces | Runs) -> pa.Array | Pieces | Runs:
+        """A column of numbers or arrays with zeros where it is null; others as they are: only as bytes can they be."""
+        if name not in self.columns or not isinstance(values, pa.Array) or not values.null_count:
+            return values
+        if isinstance(values, pa.FixedShapeTensorArray):
+            return _zeroed(values)
+        return values.fill_null(0) if self.columns[name].encoding in NUMBERS else values
+
+    def as_bytes(
+        self, name: str, values: pa.Array | Pieces | Runs, given: pa.Array | Pieces | Runs
+    ) -> pa.Array | Pieces | Runs:
+        """A column of bytes or text with what stands for nothing where the given values were null."""
+        there = _there(given) if name in self.columns else np.ones(1, np.bool_)
+        if there.all():
+            return values
+        nothing = nothing_of(self.columns[name])
+        assert not isinstance(values, Runs), "all of them are there"
+        if isinstance(values, Pieces):
+            return Pieces.joined([values, Pieces.of([nothing])])[np.where(there, np.arange(len(there)), len(there))]
+        if pa.types.is_binary_view(values.type):
+            return filled(values, pa.array([nothing] * len(values), pa.large_binary()))
+        values = join(values)
+        return pc.if_else(pa.array(there), values, pa.scalar(nothing, pa.large_binary()).cast(values.type))
+
+
+def _there(values: pa.Array | Pieces | Runs) -> NDArray[np.bool_]:
+    return present(values) if isinstance(values, pa.Array) else values.there
+
+
+def _zeroed(values: pa.FixedShapeTensorArray) -> pa.FixedShapeTensorArray:
+    """Arrays with zeros where they are null."""
+    storage = values.storage
+    size = storage.type.list_size
+    body = np.array(storage.values.slice(storage.offset * size, len(storage) * size)).reshape(-1, size)
+    body[~present(storage)] = 0
+    whole = pa.FixedSizeListArray.from_arrays(pa.array(body.reshape(-1), storage.type.value_type), type=storage.type)
+    return pa.ExtensionArray.from_storage(values.type, whole)

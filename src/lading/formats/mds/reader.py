@@ -1,0 +1,537 @@
+"""Reading a shard of an MDS dataset, of whatever kind. See `lading.formats.mds.format`.
+
+What kinds differ in is how the bytes of a sample become values (`_mds_samples`: MDS proper, `_mds_lines`: the split
+formats). Here is what they share: files that may be compressed, offsets of samples, what is checked, batches.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lading.arrow.references import FileEntry, RefType, is_ref, make_refs, with_files
+from lading.codecs import WRAPS, new_hash, unpack_file
+from lading.errors import CorruptShard, LadingError, LimitExceeded, NotFound, SidecarMismatch, UsageError, errors_at
+from lading.features.items import split_rows
+from lading.formats.base import ShardSource
+from lading.formats.mds.index import (
+    COMPRESSIONS,
+    Config,
+    Entry,
+    ShardFile,
+    meta_name,
+    parse_config,
+    parse_entry,
+    tells_columns,
+)
+from lading.formats.mds.lines import LineLayout, check_line_ends, first_line, line_ends
+from lading.formats.mds.nulls import marks_of
+from lading.formats.mds.samples import Part, SampleLayout
+from lading.formats.mds.stored_schema import given_field, in_type, written_schema
+from lading.limits import Limits, raised_by
+from lading.storage.base import MappedFile, Mapper
+from lading.storage.fetch_plan import plan_ranges
+from lading.storage.unwrap import unwrapped
+
+__all__ = ["MdsReader", "ReadOptions", "read_meta", "same_bytes", "told_places"]
+
+_MAX_REQUEST_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """How a shard is read.
+
+    Attributes:
+        allow_pickle: `ds[i]` reads values of `pkl` columns, which runs whatever code stands in them; else they are
+            bytes.
+        verify: hold the files against the hashes in the index when a shard is opened.
+        mmap: map local files; False reads them through `pread`.
+        walk_lines: lines of a split format are what lies between line ends, whatever `.meta` and the index say of them:
+            for a `.meta` that is damaged or gone.
+    """
+
+    allow_pickle: bool = False
+    verify: bool = False
+    mmap: bool = True
+    walk_lines: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What the index says of a file, and how it is to be read."""
+
+    raw: ShardFile | None
+    packed: ShardFile | None
+    options: ReadOptions
+
+
+class _Body:
+    """The unpacked bytes of a file: mapped, in memory, or asked for by range.
+
+    Attributes:
+        path: of the file.
+        size_bytes: how many there are.
+        mapped: the file, if it is mapped.
+    """
+
+    def __init__(self, source: ShardSource, path: str, compression: str, told: _Told) -> None:
+        self.path, self._source = path, source
+        self.mapped: MappedFile | None = None
+        self._data: pa.Buffer | None = None
+        self._closed = False
+        store = source.store
+        if compression:
+            self._data = self._unpacked(compression, told)
+        elif told.options.mmap and isinstance(store, Mapper):
+            self.mapped = store.map(path)
+            self._data = self.mapped.buffer
+        size = self._data.size if self._data is not None else store.head(path).size_bytes
+        if told.raw is not None and size != told.raw.size_bytes:
+            raise SidecarMismatch("the size differs from what the index says", file=path,
+                                  expected=f"{told.raw.size_bytes} bytes", found=f"{size} bytes")  # fmt: skip
+        self.size_bytes = size
+        if told.options.verify and told.raw is not None:
+            parts = [(at, min(_MAX_REQUEST_BYTES, size - at)) for at in range(0, size, _MAX_REQUEST_BYTES)]
+            _compare(path, told.raw, (data for part in parts for data in self.read([part])))
+
+    def _unpacked(self, compression: str, told: _Told) -> pa.Buffer:
+        store, limits = self._source.store, self._source.limits
+        if told.raw is not None and told.raw.size_bytes > limits.shard_bytes:
+            raise limits.exceeded("shard_bytes", "a compressed shard is too large to be held", file=self.path,
+                                  found=told.raw.size_bytes)  # fmt: skip
+        [packed] = store.get_ranges(self.path, [(0, store.head(self.path).size_bytes)])
+        if told.options.verify and told.packed is not None:
+            _compare(self.path, told.packed, [packed])
+        with errors_at(file=self.path):
+            if told.raw is None:
+                with raised_by("shard_bytes"):
+                    return pa.py_buffer(unpack_file(compression, packed, limits.shard_bytes, limits))
+            try:
+                return pa.py_buffer(unpack_file(compression, packed, told.raw.size_bytes, limits))
+            except LimitExceeded as error:
+                if error.advice:  # of the memory that it takes
+                    raise
+                raise SidecarMismatch("the file unpacks to more than the index says", found=error.found,
+                                      expected=f"{told.raw.size_bytes} bytes") from error  # fmt: skip
+
+    def read(self, ranges: Sequence[tuple[int, int]]) -> list[pa.Buffer]:
+        """Bytes of each `(offset, length)`. Raises UsageError when it was closed."""
+        self._check_open()
+        if self._data is not None:
+            return [self._data.slice(offset, length) for offset, length in ranges]
+        return [pa.py_buffer(data) for data in self._source.store.get_ranges(self.path, ranges)]
+
+    def one(self, offset: int, length: int) -> bytes:
+        """Bytes of one range; fewer at the end of the file. Raises as `read`."""
+        self._check_open()
+        if self.mapped is not None:
+            return self.mapped.read(offset, length)
+        return bytes(self.read([(offset, length)])[0])
+
+    @property
+    def whole(self) -> pa.Buffer | None:
+        """All of it, if it is at hand. Raises as `read`."""
+        self._check_open()
+        return self._data
+
+    def close(self) -> None:
+        """Give up map and memory; what is asked for then is an error."""
+        self.mapped, self._data, self._closed = None, None, True
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise UsageError("the shard was closed", file=self.path, advice="Open it again.")
+
+
+def _compare(path: str, file: ShardFile, parts: Iterator[pa.Buffer] | Sequence[pa.Buffer]) -> None:
+    """Raise SidecarMismatch for bytes that have another hash than the index says."""
+    with errors_at(file=path):
+        hashes = {name: new_hash(name) for name in file.hashes}
+    for part in parts:
+        for each in hashes.values():
+            each.update(part)
+    for name, each in hashes.items():
+        if each.hexdigest() != file.hashes[name]:
+            raise SidecarMismatch(f"the {name} of the file differs from what the index says", file=path,
+                                  expected=file.hashes[name], found=each.hexdigest())  # fmt: skip
+
+
+class MdsReader:
+    """An open shard. Memory: 4 bytes a sample; a compressed shard is unpacked, and held whole.
+
+    Attributes:
+        counts: nothing is left out.
+        config: what the samples have in common, by the index, or by the shard's head.
+        raw_bytes: size of the shard's files when they are not compressed.
+        zip_bytes: size of its compressed files; None if it has none.
+        unsafe_columns: columns of pickles.
+    """
+
+    def __init__(self, source: ShardSource, options: ReadOptions) -> None:
+        self.counts: Counter[str] = Counter()
+        self._source, self._path, self._options = source, source.path, options
+        with errors_at(file=source.path):
+            entry = parse_entry(source.entry, source.limits) if source.entry else None
+        compression = _compression(source.path, entry)
+        raw, zipped = (entry.raw, entry.packed) if entry else (None, None)
+        walked = options.walk_lines and entry is not None and entry.raw_meta is not None
+        self._body = _Body(source, source.path, compression, _Told(None if walked else raw, zipped, options))
+        with errors_at(file=source.path):
+            if entry is None and not _is_mds(source.path):
+                raise UsageError("a shard of a split format is opened by its index", advice="Open the index.json.")
+            self._offset, self.config = self._walked(entry.config) if walked and entry else self._begin(entry)
+            self._layout = self._laid_out()
+        marks = marks_of(self.config.columns).values()
+        self._names = [column.name for column in self.config.columns if column.name not in marks]
+        self._written = pa.schema([])
+        self._place = memoryview(self._offset.data)
+        self.raw_bytes, self.zip_bytes = self._sizes(entry, compression)
+        self.unsafe_columns = [column.name for column in self.config.columns if column.encoding == "pkl"]
+
+    def _walked(self, config: Config) -> tuple[NDArray[np.int64], Config]:
+        """Where lines begin, and the last one ends, by what stands between them."""
+        check_line_ends(config)
+        read, size = self._body.one, self._body.size_bytes
+        place = np.append(0, line_ends(read, size, config.newline.encode()))
+        if int(place[-1]) != size:
+            raise CorruptShard("the last line has no end", offset=int(place[-1]), found=f"{size} bytes")
+        place = place if config.format == "json" else place[1:]
+        if not len(place):
+            raise CorruptShard("the line of names is missing", offset=0)
+        return place.astype(np.uint32), config
+
+    def _begin(self, entry: Entry | None) -> tuple[NDArray[np.int64], Config]:
+        """Where samples begin, and the last one ends; and what the shard says of itself."""
+        split = entry is not None and entry.raw_meta is not None
+        head = _meta(self._source, entry, self._options) if split and entry is not None else self._body
+        with errors_at(file=head.path):
+            offset, text = _read_head(head, self._body.size_bytes, self._source.limits, split=split)
+            if entry is None:
+                return offset, parse_config(_object(text) or {}, limits=self._source.limits)
+        _check_told(head.path, len(offset) - 1, text, entry, self._source.limits)
+        return offset, entry.config
+
+    def false_claims(self) -> list[LadingError]:
+        """What the shard's head, or its `.meta`, says otherwise than the index; nothing where there is no index.
+
+        The peer writes there what it writes into the index. Without a byte nothing is said.
+        """
+        if not self._source.entry or self._options.walk_lines:
+            return []
+        entry = parse_entry(self._source.entry, self._source.limits)
+        split = entry.raw_meta is not None
+        head = _meta(self._source, entry, self._options) if split else self._body
+        with errors_at(file=head.path):
+            offset, text = _read_head(head, self._body.size_bytes, self._source.limits, split=split)
+        told, index, place = _object(text), orjson.loads(self._source.entry), 4 * (len(offset) + 1)
+        if text and told is None:
+            return [CorruptShard("what the shard says of itself is no JSON object", file=head.path, offset=place,
+                                 expected="what the index says", found=repr(text[:40]))]  # fmt: skip
+        return [
+            SidecarMismatch(f"what the shard says of itself differs from the index: {name[:40]!r}", file=head.path,
+                            offset=place, expected=repr(index.get(name))[:200], found=repr(value)[:200])
+            for name, value in (told or {}).items()
+            if name not in index or value != index[name]
+        ]  # fmt: skip
+
+    def _sizes(self, entry: Entry | None, compression: str) -> tuple[int, int | None]:
+        """Bytes of the shard's files, unpacked and compressed: as the index says, else as they are."""
+        if entry is None:
+            packed = self._source.store.head(self._path).size_bytes if compression else None
+            return self._body.size_bytes, packed
+        raw = entry.raw.size_bytes + (entry.raw_meta.size_bytes if entry.raw_meta else 0)
+        meta = entry.packed_meta.size_bytes if entry.packed_meta else 0
+        return raw, None if entry.packed is None else entry.packed.size_bytes + meta
+
+    def _laid_out(self) -> SampleLayout | LineLayout:
+        """How samples are laid out. Raises SidecarMismatch for values between separators under other names."""
+        config = self.config
+        if config.format == "mds":
+            return SampleLayout(config.columns)
+        if config.format != "json":
+            [found] = self._body.read([(0, int(self._offset[0]))])
+            names = first_line(config)
+            if bytes(found) != names:
+                raise SidecarMismatch("the first line has other names than the index says", offset=0,
+                                      expected=repr(names)[:200], found=repr(bytes(found)[:200]))  # fmt: skip
+        return LineLayout(config)
+
+    def close(self) -> None:
+        """Give up the map; references and bytes made before stay good."""
+        self._body.close()
+
+    def as_written(self, rows: pa.Schema) -> None:
+        """Give the columns of rows of this schema as they were: see `lading.formats.mds.stored_schema`."""
+        self._written = written_schema(rows)
+        self._layout.as_written(self._written)
+        order = {name: i for i, name in enumerate(rows.names)}
+        self._names.sort(key=lambda name: order.get(name, len(order)))
+
+    def num_rows(self) -> int:
+        """Number of samples: as the shard's head says."""
+        return len(self._offset) - 1
+
+    def get_sample_data(self, row: int) -> bytes:
+        """The bytes of a sample. Read, not mapped: that costs as much, and a file that is cut meanwhile is an error."""
+        if not 0 <= row < len(self._place) - 1:
+            raise IndexError(f"sample {row} of {len(self._place) - 1} in {self._path}")
+        start, stop = self._place[row], self._place[row + 1]
+        data = self._body.one(start, stop - start)
+        if len(data) != stop - start:
+            raise CorruptShard("the file became shorter while it was open", file=self._path, row=row, offset=start,
+                               expected=f"{stop - start} bytes", found=len(data))  # fmt: skip
+        return data
+
+    def decode_sample(self, data: bytes) -> dict[str, Any]:
+        """The sample that these bytes are, as `ds[i]` gives it."""
+        try:
+            sample = self._layout.decode(data, allow_pickle=self._options.allow_pickle)
+        except LadingError as error:
+            raise error.at(file=self._path) from None
+        return {name: sample[name] for name in self._names if name in sample} if len(self._written) else sample
+
+    def schema(self) -> pa.Schema:
+        """The columns in MDS's order: numbers, text, and references to the rest (bytes, of a compressed shard).
+
+        After `as_written` in the order and types of what was written.
+        """
+        return self._schema(None, views=False)
+
+    def _schema(self, columns: Sequence[str] | None, *, views: bool) -> pa.Schema:
+        fields = [self._field(name, views=views) for name in self._names if columns is None or name in columns]
+        return with_files(pa.schema(fields, metadata=self._written.metadata), self._files())
+
+    def _field(self, name: str, *, views: bool) -> pa.Field:
+        own = self._layout.field(name, refs=self._body.mapped is not None, views=views)
+        return given_field(own, self._written.field(name)) if name in self._written.names else own
+
+    def _files(self) -> list[FileEntry]:
+        info = self._source.info
+        return [FileEntry(self._path, "", self._body.size_bytes, info.version if info else "")]
+
+    def index(self) -> pa.Table:
+        """The shard as one unit, from its first sample to its last: where each lies its own head says."""
+        count = self.num_rows()
+        start, stop = self._offset[[0, count]].astype(np.int64)
+        schema = with_files(pa.schema([("num_rows", pa.int64()), ("samples", RefType())]), self._files())
+        whole = make_refs(np.array([start]), np.array([stop - start]))
+        return pa.table([pa.array([count]), whole], schema=schema).slice(0, min(count, 1))
+
+    def read(self, rows: NDArray[np.int64] | None = None, columns: Sequence[str] | None = None) -> pa.Table:
+        """Samples by ordinal, in the order asked for. Asks a store for these samples only."""
+        wanted = np.arange(self.num_rows()) if rows is None else rows
+        return pa.Table.from_batches([self._batch(self._part(wanted), self._schema(columns, views=False))])
+
+    def batches(
+        self, *, max_rows: int, max_bytes: int, columns: Sequence[str] | None = None, views: bool = False
+    ) -> Iterator[pa.RecordBatch]:
+        """All samples in order. Peak memory: numbers and text of a batch; all of it where nothing is mapped."""
+        schema = self._schema(columns, views=views)
+        ends = self._offset.astype(np.int64)
+        sizes = ends[1:] - ends[:-1]
+        bounds = split_rows(np.arange(len(sizes)), sizes, max_rows=max_rows, max_bytes=max_bytes).tolist()
+        for first, stop in pairwise(bounds):
+            part = self._part(np.arange(first, stop))
+            yield self._batch(part, schema)
+            if self._body.mapped is not None:
+                self._body.mapped.release(int(part.start[0]), int(part.stop[-1]))
+
+    def _batch(self, part: Part, schema: pa.Schema) -> pa.RecordBatch:
+        with errors_at(file=self._path):
+            found = self._layout.arrays(part, [self._stored(field) for field in schema])
+            arrays = [in_type(column, field) for column, field in zip(found, schema, strict=True)]
+        if not arrays:
+            return pa.RecordBatch.from_struct_array(pa.array([{}] * len(part.rows), pa.struct([])))
+        fields = [field.with_type(column.type) for column, field in zip(arrays, schema, strict=True)]
+        return pa.record_batch(arrays, schema=pa.schema(fields, metadata=schema.metadata))
+
+    def _stored(self, field: pa.Field) -> pa.Field:
+        """The field as the shard has it: references and views as they are asked for, all else in memory."""
+        own = self._layout.field(field.name, refs=False, views=False)
+        return field if is_ref(field.type) or pa.types.is_binary_view(field.type) else own
+
+    def _part(self, rows: NDArray[np.int64]) -> Part:
+        """Samples where they lie, or as they come from the store."""
+        start, stop = self._offset[rows].astype(np.int64), self._offset[rows + 1].astype(np.int64)
+        body = self._body
+        if body.whole is not None:
+            if body.mapped is not None:
+                body.mapped.check()
+            return Part(body.whole, start, stop, rows, body.mapped is not None)
+        gap = self._source.store.request_bytes
+        plan = plan_ranges(start, stop - start, max_gap_bytes=gap, max_request_bytes=_MAX_REQUEST_BYTES)
+        answers = body.read(plan.requests)
+        begins = np.cumsum([0, *(answer.size for answer in answers)])
+        at = begins[:-1][plan.request_of] + plan.offset_in if len(rows) else start
+        data = answers[0] if len(answers) == 1 else pa.py_buffer(b"".join(map(memoryview, answers)))
+        return Part(data, at, at + stop - start, rows, is_file=False)
+
+
+def told_places(source: ShardSource, entry: Entry) -> NDArray[np.int64]:
+    """Where the lines of a shard of a split format begin, and the last one ends, as its `.meta` says.
+
+    Raises:
+        DataError, StoreError: it cannot be read, or is of another shard.
+    """
+    body = _meta(source, entry, ReadOptions())
+    with errors_at(file=body.path):
+        offset, text = _read_head(body, entry.raw.size_bytes, source.limits, split=True)
+    _check_told(body.path, len(offset) - 1, text, entry, source.limits)
+    expected = entry.samples, len(first_line(entry.config))
+    if (len(offset) - 1, int(offset[0])) != expected:
+        raise SidecarMismatch("not the places of so many lines, behind the names", file=body.path,
+                              expected=expected, found=(len(offset) - 1, int(offset[0])))  # fmt: skip
+    return offset.astype(np.int64)
+
+
+def read_meta(source: ShardSource, compression: str) -> tuple[int, int, int, Mapping[str, Any]]:
+    """What a `.meta` says that nobody tells of: samples, bytes of them and of itself unpacked, and its JSON.
+
+    Raises:
+        DataError, StoreError: it cannot be read, or is none.
+    """
+    body = _Body(source, source.path, compression, _Told(None, None, ReadOptions(mmap=False)))
+    with errors_at(file=source.path):
+        offset, text = _read_head(body, None, source.limits, split=True)
+    return len(offset) - 1, int(offset[-1]), body.size_bytes, _object(text) or {}
+
+
+def same_bytes(source: ShardSource, raw: str, packed: str, compression: str, told: ShardFile) -> bool:
+    """Whether a file beside a shard unpacks to another one. Peak memory: 64 MiB; all of it for brotli and snappy.
+
+    Raises:
+        DataError, StoreError: one of the two cannot be read, or that which is not packed is not as long as told.
+    """
+    plain = _Body(source, raw, "", _Told(told, None, ReadOptions(mmap=False)))
+    begin = at = 0
+    window = pa.py_buffer(b"")
+    for piece in _pieces(source, packed, compression, told):
+        if at + piece.size > plain.size_bytes:
+            return False
+        if at + piece.size > begin + window.size:
+            part = at, min(max(_MAX_REQUEST_BYTES, piece.size), plain.size_bytes - at)
+            begin, [window] = at, plain.read([part])
+        if not window.slice(at - begin, piece.size).equals(piece):
+            return False
+        at += piece.size
+    return at == plain.size_bytes
+
+
+def _pieces(source: ShardSource, path: str, compression: str, told: ShardFile) -> Iterator[pa.Buffer]:
+    """What a file unpacks to; all at once where its compression has no stream."""
+    if compression in WRAPS:
+        size = source.store.head(path).size_bytes
+        yield from map(pa.py_buffer, unwrapped(source.store, path, compression, size, source.limits))
+    else:
+        yield _Body(source, path, compression, _Told(told, None, ReadOptions(mmap=False))).whole
+
+
+def _check_told(path: str, samples: int, text: bytes, entry: Entry, limits: Limits) -> None:
+    """Hold a shard's head, or its `.meta`, against the index.
+
+    Raises:
+        SidecarMismatch: another number of samples, or other columns. DataError: columns that make no sense.
+    """
+    if samples != entry.samples:
+        raise SidecarMismatch("the number of samples differs from what the index says", file=path,
+                              expected=entry.samples, found=samples)  # fmt: skip
+    told = _object(text)
+    if told is None or not tells_columns(told):
+        return
+    with errors_at(file=path):
+        found = parse_config(told, limits=limits)
+    if found != entry.config:
+        raise SidecarMismatch("the columns differ from what the index says", file=path,
+                              expected=_shown(entry.config), found=_shown(found))  # fmt: skip
+
+
+def _compression(path: str, entry: Entry | None) -> str:
+    """How a shard's file is compressed: by its ending, and by the index, which may list it in both forms."""
+    if entry is not None and posixpath.basename(path) == posixpath.basename(entry.raw.name):
+        return ""
+    if entry is not None and entry.packed is not None:
+        return entry.compression
+    return COMPRESSIONS.get(posixpath.splitext(path)[1][1:], "")
+
+
+def _meta(source: ShardSource, entry: Entry, options: ReadOptions) -> _Body:
+    """The `.meta` beside a shard of a split format, or beside the file that this one stands for."""
+    path, compression = source.place, _compression(source.place, entry)
+    own, meta = (entry.packed, entry.packed_meta) if compression else (entry.raw, entry.raw_meta)
+    assert own is not None
+    assert meta is not None
+    if f"/{path}".endswith(f"/{own.name}"):
+        path = path.removesuffix(own.name) + meta.name
+    else:  # the entry is older than the shard's name, which a dataset gives when it takes over what a worker wrote
+        path = meta_name(path, posixpath.splitext(path)[1] if compression else "")
+    told = _Told(entry.raw_meta, entry.packed_meta, options)
+    try:
+        return _Body(replace(source, store=source.place_store), path, compression, told)
+    except NotFound as error:
+        error.advice = "With the option walk_lines=true lines are what lies between line ends, without this file."
+        raise
+
+
+def _shown(config: Config) -> str:
+    """The columns, for a message."""
+    return f"{config.format} with " + ", ".join(f"{column.name}: {column.encoding}" for column in config.columns)
+
+
+def _is_mds(path: str) -> bool:
+    return ".mds" in posixpath.basename(path).lower()
+
+
+def _read_head(head: _Body, size: int | None, limits: Limits, *, split: bool) -> tuple[NDArray[np.int64], bytes]:
+    """Where samples begin and end in `size` bytes, or in as many as they say, and the JSON behind.
+
+    Raises:
+        CorruptShard: places out of order, or beyond the file.
+        LimitExceeded: the JSON is larger than `index_bytes`, or has more than `index_values`.
+    """
+    if head.size_bytes < 4:  # noqa: PLR2004 - bytes of the count
+        raise CorruptShard("the file is too short for a count of samples", found=f"{head.size_bytes} bytes")
+    [data] = head.read([(0, 4)])
+    count = int(np.frombuffer(data, "<u4")[0])
+    end = 4 * (count + 2)
+    if end > head.size_bytes:
+        raise CorruptShard("the file is too short for the places of its samples", offset=4,
+                           expected=f"{count + 1} numbers", found=f"{head.size_bytes} bytes")  # fmt: skip
+    [data] = head.read([(4, 4 * (count + 1))])
+    offset = np.frombuffer(data, "<u4").copy()  # not over the map: to touch it where the file was cut kills the process
+    size = int(offset[-1]) if size is None else size
+    stop = head.size_bytes if split else int(offset[0])
+    if not split and not end <= stop <= size:
+        raise CorruptShard("the first sample begins inside the head, or beyond the file", offset=4,
+                           expected=f"{end} to {size}", found=stop)  # fmt: skip
+    backwards = np.flatnonzero(offset[1:] < offset[:-1])
+    if len(backwards):
+        row = int(backwards[0])
+        raise CorruptShard("a sample ends before it begins", row=row, offset=4 * (row + 2),
+                           expected=f"at least {int(offset[row])}", found=int(offset[row + 1]))  # fmt: skip
+    if int(offset[-1]) != size:
+        raise CorruptShard("the samples do not end where the file does", offset=4 * (count + 1), expected=size,
+                           found=int(offset[-1]))  # fmt: skip
+    if stop - end > limits.index_bytes:
+        raise limits.exceeded("index_bytes", "what the shard says of itself is too large", offset=end, found=stop - end)
+    [text] = head.read([(end, stop - end)])
+    limits.check_values(text, offset=end)
+    return offset, bytes(text)
+
+
+def _object(text: bytes) -> Mapping[str, Any] | None:
+    """What a head tells; None if it is no JSON object."""
+    try:
+        told = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None
+    return told if isinstance(told, dict) else None

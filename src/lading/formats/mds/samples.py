@@ -1,0 +1,246 @@
+"""Samples of MDS proper → columns, many samples at a time.
+
+    sample    uint32 size of the value of each column whose values vary in size; the values, in the order of columns
+
+Source: mosaicml-streaming 0.13.0, base/format/mds/writer.py and reader.py.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lading.arrow.references import RefType, make_refs
+from lading.arrow.views import from_ranges, join
+from lading.errors import CorruptShard, DataError, LadingError, errors_at
+from lading.features.mds_values import parse_array
+from lading.features.types import Array, Bytes, Encoded, Feature, Image, Json, Text, decode, feature_of, with_feature
+from lading.formats.mds.index import NUMBERS, Column
+from lading.formats.mds.nulls import marks_of
+
+__all__ = ["TEXTS", "Part", "SampleLayout", "text_column"]
+
+_CODES = {"i1": "b", "i2": "h", "i4": "i", "i8": "q", "u1": "B", "u2": "H", "u4": "I", "u8": "Q",
+          "f2": "e", "f4": "f", "f8": "d"}  # fmt: skip
+TEXTS = ("str", "json", "str_int", "str_float", "str_decimal")
+_FEATURES: dict[str, Feature] = {
+    "str": Text(), "json": Json(), "bytes": Bytes(), "png": Image(), "jpeg": Image(),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Samples in memory, or in a mapped file.
+
+    Attributes:
+        data: where their bytes are.
+        start: first byte of each sample there.
+        stop: the byte behind its last.
+        rows: number of each in the shard.
+        is_file: `data` is the file itself, so that values can be referred to.
+    """
+
+    data: pa.Buffer
+    start: NDArray[np.int64]
+    stop: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    is_file: bool
+
+
+class SampleLayout:
+    """How samples of MDS proper are laid out.
+
+    Args:
+        columns: of the shard.
+    """
+
+    def __init__(self, columns: Sequence[Column]) -> None:
+        self._columns = {column.name: i for i, column in enumerate(columns)}
+        self._all = columns
+        self._varying = [i for i, column in enumerate(columns) if column.size is None]
+        self._sizes = struct.Struct(f"<{len(self._varying)}I")
+        self._marks = marks_of(columns)
+        self._arrays: list[tuple[str, Array]] = []
+        self._plan = [(column.name, column.size, _value_of(column.encoding)) for column in columns]
+
+    def field(self, name: str, *, refs: bool, views: bool) -> pa.Field:
+        """The Arrow field of a column, payload as references, views or bytes."""
+        encoding = self._all[self._columns[name]].encoding
+        if encoding in NUMBERS:
+            return pa.field(name, pa.from_numpy_dtype(NUMBERS[encoding]))
+        if encoding in TEXTS:
+            return with_feature(pa.field(name, pa.large_string()), _FEATURES.get(encoding) or Encoded(encoding))
+        kind = RefType() if refs else pa.binary_view() if views else pa.large_binary()
+        return with_feature(pa.field(name, kind), _payload_feature(encoding))
+
+    def as_written(self, rows: pa.Schema) -> None:
+        """Have `decode` give arrays that tell their own shape, which MDS calls bytes, where these rows have them."""
+        for column in self._all:
+            if column.encoding == "bytes" and column.name in rows.names:
+                with suppress(DataError):  # a feature of a later version, whose values are the bytes
+                    feature = feature_of(rows.field(column.name))
+                    if isinstance(feature, Array):
+                        self._arrays.append((column.name, feature))
+
+    def decode(self, data: bytes, *, allow_pickle: bool) -> dict[str, Any]:
+        """One sample as Python values; without Arrow, which takes ten times as long for a single one."""
+        try:
+            sizes = self._sizes.unpack_from(data)
+        except struct.error:
+            sizes = ()
+        at, turn, sample = self._sizes.size, iter(sizes), {}
+        if len(sizes) == len(self._varying):
+            for name, size, value_of in self._plan:
+                end = at + (next(turn) if size is None else size)
+                try:
+                    sample[name] = value_of(data[at:end], allow_pickle)
+                except LadingError as error:
+                    raise error.at(column=name) from None
+                except UnicodeDecodeError as error:
+                    raise CorruptShard("a text that is no UTF-8", column=name, found=error.reason) from None
+                except struct.error:
+                    break
+                at = end
+        if at != len(data) or len(sample) < len(self._all):
+            raise CorruptShard("the sizes of a sample's values are not its own", expected=len(data), found=at)
+        if self._marks or self._arrays:
+            self._settle(sample)
+        return sample
+
+    def _settle(self, sample: dict[str, Any]) -> None:
+        """Leave out nulls and their marks, and make arrays of bytes that were written from some."""
+        for name, mark in self._marks.items():
+            found = sample.pop(mark)
+            _check_marks(mark, np.array([found]))
+            if found:
+                del sample[name]
+        for name, feature in self._arrays:
+            if name in sample:
+                with errors_at(column=name):
+                    sample[name] = decode(feature, sample[name])
+
+    def arrays(self, part: Part, fields: Sequence[pa.Field]) -> list[pa.Array]:
+        """Columns of samples.
+
+        Raises:
+            CorruptShard: sizes of values that are not the sample's; a text that is no UTF-8. Names row and column.
+        """
+        data = np.frombuffer(part.data, np.uint8)
+        offset, length = self._places(data, part)
+        arrays = []
+        for field in fields:
+            i = self._columns[field.name]
+            dtype = NUMBERS.get(self._all[i].encoding)
+            valid = self._valid(field.name, data, offset, part)
+            size = length[i].astype(np.int64)
+            if dtype is not None:
+                numbers = _numbers_at(data, offset[i], dtype, 1)[:, 0]
+                arrays.append(pa.array(numbers, mask=None if valid is None else ~valid))
+            elif pa.types.is_large_string(field.type):
+                arrays.append(text_column(part, field, offset[i], size, valid))
+            elif field.type == RefType():
+                arrays.append(make_refs(offset[i], size, valid=valid))
+            else:
+                found = from_ranges(part.data, offset[i], size, valid)
+                arrays.append(found if pa.types.is_binary_view(field.type) else join(found))
+        return arrays
+
+    def _valid(
+        self, name: str, data: NDArray[np.uint8], offset: list[NDArray[np.int64]], part: Part
+    ) -> NDArray[np.bool_] | None:
+        """Which values of a column are not null; None if none can be."""
+        mark = self._marks.get(name)
+        if mark is None:
+            return None
+        marks = data[offset[self._columns[mark]]]
+        _check_marks(mark, marks, part.rows)
+        return np.asarray(marks == 0, np.bool_)
+
+    def _places(self, data: NDArray[np.uint8], part: Part) -> tuple[list[NDArray[np.int64]], list[NDArray[np.uint32]]]:
+        """Where the values of each column lie, and their sizes."""
+        head = 4 * len(self._varying)
+        short = np.flatnonzero(part.stop - part.start < head)
+        if len(short):
+            row = int(short[0])
+            raise CorruptShard("a sample without the sizes of its values", offset=int(part.start[row]),
+                               row=int(part.rows[row]), expected=f"at least {head} bytes",
+                               found=int(part.stop[row] - part.start[row]))  # fmt: skip
+        sizes = iter(_numbers_at(data, part.start, np.uint32, len(self._varying)).T)
+        length = [next(sizes) if c.size is None else np.full(len(part.start), c.size, np.uint32) for c in self._all]
+        at, offset = part.start + head, []
+        for each in length:
+            offset.append(at)
+            at = at + each
+        wrong = np.flatnonzero(at != part.stop)
+        if len(wrong):
+            row = int(wrong[0])
+            raise CorruptShard("the sizes of a sample's values are not its own", offset=int(part.start[row]),
+                               row=int(part.rows[row]), expected=f"{int(part.stop[row] - part.start[row])} bytes",
+                               found=int(at[row] - part.start[row]))  # fmt: skip
+        return offset, length
+
+
+def _numbers_at(data: NDArray[np.uint8], start: NDArray[np.int64], kind: type[np.generic], count: int) -> NDArray[Any]:
+    """So many numbers that lie one after another, from each of these places on."""
+    dtype = np.dtype(kind).newbyteorder("<")
+    # As if some began at every byte; only those that are taken are copied.
+    places = max(len(data) - dtype.itemsize * count + 1, 0)
+    return np.ndarray((places, count), dtype, data, strides=(1, dtype.itemsize))[start]
+
+
+def _value_of(encoding: str) -> Callable[[bytes, bool], Any]:
+    """What makes the Python value of the bytes of one value."""
+    dtype = NUMBERS.get(encoding)
+    if dtype is not None:
+        unpack = struct.Struct("<" + _CODES[np.dtype(dtype).str[1:]]).unpack
+        return lambda data, _: unpack(data)[0]
+    if encoding == "str":
+        return lambda data, _: data.decode()
+    feature = _FEATURES.get(encoding) if encoding in TEXTS else _payload_feature(encoding)
+    if isinstance(feature, (Bytes, Image)):
+        return lambda data, _: data
+    known = feature or Encoded(encoding)
+    return lambda data, allow_pickle: decode(known, data, allow_pickle=allow_pickle)
+
+
+def _payload_feature(encoding: str) -> Feature:
+    dtype, shape = parse_array(encoding) or (None, None)
+    if dtype is not None and shape is not None:
+        return Array(dtype, shape)
+    return _FEATURES.get(encoding) or Encoded(encoding)
+
+
+def _check_marks(name: str, marks: NDArray[np.uint8], rows: NDArray[np.int64] | None = None) -> None:
+    """Raise CorruptShard for marks of nulls that are neither 0 nor 1."""
+    wrong = np.flatnonzero(marks > 1)
+    if len(wrong):
+        row = None if rows is None else int(rows[wrong[0]])
+        raise CorruptShard("a mark of nulls is 0 or 1", column=name, row=row, found=int(marks[wrong[0]]))
+
+
+def text_column(
+    part: Part,
+    field: pa.Field,
+    offset: NDArray[np.int64],
+    length: NDArray[np.int64],
+    valid: NDArray[np.bool_] | None = None,
+) -> pa.Array:
+    """Values as text. Raises CorruptShard, naming row and column, for one that is no UTF-8."""
+    found = join(from_ranges(part.data, offset, length, valid))
+    try:
+        return found.cast(pa.large_string())
+    except pa.ArrowInvalid:
+        for row, value in enumerate(found):
+            try:
+                (value.as_py() or b"").decode()
+            except UnicodeDecodeError as error:
+                raise CorruptShard("a text that is no UTF-8", offset=int(offset[row]) + error.start, column=field.name,
+                                   row=int(part.rows[row]), found=error.reason) from None  # fmt: skip
+        raise

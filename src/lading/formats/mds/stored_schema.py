@@ -1,0 +1,57 @@
+"""Rows of MDS as they were written, where a manifest says how: in their order, with their features and types.
+
+Payload stays where it lies, so bytes of any length come as large_binary, and arrays as bytes; dictionaries come as
+their values. Anything else is cast, which copies no text.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from lading.arrow.references import is_ref
+from lading.arrow.views import is_bytes, is_text, plain_type
+from lading.errors import CorruptShard
+from lading.features.types import feature_of, with_feature
+
+__all__ = ["given_field", "in_type", "written_schema"]
+
+
+def written_schema(rows: pa.Schema) -> pa.Schema:
+    """The schema in which rows of this one come back."""
+    return pa.schema([_written_field(field) for field in rows], metadata=rows.metadata)
+
+
+def _written_field(field: pa.Field) -> pa.Field:
+    kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+    if isinstance(kind, pa.FixedShapeTensorType):
+        return with_feature(field.with_type(pa.large_binary()), feature_of(field))
+    return field.with_type(pa.large_binary() if is_bytes(kind) or is_ref(kind) else plain_type(kind))
+
+
+def given_field(own: pa.Field, written: pa.Field) -> pa.Field:
+    """The field of a column: its own type (references, views) where that is what was written, else the written one.
+
+    Args:
+        own: as the shard has it.
+        written: as `written_schema` has it.
+    """
+    stays = is_bytes(written.type) and (is_bytes(own.type) or is_ref(own.type))
+    kind = own.type if stays else written.type
+    return written.with_type(kind).with_metadata({**(own.metadata or {}), **(written.metadata or {})})
+
+
+def in_type(column: pa.Array, field: pa.Field) -> pa.Array:
+    """The values in the type of a field; text stays large where there is more of it than 2 GiB.
+
+    Raises:
+        CorruptShard: a value does not fit.
+    """
+    if column.type == field.type:
+        return column
+    try:
+        return column.cast(field.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        if is_text(column.type) and is_text(field.type):
+            return column
+        raise CorruptShard("a value is not of the type that the manifest tells", column=field.name,
+                           expected=field.type, found=str(error)) from None  # fmt: skip

@@ -1,0 +1,1 @@
+"""Documents with zstd media archives."""

@@ -1,0 +1,365 @@
+"""Documents and their media as columns, whatever file they stand in. See `lading.formats.media_archive.format`.
+
+A document's text, media and metadata are empty where its file leaves them out, as JSON Lines do, or has a null.
+
+Source: datatrove 0.10.1, data.py (`Document`, `Media`), pipeline/readers/jsonl.py and pipeline/writers/disk_base.py.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from itertools import chain, pairwise
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from lading.arrow import json_text
+from lading.arrow.casts import cast, first_refused
+from lading.arrow.json_columns import is_json_type, is_nested_json
+from lading.arrow.views import is_bytes, is_text, present
+from lading.errors import CorruptShard, DataError, SchemaMismatch, Unrepresentable
+from lading.features.types import Json, Place, feature_of, with_feature
+
+__all__ = [
+    "BYTES",
+    "MEDIA",
+    "PLACE",
+    "PLAIN_ROWS",
+    "by_number",
+    "document_columns",
+    "documents_of",
+    "media_column",
+    "media_lists",
+    "media_parts",
+    "stored_columns",
+    "stored_media",
+    "with_bytes",
+    "with_fields",
+]
+
+BYTES, PLACE = "media_bytes", ("path", "offset", "length")
+"""Fields of a media: its bytes, and where they lie."""
+
+PLAIN_ROWS = b"lading.rows"
+"""Key of a schema's metadata, with any value: these documents are rows of anything, and null is not empty in them."""
+
+MEDIA = pa.struct(
+    [
+        pa.field("id", pa.string()),
+        pa.field("type", pa.int64()),
+        pa.field("url", pa.string()),
+        pa.field("alt", pa.string()),
+        with_feature(pa.field("path", pa.string()), Place()),
+        with_feature(pa.field("offset", pa.int64()), Place()),
+        with_feature(pa.field("length", pa.int64()), Place()),
+        pa.field(BYTES, pa.large_binary()),
+        with_feature(pa.field("metadata", pa.string()), Json()),
+    ]
+)
+"""A media, as JSON Lines give it; documents in Parquet have types of their own."""
+
+_EMPTY: dict[str, tuple[pa.Field, Any]] = {
+    "text": (pa.field("text", pa.string()), ""),
+    "media": (pa.field("media", pa.list_(MEDIA)), None),
+    "metadata": (with_feature(pa.field("metadata", pa.string()), Json()), "{}"),
+}
+"""What a file leaves out where it is empty, and what it is then."""
+
+_FIELDS = tuple(field.name for field in MEDIA)
+_INTEGERS, _TEXTS = (int,), (str,)
+_KINDS: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("id", "url", "alt", "path", BYTES), _TEXTS),
+    **dict.fromkeys(("type", "offset", "length"), _INTEGERS),
+}
+
+
+def document_columns(schema: pa.Schema, *, sparse: bool, kept: Collection[str] | None = None) -> pa.Schema:
+    """The columns of documents, of those of the file they stand in.
+
+    Args:
+        schema: of the file.
+        sparse: whether what is empty is left out there.
+        kept: names of the columns that were written, where that is known: what they lack was not left out.
+
+    Raises:
+        SchemaMismatch: a `media` column that holds no media.
+    """
+    fields = [_media_field(field) if field.name == "media" else field for field in schema]
+    if sparse:
+        fields = [_EMPTY[f.name][0] if f.name in _EMPTY and pa.types.is_null(f.type) else f for f in fields]
+        absent = [name for name in _EMPTY if name not in schema.names and (kept is None or name in kept)]
+        fields += [_EMPTY[name][0] for name in absent]
+    return pa.schema(fields, metadata=schema.metadata)
+
+
+def stored_columns(schema: pa.Schema) -> pa.Schema:
+    """The columns of a file of JSON Lines with these documents: media are JSON."""
+    at = schema.get_field_index("media")
+    return schema if at < 0 else schema.set(at, with_feature(pa.field("media", pa.string()), Json()))
+
+
+def stored_media(item: pa.StructType) -> pa.StructType:
+    """The type of media as JSON Lines hold them, whose numbers have 64 bits.
+
+    Raises:
+        Unrepresentable: a field of media that JSON Lines do not hold; names it.
+    """
+    for child in item:
+        if not _is_of(child, _STORED):
+            raise Unrepresentable(
+                "media in JSON Lines have no such field", column=f"media.{child.name}", found=_values_of(child),
+                expected=MEDIA.field(child.name).type if child.name in _FIELDS else ", ".join(_FIELDS),
+                advice="Write documents=parquet, or cast it.",
+            )  # fmt: skip
+    return pa.struct([f.with_type(pa.int64()) if pa.types.is_integer(_values_of(f)) else f for f in item])
+
+
+def _is_of(child: pa.Field, types: _Types) -> bool:
+    """Whether a field has the name and the type of one of these."""
+    kind = _values_of(child)
+    test = next((test for names, test in types if child.name in names), None)
+    return test is not None and (pa.types.is_null(kind) or test(kind))
+
+
+def _values_of(child: pa.Field) -> pa.DataType:
+    return child.type.value_type if pa.types.is_dictionary(child.type) else child.type
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+def _is_any_bytes(kind: pa.DataType) -> bool:
+    return bool(is_bytes(kind) or is_text(kind) or pa.types.is_fixed_size_binary(kind))
+
+
+_Types: TypeAlias = tuple[tuple[Sequence[str], Callable[[pa.DataType], bool]], ...]
+
+_STORED: _Types = (
+    (("id", "url", "alt", "path"), is_text),
+    (("type", "offset", "length"), pa.types.is_integer),
+    ((BYTES,), _is_any_bytes),
+    (("metadata",), lambda kind: is_text(kind) or is_json_type(kind) or is_nested_json(kind)),
+)
+"""The types of which fields of media may be in JSON Lines."""
+
+_READ: _Types = (
+    (("path",), lambda kind: is_text(kind) or is_bytes(kind)),
+    (("offset", "length"), _is_number),
+    ((BYTES,), _is_any_bytes),
+)
+"""Those that are read: pandas makes numbers double where some are missing, and some writers do not mark texts."""
+
+
+def _media_field(field: pa.Field) -> pa.Field:
+    kind = field.type
+    if pa.types.is_null(kind) or is_text(kind):
+        return _EMPTY["media"][0]
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        item = kind.value_type
+        if pa.types.is_null(item):
+            return _EMPTY["media"][0]
+        if pa.types.is_struct(item) and {"path", "offset", BYTES} & {child.name for child in item}:
+            return pa.field("media", pa.list_(_item_type(item)), metadata=field.metadata)
+    raise SchemaMismatch("documents hold a list of media", column="media", expected=str(MEDIA), found=str(kind)[:200])
+
+
+def _item_type(item: pa.StructType) -> pa.StructType:
+    """The type of media with these fields: with bytes, and the places where they lie."""
+    own = {name: MEDIA.field(name) for name in (*PLACE, BYTES)}
+    for child in item:
+        if child.name in own and not _is_of(child, _READ):
+            raise SchemaMismatch("a field of media has another type", column=f"media.{child.name}",
+                                 expected=str(MEDIA.field(child.name).type), found=str(child.type)[:200])  # fmt: skip
+    return pa.struct([*(own.pop(child.name, child) for child in item), *own.values()])
+
+
+def documents_of(batch: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
+    """Rows of a file of documents with these columns, of `document_columns`, those of them that there are.
+
+    Raises:
+        CorruptShard: media that have no form of media; the row is that of the batch.
+    """
+    may_be_null = PLAIN_ROWS in (columns.metadata or {})
+    found = [_column(batch, field, may_be_null=may_be_null) for field in columns]
+    fields = [field.with_type(column.type) for field, column in zip(columns, found, strict=True)]
+    return pa.RecordBatch.from_arrays(found, schema=pa.schema(fields, metadata=columns.metadata))
+
+
+def _column(batch: pa.RecordBatch, field: pa.Field, *, may_be_null: bool) -> pa.Array:
+    at = batch.schema.get_field_index(field.name)
+    given = batch.column(at) if at >= 0 else pa.nulls(batch.num_rows)
+    if field.name == "media":
+        return _media(given, field.type)
+    if pa.types.is_null(given.type):
+        given = cast(given, field.type)
+    if may_be_null or field.name not in _EMPTY or not given.null_count:
+        return given
+    if pa.types.is_struct(given.type):
+        return pa.Array.from_buffers(given.type, len(given), [None], children=given.flatten())
+    encoded = pa.types.is_dictionary(given.type)
+    if not is_text(given.type.value_type if encoded else given.type):
+        return given
+    empty = _EMPTY[field.name][1] or ('""' if isinstance(feature_of(field), Json) else "")
+    filled = given.cast(pa.large_string()).fill_null(empty)
+    return (filled.dictionary_encode() if encoded else filled).cast(given.type)
+
+
+def _media(given: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Media in the type of their column."""
+    if pa.types.is_null(given.type):
+        return media_column([None] * len(given))
+    if is_text(given.type):
+        return media_column([None if t is None else _json(t, i) for i, t in enumerate(given.to_pylist())])
+    item = kind.value_type
+    values, bounds = media_parts(given)
+    if pa.types.is_null(values.type):
+        values = pa.nulls(len(values), item)
+    if values.null_count:
+        raise _misfit("a media that is null", int(np.searchsorted(bounds, np.argmin(present(values)), "right")) - 1)
+    children = [_cast(values, bounds, own) for own in item]
+    return _listed(pa.StructArray.from_arrays(children, fields=list(item)), bounds)
+
+
+def _cast(items: pa.StructArray, bounds: NDArray[np.int64], own: pa.Field) -> pa.Array:
+    if items.type.get_field_index(own.name) < 0:
+        return pa.nulls(len(items), own.type)
+    given = items.field(own.name)
+    try:
+        return given.cast(own.type)
+    except pa.ArrowInvalid as error:
+        row = int(np.searchsorted(bounds, first_refused(given, own.type), "right")) - 1
+        raise _misfit(
+            f"a media whose {own.name} is not {own.type}", row, own.name, str(error)[:80], str(own.type)
+        ) from None
+
+
+def _json(text: str, row: int) -> Any:
+    try:
+        return json_text.loads(text)
+    except DataError:
+        raise _misfit("media that are no list", row, found=repr(text[:40])) from None
+
+
+def media_column(lists: Sequence[Any]) -> pa.Array:
+    """A column of `MEDIA` lists of values out of JSON; None and absent are no media at all.
+
+    Raises:
+        CorruptShard: a value is no list of media; names the row.
+    """
+    for row, value in enumerate(lists):
+        if not (value is None or isinstance(value, list)) or not all(type(one) is dict for one in value or ()):
+            raise _misfit("media that are no list of objects", row, found=type(value).__name__)
+    sizes = np.array([len(value or ()) for value in lists], np.int64)
+    flat: list[dict[str, Any]] = list(chain.from_iterable(value or () for value in lists))
+    row_of = np.repeat(np.arange(len(lists)), sizes)
+    unknown = set().union(*flat) - {*_FIELDS}
+    if unknown:
+        at = next(i for i, one in enumerate(flat) if unknown & one.keys())
+        name = min(unknown & flat[at].keys())
+        raise _misfit("a media with a field that media do not have", int(row_of[at]), name, repr(name),
+                      ", ".join(_FIELDS))  # fmt: skip
+    children = [_child(field, [one.get(field.name) for one in flat], row_of) for field in MEDIA]
+    bounds = np.concatenate([[0], np.cumsum(sizes)])
+    return _listed(pa.StructArray.from_arrays(children, fields=list(MEDIA)), bounds)
+
+
+def _child(field: pa.Field, values: list[Any], row_of: NDArray[np.int64]) -> pa.Array:
+    name = field.name
+    if name == "metadata":
+        return pa.array([None if v is None else json_text.dumps(v) for v in values], field.type)
+    allowed = {*_KINDS[name], type(None)}
+    wrong = {*map(type, values)} - allowed
+    try:
+        if not wrong:
+            return pa.array(
+                values if name != BYTES else [None if v is None else _unpacked(v) for v in values], field.type
+            )
+    except (ValueError, OverflowError):
+        pass
+    at = next(i for i, value in enumerate(values) if type(value) in wrong or not _fits(name, value))
+    what = "base64" if name == BYTES else "a text" if _KINDS[name] is _TEXTS else "a whole number of 64 bits"
+    raise _misfit(f"a media whose {name} is not {what}", int(row_of[at]), name, repr(values[at])[:40], what)
+
+
+def _fits(name: str, value: Any) -> bool:
+    if value is None:
+        return True
+    if isinstance(value, int):
+        return -(1 << 63) <= value < 1 << 63
+    if name != BYTES:
+        return json_text.is_unicode(value)
+    try:
+        _unpacked(value)
+    except ValueError:
+        return False
+    return True
+
+
+def _unpacked(text: str) -> bytes:
+    return base64.b64decode(text, validate=True)
+
+
+def _misfit(
+    what: str, row: int, name: str = "media", found: str = "", expected: str = "a list of media"
+) -> CorruptShard:
+    return CorruptShard(
+        what, row=row, column=name if name == "media" else f"media.{name}", expected=expected, found=found
+    )
+
+
+def media_lists(ids: pa.Array, kinds: pa.Array, payload: pa.Array, bounds: NDArray[np.int64]) -> pa.ListArray:
+    """A column of `MEDIA` lists whose bytes stand in the media themselves, and of which nothing else is known.
+
+    Args:
+        ids: of each media.
+        kinds: what each is, as numbers.
+        payload: the bytes of each.
+        bounds: where the media of each document begin, and the end.
+    """
+    count = len(payload)
+    told = {
+        "id": ids.cast(pa.string()),
+        "type": kinds.cast(pa.int64()),
+        "url": pa.array([""] * count, pa.string()),
+        "metadata": pa.array(["{}"] * count, pa.string()),
+        BYTES: payload,
+    }
+    children = [told[field.name] if field.name in told else pa.nulls(count, field.type) for field in MEDIA]
+    ends = pa.array(bounds.astype(np.int32))
+    return pa.ListArray.from_arrays(ends, pa.StructArray.from_arrays(children, fields=list(MEDIA)))
+
+
+def media_parts(lists: pa.Array) -> tuple[pa.StructArray, NDArray[np.int64]]:
+    """All media of a column; those of document i are `bounds[i]` to `bounds[i + 1]`."""
+    bounds = np.asarray(lists.offsets.to_numpy(), np.int64)
+    return lists.values[int(bounds[0]) : int(bounds[-1])], bounds - bounds[0]
+
+
+def by_number(numbers: NDArray[np.int64], count: int) -> Iterator[NDArray[np.int64]]:
+    """For each number below `count`, where it stands, ascending; numbers below zero are passed over."""
+    order = np.argsort(numbers, kind="stable")
+    bounds = np.searchsorted(numbers[order], np.arange(count + 1)).tolist()
+    return (order[first:end] for first, end in pairwise(bounds))
+
+
+def _listed(items: pa.Array, bounds: NDArray[np.int64]) -> pa.Array:
+    return pa.ListArray.from_arrays(pa.array(bounds.astype(np.int32)), items, pa.list_(items.type))
+
+
+def with_bytes(media: pa.Array, content: Sequence[bytes | None]) -> pa.Array:
+    """A column of media with these bytes, one of each media in order, where it had none."""
+    own = media_parts(media)[0].field(BYTES)
+    read = pa.array(content, own.type)
+    return with_fields(media, {BYTES: read if own.null_count == len(own) else pc.coalesce(read, own)})
+
+
+def with_fields(media: pa.Array, fields: Mapping[str, pa.Array]) -> pa.Array:
+    """A column of media with other values in some of their fields, one of each media in order."""
+    items, bounds = media_parts(media)
+    children = [fields[own.name] if own.name in fields else items.field(own.name) for own in items.type]
+    return _listed(pa.StructArray.from_arrays(children, fields=list(items.type)), bounds)

@@ -1,0 +1,331 @@
+"""Reading documents with their media. See `lading.formats.media_archive.format`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lading.arrow.views import present, row_bytes
+from lading.errors import LadingError, UsageError, errors_at
+from lading.formats.base import LooseReader, ShardReader, ShardSource
+from lading.formats.media_archive.documents import (
+    BYTES,
+    PLACE,
+    document_columns,
+    documents_of,
+    media_parts,
+    stored_columns,
+    with_bytes,
+)
+from lading.formats.registry import get_format
+from lading.media.reader import MediaReader, RecordReader
+from lading.media.warc import WarcReader
+from lading.storage.roots import folder_of
+from lading.storage.stores import Stores, resolve
+
+__all__ = ["FAILED", "MISSING", "MediaArchiveReader", "ReadOptions", "documents_format"]
+
+MISSING, FAILED = "media without path or offset, without bytes", "media that could not be read"
+"""What is counted of media."""
+
+_MAGIC_BYTES = 4
+"""Of Parquet, at both of its ends."""
+_LOCATED_ROWS, _LOCATED_BYTES = 256, 8 << 20
+"""Documents that are looked at together: their records are read one by one."""
+_FILLED_BYTES = 8 << 20
+"""Bytes of media of a batch: they exist twice on the way, as what each record unpacked to and as a column."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """How documents and their media are read.
+
+    Attributes:
+        media: folder below which the paths of media lie, a path or URL; by default that of the documents' file.
+        archives: `zstd`, `none` (records that are not compressed) or `warc`.
+        workers: threads that read records.
+        offset_byte_size: bytes of the length prefix of version 1.
+        on_error: for a media whose record cannot be had: `error`, or `warn` (no bytes, counted).
+        roots: further folders that paths of media may lead to; absolute paths and URLs may lead there only.
+        check_digests: hold records of web archives against the digests of their blocks; `verify` with `deep` does.
+    """
+
+    media: str | None = None
+    archives: Literal["zstd", "none", "warc"] = "zstd"
+    workers: int = 1
+    offset_byte_size: int = 4
+    on_error: Literal["error", "warn"] = "error"
+    roots: str | Sequence[str] = ()
+    check_digests: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse words that are not known; a root is a list of one, not of its letters."""
+        if isinstance(self.roots, str):
+            object.__setattr__(self, "roots", (self.roots,))
+        if self.archives not in ("zstd", "none", "warc"):
+            raise UsageError("no such archives", expected="zstd, none or warc", found=f"archives={self.archives!r}")
+
+
+class MediaArchiveReader:
+    """An open file of documents, and the archives that hold their media.
+
+    Attributes:
+        counts: what the last whole pass noticed, by a short phrase.
+        path: name of the documents' file.
+        media: what records are read with.
+        options: how.
+        codec: how records are compressed, as references name it.
+    """
+
+    def __init__(self, source: ShardSource, options: ReadOptions) -> None:
+        self.path, self.options = source.path, options
+        self.counts: Counter[str] = Counter()
+        documents = documents_format(source)
+        self._sparse = documents == "jsonl"
+        self._documents: ShardReader = get_format(documents).open_shard(source, {})
+        self.media = _record_reader(source, options)
+        self.codec = "" if options.archives == "none" else "zstd-magicless"
+        self._schema: pa.Schema | None = None
+        self._kept: Collection[str] | None = None
+
+    def schema(self) -> pa.Schema:
+        """The columns of documents; of JSON Lines this takes a pass over the file."""
+        if self._schema is None:
+            with errors_at(file=self.path):
+                self._schema = self._columns(self._documents.schema())
+        return self._schema
+
+    @property
+    def declares_types(self) -> bool:
+        """Whether the columns' types are the file's own, and not what its values happen to be."""
+        return not self._sparse
+
+    def first_schema(self) -> pa.Schema | None:
+        """The columns that the first documents have; None if there are none."""
+        found = self._documents.first_schema() if isinstance(self._documents, LooseReader) else self._documents.schema()
+        with errors_at(file=self.path):
+            return None if found is None else self._columns(found)
+
+    def keep(self, columns: Collection[str]) -> None:
+        """Say which columns were written, so that no others are made up for what lines leave out."""
+        self._kept = columns
+
+    def change_documents(self, change: Callable[[ShardReader], ShardReader]) -> None:
+        """Read the documents through another reader of their file, that has some of them only."""
+        self._documents = change(self._documents)
+
+    def _columns(self, schema: pa.Schema) -> pa.Schema:
+        return document_columns(schema, sparse=self._sparse, kept=self._kept)
+
+    def num_rows(self) -> int:
+        """Number of documents."""
+        return self._documents.num_rows()
+
+    def index(self) -> pa.Table:
+        """That of the documents' file: where the records lie, the documents say."""
+        return self._documents.index()
+
+    def read(self, rows: NDArray[np.int64] | None = None, columns: Sequence[str] | None = None) -> pa.Table:
+        """Documents by ordinal with their media; only the records of these are read."""
+        batches = self._documents.read(rows, self._stored(columns)).combine_chunks().to_batches()
+        schema = _chosen(self.schema(), columns)
+        found = [part for batch in self._shaped(batches, schema, rows) for part in self.filled(batch, None)]
+        return pa.Table.from_batches(found, schema)
+
+    def batches(
+        self,
+        *,
+        max_rows: int,
+        max_bytes: int,
+        columns: Sequence[str] | None = None,
+        views: bool = False,  # noqa: ARG002 - the bytes of media stand inside a list, where no view can
+    ) -> Iterator[pa.RecordBatch]:
+        """All documents in order with the bytes of their media; without the column `media` no record is read.
+
+        Peak memory: `max_bytes` of media twice, and of 2 × `workers` documents.
+
+        Raises:
+            CorruptShard, DuplicateField: a line is bad, or its media have no form of media.
+            BadReference, CorruptShard, LimitExceeded: a record cannot be had; not with `on_error="warn"`.
+        """
+        yield from self._all(self.located(max_rows=max_rows, max_bytes=max_bytes, columns=columns), max_bytes)
+
+    def typed_batches(
+        self, schema: pa.Schema, *, max_rows: int, max_bytes: int, columns: Sequence[str] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """As `batches`, with the columns of this schema, in its types; of JSON Lines without a pass to find them.
+
+        Raises:
+            SchemaMismatch: a value does not fit.
+        """
+        located = self.located(max_rows=max_rows, max_bytes=max_bytes, columns=columns, schema=schema)
+        yield from self._all(located, max_bytes)
+
+    def _all(self, located: Iterator[pa.RecordBatch], max_bytes: int) -> Iterator[pa.RecordBatch]:
+        before = self.media.stats
+        for batch in located:
+            yield from self.filled(batch, min(max_bytes, _FILLED_BYTES))
+        after = self.media.stats
+        if missing := after.missing - before.missing:
+            self.counts[MISSING] += missing
+        if failed := after.failed - before.failed:
+            self.counts[FAILED] += failed
+
+    def located(
+        self, *, max_rows: int, max_bytes: int, columns: Sequence[str] | None = None, schema: pa.Schema | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """All documents in order, their media without bytes but for those that stand in the documents.
+
+        With a schema, they have its columns in its types.
+        """
+        most_rows, most_bytes = min(max_rows, _LOCATED_ROWS), min(max_bytes, _LOCATED_BYTES)
+        if schema is None or not isinstance(self._documents, LooseReader):
+            stored = self._stored(columns)
+            batches = self._documents.batches(max_rows=most_rows, max_bytes=most_bytes, columns=stored)
+        else:
+            batches = self._documents.typed_batches(
+                stored_columns(schema), max_rows=most_rows, max_bytes=most_bytes, columns=columns
+            )
+        yield from self._shaped(batches, _chosen(self.schema() if schema is None else schema, columns), None)
+        self.counts = Counter(self._documents.counts)
+
+    def typed_read(self, schema: pa.Schema, rows: NDArray[np.int64], columns: Sequence[str] | None = None) -> pa.Table:
+        """As `read`, with the columns of this schema, in its types. Raises as `typed_batches`."""
+        found = self.filled(self.read_located(rows, schema, columns), None)
+        return pa.Table.from_batches(list(found), _chosen(schema, columns))
+
+    def read_located(
+        self, rows: NDArray[np.int64], schema: pa.Schema | None = None, columns: Sequence[str] | None = None
+    ) -> pa.RecordBatch:
+        """Documents by ordinal, as `located` gives them."""
+        if schema is None or not isinstance(self._documents, LooseReader):
+            table = self._documents.read(rows, self._stored(columns))
+        else:
+            table = self._documents.typed_read(stored_columns(schema), rows, columns)
+        found, chosen = table.combine_chunks().to_batches(), _chosen(schema or self.schema(), columns)
+        return (
+            next(self._shaped(found, chosen, rows))
+            if found
+            else pa.RecordBatch.from_arrays([pa.nulls(0, kind) for kind in chosen.types], schema=chosen)
+        )
+
+    def is_ranges(self, documents: pa.RecordBatch) -> bool:
+        """Whether the bytes of all media lie as ranges of archives, so that nothing must be read to find them.
+
+        With `on_error="warn"` they are read all the same: only who reads a record knows whether it can be had.
+        """
+        if self.options.archives == "warc" or self.options.on_error == "warn" or "media" not in documents.schema.names:
+            return False
+        items, _ = media_parts(documents.column("media"))
+        path, offset, length = (present(items.field(name)) for name in PLACE)
+        return not bool((path & offset & ~length).any() or present(items.field(BYTES)).any())
+
+    def close(self) -> None:
+        """Give up open files."""
+        self._documents.close()
+        self.media.close()
+
+    def _shaped(
+        self, batches: Iterable[pa.RecordBatch], schema: pa.Schema, rows: NDArray[np.int64] | None
+    ) -> Iterator[pa.RecordBatch]:
+        """Each batch with these columns; errors tell a row by its number in the file, which `rows` has: None is all."""
+        row = 0
+        for batch in batches:
+            try:
+                with errors_at(file=self.path, first_row=row):
+                    shaped = documents_of(batch, schema)
+            except LadingError as error:
+                if rows is not None and error.row is not None:
+                    error.row = int(rows[error.row])
+                raise
+            yield shaped
+            row += len(batch)
+
+    def _stored(self, columns: Sequence[str] | None) -> list[str] | None:
+        """Of the columns asked for, those that the file has; one at least, to count rows by."""
+        if columns is None:
+            return None
+        names = self._documents.schema().names
+        return [name for name in dict.fromkeys(columns) if name in names] or names[:1]
+
+    def filled(self, batch: pa.RecordBatch, max_bytes: int | None) -> Iterator[pa.RecordBatch]:
+        """The documents with the bytes of their media, in parts that keep the limit."""
+        if "media" not in batch.schema.names:
+            yield batch
+            return
+        at = batch.schema.get_field_index("media")
+        sizes = row_bytes(batch)
+        first = held = 0
+        content: list[bytes | None] = []
+        for row, found in enumerate(self._read(batch)):
+            more = int(sizes[row]) + sum(map(len, filter(None, found)))
+            if max_bytes is not None and row > first and held + more > max_bytes:
+                yield _put(batch.slice(first, row - first), at, content)
+                first, held, content = row, 0, []
+            content += found
+            held += more
+        yield _put(batch.slice(first), at, content)
+
+    def _read(self, batch: pa.RecordBatch) -> Iterator[list[bytes | None]]:
+        """The bytes of each document's media; None where the document holds them, or nobody does."""
+        media = batch.column("media")
+        items, bounds = media_parts(media)
+        named = [name for name in ("id", *PLACE) if items.type.get_field_index(name) >= 0]
+        told = zip(*(items.field(name).to_pylist() for name in named), strict=True)
+        there = present(items.field(BYTES)).tolist()
+        ids = batch.column("id").to_pylist() if "id" in batch.schema.names else [None] * len(batch)
+        flat = [{**dict(zip(named, one, strict=True)), BYTES: b"" if own else None}
+                for one, own in zip(told, there, strict=True)]  # fmt: skip
+        ends = bounds.tolist()
+        documents = ({"id": ids[i], "media": flat[ends[i] : ends[i + 1]]} for i in range(len(batch)))
+        for document in self.media.run(documents):
+            yield [one[BYTES] if one["path"] is not None and one["offset"] is not None else None
+                   for one in document["media"]]  # fmt: skip
+
+
+def documents_format(source: ShardSource) -> Literal["jsonl", "parquet"]:
+    """What a file of documents is: Parquet by its name, or where either end says so, since the other may be damaged."""
+    parquet = get_format("parquet")
+    if parquet.recognise(source.path, b""):
+        return "parquet"
+    size = (source.info or source.store.head(source.path)).size_bytes
+    most = min(size, _MAGIC_BYTES)
+    ends = source.store.get_ranges(source.path, [(0, most), (size - most, most)])
+    return "parquet" if any(parquet.recognise(source.path, bytes(end)) for end in ends) else "jsonl"
+
+
+def _put(batch: pa.RecordBatch, at: int, content: list[bytes | None]) -> pa.RecordBatch:
+    return batch.set_column(at, batch.schema.field(at), with_bytes(batch.column(at), content))
+
+
+def _record_reader(source: ShardSource, options: ReadOptions) -> RecordReader:
+    """What reads records out of the archives of these documents."""
+    folder = options.media if options.media is not None else folder_of(source.place) or "."
+    # The documents' store has what names of its own scheme lead to. Of no scheme all names would be.
+    scheme = _scheme(source.place)
+    others = {} if scheme else {url: resolve(url, source.stores)[0] for url in (folder, *options.roots) if _scheme(url)}
+    own = {f"{scheme}://" if scheme else "": source.place_store}
+    stores = Stores({**source.stores.by_prefix, **others, **own})
+    kept: dict[str, Any] = {"preserve_order": True, "on_error": options.on_error, "roots": list(options.roots),
+                            "stores": stores, "limits": source.limits}  # fmt: skip
+    if options.archives == "warc":
+        return WarcReader(folder, options.workers, check_digests=options.check_digests, **kept)
+    return MediaReader(folder, workers=options.workers, offset_byte_size=options.offset_byte_size,
+                       codec=options.archives, **kept)  # fmt: skip
+
+
+def _chosen(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
+    """The columns asked for that there are, in the order asked for."""
+    known = dict.fromkeys(schema.names)
+    wanted = known if columns is None else [name for name in dict.fromkeys(columns) if name in known]
+    return pa.schema([schema.field(name) for name in wanted], metadata=schema.metadata)
+
+
+def _scheme(url: str) -> str:
+    return url.partition("://")[0] if "://" in url else ""

@@ -1,0 +1,349 @@
+"""The footer of a Parquet file: pyarrow's metadata, and where the column chunks lie.
+
+Source: parquet-format 2.11.0 `parquet.thrift` (FileMetaData, RowGroup, ColumnChunk, ColumnMetaData).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from lading.errors import CorruptShard
+from lading.formats.parquet.input import TAIL_BYTES, Input, damage
+from lading.formats.parquet.thrift import structs_of_list
+
+__all__ = [
+    "MAGIC",
+    "MAGIC_ENCRYPTED",
+    "Chunk",
+    "Column",
+    "Footer",
+    "chunk_facts",
+    "decoded_bytes",
+    "read_footer",
+    "read_page_facts",
+    "read_statistics",
+]
+
+MAGIC = b"PAR1"
+MAGIC_ENCRYPTED = b"PARE"
+"""Magic of a file with an encrypted footer."""
+
+_ENDING_BYTES = 8
+_MIN_FILE_BYTES = 12
+_MIN_THRIFT_BYTES = 16 << 20
+_ROWS_OF_BYTE = 10_000
+"""More rows for each byte of a file than writers of nothing but nulls come to: row groups of a million in 150 bytes."""
+
+# Fields of FileMetaData, RowGroup, ColumnChunk, ColumnMetaData.
+_ROW_GROUPS, _COLUMNS, _GROUP_ROWS, _META_DATA = 4, 1, 3, 3
+_ENCODINGS, _CODEC, _NUM_VALUES, _UNPACKED, _PACKED, _DATA_PAGE, _DICTIONARY_PAGE = 2, 4, 5, 6, 7, 9, 11
+_STATISTICS, _ENCODING_STATS, _SIZE_STATISTICS = 12, 13, 16
+_NUM_FACTS = 6
+# Fields of Statistics, SizeStatistics, PageEncodingStats; types of pages that hold rows.
+_NULL_COUNT, _VALUE_BYTES, _PAGE_TYPE, _PAGE_COUNT = 3, 1, 1, 3
+_DATA_PAGES = (0, 3)
+_NEVER_REPEAT = frozenset({0, 3, 4, 5, 6, 9})
+"""Encodings that spell every value out: PLAIN, RLE, BIT_PACKED, DELTA_BINARY_PACKED, DELTA_LENGTH_BYTE_ARRAY,
+BYTE_STREAM_SPLIT. DELTA_BYTE_ARRAY begins each with what it shares with the one before."""
+_WIDTHS = {"INT96": 12}
+"""Bytes of a value, of what is larger than the 8 that are reckoned in any case."""
+_MAX_TOLD = 1 << 40
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A column chunk.
+
+    Attributes:
+        group: its row group.
+        leaf: its column, counting the leaves of nested fields.
+        column: the column's path.
+        start: first byte in the file.
+        stop: byte after the last.
+        num_rows: rows of the row group.
+        num_values: values, nulls among them; more than rows in a list.
+        nbytes: about what it decodes to, if no value of a dictionary repeats and no null is of a fixed list in others.
+        flat: whether a value is a row.
+        repeats: whether it has values of any length that may be told once for many: by a dictionary, or as prefixes.
+        value_bytes: as in `Column`; so `row_values` and `null_values`.
+        kind: Parquet's physical type.
+        max_level: how many levels of it may be null.
+        codec: number of its compression.
+    """
+
+    group: int
+    leaf: int
+    column: str
+    start: int
+    stop: int
+    num_rows: int
+    num_values: int
+    nbytes: int
+    flat: bool
+    repeats: bool
+    value_bytes: int = 0
+    row_values: int = 1
+    null_values: int = 1
+    kind: str = ""
+    max_level: int = 0
+    codec: int = 0
+
+    @property
+    def most_bytes(self) -> int:
+        """What it may decode to: each value may be the whole of the dictionary, or stand for a whole list."""
+        return self.nbytes * self.null_values * (self.num_values if self.repeats else 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A leaf of a file's schema.
+
+    Attributes:
+        path: its path.
+        kind: Parquet's physical type.
+        flat: whether a value is a row.
+        max_level: how many levels of it may be null.
+        value_bytes: what a value takes in memory, null or not, where that is fixed and more than 8 bytes.
+        row_values: values that a row comes to, if it is fixed lists alone; else one.
+        null_values: values that a null may come to, if fixed lists lie in or around others; else one.
+    """
+
+    path: str
+    kind: str
+    flat: bool
+    max_level: int
+    value_bytes: int = 0
+    row_values: int = 1
+    null_values: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Footer:
+    """What a footer says.
+
+    Attributes:
+        metadata: for pyarrow. To ask it for a column chunk is not safe.
+        columns: the leaves of the schema.
+        num_rows: rows of each row group.
+        chunks: `[row group, column, fact]`: first byte, bytes, bytes unpacked, values, whether some may be told once
+            for many, codec.
+        start: its first byte in the file.
+        length: its bytes.
+    """
+
+    metadata: pq.FileMetaData
+    columns: Sequence[Column]
+    num_rows: NDArray[np.int64]
+    chunks: NDArray[np.int64]
+    start: int
+    length: int
+
+    def chunk(self, group: int, leaf: int) -> Chunk:
+        """A column chunk."""
+        column = self.columns[leaf]
+        start, packed, unpacked, values, repeats, codec = self.chunks[group, leaf].tolist()
+        num_rows = int(self.num_rows[group])
+        return Chunk(
+            group=group,
+            leaf=leaf,
+            column=column.path,
+            start=start,
+            stop=start + packed,
+            num_rows=num_rows,
+            num_values=values,
+            nbytes=decoded_bytes(unpacked, max(values, num_rows * column.row_values), column.value_bytes),
+            flat=column.flat,
+            repeats=bool(repeats) and column.kind == "BYTE_ARRAY",
+            value_bytes=column.value_bytes,
+            row_values=column.row_values,
+            null_values=column.null_values,
+            kind=column.kind,
+            max_level=column.max_level,
+            codec=codec,
+        )
+
+
+def decoded_bytes(unpacked: int, values: int, value_bytes: int) -> int:
+    """About what values decode to that are spelled out in so many bytes, or are nulls.
+
+    Offsets and unpacked numbers take memory that is not in the pages; nulls of a fixed size as much as values.
+    """
+    return max(unpacked, values * value_bytes) + 8 * values
+
+
+def read_footer(file: Input, *, inside: bool = True) -> Footer:
+    """The footer of an open file.
+
+    Args:
+        file: the file.
+        inside: whether column chunks must lie in it, as they do unless it was cut.
+
+    Raises:
+        CorruptShard: it is damaged, or the file is no Parquet file or an encrypted one.
+        LimitExceeded: it is larger than `footer_bytes`, has more columns than `table_columns`, or more rows than
+            `bare_rows` beyond what the file can hold.
+    """
+    start, length = _place(file)
+    file.expect([(min(start, max(file.size_bytes - TAIL_BYTES, 0)), file.size_bytes)])
+    reader = pq.ParquetReader()
+    with damage(file.path, "the footer", offset=start):
+        # No list of a footer has more elements than the footer bytes, so a false count sets no memory aside.
+        reader.open(
+            file.handle,
+            pre_buffer=False,
+            thrift_string_size_limit=max(length, _MIN_THRIFT_BYTES),
+            thrift_container_size_limit=max(length, 1),
+        )
+        schema = reader.metadata.schema
+        found = len(schema)
+        if found > file.limits.table_columns:
+            del reader, schema  # an error keeps this frame, and a salvage keeps several errors
+            raise file.limits.exceeded("table_columns", "too many columns", file=file.path, found=found)
+        leaves = [schema.column(i) for i in range(len(schema))]
+        columns = [
+            Column(
+                leaf.path,
+                leaf.physical_type,
+                leaf.max_repetition_level == 0,
+                leaf.max_definition_level,
+                max(leaf.length, _WIDTHS.get(leaf.physical_type, 0)),
+            )
+            for leaf in leaves
+        ]
+    rows, chunks = _row_groups(file, start, length, len(columns))
+    footer = Footer(reader.metadata, columns, rows, chunks, start, length)
+    _check(file, footer, inside=inside)
+    return footer
+
+
+def read_statistics(file: Input, footer: Footer) -> Iterator[list[dict[int, Any]]]:
+    """Fields of Statistics for each column, row group by row group; a dict is empty where there are none."""
+    for group in structs_of_list(file.read_at(footer.start, footer.length), _ROW_GROUPS):
+        found = [chunk[_META_DATA].get(_STATISTICS) for chunk in group[_COLUMNS]]
+        yield [statistics if isinstance(statistics, dict) else {} for statistics in found]
+
+
+def read_page_facts(file: Input, footer: Footer) -> NDArray[np.int64]:
+    """Of each column chunk, as its writer told it: `[row group, column, fact]`.
+
+    The facts are bytes of values before encoding (of strings and bytes only), number of data pages, and number of
+    nulls; 0 where the footer does not say.
+    """
+    facts = [
+        [_page_facts(chunk[_META_DATA]) for chunk in group[_COLUMNS]]
+        for group in structs_of_list(file.read_at(footer.start, footer.length), _ROW_GROUPS)
+    ]
+    return np.array(facts, np.int64).reshape(len(footer.num_rows), len(footer.columns), 3)
+
+
+def _page_facts(chunk: Mapping[int, Any]) -> tuple[int, int, int]:
+    told = chunk.get(_ENCODING_STATS)
+    pages = [each for each in told if isinstance(each, dict)] if isinstance(told, list) else []
+    count = sum(_told(each, _PAGE_COUNT) for each in pages if each.get(_PAGE_TYPE) in _DATA_PAGES)
+    return _told(chunk.get(_SIZE_STATISTICS), _VALUE_BYTES), count, _told(chunk.get(_STATISTICS), _NULL_COUNT)
+
+
+def _told(fields: object, number: int) -> int:
+    """A count in a struct that may not be there, or be damaged: nothing rests on it."""
+    value = fields.get(number) if isinstance(fields, dict) else None
+    return value if isinstance(value, int) and 0 <= value < _MAX_TOLD else 0
+
+
+def _place(file: Input) -> tuple[int, int]:
+    """First byte and length of the footer."""
+    size = file.size_bytes
+    if size < _MIN_FILE_BYTES:
+        raise CorruptShard(
+            "too short for a Parquet file", file=file.path, expected=f"{_MIN_FILE_BYTES} bytes or more", found=size
+        )
+    file.expect([(max(size - TAIL_BYTES, 0), size)])
+    ending = file.read_at(size - _ENDING_BYTES, _ENDING_BYTES)
+    if ending[4:] != MAGIC:
+        encrypted = ending[4:] == MAGIC_ENCRYPTED
+        raise CorruptShard(
+            "an encrypted Parquet file" if encrypted else "no Parquet file, or a truncated one",
+            file=file.path,
+            offset=size - len(MAGIC),
+            expected=MAGIC,
+            found=ending[4:],
+        )
+    length = int.from_bytes(ending[:4], "little")
+    start = size - _ENDING_BYTES - length
+    if start < len(MAGIC):
+        raise CorruptShard(
+            "the footer does not fit into the file",
+            file=file.path,
+            offset=size - _ENDING_BYTES,
+            expected=f"at most {size - _MIN_FILE_BYTES} bytes",
+            found=length,
+        )
+    if length > file.limits.footer_bytes:
+        raise file.limits.exceeded("footer_bytes", "the footer is too large", file=file.path, found=length)
+    return start, length
+
+
+def _row_groups(file: Input, start: int, length: int, width: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Rows of the row groups, and facts of their column chunks."""
+    rows: list[int] = []
+    facts: list[tuple[int, ...]] = []
+    try:
+        for group in structs_of_list(file.read_at(start, length), _ROW_GROUPS):
+            rows.append(group[_GROUP_ROWS])
+            facts += [chunk_facts(chunk[_META_DATA]) for chunk in group[_COLUMNS]]
+        shape = (len(rows), width, _NUM_FACTS)
+        return np.array(rows, np.int64), np.array(facts, np.int64).reshape(shape)
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise CorruptShard(
+            "the row groups of the footer cannot be read",
+            file=file.path,
+            offset=start,
+            found=f"{type(error).__name__}: {error}",
+        ) from error
+
+
+def chunk_facts(chunk: Mapping[int, Any]) -> tuple[int, ...]:
+    """First byte, bytes, bytes unpacked, values, whether some may be told once for many, codec.
+
+    Not every writer says where the dictionary is: the first page stands there all the same.
+    """
+    first, dictionary = chunk[_DATA_PAGE], chunk.get(_DICTIONARY_PAGE, 0)
+    told = 0 < dictionary < first
+    start = dictionary if told else first
+    repeats = told or not _NEVER_REPEAT.issuperset(chunk[_ENCODINGS])
+    return (start, chunk[_PACKED], chunk[_UNPACKED], chunk[_NUM_VALUES], repeats, chunk[_CODEC])
+
+
+def _check(file: Input, footer: Footer, *, inside: bool) -> None:
+    rows, count = footer.num_rows, footer.metadata.num_rows
+    total = sum(rows.tolist())
+    if len(rows) != footer.metadata.num_row_groups or total != count or (rows < 0).any():
+        raise CorruptShard(
+            "the row groups of the footer do not add up to its rows",
+            file=file.path,
+            offset=footer.start,
+            expected=count,
+            found=total,
+        )
+    most = file.limits.bare_rows + _ROWS_OF_BYTE * file.size_bytes
+    if total > most:
+        raise file.limits.exceeded("bare_rows", "more rows than the bytes of the file can hold", file=file.path,
+                                   offset=footer.start, expected=f"at most {most}", found=total)  # fmt: skip
+    first, length, unpacked, values, *_ = np.moveaxis(footer.chunks, -1, 0)
+    bad = (first < 0) | (length < 0) | (unpacked < 0) | (values < 0)
+    bad |= inside & (first > file.size_bytes - length)
+    if bad.any():
+        group, leaf = (int(i) for i in np.argwhere(bad)[0])
+        raise CorruptShard(
+            f"row group {group}: a column chunk that cannot be",
+            file=file.path,
+            offset=footer.start,
+            column=footer.columns[leaf].path,
+            expected=f"a range of 0 to {file.size_bytes}",
+            found=f"{first[group, leaf]} to {int(first[group, leaf]) + int(length[group, leaf])}",
+        )

@@ -1,0 +1,193 @@
+"""A Parquet file as pyarrow reads it: a local file by its path, a map, or a remote file in few large requests."""
+
+from __future__ import annotations
+
+import io
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+import pyarrow as pa
+
+from lading.errors import CorruptShard, LadingError
+from lading.formats.base import ShardSource
+from lading.storage.base import MappedFile, Mapper, Store, native_path, store_errors
+from lading.storage.fetch_plan import plan_ranges
+from lading.storage.local import LocalStore
+
+__all__ = ["FOREIGN", "TAIL_BYTES", "Input", "damage", "damaged", "open_input"]
+
+FOREIGN = (pa.ArrowException, OSError, UnicodeDecodeError, MemoryError)
+"""What pyarrow raises for bytes that it cannot read, or has no memory for."""
+
+TAIL_BYTES = 64 << 10
+"""Fetched from the end of a remote file at once; nearly every footer is in it."""
+_GAP_BYTES = 1 << 20
+"""Fetched in vain rather than with another request."""
+_KEPT_BYTES = 64 << 20
+"""What of a remote file is kept in memory."""
+
+
+class Input:
+    """An open Parquet file.
+
+    Attributes:
+        path: its name in errors.
+        size_bytes: its size.
+        handle: what pyarrow reads.
+        limits: on what the file may ask for.
+    """
+
+    def __init__(
+        self, source: ShardSource, handle: pa.NativeFile, remote: _Blocks | None, mapped: MappedFile | None
+    ) -> None:
+        self.path, self.limits, self.handle = source.path, source.limits, handle
+        self.size_bytes: int = handle.size()
+        self._remote, self._mapped = remote, mapped
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether to read a part of it is a request."""
+        return self._remote is not None
+
+    def read_at(self, offset: int, length: int) -> bytes:
+        """Bytes of a range, fewer at the end of the file."""
+        self.check()
+        with damage(self.path):
+            return bytes(self.handle.read_at(length, offset))
+
+    def buffer_at(self, offset: int, length: int) -> pa.Buffer:
+        """As `read_at`, in memory that may be shared with the file."""
+        self.check()
+        with damage(self.path):
+            self.handle.seek(offset)
+            return self.handle.read_buffer(length)
+
+    def expect(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Say which `[start, stop)` are read next: a remote file fetches them at once, if they are not too long."""
+        if self._remote is not None:
+            self._remote.expect(ranges)
+
+    def check(self) -> None:
+        """Raise CorruptShard if a mapped file's size has changed: a touch would kill the process."""
+        if self._mapped is not None:
+            self._mapped.check()
+
+    def release(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Give the mapped pages of `[start, stop)` back."""
+        if self._mapped is not None:
+            for start, stop in ranges:
+                self._mapped.release(start, stop)
+
+    def close(self) -> None:
+        """Close the file and drop what was kept of it."""
+        self.handle.close()
+        self._remote = self._mapped = None
+
+
+def open_input(source: ShardSource, *, mmap: bool) -> Input:
+    """Open a shard's file. Raises NotFound, or StoreError for what is no file."""
+    store, path = source.store, source.path
+    # A local file is looked at again even if its size is known: to open a pipe of this name would block.
+    info = source.info if source.info is not None and not isinstance(store, LocalStore) else store.head(path)
+    if mmap and isinstance(store, Mapper):
+        mapped = store.map(path)
+        return Input(source, pa.BufferReader(mapped.buffer), None, mapped)
+    if isinstance(store, LocalStore):
+        with store_errors(path):
+            return Input(source, pa.OSFile(native_path(path)), None, None)
+    remote = _Blocks(store, path, info.size_bytes)
+    return Input(source, pa.PythonFile(remote, mode="r"), remote, None)
+
+
+@contextmanager
+def damage(path: str, what: str = "", *, offset: int | None = None) -> Iterator[None]:
+    """What pyarrow says of bytes that it cannot read, as CorruptShard; failures of the machine as StoreError."""
+    try:
+        yield
+    except LadingError:
+        raise
+    except FOREIGN as error:
+        raise damaged(error, path, what).at(offset=offset) from error
+
+
+def damaged(error: Exception, path: str, what: str = "") -> LadingError:
+    """One of `FOREIGN` as lading's own."""
+    # To be out of memory says nothing of the file, though pyarrow's error of it is one of its own.
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno):
+        with store_errors(path, MemoryError):
+            raise error
+    said = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+    return CorruptShard(
+        f"{what or 'the file'} cannot be read", file=path, found=said,
+        advice="The file is damaged, or uses what pyarrow does not know.",
+    )  # fmt: skip
+
+
+class _Blocks(io.RawIOBase):
+    """A file of a store with a cursor, read in blocks that are larger than what is asked for.
+
+    At most 64 MiB are kept; what was used longest ago goes first.
+    """
+
+    def __init__(self, store: Store, path: str, size_bytes: int) -> None:
+        self._store, self._path, self._size = store, path, size_bytes
+        self._kept: OrderedDict[int, memoryview] = OrderedDict()
+        self._expected: list[tuple[int, int]] = []
+        self._block_bytes = TAIL_BYTES
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        return self._at
+
+    def read(self, size: int = -1) -> memoryview:
+        stop = self._size if size < 0 else min(self._at + size, self._size)
+        parts = []
+        while self._at < stop:
+            begin, data = self._block(self._at)
+            parts.append(data[self._at - begin : stop - begin])
+            self._at += len(parts[-1])
+        return parts[0] if len(parts) == 1 else memoryview(b"".join(parts))
+
+    def expect(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Fetch these ranges now, in few requests, if they may be kept; else block by block when they are read."""
+        starts = np.array([start for start, _ in ranges], np.int64)
+        lengths = np.array([stop - start for start, stop in ranges], np.int64)
+        plan = plan_ranges(starts, lengths, max_gap_bytes=_GAP_BYTES, max_request_bytes=_KEPT_BYTES)
+        self._expected = [(start, start + length) for start, length in plan.requests if length]
+        # Of each range two blocks may be in use: where it is decoded, and where page headers are looked at.
+        self._block_bytes = max(_GAP_BYTES // 4, _KEPT_BYTES // 2 // max(len(ranges), 1))
+        if sum(stop - start for start, stop in self._expected) <= _KEPT_BYTES:
+            self._fetch([(start, stop) for start, stop in self._expected if not self._is_kept(start, stop)])
+
+    def _is_kept(self, start: int, stop: int) -> bool:
+        return any(begin <= start and stop <= begin + len(data) for begin, data in self._kept.items())
+
+    def _block(self, at: int) -> tuple[int, memoryview]:
+        """What is kept from somewhere before `at`; fetched if it must be."""
+        begin = next((begin for begin, data in reversed(self._kept.items()) if begin <= at < begin + len(data)), None)
+        if begin is None:
+            start, stop = next(((s, e) for s, e in self._expected if s <= at < e), (at, self._size))
+            begin = at - (at - start) % self._block_bytes
+            self._fetch([(begin, min(begin + self._block_bytes, stop))])
+        self._kept.move_to_end(begin)
+        return begin, self._kept[begin]
+
+    def _fetch(self, ranges: Sequence[tuple[int, int]]) -> None:
+        answers = self._store.get_ranges(self._path, [(start, stop - start) for start, stop in ranges])
+        for (start, _), data in zip(ranges, answers, strict=True):
+            self._kept[start] = memoryview(data).cast("B")
+            self._kept.move_to_end(start)
+        while len(self._kept) > len(ranges) and sum(map(len, self._kept.values())) > _KEPT_BYTES:
+            self._kept.popitem(last=False)

@@ -1,0 +1,101 @@
+"""Times in 96 bits, as Spark, Hive and Impala write them: a day and the nanoseconds of it, in no unit that is told.
+
+pyarrow makes nanoseconds of them, or another unit that is asked for, of all of a file. What the unit does not hold it
+wraps without a word: in nanoseconds that is all before 1677 and behind 2262, such as the last day of 9999.
+
+Source: parquet-format 2.11.0 `parquet.thrift` (Type.INT96); Spark's `ParquetReadSupport.SPARK_METADATA_KEY`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lading.arrow.casts import rebuilt
+from lading.arrow.views import child_fields
+from lading.errors import Unrepresentable
+from lading.formats.parquet.pages import Run
+from lading.formats.parquet.schema import told_types
+
+__all__ = ["COARSEST", "FINEST", "WideTimes", "unit_of"]
+
+COARSEST, FINEST = "s", "ns"
+_UNITS = (FINEST, "us", "ms", COARSEST)
+_SPARK = b"org.apache.spark.sql.parquet.row.metadata"
+"""Key of the schema that Spark puts into a file's metadata. Its times are microseconds."""
+
+
+def unit_of(metadata: Mapping[bytes, bytes], otherwise: str) -> str:
+    """The unit for the times of a file: the finest that its Arrow schema tells, Spark's, or the other.
+
+    Raises:
+        ArrowException, ValueError: the Arrow schema is damaged.
+    """
+    told = {unit for kind in told_types(metadata).values() for unit in _units(kind)}
+    return next((unit for unit in _UNITS if unit in told), "us" if _SPARK in metadata else otherwise)
+
+
+def _units(kind: pa.DataType) -> Iterator[str]:
+    if pa.types.is_dictionary(kind):
+        yield from _units(kind.value_type)
+    if pa.types.is_timestamp(kind):
+        yield kind.unit
+    for child in child_fields(kind):
+        yield from _units(child.type)
+
+
+class WideTimes:
+    """Looks whether a unit holds the times of a run, by what they are in seconds and, of finer digits, in nanoseconds.
+
+    Args:
+        readers: by unit: of the unit, of seconds, and of nanoseconds.
+        unit: the unit.
+        run: the row groups.
+        leaves: the columns of 96 bits.
+        path: of the file, for errors.
+    """
+
+    def __init__(
+        self, readers: Mapping[str, pq.ParquetReader], unit: str, run: Run, leaves: Sequence[int], path: str
+    ) -> None:
+        self._readers, self._unit, self._run, self._leaves, self._path = readers, unit, run, leaves, path
+        self._steps: dict[str, Iterator[pa.RecordBatch]] = {}
+
+    def check(self, rows: int) -> None:
+        """Look at the next rows. Raises Unrepresentable, with the column."""
+        for reader in self._readers.values():
+            reader.set_batch_size(rows)
+        self._steps = self._steps or {
+            unit: reader.iter_batches(rows, self._run.groups, self._leaves, use_threads=False)
+            for unit, reader in self._readers.items()
+        }
+        batches = {unit: next(steps) for unit, steps in self._steps.items()}
+        mine = batches[self._unit]
+        for name, one, seconds, fine in zip(
+            mine.schema.names, mine.columns, batches[COARSEST].columns, batches[FINEST].columns, strict=True
+        ):
+            if not (_in_seconds(one, seconds.type).equals(seconds) and _in_nanoseconds(one, fine.type).equals(fine)):
+                raise Unrepresentable(
+                    f"{self._run.name}: times in 96 bits that do not fit", file=self._path, column=name,
+                    expected=f"what 64 bits of {self._unit} hold, exactly",
+                    advice="Give another unit with --option int96_unit=us, or leave the column out with --columns.",
+                )  # fmt: skip
+
+
+def _in_seconds(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    if pa.types.is_timestamp(kind):
+        # Zones are left out: what counts is the number.
+        whole = pc.floor_temporal(column.view(pa.timestamp(column.type.unit)), unit="second")
+        return whole.cast(pa.timestamp(COARSEST)).view(kind)
+    return rebuilt(column, kind, _in_seconds)
+
+
+def _in_nanoseconds(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Nanoseconds as pyarrow gives them, wrapped where 64 bits do not hold them: the last digits are right."""
+    if pa.types.is_timestamp(kind):
+        each = pa.scalar(1000 ** _UNITS.index(column.type.unit), pa.int64())
+        return pc.multiply(column.view(pa.int64()), each).view(kind)
+    return rebuilt(column, kind, _in_nanoseconds)

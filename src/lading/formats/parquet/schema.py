@@ -1,0 +1,186 @@
+"""Arrow schemas and Parquet's: what a file's types are given as, and what is told of them in a file."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator, Mapping
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lading.arrow.references import is_ref, without_files
+from lading.arrow.views import child_fields, is_bytes, is_text, plain_type, with_child_fields
+from lading.errors import Unrepresentable
+from lading.features.types import from_huggingface
+
+__all__ = [
+    "ARROW_SCHEMA",
+    "check_schema",
+    "file_type",
+    "given_schema",
+    "leaves_by_field",
+    "told_metadata",
+    "told_types",
+    "values_of_leaves",
+]
+
+ARROW_SCHEMA = b"ARROW:schema"
+"""Key of a file's metadata: the Arrow schema of its writer, as base64 of an IPC message. pyarrow goes by it."""
+
+
+def given_schema(natural: pa.Schema, metadata: Mapping[bytes, bytes], *, views: bool) -> pa.Schema:
+    """The schema of batches: payload large (or views), other views plain, times in the unit that the writer had.
+
+    Features that Hugging Face's metadata tell stand in the fields too. A table of files, which only lading's own
+    references have, is left out.
+
+    Args:
+        natural: what pyarrow makes of the file.
+        metadata: key-value metadata of the file.
+        views: whether payload that pyarrow gives as views stays so.
+    """
+    told = told_types(metadata)
+    fields = [field.with_type(_given_type(field.type, told.get(field.name), views=views)) for field in natural]
+    return from_huggingface(pa.schema(fields, metadata=without_files(natural.metadata) or None))
+
+
+def told_types(metadata: Mapping[bytes, bytes]) -> dict[str, pa.DataType]:
+    """Types of the columns by name, as the Arrow schema in a file's metadata tells them; none without one."""
+    if ARROW_SCHEMA not in metadata:
+        return {}
+    told = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(metadata[ARROW_SCHEMA])))
+    return {field.name: field.type for field in told}
+
+
+def _given_type(kind: pa.DataType, told: pa.DataType | None, *, views: bool) -> pa.DataType:
+    if pa.types.is_binary_view(kind) and views:
+        return kind
+    if pa.types.is_binary(kind):
+        return pa.large_binary()
+    return plain_type(kind) if told is None else _with_times(plain_type(kind), told)
+
+
+def _with_times(kind: pa.DataType, told: pa.DataType) -> pa.DataType:
+    """The type with times in the units told, at any depth.
+
+    Parquet has no seconds, and pyarrow makes days of dates in milliseconds; it does not restore either. Of times that a
+    dictionary held it restores nothing, neither zones nor that numbers are durations.
+    """
+    types = pa.types
+    if types.is_dictionary(told):
+        return _with_times(kind, told.value_type)
+    if types.is_duration(told) and types.is_int64(kind):
+        return told
+    if any(test(kind) and test(told) for test in (types.is_timestamp, types.is_time32, types.is_date)):
+        return told
+    inner, own = child_fields(kind), child_fields(told)
+    if type(kind) is not type(told) or len(inner) != len(own) or not inner:
+        return kind
+    pairs = zip(inner, own, strict=True)
+    return with_child_fields(kind, [a.with_type(_with_times(a.type, b.type)) for a, b in pairs])
+
+
+def file_type(kind: pa.DataType) -> pa.DataType:
+    """The type in which values are kept: `plain_type`, dictionaries of text and bytes alone, and in no other type.
+
+    Of others pyarrow 26 gives back no dictionary, nor always their type. Those inside others it reads of one row
+    group alone, and of that only where no page stands behind those of the dictionary.
+    """
+    kind = plain_type(kind)
+    if pa.types.is_dictionary(kind) and (is_text(kind.value_type) or is_bytes(kind.value_type)):
+        return kind
+    return _decoded(kind)
+
+
+def _decoded(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_dictionary(kind):
+        return kind.value_type
+    inner = [child.with_type(_decoded(child.type)) for child in child_fields(kind)]
+    return with_child_fields(kind, inner) if inner else kind
+
+
+def told_metadata(schema: pa.Schema) -> dict[bytes, bytes]:
+    """Key-value metadata for a file of this schema: the schema's own, and the schema without views.
+
+    Without that, pyarrow would say of itself that payload written as views is to be read as views.
+    """
+    fields = [field.with_type(file_type(field.type)) for field in schema]
+    metadata = {key: value for key, value in without_files(schema.metadata).items() if key != ARROW_SCHEMA}
+    told = pa.schema(fields, metadata=metadata)
+    return {**metadata, ARROW_SCHEMA: base64.b64encode(told.serialize().to_pybytes())}
+
+
+def check_schema(schema: pa.Schema) -> None:
+    """Raise Unrepresentable for what no Parquet file can hold: references, equal names, some types."""
+    taken: set[pa.DataType] = set()
+    for field in schema:
+        if is_ref(field.type):
+            raise Unrepresentable(
+                "a Parquet file holds bytes, not references",
+                column=field.name,
+                advice="Materialise it first.",
+            )
+        if len(schema.get_all_field_indices(field.name)) > 1:
+            raise Unrepresentable("two columns of one name", column=field.name)
+        if _has_empty_arrays(field.type):
+            raise Unrepresentable("Parquet does not give back arrays of size 0", column=field.name,
+                                  found=str(field.type))  # fmt: skip
+        if field.type in taken:
+            continue
+        taken.add(field.type)
+        sink = pa.BufferOutputStream()
+        try:
+            pq.ParquetWriter(sink, pa.schema([field])).close()
+            pq.ParquetFile(pa.BufferReader(sink.getvalue()))  # 100 levels at most, of which a list takes two
+        except (pa.ArrowNotImplementedError, pa.ArrowInvalid, OSError) as error:
+            raise Unrepresentable("Parquet has no such type", column=field.name, found=str(field.type),
+                                  advice="Cast it, or leave it out with --columns.") from error  # fmt: skip
+
+
+def _has_empty_arrays(kind: pa.DataType) -> bool:
+    """Whether a type has lists of the fixed size 0: pyarrow 26 writes them, and then cannot read a null among them."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return _has_empty_arrays(kind.storage_type)
+    if pa.types.is_fixed_size_list(kind) and kind.list_size == 0:
+        return True
+    return pa.types.is_nested(kind) and any(_has_empty_arrays(kind.field(i).type) for i in range(kind.num_fields))
+
+
+def leaves_by_field(schema: pa.Schema) -> list[list[int]]:
+    """For each field, the numbers of its Parquet columns: one, or one for each leaf of a nested type."""
+    leaves: list[list[int]] = []
+    first = 0
+    for field in schema:
+        count = _num_leaves(field.type)
+        leaves.append(list(range(first, first + count)))
+        first += count
+    return leaves
+
+
+def values_of_leaves(schema: pa.Schema) -> list[tuple[int, int]]:
+    """For each Parquet column `row_values` and `null_values`, as a column of the footer has them.
+
+    A null list of fixed size is one value in Parquet, and in Arrow as many as any other.
+    """
+    return [found for field in schema for found in _values_of_leaves(field.type, 1, varies=False)]
+
+
+def _values_of_leaves(kind: pa.DataType, fixed: int, *, varies: bool) -> Iterator[tuple[int, int]]:
+    if isinstance(kind, pa.BaseExtensionType):
+        yield from _values_of_leaves(kind.storage_type, fixed, varies=varies)
+    elif pa.types.is_fixed_size_list(kind):
+        yield from _values_of_leaves(kind.value_type, fixed * max(kind.list_size, 1), varies=varies)
+    elif pa.types.is_nested(kind):
+        varies = varies or not pa.types.is_struct(kind)
+        for i in range(kind.num_fields):
+            yield from _values_of_leaves(kind.field(i).type, fixed, varies=varies)
+    else:
+        yield (1, fixed) if varies else (fixed, 1)
+
+
+def _num_leaves(kind: pa.DataType) -> int:
+    if isinstance(kind, pa.BaseExtensionType):
+        return _num_leaves(kind.storage_type)
+    if pa.types.is_nested(kind):
+        return sum(_num_leaves(kind.field(i).type) for i in range(kind.num_fields))
+    return 1

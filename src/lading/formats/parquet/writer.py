@@ -1,0 +1,291 @@
+"""Record batches → one Parquet file, row group by row group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lading.arrow import views
+from lading.arrow.casts import cast, without_null_values
+from lading.errors import SchemaMismatch, Unrepresentable, UsageError, errors_at
+from lading.features.huggingface import huggingface_batch
+from lading.formats.base import ShardFacts
+from lading.formats.parquet.columns import check_codecs, plan_columns, shrinking, values_at_once
+from lading.formats.parquet.options import WriteOptions
+from lading.formats.parquet.schema import file_type, told_metadata
+from lading.formats.text_lines import without_dictionary
+from lading.storage.base import NativePath, Sink, extents_of, store_errors, writes_behind
+from lading.storage.extents import NO_ROWS
+from lading.storage.sink_file import SinkFile
+from lading.units import parse_bytes
+
+__all__ = ["ParquetWriter"]
+
+_MAX_ROW_GROUP_BYTES = 1 << 30
+"""A page is at most 2 GiB, and never more than its row group."""
+_MAX_VALUE_BYTES = 1 << 31
+_LEAST_PAGE_BYTES = 16
+"""pyarrow 26 takes an empty dictionary for 6 bytes: where that fills a page, a list's first page has no rows, and the
+file fewer than its footer says."""
+_SAMPLE_ROWS = 4096
+_AT_ONCE_BYTES = 2 << 20
+"""Of nested columns about so much is written at once: pyarrow makes 4 bytes for each item of an array, of any type."""
+_MAGIC = b"PAR1"
+_FOOTER_BYTES_PER_CHUNK = 130
+
+
+class ParquetWriter:
+    """A Parquet file being written.
+
+    Holds the rows of one row group, as the batches that came, and of the one before while that is being written, if
+    the sink writes behind its caller's back: views keep their maps until they are written.
+
+    Args:
+        sink: where to; a library writes it in place if it has a native path.
+        schema: of the rows, checked by `check_schema`.
+        options: how.
+    """
+
+    def __init__(self, sink: Sink, schema: pa.Schema, options: WriteOptions) -> None:
+        self._sink, self._options, self._extents = sink, options, extents_of(sink)
+        self._row_group_bytes, self._page_bytes = _sizes(options)
+        self._given_schema, self._told = schema, told_metadata(schema)
+        self._schema = pa.schema([field.with_type(_written_type(field.type)) for field in schema])
+        check_codecs(options, self._schema)
+        self._in_seconds = {field.name for field in self._schema if _holds_seconds(field.type)}
+        self._trial_rate: float | None = None
+        self._handle: pa.NativeFile | None = None
+        self._writer: pq.ParquetWriter | None = None
+        self._waiting: list[pa.RecordBatch] = []
+        self._waiting_bytes = self._leaving_bytes = 0
+        self._viewed_bytes = self._leaving_viewed_bytes = 0
+        """What views show of the rows that wait, and of those of the last row group."""
+        self._payload_bytes = self._written_bytes = 0
+        self._num_samples = self._row_groups = self._said_bytes = self._marked_rows = 0
+
+    def __del__(self) -> None:
+        # Whoever drops a shard does not want the footer that pyarrow would write now.
+        writer = getattr(self, "_writer", None)
+        if writer is not None:
+            writer.is_open = False
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Append rows; whole row groups go to the sink.
+
+        Raises:
+            SchemaMismatch: columns or types are not those of the shard.
+            Unrepresentable: a null where the schema allows none, or a value of 2 GiB.
+        """
+        fitted = self._fitted(batch)
+        if self._trial_rate is None and batch.num_rows:
+            self._trial_rate = shrinking(plan_columns(fitted.slice(0, _SAMPLE_ROWS), self._options))
+        sizes = views.row_bytes(fitted)
+        self._num_samples += batch.num_rows
+        self._payload_bytes += int(sizes.sum())
+        ends = np.cumsum(sizes)
+        at = used = 0
+        while at < batch.num_rows:
+            stop = int(np.searchsorted(ends, used + self._row_group_bytes - self._waiting_bytes, side="right"))
+            if stop == at and not self._waiting:
+                stop = at + 1
+            if stop > at:
+                self._waiting.append(fitted.slice(at, stop - at))
+                self._viewed_bytes += views.shown_bytes(self._waiting[-1])
+                self._waiting_bytes += int(ends[stop - 1]) - used
+                at, used = stop, int(ends[stop - 1])
+            if at < batch.num_rows or self._waiting_bytes >= self._row_group_bytes:
+                self._flush()
+
+    def bytes_written(self) -> int:
+        """Bytes in the file, what the rows that wait will come to, and the footer; never less than said before.
+
+        Rows that wait, and those of the last row group, which may be on its way, are reckoned to shrink as those before
+        them did, the first ones as a trial of them did.
+        """
+        written, waiting = self._written_bytes, self._waiting_bytes + self._leaving_bytes
+        done = self._payload_bytes - waiting
+        rate = written / done if done else self._trial_rate or 1.0
+        footer = sum(len(key) + len(value) for key, value in self._told.items())
+        footer += (self._row_groups + bool(self._waiting)) * len(self._schema) * _FOOTER_BYTES_PER_CHUNK
+        self._said_bytes = max(self._said_bytes, written + int(waiting * min(rate, 1.0)) + footer)
+        return self._said_bytes
+
+    def held_bytes(self) -> int:
+        """What the views among the rows show that wait for their row group, or are in the last one."""
+        return self._viewed_bytes + self._leaving_viewed_bytes
+
+    def close(self) -> ShardFacts:
+        """Write what waits, and the footer."""
+        self._flush()
+        writer, handle = self._opened()
+        if writes_behind(self._sink):
+            self._sink.settle()
+        with self._failures():
+            writer.add_key_value_metadata(self._told)
+            writer.close()
+            size = handle.tell()
+            handle.close()
+        self._extents.mark(np.array([size]), np.array([NO_ROWS]))
+        return ShardFacts(self._num_samples, size, self._payload_bytes)
+
+    def _fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The columns in the order and the types of the file."""
+        if sorted(batch.schema.names) != sorted(self._schema.names) or (batch.num_rows and not len(self._schema)):
+            raise SchemaMismatch(
+                "columns are not those of the shard",
+                file=self._sink.path,
+                expected=self._schema.names or "at least one column",
+                found=batch.schema.names,
+            )
+        if self._options.huggingface:
+            with errors_at(first_row=self._num_samples, file=self._sink.path):
+                batch = huggingface_batch(batch, self._given_schema)
+        columns = []
+        for field in self._schema:
+            with errors_at(first_row=self._num_samples, file=self._sink.path, column=field.name):
+                if field.name in self._in_seconds:
+                    _refuse_long_times(batch.column(field.name))
+                columns.append(_fit(without_null_values(batch.column(field.name)), field))
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def _flush(self) -> None:
+        if self._waiting:
+            writer, handle = self._opened()
+            rows = pa.Table.from_batches(self._waiting, self._schema)
+            step = max(rows.num_rows * _AT_ONCE_BYTES // max(self._waiting_bytes, 1), 1)
+            work = partial(self._write_row_group, writer, rows, step)
+            if writes_behind(self._sink):
+                self._sink.settle()
+                self._written_bytes = handle.tell()
+                self._sink.later(work)
+            else:
+                self._written_bytes = handle.tell()
+                work()
+            self._row_groups += 1
+            self._leaving_bytes, self._leaving_viewed_bytes = self._waiting_bytes, self._viewed_bytes
+            self._waiting, self._waiting_bytes, self._viewed_bytes = [], 0, 0
+
+    def _write_row_group(self, writer: pq.ParquetWriter, rows: pa.Table, step: int) -> None:
+        if any(pa.types.is_nested(getattr(kind, "storage_type", kind)) for kind in rows.schema.types):
+            rows = pa.Table.from_batches(rows.to_batches(step), self._schema)
+        with self._failures():
+            writer.write_table(rows, row_group_size=rows.num_rows)
+        assert self._handle is not None, "opened for the first row group"
+        self._extents.mark_extents(self._handle.tell(), self._marked_rows, self._marked_rows + rows.num_rows - 1)
+        self._marked_rows += rows.num_rows
+
+    def _opened(self) -> tuple[pq.ParquetWriter, pa.NativeFile]:
+        """The writer, opened when the first rows have shown how to write them."""
+        if self._writer is None or self._handle is None:
+            first = pa.Table.from_batches(self._waiting, self._schema).slice(0, _SAMPLE_ROWS)
+            plans = plan_columns(_one_batch(first), self._options)
+            half_page = max(self._page_bytes // 2, _LEAST_PAGE_BYTES)
+            self._extents.mark(np.array([len(_MAGIC)]), np.array([NO_ROWS]))
+            with self._failures():
+                self._handle = _open_sink(self._sink)
+                self._writer = pq.ParquetWriter(
+                    self._handle,
+                    self._schema,
+                    store_schema=False,
+                    compression={plan.path: plan.codec for plan in plans},
+                    compression_level={plan.path: plan.level for plan in plans if plan.level is not None} or None,
+                    use_dictionary=[plan.path for plan in plans if plan.dictionary],
+                    write_statistics=[plan.path for plan in plans if plan.statistics],
+                    write_page_index=True,
+                    # pyarrow looks at the size of a page after each of these many values: so pages end up between
+                    # half of what is asked for and all of it.
+                    data_page_size=half_page,
+                    write_batch_size=values_at_once(plans, half_page),
+                )
+        return self._writer, self._handle
+
+    @contextmanager
+    def _failures(self) -> Iterator[None]:
+        with store_errors(self._sink.path):
+            try:
+                yield
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowCapacityError) as error:
+                raise Unrepresentable(
+                    f"cannot be written as Parquet: {str(error).splitlines()[0]}", file=self._sink.path
+                ) from error
+
+
+def _sizes(options: WriteOptions) -> tuple[int, int]:
+    group, page = parse_bytes(options.row_group_bytes), parse_bytes(options.page_bytes)
+    for name, size in (("row_group_bytes", group), ("page_bytes", page)):
+        if not 0 < size <= _MAX_ROW_GROUP_BYTES:
+            raise UsageError(f"{name} is out of range", expected="1 byte to 1 GiB", found=size)
+    return group, page
+
+
+def _one_batch(table: pa.Table) -> pa.RecordBatch:
+    arrays = [pa.concat_arrays(column.chunks) if column.num_chunks else pa.nulls(0, column.type) for column in table]
+    return pa.RecordBatch.from_arrays(arrays, schema=table.schema)
+
+
+def _written_type(kind: pa.DataType) -> pa.DataType:
+    """Payload is written as views, whatever it comes as: large_binary becomes views without a copy, not the reverse."""
+    return pa.binary_view() if views.is_bytes(kind) else file_type(kind)
+
+
+def _fit(column: pa.Array, field: pa.Field) -> pa.Array:
+    if not field.nullable and column.null_count:
+        row = int(np.argmin(views.present(column)))
+        raise Unrepresentable("null in a column that allows none", row=row)
+    if column.type == field.type:
+        return column
+    if not pa.types.is_null(column.type) and not views.same_values(file_type(column.type), field.type):
+        raise SchemaMismatch("another type than the shard's", expected=str(field.type), found=str(column.type))
+    if not pa.types.is_large_binary(column.type) or not pa.types.is_binary_view(field.type):
+        return cast(column, field.type)
+    sizes = views.byte_lengths(column)
+    if int(sizes.max(initial=0)) >= _MAX_VALUE_BYTES:
+        row = int(sizes.argmax())
+        raise Unrepresentable(
+            "a value too large for Parquet", row=row, expected="less than 2 GiB", found=int(sizes[row])
+        )
+    return views.share(column)
+
+
+def _counts_seconds(kind: pa.DataType) -> bool:
+    """Whether it is one of the types that Parquet does not have: they become milliseconds."""
+    return bool(kind == pa.time32("s") or (pa.types.is_timestamp(kind) and kind.unit == "s"))
+
+
+def _holds_seconds(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        return _holds_seconds(kind.value_type)
+    return _counts_seconds(kind) or any(_holds_seconds(kind.field(i).type) for i in range(kind.num_fields))
+
+
+def _refuse_long_times(column: pa.Array) -> None:
+    """Raise Unrepresentable, with the row, for seconds that have no milliseconds; pyarrow would wrap some of them."""
+    column = without_dictionary(column)
+    if pa.types.is_nested(column.type):
+        is_struct = pa.types.is_struct(column.type)
+        for child in views.flattened(column) if is_struct else [views.listed_items(column)[0]]:
+            try:
+                _refuse_long_times(child)
+            except Unrepresentable as error:
+                error.row = None  # that of the child
+                raise
+    elif _counts_seconds(column.type):
+        width = pa.int32() if column.type == pa.time32("s") else pa.int64()
+        most = np.iinfo(width.to_pandas_dtype()).max // 1000
+        seconds = column.view(width).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+        wrong = np.flatnonzero((seconds > most) | (seconds < -most))
+        if len(wrong):
+            row = int(wrong[0])
+            raise Unrepresentable("a time too long for Parquet, which counts milliseconds", row=row,
+                                  expected=f"at most {most} seconds", found=int(seconds[row]))  # fmt: skip
+
+
+def _open_sink(sink: Sink) -> pa.NativeFile:
+    if isinstance(sink, NativePath):
+        return pa.OSFile(sink.native_path, "wb")
+    return pa.PythonFile(SinkFile(sink), mode="w")

@@ -1,0 +1,406 @@
+"""Files of text records, plain or compressed as a whole: read in pieces or by range, and written.
+
+Offsets count in the unwrapped stream. What the formats of lines share; it knows nothing of what a record is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from typing import Protocol
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lading.arrow.casts import decoded
+from lading.arrow.references import FileEntry
+from lading.arrow.text_checks import is_utf8
+from lading.arrow.views import byte_lengths, row_bytes
+from lading.codecs import ENDINGS, WRAPS, StreamEncoder, sniff_wrap, stream_encoder
+from lading.errors import CorruptShard, LadingError, LimitExceeded, Unrepresentable, UsageError, errors_at
+from lading.features.items import split_rows
+from lading.formats.base import Remains, ShardSource
+from lading.limits import Limits
+from lading.storage.base import Buffer, Sink, extents_of
+from lading.storage.extents import NO_ROWS
+from lading.storage.unwrap import UnwrappedFile, unwrapped
+
+__all__ = [
+    "BOM",
+    "MAX_TOLD",
+    "Block",
+    "TextFile",
+    "TextSink",
+    "as_text",
+    "blocks_of",
+    "body",
+    "changed",
+    "check_compression",
+    "laid_end_to_end",
+    "open_text",
+    "parse_delimiter",
+    "parts_of",
+    "text_sink",
+    "too_long",
+    "without_dictionary",
+]
+
+BOM = b"\xef\xbb\xbf"
+"""The byte order mark of UTF-8, which some programs put before a text."""
+
+MAX_TOLD = 10_000
+"""Lines that are told one by one, where many of a damaged file are lost."""
+
+_READ_BYTES = 4 << 20
+_SHORT_BYTES, _SHORT_LINE = 1 << 20, 16
+_HEAD_BYTES = 16
+_GROUP_BYTES = 16 << 20
+_PART_BYTES, _PART_ROWS = 8 << 20, 1 << 16
+"""Of rows that are made text at once."""
+_MEMBER_BYTES = 128 << 10
+"""Of text in a gzip member, about. Text takes 2 to 4 % more than in one member; with 64 KB it is 4 to 8 %."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Whole lines of a file, each with its end but perhaps the last of all.
+
+    Attributes:
+        data: the bytes.
+        offset: where they begin.
+        line: number of the first line, counted from 1.
+        whole: whether the last one has its end.
+    """
+
+    data: bytes
+    offset: int
+    line: int
+    whole: bool = True
+
+
+class TextFile:
+    """A text file to be read.
+
+    Attributes:
+        source: the file.
+        entry: the file as references name it, its wrap included.
+    """
+
+    def __init__(self, source: ShardSource, entry: FileEntry) -> None:
+        self.source, self.entry = source, entry
+
+    @property
+    def path(self) -> str:
+        """Its name in errors."""
+        return self.source.path
+
+    def pieces(self) -> Iterator[bytes]:
+        """The text from its beginning, some MiB at a time; of very short lines one.
+
+        Raises:
+            CorruptShard: the compressed stream is damaged or cut.
+        """
+        for piece in self._read():
+            # A line takes some 100 bytes beside its own, however short it is: 4 MB of line ends took 500 MB.
+            step = _SHORT_BYTES if piece.count(b"\n") * _SHORT_LINE > len(piece) else _READ_BYTES
+            yield from (piece[at : at + step] for at in range(0, len(piece), step)) if len(piece) > step else [piece]
+
+    def _read(self) -> Iterator[bytes]:
+        store, size = self.source.store, self.entry.size_bytes
+        if self.entry.wrap:
+            yield from unwrapped(store, self.path, self.entry.wrap, size, self.source.limits)
+            return
+        for at in range(0, size, _READ_BYTES):
+            [data] = store.get_ranges(self.path, [(at, min(_READ_BYTES, size - at))])
+            yield bytes(data)
+
+    def blocks(self) -> Iterator[Block]:
+        """All lines, some MiB at a time. Peak memory: two pieces and the longest line.
+
+        Raises:
+            LimitExceeded: a line that does not end in the piece where it begins is longer than `line_bytes`.
+            CorruptShard: the compressed stream is damaged or cut.
+        """
+        return blocks_of(self.pieces(), _line_ends, self.path, self.source.limits)
+
+    def read_each(self, ranges: Sequence[tuple[int, int]]) -> Iterator[bytes]:
+        """Bytes of each `(offset, length)`; ranges of a compressed file are best asked for by ascending offset.
+
+        That holds from call to call, too: unpacking goes on where it stopped. Peak memory: 16 MiB or one range; of a
+        compressed file 16 MiB of what was unpacked last, too, of the two that were asked last in this process.
+        """
+        if self.entry.wrap:
+            with errors_at(file=self.path):
+                # Taken, so that a reading that begins meanwhile has one of its own.
+                stream = _STREAMS.pop(self, None) or self._unwrapped()
+                yield from (stream.read(offset, length) for offset, length in ranges)
+                _STREAMS[self] = stream
+                for oldest in list(_STREAMS)[:-_MOST_STREAMS]:
+                    _STREAMS.pop(oldest, None)
+            return
+        group: list[tuple[int, int]] = []
+        size = 0
+        for wanted in ranges:
+            if group and size + wanted[1] > _GROUP_BYTES:
+                yield from map(bytes, self.source.store.get_ranges(self.path, group))
+                group, size = [], 0
+            group.append(wanted)
+            size += wanted[1]
+        if group:
+            yield from map(bytes, self.source.store.get_ranges(self.path, group))
+
+    def _unwrapped(self) -> UnwrappedFile:
+        source, wrap = self.source, self.entry.wrap
+        return UnwrappedFile(source.store, self.path, wrap, keep_bytes=_GROUP_BYTES, limits=source.limits)
+
+
+_MOST_STREAMS = 2
+_STREAMS: WeakKeyDictionary[TextFile, UnwrappedFile] = WeakKeyDictionary()
+"""How far those that were unpacked last have come; each holds 16 MiB, and the window of its compression."""
+
+
+def _line_ends(piece: bytes) -> tuple[int, int]:
+    return piece.find(b"\n"), piece.rfind(b"\n") + 1
+
+
+def blocks_of(
+    pieces: Iterable[bytes], ends_of: Callable[[bytes], tuple[int, int]], path: str, limits: Limits
+) -> Iterator[Block]:
+    """Whole records, as many at a time as end in a piece; at the end what is left, which has no end.
+
+    Args:
+        pieces: the text.
+        ends_of: called with each piece in order: where the first record in it ends, and the place behind the last end;
+            the latter is 0 if none ends there.
+        path: its name in errors.
+        limits: on a record that does not end in the piece where it begins.
+
+    Raises:
+        LimitExceeded: a record is too long.
+    """
+    offset, line = 0, 1
+    begun: list[bytes] = []
+    size = 0
+    for piece in pieces:
+        first, last = ends_of(piece)
+        if begun and size + (first if last else len(piece)) > limits.line_bytes:
+            begun.clear()  # an error keeps this frame: six of them, in a salvage, kept 64 MB each
+            raise too_long(path, offset, line, limits)
+        if last:
+            block = Block(b"".join([*begun, piece[:last]]), offset, line)
+            yield block
+            offset, line = offset + len(block.data), line + block.data.count(b"\n")
+            begun, size = [], 0
+        begun.append(piece[last:])
+        size += len(piece) - last
+    if size:
+        yield Block(b"".join(begun), offset, line, whole=False)
+
+
+def too_long(path: str, offset: int, line: int, limits: Limits) -> LimitExceeded:
+    """The error for a line, or a record, that begins here and is longer than `line_bytes`."""
+    return limits.exceeded("line_bytes", f"line {line} is too long", file=path, offset=offset)
+
+
+def changed(path: str, offset: int, expected: str, found: str) -> CorruptShard:
+    """The error for a part of a file, from this offset on, that is not as the index has it."""
+    return CorruptShard("the file is not the one that was looked at before", file=path, offset=offset,
+                        expected=expected, found=found)  # fmt: skip
+
+
+def open_text(source: ShardSource) -> TextFile:
+    """Look at a file's size and first bytes.
+
+    Raises:
+        NotFound, StoreError: it is not there, or is no regular file.
+        CorruptShard: it is empty, where its name says that it is compressed.
+    """
+    info = source.info or source.store.head(source.path)
+    if not info.size_bytes and source.path.lower().endswith(tuple(ENDINGS.values())):
+        raise CorruptShard("the compressed file is empty", file=source.path, expected="a compressed text")
+    [head] = source.store.get_ranges(source.path, [(0, min(info.size_bytes, _HEAD_BYTES))])
+    return TextFile(source, FileEntry(source.path, sniff_wrap(bytes(head)), info.size_bytes, info.version))
+
+
+def laid_end_to_end(
+    offset: NDArray[np.int64], length: NDArray[np.int64], lost: Sequence[LadingError], lost_samples: int,
+    head: bytes = b"",
+) -> Remains:  # fmt: skip
+    """Lines of a damaged file, one after another, behind a head that is made anew."""
+    target = len(head) + np.cumsum(length) - length
+    made = [(0, head)] if head else []
+    size = len(head) + int(length.sum())
+    return Remains(offset, target, length, size, made, lost=lost, lost_samples=lost_samples)
+
+
+def check_compression(compression: str | None) -> None:
+    """Raise UsageError for a compression of whole files that there is not."""
+    if compression not in (None, *WRAPS):
+        raise UsageError("no such compression", expected=", ".join(WRAPS), found=f"compression={compression!r}")
+
+
+def parse_delimiter(text: str | int) -> str:
+    """What stands between values: one character, or `tab`. Raises UsageError for what cannot stand there."""
+    delimiter = "\t" if text == "tab" else str(text)  # of a command, 5 comes as a number
+    if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n\0':
+        raise UsageError("no such delimiter", expected="tab, or one ASCII character, no quote and no line end",
+                         found=f"delimiter={text!r}")  # fmt: skip
+    return delimiter
+
+
+def without_dictionary(column: pa.Array) -> pa.Array:
+    """Values themselves, out of a dictionary or an extension type."""
+    stored = column.storage if isinstance(column.type, pa.BaseExtensionType) else column
+    return decoded(stored) if pa.types.is_dictionary(stored.type) else stored
+
+
+def as_text(column: pa.Array) -> pa.LargeStringArray:
+    """Text, or the bytes of one, as large strings. Raises Unrepresentable for bytes that are no UTF-8."""
+    values = without_dictionary(column)
+    try:
+        return values.cast(pa.large_string())
+    except pa.ArrowInvalid:
+        row = next(i for i, value in enumerate(values) if not is_utf8(value.as_py() or b""))
+        raise Unrepresentable("bytes that are no UTF-8", row=row, found=repr(values[row].as_py()[:40]),
+                              advice="Leave the column out with --columns.") from None  # fmt: skip
+
+
+def body(texts: pa.LargeStringArray) -> pa.Buffer:
+    """The texts of a column, one behind the other, without a copy."""
+    _, ends, data = texts.buffers()
+    first, last = np.frombuffer(ends, np.int64)[[texts.offset, texts.offset + len(texts)]].tolist()
+    return pa.py_buffer(b"") if data is None else data.slice(first, last - first)
+
+
+def text_sink(sink: Sink, compression: str | None, level: int | None) -> TextSink:
+    """What takes text to a sink, compressed on its way or not."""
+    if compression is None:
+        return _PlainText(sink)
+    encoder = partial(stream_encoder, compression, level)
+    return _TextInMembers(sink, encoder) if compression == "gzip" else _PackedText(sink, encoder())
+
+
+class TextSink(Protocol):
+    """Takes text to a sink."""
+
+    def write_head(self, text: bytes) -> None:
+        """Append what stands before the rows."""
+
+    def write_rows(self, texts: pa.LargeStringArray) -> None:
+        """Append rows, each the text it is."""
+
+    def tell(self) -> int:
+        """Bytes that came out so far."""
+
+    def finish(self) -> int:
+        """Say that this is all; give the size of the file."""
+
+
+class _PlainText:
+    """Text as it is: every row has its place in the file."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink, self._extents = sink, extents_of(sink)
+        self._at = self._rows = 0
+        self.tell = self.finish = sink.tell
+
+    def write_head(self, text: bytes) -> None:
+        """Append what stands before the rows."""
+        self._write(text, np.array([len(text)]), np.array([NO_ROWS]))
+
+    def write_rows(self, texts: pa.LargeStringArray) -> None:
+        """Append rows, each the text it is."""
+        self._write(body(texts), np.cumsum(byte_lengths(texts)), np.arange(self._rows, self._rows + len(texts)))
+        self._rows += len(texts)
+
+    def _write(self, data: Buffer, ends: NDArray[np.int64], rows: NDArray[np.int64]) -> None:
+        self._extents.mark(self._at + ends, rows)
+        self._at += int(ends[-1]) if len(ends) else 0
+        self._sink.write([data])
+
+
+class _PackedText:
+    """Text in one compressed stream, of which a row has no place."""
+
+    def __init__(self, sink: Sink, encoder: StreamEncoder) -> None:
+        self._sink, self._encoder = sink, encoder
+        self.tell = sink.tell
+
+    def write_head(self, text: bytes) -> None:
+        """Append what stands before the rows."""
+        self._sink.write([self._encoder.feed(text)])
+
+    def write_rows(self, texts: pa.LargeStringArray) -> None:
+        """Append rows, each the text it is."""
+        self._sink.write([self._encoder.feed(body(texts))])
+
+    def finish(self) -> int:
+        """Say that this is all; give the size of the file."""
+        self._sink.write([self._encoder.finish()])
+        return self.tell()
+
+
+class _TextInMembers:
+    """Text in many small gzip members: what behind a damage begins with one can be read again.
+
+    A member ends with the first row that passes a multiple of 128 KB of text, in whatever batches they come. It is held
+    until then.
+    """
+
+    def __init__(self, sink: Sink, encoder: Callable[[], StreamEncoder]) -> None:
+        self._sink, self._extents, self._new = sink, extents_of(sink), encoder
+        self._encoder: StreamEncoder | None = encoder()
+        self._held: list[Buffer] = []
+        self._at = self._rows = self._first = self._packed = 0
+        self.tell = sink.tell
+
+    def write_head(self, text: bytes) -> None:
+        """Append what stands before the rows."""
+        self._feed(text)
+        self._end_member(NO_ROWS, NO_ROWS)
+
+    def write_rows(self, texts: pa.LargeStringArray) -> None:
+        """Append rows, each the text it is."""
+        ends = self._at + np.cumsum(byte_lengths(texts))
+        done = 0
+        for last in np.flatnonzero(np.diff(ends // _MEMBER_BYTES, prepend=self._at // _MEMBER_BYTES)).tolist():
+            self._feed(body(texts.slice(done, last + 1 - done)))
+            done = last + 1
+            self._end_member(self._first, self._rows + last)
+            self._first = self._rows + done
+        if done < len(texts):
+            self._feed(body(texts.slice(done)))
+        self._rows += len(texts)
+        self._at = int(ends[-1]) if len(ends) else self._at
+
+    def _feed(self, data: Buffer) -> None:
+        if self._encoder is None:
+            self._encoder = self._new()
+        self._held.append(self._encoder.feed(data))
+
+    def _end_member(self, first: int, last: int) -> None:
+        encoder, self._encoder = self._encoder or self._new(), None
+        held, self._held = [*self._held, encoder.finish()], []
+        self._packed += sum(memoryview(part).nbytes for part in held)
+        self._extents.mark_extents(self._packed, first, last)
+        self._sink.write(held)
+
+    def finish(self) -> int:
+        """Say that this is all; give the size of the file."""
+        if self._first < self._rows:
+            self._end_member(self._first, self._rows - 1)
+        elif not self._packed:  # an empty file would be no compressed one
+            self._end_member(NO_ROWS, NO_ROWS)
+        return self.tell()
+
+
+def parts_of(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The rows in parts small enough to be made text at once."""
+    if len(batch):
+        bounds = split_rows(np.arange(len(batch)), row_bytes(batch), max_rows=_PART_ROWS, max_bytes=_PART_BYTES)
+        for start, stop in pairwise(bounds.tolist()):
+            yield batch.slice(start, stop - start)

@@ -1,0 +1,43 @@
+"""The list of shards that megatron-energon keeps beside tars.
+
+    .nv-meta/.info.json   {"energon_version"?, "shard_counts": {name below the folder: samples}}
+
+Samples are counted by WebDataset's rule, whatever the tars hold; tars without samples are left out. What else lies in
+`.nv-meta` is not looked at: YAML (`split.yaml`, the older `.info.yaml`), and a database (`index.sqlite`).
+
+Source: megatron-energon 7.4.1, flavors/webdataset/prepare.py, structs.py, metadata.py.
+"""
+
+from __future__ import annotations
+
+from lading.errors import DataError, errors_at
+from lading.formats.base import ListedShard
+from lading.formats.index_json import load_index
+from lading.formats.webdataset.index import inside
+from lading.limits import Limits
+from lading.storage.base import Store
+
+__all__ = ["INFO_NAME", "list_energon"]
+
+INFO_NAME = ".nv-meta/.info.json"
+"""Where the list lies, below the folder of the tars."""
+
+
+def list_energon(store: Store, path: str, limits: Limits) -> list[ListedShard]:
+    """The shards that a list tells, in its order, with the samples of each. No shard is looked at.
+
+    Raises:
+        NotFound: there is none.
+        DataError: it is no such list. BadReference: a shard outside the folder.
+        LimitExceeded: the list is larger than `index_bytes`.
+    """
+    told = load_index(store, path, limits)
+    counts = told.get("shard_counts") if isinstance(told, dict) else None
+    with errors_at(file=path, column="shard_counts"):
+        if not isinstance(counts, dict):
+            raise DataError("no list of shards", expected="names and counts", found=repr(counts)[:80])
+        folder = path.removesuffix(INFO_NAME)
+        for name, count in counts.items():
+            if type(count) is not int or count < 0:
+                raise DataError(f"not a count of the samples in {name}", expected="0 or more", found=repr(count)[:80])
+        return [ListedShard(inside(folder, name), count) for name, count in counts.items()]

@@ -1,0 +1,246 @@
+"""WebDataset: tars whose neighbouring members with one key are a sample.
+
+    shard        members (`headers.py`), plain or compressed as a whole (gzip, zstd, bz2, xz, told by content)
+    member name  key "." field, split at the first dot after the last slash
+    sample       a row: `__key__`, and a column a field; a value is a reference to the member's payload
+
+A tar holds no types. Values that are neither text nor bytes are written as text, JSON or `.npy`
+(`lading.formats.webdataset.values`); what they stand for the dataset's manifest tells, and a reader of the tar alone
+sees bytes.
+
+Plain tars give reference columns: only headers are read. A compressed tar can only be read forward, so its batches hold
+the values themselves (`large_binary`), while its index refers to the stream that comes out. A batch with a sparse
+member has that column as `large_binary`.
+
+A name that is not UTF-8 is an error, if it belongs to a sample: Arrow holds UTF-8 only, and any way of escaping it
+could give the name of another member.
+
+A tar that just stops, without the blocks of zeros at its end, is legal and common. One that was cut exactly between two
+members looks the same: it gives the samples that are left, and `counts` says so. An index beside it (`.tar.idx`, wids)
+tells the two apart.
+
+Source: webdataset 1.0.2, tariterators.py and writer.py; `lading.formats.webdataset.headers` for the tar itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from lading.codecs import ENDINGS, sniff_wrap, stream_decoder
+from lading.errors import CorruptShard, LadingError, LimitExceeded, NotFound, StoreError
+from lading.formats.base import ListedShard, Remains, ShardFacts, ShardSource, Symptom, map_file, parse_options
+from lading.formats.webdataset.check import find_symptoms
+from lading.formats.webdataset.energon import INFO_NAME, list_energon
+from lading.formats.webdataset.header_walk import Pass
+from lading.formats.webdataset.headers import BLOCK, is_header
+from lading.formats.webdataset.index import list_wids, samples_behind, sidecar_path, write_wids
+from lading.formats.webdataset.reader import Members, ReadOptions, WebdatasetReader, sparse_member
+from lading.formats.webdataset.recover import FoundMembers, find_members, laid_out, resync_samples
+from lading.formats.webdataset.samples import KEY, MAX_CELLS
+from lading.formats.webdataset.values import (
+    decode_column,
+    encoder_of,
+    is_payload,
+    npy_head,
+    payload_of,
+    restored_schema,
+    restored_type,
+)
+from lading.formats.webdataset.walk import LONE_END, behind_end, open_tar
+from lading.formats.webdataset.writer import WebdatasetWriter, WriteOptions, check_schema
+from lading.limits import DEFAULT_LIMITS, Limits
+from lading.storage.base import Sink, Store
+from lading.storage.stores import without_query
+
+__all__ = [
+    "FORMAT",
+    "KEY",
+    "MAX_CELLS",
+    "FoundMembers",
+    "Members",
+    "ReadOptions",
+    "WebdatasetFormat",
+    "WebdatasetReader",
+    "WebdatasetWriter",
+    "WriteOptions",
+    "decode_column",
+    "encoder_of",
+    "find_members",
+    "is_payload",
+    "laid_out",
+    "npy_head",
+    "payload_of",
+    "restored_schema",
+    "restored_type",
+    "sparse_member",
+]
+
+_ENDINGS = {wrap: f".tar{ending}" for wrap, ending in ENDINGS.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class WebdatasetFormat:
+    """WebDataset tars, with wids JSON as the index of a dataset and `.tar.idx` as that of a shard."""
+
+    name: str = "webdataset"
+    extensions: tuple[str, ...] = (".tar", *_ENDINGS.values(), ".tgz")
+    indexes: Mapping[str, str] = field(default_factory=dict, hash=False)
+    fixed_schema: bool = False
+    copy_options: tuple[Mapping[str, Any], Mapping[str, Any]] = field(
+        default=({"lower_case": False}, {"fields": "given"}), hash=False
+    )
+    without_sidecar: Mapping[str, Any] = field(default_factory=lambda: {"sidecar": "ignore"}, hash=False)
+    other_indexes: tuple[str, ...] = (INFO_NAME,)
+    read_options: type | None = ReadOptions
+    write_options: type | None = WriteOptions
+
+    def recognise(self, path: str, head: bytes) -> bool:
+        """By the first header; by the name too, so that a damaged file is called damaged, not unknown."""
+        if is_header(head[:BLOCK]) or path.lower().endswith(self.extensions):
+            return True
+        return bool(sniff_wrap(head)) and _begins_with_header(head)
+
+    def list_shards(
+        self, store: Store, path: str, head: bytes, limits: Limits = DEFAULT_LIMITS
+    ) -> list[ListedShard] | None:
+        """The shards of a wids index.
+
+        Raises:
+            DataError: a broken index, or one that lists a shard twice.
+            BadReference: a url outside the folder of the index.
+        """
+        return list_wids(store, path, head, limits)
+
+    def open_shard(self, source: ShardSource, options: Mapping[str, Any]) -> WebdatasetReader:
+        """Open a tar (`ReadOptions`); reads its first bytes.
+
+        Raises:
+            UsageError: an option that is not known.
+            NotFound, StoreError: no such file, or no regular file.
+        """
+        chosen = parse_options(self.name, ReadOptions, options)
+        return WebdatasetReader(open_tar(source, mmap=chosen.mmap), chosen)
+
+    def create_shard(self, sink: Sink, schema: pa.Schema, options: Mapping[str, Any]) -> WebdatasetWriter:
+        """Begin a tar (`WriteOptions`).
+
+        Raises:
+            UsageError: an option that is not known, or a schema without `__key__`.
+            Unrepresentable: a column whose values are not held exactly, or whose name a reader would see differently.
+        """
+        chosen = parse_options(self.name, WriteOptions, options)
+        check_schema(schema, as_given=chosen.fields == "given")
+        return WebdatasetWriter(sink, chosen)
+
+    def resync(
+        self,
+        source: ShardSource,
+        options: Mapping[str, Any],
+        *,
+        schema: pa.Schema | None = None,
+        error: LadingError | None = None,
+    ) -> Remains | None:
+        """The samples that are whole, as a tar of their own; see `lading.formats.webdataset.recover`.
+
+        Raises:
+            DataError: names of members that cannot be samples.
+        """
+        chosen = parse_options(self.name, ReadOptions, options)
+        usual = None if schema is None else [name for name in schema.names if name != KEY]
+        return resync_samples(
+            map_file(source), source.path, lower_case=chosen.lower_case, usual=usual, cut=error is not None
+        )
+
+    def sidecar(self, source: ShardSource, options: Mapping[str, Any]) -> str | None:
+        """The `.tar.idx`; compressed tars have none."""
+        chosen, path = parse_options(self.name, ReadOptions, options), sidecar_path(source.path)
+        if chosen.sidecar == "ignore" or without_query(source.path) != source.path:
+            return None
+        with suppress(StoreError):  # what is there and no file has to be told of
+            try:
+                source.store.head(path)
+            except NotFound:
+                return None
+        return None if open_tar(source, mmap=chosen.mmap).entry.wrap else path
+
+    def check_sidecar(self, source: ShardSource, options: Mapping[str, Any]) -> None:
+        """Hold the `.tar.idx` against the headers.
+
+        Raises:
+            SidecarMismatch: they disagree. StoreError: it cannot be read.
+            CorruptShard: the tar itself is damaged.
+        """
+        self.open_shard(source, options).count_samples()
+
+    def list_other(self, store: Store, path: str, limits: Limits = DEFAULT_LIMITS) -> list[ListedShard]:
+        """The shards of the list that megatron-energon keeps of a folder."""
+        return list_energon(store, path, limits)
+
+    def count_as_listed(self, source: ShardSource, options: Mapping[str, Any]) -> int:
+        """Number of samples by WebDataset's rule."""
+        return self.open_shard(source, {**options, **self.without_sidecar}).count_samples()
+
+    def cut_off(self, source: ShardSource, options: Mapping[str, Any]) -> int:
+        """What a longer `.tar.idx` has behind the samples of the tar."""
+        chosen = parse_options(self.name, ReadOptions, options)
+        walk = Pass(open_tar(source, mmap=chosen.mmap), lower_case=chosen.lower_case, on_duplicate=chosen.on_duplicate)
+        starts = np.concatenate([np.zeros(0, np.int64), *(rows.start[rows.new] for rows in walk.rows())])
+        return samples_behind(source.store, source.path, starts, walk.end, source.limits)
+
+    def wrong_as_noticed(
+        self, source: ShardSource, options: Mapping[str, Any], noticed: Mapping[str, int]
+    ) -> Sequence[LadingError]:
+        """Members behind a lone block of zeros."""
+        chosen = parse_options(self.name, ReadOptions, options)
+        wrong = behind_end(open_tar(source, mmap=chosen.mmap)) if LONE_END in noticed else None
+        return [] if wrong is None else [wrong]
+
+    def shard_name(self, number: int) -> str:
+        """`shard-000000`."""
+        return f"shard-{number:06d}"
+
+    def rows_stand_alone(self, path: str, head: bytes) -> bool:  # noqa: ARG002 - in every file
+        """Yes."""
+        return True
+
+    def extension(self, options: Mapping[str, Any]) -> str:
+        """`.tar`, and the ending of the compression."""
+        return _ENDINGS.get(parse_options(self.name, WriteOptions, options).compression or "", ".tar")
+
+    def reading(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """That keys are escaped, if they are: nothing in a tar tells them from keys that hold `%2E` themselves."""
+        escape = parse_options(self.name, WriteOptions, options).escape
+        return {"escape": escape} if escape == "percent" else {}
+
+    def write_sidecars(self, store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts]]) -> list[str]:
+        """Write `index.json` (wids)."""
+        return write_wids(store, folder, shards)
+
+    def symptoms(self, source: ShardSource, options: Mapping[str, Any], view: str) -> list[Symptom]:
+        """Compression, a missing index, samples in pieces: by an index, or by the headers of a local tar."""
+        chosen = parse_options(self.name, ReadOptions, options)
+        tar = open_tar(source, mmap=chosen.mmap)
+        return list(find_symptoms(tar, "" if chosen.regroup else view, lower_case=chosen.lower_case))
+
+
+def _begins_with_header(head: bytes) -> bool:
+    """Whether what the first bytes of a compressed file unpack to begins with a header."""
+    found = b""
+    try:
+        for piece in stream_decoder(sniff_wrap(head)).feed(head):
+            found += piece
+            if len(found) >= BLOCK:
+                break
+    except (CorruptShard, LimitExceeded):
+        return False
+    return is_header(found[:BLOCK])
+
+
+FORMAT = WebdatasetFormat()
+"""The format, as the registry finds it."""

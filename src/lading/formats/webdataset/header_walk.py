@@ -1,0 +1,233 @@
+"""One pass over a tar: its members become batches of samples, and what is to be told of the tar is noted on the way."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lading.arrow.references import make_refs, with_files
+from lading.arrow.views import from_ranges, join
+from lading.errors import errors_at
+from lading.formats.webdataset.headers import BLOCK, Cursor, Headers, Sparse, Window, padded
+from lading.formats.webdataset.index import check_end, check_starts
+from lading.formats.webdataset.samples import ColumnMaker, Rows, Splitter, bounds_of, join_rows, to_batch
+from lading.formats.webdataset.scan import scan
+from lading.formats.webdataset.sparse import filled
+from lading.formats.webdataset.walk import Stream, TarFile, Walk, end_counts
+from lading.limits import Limits
+
+__all__ = ["Pass"]
+
+_STREAM_BYTES = 8 << 20
+"""How much of a compressed tar is unpacked at a time."""
+
+
+class Pass:
+    """A walk over all members of a tar, or of a part of it.
+
+    Args:
+        tar: the file.
+        lower_case: field names in lower case.
+        on_duplicate: what a second member of one field in one sample is.
+        entries: where samples begin by the tar's sidecar, to be compared with.
+        named: False for who asks where samples lie, and not for batches of them (`Splitter`).
+
+    Attributes:
+        splitter: fields so far, and members left out.
+        samples: how many began so far.
+        dropped: members dropped as duplicates.
+        returning: samples whose key an earlier one has; known at the end.
+        end: padded end of the last sample so far.
+    """
+
+    def __init__(
+        self,
+        tar: TarFile,
+        *,
+        lower_case: bool,
+        on_duplicate: str,
+        entries: NDArray[np.int64] | None = None,
+        named: bool = True,
+    ) -> None:
+        self.splitter = Splitter(lower_case=lower_case, limits=tar.source.limits, named=named)
+        self.samples = self.dropped = self.returning = 0
+        self._ending: dict[str, int] = {}
+        self._tar, self._on_duplicate, self._entries = tar, on_duplicate, entries
+        self.end = 0
+        self._metadata = with_files(pa.schema([]), [tar.entry]).metadata
+
+    def rows(self) -> Iterator[Rows]:
+        """The members that belong to samples, window by window; reads headers only."""
+        with errors_at(file=self._tar.path):
+            walk = Walk(self._tar)
+            for found in walk:
+                rows = self._take(found)
+                if len(rows):
+                    yield rows
+            self._finish(walk.cursor)
+
+    def held_rows(self) -> list[Rows]:
+        """All of `rows`, for who needs them together. Raises LimitExceeded if keys take more than `tar_keys_bytes`."""
+        held, size, limits = list[Rows](), 0, self._tar.source.limits
+        with errors_at(file=self._tar.path):
+            for rows in self.rows():
+                held.append(rows)
+                size += rows.keys.nbytes
+                if size > limits.tar_keys_bytes:
+                    message = "the keys of the samples are too long to be held together"
+                    raise limits.exceeded("tar_keys_bytes", message, offset=int(rows.start[0]), found=size)
+        return held
+
+    def part(self, start: int, stop: int | None) -> Rows:
+        """The members of samples between two places of the tar, without noting anything."""
+        self.splitter.restart()
+        with errors_at(file=self._tar.path):
+            return join_rows([self.splitter.split(found) for found in Walk(self._tar, start, stop)])
+
+    def batch(
+        self, rows: Rows, columns: Sequence[str] | None, make_column: ColumnMaker | None = None
+    ) -> pa.RecordBatch:
+        """Whole samples as a batch; of references, unless the column maker says otherwise."""
+        with errors_at(file=self._tar.path):
+            self._refuse_large_files(rows, columns)
+            batch, dropped = to_batch(
+                rows,
+                self.splitter.fields,
+                make_column or self._references,
+                columns=columns,
+                on_duplicate=self._on_duplicate,
+                metadata=self._metadata,
+            )
+        self.dropped += dropped
+        return batch
+
+    def counts(self) -> dict[str, int]:
+        """What is to be told of the tar, by a short phrase."""
+        told = {f"members skipped: {reason}": count for reason, count in self.splitter.skipped.items()}
+        told["samples whose key came before, not adjacent"] = self.returning
+        told["members dropped as duplicates"] = self.dropped
+        return {phrase: count for phrase, count in {**told, **self._ending}.items() if count}
+
+    def _take(self, found: Headers) -> Rows:
+        rows = self.splitter.split(found)
+        if self._entries is not None:
+            check_starts(self._tar.path, self._entries, self.samples, rows.start[rows.new])
+        self.samples += len(rows.keys)
+        if len(rows):
+            self.end = int(rows.offset[-1]) + padded(int(rows.length[-1]))
+        return rows
+
+    def _finish(self, cursor: Cursor) -> None:
+        if self._entries is not None:
+            check_end(self._tar.path, self._entries, self.samples, self.end, cursor.at)
+        hashes = np.sort(np.concatenate([np.zeros(0, np.uint64), *self.splitter.hashes]))
+        self.returning = int(np.count_nonzero(hashes[1:] == hashes[:-1]))
+        self._ending = end_counts(cursor)
+
+    def _references(
+        self,
+        offset: NDArray[np.int64],
+        length: NDArray[np.int64],
+        valid: NDArray[np.bool_],
+        sparse: Mapping[int, Sparse],
+    ) -> pa.Array:
+        """References; the values themselves if one of them is a file with holes, which no range of the tar is."""
+        if not sparse:
+            return make_refs(offset, length, valid=valid)
+        return filled(self._tar.read, offset, length, valid, sparse, self._tar.source.limits)
+
+    def _refuse_large_files(self, rows: Rows, columns: Sequence[str] | None) -> None:
+        """Hold the files with holes of each sample against the limit, before anything of them is read."""
+        if not rows.sparse:
+            return
+        limits, held = self._tar.source.limits, Counter[int]()
+        sample = np.cumsum(rows.new)
+        for row, place in rows.sparse.items():
+            if columns is not None and self.splitter.fields[rows.field[row]] not in columns:
+                continue
+            held[sample[row]] += max(place.size_bytes, int(rows.length[row]))
+            if held[sample[row]] > limits.tar_sparse_bytes:
+                expected = f"at most {limits.tar_sparse_bytes} bytes for those of a sample"
+                raise limits.exceeded(
+                    "tar_sparse_bytes", "a sparse member is too large", offset=place.start, expected=expected,
+                    found=held[sample[row]],
+                )  # fmt: skip
+
+    # Compressed tars
+
+    def stream_batches(
+        self, *, max_rows: int, max_bytes: int, columns: Sequence[str] | None
+    ) -> Iterator[pa.RecordBatch]:
+        """All samples of a compressed tar, with their values."""
+        with errors_at(file=self._tar.path):
+            stream = Stream(self._tar)
+            cursor, waiting = (
+                Cursor(limits=self._tar.source.limits),
+                list[Rows](),
+            )  # members whose samples have not been given yet
+            while not cursor.done:
+                first = int(waiting[0].start[0]) if waiting else cursor.at
+                window = stream.window(first, max(cursor.need, cursor.at + _STREAM_BYTES), whole=True)
+                cursor = self._fill(window, cursor, waiting)
+                if not waiting:
+                    continue
+                rows = join_rows(waiting)
+                bounds = bounds_of(rows, self.splitter.fields, max_rows, max_bytes, columns, ended=cursor.done)
+                for a, b in pairwise(bounds):
+                    yield self.batch(rows.samples(a, b), columns, _values_in(window, cursor.limits))
+                waiting = [rows.samples(bounds[-1], len(rows.keys))] if bounds[-1] < len(rows.keys) else []
+                if waiting and len(waiting[0].keys) == 1:
+                    start = int(waiting[0].start[0])
+                    _refuse_large("sample", start, cursor.at - start, cursor.limits)
+            stream.drain(cursor.at)
+            self._finish(cursor)
+
+    def _fill(self, window: Window, cursor: Cursor, waiting: list[Rows]) -> Cursor:
+        """Add the members that lie in the window; the cursor then says what is needed for more."""
+        while not cursor.done:
+            found, cursor = scan(window, cursor)
+            largest = max(int(found.length.max(initial=0)), cursor.need - cursor.at - BLOCK)
+            start = int(found.start[found.length.argmax()]) if len(found) else cursor.at
+            _refuse_large("member", start, largest, cursor.limits)
+            rows = self._take(found)
+            if len(rows):
+                waiting.append(rows)
+            if cursor.need:
+                break
+        return cursor
+
+
+def _refuse_large(what: str, start: int, size: int, limits: Limits) -> None:
+    if size > limits.tar_member_bytes:
+        raise limits.exceeded(
+            "tar_member_bytes",
+            f"a {what} of a compressed tar is too large to be held",
+            offset=start,
+            found=size,
+            advice="Unpack the tar.",
+        )
+
+
+def _values_in(window: Window, limits: Limits) -> ColumnMaker:
+    """Makes columns of values that lie in a window, in memory of their own."""
+    buffer = pa.py_buffer(window.data)
+
+    def read(at: int, size: int) -> memoryview:
+        return window.data.data[at - window.base : at - window.base + size]
+
+    def column(
+        offset: NDArray[np.int64],
+        length: NDArray[np.int64],
+        valid: NDArray[np.bool_],
+        sparse: Mapping[int, Sparse],
+    ) -> pa.Array:
+        if sparse:
+            return filled(read, offset, length, valid, sparse, limits)
+        return join(from_ranges(buffer, np.where(valid, offset - window.base, 0), length, valid))
+
+    return column

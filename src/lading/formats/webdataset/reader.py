@@ -1,0 +1,383 @@
+"""Reading a WebDataset tar: batches, index, random access, members. See `lading.formats.webdataset.format`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeVar
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lading.arrow.references import FileEntry, RefType, make_refs, with_files
+from lading.errors import CorruptShard, DataError, Unrepresentable, UsageError, errors_at
+from lading.features.types import tag_by_extension
+from lading.formats.webdataset.header_walk import Pass
+from lading.formats.webdataset.headers import BLOCK, REGULAR, Headers, is_header
+from lading.formats.webdataset.index import read_idx, sidecar_mismatch
+from lading.formats.webdataset.keys import unescaped
+from lading.formats.webdataset.samples import KEY, Rows, cut, join_rows, regroup, texts
+from lading.formats.webdataset.walk import TarFile, Walk, end_counts
+
+__all__ = ["Members", "ReadOptions", "WebdatasetReader"]
+
+_INDEX_ROWS = 1 << 20
+_CELLS_OF_A_MEMBER = 64
+_CHECKED_ENTRIES = 64
+_FEW_ROWS = 64
+_SHOWN_STARTS = 4
+_NO_LIMIT = 1 << 62
+
+_Rows = TypeVar("_Rows", pa.RecordBatch, pa.Table)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """How a tar is read.
+
+    Attributes:
+        on_duplicate: what a second member of one key and field, in one sample, is.
+        regroup: join samples of one key wherever they stand in the shard; needs its whole index first.
+        sidecar: `use` the `.tar.idx` beside a tar, which then must agree with it, or `ignore` it.
+        mmap: map the file where the store can. False reads by range, so that a file cut by others meanwhile is an error
+            and not the end of the process.
+        lower_case: field names in lower case, as webdataset has them.
+        escape: `percent` for keys that were written with `escape='percent'`: `%2E` stands for a dot, and so on. The
+            manifest of what lading wrote says so.
+    """
+
+    on_duplicate: Literal["error", "keep_first", "keep_last"] = "error"
+    regroup: bool = False
+    sidecar: Literal["use", "ignore"] = "use"
+    mmap: bool = True
+    lower_case: bool = True
+    escape: Literal["none", "percent"] = "none"
+
+    def __post_init__(self) -> None:
+        """Refuse words that are not known."""
+        for name, value, known in (
+            ("on_duplicate", self.on_duplicate, ("error", "keep_first", "keep_last")),
+            ("sidecar", self.sidecar, ("use", "ignore")),
+            ("escape", self.escape, ("none", "percent")),
+        ):
+            if value not in known:
+                raise UsageError("no such policy", expected=" or ".join(known), found=f"{name}={value!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """Regular members of a tar, in file order, as columns of one length.
+
+    Attributes:
+        name: full names (`pa.string`).
+        header_offset: where each begins, extension records included.
+        offset: where its payload begins.
+        length: bytes of payload.
+        sparse: which are files with holes, whose payload is no range of the tar.
+    """
+
+    name: pa.Array
+    header_offset: NDArray[np.int64]
+    offset: NDArray[np.int64]
+    length: NDArray[np.int64]
+    sparse: NDArray[np.bool_]
+
+
+class WebdatasetReader:
+    """An open tar.
+
+    Attributes:
+        counts: what the last whole pass noticed, by a short phrase.
+    """
+
+    def __init__(self, tar: TarFile, options: ReadOptions) -> None:
+        self._tar, self._options = tar, options
+        self._fields: list[str] | None = None
+        self._samples = 0
+        self._entries: NDArray[np.int64] | None = None
+        self._entries_read = options.sidecar == "ignore" or bool(tar.entry.wrap)
+        self.counts: Counter[str] = Counter()
+        given = tar.source.index
+        # An index made for the view `interleaved` has other columns, and one of a copied tar names in whatever case.
+        names = [] if given is None or options.regroup else given.column_names
+        named = not options.lower_case or all(name == name.lower() for name in names)
+        self._index = given if KEY in names and named else None
+
+    @property
+    def files(self) -> tuple[FileEntry, ...]:
+        """The files table that references of this shard go by: this one file."""
+        return (self._tar.entry,)
+
+    @property
+    def holds_values(self) -> bool:
+        """Whether batches hold values: a compressed file can only be read forward."""
+        return bool(self._tar.entry.wrap) and not self._options.regroup
+
+    def close(self) -> None:
+        """Give up the map; references and bytes made before stay good."""
+        self._tar = TarFile(self._tar.source, self._tar.entry, None)
+
+    def schema(self) -> pa.Schema:
+        """`__key__`, then the fields in order of first appearance: references, or `large_binary` if compressed."""
+        names = self._survey() if self._index is None else self._index.column_names[1:]
+        kind = pa.large_binary() if self.holds_values else RefType()
+        fields = [pa.field(n, kind, metadata=tag_by_extension(n) or None) for n in names]
+        return with_files(pa.schema([pa.field(KEY, pa.string()), *fields]), self.files)
+
+    def num_rows(self) -> int:
+        """Number of samples: from an index, the sidecar (some of its entries are looked up), or a walk over headers."""
+        if self._index is not None:
+            return len(self._index)
+        entries = self._sidecar()
+        if entries is not None and self._fields is None and not self._options.regroup:
+            self._check_some(entries)
+            return len(entries) - 1
+        self._survey()
+        return self._samples
+
+    def index(self) -> pa.Table:
+        """`__key__` and a reference column a field, a row a sample; no payload is read. Kept in the reader.
+
+        Keys are as they stand in the tar, whatever `escape` says, so that an index is good for every reader.
+
+        Raises:
+            Unrepresentable: a sparse member, which no range of the tar is.
+            LimitExceeded: the samples' fields differ so much that a table of them would be nearly empty, or their keys
+                take more than `tar_keys_bytes`.
+        """
+        if self._index is None:
+            walk = self._pass()
+            parts = walk.held_rows()
+            self._refuse_sparse([s.start for part in parts for s in part.sparse.values()])
+            self._refuse_sprawl(parts, len(walk.splitter.fields))
+            whole = self._samples_of(iter(parts), walk, _INDEX_ROWS, _NO_LIMIT, None)
+            batches = [walk.batch(rows, [KEY, *walk.splitter.fields]) for rows in whole]
+            self._note(walk)
+            empty = with_files(pa.schema([pa.field(KEY, pa.string())]), self.files)
+            self._index = pa.Table.from_batches(batches, batches[0].schema if batches else empty)
+        return self._index
+
+    def read(self, rows: NDArray[np.int64] | None = None, columns: Sequence[str] | None = None) -> pa.Table:
+        """Samples by ordinal as references, in the order asked for; with a sidecar, a few of them cost no walk.
+
+        A column that these rows do not have comes as nulls if it is asked for by name, or known: with a sidecar, once
+        `schema` was asked for.
+
+        Raises:
+            SidecarMismatch: the sidecar's entry for a row is not one whole sample. Of a remote tar those beside it are
+                not looked at, which may hold the rest of it.
+            Unrepresentable, LimitExceeded: as `index`.
+        """
+        entries = None if self._index is not None or self._options.regroup else self._sidecar()
+        if entries is not None and rows is not None and 0 < len(rows) <= _FEW_ROWS:
+            return self._with_keys(self._read_few(rows, columns, entries))
+        table = self.index() if rows is None else self.index().take(pa.array(rows))
+        table = self._with_keys(table)
+        if columns is None:
+            return table
+        known = {*table.column_names}
+        for name in [name for name in columns if name not in known]:
+            nowhere = make_refs(*np.zeros((2, len(table)), np.int64), valid=np.zeros(len(table), np.bool_))
+            table = table.append_column(name, nowhere)
+        wanted = {*columns}
+        return table.select([name for name in table.column_names if name in wanted])
+
+    def batches(
+        self,
+        *,
+        max_rows: int,
+        max_bytes: int,
+        columns: Sequence[str] | None = None,
+        views: bool = False,  # noqa: ARG002 - payload stays where it is
+    ) -> Iterator[pa.RecordBatch]:
+        """All samples in order, none of them cut: references for plain tars, values for compressed ones.
+
+        Peak memory: 35 MB; for compressed tars also twice `max_bytes`, or twice the largest sample; where members are
+        sparse, `max_bytes`, or the largest sample, with their holes filled.
+
+        Raises:
+            CorruptShard: at the first header or stretch of compressed data that is damaged; samples before come first.
+            DuplicateField, LimitExceeded, SidecarMismatch: see `ReadOptions`.
+        """
+        walk = self._pass()
+        if self.holds_values:
+            batches = walk.stream_batches(max_rows=max_rows, max_bytes=max_bytes, columns=columns)
+        else:
+            parts = iter(walk.held_rows()) if self._options.regroup else walk.rows()
+            found = self._samples_of(parts, walk, max_rows, max_bytes, columns)
+            batches = (walk.batch(rows, columns) for rows in found)
+        yield from map(self._with_keys, batches)
+        self._note(walk)
+
+    def members(self, max_members: int = 65_536) -> Iterator[Members]:
+        """All regular members, whatever their names, streaming, `max_members` at a time.
+
+        Raises:
+            CorruptShard: the tar is damaged, or a name is not UTF-8.
+        """
+        waiting: list[Members] = []
+        with errors_at(file=self._tar.path):
+            walk = Walk(self._tar, reach=max_members)
+            for found in walk:
+                waiting.append(self._regular(found))
+                while sum(len(part.name) for part in waiting) >= max_members:
+                    joined = _join_members(waiting)
+                    waiting = [_part(joined, slice(max_members, None))]
+                    yield _part(joined, slice(max_members))
+        self.counts = Counter(end_counts(walk.cursor))
+        if any(len(part.name) for part in waiting):
+            yield _join_members(waiting)
+
+    def count_samples(self) -> int:
+        """Number of samples as WebDataset groups members, adjacent ones of one key, by a walk over the headers.
+
+        A sidecar that is not left aside is held against where they begin, however their fields are called.
+
+        Raises:
+            SidecarMismatch: they disagree. StoreError: the sidecar cannot be read. CorruptShard: the tar is damaged.
+        """
+        walk = self._pass(named=False)
+        for _ in walk.rows():
+            pass
+        return walk.samples
+
+    def _with_keys(self, rows: _Rows) -> _Rows:
+        """Rows with their keys as they were before they were escaped, if they were."""
+        at = rows.schema.get_field_index(KEY)
+        if self._options.escape == "none" or at < 0:
+            return rows
+        return rows.set_column(at, rows.schema.field(at), unescaped(rows.column(at)))
+
+    # Passes
+
+    def _pass(self, *, named: bool = True) -> Pass:
+        lower_case, on_duplicate = self._options.lower_case, self._options.on_duplicate
+        entries = self._sidecar()
+        return Pass(self._tar, lower_case=lower_case, on_duplicate=on_duplicate, entries=entries, named=named)
+
+    def _note(self, walk: Pass) -> None:
+        self._fields, self._samples = walk.splitter.fields, walk.samples
+        if self._options.regroup:
+            self._samples -= walk.returning
+        self.counts = Counter(walk.counts())
+
+    def _survey(self) -> list[str]:
+        """All fields, by a walk over the headers if there was none yet."""
+        if self._fields is None:
+            walk = self._pass()
+            for _ in walk.rows():
+                pass
+            self._note(walk)
+        assert self._fields is not None
+        return self._fields
+
+    def _samples_of(
+        self, parts: Iterator[Rows], walk: Pass, max_rows: int, max_bytes: int, columns: Sequence[str] | None
+    ) -> Iterator[Rows]:
+        if self._options.regroup:
+            every = join_rows([*parts])
+            parts = iter([regroup(every)] if len(every) else [])
+        return cut(parts, walk.splitter.fields, max_rows=max_rows, max_bytes=max_bytes, columns=columns)
+
+    def _refuse_sparse(self, starts: Sequence[int]) -> None:
+        if starts:
+            raise sparse_member(self._tar.path, starts[0])
+
+    def _refuse_sprawl(self, parts: Sequence[Rows], fields: int) -> None:
+        members, samples = sum(map(len, parts)), sum(len(part.keys) for part in parts)
+        limits = self._tar.source.limits
+        if samples * fields > limits.tar_cells + _CELLS_OF_A_MEMBER * members:
+            raise limits.exceeded(
+                "tar_cells",
+                "the samples' fields differ too much for one table",
+                file=self._tar.path,
+                expected=f"at most {limits.tar_cells} places without a value",
+                found=f"{samples} samples, {fields} fields, {members} values",
+                advice="Do keys hold dots? What follows the first dot is the field. Try --view interleaved.",
+            )
+
+    def _regular(self, found: Headers) -> Members:
+        rows = np.flatnonzero(REGULAR[found.kind])
+        names = texts(found, rows, found.names[rows], np.count_nonzero(found.names[rows], axis=1))
+        sparse = np.isin(rows, [*found.sparse])
+        return Members(names, found.start[rows], found.offset[rows], found.length[rows], sparse)
+
+    # The sidecar
+
+    def _sidecar(self) -> NDArray[np.int64] | None:
+        """Where samples begin, and the end, by the `.idx` beside the tar, if there is one to be used."""
+        if not self._entries_read:
+            self._entries = read_idx(self._tar.source.store, self._tar.path, self._tar.entry.size_bytes)
+            self._entries_read = True
+        return self._entries
+
+    def _check_some(self, entries: NDArray[np.int64]) -> None:
+        """Look whether some entries, the first and the last among them, are headers, and whether the tar ends there."""
+        size, last = self._tar.entry.size_bytes, len(entries) - 1
+        some = np.unique(np.linspace(0, last - 1, min(_CHECKED_ENTRIES, last)).astype(np.int64))
+        starts = entries[some].tolist()
+        blocks = self._tar.read_each([(at, min(BLOCK, max(size - at, 0))) for at in starts])
+        for number, at, block in zip(some.tolist(), starts, blocks, strict=True):
+            if not is_header(block):
+                raise sidecar_mismatch(self._tar.path, 8 * number, f"a sample at {at}", "no header there")
+        more = len(self._part(entries, last, last + 1, self._pass()).keys)
+        if more:
+            raise sidecar_mismatch(self._tar.path, 8 * last, f"{last} samples", f"{more} more")
+
+    def _part(self, entries: NDArray[np.int64], first: int, stop: int, walk: Pass) -> Rows:
+        """Members between two entries, or the first of them and the end of the tar."""
+        start, end = int(entries[first]), int(entries[stop]) if stop < len(entries) else None
+        try:
+            return walk.part(start, end)
+        except CorruptShard as error:
+            raise sidecar_mismatch(self._tar.path, 8 * first, f"members from {start} on", error.message) from error
+
+    def _one(self, entries: NDArray[np.int64], row: int, walk: Pass, *, beside: int) -> Rows:
+        """A sample; so many before and behind it must begin where the sidecar says too: they may be pieces of it."""
+        first, stop = max(row - beside, 0), min(row + 1 + beside, len(entries) - 1)
+        try:
+            found = self._part(entries, first, stop, walk)
+        except DataError:
+            if not beside:
+                raise
+            return self._one(entries, row, walk, beside=0)  # a neighbour may be damaged: who reads it is told
+        starts, expected = found.start[found.new], entries[first:stop]
+        if not np.array_equal(starts, expected):
+            said, there = f"samples at {expected.tolist()}", f"at {starts[:_SHOWN_STARTS].tolist()}"
+            raise sidecar_mismatch(self._tar.path, 8 * first, said, there)
+        return found.samples(row - first, row - first + 1)
+
+    def _read_few(self, rows: NDArray[np.int64], columns: Sequence[str] | None, entries: NDArray[np.int64]) -> pa.Table:
+        """Rows by the sidecar: only the headers of their samples are read, and of local tars those beside them."""
+        wanted, back = np.unique(rows, return_inverse=True)
+        walk = self._pass()
+        beside = int(self._tar.mapped is not None)  # of a remote tar they may take further requests
+        whole = join_rows([self._one(entries, row, walk, beside=beside) for row in wanted.tolist()])
+        self._refuse_sparse([place.start for place in whole.sparse.values()])
+        if columns is None and self._fields is not None:
+            columns = [KEY, *self._fields]
+        return pa.Table.from_batches([walk.batch(whole, columns)]).take(pa.array(back))
+
+
+def sparse_member(path: str, start: int) -> Unrepresentable:
+    """The error that a member which begins here is a file with holes, where only a range of the tar will do."""
+    return Unrepresentable(
+        "a sparse member has no range in the tar", file=path, offset=start,
+        advice="Convert the shard first, as --view samples: batches hold the member's bytes.",
+    )  # fmt: skip
+
+
+def _join_members(parts: Sequence[Members]) -> Members:
+    return Members(
+        pa.concat_arrays([part.name for part in parts]),
+        np.concatenate([part.header_offset for part in parts]),
+        np.concatenate([part.offset for part in parts]),
+        np.concatenate([part.length for part in parts]),
+        np.concatenate([part.sparse for part in parts]),
+    )
+
+
+def _part(of: Members, rows: slice) -> Members:
+    return Members(of.name[rows], of.header_offset[rows], of.offset[rows], of.length[rows], of.sparse[rows])

@@ -1,0 +1,268 @@
+"""The members of a tar, many at a time. Pure: a window of the file in, arrays out.
+
+Headers are found in two ways. Where members are small, a region of blocks is looked at as a whole: candidates by their
+magic, then the chain from each header to the next confirmed for all of them together. Where members are large, it hops
+from header to header and touches nothing between. Either way sizes, checksums and names are then read for all headers
+at once, and the longest run of them that holds nothing unusual is given; whatever ends the run is read alone by
+`lading.tar.read_member`, which knows every rule.
+
+Cost of a member (100 KB of payload / 300 bytes): about 1.5 µs / 0.3 µs, of which the checksum is 0.07 µs.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lading.formats.webdataset.headers import (
+    BLOCK,
+    EXTENSIONS,
+    MAX_REACH,
+    NOTHING,
+    REGULAR,
+    TYPE,
+    Cursor,
+    Headers,
+    Window,
+    mark_old_folders,
+    names,
+    other_size,
+    plain_name,
+    read_member,
+    sizes,
+    valid,
+    widen,
+)
+from lading.limits import Limits
+
+__all__ = ["scan"]
+
+_SMALL_BYTES = 16 << 10
+"""Members of less than this, header and padding included, are looked for by region: hopping would touch every page."""
+_NAMES_BYTES = 4 << 20
+_MAGIC_WORD = 256 // 8
+_MAGIC_MASK = np.uint64(0x0000FFFFFFFFFF00)
+_MAGIC_VALUE = np.uint64(int.from_bytes(b"\0ustar", "little"))
+_MTIME = np.frombuffer(b" mtime=", np.uint8)
+_SIZE_TEXT = struct.Struct("11s").unpack_from
+_NEAR_BYTES = 2048
+_ALONE = b"Sg"
+"""Types of headers that `read_member` has to read."""
+_PLAIN = frozenset(np.flatnonzero(REGULAR).tolist())
+_NAME_BYTES = 101
+_MUCH_BYTES = 1 << 20
+_NO_LIMIT = np.iinfo(np.int64).max
+
+
+def scan(window: Window, cursor: Cursor, max_members: int = MAX_REACH) -> tuple[Headers, Cursor]:
+    """The next members of a walk, at least one unless the cursor then says `done` or `need`.
+
+    Gives at most `max_members`, fewer where something unusual comes or names are long. Members before a damaged one are
+    given first; the next call raises. Peak memory: 25 MB.
+
+    Raises:
+        CorruptShard, LimitExceeded: as `lading.tar.read_member`.
+    """
+    if not cursor.records:
+        heads, headers = _find_heads(window, cursor, min(cursor.reach, max_members))
+        if len(heads):
+            found, cursor = _take_run(window, cursor, heads, headers)
+            if len(found):
+                return found, cursor
+    return read_member(window, cursor)
+
+
+def _blocks(window: Window) -> NDArray[np.uint8]:
+    return window.data[: len(window.data) // BLOCK * BLOCK].reshape(-1, BLOCK)
+
+
+def _payload_blocks(size: NDArray[np.int64]) -> NDArray[np.int64]:
+    blocks: NDArray[np.int64] = (size + BLOCK - 1) // BLOCK
+    return blocks
+
+
+def _find_heads(window: Window, cursor: Cursor, limit: int) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+    """Block numbers, in the window, of headers that seem to follow each other from the cursor on; and the headers."""
+    blocks = _blocks(window)
+    if cursor.dense:
+        heads, headers = _dense_heads(blocks, (cursor.at - window.base) // BLOCK, limit)
+        if len(heads):
+            return heads, headers
+    if window.read is not None:
+        return _hop_reading(window.read, cursor.at, window, limit)
+    heads = np.array(_hop(window.data.data, cursor.at - window.base, limit), np.int64)
+    return heads, blocks[heads]
+
+
+def _dense_heads(blocks: NDArray[np.uint8], first: int, limit: int) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+    region = blocks[first : first + 2 * limit]
+    # Eight bytes at once: the first before the magic, and what follows "ustar", are left out.
+    magic = region.view("<u8")[:, _MAGIC_WORD] & _MAGIC_MASK
+    heads: NDArray[np.int64] = np.flatnonzero(magic == _MAGIC_VALUE)
+    if not len(heads) or heads[0] != 0:
+        return np.zeros(0, np.int64), region[:0]
+    headers = region[heads]
+    follows = heads + 1 + _payload_blocks(sizes(headers)[0])
+    if not np.array_equal(follows[:-1], heads[1:]):
+        kept = _chain(heads, follows, len(region))
+        heads, headers = heads[kept], headers[kept]
+    heads += first
+    return heads, headers
+
+
+def _chain(heads: NDArray[np.int64], follows: NDArray[np.int64], count: int) -> list[int]:
+    """Which of the candidates are reached from the first: others are headers of tars inside payloads."""
+    where = np.full(count + 1, -1)
+    where[heads] = np.arange(len(heads))
+    jump = where[np.minimum(follows, count)].tolist()
+    kept, at = [], 0
+    while at >= 0:
+        kept.append(at)
+        at = jump[at]
+    return kept
+
+
+def _hop_reading(
+    read: Callable[[int, int], bytes], at: int, window: Window, limit: int
+) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+    """As `_hop`, and the headers: by small reads, since to touch a map costs twice that and more memory."""
+    passing = window.passing
+    near: bytes | memoryview = b""
+    first = stop = at
+    starts: list[int] = []
+    headers: list[bytes] = []
+    last = window.stop - BLOCK
+    while at <= last and len(starts) < limit:
+        if at + BLOCK > stop:
+            # Behind a small member (its JSON) the next header often comes with the same read.
+            near, first = (read(at, _NEAR_BYTES), at) if passing is None else passing.part(at)
+            stop = first + len(near)
+        header = bytes(near[at - first : at - first + BLOCK])
+        try:
+            size = int(header[124:135], 8)
+        except ValueError:
+            size = other_size(header)
+        if size < 0:
+            break  # zeros at the end, or damage
+        starts.append(at)
+        headers.append(header)
+        if header[TYPE] in _ALONE:
+            break
+        if passing is not None and header[TYPE] in _PLAIN:
+            if size > _MUCH_BYTES and not valid(np.frombuffer(header, np.uint8).reshape(1, -1)).all():
+                break  # before much is read for nothing
+            if passing.take(at + BLOCK, size, text=header.find(b".json\0", 0, _NAME_BYTES) >= 0):
+                stop = 0
+        at += (size + 2 * BLOCK - 1) & -BLOCK
+    heads = (np.array(starts, np.int64) - window.base) // BLOCK
+    return heads, np.frombuffer(b"".join(headers), np.uint8).reshape(-1, BLOCK)
+
+
+def _hop(view: memoryview, at: int, limit: int) -> list[int]:
+    """Block numbers of headers by following sizes, each as it stands; checked later, all together."""
+    heads: list[int] = []
+    last = len(view) - BLOCK
+    for _ in range(limit):
+        if at > last:
+            break
+        try:
+            # Half the time of bytes(view[…]): the only loop over members that there is.
+            size = int(_SIZE_TEXT(view, at + 124)[0], 8)
+        except ValueError:
+            size = other_size(view[at : at + BLOCK])
+        if size < 0:
+            break  # zeros at the end, or damage
+        heads.append(at // BLOCK)
+        at += BLOCK + (size + BLOCK - 1) // BLOCK * BLOCK
+    return heads
+
+
+def _take_run(
+    window: Window, cursor: Cursor, heads: NDArray[np.int64], headers: NDArray[np.uint8]
+) -> tuple[Headers, Cursor]:
+    """The members of the longest run of plain headers, and the cursor behind them."""
+    size, good = sizes(headers)
+    kind = headers[:, TYPE].copy()
+    mark_old_folders(headers, kind, size)
+    follows = heads + 1 + _payload_blocks(size)
+    good &= valid(headers) & (kind != ord("S")) & (kind != ord("g"))
+    good[1:] &= heads[1:] == follows[:-1]
+    good &= window.base + (heads + 1) * BLOCK + size <= _reachable(window, kind)
+    count = len(good) if good.all() else int(good.argmin())
+    renamed: dict[int, bytes] = {}
+    if EXTENSIONS[kind[:count]].any():
+        renamed, count = _extensions(window, heads[:count], headers[:count], size[:count], cursor.limits)
+    rows = np.flatnonzero(~EXTENSIONS[kind[:count]])
+    if not len(rows):
+        return NOTHING, cursor
+    matrix = _renamed(names(headers if len(rows) == len(headers) else headers[rows]), renamed)
+    kept = min(len(rows), max(1, _NAMES_BYTES // matrix.shape[1]))
+    first = np.concatenate(([0], rows[:-1] + 1))[:kept]
+    rows, matrix, base = rows[:kept], matrix[:kept], window.base
+    found = Headers(matrix, kind[rows], base + heads[first] * BLOCK, base + (heads[rows] + 1) * BLOCK, size[rows])
+    at = base + int(follows[rows[-1]]) * BLOCK
+    magic = headers.view("<u8")[rows, _MAGIC_WORD] & _MAGIC_MASK
+    small = (at - cursor.at) // len(rows) < _SMALL_BYTES and bool((magic == _MAGIC_VALUE).all())
+    reach = min(4 * cursor.reach, MAX_REACH) if rows[-1] == len(heads) - 1 else cursor.reach
+    return found, replace(cursor, at=at, dense=small, reach=reach, need=0)
+
+
+def _reachable(window: Window, kind: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """Where payloads may end: those of extension records in the window, others where the file allows it."""
+    limit = _NO_LIMIT if window.total is None else window.total
+    return np.where(EXTENSIONS[kind] | window.whole, window.stop, limit)
+
+
+def _renamed(matrix: NDArray[np.uint8], renamed: Mapping[int, bytes]) -> NDArray[np.uint8]:
+    if renamed:
+        matrix = widen(matrix, max(map(len, renamed.values())))
+    for row, name in renamed.items():
+        matrix[row] = 0
+        matrix[row, : len(name)] = np.frombuffer(name, np.uint8)
+    return matrix
+
+
+def _extensions(
+    window: Window, heads: NDArray[np.int64], headers: NDArray[np.uint8], size: NDArray[np.int64], limits: Limits
+) -> tuple[dict[int, bytes], int]:
+    """Names that extension records give, by the member's number, and how many rows of the run can be taken.
+
+    The run is cut before a member whose records say more than a name (or are bad), for `read_member`.
+    """
+    extension = EXTENSIONS[headers[:, TYPE]]
+    members = np.flatnonzero(~extension)
+    telling = extension.copy()
+    telling[_only_mtime(_blocks(window), heads, headers, size)] = False
+    rows = np.flatnonzero(telling)
+    numbers = np.searchsorted(members, rows)
+    given: dict[int, bytes] = {}
+    for row, number in zip(rows.tolist(), numbers.tolist(), strict=True):
+        name = None
+        few = number < len(members) and members[number] - row <= limits.tar_extensions
+        if few and size[row] <= limits.tar_extension_bytes:
+            start = (int(heads[row]) + 1) * BLOCK
+            body = bytes(window.data[start : start + int(size[row])])
+            name = plain_name(headers[row, TYPE], body, int(size[members[number]]), limits.tar_name_bytes)
+        if name is None:
+            return {n: given[n] for n in given if n < number}, int(members[number - 1]) + 1 if number else 0
+        if name:
+            given.setdefault(number, name)  # as in tarfile, the outermost record wins
+    return given, len(heads)
+
+
+def _only_mtime(
+    blocks: NDArray[np.uint8], heads: NDArray[np.int64], headers: NDArray[np.uint8], size: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Rows that are pax headers with nothing but a time in them: webdataset's writer puts one before every member."""
+    rows = np.flatnonzero((headers[:, TYPE] == ord("x")) & (size > 0) & (size < 100))  # noqa: PLR2004 - two digits
+    rows = rows[heads[rows] + 1 < len(blocks)]
+    body = blocks[heads[rows] + 1]
+    digits = (body[:, :2] - np.uint8(ord("0"))).astype(np.int64)
+    alone = (digits <= 9).all(axis=1) & (digits[:, 0] * 10 + digits[:, 1] == size[rows])  # noqa: PLR2004 - decimal
+    alone &= body[np.arange(len(rows)), size[rows] - 1] == ord("\n")
+    alone &= (body[:, 2:9] == _MTIME).all(axis=1)
+    return np.compress(alone, rows)

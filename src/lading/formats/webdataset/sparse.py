@@ -1,0 +1,94 @@
+"""Files with holes in a tar (GNU `S`, pax `GNU.sparse.*`) → their bytes.
+
+Python's tarfile reads the map of the holes; the file is put together here, so that a damaged map can neither loop nor
+set memory aside beyond the limits.
+"""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from collections.abc import Callable, Mapping
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lading.arrow.byte_ranges import bitmap
+from lading.errors import CorruptShard
+from lading.formats.webdataset.headers import BLOCK, Sparse
+from lading.limits import Limits
+
+__all__ = ["filled"]
+
+
+def filled(
+    read: Callable[[int, int], bytes | memoryview],
+    offset: NDArray[np.int64],
+    length: NDArray[np.int64],
+    valid: NDArray[np.bool_],
+    sparse: Mapping[int, Sparse],
+    limits: Limits,
+) -> pa.Array:
+    """Values of which some are files with holes, as `large_binary`.
+
+    Peak memory: the column, and the largest member as it is stored.
+
+    Args:
+        read: gives `(offset, length)` of the tar.
+        offset: where payloads begin.
+        length: bytes of payload, as they are stored.
+        valid: False for nulls.
+        sparse: by row, the files with holes, whose sizes the caller has held against the limit.
+        limits: on the maps of holes.
+
+    Raises:
+        CorruptShard: the map of holes breaks the rules, or makes another file than the header says.
+        LimitExceeded: the map of holes is longer than `tar_map_blocks`.
+    """
+    size = np.where(valid, length, 0)
+    for row, place in sparse.items():
+        size[row] = place.size_bytes
+    ends = np.append(0, np.cumsum(size))
+    values = memoryview(bytearray(int(ends[-1])))
+    for row, (first, last) in enumerate(pairwise(ends.tolist())):
+        if row in sparse:
+            place = sparse[row]
+            head = int(offset[row]) - place.start + limits.tar_map_blocks * BLOCK
+            _fill(values[first:last], read(place.start, place.stop - place.start), head, place, limits)
+        elif first < last:
+            values[first:last] = read(int(offset[row]), last - first)
+    buffers = [None if valid.all() else bitmap(valid), pa.py_buffer(ends), pa.py_buffer(values)]
+    return pa.Array.from_buffers(pa.large_binary(), len(size), buffers)
+
+
+def _fill(whole: memoryview, stored: bytes | memoryview, head: int, place: Sparse, limits: Limits) -> None:
+    """Put the data of a member, whose map of holes ends within `head` bytes, where they belong among zeros."""
+    told = io.BytesIO(stored[:head])
+    try:
+        with tarfile.open(fileobj=told, mode="r:") as archive:
+            member = archive.next()
+    except (tarfile.TarError, ValueError, IndexError, OverflowError) as error:
+        if told.tell() == head < len(stored):
+            message = "the map of a sparse member is too long"
+            raise limits.exceeded("tar_map_blocks", message, offset=place.start) from error
+        raise _bad_map(place, str(error)) from error
+    parts: list[tuple[int, int]] | None = getattr(member, "sparse", None)
+    if member is None or parts is None:
+        raise _bad_map(place, "no map")
+    if member.size != place.size_bytes:
+        raise _bad_map(place, f"a file of {member.size} bytes, not {place.size_bytes}")
+    data = memoryview(stored)
+    at, end = member.offset_data, 0
+    for offset, size in parts:
+        if not size:
+            continue  # how a hole at the end is written, and what fills the places of a short map
+        if size < 0 or offset < end or offset + size > member.size or at + size > len(stored):
+            raise _bad_map(place, f"a part of {size} bytes at {offset}")
+        whole[offset : offset + size] = data[at : at + size]
+        at, end = at + size, offset + size
+
+
+def _bad_map(place: Sparse, found: str) -> CorruptShard:
+    return CorruptShard("the map of a sparse member is broken", offset=place.start, found=found)

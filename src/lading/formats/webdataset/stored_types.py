@@ -1,0 +1,137 @@
+"""Tars whose members stand for values of known types: those that lading wrote, as their manifest says."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lading.arrow.rebatch import split_samples
+from lading.arrow.references import RefType, is_ref, with_files
+from lading.formats.webdataset.format import (
+    KEY,
+    MAX_CELLS,
+    WebdatasetReader,
+    decode_column,
+    is_payload,
+    npy_head,
+    payload_of,
+    restored_schema,
+)
+from lading.storage.fetch import Fetcher
+
+__all__ = ["TypedReader"]
+
+_COLUMN_BYTES = 1 << 30
+"""Bytes of members of a batch, at most: a column of text holds less than 2 GiB."""
+
+
+class TypedReader:
+    """A tar whose rows have the columns that they were written with.
+
+    Columns of bytes stay references; all others are read a batch at a time, neighbours together, and take the memory
+    of a batch. The key of a sample is given where it is a column, or where it is asked for by name.
+
+    Args:
+        reader: of the tar, with fields in the case they are written in.
+        fetcher: what values are read with.
+        schema: of the rows that were written.
+        path: of the tar, for errors.
+
+    Attributes:
+        counts: as those of the reader.
+    """
+
+    def __init__(self, reader: WebdatasetReader, fetcher: Fetcher, schema: pa.Schema, path: str) -> None:
+        self._reader, self._fetcher, self._path = reader, fetcher, path
+        self._schema = restored_schema(schema)
+        self._members = [KEY, *(name for name in schema.names if name != KEY)]
+        self._headed = {field.name for field in self._schema if npy_head(field) is not None}
+        self.counts: Counter[str] = Counter()
+
+    def schema(self) -> pa.Schema:
+        """The columns as they were written: bytes as references, or `large_binary` in a compressed tar."""
+        kind = pa.large_binary() if self._reader.holds_values else RefType()
+        fields = [field.with_type(kind) if is_payload(field.type) else field for field in self._schema]
+        return with_files(pa.schema(fields, metadata=self._schema.metadata), self._reader.files)
+
+    def num_rows(self) -> int:
+        """Number of samples."""
+        return self._reader.num_rows()
+
+    def index(self) -> pa.Table:
+        """`__key__` and a reference column a member, as of any tar."""
+        return self._reader.index()
+
+    def read(self, rows: NDArray[np.int64] | None = None, columns: Sequence[str] | None = None) -> pa.Table:
+        """Samples by ordinal, in the order asked for. Raises as `batches`."""
+        found = self._reader.read(rows, self._wanted(columns)).combine_chunks()
+        if not found.num_rows:
+            none = pa.record_batch([column.combine_chunks() for column in found.columns], found.schema)
+            return pa.Table.from_batches([self._typed(none, columns)])
+        parts = found.to_batches()
+        if found.num_rows > 1:
+            parts = [
+                part
+                for batch in parts
+                for part in split_samples(batch, np.arange(len(batch)), len(batch), _COLUMN_BYTES)
+            ]
+        return pa.Table.from_batches([self._typed(part, columns) for part in parts])
+
+    def batches(
+        self, *, max_rows: int, max_bytes: int, columns: Sequence[str] | None = None, views: bool = False
+    ) -> Iterator[pa.RecordBatch]:
+        """All samples in order, none of them cut.
+
+        Raises:
+            DataError: a member does not hold what its column does; names the tar, the sample and the column.
+        """
+        wanted = self._wanted(columns)
+        max_rows = max(1, min(max_rows, MAX_CELLS // len(wanted)))  # rows that lack a column have nulls in it
+        max_bytes = min(max_bytes, _COLUMN_BYTES)
+        for batch in self._reader.batches(max_rows=max_rows, max_bytes=max_bytes, columns=wanted, views=views):
+            yield self._typed(batch, columns)
+        self.counts = self._reader.counts
+
+    def close(self) -> None:
+        """Close the reader."""
+        self._reader.close()
+
+    def _wanted(self, columns: Sequence[str] | None) -> list[str]:
+        return [name for name in self._members if columns is None or name in columns or name == KEY]
+
+    def _typed(self, batch: pa.RecordBatch, columns: Sequence[str] | None) -> pa.RecordBatch:
+        fields = [field for field in self._schema if columns is None or field.name in columns]
+        if columns is not None and KEY in columns and KEY not in self._schema.names:
+            fields.insert(0, pa.field(KEY, pa.string()))
+        read = [field.name for field in fields if field.name != KEY and not is_payload(field.type)]
+        members, keys = self._fetched(batch, read), batch.column(KEY)
+        arrays, given = [], []
+        for field in fields:
+            if field.name in members:
+                column = decode_column(field, members[field.name], keys, self._path)
+            elif field.name == KEY:
+                column = keys.cast(field.type)
+            else:
+                column = batch.column(field.name)
+            if field.name in self._headed:
+                column = payload_of(field, column, keys, self._path)
+            arrays.append(column)
+            given.append(field.with_type(column.type))
+        metadata = {**(self._schema.metadata or {}), **(batch.schema.metadata or {})}
+        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(given, metadata=metadata))
+
+    def _fetched(self, batch: pa.RecordBatch, names: Sequence[str]) -> dict[str, pa.Array]:
+        """The bytes of members by column. All are asked for at once: those of a sample are neighbours in the tar."""
+        lazy = [name for name in names if is_ref(batch.schema.field(name).type)]
+        members = {name: batch.column(name) for name in names}
+        if lazy:
+            stacked = pa.concat_arrays([batch.column(name) for name in lazy])
+            schema = pa.schema([pa.field("member", stacked.type)], metadata=batch.schema.metadata)
+            whole = self._fetcher.materialise(pa.record_batch([stacked], schema)).column(0)
+            count = batch.num_rows
+            members.update({name: whole.slice(i * count, count) for i, name in enumerate(lazy)})
+        return members

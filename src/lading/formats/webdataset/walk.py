@@ -1,0 +1,272 @@
+"""Where the bytes of a tar come from: a map, ranges of a store, or a compressed stream; and walking over its members.
+
+A map is walked in place, and its pages are given back behind the walk. Without a map, windows are asked for that grow
+while members are small and shrink to a header where they are large. A compressed file is read forward once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lading.arrow.references import FileEntry
+from lading.codecs import sniff_wrap
+from lading.errors import CorruptShard, errors_at
+from lading.formats.base import ShardSource
+from lading.formats.webdataset.headers import BLOCK, MAX_REACH, Cursor, Headers, Window, is_header
+from lading.formats.webdataset.scan import scan
+from lading.storage.base import MappedFile, Mapper
+from lading.storage.unwrap import unwrapped
+
+__all__ = ["LONE_END", "Stream", "TarFile", "Walk", "behind_end", "end_counts", "open_tar"]
+
+LONE_END = "tars that end with a lone block of zeros, with more behind it"
+"""What is counted of such a tar."""
+
+_READ_BYTES = 1 << 20
+_RELEASE_BYTES = 32 << 20
+_FIRST_WINDOW = 64 << 10
+_SMALL_WINDOW = 16 << 10
+_LARGE_WINDOW = 8 << 20
+_HEAD_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class TarFile:
+    """A tar to be walked.
+
+    Attributes:
+        source: the file.
+        entry: the file as references name it, its wrap included.
+        mapped: its bytes, where the store can map them and the file is not compressed.
+    """
+
+    source: ShardSource
+    entry: FileEntry
+    mapped: MappedFile | None
+
+    @property
+    def path(self) -> str:
+        """Its name in errors."""
+        return self.source.path
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Bytes of a file that is not compressed."""
+        [data] = self.read_each([(offset, length)])
+        return data
+
+    def read_each(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        """Bytes of each `(offset, length)` of a file that is not compressed, asked for at once."""
+        if self.mapped is not None:
+            self.mapped.check()
+            return [bytes(self.mapped.buffer[offset : offset + length]) for offset, length in ranges]
+        return [bytes(data) for data in self.source.store.get_ranges(self.path, ranges)]
+
+
+def open_tar(source: ShardSource, *, mmap: bool) -> TarFile:
+    """Look at a file's size and first bytes, and map it if it is plain and the store can.
+
+    Raises:
+        NotFound, StoreError: it is not there, or is no regular file.
+    """
+    info = source.info or source.store.head(source.path)
+    [head] = source.store.get_ranges(source.path, [(0, min(info.size_bytes, _HEAD_BYTES))])
+    entry = FileEntry(source.path, sniff_wrap(bytes(head)), info.size_bytes, info.version)
+    if mmap and not entry.wrap and isinstance(source.store, Mapper):
+        return TarFile(source, entry, source.store.map(source.path))
+    return TarFile(source, entry, None)
+
+
+def end_counts(cursor: Cursor) -> dict[str, int]:
+    """What is to be told of the end of a tar that a walk came to, by a short phrase."""
+    told = {"tars without an end, perhaps cut between two members": not cursor.closed, LONE_END: cursor.lone}
+    return {phrase: 1 for phrase, there in told.items() if there}
+
+
+def behind_end(tar: TarFile) -> CorruptShard | None:
+    """The error that members stand behind a lone block of zeros, which ends a tar for every reader; None if none do.
+
+    Looks at all blocks up to the first header behind it.
+    """
+    walk = Walk(tar)
+    for _ in walk:
+        pass
+    end = walk.cursor.at
+    if not walk.cursor.lone:
+        return None
+    for at, piece in _pieces(tar, end):
+        for place in range(0, len(piece), BLOCK):
+            if is_header(piece[place : place + BLOCK]):
+                return CorruptShard(
+                    "a lone block of zeros ends the tar before its last member", file=tar.path, offset=end,
+                    expected="two blocks of zeros", found=f"one, and a header at {at + place}",
+                    advice="A header may be lost here: save what stands behind it with 'lading salvage'.",
+                )  # fmt: skip
+    return None
+
+
+def _pieces(tar: TarFile, at: int) -> Iterator[tuple[int, bytes]]:
+    """The bytes of a tar, unpacked, from a block on, and where each piece begins."""
+    stream = Stream(tar) if tar.entry.wrap else None
+    while True:
+        if stream is not None:
+            piece = bytes(stream.window(at, at + _READ_BYTES).data[:_READ_BYTES])
+        else:
+            piece = tar.read(at, max(min(_READ_BYTES, tar.entry.size_bytes - at), 0))
+        if not piece:
+            return
+        yield at, piece
+        at += len(piece)
+
+
+class Walk:
+    """The members of a tar, or of a part of it, in file order.
+
+    Args:
+        tar: the file.
+        start: where the first member begins.
+        stop: where to end; None for the end of the archive.
+        reach: how many headers to look at first, for who wants few.
+
+    Attributes:
+        cursor: how far the walk has come; after the last members, whether the archive was closed as it should be.
+    """
+
+    def __init__(self, tar: TarFile, start: int = 0, stop: int | None = None, *, reach: int = MAX_REACH) -> None:
+        self._tar = tar
+        self._stop = stop
+        self.cursor = Cursor(start, reach=min(reach, MAX_REACH), limits=tar.source.limits)
+
+    def __iter__(self) -> Iterator[Headers]:
+        """Runs of members; never an empty one. Peak memory: 35 MB.
+
+        Raises:
+            CorruptShard, LimitExceeded: the tar is bad; the error names the file and the offset.
+        """
+        with errors_at(file=self._tar.path):
+            if self._tar.entry.wrap:
+                yield from self._over_stream()
+            elif self._tar.mapped is not None:
+                yield from self._over_map(self._tar.mapped)
+            else:
+                yield from self._over_ranges()
+
+    def _over_map(self, mapped: MappedFile) -> Iterator[Headers]:
+        data = _as_array(mapped.buffer)[: self._stop]
+        passed = self._tar.source.passed
+        # Of a file that changed since it was listed, who follows the references is to hear.
+        same = mapped.size_bytes == self._tar.entry.size_bytes
+        passing = passed.walk(mapped, self._tar.entry) if passed is not None and same else None
+        window = Window(data, 0, len(data), read=mapped.read, passing=passing)
+        released = self.cursor.at
+        try:
+            while not self.cursor.done:
+                mapped.check()
+                found, self.cursor = scan(window, self.cursor)
+                if self.cursor.at - released >= _RELEASE_BYTES:
+                    mapped.release(released, self.cursor.at)
+                    released = self.cursor.at
+                if len(found):
+                    yield found
+        finally:
+            # Every header brings its neighbourhood into memory (the kernel maps 64 KiB around a fault).
+            mapped.release(released, self.cursor.at)
+
+    def _over_ranges(self) -> Iterator[Headers]:
+        total = self._tar.entry.size_bytes if self._stop is None else self._stop
+        dear = self._tar.source.store.request_bytes
+        small = max(BLOCK, min(_SMALL_WINDOW, dear // 32))
+        size, count, window = _FIRST_WINDOW, 0, Window(np.zeros(0, np.uint8), self.cursor.at, total)
+        while not self.cursor.done:
+            at = self.cursor.at
+            if self.cursor.need or at >= window.stop:
+                # Members so far apart that it takes less to ask for each than to read what lies between.
+                far = count > 0 and at - window.base >= count * dear
+                size, count = (small if far else min(2 * size, _LARGE_WINDOW)), 0
+                length = min(max(self.cursor.need, at + size), total) - at
+                window = Window(_as_array(self._tar.read(at, length) if length > 0 else b""), at, total)
+            found, self.cursor = scan(window, self.cursor)
+            count += len(found)
+            if len(found):
+                yield found
+
+    def _over_stream(self) -> Iterator[Headers]:
+        stream = Stream(self._tar)
+        end = at = self.cursor.at
+        while not self.cursor.done:
+            window = stream.window(self.cursor.at, max(self.cursor.need, self.cursor.at + BLOCK))
+            if window.total is not None and end > window.total:
+                raise _cut_stream(at, end, window.total)
+            found, self.cursor = scan(window, self.cursor)
+            if len(found):
+                at, end = int(found.start[-1]), int(found.offset[-1] + found.length[-1])
+                yield found
+        stream.drain(self.cursor.at)
+
+
+def _cut_stream(at: int, end: int, total: int) -> CorruptShard:
+    return CorruptShard("a member is cut", offset=at, expected=f"data up to {end}", found=f"the end at {total}")
+
+
+def _as_array(data: object) -> NDArray[np.uint8]:
+    """Bytes as an array, without a copy."""
+    view = memoryview(data)  # type: ignore[arg-type] # a pyarrow buffer is one
+    return np.frombuffer(view, np.uint8) if view.nbytes else np.zeros(0, np.uint8)
+
+
+class Stream:
+    """A compressed tar read forward, with a window of it in memory.
+
+    The buffer is reused, so arrays over a window are good until the next one. It grows with the data that come, never
+    with a size that a header states. Offsets count in the stream that comes out.
+    """
+
+    def __init__(self, tar: TarFile) -> None:
+        self._limits = tar.source.limits
+        self._pieces = unwrapped(tar.source.store, tar.path, tar.entry.wrap, tar.entry.size_bytes, self._limits)
+        self._buffer = np.empty(2 * _READ_BYTES, np.uint8)
+        self._base = self._stop = 0
+        self._ended = False
+
+    def window(self, at: int, stop: int, *, whole: bool = False) -> Window:
+        """The stream from `at` on, at least up to `stop` if it goes as far; what lies before is forgotten."""
+        if at > self._base:
+            kept = self._buffer[at - self._base : max(self._stop - self._base, 0)]
+            self._buffer[: len(kept)] = kept
+            self._base = at
+        while self._stop < stop and not self._ended:
+            self._take(next(self._pieces, None))
+        size = max(self._stop - at, 0)
+        return Window(self._buffer[:size], at, self._stop if self._ended else None, whole)
+
+    def _take(self, piece: bytes | None) -> None:
+        if piece is None:
+            self._ended = True
+            return
+        new = np.frombuffer(piece, np.uint8)[max(self._base - self._stop, 0) :]
+        self._stop += len(piece)
+        at = self._stop - self._base - len(new)
+        if len(new) and at + len(new) > len(self._buffer):
+            larger = np.empty(2 * (at + len(new)), np.uint8)
+            larger[:at] = self._buffer[:at]
+            self._buffer = larger
+        if len(new):
+            self._buffer[at : at + len(new)] = new
+
+    def drain(self, end: int) -> None:
+        """Read on from the end of the archive to that of the file, so that the checksums of the compression are seen.
+
+        Raises:
+            CorruptShard: the compressed stream is damaged or cut.
+            LimitExceeded: there is much more behind the archive than a tar's padding.
+        """
+        while not self._ended:
+            if self._stop > end + self._limits.tar_tail_bytes:
+                raise self._limits.exceeded(
+                    "tar_tail_bytes", "the stream goes on behind the end of the archive", offset=end
+                )
+            self._base = self._stop
+            self._take(next(self._pieces, None))

@@ -1,0 +1,142 @@
+"""Rows of samples as documents with media (`lading.formats.media_archive.format`), and back.
+
+    media           one for each value of a column of bytes: `id` is the column, `type` what it means
+    other columns   stand in the document as they are
+
+So a picture with its caption is a document with one media. That these were rows, and of which types, the manifest says;
+without it, they are documents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lading.arrow.align import align_table
+from lading.arrow.references import FileEntry, RefType, ref_field, with_files
+from lading.arrow.views import is_bytes, join, present
+from lading.errors import DataError, errors_at
+from lading.features.types import Audio, Bytes, Image, Video, feature_of
+from lading.formats.media_archive.format import MEDIA, PLAIN_ROWS, MediaArchiveReader, media_lists, media_parts
+from lading.formats.text_lines import without_dictionary
+from lading.formats.webdataset.format import restored_type
+from lading.interleaved.documents import FromDocuments
+
+__all__ = [
+    "RowsOfDocuments",
+    "documents_of_rows",
+    "documents_schema",
+    "is_documents",
+    "is_payload_field",
+    "rows_schema",
+]
+
+_TYPES: tuple[type, ...] = (Image, Video, Audio)
+_OTHER = len(_TYPES)
+
+
+def is_documents(schema: pa.Schema) -> bool:
+    """Whether rows are documents with media already."""
+    return "media" in schema.names
+
+
+def rows_schema(schema: pa.Schema) -> pa.Schema:
+    """The schema in which rows of this one come back: without dictionaries and views, bytes as large_binary."""
+    return pa.schema([field.with_type(_restored_type(field)) for field in schema], metadata=schema.metadata)
+
+
+def _restored_type(field: pa.Field) -> pa.DataType:
+    return pa.large_binary() if is_payload_field(field) else restored_type(field.type)
+
+
+def documents_schema(schema: pa.Schema) -> pa.Schema:
+    """The columns of the documents of rows of this schema."""
+    others = [field for field in schema if not is_payload_field(field)]
+    return pa.schema([*others, pa.field("media", pa.list_(MEDIA))], metadata={PLAIN_ROWS: b""})
+
+
+def documents_of_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Documents of `documents_schema`. Memory: a copy of the payload, where it comes as views."""
+    schema = documents_schema(batch.schema)
+    columns = [batch.column(field.name) for field in schema if field.name != "media"]
+    return pa.RecordBatch.from_arrays([*columns, _media(batch)], schema=schema)
+
+
+def is_payload_field(field: pa.Field) -> bool:
+    """Whether the values of a column are bytes that text cannot be, in a dictionary or not."""
+    kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+    if not (is_bytes(kind) or pa.types.is_fixed_size_binary(kind) or isinstance(kind, RefType)):
+        return False
+    return isinstance(feature_of(field), (Bytes, *_TYPES))
+
+
+def _media(batch: pa.RecordBatch) -> pa.ListArray:
+    """The values of columns of bytes as media of their rows, by column."""
+    fields = [field for field in batch.schema if is_payload_field(field)]
+    payload = [join(without_dictionary(batch.column(field.name))).cast(pa.large_binary()) for field in fields]
+    there = np.array([present(column) for column in payload], np.bool_).reshape(len(fields), batch.num_rows)
+    row, column = np.nonzero(there.T)
+    kinds = [next((i for i, kind in enumerate(_TYPES) if isinstance(feature_of(f), kind)), _OTHER) for f in fields]
+    at = pa.array(column * batch.num_rows + row)
+    ids = pa.array([field.name for field in fields], pa.string())
+    values = pa.concat_arrays(payload) if payload else pa.array([], pa.large_binary())
+    bounds = np.concatenate([[0], np.cumsum(there.sum(axis=0))])
+    which = pa.array(column)
+    return media_lists(ids.take(which), pa.array(kinds, pa.int64()).take(which), values.take(at), bounds)
+
+
+class RowsOfDocuments(FromDocuments):
+    """Documents that were rows, with the columns that these had.
+
+    Args:
+        reader: the open shard.
+        schema: of the rows.
+    """
+
+    def __init__(self, reader: MediaArchiveReader, schema: pa.Schema) -> None:
+        self._rows = rows_schema(schema)
+        super().__init__(reader, documents_schema(self._rows))
+
+    def schema(self) -> pa.Schema:
+        """The columns as they were, bytes as references."""
+        fields = [ref_field(field) if is_payload_field(field) else field for field in self._rows]
+        return pa.schema(fields, metadata=self._rows.metadata)
+
+    def _has_media(self, columns: Sequence[str] | None) -> bool:
+        return any(is_payload_field(field) for field in self._rows if columns is None or field.name in columns)
+
+    def _made(
+        self, documents: pa.RecordBatch, columns: Sequence[str] | None, *, with_references: bool
+    ) -> pa.RecordBatch:
+        own = self.schema() if with_references else self._rows
+        target = pa.schema([field for field in own if columns is None or field.name in columns])
+        with errors_at(file=self._reader.path):
+            found = {name: documents.column(name) for name in documents.schema.names if name != "media"}
+            names = [field.name for field in target if is_payload_field(field)]
+            payload, files = self._payload(documents, names, with_references=with_references)
+            batch = pa.record_batch({**found, **payload})
+            batch = align_table(batch, target)
+        return batch.replace_schema_metadata(with_files(target.with_metadata(self._rows.metadata), files).metadata)
+
+    def _payload(
+        self, documents: pa.RecordBatch, names: Sequence[str], *, with_references: bool
+    ) -> tuple[dict[str, pa.Array], list[FileEntry]]:
+        """The columns of these names as references, and the files that these name; or as bytes."""
+        if not names:
+            return {}, []
+        media, bounds = media_parts(documents.column("media"))
+        content, files = self._content(media, with_references=with_references)
+        row = np.repeat(np.arange(len(documents)), np.diff(bounds))
+        columns = {}
+        for name in names:
+            own = pc.fill_null(pc.equal(media.field("id"), name), fill_value=False)
+            mine = np.flatnonzero(own.to_numpy(zero_copy_only=False))
+            at = np.full(len(documents), -1)
+            at[row[mine]] = mine
+            if np.count_nonzero(at >= 0) < len(mine):
+                raise DataError("a document has two media of one column", column=name)
+            columns[name] = content.take(pa.array(at, mask=at < 0))
+        return columns, files

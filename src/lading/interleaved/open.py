@@ -1,0 +1,240 @@
+"""One shard, opened as a view; and which view a shard asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from lading.errors import LadingError, Unrepresentable, UsageError
+from lading.features.items import VIEWS, is_interleaved_schema
+from lading.formats.base import (
+    Format,
+    LooseReader,
+    ManyFiles,
+    PacksItems,
+    Ranges,
+    Remains,
+    Resyncs,
+    ShardReader,
+    ShardSource,
+    ShardWriter,
+)
+from lading.formats.mds.format import MdsFormat, MdsReader, written_schema
+from lading.formats.media_archive.format import MediaArchiveFormat, MediaArchiveReader
+from lading.formats.webdataset.format import WebdatasetFormat, WebdatasetReader, WebdatasetWriter, restored_schema
+from lading.formats.webdataset.stored_types import TypedReader
+from lading.interleaved.base import View
+from lading.interleaved.document_rows import (
+    RowsOfDocuments,
+    documents_of_rows,
+    documents_schema,
+    is_documents,
+    rows_schema,
+)
+from lading.interleaved.documents import ITEMS_COLUMN, DocumentsView, PackedDocuments
+from lading.interleaved.documents_writer import ITEM_DOCUMENTS, documents_of_items
+from lading.interleaved.options import AUTO, InterleavedOptions
+from lading.interleaved.packed import PACKED_SCHEMA, PackedView, is_packed_schema
+from lading.interleaved.packed_writer import check_columns, pack
+from lading.interleaved.references import Follower
+from lading.interleaved.rows import ItemsView
+from lading.interleaved.samples import SamplesView
+from lading.interleaved.selection import picked
+from lading.interleaved.stored_types import KeptTypes
+from lading.interleaved.tar import MintView, looks_interleaved
+from lading.interleaved.tar_recover import remains_of_documents
+from lading.interleaved.tar_writer import MintShardWriter, Roles
+from lading.storage.base import Sink
+from lading.storage.fetch import ERROR_COLUMN, Fetcher, earlier_errors
+
+__all__ = ["create_view_shard", "detect_view", "open_view", "packer", "remains_of", "restored", "settle", "told_errors"]
+
+_MEMBERS = pa.schema([pa.field("__key__", pa.string())])
+_MAX_ROWS, _MAX_BYTES = 65_536, 64 << 20
+
+
+def open_view(  # noqa: PLR0913, PLR0917 - what a dataset knows of its shards
+    fmt: Format,
+    source: ShardSource,
+    view: str,
+    fetcher: Fetcher,
+    follower: Follower,
+    format_options: Mapping[str, Any],
+    interleaved: InterleavedOptions,
+    schema: pa.Schema | None = None,
+    members: pa.Schema | None = None,
+) -> View:
+    """Open one shard as one of `VIEWS`.
+
+    Args:
+        fmt: its format.
+        source: the shard.
+        view: how its rows are taken.
+        fetcher: what references are read with.
+        follower: what finds the files that `source_ref` texts name.
+        format_options: how it is read.
+        interleaved: names of fields and policies for interleaved data.
+        schema: of its rows, where their writer kept it.
+        members: of tars: what their members stand for, where that is known; names are in the case they are written in.
+    """
+    if members is not None and isinstance(fmt, WebdatasetFormat):
+        format_options = {**format_options, "lower_case": False}
+    reader, rows = fmt.open_shard(source, {**format_options, **source.options}), source.rows
+    if isinstance(reader, MediaArchiveReader) and rows is not None:
+        reader.change_documents(partial(picked, rows=rows))
+        rows = None
+    if view == "samples":
+        if members is not None:
+            return SamplesView(picked(_restoring(reader, fetcher, members, source.path), rows))
+        if schema is not None and isinstance(reader, MediaArchiveReader):
+            reader.keep(schema.names)
+        return SamplesView(picked(reader, rows))
+    if isinstance(reader, WebdatasetReader):
+        return MintView(reader, fetcher, source, interleaved, schema)
+    packed = _packed_rows(reader)
+    if packed is not None:
+        return PackedView(picked(packed, rows), source.path, interleaved, schema)
+    if isinstance(reader, MediaArchiveReader):
+        return DocumentsView(reader, interleaved, fetcher)
+    return ItemsView(picked(reader, rows), source.place, interleaved, follower, fetcher)
+
+
+def restored(fmt: Format, rows: pa.Schema) -> pa.Schema:
+    """The schema of rows that come back from shards of a format which has them in another form."""
+    if isinstance(fmt, MdsFormat):
+        return written_schema(rows)
+    return restored_schema(rows) if isinstance(fmt, WebdatasetFormat) else rows_schema(rows)
+
+
+def _restoring(reader: ShardReader, fetcher: Fetcher, rows: pa.Schema, path: str) -> ShardReader:
+    """A reader of the rows that a shard was written from, where it has them in another form."""
+    if isinstance(reader, WebdatasetReader):
+        return TypedReader(reader, fetcher, rows, path)
+    if isinstance(reader, MediaArchiveReader):
+        return RowsOfDocuments(reader, rows)
+    if isinstance(reader, MdsReader):
+        reader.as_written(rows)
+        return reader
+    return KeptTypes(reader, rows_schema(rows), path)
+
+
+def _packed_rows(reader: ShardReader) -> ShardReader | None:
+    """The rows of a shard whose interleaved samples are a row each; None if they are not."""
+    if isinstance(reader, MediaArchiveReader):
+        return PackedDocuments(reader) if _were_items(reader.first_schema()) else None
+    return reader if not isinstance(reader, LooseReader) and is_packed_schema(reader.schema()) else None
+
+
+def _were_items(documents: pa.Schema | None) -> bool:
+    return documents is not None and {ITEMS_COLUMN, "media"} <= {*documents.names}
+
+
+def remains_of(
+    fmt: Format,
+    source: ShardSource,
+    view: str,
+    *,
+    format_options: Mapping[str, Any],
+    interleaved: InterleavedOptions,
+    schema: pa.Schema | None,
+    error: LadingError | None,
+) -> Remains | None:
+    """What is left of a damaged file, taken as a view; None if the format knows no better than its reader.
+
+    Args:
+        fmt: its format.
+        source: the file, not compressed, on a store that can map.
+        view: how its rows are taken.
+        format_options: how it is read.
+        interleaved: names of fields and policies for interleaved data.
+        schema: of its rows, where their writer kept it.
+        error: what reading it raised; None if it was read to its end.
+
+    Raises:
+        DataError: nothing of it can be read.
+    """
+    if isinstance(fmt, WebdatasetFormat) and view == "interleaved":
+        return remains_of_documents(source, interleaved, error)
+    if not isinstance(fmt, Resyncs):
+        return None
+    # Packed items and documents are stored as rows of other columns.
+    kept = schema if view == "samples" and not isinstance(fmt, MediaArchiveFormat) else None
+    return fmt.resync(source, format_options, schema=kept, error=error)
+
+
+def settle(view: View, options: InterleavedOptions) -> InterleavedOptions:
+    """The options with what this shard's samples decide for the whole dataset."""
+    return view.settled() if isinstance(view, MintView) and options.sample_id_field == AUTO else options
+
+
+def told_errors(view: View) -> set[int]:
+    """Rows of a shard whose error an earlier job wrote down: what they lack was lost before.
+
+    Tars of documents and documents with media keep no errors: what is wrong with their rows was found just now.
+    """
+    if isinstance(view, (MintView, DocumentsView)):
+        return set()
+    stored, at = set(), 0
+    for told in view.batches(max_rows=_MAX_ROWS, max_bytes=_MAX_BYTES, columns=[ERROR_COLUMN]):
+        stored |= {at + row for row in earlier_errors(told)}
+        at += len(told)
+    return stored
+
+
+Packer = Callable[[pa.RecordBatch, Ranges], tuple[pa.RecordBatch, Ranges]]
+"""What makes rows of a view, and where their values lie in files, those of a format."""
+
+
+def packer(fmt: Format, view: str, schema: pa.Schema) -> tuple[Packer, pa.Schema] | None:
+    """What packs rows of a view for a format, and the schema of what comes of it; None where rows stay as they are."""
+    if isinstance(fmt, MediaArchiveFormat):
+        if view == "interleaved":
+            return _in_memory(documents_of_items), ITEM_DOCUMENTS
+        return None if is_documents(schema) else (_in_memory(documents_of_rows), documents_schema(schema))
+    return (pack, PACKED_SCHEMA) if view == "interleaved" and isinstance(fmt, PacksItems) else None
+
+
+def _in_memory(pack_rows: Callable[[pa.RecordBatch], pa.RecordBatch]) -> Packer:
+    """A packer for writers that take nothing from files."""
+    return lambda batch, ranges: (pack_rows(batch), ranges)
+
+
+def create_view_shard(
+    fmt: Format, sinks: Sequence[Sink], schema: pa.Schema, view: str, options: Mapping[str, Any], roles: Roles
+) -> ShardWriter | MintShardWriter:
+    """Begin one shard of rows taken as a view, in these files, its own first. It is given them as `packer` makes them.
+
+    Raises:
+        Unrepresentable: a column that the format cannot hold.
+        UsageError: encodings for columns that packed items do not have.
+    """
+    packing = packer(fmt, view, schema)
+    if packing is not None and view == "interleaved":
+        if options.get("columns"):
+            raise UsageError("packed items have the encodings of their layout", found=f"columns={options['columns']!r}")
+        check_columns(schema)
+    schema = schema if packing is None else packing[1]
+    if isinstance(fmt, ManyFiles):
+        return fmt.create_shard_of(sinks, schema, options)
+    [sink] = sinks
+    if view == "samples" or fmt.fixed_schema:
+        return fmt.create_shard(sink, schema, options)
+    writer = fmt.create_shard(sink, _MEMBERS, options)
+    if not isinstance(writer, WebdatasetWriter):
+        raise Unrepresentable(f"the format {fmt.name} has no layout for interleaved samples")
+    return MintShardWriter(writer, schema, roles)
+
+
+def detect_view(reader: ShardReader, fetcher: Fetcher, interleaved: InterleavedOptions) -> str | None:
+    """The view that a shard's first samples ask for; None if the shard says nothing: an empty one, say."""
+    if isinstance(reader, WebdatasetReader):
+        found = looks_interleaved(reader, fetcher, interleaved)
+        return None if found is None else VIEWS[found]
+    schema = reader.first_schema() if isinstance(reader, LooseReader) else reader.schema()
+    if schema is None:
+        return None
+    documents = isinstance(reader, MediaArchiveReader) and _were_items(schema)
+    return VIEWS[documents or is_interleaved_schema(schema) or is_packed_schema(schema)]

@@ -1,0 +1,385 @@
+"""The view `interleaved` of a format whose rows are items already (Parquet and the like).
+
+Reserved columns get their canonical types, absent ones come as nulls; rows of one sample must stand together. Items
+whose bytes lie elsewhere come with a reference to them, found by their `source_ref`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from lading.arrow.align import align_table, reconcile_schema
+from lading.arrow.batches import with_columns
+from lading.arrow.hashing import hash_strings
+from lading.arrow.rebatch import HELD_BATCHES, gathered, joined, split_samples
+from lading.arrow.references import files_of, is_ref, with_files
+from lading.arrow.views import filled, is_text, is_view, join, present, row_bytes
+from lading.errors import DataError, LadingError, SchemaMismatch, errors_at
+from lading.features.items import INTERLEAVED_SCHEMA, RESERVED, WITHOUT_BYTES, sample_rows, sample_starts, split_rows
+from lading.formats.base import LooseReader, ShardReader, Symptom
+from lading.interleaved.options import InterleavedOptions, tell_absent
+from lading.interleaved.references import Followed, Follower
+from lading.storage.fetch import ERROR_COLUMN, Fetcher, write_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["ItemsView", "texts_of_ids"]
+
+_ID_ROWS = 65_536
+_ID_BYTES = 64 << 20
+_MOST_BYTES = 1 << 62
+_PAYLOAD = "binary_content"
+_OF_SOURCES = ("modality", "source_ref", ERROR_COLUMN)
+"""Columns that say which items have their bytes elsewhere, and where."""
+
+
+class _Seen:
+    """Ids of samples that went by, in 16 bytes a sample."""
+
+    def __init__(self) -> None:
+        self._hashes: list[NDArray[np.uint64]] = []
+        self._rows: list[NDArray[np.int64]] = []
+
+    def add(self, ids: pa.Array, rows: NDArray[np.int64]) -> None:
+        """The ids of samples, and the rows at which these begin."""
+        self._hashes.append(hash_strings(ids))
+        self._rows.append(rows)
+
+    def returned(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Rows at which a sample begins whose id comes back, and for each the row where it does."""
+        hashes = np.concatenate([np.zeros(0, np.uint64), *self._hashes])
+        rows = np.concatenate([np.zeros(0, np.int64), *self._rows])
+        order = np.argsort(hashes, kind="stable")
+        same = np.flatnonzero(hashes[order][1:] == hashes[order][:-1])
+        return rows[order[same]], rows[order[same + 1]]
+
+
+class ItemsView:
+    """A shard of item rows, taken sample by sample.
+
+    Args:
+        reader: the open shard.
+        path: its name in errors.
+        options: `fields` is looked at; the rest is for tars.
+        follower: finds what `source_ref` names.
+        fetcher: reads it, where a batch holds other items with their bytes in it.
+    """
+
+    def __init__(
+        self, reader: ShardReader, path: str, options: InterleavedOptions, follower: Follower, fetcher: Fetcher
+    ) -> None:
+        self._reader, self._path, self._options = reader, path, options
+        self._follower, self._fetcher = follower, fetcher
+        self._starts: NDArray[np.int64] | None = None
+        self.counts: Counter[str] = Counter()
+
+    def schema(self) -> pa.Schema:
+        """The shard's schema with canonical reserved columns; absent ones and absent `fields` come after the others."""
+        schema = self._own_schema()
+        kept = [f for f in schema if f.name in RESERVED or self._wants(f.name)]
+        absent = [INTERLEAVED_SCHEMA.field(n) for n in RESERVED if n not in schema.names]
+        fields = [*kept, *absent, *(pa.field(n, pa.null()) for n in self._unknown())]
+        return pa.schema(fields, metadata=schema.metadata)
+
+    def _own_schema(self) -> pa.Schema:
+        schema = self._reader.schema()
+        if isinstance(self._reader, LooseReader) and not schema.names and not self._reader.num_rows():
+            return INTERLEAVED_SCHEMA  # nothing but rows says which columns there are
+        for name in ("sample_id", "position", "modality"):
+            if name not in schema.names:
+                raise SchemaMismatch("items need this column", file=self._path, column=name, found=schema.names)
+        with errors_at(file=self._path):
+            return reconcile_schema(schema)
+
+    def _unknown(self) -> list[str]:
+        """Columns that are asked for and not there."""
+        there = {*self._reader.schema().names, *RESERVED}
+        return [name for name in self._options.fields or () if name not in there]
+
+    def _wants(self, name: str) -> bool:
+        return self._options.fields is None or name in self._options.fields
+
+    def declares_types(self) -> bool:
+        """Whether the columns' types are the file's own, and not what its values happen to be."""
+        return not isinstance(self._reader, LooseReader) or self._reader.declares_types
+
+    def index(self) -> None:
+        """Nothing: a footer is an index already."""
+
+    def num_samples(self) -> int:
+        """Number of samples; reads the column of ids once."""
+        return len(self._bounds()) - 1
+
+    def _bounds(self) -> NDArray[np.int64]:
+        if self._starts is None:
+            self._own_schema()  # that there are items at all
+            parts = [first for _, first in self._samples_of(self._only_ids())]
+            self._starts = np.concatenate([*parts, [self._reader.num_rows()]]).astype(np.int64)
+        return self._starts
+
+    def _only_ids(self) -> Iterator[pa.RecordBatch]:
+        return self._reader.batches(max_rows=_ID_ROWS, max_bytes=_ID_BYTES, columns=["sample_id"])
+
+    def _samples_of(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[pa.RecordBatch, NDArray[np.int64]]]:
+        """The batches that hold rows, each with the rows of the shard at which a sample begins in it."""
+        row, last = 0, None
+        for batch in batches:
+            if batch.num_rows:
+                ids = self._ids(batch, row)
+                starts = sample_starts(ids)
+                yield batch, row + (starts[1:] if ids[0].as_py() == last else starts)
+                last = ids[-1].as_py()
+                row += batch.num_rows
+
+    def _ids(self, batch: pa.RecordBatch, row: int) -> pa.Array:
+        ids = batch.column("sample_id")
+        if ids.null_count:
+            raise DataError("an item belongs to a sample", file=self._path, column="sample_id", found="null",
+                            row=row + int(np.argmin(present(ids))))  # fmt: skip
+        return texts_of_ids(ids, self._path)
+
+    def batches(
+        self,
+        *,
+        max_rows: int,
+        max_bytes: int,
+        columns: Sequence[str] | None = None,
+        schema: pa.Schema | None = None,
+        views: bool = False,
+        drifting: bool = False,  # noqa: ARG002 - the schema is known beforehand
+    ) -> Iterator[pa.RecordBatch]:
+        """All rows in order, samples whole, reserved columns canonical.
+
+        Where all payload of a batch lies elsewhere, `binary_content` is a reference column. Where some does, it is read
+        at once, since a column cannot be both. What is wrong with a `source_ref` stands in `materialize_error`.
+
+        Raises:
+            DataError: a null `sample_id`, or one that comes back after other samples; both rows are named.
+        """
+        asked, target = self._needed(schema or self.schema(), columns)
+        rows = self._rows(target, max_rows, max_bytes, typed=schema is not None, views=views)
+        held = max_bytes // HELD_BATCHES
+        rows = gathered(rows, max_rows, held, held) if views else rows
+        first = 0
+        for batch in self._whole_samples(self._checked(rows), max_rows, max_bytes):
+            aligned = self._aligned(batch, target, range(first, first + batch.num_rows))
+            first += batch.num_rows
+            for part in self._followed(aligned, max_bytes):
+                yield part if part.schema.names == asked else part.select(asked)
+        tell_absent(self._unknown(), self._path, self.counts)
+        self.counts.update(self._reader.counts)
+
+    def _rows(
+        self, target: pa.Schema, max_rows: int, max_bytes: int, *, typed: bool, views: bool
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows as the file has them; where it declares no types, further columns in those that somebody gave."""
+        names, reader = self._present(target), self._reader
+        if typed and isinstance(reader, LooseReader) and not reader.declares_types:
+            own = reader.schema()
+            wanted = pa.schema([(own if name in RESERVED else target).field(name) for name in names])
+            return reader.typed_batches(wanted, max_rows=max_rows, max_bytes=max_bytes, columns=names)
+        return reader.batches(max_rows=max_rows, max_bytes=max_bytes, columns=names, views=views)
+
+    def _followed(self, batch: pa.RecordBatch, max_bytes: int) -> Iterator[pa.RecordBatch]:
+        """The batch with the bytes, or references to them, of items that name a source; in parts, if it grows."""
+        wanted = self._elsewhere(batch)
+        if not wanted.any():
+            yield batch
+            return
+        with errors_at(file=self._path):
+            found = self._follower.follow(batch.column("source_ref"), wanted, self._path)
+        batch = write_errors(batch, found.errors)
+        sizes = row_bytes(batch) + row_bytes(pa.record_batch([found.column], ["source"]))
+        bounds = split_rows(sample_starts(batch.column("sample_id")), sizes, max_bytes=max_bytes)
+        for start, stop in pairwise(bounds.tolist()):
+            yield self._filled(batch.slice(start, stop - start), found, start)
+
+    @staticmethod
+    def _elsewhere(batch: pa.RecordBatch) -> NDArray[np.bool_]:
+        """Which rows name a source for bytes that they lack, and have no error yet."""
+        if not {_PAYLOAD, *_OF_SOURCES} <= set(batch.schema.names):
+            return np.zeros(batch.num_rows, np.bool_)
+        content = batch.column(_PAYLOAD)
+        wanted = ~present(content) if content.null_count else np.zeros(batch.num_rows, np.bool_)
+        if wanted.any():
+            source, errors = batch.column("source_ref"), batch.column(ERROR_COLUMN)
+            without = pc.is_in(batch.column("modality"), value_set=pa.array(WITHOUT_BYTES))
+            wanted &= ~np.asarray(without.to_numpy(zero_copy_only=False), np.bool_)
+            wanted &= _says_something(source) & ~_says_something(errors)
+        return wanted
+
+    def _filled(self, batch: pa.RecordBatch, found: Followed, start: int) -> pa.RecordBatch:
+        """The batch with what was found for its rows, which begin at `start`."""
+        references = found.column.slice(start, batch.num_rows)
+        place = batch.schema.get_field_index(_PAYLOAD)
+        own, held = batch.schema.field(place), batch.column(place)
+        if held.null_count == len(held):
+            batch = batch.set_column(place, own.with_type(references.type), references)
+            return batch.replace_schema_metadata(with_files(batch.schema, found.files).metadata)
+        read, errors = self._fetcher.fetch(references, found.files, sample_starts(batch["sample_id"]))
+        batch = write_errors(batch, {row: str(error) for row, error in errors.items()})
+        column = filled(held, read)
+        column = column if pa.types.is_binary_view(held.type) else join(column)
+        return batch.set_column(place, own.with_type(column.type), column)
+
+    def _whole_samples(
+        self, batches: Iterable[pa.RecordBatch], max_rows: int, max_bytes: int
+    ) -> Iterator[pa.RecordBatch]:
+        """The same rows in batches that cut no sample: each waits for the next, which may go on with its last sample.
+
+        Only the rows of a sample that lies in several batches are copied together.
+        """
+        waiting: list[pa.RecordBatch] = []
+        for batch in batches:
+            if not waiting:
+                waiting = [batch]
+                continue
+            if waiting[-1].column("sample_id")[-1].as_py() != batch.column("sample_id")[0].as_py():
+                yield from self._limited(waiting, max_rows, max_bytes)
+                waiting = [batch]
+                continue
+            last = int(sample_starts(waiting[0].column("sample_id"))[-1])
+            if last:
+                yield waiting[0].slice(0, last)
+                waiting[0] = waiting[0].slice(last)
+            starts = sample_starts(batch.column("sample_id"))
+            stop = int(starts[1]) if len(starts) > 1 else batch.num_rows
+            waiting.append(batch.slice(0, stop))
+            if stop < batch.num_rows:
+                yield from self._limited(waiting, max_rows, max_bytes)
+                waiting = [batch.slice(stop)]
+        if waiting:
+            yield from self._limited(waiting, max_rows, max_bytes)
+
+    def _limited(self, waiting: list[pa.RecordBatch], max_rows: int, max_bytes: int) -> Iterator[pa.RecordBatch]:
+        """The rows of batches that keep the limits each, in batches that keep them."""
+        if len(waiting) == 1:
+            yield waiting[0]
+            return
+        batch = joined(self._of_one_kind(waiting))
+        yield from split_samples(batch, sample_starts(batch.column("sample_id")), max_rows, max_bytes)
+
+    def _of_one_kind(self, batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+        """The batches with a column as bytes in all of them where some have references in it: it cannot be both."""
+        kinds = zip(*(batch.schema.types for batch in batches), strict=True)
+        mixed = [i for i, kind in enumerate(kinds) if len({is_ref(one) for one in kind}) > 1]
+        return [self._read_columns(batch, mixed) for batch in batches] if mixed else batches
+
+    def _read_columns(self, batch: pa.RecordBatch, places: Sequence[int]) -> pa.RecordBatch:
+        """The batch with the bytes, as views, of those of these columns that hold references."""
+        read = {}
+        for i in places:
+            column = batch.column(i)
+            if not is_ref(column.type):
+                continue
+            read[i], errors = self._fetcher.fetch(column, files_of(batch.schema))
+            for error in errors.values():
+                raise error.at(column=batch.schema.names[i])
+        return with_columns(batch, read)
+
+    @staticmethod
+    def _needed(schema: pa.Schema, columns: Sequence[str] | None) -> tuple[list[str], pa.Schema]:
+        """The columns asked for, `sample_id` always; and the schema of these and those that say where payload lies."""
+        if columns is None:
+            return schema.names, schema
+        wanted = {*columns, "sample_id"}
+        asked = [name for name in schema.names if name in wanted]
+        with_more = {*asked, *(_OF_SOURCES if _PAYLOAD in wanted else ())}
+        return asked, pa.schema([f for f in schema if f.name in with_more], metadata=schema.metadata)
+
+    def _present(self, target: pa.Schema) -> list[str]:
+        present = set(self._reader.schema().names)
+        return [n for n in target.names if n in present]
+
+    def _checked(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Refuse ids that come back."""
+        seen = _Seen()
+        yield from self._seen_by(seen, batches)
+        first, again = seen.returned()
+        if len(again):
+            raise DataError(
+                f"the rows of a sample do not stand together: the id of row {first[0]} comes back",
+                file=self._path, row=int(again[0]), column="sample_id",
+                advice="Sort the file by sample_id and position.",
+            )  # fmt: skip
+
+    def _seen_by(self, seen: _Seen, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        done = 0
+        for batch, first in self._samples_of(batches):
+            seen.add(self._ids(batch, done).take(pa.array(first - done)), first)
+            done += batch.num_rows
+            yield batch
+
+    def symptoms(self) -> list[Symptom]:
+        """Ids that come back, by the column of ids; of lines, which would have to be read whole, none."""
+        if isinstance(self._reader, LooseReader):
+            return []
+        self._own_schema()
+        seen = _Seen()
+        for _ in self._seen_by(seen, self._only_ids()):
+            pass
+        first, again = seen.returned()
+        if not len(again):
+            return []
+        measured = f"ids that come back after others: {len(again):,}, such as that of row {first[0]} in row {again[0]}"
+        why = "Whoever takes neighbours of one id for a sample gets pieces, so lading refuses to read such rows."
+        return [
+            Symptom("samples in several pieces", f"{measured}; sort by sample_id and position", why, len(again), None)
+        ]
+
+    def _aligned(self, batch: pa.RecordBatch, target: pa.Schema, rows: Sequence[int]) -> pa.RecordBatch:
+        """The batch with the columns of the target; errors tell a row by its number in the shard, which `rows` has."""
+        position = batch.schema.get_field_index("position")
+        try:
+            if position >= 0 and batch.column(position).null_count:
+                row = int(np.argmin(present(batch.column(position))))
+                raise DataError("an item has a position", column="position", row=row, found="null")
+            return align_table(batch, target)
+        except LadingError as error:
+            error.row = None if error.row is None else rows[error.row]
+            raise error.at(file=self._path) from None
+
+    def read(self, samples: NDArray[np.int64], columns: Sequence[str] | None = None) -> pa.Table:
+        """The rows of samples by ordinal, in the order asked for, with their bytes, wherever these lie."""
+        asked, target = self._needed(self.schema(), columns)
+        rows = sample_rows(self._bounds(), samples)
+        found = self._aligned(self._reader.read(rows, self._present(target)), target, rows.tolist())
+        parts = [
+            part
+            for batch in found.combine_chunks().to_batches()
+            for items in self._followed(batch, _MOST_BYTES)
+            for part in self._fetcher.materialise_parts(
+                items, sample_starts(items["sample_id"]), _MOST_BYTES, earlier=False
+            )
+        ]
+        return pa.Table.from_batches(parts, target).select(asked) if parts else target.empty_table().select(asked)
+
+    def close(self) -> None:
+        """Close the reader."""
+        self._reader.close()
+
+
+def texts_of_ids(ids: pa.Array, path: str) -> pa.Array:
+    """Ids of samples as text in one piece, for which every kernel exists. Raises SchemaMismatch if they are none."""
+    if is_text(ids.type) and not is_view(ids.type):
+        return ids
+    try:
+        return join(ids).cast(pa.large_string())
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise SchemaMismatch("the ids of samples are text", file=path, column="sample_id",
+                             expected=pa.string(), found=ids.type) from error  # fmt: skip
+
+
+def _says_something(texts: pa.Array) -> NDArray[np.bool_]:
+    """Which texts are neither null nor empty."""
+    said = pc.fill_null(pc.not_equal(texts, ""), fill_value=False)
+    return np.asarray(said.to_numpy(zero_copy_only=False), np.bool_)

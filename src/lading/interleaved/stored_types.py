@@ -1,0 +1,95 @@
+"""Rows of files that do not say which types their columns had, in the types that the manifest kept."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lading.arrow.align import align_table
+from lading.errors import SchemaMismatch, errors_at
+from lading.formats.base import LooseReader, ShardReader
+
+__all__ = ["KeptTypes"]
+
+
+class KeptTypes:
+    """A shard of text whose rows have the columns that they were written with.
+
+    Args:
+        reader: the open shard.
+        schema: of the rows that were written.
+        path: of the shard, for errors.
+
+    Attributes:
+        counts: as those of the reader.
+    """
+
+    def __init__(self, reader: ShardReader, schema: pa.Schema, path: str) -> None:
+        self._reader, self._schema, self._path = reader, schema, path
+        self._checked = isinstance(reader, LooseReader)
+        self.counts: Counter[str] = Counter()
+
+    def schema(self) -> pa.Schema:
+        """The columns as they were written."""
+        return self._schema
+
+    def num_rows(self) -> int:
+        """Number of rows."""
+        return self._reader.num_rows()
+
+    def index(self) -> pa.Table:
+        """The reader's index."""
+        return self._reader.index()
+
+    def read(self, rows: NDArray[np.int64] | None = None, columns: Sequence[str] | None = None) -> pa.Table:
+        """Rows by ordinal, in the order asked for. Raises as `batches`."""
+        target = self._chosen(columns)
+        with errors_at(file=self._path):
+            if rows is not None and isinstance(self._reader, LooseReader):
+                return self._reader.typed_read(self._schema, rows, None if columns is None else target.names)
+            return align_table(self._reader.read(rows, target.names), target)
+
+    def batches(
+        self, *, max_rows: int, max_bytes: int, columns: Sequence[str] | None = None, views: bool = False
+    ) -> Iterator[pa.RecordBatch]:
+        """All rows in order.
+
+        Raises:
+            SchemaMismatch: a value is not of its column's type, or the file has other columns than were written.
+        """
+        target = self._chosen(columns)
+        reader = self._reader
+        if isinstance(reader, LooseReader):
+            names = None if columns is None else target.names
+            yield from reader.typed_batches(self._schema, max_rows=max_rows, max_bytes=max_bytes, columns=names)
+        else:
+            names = target.names
+            for batch in reader.batches(max_rows=max_rows, max_bytes=max_bytes, columns=names, views=views):
+                with errors_at(file=self._path):
+                    yield align_table(batch, target)
+        self.counts = self._reader.counts
+
+    def close(self) -> None:
+        """Close the reader."""
+        self._reader.close()
+
+    def _check_names(self) -> None:
+        """Raise SchemaMismatch for a file with other columns, if it says which it has; looked at once."""
+        if self._checked:
+            return
+        expected, found = self._schema.names, self._reader.schema().names
+        if sorted(found) != sorted(expected):
+            raise SchemaMismatch("the columns of the file are not those that the manifest says were written",
+                                 file=self._path, expected=", ".join(expected), found=", ".join(found),
+                                 advice="Read it with the options it was written with (a delimiter, say).")  # fmt: skip
+        self._checked = True
+
+    def _chosen(self, columns: Sequence[str] | None) -> pa.Schema:
+        self._check_names()
+        known = dict.fromkeys(self._schema.names)
+        names = known if columns is None else [name for name in dict.fromkeys(columns) if name in known]
+        return pa.schema([self._schema.field(name) for name in names], metadata=self._schema.metadata)

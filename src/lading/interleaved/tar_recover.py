@@ -1,0 +1,150 @@
+"""What is left of a damaged tar of interleaved samples: the documents that are whole, with the images they name.
+
+A document is lost if its JSON is damaged. It is lost, too, if it names an image that is not there and one of its own
+members stands beside damaged bytes: elsewhere an image that is not there was not there before. An image is lost with
+the document that names it; one that no document names is left out, since its document is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lading.errors import CorruptShard, DataError, LadingError
+from lading.formats.base import Remains, ShardSource, map_file
+from lading.formats.webdataset.format import FoundMembers, find_members, laid_out
+from lading.formats.webdataset.headers import REGULAR
+from lading.interleaved.options import AUTO, InterleavedOptions
+from lading.interleaved.tar_members import Members, document_of, id_field_of, refuse_names, sample_ids
+from lading.interleaved.tar_rows import Window, make_rows
+from lading.storage.base import MappedFile
+
+__all__ = ["remains_of_documents"]
+
+_WINDOW_DOCUMENTS = 256
+
+
+def remains_of_documents(
+    source: ShardSource, options: InterleavedOptions, error: LadingError | None = None
+) -> Remains | None:
+    """The documents that are whole, as a tar of their own; None if that is all there is, or reading it went well."""
+    mapped, path = map_file(source), source.path
+    found = find_members(mapped, path, cut=error is not None)
+    members, start = _members(found, options, source)
+    beside = np.zeros(len(start), np.bool_)
+    beside[found.beside_gaps(start)] = bool(found.gaps)
+    kept, named = np.zeros(len(start), np.bool_), np.zeros(len(start), np.bool_)
+    named[members.documents] = True
+    lost: list[LadingError] = []
+    for rows, documents in _windows(mapped, members, options, source, lost):
+        if documents:  # the first that are whole say it for all
+            options = replace(options, sample_id_field=id_field_of(documents, options))
+        for row, mine, missing in _named(members, rows, documents, options, path, lost):
+            named[mine] = True
+            if missing and beside[mine].any():
+                lost.append(CorruptShard("a document beside damaged bytes lacks images that it names", file=path,
+                                         offset=int(start[row]), sample=members.names[row].as_py(),
+                                         found=f"{missing} not there"))  # fmt: skip
+            else:
+                kept[mine] = True
+    orphans = np.flatnonzero(~named)
+    if len(orphans) and not lost:  # else they are those of the documents that are
+        lost.append(CorruptShard("members that no document names: it may be lost", file=path,
+                                 offset=int(start[orphans[0]]), sample=members.names[orphans[0]].as_py(),
+                                 found=f"{len(orphans)} of them"))  # fmt: skip
+    documents_lost = len(members.documents) - int(np.count_nonzero(kept[members.documents]))
+    if not found.gaps and not documents_lost and (error is None or kept.all()):
+        return None
+    stop = members.offset + members.length
+    return laid_out(start[kept], stop[kept], found.size_bytes, [*found.errors(path), *lost], documents_lost)
+
+
+def _members(
+    found: FoundMembers, options: InterleavedOptions, source: ShardSource
+) -> tuple[Members, NDArray[np.int64]]:
+    """The regular members whose names are text, and where each begins. Raises LimitExceeded as `refuse_names`."""
+    names, size = list[str](), 0
+    start, offset, length = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for part in found.parts:
+        rows = np.flatnonzero(REGULAR[part.kind])
+        texts = [part.name(row) for row in rows.tolist()]
+        size += sum(map(len, texts))
+        refuse_names(size, source.limits, source.path)
+        good = np.array([_is_text(text) for text in texts], np.bool_)
+        names += [text.decode() for text, is_text in zip(texts, good.tolist(), strict=True) if is_text]
+        start.append(part.start[rows][good])
+        offset.append(part.offset[rows][good])
+        length.append(part.length[rows][good])
+    column = pa.array(names, pa.string())
+    return Members.at(column, np.concatenate(offset), np.concatenate(length), options), np.concatenate(start)
+
+
+def _is_text(name: bytes) -> bool:
+    try:
+        name.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _windows(
+    mapped: MappedFile, members: Members, options: InterleavedOptions, source: ShardSource, lost: list[LadingError]
+) -> Iterator[tuple[NDArray[np.int64], list[dict[str, object]]]]:
+    """Members that are documents, and their contents, some at a time; what is wrong with the others goes to `lost`."""
+    id_field = "sample_id" if options.sample_id_field == AUTO else options.sample_id_field
+    at = 0
+    while at < len(members.documents):
+        good: list[int] = []
+        documents: list[dict[str, object]] = []
+        window = members.window(members.documents[at : at + _WINDOW_DOCUMENTS])
+        for row in window.tolist():
+            offset = int(members.offset[row])
+            try:
+                members.refuse_long(np.array([row]), source.limits, source.path)
+                text = mapped.read(offset, int(members.length[row]))
+                documents.append(document_of(text, offset, options.fields, id_field))
+            except DataError as error:
+                lost.append(error.at(file=source.path, sample=members.names[row].as_py()))
+            else:
+                good.append(row)
+        yield np.array(good, np.int64), documents
+        at += len(window)
+
+
+def _named(
+    members: Members,
+    rows: NDArray[np.int64],
+    documents: list[dict[str, object]],
+    options: InterleavedOptions,
+    path: str,
+    lost: list[LadingError],
+) -> Iterator[tuple[int, NDArray[np.int64], int]]:
+    """Of each document its member, all members of it, and how many images it names that are not there.
+
+    What is wrong with those that no rows can be made of goes to `lost`.
+    """
+    if not documents:
+        return
+    names = members.names.take(pa.array(rows)).to_pylist()
+    ids = sample_ids(documents, names, options.sample_id_field)
+    try:
+        made = make_rows(Window(members, rows, names, documents, ids), options, path)
+    except DataError as error:
+        if len(rows) > 1:
+            for one, document in zip(np.split(rows, len(rows)), documents, strict=True):
+                yield from _named(members, one, [document], options, path, lost)
+        else:
+            error.row = None
+            lost.append(error.at(offset=int(members.offset[rows[0]])))
+        return
+    member = made.member[made.source]
+    missing = np.bincount(made.document[member < 0], minlength=len(rows))
+    order = np.argsort(made.document, kind="stable")
+    bounds = np.searchsorted(made.document[order], np.arange(len(rows) + 1))
+    for number, row in enumerate(rows.tolist()):
+        mine = member[order[bounds[number] : bounds[number + 1]]]
+        yield row, np.unique(mine[mine >= 0]), int(missing[number])

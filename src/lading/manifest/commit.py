@@ -1,0 +1,224 @@
+"""How a dataset appears: built out of sight, then given its name in one step.
+
+A whole dataset is built in a folder beside its place and exchanged with what was there. A writer among many (`shared`)
+builds its files there too and moves them in one by one, its manifest last; readers go by manifests. What a killed
+process left behind is swept by the next writer of the same place; what it had moved already goes when the next writer
+of its rank commits.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from contextlib import suppress
+from typing import Self
+
+from lading.errors import DataError, DestinationExists, LadingError, UsageError
+from lading.manifest.files import files_listed
+from lading.manifest.values import FOLDER, MANIFEST_NAME, SHARDS_NAME
+from lading.storage.base import Store, has_file, native_path
+from lading.storage.roots import lies_in, real_place
+from lading.storage.staging import StagedFolder, stage_folder, sweep_stale
+from lading.storage.stores import Stores, is_local, named_folder, resolve
+
+__all__ = ["Staging", "check_destination", "check_shared", "find_destination", "is_there"]
+
+
+def is_there(url: str, stores: Stores) -> bool:
+    """Whether a file, or a folder with something in it, is at a place; a link too, wherever it leads."""
+    store, path = resolve(url, stores)
+    return _is_taken(store, path) or next(iter(store.walk(path)), None) is not None
+
+
+def _is_taken(store: Store, path: str) -> bool:
+    """Whether something has this name: a file, on disk a folder or a link too, wherever it leads."""
+    return os.path.lexists(native_path(path)) if is_local(store) else has_file(store, path)
+
+
+def find_destination(destination: str | os.PathLike[str], stores: Stores) -> tuple[Store, str]:
+    """The store of a destination, and its path there without a slash at the end.
+
+    Raises:
+        UsageError: it names no folder (`named_folder`).
+    """
+    return resolve(named_folder(os.fspath(destination)), stores)
+
+
+def check_destination(store: Store, destination: str, *, overwrite: bool) -> None:
+    """Refuse a destination that holds something, unless it may be replaced.
+
+    Raises:
+        DestinationExists: a folder with something in it. UsageError: a file, or a place below one; the current
+            directory, or a folder that holds it.
+    """
+    _refuse_files(store, destination)
+    if is_local(store):
+        _refuse_where_we_are(destination)
+    if overwrite:
+        return
+    found = next(iter(store.walk(destination)), None)
+    if found is not None:
+        raise DestinationExists(
+            "the destination is not empty", file=destination, found=found.path[len(destination) :].lstrip("/"),
+            advice="Choose another folder, or replace this one with --overwrite.",
+        )  # fmt: skip
+
+
+def check_shared(store: Store, destination: str, own: str, *, overwrite: bool) -> None:
+    """Refuse a destination where a writer among many would hide its part, or replace it.
+
+    Args:
+        store: where it lies.
+        destination: the folder that many write into.
+        own: folder below it of the writer's own manifest.
+        overwrite: what this writer wrote earlier is replaced.
+
+    Raises:
+        DestinationExists: a dataset lies there as a whole, whose manifest all readers go by; or what this writer wrote.
+        UsageError: a file, or a place below one.
+    """
+    _refuse_files(store, destination)
+    if has_file(store, f"{destination}/{FOLDER}/{MANIFEST_NAME}"):
+        raise DestinationExists(
+            "a whole dataset lies there: readers would not see what one of many writers adds", file=destination,
+            found=f"{FOLDER}/{MANIFEST_NAME}",
+            advice="Choose another folder, or delete that file first, and its shards if they are to go.",
+        )  # fmt: skip
+    if not overwrite and has_file(store, f"{destination}/{own}/{MANIFEST_NAME}"):
+        raise DestinationExists("a writer of this rank was there before", file=destination, found=own,
+                                advice="Take another rank, or replace what it wrote with overwrite=True.")  # fmt: skip
+
+
+def _refuse_files(store: Store, destination: str) -> None:
+    there = native_path(destination) if is_local(store) else ""
+    while there and not os.path.lexists(there):
+        there = os.path.dirname(there)
+    if there and not os.path.isdir(there):
+        below = there != native_path(destination)
+        raise UsageError("the destination lies in what is no folder" if below else "the destination is no folder",
+                         file=destination, found=there if below else None)  # fmt: skip
+
+
+def _refuse_where_we_are(destination: str) -> None:
+    """A folder that is replaced takes the current directory along, if that is it or lies in it."""
+    with suppress(FileNotFoundError):  # no current directory any more: what lies elsewhere may be written
+        here = os.getcwd()
+        if lies_in(here, real_place(destination)):
+            raise UsageError("the destination is the current directory, or holds it", file=destination, found=here,
+                             advice="Name a folder in it, or go to another one first.")  # fmt: skip
+
+
+def _taken(file: str, listed: str, *, apart: bool, unread: DataError | None) -> DestinationExists:
+    """The error of a writer among many one of whose names is taken, and what to do about it."""
+    advice, found = "overwrite=True replaces it.", None
+    if not apart:
+        advice = "Give this writer names of its own, by ${rank} say."
+        if unread is not None:
+            found = f"{listed}, by which a writer of this rank told what it left, and which cannot be read"
+            advice = f"Delete what that one left by hand. Or: {advice}"
+    return DestinationExists("something lies there", file=file, found=found, advice=advice)
+
+
+class Staging:
+    """Files being built for one destination."""
+
+    def __init__(
+        self, store: Store, destination: str, folder: str, staged: StagedFolder | None, *, shared: bool
+    ) -> None:
+        self._store, self._destination, self._staged, self._shared = store, destination, staged, shared
+        self.folder = folder
+
+    @classmethod
+    def begin(cls, store: Store, destination: str, *, shared: bool) -> Self:
+        """A place to build in, after sweeping what dead processes left."""
+        if is_local(store):
+            sweep_stale(destination)
+            staged = stage_folder(destination)
+            return cls(store, destination, staged.path, staged, shared=shared)
+        return cls(store, destination, f"{destination}.lading-{secrets.token_hex(8)}", None, shared=shared)
+
+    @property
+    def lock(self) -> int | None:
+        """Descriptor of the lock that says that somebody builds here, for processes that help; None if there is none.
+
+        A process that inherits it keeps the place from being swept for as long as it lives.
+        """
+        return None if self._staged is None else self._staged.lock
+
+    def path(self, name: str) -> str:
+        """Where a file of the dataset is built."""
+        return f"{self.folder}/{name}"
+
+    def final(self, name: str) -> str:
+        """Where a file of the dataset will be."""
+        return f"{self._destination}/{name}"
+
+    def commit(self, *, overwrite: bool, apart: bool = False) -> None:
+        """Make everything visible: in one step, or for a shared destination file by file, the manifest last.
+
+        Args:
+            overwrite: replace what is there.
+            apart: for a shared destination: no other writer has names like these, so that files of these names may be
+                replaced.
+
+        Raises:
+            DestinationExists: something came to lie at the destination, and `overwrite` is not set.
+        """
+        # The process may work in another folder now, and the place was told as seen from the first.
+        place = self._destination if self._staged is None else self._staged.place
+        try:
+            if self._shared:
+                self._add_files(place, overwrite=overwrite, apart=apart)
+            else:
+                self._store.publish(self.folder, place, replace=overwrite)
+        except LadingError as error:
+            if error.file is not None and error.file.startswith(place):
+                error.file = self._destination + error.file[len(place) :]
+            raise
+        if self._staged is not None:
+            self._staged.release()
+
+    def _add_files(self, place: str, *, overwrite: bool, apart: bool) -> None:
+        """Move all files to their places, after all that the writer who had this rank before is known to have left.
+
+        Those of lading's own go first, and the manifest last. So whoever finds the first without the last knows that
+        a writer of the same rank died between them, and what it left.
+        """
+        store = self._store
+        names = [info.path[len(self.folder) + 1 :] for info in store.walk(self.folder)]
+        names.sort(key=lambda n: (os.path.basename(n) == MANIFEST_NAME, not n.startswith(f"{FOLDER}/"), n))
+        own = os.path.dirname(names[-1])
+        check_shared(store, place, own, overwrite=overwrite)
+        was_here = next(iter(store.walk(f"{place}/{own}")), None) is not None
+        unread: DataError | None = None
+        try:
+            listed = files_listed(store, place, own)
+        except DataError as error:  # told where what it may have listed is in the way
+            listed, unread = set(), error
+        # A list that others made may name folders: only files are deleted by it.
+        former = {name for name in listed if has_file(store, f"{place}/{name}")}
+        # Each name is looked up by itself: a walk would go over all that others wrote, and fail where they delete.
+        asked = () if overwrite and apart else (n for n in names if n not in former and not n.startswith(f"{own}/"))
+        taken = next((name for name in asked if _is_taken(store, f"{place}/{name}")), None)
+        if taken is not None:
+            raise _taken(f"{place}/{taken}", f"{own}/{SHARDS_NAME}", apart=apart, unread=unread) from unread
+        # The old manifest goes first: nobody takes old and new files for one dataset. The list goes last: by it the
+        # next one finds the rest if this one dies here.
+        for name in (f"{own}/{MANIFEST_NAME}", *sorted(former), own) if was_here else ():
+            store.delete(f"{place}/{name}")
+        moved: list[str] = []
+        try:
+            for name in names:
+                store.publish(self.path(name), f"{place}/{name}", replace=apart)
+                moved.append(name)
+        except DestinationExists:  # another writer was faster: who comes next must not take its files for ours
+            for name in moved:
+                store.delete(f"{place}/{name}")
+            raise
+        store.delete(self.folder)
+
+    def drop(self) -> None:
+        """Remove all that was built."""
+        self._store.delete(self.folder)
+        if self._staged is not None:
+            self._staged.release()

@@ -1,0 +1,388 @@
+"""Manifest, list of shards and index files of a dataset's folder, in a store.
+
+`_lading/manifest.json`, `_lading/shards.arrow` and `_lading/index-*.arrow` of a dataset that one writer made; of many
+writers the same in `_lading/{rank}/` of each, and readers see them as one dataset, in the order of ranks. A manifest
+without its list of shards, or the other way round, is no dataset.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+
+from lading.arrow.ipc import unpacked_sizes
+from lading.arrow.references import files_of, is_ref, with_refs
+from lading.arrow.views import is_text
+from lading.errors import (
+    CorruptShard,
+    DataError,
+    LadingError,
+    NotFound,
+    SidecarMismatch,
+    StoreError,
+    UsageError,
+    errors_at,
+)
+from lading.formats.base import NamesInEntries
+from lading.formats.registry import get_format
+from lading.limits import DEFAULT_LIMITS, Limits
+from lading.manifest import values as mf
+from lading.manifest.values import Manifest
+from lading.storage.base import Mapper, Store, write_file
+from lading.storage.checksum import Checksum
+from lading.storage.extents import EXTENTS_SCHEMA, NO_ROWS
+
+__all__ = [
+    "KeptTables",
+    "changed_manifests",
+    "files_listed",
+    "lading_folder",
+    "load_manifest",
+    "load_readable",
+    "save_manifest",
+]
+
+
+def lading_folder(rank: int | None) -> str:
+    """Folder of lading's own files below the dataset's, for a writer."""
+    return mf.FOLDER if rank is None else f"{mf.FOLDER}/{rank:05d}"
+
+
+def save_manifest(store: Store, folder: str, manifest: Manifest, shards: pa.Table) -> None:
+    """Write manifest and list of shards below a dataset's folder; the manifest tells the checksum of the list."""
+    own, listed, total = lading_folder(manifest.rank), mf.write_shards(shards, manifest), Checksum()
+    total.update(listed)
+    files = {**manifest.files, f"{own}/{mf.SHARDS_NAME}": total.hexdigest()}
+    for name, body in ((mf.SHARDS_NAME, listed), (mf.MANIFEST_NAME, mf.to_json(replace(manifest, files=files)))):
+        write_file(store, f"{folder}/{own}/{name}", [body])
+
+
+def load_manifest(
+    store: Store, folder: str, *, own: str | None = None, limits: Limits = DEFAULT_LIMITS
+) -> tuple[Manifest, pa.Table] | None:
+    """Manifest and shards of a dataset's folder; None if lading wrote none there.
+
+    Args:
+        store: where it lies.
+        folder: of the dataset.
+        own: folder below that of one writer's own files, for what this one wrote only.
+        limits: on the size of each file.
+
+    Raises:
+        DataError: a manifest is broken, or of a newer version. LimitExceeded: it is larger than `manifest_bytes`,
+            or has more than `index_values`.
+    """
+    if own is not None:
+        return _load_one(store, folder, own, limits)
+    single = _load_one(store, folder, mf.FOLDER, limits)
+    if single is not None:
+        return single
+    [owns] = _own_folders(store, folder, mf.MANIFEST_NAME)
+    parts = [part for own in owns if (part := _load_one(store, folder, own, limits)) is not None]
+    return mf.merge(parts) if parts else None
+
+
+def _own_folders(store: Store, folder: str, *names: str) -> list[list[str]]:
+    """For each name the folders with such a file below the dataset's: one, or those of many writers, by rank."""
+    files = [info.path[len(folder) + 1 :] for info in store.walk(f"{folder}/{mf.FOLDER}")]
+    found = [[file.removesuffix(f"/{name}") for file in files if file.endswith(f"/{name}")] for name in names]
+    return [[mf.FOLDER] if mf.FOLDER in owns else owns for owns in found]
+
+
+def _load_one(store: Store, folder: str, own: str, limits: Limits) -> tuple[Manifest, pa.Table] | None:
+    path = f"{folder}/{own}/{mf.MANIFEST_NAME}"
+    try:
+        manifest = mf.from_json(_text(store, path, limits), file=path)
+    except NotFound:
+        return None
+    path = f"{folder}/{own}/{mf.SHARDS_NAME}"
+    try:
+        listed = _mapped(store, path, limits)
+    except NotFound as error:
+        raise SidecarMismatch("the manifest has no list of shards beside it", file=path) from error
+    _check_list(listed, manifest.files.get(f"{own}/{mf.SHARDS_NAME}"), path)
+    shards = _read_list(listed, path, limits)
+    mf.validate(manifest, shards, file=path)
+    return manifest, shards
+
+
+def changed_manifests(store: Store, folder: str, limits: Limits = DEFAULT_LIMITS) -> list[LadingError]:
+    """What the manifests of a dataset's folder have otherwise than their copies; those that cannot be read aside.
+
+    A list of shards without its manifest is told too: whoever opens the dataset sees files that nobody wrote. So is a
+    manifest whose name is all there is of it, a link into nowhere.
+    """
+    manifests, lists = _own_folders(store, folder, mf.MANIFEST_NAME, mf.SHARDS_NAME)
+    found: list[LadingError] = [_gone(folder, own) for own in lists if own not in manifests]
+    for own in manifests:
+        path, listed_as = f"{folder}/{own}/{mf.MANIFEST_NAME}", f"{own}/{mf.SHARDS_NAME}"
+        with suppress(DataError, StoreError):  # who opens the dataset is told
+            try:
+                data = _text(store, path, limits)
+            except NotFound:
+                found.append(_gone(folder, own))
+                continue
+            found += mf.changes(data, _mapped(store, f"{folder}/{listed_as}", limits), listed_as, file=path)
+    return found
+
+
+def _from_copy(store: Store, folder: str, own: str, limits: Limits) -> tuple[Manifest, pa.Table]:
+    """Manifest and shards of one writer by its list of shards alone. Raises DataError, StoreError."""
+    path = f"{folder}/{own}/{mf.SHARDS_NAME}"
+    listed = pa.py_buffer(_whole(store, path, limits))
+    return mf.kept_manifest(listed, file=path), _read_list(listed, path, limits)
+
+
+def files_listed(store: Store, folder: str, own: str) -> set[str]:
+    """The files of all shards that one writer's list names, by paths below the dataset's folder; none if there is none.
+
+    They need not be there: the list comes before them. Names that lead out of the folder, or to lading's own files, are
+    left out, whoever made the list.
+
+    Raises:
+        DataError: the list cannot be read.
+    """
+    try:
+        manifest, shards = _from_copy(store, folder, own, DEFAULT_LIMITS)
+    except NotFound:
+        return set()
+    fmt, found = get_format(manifest.format), set()
+    for row in shards.to_pylist():
+        path = row["path"]
+        found.update([path, *(posixpath.join(posixpath.dirname(path), f["name"]) for f in row["beside_xxh3"] or ())])
+        if row["entry"] and isinstance(fmt, NamesInEntries):
+            found.update(fmt.files_named(fmt.renamed(row["entry"], path)))
+    return {name for name in found if not mf.leads_outside(name) and not name.startswith(f"{mf.FOLDER}/")}
+
+
+def _gone(folder: str, own: str) -> LadingError:
+    return SidecarMismatch("the list of shards has no manifest beside it", file=f"{folder}/{own}/{mf.MANIFEST_NAME}",
+                           advice="'lading salvage' takes the copy of it that is in the list.")  # fmt: skip
+
+
+def load_readable(
+    store: Store, folder: str, limits: Limits = DEFAULT_LIMITS
+) -> tuple[Manifest | None, pa.Table | None, list[LadingError]]:
+    """Manifest and shards of a dataset's folder as `load_manifest` gives them, or what of both can be read.
+
+    Of a manifest that was changed, is damaged or gone, the copy in the list of shards is taken. Where the lists of many
+    writers cannot all be read, there is none: the rest would not be all shards.
+
+    Returns:
+        The two, None for what is not there or cannot be read; and the errors of what cannot, was changed or is gone.
+    """
+    try:
+        manifest, shards = load_manifest(store, folder, limits=limits) or (None, None)
+    except (DataError, StoreError):
+        return _load_each(store, folder, limits)
+    else:
+        changed = changed_manifests(store, folder, limits)
+        [owns] = _own_folders(store, folder, mf.SHARDS_NAME) if changed else [[]]
+        if owns:
+            try:
+                manifest, shards = mf.merge([_from_copy(store, folder, own, limits) for own in owns])
+            except (DataError, StoreError) as error:
+                changed.append(error)
+        return manifest, shards, changed
+
+
+def _load_each(store: Store, folder: str, limits: Limits) -> tuple[Manifest | None, pa.Table | None, list[LadingError]]:
+    """As `load_readable`, of each writer by itself."""
+    owns = {mf.FOLDER}
+    with suppress(StoreError, UsageError):  # a store that lists nothing
+        owns = {own for some in _own_folders(store, folder, mf.MANIFEST_NAME, mf.SHARDS_NAME) for own in some}
+    names = [mf.FOLDER] if mf.FOLDER in owns else sorted(owns)
+    found = [_load_one_readable(store, folder, own, limits) for own in names]
+    errors = [error for _, _, told in found for error in told]
+    parts = [(manifest, shards) for manifest, shards, _ in found if manifest is not None and shards is not None]
+    if len(parts) < len(found):
+        return found[0][0] if len(found) == 1 else None, None, errors
+    try:
+        return *mf.merge(parts), errors
+    except DataError as error:
+        return None, None, [*errors, error.at(file=f"{folder}/{mf.FOLDER}")]
+
+
+def _load_one_readable(
+    store: Store, folder: str, own: str, limits: Limits
+) -> tuple[Manifest | None, pa.Table | None, list[LadingError]]:
+    path = f"{folder}/{own}/{mf.MANIFEST_NAME}"
+    errors: list[LadingError] = []
+    try:
+        one = _load_one(store, folder, own, limits)
+        if one is not None:
+            return *one, []
+        errors.append(_gone(folder, own))
+    except (DataError, StoreError) as error:
+        errors.append(error.at(file=f"{folder}/{own}"))
+    with suppress(DataError, StoreError):  # not there, or told already
+        return mf.from_json(_text(store, path, limits), file=path), None, errors
+    try:
+        return *_from_copy(store, folder, own, limits), errors
+    except NotFound:
+        return None, None, errors
+    except (DataError, StoreError) as error:
+        return None, None, [*errors, error]
+
+
+def _read_list(listed: pa.Buffer, path: str, limits: Limits) -> pa.Table:
+    """The list of shards, once it is known that pyarrow may unpack it.
+
+    Raises:
+        DataError: it is none. LimitExceeded: it unpacks to more than `manifest_bytes`.
+    """
+    with errors_at(file=path):
+        _refuse_large(path, sum(unpacked_sizes(listed)), limits)
+    return mf.read_shards(listed, file=path)
+
+
+def _check_list(listed: pa.Buffer, expected: str | None, path: str) -> None:
+    """Hold the list of shards against its checksum: everything else is found by it, and to take it costs nothing."""
+    total = Checksum()
+    total.update(listed)
+    if expected not in (None, total.hexdigest()):
+        raise SidecarMismatch("the list of shards differs from its checksum in the manifest", file=path,
+                              expected=f"xxh3 {expected}", found=f"xxh3 {total.hexdigest()}",
+                              advice="The file was changed or damaged since it was written.")  # fmt: skip
+
+
+class KeptTables:
+    """What is kept of each shard beside a dataset. The file asked for last stays open: it has the next shards' too.
+
+    Args:
+        store: where the dataset lies.
+        folder: of the dataset.
+        shards: as the manifest lists them.
+        limits: on the size of each file.
+        view: of the manifest; of `samples`, a shard has no more rows than the list says. None where it is not known.
+
+    Attributes:
+        folder: the same.
+        shards: the same.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        folder: str,
+        shards: pa.Table,
+        limits: Limits = DEFAULT_LIMITS,
+        *,
+        view: str | None = None,
+    ) -> None:
+        self.folder, self.shards = folder, shards
+        self._store, self._limits, self._view = store, limits, view
+        self._files: dict[str, tuple[str, pa.ipc.RecordBatchFileReader]] = {}
+
+    def path(self, shard: int) -> str:
+        """Path of a shard's own file."""
+        return f"{self.folder}/{self.shards['path'][shard].as_py()}"
+
+    def index(self, shard: int) -> pa.Table | None:
+        """The references of one shard, as its writer gave them; None if it kept none.
+
+        Raises:
+            CorruptShard: the index file is broken.
+        """
+        return self._load("index", shard, _refuse_no_index)
+
+    def extents(self, shard: int) -> pa.Table | None:
+        """The extents of one shard's files (`lading.storage.extents`); None if its writer knew none.
+
+        Raises:
+            CorruptShard: the file of extents is broken.
+        """
+        rows = self.shards["num_samples"][shard].as_py() if self._view == "samples" else None
+        return self._load("extents", shard, partial(_refuse_no_extents, rows=rows))
+
+    def _load(self, what: str, shard: int, refuse: Callable[[pa.Table], None]) -> pa.Table | None:
+        name = self.shards[f"{what}_file"][shard].as_py()
+        if name is None:
+            return None
+        path = f"{self.folder}/{name}"
+        try:
+            known, file = self._files.get(what, ("", None))
+            if file is None or known != path:
+                file = _tables(_mapped(self._store, path, self._limits), path, self._limits)
+                self._files[what] = (path, file)
+            table = pa.Table.from_batches([file.get_batch(self.shards[f"{what}_batch"][shard].as_py())])
+            table.validate(full=True)  # to read an array that is not valid would end the process
+            table = with_refs(table)
+            refuse(table)
+        except LadingError as error:
+            raise error.at(file=path) from None
+        except (pa.ArrowException, OSError, TypeError, ValueError) as error:
+            raise CorruptShard(f"the {what} cannot be read ({error})", file=path,
+                               advice="'lading salvage' does without it, and writes a new one.") from error  # fmt: skip
+        return table
+
+
+def _tables(file: pa.Buffer, path: str, limits: Limits) -> pa.ipc.RecordBatchFileReader:
+    """The tables of one of lading's own files, which others may have made: pyarrow takes the memory it is told of.
+
+    Raises:
+        CorruptShard: it is no such file. LimitExceeded: its tables unpack to more than `manifest_bytes`.
+    """
+    _refuse_large(path, sum(unpacked_sizes(file)), limits)
+    # Without threads: no process that forks may have those.
+    return pa.ipc.open_file(file, options=pa.ipc.IpcReadOptions(use_threads=False))
+
+
+def _refuse_no_index(index: pa.Table) -> None:
+    """Raise TypeError, ValueError or DataError for what is no index."""
+    files_of(index.schema)
+    for name, kind in zip(index.schema.names, index.schema.types, strict=True):
+        if not (is_ref(kind) or is_text(kind) or pa.types.is_integer(kind)):
+            raise TypeError(f"a column {name!r} of {kind}")
+
+
+def _refuse_no_extents(extents: pa.Table, rows: int | None) -> None:
+    """Raise TypeError or ValueError for what is no table of extents of so many rows, if that is known.
+
+    In a file rows ascend. Two neighbours may have the same one, of which one file holds several parts, and none may
+    have some, which take no bytes in it.
+    """
+    if not extents.schema.equals(EXTENTS_SCHEMA):
+        raise TypeError(f"columns {extents.schema.names}")
+    file, size, first, last = (extents[name].to_numpy() for name in ("file", "size_bytes", "first_row", "last_row"))
+    if (size <= 0).any() or (first < NO_ROWS).any() or (last < first).any() or size.sum(dtype=np.float64) >= 1 << 63:
+        raise ValueError("a size or a row that cannot be")
+    held = first != NO_ROWS
+    if (last[~held] != NO_ROWS).any() or (rows is not None and (last[held] >= rows).any()):
+        raise ValueError("a row that the shard does not have")
+    file, first, last = file[held], first[held], last[held]
+    if ((first[1:] < last[:-1]) & (file[1:] == file[:-1])).any():
+        raise ValueError("rows that do not ascend")
+
+
+def _whole(store: Store, path: str, limits: Limits) -> bytes:
+    size = store.head(path).size_bytes
+    _refuse_large(path, size, limits)
+    [data] = store.get_ranges(path, [(0, size)])
+    return bytes(data)
+
+
+def _text(store: Store, path: str, limits: Limits) -> bytes:
+    """A manifest as it stands there."""
+    text = _whole(store, path, limits)
+    limits.check_values(text, file=path)
+    return text
+
+
+def _mapped(store: Store, path: str, limits: Limits) -> pa.Buffer:
+    if not isinstance(store, Mapper):
+        return pa.py_buffer(_whole(store, path, limits))
+    mapped = store.map(path)
+    _refuse_large(path, mapped.size_bytes, limits)
+    return mapped.buffer
+
+
+def _refuse_large(path: str, size: int, limits: Limits) -> None:
+    if size > limits.manifest_bytes:
+        raise limits.exceeded("manifest_bytes", "a file of lading's own is too large", file=path, found=size)

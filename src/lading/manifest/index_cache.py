@@ -1,0 +1,92 @@
+"""Indexes of other people's shards, kept in the user's cache folder so that they are made once.
+
+A shard's index is found by its full URL, size, version (etag or modification time), format and view, and by options
+that may make other samples of it. The folder is
+`$LADING_CACHE`, else `lading` in the XDG cache folder. Nothing is ever written beside the data. Where the folder cannot
+be written, work goes on and a warning says so once.
+
+A file is an Arrow file, and behind it the checksum of its bytes, xxh3-64 as 16 hex digits.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+
+import pyarrow as pa
+import xxhash
+
+from lading.arrow.references import with_refs
+from lading.errors import StoreError
+from lading.formats.base import ShardSource
+from lading.storage.base import aborting
+from lading.storage.checksum import with_checksum
+from lading.storage.local import LocalStore
+from lading.storage.sink_file import SinkFile
+
+__all__ = ["IndexCache", "cache_folder"]
+
+_LAYOUT = "2"
+_SUM_BYTES = 16
+
+
+def cache_folder() -> str:
+    """Where indexes are kept: `$LADING_CACHE`, else `$XDG_CACHE_HOME/lading`, else `~/.cache/lading`."""
+    own = os.environ.get("LADING_CACHE")
+    if own:
+        return own
+    return os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "lading")
+
+
+class IndexCache:
+    """Index tables by shard. Holds nothing open.
+
+    Attributes:
+        folder: where they are kept.
+    """
+
+    def __init__(self, folder: str | None = None) -> None:
+        self.folder = folder or cache_folder()
+        self._writable = True
+
+    def path(self, source: ShardSource, kind: str) -> str | None:
+        """File of a shard's index; None if nothing tells one version of the shard from the next."""
+        info = source.info or source.store.head(source.path)
+        if not info.version:
+            return None
+        url = source.path if "://" in source.path else os.path.abspath(source.path)
+        key = "\n".join((_LAYOUT, type(source.store).__name__, url, str(info.size_bytes), info.version, kind))
+        return os.path.join(self.folder, f"{xxhash.xxh3_128_hexdigest(key.encode())}.arrow")
+
+    def load(self, source: ShardSource, kind: str) -> pa.Table | None:
+        """The index of a shard as it is now, mapped; None if there is none, or it is damaged."""
+        path = self.path(source, kind)
+        if path is None:
+            return None
+        try:
+            with pa.memory_map(path) as file:
+                data = file.read_buffer()
+        except OSError:
+            return None
+        told = data[-_SUM_BYTES:]
+        index = data[:-_SUM_BYTES]
+        if xxhash.xxh3_64_hexdigest(index).encode() != told.to_pybytes():
+            return None  # a cache is only ever a shortcut: the index is made again
+        return with_refs(pa.ipc.open_file(index).read_all())
+
+    def store(self, source: ShardSource, kind: str, index: pa.Table) -> bool:
+        """Keep the index of a shard; False (and one warning) if the folder cannot be written."""
+        path = self.path(source, kind) if self._writable else None
+        if path is None:
+            return False
+        try:
+            with aborting(with_checksum(LocalStore().put_stream(path))) as sink:
+                with pa.ipc.new_file(SinkFile(sink), index.schema) as writer:
+                    writer.write_table(index)
+                sink.write([sink.checksum().encode()])
+                sink.close()
+        except StoreError as error:
+            self._writable = False
+            warnings.warn(f"indexes are not kept: {error}", stacklevel=2)
+            return False
+        return True

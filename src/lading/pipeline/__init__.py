@@ -1,0 +1,1 @@
+"""The pipeline: batches from open shards to finished shards."""

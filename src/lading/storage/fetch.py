@@ -1,0 +1,747 @@
+"""Materialise: references → bytes, in bulk.
+
+Local files are mapped and values are views of the map; other stores are asked for few coalesced ranges; a compressed
+file is read forward through one decompressor. An error is tied to its row before the policy `on_error` is applied.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import pairwise
+from typing import Literal, Self, TypeAlias, TypeVar, get_args
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from lading.arrow.batches import with_columns
+from lading.arrow.byte_ranges import Pieces, in_memory
+from lading.arrow.references import CODECS, FileEntry, Refs, files_of, is_ref, unpack, with_files
+from lading.arrow.views import gather, join, present, slices, take_rows
+from lading.codecs import decode_range
+from lading.content.image import extract_frame, tiff_frames
+from lading.errors import BadReference, CorruptShard, LadingError, LimitExceeded, NotFound, ShortRead, UsageError
+from lading.features.items import MEANT_NULLS_KEY, WITHOUT_BYTES, lineage_of, sample_starts, samples_with, split_rows
+from lading.limits import DEFAULT_LIMITS, Growth, Limits, raised_by
+from lading.storage.base import MappedFile, Mapper, Store
+from lading.storage.concurrent import is_far, together
+from lading.storage.fetch_plan import FetchPlan, plan_ranges
+from lading.storage.stores import Stores, resolve
+from lading.storage.unwrap import UnwrappedFile
+
+__all__ = ["ERROR_COLUMN", "Fetcher", "OnError", "OnFailure", "earlier_errors", "materialise", "write_errors"]
+
+OnError: TypeAlias = Literal["error", "warn", "drop_row", "drop_sample"]
+"""For a row whose bytes cannot be had: raise; keep it with a null and a warning; drop it; drop its sample."""
+
+OnFailure: TypeAlias = Callable[[pa.RecordBatch, dict[int, str]], None]
+"""Called with a batch and, by row in order, why rows of it have no bytes, before such rows are dropped."""
+
+ERROR_COLUMN = "materialize_error"
+"""Column of interleaved items that holds a row's error as text."""
+
+_MAX_STREAMS = 2
+"""Compressed files kept open: each holds up to 64 MiB of what came out of it last."""
+
+_Opened = TypeVar("_Opened")
+_Answer: TypeAlias = tuple[NDArray[np.int64], FetchPlan, list[pa.Buffer]] | LadingError
+_Range: TypeAlias = tuple[int, int, int, int]
+"""File, offset, length and codec of a reference."""
+_OF_THE_FILE = (NotFound, CorruptShard, BadReference)
+"""What concerns the references into one file; anything else that a store says concerns the store."""
+
+_ALL_BYTES = (1 << 63) - 1
+_MIN_VIEW_BYTES = 1 << 10
+"""Values of fewer bytes in the mean are copied: views of them would keep all that lies between them in memory."""
+_MIN_RANGE_BYTES = 8 << 10
+"""Values of fewer bytes in the mean are read together: a range costs a microsecond or two wherever it goes."""
+_GAPS_A_REQUEST = 16
+"""Requests of a batch wait for each other little, so a gap is worth one only at a part of what a lone request costs."""
+_MAX_REQUEST_BYTES = 64 << 20
+_UNPACKED_BYTES = 32 << 20
+"""Of values that are packed, for who takes them one at a time."""
+
+
+@dataclass(slots=True)
+class _Located:
+    """Where the values of a column are in memory: `buffers[which[i]]` from `offset[i]`, `length[i]` bytes.
+
+    Of each value at most `most_bytes[i]` are wanted, if that is told.
+    """
+
+    buffers: list[pa.Buffer]
+    which: NDArray[np.int32]
+    offset: NDArray[np.int64]
+    length: NDArray[np.int64]
+    valid: NDArray[np.bool_]
+    errors: dict[int, LadingError] = field(default_factory=dict)
+    most_bytes: NDArray[np.int64] | None = None
+
+    def fail(self, rows: Iterable[int], error: LadingError) -> None:
+        """Tie an error to rows that have none yet; a file that is not there is the fault of what names it."""
+        if isinstance(error, NotFound):
+            error = BadReference("the reference names no file", file=error.file, found=error.message)
+        for row in rows:
+            self.errors.setdefault(row, error)
+            self.valid[row] = False
+
+    def replace(self, row: int, data: bytes) -> None:
+        """Put other bytes in the place of a value."""
+        self.which[row] = len(self.buffers)
+        self.buffers.append(pa.py_buffer(data))
+        self.offset[row], self.length[row] = 0, len(data)
+
+    def part(self, first: int, stop: int) -> _Located:
+        """That of some rows, with the buffers of these alone."""
+        rows = slice(first, stop)
+        errors = {row - first: error for row, error in self.errors.items() if first <= row < stop}
+        used, which = np.unique(self.which[rows], return_inverse=True)
+        buffers = [self.buffers[number] for number in used.tolist()] if self.buffers else []
+        return _Located(buffers, which.astype(np.int32), self.offset[rows], self.length[rows], self.valid[rows], errors)
+
+
+@dataclass(frozen=True, slots=True)
+class _PlainRanges:
+    """References that are ranges of mapped files: how long each is, 0 where null, and the rows of each file."""
+
+    length: NDArray[np.int64]
+    files: list[tuple[MappedFile, NDArray[np.int64]]]
+
+    def pieces(self, refs: Refs) -> Pieces:
+        """The same as pieces of files."""
+        return Pieces([mapped for mapped, _ in self.files], self._file_of(refs), refs.offset, self.length)
+
+    def read_each(self, refs: Refs, most_bytes: int = _ALL_BYTES) -> Iterator[bytes | None]:
+        """The first bytes of each value, all by default, each read when it is asked for; None where null."""
+        readings: list[Iterator[bytes]] = []
+        for mapped, rows in self.files:
+            length = np.minimum(self.length[rows], most_bytes)
+            readings.append(mapped.read_each(refs.offset[rows].tolist(), length.tolist()))
+        if len(readings) == 1 and bool(refs.valid.all()):
+            return readings[0]
+        return (None if number < 0 else next(readings[number]) for number in self._file_of(refs).tolist())
+
+    def _file_of(self, refs: Refs) -> NDArray[np.int64]:
+        """Number of the file of each row, -1 where null."""
+        which = np.full(len(refs.valid), -1)
+        for number, (_, rows) in enumerate(self.files):
+            which[rows] = number
+        return which
+
+
+class Fetcher:
+    """Open files behind references, kept between batches; close it when done.
+
+    Args:
+        stores: which store serves which URL.
+        mmap: False reads local files through `pread` into memory, so that a file truncated by somebody else cannot
+            kill the process.
+        max_open: mapped files kept at once.
+        limits: on what files may ask for.
+    """
+
+    def __init__(
+        self,
+        stores: Stores | None = None,
+        *,
+        mmap: bool = True,
+        max_open: int = 64,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
+        self._stores = stores or Stores()
+        self.mmap = mmap
+        self.limits = limits
+        self._max_open = max_open
+        self._maps: OrderedDict[str, MappedFile] = OrderedDict()
+        self._unwrapped: OrderedDict[str, UnwrappedFile] = OrderedDict()
+        self._touched: deque[tuple[MappedFile, int, int, int]] = deque()
+
+    def close(self) -> None:
+        """Give up maps and streams; views made before stay good."""
+        self._maps.clear()
+        self._touched.clear()
+        self._unwrapped.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def release(self, held_bytes: int = 0) -> None:
+        """Give back the mapped pages behind views made before: mapped pages count as resident memory.
+
+        Views of them stay good; their pages are read again if they are touched again. So what somebody still holds
+        and will touch, the latest `held_bytes` of payload, is left alone.
+        """
+        behind = sum(payload for *_, payload in self._touched)
+        while self._touched and behind - self._touched[0][3] >= held_bytes:
+            mapped, start, stop, payload = self._touched.popleft()
+            mapped.release(start, stop)
+            behind -= payload
+
+    def materialise(
+        self,
+        batch: pa.RecordBatch,
+        columns: Sequence[str] | None = None,
+        on_error: OnError = "error",
+        *,
+        views: bool = False,
+        earlier: bool = True,
+        on_failure: OnFailure | None = None,
+    ) -> pa.RecordBatch:
+        """The batch with its reference columns (all, or those named) as bytes.
+
+        Gives `large_binary` columns in memory of their own, or with `views`, of large values, `binary_view` columns
+        over mapped files: those go to a sink or a consumer and nowhere else. Fields keep their metadata; the files
+        table stays.
+
+        The policy covers errors that came with the rows too (in `materialize_error`); with `earlier=False` such rows
+        are taken as they are. Rows that fail under another policy than `error` are told to `on_failure`; without it,
+        `warn` warns.
+
+        Raises:
+            BadReference: under `on_error="error"`, for the first row whose bytes cannot be had.
+            StoreError: the store failed; no policy covers that.
+        """
+        [whole] = self.materialise_parts(
+            batch, None, 0, columns, on_error, views=views, earlier=earlier, on_failure=on_failure
+        )
+        return whole
+
+    def materialise_parts(
+        self,
+        batch: pa.RecordBatch,
+        starts: NDArray[np.int64] | None,
+        max_bytes: int,
+        columns: Sequence[str] | None = None,
+        on_error: OnError = "error",
+        *,
+        views: bool = False,
+        earlier: bool = True,
+        on_failure: OnFailure | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """As `materialise`, in parts: what ranges with a codec unpack to is not known before.
+
+        A part ends with the sample that brings what was unpacked for it to `max_bytes`; samples with nothing to unpack
+        go along. Raises as `materialise`.
+
+        Args:
+            batch: the rows.
+            starts: first row of each sample; None gives one part.
+            max_bytes: of unpacked values, after which a part ends.
+            columns: as of `materialise`, and so all that follow.
+            on_error: see there.
+            views: see there.
+            earlier: see there.
+            on_failure: see there.
+        """
+        wanted = [n for n in (batch.schema.names if columns is None else columns) if is_ref(batch.schema.field(n).type)]
+        files, before = files_of(batch.schema), len(self._touched)
+        places = {name: i for i, name in enumerate(batch.schema.names)}
+        refs = {name: unpack(batch.column(name)) for name in wanted}
+        located = {name: self._locate(refs[name], files) for name in wanted}
+        came = earlier_errors(batch) if earlier else {}
+        copied = True
+        samples, most = (np.arange(len(batch)), None) if starts is None else (starts, max_bytes)
+        for first, stop in _unpacked(located, refs, files, self.limits, len(batch), samples, most):
+            one = first == 0 and stop == len(batch)
+            rows = batch if one else batch.slice(first, stop - first)
+            mine = located if one else {name: at.part(first, stop) for name, at in located.items()}
+            told = {row - first: text for row, text in came.items() if first <= row < stop}
+            part, keep = _apply_policy(rows, mine, told, on_error, on_failure, first)
+            made = {}
+            for name in wanted:
+                at = mine[name] if keep is None else _kept(mine[name], keep)
+                shown = views and int(at.length.sum()) >= _MIN_VIEW_BYTES * int(at.valid.sum())
+                copied = copied and not shown
+                made[places[name]] = _build(at, views=shown)
+            yield with_columns(part, made)
+            del mine, part, made  # before as much is unpacked again
+        while copied and len(self._touched) > before:
+            mapped, start, stop, _ = self._touched.pop()
+            mapped.release(start, stop)
+
+    def heads(
+        self, column: pa.Array, files: Sequence[FileEntry], most_bytes: int | None
+    ) -> Iterator[bytes | memoryview | None]:
+        """The first bytes of each value (all with None); None where it is null or cannot be had.
+
+        Of a value that must be unwrapped first (a compressed range, one picture of several) all is read, and what comes
+        out of it is let go of before much more does.
+
+        Raises:
+            StoreError: the store failed.
+        """
+        refs = unpack(column)
+        ranges = None if most_bytes is None else self._plain_ranges(refs, files)
+        if ranges is not None and most_bytes is not None:
+            # Not from the map: a page fault costs twice as much as a small read, and a page that is to be given back.
+            return ranges.read_each(refs, most_bytes)
+        return self._heads(refs, files, _ALL_BYTES if most_bytes is None else most_bytes)
+
+    def _heads(self, refs: Refs, files: Sequence[FileEntry], most_bytes: int) -> Iterator[bytes | memoryview | None]:
+        most = np.where((refs.codec == 0) & (refs.frame < 0), most_bytes, _ALL_BYTES)
+        at = self._locate(replace(refs, length=np.minimum(refs.length, most)), files, most)
+        each = np.arange(len(refs.valid))  # those of one sample are not in memory together
+        for first, stop in _unpacked({"": at}, {"": refs}, files, self.limits, len(each), each, _UNPACKED_BYTES):
+            for value in slices(_build(at.part(first, stop), views=True)):
+                # A copy, since a view would hold all that was unpacked.
+                yield value if value is None or len(value) <= most_bytes else bytes(value[:most_bytes])
+
+    def fetch(
+        self, column: pa.Array, files: Sequence[FileEntry], starts: NDArray[np.int64] | None = None
+    ) -> tuple[pa.Array, dict[int, LadingError]]:
+        """The values of a reference column as views, null where they cannot be had, and why, by row.
+
+        Args:
+            column: the references.
+            files: their files table.
+            starts: first row of each sample; None takes each value for one.
+
+        Raises:
+            StoreError: the store failed.
+        """
+        refs = unpack(column)
+        at, samples = self._locate(refs, files), np.arange(len(refs.valid)) if starts is None else starts
+        for _ in _unpacked({"": at}, {"": refs}, files, self.limits, len(refs.valid), samples, None):
+            pass
+        return _build(at, views=True), at.errors
+
+    def values(self, column: pa.Array, files: Sequence[FileEntry]) -> Iterator[bytes | None]:
+        """The values of a reference column one at a time, each read when it is asked for; None where null.
+
+        For a loop over samples: a value that is let go before the next makes room for it, and costs no fresh memory.
+
+        Raises:
+            BadReference: a range lies outside its file.
+        """
+        refs = unpack(column)
+        found = self._plain_ranges(refs, files)
+        if found is not None:
+            return found.read_each(refs)
+        return self._unpacked_values(column, refs, files)
+
+    def _unpacked_values(self, column: pa.Array, refs: Refs, files: Sequence[FileEntry]) -> Iterator[bytes | None]:
+        """Values a few at a time: neither what is packed nor what comes out of it may grow with the column."""
+        schema = with_files(pa.schema([("value", column.type)]), files)
+        rows = np.arange(len(column))
+        bounds = split_rows(rows, np.where(refs.valid, refs.length, 0).clip(0), max_bytes=_UNPACKED_BYTES).tolist()
+        for first, stop in pairwise(bounds):
+            batch = pa.record_batch([column.slice(first, stop - first)], schema=schema)
+            try:
+                for part in self.materialise_parts(batch, rows[: stop - first], _UNPACKED_BYTES, views=True):
+                    yield from (None if value is None else bytes(value) for value in slices(part.column("value")))
+                    del part  # before as much is unpacked again
+            except LadingError as error:
+                error.row = None if error.row is None else first + error.row
+                raise
+            self.release()
+
+    def file_ranges(self, batch: pa.RecordBatch) -> dict[str, Pieces]:
+        """Where the values of reference columns lie in files of this machine, checked.
+
+        For a sink that takes them from there. Columns of other references are left out, and those of small values,
+        which are better read together; nothing is given if rows came with an error.
+        """
+        found: dict[str, Pieces] = {}
+        if earlier_errors(batch):
+            return found
+        files = files_of(batch.schema)
+        for name in (f.name for f in batch.schema if is_ref(f.type)):
+            refs = unpack(batch.column(name))
+            plain = self._plain_ranges(refs, files)
+            if plain is None or int(plain.length.sum()) < _MIN_RANGE_BYTES * np.count_nonzero(refs.valid):
+                continue
+            found[name] = plain.pieces(refs)
+        return found
+
+    def pieces_to_read(self, batch: pa.RecordBatch, wanted: Mapping[str, NDArray[np.bool_]]) -> dict[str, Pieces]:
+        """Where values of reference columns lie in files of this machine, for who looks at all of their bytes once.
+
+        Files are read in their order then (`lading.storage.windows`). Columns that do not lie in such files as
+        they are, are left out; and those of which most is wanted, where values are so small that a call for each
+        costs more.
+
+        Args:
+            batch: the references.
+            wanted: names of columns, and which of their values.
+        """
+        files = files_of(batch.schema)
+        refs = {name: unpack(batch.column(name)) for name in wanted}
+        count = {name: int(np.count_nonzero(one.valid)) for name, one in refs.items()}
+        # How long a whole file is, its reference does not say.
+        size = sum(
+            int(np.where(one.length < 0, _MIN_RANGE_BYTES, one.length)[one.valid].sum()) for one in refs.values()
+        )
+        small = size < _MIN_RANGE_BYTES * sum(count.values())
+        told = {name: replace(one, valid=one.valid & wanted[name]) for name, one in refs.items()}
+        found = {}
+        for name, one in told.items():
+            few = 2 * np.count_nonzero(one.valid) <= count[name]
+            plain = self._plain_ranges(one, files) if few or not small else None
+            if plain is not None:
+                found[name] = plain.pieces(one)
+        return found
+
+    def read_large(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The batch with columns of large values read, where `file_ranges` says where they lie; no map is touched."""
+        found = self.file_ranges(batch).items()
+        return with_columns(batch, {batch.schema.get_field_index(name): in_memory(pieces) for name, pieces in found})
+
+    def _plain_ranges(self, refs: Refs, files: Sequence[FileEntry]) -> _PlainRanges | None:
+        """The references by file, if all are ranges of few files that can be mapped, and lie inside them."""
+        rows = np.flatnonzero(refs.valid)
+        numbers = np.unique(refs.file[rows]).tolist()
+        if not self.mmap or refs.codec[rows].any() or (refs.frame[rows] >= 0).any() or len(numbers) > self._max_open:
+            return None
+        found = _PlainRanges(np.where(refs.valid, refs.length, 0), [])
+        for number in numbers:
+            entry = files[number] if 0 <= number < len(files) else None
+            if entry is None or entry.wrap:
+                return None
+            store, path = resolve(entry.url, self._stores)
+            if not isinstance(store, Mapper):
+                return None
+            try:
+                mapped = self._map(store, path)
+                mapped.check()
+            except _OF_THE_FILE:
+                return None
+            mine = rows[refs.file[rows] == number]
+            length, good = _clipped(refs.offset[mine], refs.length[mine], mapped.size_bytes)
+            if not good.all():
+                return None
+            found.length[mine] = length
+            found.files.append((mapped, mine))
+        return found
+
+    def _locate(self, refs: Refs, files: Sequence[FileEntry], most_bytes: NDArray[np.int64] | None = None) -> _Located:
+        """Where the ranges are in memory."""
+        count = len(refs.offset)
+        at = _Located(
+            [], np.zeros(count, np.int32), refs.offset.copy(), np.where(refs.valid, refs.length, 0), refs.valid.copy(),
+            most_bytes=most_bytes,
+        )  # fmt: skip
+        asked: list[tuple[NDArray[np.int64], Callable[[], _Answer], bool]] = []
+        numbers = np.unique(refs.file[refs.valid]).tolist()
+        few = len(numbers) <= self._max_open  # a map holds its file open as long as its bytes are looked at
+        for number in numbers:
+            rows = np.flatnonzero(refs.valid & (refs.file == number))
+            if not 0 <= number < len(files):
+                at.fail(rows.tolist(), BadReference("the reference names no file of its table", found=number))
+                continue
+            entry = files[number]
+            store, path = resolve(entry.url, self._stores)
+            try:
+                if entry.wrap:
+                    self._read_unwrapped(at, rows, entry, store, path)
+                elif few and self.mmap and isinstance(store, Mapper):
+                    self._view_map(at, rows, entry, store, path)
+                else:
+                    asked.append((rows, partial(_ask, at, rows, entry, store, path), is_far(store)))
+            except _OF_THE_FILE as error:
+                at.fail(rows.tolist(), error)
+        answers = together([ask for _, ask, _ in asked], far=any(far for *_, far in asked))
+        for (rows, *_), answer in zip(asked, answers, strict=True):
+            _take_answer(at, rows, answer)
+        return at
+
+    def _view_map(self, at: _Located, rows: NDArray[np.int64], entry: FileEntry, store: Mapper, path: str) -> None:
+        mapped = self._map(store, path)
+        mapped.check()
+        rows = _inside(at, rows, entry, mapped.size_bytes)
+        if len(rows):
+            at.which[rows] = len(at.buffers)
+            at.buffers.append(mapped.buffer)
+            start, stop = int(at.offset[rows].min()), int((at.offset[rows] + at.length[rows]).max())
+            self._touched.append((mapped, start, stop, int(at.length[rows].sum())))
+
+    def _map(self, store: Mapper, path: str) -> MappedFile:
+        return _recent(self._maps, path, lambda: store.map(path), self._max_open)
+
+    def _read_unwrapped(self, at: _Located, rows: NDArray[np.int64], entry: FileEntry, store: Store, path: str) -> None:
+        def opened() -> UnwrappedFile:
+            return UnwrappedFile(store, path, entry.wrap, limits=self.limits)
+
+        stream = _recent(self._unwrapped, path, opened, _MAX_STREAMS)
+        for row in rows[np.argsort(at.offset[rows], kind="stable")].tolist():
+            try:
+                at.replace(row, stream.read(int(at.offset[row]), int(at.length[row])))
+            except BadReference as error:
+                at.fail([row], error)
+
+
+def _recent(kept: OrderedDict[str, _Opened], path: str, opened: Callable[[], _Opened], most: int) -> _Opened:
+    """What was opened for a path, kept with the `most` used last."""
+    if path not in kept:
+        while len(kept) >= most:
+            kept.popitem(last=False)
+        kept[path] = opened()
+    kept.move_to_end(path)
+    return kept[path]
+
+
+def _clipped(
+    offset: NDArray[np.int64], length: NDArray[np.int64], size: int
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Lengths of ranges of a file of this size, and which lie inside it. A length of −1 is the rest of the file."""
+    length = np.where(length == -1, size - offset, length)
+    return length, (offset >= 0) & (length >= 0) & (offset <= size) & (length <= size - offset)
+
+
+def _inside(at: _Located, rows: NDArray[np.int64], entry: FileEntry, size: int) -> NDArray[np.int64]:
+    """Rows whose ranges lie inside the file, of which no more than is wanted; the others fail."""
+    at.length[rows], good = _clipped(at.offset[rows], at.length[rows], size)
+    for row in rows[~good].tolist():
+        at.fail([row], BadReference(
+            "the reference runs past the end of the file", file=entry.url, offset=int(at.offset[row]), row=row,
+            expected=f"{int(at.length[row])} bytes", found=f"a file of {size} bytes",
+            advice="The file was cut or replaced since the reference was made.",
+        ))  # fmt: skip
+    inside = rows[good]
+    if at.most_bytes is not None:
+        at.length[inside] = np.minimum(at.length[inside], at.most_bytes[inside])
+    return inside
+
+
+def _ask(at: _Located, rows: NDArray[np.int64], entry: FileEntry, store: Store, path: str) -> _Answer:
+    """The rows of one file that lie inside it, the plan of their ranges and the bytes; or what is wrong with the file.
+
+    May run beside others of the same column: it touches its own rows only.
+    """
+    try:
+        size = entry.size_bytes if entry.size_bytes >= 0 else store.head(path).size_bytes
+        try:
+            return _asked(at, _inside(at, rows, entry, size), store, path)
+        except ShortRead:
+            now = store.head(path).size_bytes
+            if now >= size:
+                raise
+            return _asked(at, _inside(at, rows, entry, now), store, path)  # it was cut since it was listed
+    except _OF_THE_FILE as error:
+        return error
+
+
+def _asked(at: _Located, inside: NDArray[np.int64], store: Store, path: str) -> _Answer:
+    gap = store.request_bytes // _GAPS_A_REQUEST
+    plan = plan_ranges(at.offset[inside], at.length[inside], max_gap_bytes=gap, max_request_bytes=_MAX_REQUEST_BYTES)
+    return inside, plan, [pa.py_buffer(b) for b in store.get_ranges(path, plan.requests)]
+
+
+def _take_answer(at: _Located, rows: NDArray[np.int64], answer: _Answer) -> None:
+    if isinstance(answer, LadingError):
+        at.fail(rows.tolist(), answer)
+        return
+    inside, plan, buffers = answer
+    at.which[inside] = len(at.buffers) + plan.request_of
+    at.offset[inside] = plan.offset_in
+    at.buffers += buffers
+
+
+def _unpacked(
+    located: Mapping[str, _Located],
+    refs: Mapping[str, Refs],
+    files: Sequence[FileEntry],
+    limits: Limits,
+    count: int,
+    samples: NDArray[np.int64],
+    max_bytes: int | None,
+) -> Iterator[tuple[int, int]]:
+    """Decompress ranges that have a codec and pick frames, one by one; give the bounds of rows of which all is there.
+
+    So many samples at once, by their first rows, as bring what was unpacked to `max_bytes`, or all; the bytes of the
+    ones before go.
+    """
+    names = list(located)
+    packed = [np.flatnonzero(at.valid & ((refs[n].codec != 0) | (refs[n].frame >= 0))) for n, at in located.items()]
+    row = np.concatenate([np.zeros(0, np.int64), *packed])
+    column = np.repeat(np.arange(len(names)), [len(rows) for rows in packed])
+    order = np.lexsort((column, row))
+    sample = np.searchsorted(samples, row, "right") - 1
+    begun: list[tuple[_Located, int]] = []
+    tiffs, growth = _Tiffs(limits), Growth(limits)
+    first = size = last = 0
+    places = zip(row[order].tolist(), column[order].tolist(), sample[order].tolist(), strict=True)
+    for at_row, at_column, mine in places:
+        if mine != last:
+            growth = Growth(limits)
+        if max_bytes is not None and mine != last and size >= max_bytes:
+            stop = int(samples[mine])
+            yield first, stop
+            for at, buffer in begun:
+                at.buffers[buffer] = _GONE
+            begun, first, size = [], stop, 0
+        at, last = located[names[at_column]], mine
+        if _unpack_value(at, refs[names[at_column]], files, tiffs, growth, at_row):
+            begun.append((at, len(at.buffers) - 1))
+            size += int(at.length[at_row])
+    yield first, count
+
+
+_GONE = pa.py_buffer(b"")
+
+
+class _Tiffs:
+    """Takes frames out of image files; where those of a TIFF stand is looked up once, however many rows name one.
+
+    Args:
+        limits: on what such files may ask for.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self._found: dict[_Range, NDArray[np.int64] | LadingError | None] = {}
+
+    def frame(self, place: _Range, data: bytes | memoryview, index: int) -> bytes:
+        """One frame of the file that stands at a place. Raises as `extract_frame`."""
+        if place not in self._found:
+            try:
+                self._found[place] = tiff_frames(data, self.limits)
+            except (BadReference, LimitExceeded) as error:
+                self._found[place] = error
+        found = self._found[place]
+        if isinstance(found, LadingError):
+            raise copy(found)  # each row names its own place in it
+        return extract_frame(data, index, self.limits, found)
+
+
+def _unpack_value(
+    at: _Located, refs: Refs, files: Sequence[FileEntry], tiffs: _Tiffs, growth: Growth, row: int
+) -> bool:
+    """Whether it could be."""
+    limits = tiffs.limits
+    body = memoryview(at.buffers[at.which[row]]).cast("B")
+    data: bytes | memoryview = body[at.offset[row] : at.offset[row] + at.length[row]]
+    try:
+        if refs.codec[row]:
+            with raised_by("range_bytes"):
+                data = decode_range(_codec(int(refs.codec[row])), data, limits.range_bytes, limits)
+        place = (int(refs.file[row]), int(refs.offset[row]), int(refs.length[row]), int(refs.codec[row]))
+        if refs.frame[row] >= 0:
+            data = tiffs.frame(place, data, int(refs.frame[row]))
+        growth.add(place, len(data), int(at.length[row]))
+        at.replace(row, bytes(data))
+    except (CorruptShard, BadReference, LimitExceeded) as error:
+        at.fail([row], error.at(file=files[refs.file[row]].url, offset=int(refs.offset[row]), row=row))
+        return False
+    return True
+
+
+def _codec(number: int) -> str:
+    if not 0 <= number < len(CODECS):
+        raise BadReference("the reference names no codec", found=number)
+    return CODECS[number]
+
+
+def _build(at: _Located, *, views: bool) -> pa.Array:
+    column = gather(at.buffers, at.which, at.offset, at.length, at.valid)
+    return column if views else join(column)
+
+
+def _kept(at: _Located, keep: NDArray[np.bool_]) -> _Located:
+    return _Located(at.buffers, at.which[keep], at.offset[keep], at.length[keep], at.valid[keep])
+
+
+def _apply_policy(
+    batch: pa.RecordBatch,
+    located: dict[str, _Located],
+    earlier: dict[int, str],
+    on_error: OnError,
+    on_failure: OnFailure | None,
+    first: int,
+) -> tuple[pa.RecordBatch, NDArray[np.bool_] | None]:
+    """The batch with errors written down and rows dropped, and which rows were kept (None = all).
+
+    What is raised counts rows from `first` on, where the batch begins in what it is a part of.
+    """
+    if on_error not in get_args(OnError):
+        raise UsageError("no such policy", expected=", ".join(get_args(OnError)), found=repr(on_error))
+    errors = {row: e.at(column=name) for name, at in located.items() for row, e in at.errors.items()}
+    if on_error == "error":
+        if errors or earlier:
+            row = min([*errors, *earlier])
+            raise errors.get(row) or BadReference(earlier[row], file=_lineage(batch), row=first + row)
+        return batch, None
+    errors = {**_empty(batch, located), **errors}
+    errors = {row: error for row, error in errors.items() if row not in earlier}
+    if not errors and not earlier:
+        return batch, None
+    for error in errors.values():
+        error.row = None  # it stands beside the text, and counts in this batch
+    told = dict(sorted({**{row: str(error) for row, error in errors.items()}, **earlier}.items()))
+    batch = write_errors(batch, told)
+    if on_failure is not None:
+        on_failure(batch, told)
+    elif on_error == "warn":
+        warnings.warn(f"{len(told)} rows have no bytes; the first: {next(iter(told.values()))}", stacklevel=3)
+    if on_error == "warn":
+        return batch, None
+    bad = np.zeros(batch.num_rows, np.bool_)
+    bad[list(told)] = True
+    if on_error == "drop_sample" and "sample_id" in batch.schema.names:
+        bad = samples_with(bad, sample_starts(batch.column("sample_id")))
+    return take_rows(batch, np.flatnonzero(~bad)), ~bad
+
+
+def _empty(batch: pa.RecordBatch, located: dict[str, _Located]) -> dict[int, LadingError]:
+    """Items of a table that should have bytes, and have neither them nor a source.
+
+    No reading failed, so `error` lets them pass, as it does every null; the other policies name or drop them.
+    """
+    told = MEANT_NULLS_KEY in (batch.schema.metadata or {})
+    if told or not {"modality", "binary_content"} <= set(batch.schema.names):
+        return {}
+    at = located.get("binary_content")
+    there = present(batch.column("binary_content")) if at is None else at.valid
+    modality = batch.column("modality").cast(pa.string())  # pyarrow looks nothing up of views
+    without = pc.is_in(modality, value_set=pa.array(WITHOUT_BYTES))
+    rows = np.flatnonzero(~there & ~np.asarray(without.to_numpy(zero_copy_only=False), np.bool_))
+    return {row: BadReference("the item has no bytes, and names no source", row=row) for row in rows.tolist()}
+
+
+def _lineage(batch: pa.RecordBatch) -> str | None:
+    """The files that a batch came from, if it says so."""
+    return ", ".join(lineage_of(batch.schema)) or None
+
+
+def earlier_errors(batch: pa.RecordBatch) -> dict[int, str]:
+    """What the column `materialize_error` says, by row."""
+    if ERROR_COLUMN not in batch.schema.names:
+        return {}
+    column = batch.column(ERROR_COLUMN)
+    if column.null_count == len(column):
+        return {}
+    return {i: text for i, text in enumerate(column.to_pylist()) if text}
+
+
+def write_errors(batch: pa.RecordBatch, errors: Mapping[int, str]) -> pa.RecordBatch:
+    """The batch with these errors in its column `materialize_error`, by row; what stands there stays."""
+    if not errors or ERROR_COLUMN not in batch.schema.names:
+        return batch
+    texts = batch.column(ERROR_COLUMN).to_pylist()
+    for row, error in errors.items():
+        texts[row] = texts[row] or error
+    i = batch.schema.get_field_index(ERROR_COLUMN)
+    field = batch.schema.field(i)
+    field = field.with_type(pa.string()) if pa.types.is_null(field.type) else field
+    return batch.set_column(i, field, pa.array(texts, field.type))
+
+
+def materialise(
+    batch: pa.RecordBatch,
+    columns: Sequence[str] | None = None,
+    on_error: OnError = "error",
+    *,
+    stores: Stores | None = None,
+    limits: Limits = DEFAULT_LIMITS,
+) -> pa.RecordBatch:
+    """The batch with its reference columns as `large_binary`. See `Fetcher.materialise`; opens and closes files."""
+    with Fetcher(stores, limits=limits) as fetcher:
+        return fetcher.materialise(batch, columns, on_error)

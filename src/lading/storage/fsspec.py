@@ -1,0 +1,372 @@
+"""Whatever fsspec opens: S3, GCS, Azure, HTTP, SFTP and so on.
+
+Paths are full URLs. A backend is imported, and connects, at the first call in a process: a store that was made before a
+fork makes a new connection in the child.
+
+Where a backend's upload shows nothing before it is complete (object stores), files are written in place. Elsewhere they
+are written under a hidden name and moved; a folder is published file by file there, `_lading/manifest.json` last.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, TypeAlias
+from urllib.parse import urlsplit
+
+from lading.errors import LadingError, MissingExtra, ShortRead, StoreError, UsageError
+from lading.storage.base import (
+    Buffer,
+    FileInfo,
+    check_inside,
+    has_file,
+    name_taken,
+    store_errors,
+    temporary_name,
+    unfinished,
+)
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
+
+__all__ = ["FsspecSink", "FsspecStore"]
+
+FileSystem: TypeAlias = "AbstractFileSystem"
+
+_ATOMIC = frozenset(("s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "oci", "tos", "r2"))
+"""Schemes whose uploads show nothing before they are complete."""
+_PART_BYTES = 8 << 20
+"""Largest piece handed to a backend at once: it may hold a copy of a whole piece."""
+_UNCHECKED_BYTES = 64 << 20
+"""A longer range is compared with the file's size first: some backends set its memory aside whatever the file holds."""
+_VERSION_KEYS = ("ETag", "etag", "generation", "mtime", "LastModified", "last_modified", "updated", "created")
+_MANIFEST = "_lading/manifest.json"
+_GLOB = re.compile(r"[*?\[]")
+_FOREIGN = (
+    ("aiohttp", "ClientError"),
+    ("azure.core.exceptions", "AzureError"),
+    ("botocore.exceptions", "BotoCoreError"),
+    ("botocore.exceptions", "ClientError"),
+    ("gcsfs.retry", "HttpError"),
+    ("google.auth.exceptions", "GoogleAuthError"),
+    ("paramiko.ssh_exception", "SSHException"),
+)
+"""What backends raise that is no OSError, by module and name."""
+
+
+class FsspecStore:
+    """Files behind one fsspec file system.
+
+    Args:
+        place: a URL, whose scheme and host say which file system; or a file system (not to be used across forks if it
+            is an asynchronous one).
+        atomic_put: whether an upload shows nothing before it is complete; None = as is known of the scheme.
+    """
+
+    request_bytes = 1 << 20
+
+    def __init__(self, place: str | FileSystem, *, atomic_put: bool | None = None) -> None:
+        self._place = place
+        self._atomic_put = atomic_put
+        self._made: tuple[int, FileSystem] | None = None
+
+    @property
+    def fs(self) -> FileSystem:
+        """The file system, as this process has it. Raises MissingExtra, UsageError."""
+        if not isinstance(self._place, str):
+            return self._place
+        if self._made is None or self._made[0] != os.getpid():
+            self._made = (os.getpid(), _file_system(self._place))
+        return self._made[1]
+
+    @property
+    def atomic_put(self) -> bool:
+        """Whether an upload shows nothing before it is complete."""
+        if self._atomic_put is not None:
+            return self._atomic_put
+        schemes = self.fs.protocol
+        return bool(_ATOMIC.intersection([schemes] if isinstance(schemes, str) else schemes))
+
+    def head(self, path: str) -> FileInfo:
+        """Size, and the etag or modification time as the version. Raises NotFound, or StoreError if no file."""
+        fs = self.fs
+        with _errors(path):
+            fs.invalidate_cache(path)
+            found = fs.info(path)
+        if found["type"] != "file":
+            raise StoreError("not a file", file=path, expected="a file", found=f"a {found['type']}")
+        if found["size"] is None:
+            raise StoreError("the server does not say how long the file is", file=path, advice="Download it first.")
+        return _info(path, found)
+
+    def walk(self, prefix: str) -> Iterator[FileInfo]:
+        """Every file below a folder, by path in code-point order. Holds the listing; leaves unfinished files out."""
+        fs = self.fs
+        lead = prefix if prefix.endswith("/") or not prefix else prefix + "/"
+        root = _stripped(fs, prefix)
+        with _errors(prefix):
+            fs.invalidate_cache(prefix)
+            found = fs.find(prefix, detail=True)
+        infos = []
+        for name, info in found.items():
+            inside = name.removeprefix(root).lstrip("/")
+            if inside and info.get("type") != "directory" and not any(map(unfinished, inside.split("/"))):
+                infos.append(_info(lead + inside, info))
+        yield from sorted(infos, key=lambda info: info.path)
+
+    def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[Buffer]:
+        """One `bytes` per range, all asked for at once where the backend can."""
+        fs = self.fs
+        wanted = [(offset, length) for offset, length in ranges if length]
+        for offset, length in wanted:
+            if offset < 0 or length < 0:
+                # To fsspec, an offset below zero counts from the end.
+                raise ShortRead("no range of a file", file=path, offset=offset, found=f"{length} bytes")
+        if any(length > _UNCHECKED_BYTES for _, length in wanted):
+            check_inside(path, wanted, self.head(path).size_bytes)
+        starts, stops = [offset for offset, _ in wanted], [offset + length for offset, length in wanted]
+        try:
+            with _errors(path):
+                answers = iter(fs.cat_ranges([path] * len(wanted), starts, stops, on_error="raise") if wanted else ())
+        except StoreError as error:
+            if _outside(error):
+                check_inside(path, wanted, self.head(path).size_bytes)
+            raise
+        return [_exactly(path, offset, length, next(answers)) if length else b"" for offset, length in ranges]
+
+    def put_stream(self, path: str) -> FsspecSink:
+        """A sink for a new file. It holds what the backend buffers: some 5 to 50 MB."""
+        return FsspecSink(self, path)
+
+    def publish(self, source: str, target: str, *, replace: bool = True) -> None:
+        """Give a file or folder its final name, a file at a time.
+
+        Of a folder, the target's old manifest goes first and the new one comes last, so that whoever reads by manifest
+        never takes a half-moved folder for a whole one. Files of the old folder that the new one lacks are deleted.
+        Without `replace`, what appears there after the look at it is not seen.
+
+        Raises:
+            NotFound: no such source. DestinationExists.
+        """
+        old, new = source.rstrip("/"), target.rstrip("/")
+        there = [info.path.removeprefix(new + "/") for info in self.walk(new)]
+        names = [info.path.removeprefix(old + "/") for info in self.walk(old)]
+        if not replace and (there or has_file(self, new)):
+            raise name_taken(target)
+        if not names:
+            self.head(old)
+            if there:
+                self.delete(new)
+            self.move(old, new)
+            return
+        self.delete(f"{new}/{_MANIFEST}" if there else new)
+        for name in names:
+            if name != _MANIFEST:
+                self.move(f"{old}/{name}", f"{new}/{name}")
+        for name in set(there).difference(names, [_MANIFEST]):
+            self.delete(f"{new}/{name}")
+        if _MANIFEST in names:
+            self.move(f"{old}/{_MANIFEST}", f"{new}/{_MANIFEST}")
+        self.delete(old)
+
+    def move(self, source: str, target: str) -> None:
+        """Rename one file; where the backend has no rename, copy and delete it."""
+        fs = self.fs
+        with _errors(source):
+            self.make_parent(target)
+            if _renames(fs):
+                fs.mv(source, target)
+            else:
+                fs.cp_file(source, target)
+                fs.rm_file(source)
+
+    def make_parent(self, path: str) -> None:
+        """Make the folder of a file, where there are folders."""
+        parent = path.rpartition("/")[0].rstrip("/")
+        if parent and not parent.endswith(":") and not self.atomic_put:
+            self.fs.makedirs(parent, exist_ok=True)
+
+    def delete(self, path: str) -> None:
+        """Remove a file, or a folder with all below it."""
+        fs = self.fs
+        with _errors(path), suppress(FileNotFoundError):
+            if _GLOB.search(path):
+                # `rm` would take the name for a pattern.
+                for name in [path] if fs.isfile(path) else fs.find(path):
+                    fs.rm_file(name)
+            else:
+                fs.rm(path, recursive=True)
+
+
+class FsspecSink:
+    """A file being uploaded, or written under a hidden name."""
+
+    __slots__ = ("_file", "_open", "_store", "_written", "_written_as", "path")
+
+    def __init__(self, store: FsspecStore, path: str) -> None:
+        self.path = path
+        self._store = store
+        self._written_as = path if store.atomic_put else temporary_name(path, ".tmp")
+        self._written = 0
+        fs = store.fs
+        with _errors(path):
+            store.make_parent(path)
+            self._file = fs.open(self._written_as, "wb")
+        self._open = True
+
+    def write(self, buffers: Sequence[Buffer]) -> None:
+        """Append the buffers in order."""
+        with _errors(self.path):
+            for buffer in buffers:
+                view = memoryview(buffer)
+                view = view.cast("B") if view.nbytes else view
+                for at in range(0, view.nbytes, _PART_BYTES):
+                    self._file.write(view[at : at + _PART_BYTES])
+                self._written += view.nbytes
+
+    def tell(self) -> int:
+        """Bytes written so far."""
+        return self._written
+
+    def close(self) -> FileInfo:
+        """Complete the upload, or give the file its name; on failure nothing is left."""
+        named = False
+        try:
+            with _errors(self.path):
+                self._file.close()
+            if self._written_as != self.path:
+                self._store.move(self._written_as, self.path)
+            named = True
+            info = self._store.head(self.path)
+            _check_size(info, self._written)
+        except StoreError:
+            if named:  # what failed first is told, whether or not the file can be deleted
+                with suppress(LadingError), _errors(self.path):
+                    self._store.fs.rm_file(self.path)
+            self.abort()
+            raise
+        self._open = False
+        return info
+
+    def abort(self) -> None:
+        """Drop what was written."""
+        if not self._open:
+            return
+        self._open = False
+        with _errors(self.path):
+            if self._written_as == self.path:
+                # Closing is what completes an upload, also when the file object is collected: it must think it is done.
+                if not self._file.closed:
+                    self._file.discard()
+                    self._file.closed = True
+            else:
+                self._file.close()
+                with suppress(FileNotFoundError):
+                    self._store.fs.rm_file(self._written_as)
+
+
+@contextmanager
+def _errors(path: str) -> Iterator[None]:
+    """Errors of a backend as lading's own."""
+    loaded = ((sys.modules.get(module), name) for module, name in _FOREIGN)
+    with store_errors(path, *(getattr(module, name) for module, name in loaded if module is not None)):
+        try:
+            yield
+        except FileNotFoundError as error:
+            hidden = error.__cause__
+            # fsspec's HTTP says "not found" whatever it was that failed.
+            if type(hidden).__module__.startswith("aiohttp") and getattr(hidden, "status", 0) != HTTPStatus.NOT_FOUND:
+                raise hidden from None  # type: ignore[misc] # an exception, since it has a module of aiohttp's
+            raise
+        except NotImplementedError as error:
+            raise UsageError("this kind of store cannot do that", file=path, advice="Use another place.") from error
+
+
+def _file_system(url: str) -> FileSystem:
+    """The file system of a URL."""
+    from fsspec.core import url_to_fs
+
+    scheme = urlsplit(url).scheme
+    try:
+        with _errors(url):
+            fs, _ = url_to_fs(url)
+    except ImportError as error:
+        raise MissingExtra(
+            f"{scheme}:// needs a package that is not installed", file=url, found=str(error), advice=_cure(scheme)
+        ) from error
+    except ValueError as error:
+        raise UsageError(f"no store serves {scheme}://", file=url, found=str(error)) from error
+    return fs
+
+
+def _cure(scheme: str) -> str:
+    from fsspec.registry import known_implementations
+
+    package = known_implementations[scheme]["class"].partition(".")[0]
+    extra = {"https": "http", "ssh": "sftp"}.get(scheme, scheme)
+    return f"Run: pip install '{package if package != 'fsspec' else f'fsspec[{extra}]'}'."
+
+
+def _renames(fs: FileSystem) -> bool:
+    """Whether a file system has a rename of its own; the inherited one takes names with `[` for patterns."""
+    from fsspec import AbstractFileSystem
+
+    return type(fs).mv is not AbstractFileSystem.mv
+
+
+def _stripped(fs: FileSystem, path: str) -> str:
+    """A path as the file system itself names it."""
+    name: str = fs._strip_protocol(path)  # noqa: SLF001 - fsspec's own hook for this; the public forms add a scheme back
+    return name.rstrip("/")
+
+
+def _info(path: str, found: dict[str, Any]) -> FileInfo:
+    version = next((found[key] for key in _VERSION_KEYS if found.get(key)), "")
+    if isinstance(version, datetime):
+        version = version.timestamp()  # a backend may give a time as such here and as seconds there
+    odd = found.get("type") == "other" and not found.get("islink")
+    return FileInfo(path, -1 if odd or found.get("size") is None else int(found["size"]), str(version))
+
+
+def _check_size(info: FileInfo, written: int) -> None:
+    if info.size_bytes != written:
+        raise StoreError(
+            "the store holds another file than was written",
+            file=info.path,
+            expected=f"{written} bytes",
+            found=f"{info.size_bytes} bytes",
+        )
+
+
+def _outside(error: StoreError) -> bool:
+    """Whether a server refused a range, which it does where no byte of it is there: HTTP 416, by s3fs as EINVAL."""
+    statuses = (getattr(error.__cause__, name, None) for name in ("status", "code"))
+    return error.errno == errno.EINVAL or HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE in statuses
+
+
+def _exactly(path: str, offset: int, length: int, answer: bytes) -> bytes:
+    if len(answer) < length:
+        raise ShortRead(
+            "the store gave too few bytes",
+            file=path,
+            offset=offset,
+            expected=length,
+            found=len(answer),
+            advice="The file was cut or replaced since its index was made, or the connection broke.",
+        )
+    if len(answer) > length:
+        raise StoreError(
+            "the server gives whole files where ranges were asked for",
+            file=path,
+            offset=offset,
+            expected=length,
+            found=len(answer),
+            advice="Download the file first.",
+        )
+    return answer

@@ -1,0 +1,99 @@
+"""Which store serves which URL.
+
+    no scheme, file://      the file system (one store for all)
+    memory://               files in memory (one store for the process)
+    s3:// gs:// https:// …  fsspec, with the package that it needs for the scheme
+    pipe:, a::b             refused: data must not run programs, nor open one file through another
+
+A caller may say otherwise for URLs with a certain beginning: pass `Stores`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from lading.errors import UsageError
+from lading.storage.base import Store
+from lading.storage.fsspec import FsspecStore
+from lading.storage.local import LocalStore
+from lading.storage.memory import MemoryStore
+from lading.storage.wrappers import WrappedStore
+
+__all__ = ["Stores", "is_local", "named_folder", "resolve", "without_query"]
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
+_LOCAL = LocalStore()
+_MEMORY = MemoryStore()
+
+
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """Stores for URLs that begin in a certain way; the longest beginning wins, and `""` is every URL's.
+
+    Attributes:
+        by_prefix: store by beginning of the URL, such as `{"s3://bucket/": RetryingStore(…)}`.
+    """
+
+    by_prefix: Mapping[str, Store] = field(default_factory=dict)
+
+    def find(self, url: str) -> Store | None:
+        """The store that serves this URL; None if it is nobody's here."""
+        prefixes = [prefix for prefix in self.by_prefix if url.startswith(prefix)]
+        return self.by_prefix[max(prefixes, key=len)] if prefixes else None
+
+
+def resolve(url: str, stores: Stores | None = None) -> tuple[Store, str]:
+    """The store that serves a path or URL, and the path by which the store knows the file.
+
+    Equal places give the same store. Nothing is opened, imported or connected to before the store is used.
+
+    Raises:
+        UsageError: a command (`pipe:`), or one URL inside another (`::`).
+    """
+    own = stores.find(url) if stores else None
+    if own is not None:
+        return own, url
+    if url.startswith("pipe:"):
+        raise UsageError("a file cannot be a command", found=repr(url), advice="Name files or URLs instead.")
+    scheme = _SCHEME.match(url)
+    if scheme is None or scheme[1].lower() == "file":
+        return _LOCAL, url
+    if "::" in url:
+        raise UsageError("one URL inside another is not opened", found=repr(url), advice="Name files or URLs instead.")
+    if scheme[1].lower() == "memory":
+        return _MEMORY, url
+    host = url[scheme.end() :].partition("/")[0]
+    return _remote(f"{scheme[0]}{host}"), url
+
+
+def without_query(path: str) -> str:
+    """What names the file in a URL of the web: `?` and what follows is asked of the server. Other paths as they are."""
+    return path.partition("?")[0] if path.startswith(("http://", "https://")) else path
+
+
+def named_folder(name: str) -> str:
+    """The path or URL of a folder to write, without a slash at the end.
+
+    Raises:
+        UsageError: an empty name, as of a variable that is not set, or nothing but slashes or a scheme: the path would
+            be another place, such as the current directory.
+    """
+    path = name.rstrip("/")
+    if not path or ("://" in name and "://" not in path):
+        raise UsageError("the destination names no folder", found=repr(name), advice="Name one.")
+    return path
+
+
+def is_local(store: Store) -> bool:
+    """Whether a store's files are files of this machine, also when it is wrapped."""
+    while isinstance(store, WrappedStore):
+        store = store.inner
+    return isinstance(store, LocalStore)
+
+
+@lru_cache(maxsize=256)
+def _remote(place: str) -> FsspecStore:
+    return FsspecStore(place)

@@ -1,0 +1,117 @@
+"""A compressed file read as the stream that comes out of it.
+
+Offsets count in the unwrapped stream. Reading goes forward; the last `keep_bytes` that went by are kept, so that to
+look a little back (an image before its JSON) costs nothing. A read further back starts again from the beginning:
+correct, counted in `restarts`, and as slow as it sounds.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+
+from lading.codecs import stream_decoder
+from lading.errors import BadReference, errors_at
+from lading.limits import DEFAULT_LIMITS, Limits
+from lading.storage.base import Store
+
+__all__ = ["UnwrappedFile", "plausible_bytes", "unwrapped"]
+
+_READ_BYTES = 1 << 20
+_PLAUSIBLE_RATIO = 1000
+
+
+def plausible_bytes(size_bytes: int, limits: Limits) -> int:
+    """The most that a compressed file of this size may unpack to."""
+    return max(limits.stream_bytes, _PLAUSIBLE_RATIO * size_bytes)
+
+
+def unwrapped(store: Store, path: str, wrap: str, size_bytes: int, limits: Limits = DEFAULT_LIMITS) -> Iterator[bytes]:
+    """What a compressed file of this size unpacks to, in pieces of at most 1 MiB; it is read by the MiB.
+
+    Raises:
+        CorruptShard: the compressed stream is damaged or cut.
+        LimitExceeded: unpacking it would take too large a window, or gives much more than such a file should.
+    """
+    decoder = stream_decoder(wrap, limits)
+    most, given = plausible_bytes(size_bytes, limits), 0
+    with errors_at(file=path):
+        for at in range(0, size_bytes, _READ_BYTES):
+            [data] = store.get_ranges(path, [(at, min(_READ_BYTES, size_bytes - at))])
+            for piece in decoder.feed(data):
+                given += len(piece)
+                if given > most:
+                    raise limits.exceeded(
+                        "stream_bytes", "the compressed file unpacks to much more than its size", offset=given,
+                        expected=f"at most {most} bytes of {size_bytes}",
+                    )  # fmt: skip
+                yield piece
+        decoder.finish()
+
+
+class UnwrappedFile:
+    """Random reads in the unwrapped stream of one file. Peak memory: `keep_bytes` plus the range asked for.
+
+    Attributes:
+        restarts: how often a read went further back than what was kept.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        path: str,
+        wrap: str,
+        *,
+        keep_bytes: int = 64 << 20,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
+        self._store, self._path, self._wrap, self._keep, self._limits = store, path, wrap, keep_bytes, limits
+        self._size = store.head(path).size_bytes
+        self._pieces: deque[tuple[int, bytes]] = deque()
+        self._kept = self._end = 0
+        self._stream = self._from_start()
+        self.restarts = 0
+
+    def _from_start(self) -> Iterator[bytes]:
+        # No generator of its own: one that holds its owner would keep what was read until a collection.
+        return unwrapped(self._store, self._path, self._wrap, self._size, self._limits)
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Bytes of one range.
+
+        Raises:
+            BadReference: the stream ends before the range does.
+            CorruptShard: the compressed stream is damaged.
+        """
+        if offset < 0 or length < 0:
+            raise BadReference("a range cannot be negative", file=self._path, offset=offset, found=length)
+        if offset < (self._pieces[0][0] if self._pieces else self._end):
+            self.restarts += 1
+            self._pieces.clear()
+            self._kept = self._end = 0
+            self._stream = self._from_start()
+        self._forward(offset, offset + length)
+        parts = []
+        for start, piece in reversed(self._pieces):  # what is asked for mostly came last
+            if start + len(piece) <= offset:
+                break
+            if start < offset + length:
+                parts.append(piece[max(offset - start, 0) : offset + length - start])
+        return b"".join(reversed(parts))
+
+    def _forward(self, offset: int, stop: int) -> None:
+        while self._end < stop:
+            piece = next(self._stream, None)
+            if piece is None:
+                raise BadReference(
+                    "the reference runs past the end of the unwrapped stream",
+                    file=self._path,
+                    offset=offset,
+                    expected=f"{stop - offset} bytes",
+                    found=f"a stream of {self._end} bytes",
+                )
+            self._pieces.append((self._end, piece))
+            self._end += len(piece)
+            self._kept += len(piece)
+            while self._kept > self._keep and self._pieces[0][0] + len(self._pieces[0][1]) <= offset:
+                self._kept -= len(self._pieces.popleft()[1])

@@ -1,0 +1,232 @@
+"""Stores around stores: count requests, try again."""
+
+from __future__ import annotations
+
+import errno
+import random
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from threading import Lock
+from typing import TypeVar
+
+from lading.errors import NotFound, ShortRead, StoreError
+from lading.storage.base import Buffer, FileInfo, Mapper, NativePath, Sink, Store, TakesChecksum, writes_behind
+
+__all__ = ["CountingStore", "RetryingStore", "WrappedStore"]
+
+_T = TypeVar("_T")
+
+_TRANSIENT = frozenset(
+    (
+        errno.EAGAIN,
+        errno.EBUSY,
+        errno.ECONNABORTED,
+        errno.ECONNREFUSED,
+        errno.ECONNRESET,
+        errno.EHOSTUNREACH,
+        errno.EIO,
+        errno.ENETDOWN,
+        errno.ENETUNREACH,
+        errno.EPIPE,
+        errno.EREMOTEIO,
+        errno.ESTALE,
+        errno.ETIMEDOUT,
+    )
+)
+_TRANSIENT_STATUS = frozenset((408, 425, 429, 500, 502, 503, 504))
+_TRANSIENT_NAMES = ("Connect", "Disconnect", "Timeout", "IncompleteRead", "Payload")
+"""Parts of the names of what libraries raise, without a number, when a connection breaks."""
+
+
+class WrappedStore:
+    """A store that hands every call on; a wrapper overrides those it changes.
+
+    Args:
+        inner: the store inside.
+        mapped: whether files may be mapped, if the store inside can.
+    """
+
+    def __init__(self, inner: Store, *, mapped: bool = True) -> None:
+        self.inner = inner
+        if mapped and isinstance(inner, Mapper):
+            # An attribute of the object, not a method: what is no Mapper inside is none outside.
+            self.map = inner.map
+        self.request_bytes = inner.request_bytes
+
+    def head(self, path: str) -> FileInfo:
+        """As the store inside."""
+        return self.inner.head(path)
+
+    def walk(self, prefix: str) -> Iterator[FileInfo]:
+        """As the store inside."""
+        return self.inner.walk(prefix)
+
+    def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[Buffer]:
+        """As the store inside."""
+        return self.inner.get_ranges(path, ranges)
+
+    def put_stream(self, path: str) -> Sink:
+        """As the store inside."""
+        return self.inner.put_stream(path)
+
+    def publish(self, source: str, target: str, *, replace: bool = True) -> None:
+        """As the store inside."""
+        self.inner.publish(source, target, replace=replace)
+
+    def delete(self, path: str) -> None:
+        """As the store inside."""
+        self.inner.delete(path)
+
+
+class CountingStore(WrappedStore):
+    """Counts what is asked of a store; threads may share it.
+
+    Args:
+        inner: the store inside.
+        mapped: whether files may be mapped: what is read through a map is counted by nobody.
+
+    Attributes:
+        requests: calls by verb; for `get_ranges` the number of ranges, since each is a request to a remote store.
+        bytes_read: bytes given by `get_ranges`.
+        bytes_written: bytes of the files closed.
+        ranges: the ranges asked for, by path, in order.
+    """
+
+    def __init__(self, inner: Store, *, mapped: bool = False) -> None:
+        super().__init__(inner, mapped=mapped)
+        self._lock = Lock()
+        self.reset()
+
+    def reset(self) -> None:
+        """Count from zero again."""
+        with self._lock:
+            self.requests: Counter[str] = Counter()
+            self.bytes_read = self.bytes_written = 0
+            self.ranges: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
+
+    def head(self, path: str) -> FileInfo:
+        """As the store inside, counted."""
+        self.count("head")
+        return self.inner.head(path)
+
+    def walk(self, prefix: str) -> Iterator[FileInfo]:
+        """As the store inside, counted once."""
+        self.count("walk")
+        return self.inner.walk(prefix)
+
+    def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[Buffer]:
+        """As the store inside; every range is counted, with its bytes, also if the answer is an error."""
+        with self._lock:
+            self.requests["get_ranges"] += len(ranges)
+            self.bytes_read += sum(length for _, length in ranges)
+            self.ranges[path] += ranges
+        return self.inner.get_ranges(path, ranges)
+
+    def put_stream(self, path: str) -> Sink:
+        """As the store inside, counted; the bytes when it is closed."""
+        self.count("put_stream")
+        return _CountedSink(self, self.inner.put_stream(path))
+
+    def publish(self, source: str, target: str, *, replace: bool = True) -> None:
+        """As the store inside, counted."""
+        self.count("publish")
+        self.inner.publish(source, target, replace=replace)
+
+    def delete(self, path: str) -> None:
+        """As the store inside, counted."""
+        self.count("delete")
+        self.inner.delete(path)
+
+    def count(self, verb: str, bytes_written: int = 0) -> None:
+        """Add one call of this verb, and bytes written."""
+        with self._lock:
+            self.requests[verb] += 1
+            self.bytes_written += bytes_written
+
+
+class _CountedSink:
+    def __init__(self, store: CountingStore, inner: Sink) -> None:
+        self.path = inner.path
+        self._store = store
+        self._inner = inner
+        if isinstance(inner, NativePath):
+            self.native_path = inner.native_path
+        if writes_behind(inner):
+            self.write_pieces, self.later, self.settle = inner.write_pieces, inner.later, inner.settle
+        if isinstance(inner, TakesChecksum):
+            self.take_checksum, self.checksum, self.extents = inner.take_checksum, inner.checksum, inner.extents
+        self.write, self.tell, self.abort = inner.write, inner.tell, inner.abort
+
+    def close(self) -> FileInfo:
+        info = self._inner.close()
+        self._store.count("close", info.size_bytes)
+        return info
+
+
+class RetryingStore(WrappedStore):
+    """Asks again when a store failed in a way that may pass: a broken connection, a busy server, a cut answer.
+
+    `head`, `walk`, `get_ranges` and `delete` are tried again. Writing is not: what a sink was given is gone.
+
+    Args:
+        inner: the store inside.
+        attempts: calls at most, the first included.
+        backoff_s: longest wait before the second call, in seconds; doubled before each further one. The wait is a
+            random part, from half to all, of that, so that many workers do not come back at once.
+        sleep: how to wait.
+    """
+
+    def __init__(
+        self, inner: Store, *, attempts: int = 5, backoff_s: float = 0.5, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        super().__init__(inner)
+        self._attempts, self._backoff_s, self._sleep = attempts, backoff_s, sleep
+
+    def head(self, path: str) -> FileInfo:
+        """As the store inside, tried again."""
+        return self._retry(lambda: self.inner.head(path))
+
+    def walk(self, prefix: str) -> Iterator[FileInfo]:
+        """As the store inside, tried again. Holds the listing, so that none is given twice or not at all."""
+        yield from self._retry(lambda: list(self.inner.walk(prefix)))
+
+    def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[Buffer]:
+        """As the store inside, tried again; not if a range lies outside the file, which no waiting mends."""
+
+        def worth(error: StoreError) -> bool:
+            if isinstance(error, ShortRead):
+                size = self.head(path).size_bytes
+                return all(offset >= 0 and 0 <= length <= size - offset for offset, length in ranges)
+            return _transient(error)
+
+        return self._retry(lambda: self.inner.get_ranges(path, ranges), worth)
+
+    def delete(self, path: str) -> None:
+        """As the store inside, tried again."""
+        self._retry(lambda: self.inner.delete(path))
+
+    def _retry(self, call: Callable[[], _T], worth: Callable[[StoreError], bool] | None = None) -> _T:
+        for attempt in range(1, self._attempts):
+            try:
+                return call()
+            except StoreError as error:
+                if not (worth or _transient)(error):
+                    raise
+            self._sleep(self._backoff_s * 2 ** (attempt - 1) * random.uniform(0.5, 1))  # noqa: S311 - spreads load only
+        return call()
+
+
+def _transient(error: StoreError) -> bool:
+    """Whether a failure may pass by itself."""
+    if isinstance(error, NotFound):
+        return False
+    cause = error.__cause__
+    status = getattr(cause, "status", None) or getattr(cause, "status_code", None) or getattr(cause, "code", None)
+    if isinstance(status, int):
+        return status in _TRANSIENT_STATUS
+    if error.errno is not None:
+        return error.errno in _TRANSIENT
+    if isinstance(cause, (TimeoutError, ConnectionError)):
+        return True
+    return any(part in type(cause).__name__ for part in _TRANSIENT_NAMES)

@@ -1,0 +1,44 @@
+"""CSV against the contract of formats."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from lading.arrow.references import RefType
+from lading.formats.base import Format
+from lading.formats.csv.format import FORMAT
+from lading.testing.format import FormatTests
+
+
+class TestCsv(FormatTests):
+    fmt: ClassVar[Format] = FORMAT
+    holds_bytes: ClassVar[bool] = False
+    index_has_rows: ClassVar[bool] = False
+    may_end_early: ClassVar[str] = "nothing in the file says how many records there are"
+    other_options: ClassVar[Sequence[Mapping[str, Any]]] = [
+        {"delimiter": "\t"},
+        *({"compression": name} for name in ("gzip", "zstd", "bz2", "xz")),
+    ]
+
+    def cannot_hold(self) -> dict[str, pa.Schema]:
+        return {
+            name: pa.schema([pa.field("__key__", pa.string()), pa.field(name, kind)])
+            for name, kind in {
+                "bytes": pa.large_binary(),
+                "fixed": pa.binary(3),
+                "list": pa.list_(pa.string()),
+                "struct": pa.struct([("a", pa.int8())]),
+                "decimal": pa.decimal128(10, 2),
+                "time": pa.timestamp("us"),
+                "refs": RefType(),
+            }.items()
+        } | {"again": pa.schema([("again", pa.int8()), ("again", pa.int8())])}
+
+
+class TestCompressed(TestCsv):
+    options: ClassVar[Mapping[str, Any]] = {"compression": "zstd", "delimiter": "\t"}
+    may_end_early: ClassVar[str] = ""
+    other_options: ClassVar[Sequence[Mapping[str, Any]]] = ()

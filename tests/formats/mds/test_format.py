@@ -1,0 +1,36 @@
+"""MDS shards: the kit. What the peer wrote is in `test_mds_golden.py`, what it reads and writes in `tests/interop`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from lading.arrow.references import RefType
+from lading.formats.base import Format
+from lading.formats.mds.format import FORMAT
+from lading.testing.format import FormatTests
+
+
+class TestMds(FormatTests):
+    fmt: ClassVar[Format] = FORMAT
+    holds_nulls: ClassVar[bool] = False
+    index_has_rows: ClassVar[bool] = False
+    other_options: ClassVar[Sequence[Mapping[str, Any]]] = (
+        {"compression": "zstd:7"},
+        {"compression": "br:3", "hashes": ["sha1", "xxh64"]},
+        {"compression": "gz"},
+        {"compression": "bz2:1"},
+        {"compression": "snappy"},
+        {"size_limit": None, "columns": {"__key__": "str"}},
+    )
+
+    def cannot_hold(self) -> dict[str, pa.Schema]:
+        return {
+            "list": pa.schema([("a", pa.int8()), ("list", pa.list_(pa.int8()))]),
+            "flag": pa.schema([("flag", pa.bool_())]),
+            "time": pa.schema([("time", pa.timestamp("us"))]),
+            "twice": pa.schema([("twice", pa.int8()), ("twice", pa.int16())]),
+            "refs": pa.schema([("refs", RefType())]),
+        }

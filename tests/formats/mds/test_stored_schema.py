@@ -1,0 +1,128 @@
+"""Rows of MDS by their manifest: order, types and features as they were written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import lading
+from lading.errors import CorruptShard, DataError
+from lading.features.encode import npy_bytes
+from lading.features.types import Array, ClassLabel, Feature, Json, Video, feature_of, with_feature
+from lading.formats.mds.stored_schema import in_type
+
+_TENSOR = pa.fixed_shape_tensor(pa.float32(), (2,))
+
+
+def _tensors() -> pa.Array:
+    return pa.ExtensionArray.from_storage(_TENSOR, pa.array([[1, 2], [3, 4]], _TENSOR.storage_type))
+
+
+def read(folder: Path, table: pa.Table, **options: Any) -> tuple[pa.Schema, pa.Table]:
+    with lading.writer(folder, format="mds", options=options) as writer:
+        writer.write_batch(table)
+    with lading.open(folder) as dataset:
+        found = pa.Table.from_batches(dataset.batches())
+        assert dataset.take([0, 1]).schema.equals(found.schema)
+        assert [*dataset[0]] == [*next(iter(dataset))]
+        return dataset.schema, found
+
+
+@pytest.mark.parametrize(
+    "column, kind",
+    [
+        (pa.array(["a", "b"]), pa.string()),
+        (pa.array(["a", "b"], pa.large_string()), pa.large_string()),
+        (pa.array(["a", "b"]).dictionary_encode(), pa.string()),
+        (pa.array([b"a", b"bc"]), pa.large_binary()),
+        (pa.array([b"ab", b"cd"], pa.binary(2)), pa.binary(2)),
+        (pa.array([b"a", b"b"]).dictionary_encode(), pa.large_binary()),
+        (pa.array([1, 2], pa.int8()).dictionary_encode(), pa.int8()),
+        (pa.array(['{"a": 1}', "[]"], pa.json_()), pa.json_()),
+        (_tensors(), pa.large_binary()),
+    ],
+)
+def test_the_schema_is_that_of_the_batches(tmp_path: Path, column: pa.Array, kind: pa.DataType) -> None:
+    table = pa.table({"z": column, "a": [1, 2]})
+    schema, found = read(tmp_path, table)
+    assert schema.names == found.column_names == ["z", "a"]
+    assert schema.field("z").type == found.schema.field("z").type == kind
+    if not isinstance(column, pa.FixedShapeTensorArray):
+        assert found.column("z").to_pylist() == column.to_pylist()
+
+
+@pytest.mark.parametrize("kind", ["tsv", "json"])
+def test_lines_have_the_widths_that_were_written(tmp_path: Path, kind: str) -> None:
+    table = pa.table({"z": pa.array([1, -2], pa.int8()), "s": ["a", "b"], "f": pa.array([1, 2.5], pa.float32())})
+    schema, found = read(tmp_path, table, kind=kind)
+    assert schema.equals(table.schema)
+    assert found.equals(table)
+
+
+def test_marked_values_of_one_size(tmp_path: Path) -> None:
+    column = pa.array([b"ab", None], pa.binary(2))
+    assert read(tmp_path, pa.table({"x": column}), nulls="mask")[1].column("x").to_pylist() == [b"ab", None]
+
+
+@pytest.mark.parametrize(
+    "column, feature",
+    [
+        (pa.array([0, 1]), ClassLabel(("cat", "dog"))),
+        (pa.array([b"a", b"b"], pa.large_binary()), Video()),
+        (pa.array([b"{}", b"[]"], pa.large_binary()), Json()),
+        (pa.array([bytes(8), bytes(8)], pa.large_binary()), Array("float32", (2,))),
+    ],
+)
+def test_features_come_back(tmp_path: Path, column: pa.Array, feature: Feature) -> None:
+    field = with_feature(pa.field("x", column.type), feature)
+    schema, found = read(tmp_path, pa.table([column], schema=pa.schema([field], metadata={"own": "1"})))
+    assert feature_of(schema.field("x")) == feature_of(found.schema.field("x")) == feature
+    assert found.schema.metadata[b"own"] == b"1"
+    assert found.column("x").to_pylist() == column.to_pylist()
+
+
+def test_without_a_manifest_columns_are_as_the_shard_has_them(tmp_path: Path) -> None:
+    read(tmp_path, pa.table({"z": ["a", "b"], "a": [1, 2]}))
+    with lading.open(tmp_path / "index.json") as dataset:
+        assert dataset.schema.names == ["a", "z"]
+        assert dataset.schema.field("z").type == pa.large_string()
+
+
+def test_a_value_that_is_not_of_its_type() -> None:
+    for column, kind in ((pa.array([b"a"], pa.large_binary()), pa.binary(2)), (pa.array(["a"]), pa.list_(pa.int8()))):
+        with pytest.raises(CorruptShard, match="column 'x'"):
+            in_type(column, pa.field("x", kind))
+
+
+@pytest.mark.parametrize("feature", [Array(), Array("float32"), Array(None, (None,))], ids=str)
+def test_arrays_that_tell_their_shape_are_arrays_one_by_one_too(feature: Array, tmp_path: Path) -> None:
+    """MDS has no name for them, and calls them bytes."""
+    values = [np.arange(2, dtype="f4"), np.arange(3, dtype="f4"), None, np.ones(1, "f4")]
+    column = pa.array([None if value is None else npy_bytes(value) for value in values], pa.large_binary())
+    schema = pa.schema([with_feature(pa.field("x", column.type), feature), pa.field("n", pa.int64())])
+    with lading.writer(tmp_path / "d", format="mds", options={"nulls": "mask"}) as writer:
+        writer.write_batch(pa.table([column, [0, 1, 2, 3]], schema=schema))
+    with lading.open(tmp_path / "d") as dataset:
+        for found in (list(dataset), [dataset[i] for i in range(4)], dataset.head(4)):
+            for i, sample in enumerate(found):
+                expected = values[i]
+                assert list(sample) == (["n"] if expected is None else ["x", "n"])
+                assert sample["n"] == i
+                if expected is not None:
+                    assert (sample["x"].dtype, sample["x"].tolist()) == (expected.dtype, expected.tolist())
+        assert dataset.take([1])["x"].to_pylist() == [npy_bytes(np.arange(3, dtype="f4"))]
+
+
+def test_bytes_that_are_no_array_are_an_error_of_their_column(tmp_path: Path) -> None:
+    schema = pa.schema([with_feature(pa.field("x", pa.large_binary()), Array())])
+    with lading.writer(tmp_path / "d", format="mds") as writer:
+        writer.write_batch(pa.table([pa.array([b"abc"], pa.large_binary())], schema=schema))
+    with (
+        lading.open(tmp_path / "d") as dataset,
+        pytest.raises(DataError, match=r"mds row 0 column 'x': not an .npy file"),
+    ):
+        dataset[0]

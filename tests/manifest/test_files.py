@@ -1,0 +1,61 @@
+"""Lading's own files beside a dataset: what of extents is refused, and what is not."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from lading.errors import CorruptShard
+from lading.formats.base import ShardFacts
+from lading.manifest.files import KeptTables
+from lading.pipeline.part_writer import FinishedShard, FinishedShards, ShardSums
+from lading.storage.extents import EXTENTS_SCHEMA, NO_ROWS
+from lading.storage.memory import MemoryStore
+
+Extents = list[tuple[int, int, int]]
+"""File, first and last row of each."""
+
+HEAD = (0, NO_ROWS, NO_ROWS)
+
+
+def kept(rows: Extents, view: str | None) -> pa.Table | None:
+    """Extents of a shard of ten samples, written and read again."""
+    file, first, last = zip(*rows, strict=True)
+    columns = [file, [8] * len(rows), first, last, [0] * len(rows), [None] * len(rows)]
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, EXTENTS_SCHEMA, strict=True)]
+    store = MemoryStore()
+    shards = FinishedShards(store, "box://out", "_lading")
+    table = pa.Table.from_arrays(arrays, schema=EXTENTS_SCHEMA)
+    shards.add(FinishedShard("a.tar", ShardFacts(10, 80, 80), None, {}, sums=[ShardSums([], table)]))
+    return KeptTables(store, "box://out", shards.close(), view=view).extents(0)
+
+
+@pytest.mark.parametrize("rows", [
+    [HEAD, (0, 0, 4), (0, 5, 9), HEAD],
+    [HEAD, (0, 2, 2), (0, 7, 7)],  # of the others, nothing is in the file
+    [(0, 0, 9), (1, 0, 3), (1, 3, 3), (1, 3, 9)],  # the second file has several parts of one row
+    [HEAD],
+])  # fmt: skip
+@pytest.mark.parametrize("view", ["samples", "interleaved", None])
+def test_extents_that_can_be(rows: Extents, view: str | None) -> None:
+    found = kept(rows, view)
+    assert found is not None
+    assert list(zip(*(found[name].to_pylist() for name in ("file", "first_row", "last_row")), strict=True)) == rows
+
+
+@pytest.mark.parametrize("rows", [
+    [HEAD, (0, 0, 1 << 36), (0, 5, 9)], [(0, 5, 9), (0, 0, 4)], [(0, 0, 9), (1, 0, 1 << 62), (1, 4, 9)],
+    [(0, 0, 9), (0, NO_ROWS, 1 << 40)], [(0, 3, 2)], [(0, -2, -2)],
+])  # fmt: skip
+@pytest.mark.parametrize("view", ["samples", "interleaved", None])
+def test_extents_whose_rows_cannot_be_are_refused(rows: Extents, view: str | None) -> None:
+    with pytest.raises(CorruptShard, match="row") as caught:
+        kept(rows, view)
+    assert caught.value.file == "box://out/_lading/extents-000000.arrow"
+
+
+def test_of_samples_there_are_no_more_rows_than_the_list_says() -> None:
+    rows: Extents = [(0, 0, 4), (0, 5, 10)]
+    assert kept(rows, "interleaved") is not None  # items, of which a sample has many
+    with pytest.raises(CorruptShard, match="a row that the shard does not have"):
+        kept(rows, "samples")
