@@ -25,13 +25,13 @@ def _by_nemo(source: str, target: str, bounds: dict[str, float]) -> Way:
             read = readers.InterleavedParquetReaderStage()
         kind = "InterleavedParquetWriterStage" if target == "parquet" else "InterleavedWebdatasetWriterStage"
         write = getattr(writers, kind)(path=os.path.join(place.out, "new"), mode="overwrite", materialize_on_write=True)
-        sift = InterleavedAspectRatioFilterStage(**bounds) if bounds else None
+        apply = InterleavedAspectRatioFilterStage(**bounds) if bounds else None
         paths, done = place.files(_FILES[source]), _done(place)
 
         def work() -> Done:
             for path in paths:
                 task = read.process(FileGroupTask(dataset_name="documents", data=[path]))
-                write.process(task if sift is None else sift.process(task))
+                write.process(task if apply is None else apply.process(task))
             return done
 
         return work

@@ -10,9 +10,9 @@ from types import ModuleType
 def mosaicml_streaming() -> ModuleType:
     """mosaicml-streaming, with stand-ins for torchvision and transformers, which nobody here uses."""
     sys.path.append(str(Path(__file__).parents[1] / "tests/support"))
-    from stand_ins import stand_in
+    from replacements import replacement
 
-    stand_in("torchvision", "transformers")
+    replacement("torchvision", "transformers")
     import streaming
     from streaming.base.util import clean_stale_shared_memory
 

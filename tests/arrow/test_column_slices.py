@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lading.arrow import column_slices
-from lading.arrow.byte_ranges import Pieces
+from lading.arrow.byte_ranges import ByteRanges
 from lading.arrow.column_slices import Numbers, as_array, put
 
 KINDS = [pa.binary(), pa.large_binary(), pa.string(), pa.large_string()]
@@ -30,14 +30,14 @@ class _File:
             offset += len(target)
 
 
-def _pieces(values: list[bytes | None], *, in_file: bool) -> Pieces:
+def _byte_ranges(values: list[bytes | None], *, in_file: bool) -> ByteRanges:
     """Values that lie somewhere in bytes, backwards."""
     data, places = b"head", []
     for value in reversed(values):
         places.append((-1, 0, 0) if value is None else (0, len(data), len(value)))
         data += b"-" + (value or b"")
     source, offset, length = np.array([*reversed(places)], np.int64).reshape(-1, 3).T.copy()
-    return Pieces([_File(data) if in_file else pa.py_buffer(data)], source, offset + (source == 0), length)
+    return ByteRanges([_File(data) if in_file else pa.py_buffer(data)], source, offset + (source == 0), length)
 
 
 @given(
@@ -57,7 +57,7 @@ def test_pieces_of_many_shards(
     for (values, _), place in zip(parts, places, strict=True):
         for value, row in zip(values, place.tolist(), strict=True):
             expected[row] = value
-    whole = put([_pieces(values, in_file=in_file) for values, in_file in parts], places, count)
+    whole = put([_byte_ranges(values, in_file=in_file) for values, in_file in parts], places, count)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(column_slices, "_FEW", few)
         found = as_array(whole, kind, views=views)
@@ -86,6 +86,6 @@ def test_numbers_of_many_shards(kind: pa.DataType, nulls: bool) -> None:
 def test_more_bytes_than_small_offsets_reach(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(column_slices, "_MAX_SMALL", 10)
     for in_file in (False, True):
-        assert as_array(_pieces([b"12345", b"67890"], in_file=in_file), pa.binary()).type == pa.binary()
-        assert as_array(_pieces([b"12345", b"678901"], in_file=in_file), pa.binary()).type == pa.large_binary()
-        assert as_array(_pieces([b"12345", b"678901"], in_file=in_file), pa.string()).type == pa.large_string()
+        assert as_array(_byte_ranges([b"12345", b"67890"], in_file=in_file), pa.binary()).type == pa.binary()
+        assert as_array(_byte_ranges([b"12345", b"678901"], in_file=in_file), pa.binary()).type == pa.large_binary()
+        assert as_array(_byte_ranges([b"12345", b"678901"], in_file=in_file), pa.string()).type == pa.large_string()

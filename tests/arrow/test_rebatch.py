@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import lading
-from lading.arrow.rebatch import across_shards, gathered
+from lading.arrow.rebatch import across_shards, rebatched
 from lading.arrow.references import FileEntry, files_of, is_ref, make_refs, unpack, with_files
 from lading.arrow.views import row_bytes
 from lading.features.items import LINEAGE_KEY
@@ -27,7 +27,7 @@ def batches(count: int, rows: int, size: int) -> list[pa.RecordBatch]:
 @pytest.mark.parametrize("max_rows, max_bytes", [(1 << 20, 1 << 30), (25, 1 << 30), (1 << 20, 30_000), (1, 1)])
 def test_rows_are_the_same_and_limits_are_kept(max_rows: int, max_bytes: int) -> None:
     given = batches(20, 10, 1000)
-    got = list(gathered(given, max_rows, max_bytes, max_bytes))
+    got = list(rebatched(given, max_rows, max_bytes, max_bytes))
     assert pa.Table.from_batches(got).to_pylist() == pa.Table.from_batches(given).to_pylist()
     for batch in got:
         assert batch.num_rows <= max(max_rows, 10)
@@ -37,7 +37,7 @@ def test_rows_are_the_same_and_limits_are_kept(max_rows: int, max_bytes: int) ->
 
 def test_payload_is_shared() -> None:
     given = batches(3, 5, 10_000)
-    [got] = gathered(given, 1 << 20, 1 << 30, 1 << 30)
+    [got] = rebatched(given, 1 << 20, 1 << 30, 1 << 30)
     places = {buffer.address for batch in given for buffer in batch.column("bin").buffers()[2:]}
     assert {buffer.address for buffer in got.column("bin").buffers()[2:]} == places
 
@@ -45,7 +45,7 @@ def test_payload_is_shared() -> None:
 def test_other_schemas_stand_alone() -> None:
     one, two = batches(2, 3, 10)
     two = two.append_column("more", pa.array(np.arange(3)))
-    assert [b.schema.names for b in gathered([one, two, one], 100, 1000, 1000)] == [
+    assert [b.schema.names for b in rebatched([one, two, one], 100, 1000, 1000)] == [
         ["__key__", "bin"],
         ["__key__", "bin", "more"],
         ["__key__", "bin"],
@@ -69,7 +69,7 @@ def test_references_to_large_values_may_be_more(size: int, most: int) -> None:
         schema = with_files(pa.schema([pa.field("bin", column.type)]), [FileEntry("x")])
         return pa.record_batch([column], schema=schema)
 
-    got = list(gathered([refs(first) for first in range(0, 64, 4)], 1000, 1 << 18, 1 << 20))
+    got = list(rebatched([refs(first) for first in range(0, 64, 4)], 1000, 1 << 18, 1 << 20))
     assert max(int(row_bytes(batch).sum()) for batch in got) <= most
     assert len(got) == 64 * size // most + (64 * size % most > 0)
     offsets = np.concatenate([unpack(batch.column("bin")).offset for batch in got])
@@ -88,7 +88,7 @@ def test_references_are_joined_with_those_of_the_same_files_and_rows_keep_their_
         return pa.record_batch({"bin": pa.array(some, pa.large_binary())})
 
     given = [values(b"a"), refs("x", 1, 2), refs("x", 3), refs("y", 4), values(b"b"), values(b"c"), refs("y", 5)]
-    got = list(gathered(given, 100, 1000, 1000))
+    got = list(rebatched(given, 100, 1000, 1000))
     told = [
         (files_of(batch.schema)[0].url, unpack(batch.column("bin")).offset.tolist())
         if is_ref(batch.schema.field("bin").type)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from lading.caches.videos import broken_films, kept_films
+from lading.caches.videos import broken_videos, stored_videos
 from lading.features.encode import VIDEO_FIELDS
 from lading.features.types import Sequence, Video
 
@@ -28,10 +28,10 @@ def under_a_null(*cells: dict[str, Any]) -> pa.Array:
 def test_cells_under_a_null_are_no_rows() -> None:
     whole, broken = {"mode": "bytes", "bytes": b"a", "size": 1}, {"mode": "bytes", "bytes": b"a", "size": 99}
     batch = pa.record_batch([under_a_null(whole, broken, whole, broken)], ["v"])
-    assert [error.row for error in broken_films(batch, "f", 10)] == [12]
+    assert [error.row for error in broken_videos(batch, "f", 10)] == [12]
 
 
 def test_files_under_a_null_are_named_by_no_row() -> None:
     column = under_a_null(*({"mode": "path", "path": name} for name in "abcd"))
-    found = kept_films(column, Sequence(Video("path")), np.array([5, 6, 7]))
+    found = stored_videos(column, Sequence(Video("path")), np.array([5, 6, 7]))
     assert [(row, film.name) for row, film in found] == [(5, "a"), (7, "d")]

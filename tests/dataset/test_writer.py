@@ -39,7 +39,7 @@ from lading.formats.base import ShardFacts, ShardWriter
 from lading.formats.registry import get_format
 from lading.interleaved.tar_writer import Roles
 from lading.limits import DEFAULT_LIMITS
-from lading.manifest.files import KeptTables
+from lading.manifest.files import ShardTables
 from lading.pipeline.part_writer import FinishedShard, FinishedShards, Part, PartWriter, ShardKind, ShardSums
 from lading.storage.background import Background
 from lading.storage.fetch import Fetcher
@@ -952,7 +952,7 @@ def test_indexes_of_many_rows_go_to_several_files_that_readers_take() -> None:
     sizes = [info.size_bytes for info in store.walk("box://out")]
     assert len(sizes) > 1
     assert max(sizes) < DEFAULT_LIMITS.manifest_bytes // 8
-    kept = KeptTables(store, "box://out", listed)
+    kept = ShardTables(store, "box://out", listed)
     firsts = [table["offset"][0].as_py() for row in range(6) if (table := kept.index(row)) is not None]
     assert firsts == list(range(0, 6 * rows, rows))
 

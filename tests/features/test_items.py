@@ -13,10 +13,10 @@ from lading.features.items import (
     INTERLEAVED_SCHEMA,
     content_type_of,
     content_types,
+    duplicate_id_bounds,
     extension_of,
     format_source_ref,
     is_interleaved_schema,
-    namesake_bounds,
     parse_source_ref,
     quote_key,
     sample_starts,
@@ -101,8 +101,8 @@ def test_a_null_id_is_an_error_with_its_row() -> None:
 
 def test_parts_without_two_samples_of_one_id() -> None:
     for ids, bounds in (("aabbc", [0, 5]), ("aabaab", [0, 3, 6]), ("abcabca", [0, 3, 6, 7]), ("abbb", [0, 4])):
-        assert namesake_bounds(pa.array([*ids])) == bounds
-    assert namesake_bounds(pa.array([*"aba"]).dictionary_encode()) == [0, 2, 3]
+        assert duplicate_id_bounds(pa.array([*ids])) == bounds
+    assert duplicate_id_bounds(pa.array([*"aba"]).dictionary_encode()) == [0, 2, 3]
 
 
 def test_splitting_never_cuts_a_sample() -> None:

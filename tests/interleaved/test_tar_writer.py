@@ -21,7 +21,7 @@ from lading.errors import DataError, LimitExceeded, Unrepresentable
 from lading.features.types import Json, with_feature
 from lading.formats.webdataset.format import FORMAT, WebdatasetWriter
 from lading.interleaved import tar_writer
-from lading.interleaved.tar_writer import MintShardWriter, Roles, find_roles
+from lading.interleaved.tar_writer import Roles, TarDocumentsWriter, find_roles
 from lading.storage.memory import MemoryStore
 
 Row = tuple[str, int, str, str | None, str | bytes | None]
@@ -58,7 +58,7 @@ class Written:
         sink = store.put_stream("t.tar")
         tar = FORMAT.create_shard(sink, pa.schema([("__key__", pa.string())]), {})
         assert isinstance(tar, WebdatasetWriter)
-        writer = MintShardWriter(tar, batches[0].schema, roles or Roles())
+        writer = TarDocumentsWriter(tar, batches[0].schema, roles or Roles())
         self.tables = [writer.write(batch) for batch in batches]
         self.facts, self.counts = writer.close(), dict(writer.counts)
         sink.close()

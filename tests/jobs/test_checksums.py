@@ -9,14 +9,14 @@ import pytest
 
 import lading
 from lading.jobs.checksums import CheckedShard, check_shard
-from lading.manifest.files import KeptTables, load_manifest
+from lading.manifest.files import ShardTables, load_manifest
 from lading.storage.local import LocalStore
 from lading.storage.stores import Stores
 
 DAMAGED = range(0, 60, 3)
 
 
-class Counting(KeptTables):
+class Counting(ShardTables):
     """Counts how often an index is loaded."""
 
     num_loads = 0

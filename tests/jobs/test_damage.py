@@ -12,7 +12,7 @@ import pytest
 import lading
 from lading.jobs import damage
 from lading.jobs.damage import FileExtents, file_extents
-from lading.manifest.files import KeptTables, load_manifest
+from lading.manifest.files import ShardTables, load_manifest
 from lading.storage.base import write_file
 from lading.storage.local import LocalStore
 from lading.storage.memory import MemoryStore
@@ -38,7 +38,7 @@ def written(out: Path, fmt: str) -> Path:
 def found_in(out: Path, number: int = 0) -> list[FileExtents]:
     kept = load_manifest(LocalStore(), str(out))
     assert kept is not None
-    return list(file_extents(KeptTables(LocalStore(), str(out), kept[1]), number, Stores()))
+    return list(file_extents(ShardTables(LocalStore(), str(out), kept[1]), number, Stores()))
 
 
 @pytest.mark.parametrize("kind", ["flip", "zero", "cut", "insert", "end", "gone", "two"])
@@ -121,7 +121,7 @@ def test_of_many_damages_inside_large_extents_not_all_are_searched_around(monkey
         hurt = hurt if number % 4 == 0 else hurt.replace(value[5000:5064], bytes(64))
     write_file(store, path, [hurt])
     before = store.bytes_read
-    [found] = file_extents(KeptTables(store, "box://out", kept[1]), 0, stores)
+    [found] = file_extents(ShardTables(store, "box://out", kept[1]), 0, stores)
     assert len(found.lost) == 30
     # The file, the extents of it, and what lies around one of ten runs.
     assert store.bytes_read - before < len(hurt) + 200_000

@@ -16,7 +16,7 @@ from PIL import Image
 import lading
 from documents import SAMPLES, WIDE, documents, picture
 from lading.errors import UsageError
-from lading.jobs.filters import Filters, Sieve
+from lading.jobs.filters import AppliedFilters, Filters
 from lading.limits import Limits
 from lading.storage.fetch import Fetcher
 from lading.storage.memory import MemoryStore
@@ -33,11 +33,11 @@ def mint(tmp_path: Path) -> Path:
     return path
 
 
-def sifted(path: Path, **filters: Any) -> tuple[list[tuple[str, int]], dict[str, list[tuple[str, int]]]]:
+def filtered(path: Path, **filters: Any) -> tuple[list[tuple[str, int]], dict[str, list[tuple[str, int]]]]:
     """Rows that stay and rows that fail by reason, as (sample, position)."""
     with lading.open(path) as dataset, Fetcher() as fetcher:
         [batch] = dataset.batches(lazy=True)
-        left, losses = Sieve(Filters(**filters), dataset.view, fetcher).sift(batch)
+        left, losses = AppliedFilters(Filters(**filters), dataset.view, fetcher).apply(batch)
     return _named(left), {loss.reason: _named(loss.batch.take(pa.array(loss.rows))) for loss in losses}
 
 
@@ -53,7 +53,7 @@ def but(*gone: tuple[str, int]) -> list[tuple[str, int]]:
 
 
 def test_no_filter_keeps_all(mint: Path) -> None:
-    assert sifted(mint) == (ALL, {})
+    assert filtered(mint) == (ALL, {})
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_no_filter_keeps_all(mint: Path) -> None:
 def test_bounds_are_inclusive_and_a_sample_goes_with_its_last_item(
     bounds: dict[str, Any], left: list[tuple[str, int]], outside: list[tuple[str, int]], mint: Path
 ) -> None:
-    kept, lost = sifted(mint, **bounds)
+    kept, lost = filtered(mint, **bounds)
     assert kept == left
     along = [row for row in ALL if row not in left and row not in outside and row != ("d", 0)]
     expected = {
@@ -81,7 +81,7 @@ def test_bounds_are_inclusive_and_a_sample_goes_with_its_last_item(
 
 
 def test_samples_may_go_whole(mint: Path) -> None:
-    kept, _ = sifted(mint, min_aspect_ratio=1, drop="sample")
+    kept, _ = filtered(mint, min_aspect_ratio=1, drop="sample")
     assert kept == [row for row in ALL if row[0] in "ce"]
 
 
@@ -97,11 +97,11 @@ def test_samples_may_go_whole(mint: Path) -> None:
     ],
 )
 def test_conditions(where: str, left: list[tuple[str, int]], mint: Path) -> None:
-    assert sifted(mint, where=where)[0] == left
+    assert filtered(mint, where=where)[0] == left
 
 
 def test_a_condition_that_takes_samples_along(mint: Path) -> None:
-    kept, lost = sifted(mint, where="modality == 'text'", drop="sample")
+    kept, lost = filtered(mint, where="modality == 'text'", drop="sample")
     assert kept == [("c", -1), ("c", 0)]
     assert lost == {
         "not where modality == 'text'": [("a", 1), ("a", 2), ("b", 0), ("d", 0), ("d", 1), ("e", -1)],
@@ -113,13 +113,13 @@ def test_a_function(mint: Path) -> None:
     def keep(batch: pa.RecordBatch) -> Any:
         return np.array(batch["position"].to_pylist()) != 1
 
-    assert sifted(mint, keep=keep)[0] == but(("a", 1), ("d", 1))
+    assert filtered(mint, keep=keep)[0] == but(("a", 1), ("d", 1))
     for answer in ([True], [None] * len(ALL), pa.array([False] * len(ALL))):
         if len(answer) == len(ALL):
-            assert sifted(mint, keep=lambda _, answer=answer: answer)[0] == []
+            assert filtered(mint, keep=lambda _, answer=answer: answer)[0] == []
         else:
             with pytest.raises(UsageError, match="truth value"):
-                sifted(mint, keep=lambda _, answer=answer: answer)
+                filtered(mint, keep=lambda _, answer=answer: answer)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_a_function(mint: Path) -> None:
 )
 def test_a_function_that_gives_no_truth_values(answer: Any, mint: Path) -> None:
     with pytest.raises(UsageError, match="truth value for every row"):
-        sifted(mint, keep=lambda _: answer)
+        filtered(mint, keep=lambda _: answer)
 
 
 RUNS = pc.run_end_encode(pa.array([1, 1, None, 2, 2, 2]))
@@ -146,9 +146,9 @@ RUNS = pc.run_end_encode(pa.array([1, 1, None, 2, 2, 2]))
 def test_columns_that_pyarrow_takes_no_rows_of(column: pa.Array, where: str, left: list[Any]) -> None:
     batch = pa.record_batch({"c": column})
     with Fetcher() as fetcher:
-        sieve = Sieve(Filters(where=where), "samples", fetcher)
+        sieve = AppliedFilters(Filters(where=where), "samples", fetcher)
         sieve.check(batch.schema)
-        kept, _ = sieve.sift(batch)
+        kept, _ = sieve.apply(batch)
     assert kept["c"].to_pylist() == left
     assert kept.schema == batch.schema
 
@@ -166,9 +166,9 @@ def test_what_metadata_rows_say_in_runs_and_views() -> None:
     )
     with Fetcher() as fetcher:
         for condition in ("runs == 'en'", "inside.of == 'en'", "view == 'en'"):
-            kept, _ = Sieve(Filters(where=condition), "interleaved", fetcher).sift(batch)
+            kept, _ = AppliedFilters(Filters(where=condition), "interleaved", fetcher).apply(batch)
             assert _named(kept) == [("a", -1), ("a", 0)]
-            kept, _ = Sieve(Filters(where=f"not {condition}"), "interleaved", fetcher).sift(batch)
+            kept, _ = AppliedFilters(Filters(where=f"not {condition}"), "interleaved", fetcher).apply(batch)
             assert _named(kept) == [("c", -1), ("c", 0)]
 
 
@@ -185,10 +185,10 @@ def test_samples_with_images(tmp_path: Path) -> None:
     (tmp_path / "s.tar").write_bytes(tar_of(*members))
     with lading.open(tmp_path / "s.tar") as dataset, Fetcher() as fetcher:
         [batch] = dataset.batches(lazy=True)
-        left, _ = Sieve(Filters(min_aspect_ratio=1), dataset.view, fetcher).sift(batch)
+        left, _ = AppliedFilters(Filters(min_aspect_ratio=1), dataset.view, fetcher).apply(batch)
         assert left["__key__"].to_pylist() == ["a", "c"]  # a sample without an image has none outside the bounds
         with pytest.raises(UsageError, match="no column holds images"):
-            Sieve(Filters(min_side=1), dataset.view, fetcher).sift(batch.select(["__key__", "txt"]))
+            AppliedFilters(Filters(min_side=1), dataset.view, fetcher).apply(batch.select(["__key__", "txt"]))
 
 
 def test_a_picture_that_cannot_be_had_is_left_to_the_policy(tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_a_picture_that_cannot_be_had_is_left_to_the_policy(tmp_path: Path) -> N
     with lading.open(path) as dataset, Fetcher() as fetcher:
         [batch] = dataset.batches(lazy=True)
         path.write_bytes(path.read_bytes()[:300])
-        left, losses = Sieve(Filters(min_side=1), dataset.view, fetcher).sift(batch)
+        left, losses = AppliedFilters(Filters(min_side=1), dataset.view, fetcher).apply(batch)
     assert (left.num_rows, losses) == (batch.num_rows, [])
 
 
@@ -214,8 +214,8 @@ def test_what_is_left_out_is_not_read() -> None:
     box = CountingStore(MemoryStore({"box://d.tar": tar}))
     with lading.open("box://d.tar", stores=Stores({"box://": box})) as dataset:
         fetcher = Fetcher(Stores({"box://": box}))
-        sieve = Sieve(Filters(min_aspect_ratio=1), dataset.view, fetcher)
-        left = [sieve.sift(batch)[0] for batch in dataset.batches(lazy=True)]
+        sieve = AppliedFilters(Filters(min_aspect_ratio=1), dataset.view, fetcher)
+        left = [sieve.apply(batch)[0] for batch in dataset.batches(lazy=True)]
         kept = [value for batch in left for value in fetcher.materialise(batch)["binary_content"].to_pylist() if value]
     assert kept == [wide.getvalue()] * 10
     assert box.bytes_read <= len(tar) / 10
@@ -235,7 +235,7 @@ def test_pictures_that_lie_compressed_are_measured_however_many_there_are(tmp_pa
     limits = Limits(sample_bytes=max(map(len, pictures)))
     with lading.open(path, format="media_archive", view="interleaved", limits=limits) as dataset:
         [batch] = dataset.batches(lazy=True)
-        left, _ = Sieve(Filters(min_aspect_ratio=2), dataset.view, dataset.fetcher).sift(batch)
+        left, _ = AppliedFilters(Filters(min_aspect_ratio=2), dataset.view, dataset.fetcher).apply(batch)
     assert [name for name, position in _named(left) if position == 0] == [f"{key}" for key in range(0, 20, 2)]
 
 
@@ -250,6 +250,6 @@ def test_sizes_far_into_a_file(head_bytes: int) -> None:
         [batch] = dataset.batches(lazy=True)
         box.reset()
         fetcher = Fetcher(Stores({"box://": box}))
-        left, losses = Sieve(Filters(min_aspect_ratio=4), dataset.view, fetcher).sift(batch)
+        left, losses = AppliedFilters(Filters(min_aspect_ratio=4), dataset.view, fetcher).apply(batch)
     assert (left.num_rows, losses) == (batch.num_rows, [])
     assert (box.bytes_read < 70_000) == (head_bytes < 60_000)

@@ -16,7 +16,7 @@ import lading
 from lading.errors import DataError, SchemaMismatch, Unrepresentable, UsageError
 from lading.features.types import Value
 from lading.jobs.salvage import salvage
-from lading.pipeline.part_writer import Namesakes
+from lading.pipeline.part_writer import OnDuplicateId
 from soak import some
 from tars import tar_of
 
@@ -80,10 +80,10 @@ def test_tars_that_meet_in_one_key_keep_their_samples(verb: Callable[..., object
 
 
 def test_who_writes_neighbours_of_one_key_may_have_them_in_other_tars(tmp_path: Path) -> None:
-    def write(keys: pa.Array, namesakes: Namesakes) -> None:
-        with lading.writer(tmp_path / namesakes, format="webdataset") as writer:
+    def write(keys: pa.Array, duplicate_ids: OnDuplicateId) -> None:
+        with lading.writer(tmp_path / duplicate_ids, format="webdataset") as writer:
             for part in (keys[:3], keys[3:]):
-                writer.write_batch(pa.table({"__key__": part, "n": part}), namesakes=namesakes)
+                writer.write_batch(pa.table({"__key__": part, "n": part}), duplicate_ids=duplicate_ids)
 
     keys = pa.array(["a", "b", "b", "b", "c"]).dictionary_encode()
     with pytest.raises(Unrepresentable, match="one key"):
@@ -94,11 +94,11 @@ def test_who_writes_neighbours_of_one_key_may_have_them_in_other_tars(tmp_path: 
         assert len(dataset.listing) == 3
 
 
-@pytest.mark.parametrize("namesakes", ["error", "apart"])
-def test_members_that_are_given_without_keys_are_refused(namesakes: Namesakes, tmp_path: Path) -> None:
+@pytest.mark.parametrize("duplicate_ids", ["error", "apart"])
+def test_members_that_are_given_without_keys_are_refused(duplicate_ids: OnDuplicateId, tmp_path: Path) -> None:
     writer = lading.writer(tmp_path / "out", format="webdataset", options={"fields": "given"})
     with pytest.raises(UsageError, match="expected __key__"):
-        writer.write_batch(pa.table({"txt": ["a"]}), namesakes=namesakes)
+        writer.write_batch(pa.table({"txt": ["a"]}), duplicate_ids=duplicate_ids)
 
 
 @pytest.mark.parametrize("fmt", ["parquet", "arrow"])
@@ -117,8 +117,8 @@ def test_who_writes_rows_of_a_sample_apart_is_told(calls: list[tuple[str, ...]],
 @pytest.mark.parametrize("fmt", ["parquet", "arrow"])
 def test_who_means_them_to_be_samples_may_have_them_so(fmt: str, tmp_path: Path) -> None:
     with lading.writer(tmp_path / "apart", format=fmt, view="interleaved") as writer:
-        writer.write_batch(items("a", "b", "a"), namesakes="apart")
-        writer.write_batch(items("c", "b", "b"), namesakes="apart")
+        writer.write_batch(items("a", "b", "a"), duplicate_ids="apart")
+        writer.write_batch(items("c", "b", "b"), duplicate_ids="apart")
     with lading.open(tmp_path / "apart") as dataset:
         assert [sample["sample_id"] for sample in dataset] == ["a", "b", "a", "c", "b"]
 

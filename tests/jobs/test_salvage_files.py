@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from lading.formats.base import Remains, ShardSource
-from lading.jobs.salvage_files import Workshop
+from lading.formats.base import Recovered, ShardSource
+from lading.jobs.salvage_files import TemporaryFiles
 from lading.storage.local import LocalStore
 
 _POOLS: list[pa.MemoryPool] = []
@@ -22,13 +22,13 @@ def test_of_what_is_read_to_lay_a_file_out_no_more_is_held_than_what_is_kept(tmp
             file.seek(number * step)
             file.write(b"%03d" % number)
     target, length = np.arange(count) * 3, np.full(count, 3)
-    with Workshop(LocalStore(), str(tmp_path / "out")) as workshop:
+    with TemporaryFiles(LocalStore(), str(tmp_path / "out")) as workshop:
         source = ShardSource(LocalStore(), str(tmp_path / "a.bin"))
         own = pa.default_memory_pool()
         _POOLS.append(pa.proxy_memory_pool(own))
         pa.set_memory_pool(_POOLS[-1])  # what is read lies in pyarrow's memory
         try:
-            made = workshop.laid_out(source, Remains(np.arange(count) * step, target, length, 3 * count))
+            made = workshop.laid_out(source, Recovered(np.arange(count) * step, target, length, 3 * count))
         finally:
             pa.set_memory_pool(own)
         assert Path(made.path).read_bytes() == b"".join(b"%03d" % number for number in range(count))

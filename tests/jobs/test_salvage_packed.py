@@ -17,7 +17,7 @@ from lading.codecs import ENDINGS, stream_decoder
 from lading.errors import CorruptShard, DataError
 from lading.formats.base import ShardSource
 from lading.jobs.salvage import salvage
-from lading.jobs.salvage_files import Workshop
+from lading.jobs.salvage_files import TemporaryFiles
 from lading.limits import Limits
 from lading.storage.base import write_file
 from lading.storage.local import LocalStore
@@ -48,7 +48,7 @@ def test_a_bz2_stream_is_found_whose_block_reaches_further_than_what_is_searched
 def test_not_all_is_read_where_nothing_but_beginnings_stands(name: str, beginning: bytes, tmp_path: Path) -> None:
     store = CountingStore(MemoryStore())
     write_file(store, name, [beginning * ((6 << 20) // len(beginning))])
-    with Workshop(LocalStore(), str(tmp_path)) as workshop:
+    with TemporaryFiles(LocalStore(), str(tmp_path)) as workshop:
         made, lost = workshop.unwrapped(ShardSource(store, name))
         assert made.store.head(made.path).size_bytes == 0
     assert len(lost) == 1
@@ -120,7 +120,7 @@ def test_all_comes_out_up_to_a_damage_that_small_steps_give(
     path.write_bytes(body)
     found = []
     for store in (LocalStore(), CountingStore(LocalStore())):  # the second one gives no maps: it is fed in small steps
-        with Workshop(LocalStore(), str(tmp_path / "out")) as workshop:
+        with TemporaryFiles(LocalStore(), str(tmp_path / "out")) as workshop:
             made, lost = workshop.unwrapped(ShardSource(store, str(path)))
             found.append((Path(made.path).read_bytes(), [str(error) for error in lost]))
     assert found[0] == found[1]

@@ -7,7 +7,7 @@ import pytest
 
 from lading.errors import CorruptShard
 from lading.formats.base import ShardFacts
-from lading.manifest.files import KeptTables
+from lading.manifest.files import ShardTables
 from lading.pipeline.part_writer import FinishedShard, FinishedShards, ShardSums
 from lading.storage.extents import EXTENTS_SCHEMA, NO_ROWS
 from lading.storage.memory import MemoryStore
@@ -27,7 +27,7 @@ def kept(rows: Extents, view: str | None) -> pa.Table | None:
     shards = FinishedShards(store, "box://out", "_lading")
     table = pa.Table.from_arrays(arrays, schema=EXTENTS_SCHEMA)
     shards.add(FinishedShard("a.tar", ShardFacts(10, 80, 80), None, {}, sums=[ShardSums([], table)]))
-    return KeptTables(store, "box://out", shards.close(), view=view).extents(0)
+    return ShardTables(store, "box://out", shards.close(), view=view).extents(0)
 
 
 @pytest.mark.parametrize("rows", [

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from faults import file_size_limit
-from lading.arrow.byte_ranges import Pieces
+from lading.arrow.byte_ranges import ByteRanges
 from lading.errors import LadingError, ShortRead, StoreError
 from lading.storage import appender
 from lading.storage.base import Buffer, MappedFile, WritesBehind
@@ -33,12 +33,12 @@ def body(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(path)
 
 
-def piece(file: MappedFile, offset: int, length: int) -> Pieces:
-    return Pieces([file], np.array([0]), np.array([offset]), np.array([length]))
+def piece(file: MappedFile, offset: int, length: int) -> ByteRanges:
+    return ByteRanges([file], np.array([0]), np.array([offset]), np.array([length]))
 
 
-def buffer(body: Buffer) -> Pieces:
-    return Pieces.of([body])
+def buffer(body: Buffer) -> ByteRanges:
+    return ByteRanges.of([body])
 
 
 PLACES = st.tuples(st.integers(0, len(BODY)), st.integers(0, 9_000)).map(lambda p: (p[0], min(p[1], len(BODY) - p[0])))
@@ -53,9 +53,9 @@ def test_pieces_of_any_kind_follow_each_other(
     with pytest.MonkeyPatch.context() as small:
         small.setattr(appender, "_BLOCK_BYTES", block_bytes)
         small.setattr(appender, "_MOST_RUNS", most_runs)
-        given_pieces = Pieces.joined(
+        given_pieces = ByteRanges.joined(
             [
-                piece(files[i % 2], at, size) if in_file else Pieces.of([BODY[at : at + size]])
+                piece(files[i % 2], at, size) if in_file else ByteRanges.of([BODY[at : at + size]])
                 for i, (in_file, (at, size)) in enumerate(parts)
             ]
         )
@@ -82,7 +82,7 @@ def test_a_call_may_write_less_than_it_is_given(
         handler = signal.signal(signal.SIGALRM, lambda *_: found.append(pool.submit(reading.read)))
         try:
             signal.setitimer(signal.ITIMER_REAL, 0.1)
-            appender.Appender().append(target, Pieces.of(parts))
+            appender.Appender().append(target, ByteRanges.of(parts))
         finally:
             signal.signal(signal.SIGALRM, handler)
             os.close(target)
@@ -103,7 +103,7 @@ def test_a_sink_takes_what_lies_in_files(threads: int, body: str, tmp_path: Path
         file = STORE.map(body)
         sink = STORE.put_stream(str(tmp_path / "new"))
         assert isinstance(sink, WritesBehind)
-        sink.write_pieces(Pieces.joined([buffer(b"head"), piece(file, 0, 30_000), buffer(pa.py_buffer(b"mid"))]))
+        sink.write_pieces(ByteRanges.joined([buffer(b"head"), piece(file, 0, 30_000), buffer(pa.py_buffer(b"mid"))]))
         sink.write_pieces(piece(file, 31_000, 9_000))
         sink.later(lambda: foreign(sink.native_path))
         sink.settle()

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 import xxhash
 
-from lading.arrow.byte_ranges import Pieces
+from lading.arrow.byte_ranges import ByteRanges
 from lading.storage.base import NativePath, Store, write_file, writes_behind
 from lading.storage.checksum import Checksum, file_checksum, file_checksums, with_checksum
 from lading.storage.local import LocalStore
@@ -61,7 +61,7 @@ def test_pieces_that_go_from_file_to_file_count_too(count: int, tmp_path: Path) 
     source = np.arange(count) % 2  # now out of the file, now out of memory
     sink = with_checksum(store.put_stream(str(tmp_path / "a.bin")))
     assert writes_behind(sink)
-    sink.write_pieces(Pieces([file, pa.py_buffer(BODY)], source, bounds[:-1], np.diff(bounds)))
+    sink.write_pieces(ByteRanges([file, pa.py_buffer(BODY)], source, bounds[:-1], np.diff(bounds)))
     assert sink.checksum() == EXPECTED
     sink.close()
     assert (tmp_path / "a.bin").read_bytes() == BODY

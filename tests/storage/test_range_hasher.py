@@ -18,14 +18,14 @@ from hypothesis import strategies as st
 from lading.arrow.references import FileEntry, Refs, make_refs, unpack
 from lading.errors import ShortRead
 from lading.storage.local import LocalMap, LocalStore
-from lading.storage.range_hasher import PassedRanges, PassedValues, PassingBy
+from lading.storage.range_hasher import HashedValues, PassingBy, RangeHasher
 
 BODY = np.random.default_rng(5).bytes(3 << 20)
 MB, HEADER = 1 << 20, 512
 
 
-def ranges_of(*, keep_text: bool = True) -> PassedRanges:
-    return PassedRanges(md5, hashlib.md5, 16, short_bytes=64, keep_text=keep_text)
+def ranges_of(*, keep_text: bool = True) -> RangeHasher:
+    return RangeHasher(md5, hashlib.md5, 16, short_bytes=64, keep_text=keep_text)
 
 
 def md5(value: memoryview | bytes) -> bytes:
@@ -72,7 +72,7 @@ def taken(
         at += HEADER + size
 
 
-def content(values: PassedValues) -> list[bytes | None]:
+def content(values: HashedValues) -> list[bytes | None]:
     """What is known of each value: its hash, or the value; None for nothing."""
     hashes = iter(values.hashes)
     kept = values.kept.views()

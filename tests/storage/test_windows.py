@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lading.arrow.byte_ranges import Pieces
+from lading.arrow.byte_ranges import ByteRanges
 from lading.errors import ShortRead
 from lading.storage.local import LocalMap, LocalStore
 from lading.storage.windows import results_in_windows
@@ -27,9 +27,9 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[LocalMap]:
     return [LocalStore().map(str(folder / name)) for name in "ab"]
 
 
-def pieces(files: list[LocalMap], rows: list[tuple[int, int, int] | None]) -> Pieces:
+def pieces(files: list[LocalMap], rows: list[tuple[int, int, int] | None]) -> ByteRanges:
     source, offset, length = np.array([row or (-1, 0, 0) for row in rows], np.int64).reshape(-1, 3).T
-    return Pieces(files, source, offset, length)
+    return ByteRanges(files, source, offset, length)
 
 
 _ROWS = st.lists(
@@ -62,8 +62,8 @@ def test_values_in_memory_and_in_files(files: list[LocalMap]) -> None:
     """One buffer for several columns, one column in several buffers and a file."""
     sources = [b"abcdef", files[0], b"xyz"]
     source, offset, length = np.array([[0, 1, 2, -1, 0, 1], [1, 70_000, 0, 0, 3, 5], [2, 3, 3, 0, 0, 4]])
-    one = Pieces(sources, source, offset, length)
-    other = Pieces(sources[::-1], np.array([2, 1]), np.array([4, 9]), np.array([2, 1]))
+    one = ByteRanges(sources, source, offset, length)
+    other = ByteRanges(sources[::-1], np.array([2, 1]), np.array([4, 9]), np.array([2, 1]))
     found = results_in_windows({"one": one, "other": other}, {"one": bytes, "other": bytes})
     assert found["one"].to_pylist() == [b"bc", BODY[70_000:70_003], b"xyz", None, b"", BODY[5:9]]
     assert found["other"].to_pylist() == [b"ef", BODY[9:10]]
@@ -89,8 +89,8 @@ def test_files_are_read_in_their_order_and_once(tmp_path: Path) -> None:
     starts = np.arange(0, 3 << 20, 64 << 10)[::-1]
     none = np.zeros(len(starts), np.int64)
     columns = {
-        "large": Pieces([file], none, starts + 512, none + 60_000),
-        "small": Pieces([file], none, starts + 61_000, none + 100),
+        "large": ByteRanges([file], none, starts + 512, none + 60_000),
+        "small": ByteRanges([file], none, starts + 61_000, none + 100),
     }
     found = results_in_windows(columns, {"large": lambda value: bytes(value[:3]), "small": bytes})
     assert found["large"].to_pylist() == [BODY[at + 512 : at + 515] for at in starts.tolist()]

@@ -13,11 +13,11 @@ import sys
 import traceback
 from pathlib import Path
 
-from stand_ins import stand_in
+from replacements import replacement
 
 
 def main() -> None:
-    stand_in("torchvision", "transformers")
+    replacement("torchvision", "transformers")
     import streaming  # noqa: F401 - here, once, for all forks
 
     for line in sys.stdin:

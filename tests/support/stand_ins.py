@@ -8,7 +8,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-__all__ = ["stand_in"]
+__all__ = ["replacement"]
 
 
 class _StandIn(ModuleType):
@@ -38,6 +38,6 @@ class _StandIns(MetaPathFinder, Loader):
         pass
 
 
-def stand_in(*names: str) -> None:
+def replacement(*names: str) -> None:
     """From now on, importing these packages, or modules in them, gives stand-ins."""
     sys.meta_path.insert(0, _StandIns(names))

@@ -32,7 +32,7 @@ __all__ = [
     "as_text",
     "reconcile_schema",
     "refuse_bare",
-    "refuse_twins",
+    "refuse_duplicate_names",
     "resolve_schema",
     "union_schema",
 ]
@@ -150,7 +150,7 @@ def _refuse_twins(schema: pa.Schema) -> None:
         raise DuplicateField("the table holds this column more than once", column=name, found=f"{count} times")
 
 
-def refuse_twins(schema: pa.Schema) -> None:
+def refuse_duplicate_names(schema: pa.Schema) -> None:
     """Raise DuplicateField for two columns of one name, or two fields of a struct, however deep."""
     _refuse_twins(schema)
     for field in schema:

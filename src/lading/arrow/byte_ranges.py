@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 __all__ = [
     "Buffer",
-    "Pieces",
+    "ByteRanges",
+    "ChunkedRanges",
     "ReadsInto",
-    "Runs",
     "Source",
     "as_file",
     "as_view",
@@ -50,7 +50,7 @@ _MEMORY = (bytes, bytearray, memoryview, pa.Buffer)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Pieces:
+class ByteRanges:
     """Pieces of bytes, each somewhere in a source. Nothing is read before somebody needs the bytes.
 
     Attributes:
@@ -78,7 +78,7 @@ class Pieces:
         return cls([], none - 1, none, none)
 
     @classmethod
-    def joined(cls, parts: Sequence[Pieces]) -> Self:
+    def joined(cls, parts: Sequence[ByteRanges]) -> Self:
         """The pieces of several, one after another."""
         before = np.cumsum([0, *(len(part.sources) for part in parts)]).tolist()
         moved = [np.where(part.source < 0, -1, part.source + n) for part, n in zip(parts, before, strict=False)]
@@ -131,7 +131,7 @@ class Pieces:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Runs:
+class ChunkedRanges:
     """Values that are several pieces each, one after another; all are there.
 
     Attributes:
@@ -139,7 +139,7 @@ class Runs:
         bounds: those of value i are `bounds[i]:bounds[i + 1]`, int64.
     """
 
-    pieces: Pieces
+    pieces: ByteRanges
     bounds: NDArray[np.int64]
 
     def __len__(self) -> int:
@@ -200,7 +200,7 @@ def room_for(size: int) -> pa.Buffer:
     return pa.allocate_buffer(size, memory_pool=pa.system_memory_pool() if size >= _MUCH_BYTES else None)
 
 
-def in_memory(pieces: Pieces) -> pa.LargeBinaryArray:
+def in_memory(pieces: ByteRanges) -> pa.LargeBinaryArray:
     """The bytes of pieces that lie in files, read; null where one is not there."""
     ends = np.append(0, np.cumsum(pieces.length))
     data = room_for(int(ends[-1]))

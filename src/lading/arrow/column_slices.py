@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.arrow.byte_ranges import Buffer, Pieces, as_file, as_view, bitmap, room_for
+from lading.arrow.byte_ranges import Buffer, ByteRanges, as_file, as_view, bitmap, room_for
 from lading.arrow.views import gather, is_bytes, is_text
 
-__all__ = ["Numbers", "Picked", "Picks", "as_array", "put"]
+__all__ = ["ColumnSlices", "Numbers", "Picked", "as_array", "put"]
 
 _MAX_SMALL = (1 << 31) - 1
 _FEW = 256
@@ -40,12 +40,12 @@ class Numbers:
         return len(self.values)
 
 
-Picked: TypeAlias = Numbers | Pieces
+Picked: TypeAlias = Numbers | ByteRanges
 """Values of a column."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Picks:
+class ColumnSlices:
     """Rows of a shard.
 
     Attributes:
@@ -69,14 +69,14 @@ def put(parts: Sequence[Picked], places: Sequence[NDArray[np.int64]], count: int
     """
     if isinstance(parts[0], Numbers):
         return _put_numbers([part for part in parts if isinstance(part, Numbers)], places, count)
-    pieces = [part for part in parts if isinstance(part, Pieces)]
+    pieces = [part for part in parts if isinstance(part, ByteRanges)]
     source, offset, length = (np.empty(count, np.int64) for _ in range(3))
     before = 0
     for part, place in zip(pieces, places, strict=True):
         source[place] = np.where(part.source < 0, -1, part.source + before) if before else part.source
         offset[place], length[place] = part.offset, part.length
         before += len(part.sources)
-    return Pieces([each for part in pieces for each in part.sources], source, offset, length)
+    return ByteRanges([each for part in pieces for each in part.sources], source, offset, length)
 
 
 def _put_numbers(parts: Sequence[Numbers], places: Sequence[NDArray[np.int64]], count: int) -> Numbers:
@@ -114,7 +114,7 @@ def as_array(picked: Picked, kind: pa.DataType, *, views: bool = False) -> pa.Ar
     return pa.Array.from_buffers(_fitting(kind, copied.type), len(picked), copied.buffers())
 
 
-def _joined(pieces: Pieces, kind: pa.DataType, there: NDArray[np.bool_] | None) -> pa.Array:
+def _joined(pieces: ByteRanges, kind: pa.DataType, there: NDArray[np.bool_] | None) -> pa.Array:
     """Values that all lie in memory, one after another."""
     data = b"".join(each for each in pieces.views() if each is not None)
     inner = _bytes_type(kind, len(data))
@@ -125,7 +125,7 @@ def _joined(pieces: Pieces, kind: pa.DataType, there: NDArray[np.bool_] | None) 
     )
 
 
-def _read(pieces: Pieces, kind: pa.DataType, there: NDArray[np.bool_] | None) -> pa.Array:
+def _read(pieces: ByteRanges, kind: pa.DataType, there: NDArray[np.bool_] | None) -> pa.Array:
     """Values of which some lie in files, in the order in which they lie there."""
     ends = np.append(0, np.cumsum(pieces.length))
     inner = _bytes_type(kind, int(ends[-1]))
@@ -141,7 +141,7 @@ def _read(pieces: Pieces, kind: pa.DataType, there: NDArray[np.bool_] | None) ->
     return pa.Array.from_buffers(_fitting(kind, inner), len(pieces), [bitmap(there), pa.py_buffer(offsets), data])
 
 
-def _buffers(pieces: Pieces) -> list[pa.Buffer]:
+def _buffers(pieces: ByteRanges) -> list[pa.Buffer]:
     sources = pieces.sources
     return [source if isinstance(source, pa.Buffer) else pa.py_buffer(as_view(source)) for source in sources]
 

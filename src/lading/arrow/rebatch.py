@@ -14,10 +14,10 @@ from lading.arrow.align import align_table, union_schema
 from lading.arrow.batches import with_columns
 from lading.arrow.references import concat, is_ref
 from lading.arrow.views import row_bytes, share, total_bytes
-from lading.features.items import LINEAGE_KEY, lineage_of, namesake_bounds, split_rows
+from lading.features.items import LINEAGE_KEY, duplicate_id_bounds, lineage_of, split_rows
 from lading.features.types import Json, feature_of
 
-__all__ = ["HELD_BATCHES", "across_shards", "gathered", "joined", "split_namesakes", "split_samples"]
+__all__ = ["HELD_BATCHES", "across_shards", "joined", "rebatched", "split_duplicate_ids", "split_samples"]
 
 HELD_BATCHES = 4
 """Batches that may be in memory at once on their way: one read, one waiting for it, one written, and what is split."""
@@ -25,7 +25,7 @@ _SMALL_ROW_BYTES = 32 << 10
 _ENOUGH_BYTES, _LARGE_BYTES = 32 << 20, 4 << 20
 
 
-def gathered(
+def rebatched(
     batches: Iterable[pa.RecordBatch], max_rows: int, max_bytes: int, most_referred: int
 ) -> Iterator[pa.RecordBatch]:
     """The same rows in batches of some 32 MiB, payload in memory as views; those of references as large as they may be.
@@ -166,7 +166,7 @@ def split_samples(
         yield batch.slice(start, stop - start)
 
 
-def split_namesakes(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+def split_duplicate_ids(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """The same items in batches that hold no two samples of one id: if what stands between such goes, they are one."""
-    for start, stop in pairwise(namesake_bounds(batch.column("sample_id"))):
+    for start, stop in pairwise(duplicate_id_bounds(batch.column("sample_id"))):
         yield batch.slice(start, stop - start)

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lading.arrow.byte_ranges import Pieces, as_view, bitmap, room_for
+from lading.arrow.byte_ranges import ByteRanges, as_view, bitmap, room_for
 from lading.arrow.references import RefType
 
 if TYPE_CHECKING:
@@ -559,7 +559,7 @@ def _copied(column: pa.Array | pa.ChunkedArray, rows: NDArray[np.int64]) -> pa.A
 
 def picked(
     column: pa.Array | pa.ChunkedArray,
-    found: Pieces,
+    found: ByteRanges,
     rows: NDArray[np.int64],
     copy: Callable[[memoryview, int, int], None],
 ) -> pa.Array:
@@ -710,24 +710,24 @@ def slices(column: pa.Array | pa.ChunkedArray) -> list[memoryview | None]:
     return places(column).views()
 
 
-def places(column: pa.Array | pa.ChunkedArray) -> Pieces:
+def places(column: pa.Array | pa.ChunkedArray) -> ByteRanges:
     """Where the values of a string, binary, large or view column lie."""
     if isinstance(column, pa.ChunkedArray):
-        return Pieces.joined([places(chunk) for chunk in column.chunks])
+        return ByteRanges.joined([places(chunk) for chunk in column.chunks])
     buffers, first, count = column.buffers(), column.offset, len(column)
     if not count:
-        return Pieces.absent(0)
+        return ByteRanges.absent(0)
     if is_view(column.type):
         view = _items(buffers[1], np.int32, 4 * first, 4 * count).reshape(-1, 4).astype(np.int64)
         length, inline = view[:, 0], view[:, 0] <= _INLINE_BYTES
         source = np.where(inline, 0, view[:, 2] + 1)
         offset = np.where(inline, 16 * np.arange(first, first + count) + 4, view[:, 3])
-        found = Pieces(buffers[1:], source, offset, length)
+        found = ByteRanges(buffers[1:], source, offset, length)
     else:
         wide = pa.types.is_large_binary(column.type) or pa.types.is_large_string(column.type)
         ends = _items(buffers[1], np.int64 if wide else np.int32, first, count + 1).astype(np.int64)
-        found = Pieces([buffers[2] or b""], np.zeros(count, np.int64), ends[:-1], np.diff(ends))
+        found = ByteRanges([buffers[2] or b""], np.zeros(count, np.int64), ends[:-1], np.diff(ends))
     if not column.null_count:
         return found
     there = present(column)
-    return Pieces(found.sources, np.where(there, found.source, -1), found.offset, np.where(there, found.length, 0))
+    return ByteRanges(found.sources, np.where(there, found.source, -1), found.offset, np.where(there, found.length, 0))

@@ -9,12 +9,12 @@ from contextlib import contextmanager
 import numpy as np
 import pyarrow as pa
 
-from lading.arrow.align import refuse_twins
+from lading.arrow.align import refuse_duplicate_names
 from lading.arrow.ipc import MAX_RATIO, unpacked_sizes
 from lading.arrow.text_checks import check_names
 from lading.caches.layout import Features, differences, fingerprint, schema_of
 from lading.caches.meta import META_NAME, CacheMeta, read_cache_meta
-from lading.caches.videos import Film, FilmFolder, kept_films
+from lading.caches.videos import ExternalVideo, VideoFolder, stored_videos
 from lading.errors import CorruptShard, LadingError, NotFound, SchemaMismatch, SidecarMismatch, errors_at
 from lading.features.types import keeps_files
 from lading.limits import DEFAULT_LIMITS, Limits
@@ -52,7 +52,7 @@ def read_shard(path: str | os.PathLike[str], *, limits: Limits = DEFAULT_LIMITS)
         table.validate(full=True)
         check_names(table.schema)
         with errors_at(file=name):
-            refuse_twins(table.schema)  # a value of such a struct nobody can have
+            refuse_duplicate_names(table.schema)  # a value of such a struct nobody can have
         return table
 
 
@@ -174,7 +174,7 @@ def _check_videos(folder: str, path: str, reader: pa.ipc.RecordBatchFileReader, 
     kept = {name: feature for name, feature in features.items() if keeps_files(feature)}
     if not kept:
         return
-    files = FilmFolder(LocalStore(), folder, path)
+    files = VideoFolder(LocalStore(), folder, path)
     for i in range(reader.num_record_batches):
         batch = reader.get_batch(i)
         batch.validate(full=True)
@@ -182,10 +182,12 @@ def _check_videos(folder: str, path: str, reader: pa.ipc.RecordBatchFileReader, 
             for at in range(0, len(batch), _FILM_ROWS):
                 some = batch.column(name).slice(at, _FILM_ROWS)
                 with errors_at(column=name):
-                    _check_films(files, {film for _, film in kept_films(some, feature, np.arange(len(some)))})
+                    _check_stored_videos(
+                        files, {film for _, film in stored_videos(some, feature, np.arange(len(some)))}
+                    )
 
 
-def _check_films(files: FilmFolder, films: Iterable[Film]) -> None:
+def _check_stored_videos(files: VideoFolder, films: Iterable[ExternalVideo]) -> None:
     for film in films:
         try:
             files.head(film)

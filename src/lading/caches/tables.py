@@ -180,7 +180,7 @@ def _check_values(column: Any, feature: Feature) -> None:
                 _check_values(child, inner)
         case Video():
             for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
-                _check_films(chunk)
+                _check_stored_videos(chunk)
         case Array(dtype, shape) if dtype is not None and shape is not None:
             _check_sizes(column, dtype, shape)
         case Array() | Json():
@@ -192,7 +192,7 @@ def _check_values(column: Any, feature: Feature) -> None:
                                       found=error.found) from error  # fmt: skip
 
 
-def _check_films(column: pa.StructArray) -> None:
+def _check_stored_videos(column: pa.StructArray) -> None:
     """Raise Unrepresentable if videos are not inside, or are others than their size and SHA-256 say."""
     parts = dict(zip(VIDEO_FIELDS, column.flatten(), strict=True))
     path = parts["path"].drop_null()

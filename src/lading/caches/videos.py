@@ -28,7 +28,16 @@ from lading.storage.base import Buffer, FileInfo, Store, native_path
 from lading.storage.roots import Roots, real_place
 from lading.storage.stores import is_local
 
-__all__ = ["ASSETS", "Film", "FilmFolder", "broken_films", "films_of", "is_film", "kept_films", "wrong_cells"]
+__all__ = [
+    "ASSETS",
+    "ExternalVideo",
+    "VideoFolder",
+    "broken_videos",
+    "external_videos",
+    "is_video_cell",
+    "stored_videos",
+    "wrong_cells",
+]
 
 ASSETS = "_assets/video"
 """Folder of the files of videos in a cache."""
@@ -39,7 +48,7 @@ _CHANGED = "The file was changed or damaged since it was written; build the cach
 
 
 @dataclass(frozen=True, slots=True)
-class Film:
+class ExternalVideo:
     """What a cell says of its file.
 
     Attributes:
@@ -53,7 +62,7 @@ class Film:
     checksum: str | None = None
 
 
-class FilmFolder:
+class VideoFolder:
     """The files of a cache's videos.
 
     Args:
@@ -73,11 +82,11 @@ class FilmFolder:
         self._takes_roots = roots is not None
         self._is_real = real_place(self._folder) == posixpath.join(real_place(cache), ASSETS)
 
-    def size(self, film: Film) -> int:
+    def size(self, film: ExternalVideo) -> int:
         """Bytes of the file, as they are told; only where they are not it is looked at. Errors as of `head`."""
         return self.head(film).size_bytes if film.size_bytes is None else max(film.size_bytes, 0)
 
-    def head(self, film: Film) -> FileInfo:
+    def head(self, film: ExternalVideo) -> FileInfo:
         """The file as it is.
 
         Raises:
@@ -93,7 +102,7 @@ class FilmFolder:
                                   advice=_CHANGED)  # fmt: skip
         return info
 
-    def read(self, film: Film) -> Buffer:
+    def read(self, film: ExternalVideo) -> Buffer:
         """The bytes of the file, which are those that its name and checksum tell. Errors as of `check`."""
         info = self.head(film)
         [data] = self._store.get_ranges(info.path, [(0, info.size_bytes)])
@@ -101,7 +110,7 @@ class FilmFolder:
             self._compare(film, hashlib.sha256(data).hexdigest(), info)
         return data
 
-    def check(self, film: Film) -> None:
+    def check(self, film: ExternalVideo) -> None:
         """Read the file, in pieces of 8 MB, and hold it against its name and checksum where these are SHA-256.
 
         Raises:
@@ -116,7 +125,7 @@ class FilmFolder:
             total.update(piece)
         self._compare(film, total.hexdigest(), info)
 
-    def _compare(self, film: Film, found: str, info: FileInfo) -> None:
+    def _compare(self, film: ExternalVideo, found: str, info: FileInfo) -> None:
         for expected in _digests(film):
             if expected != found:
                 raise SidecarMismatch("the file of a video differs from its checksum", file=self.shard,
@@ -143,7 +152,7 @@ class FilmFolder:
             return False
 
 
-def is_film(kind: pa.DataType) -> bool:
+def is_video_cell(kind: pa.DataType) -> bool:
     """Whether values are cells of videos."""
     if not pa.types.is_struct(kind) or kind.get_field_index("bytes") < 0:
         return False
@@ -151,7 +160,7 @@ def is_film(kind: pa.DataType) -> bool:
     return all(at >= 0 and is_text(kind.field(at).type) for at in places)
 
 
-def films_of(column: pa.StructArray) -> list[Film | None]:
+def external_videos(column: pa.StructArray) -> list[ExternalVideo | None]:
     """The film of each cell; None for one whose bytes are no file. Raises ArrowInvalid for text that is not UTF-8."""
     # Under a null, a field of its own may hold anything: `flatten` makes it null too.
     parts = dict(zip((child.name for child in column.type), column.flatten(), strict=True))
@@ -161,14 +170,16 @@ def films_of(column: pa.StructArray) -> list[Film | None]:
         part.validate(full=True)
         told.append(part.to_pylist())
     return [
-        Film(name or "", size if isinstance(size, int) else None, checksum if isinstance(checksum, str) else None)
+        ExternalVideo(
+            name or "", size if isinstance(size, int) else None, checksum if isinstance(checksum, str) else None
+        )
         if mode == "path"
         else None
         for mode, name, size, checksum in zip(*told, strict=True)
     ]
 
 
-def kept_films(column: pa.Array, feature: Feature, rows: NDArray[np.int64]) -> Iterator[tuple[int, Film]]:
+def stored_videos(column: pa.Array, feature: Feature, rows: NDArray[np.int64]) -> Iterator[tuple[int, ExternalVideo]]:
     """The films of a column, inside lists and structs too, each with its row; nothing of types that hold none.
 
     Args:
@@ -179,15 +190,15 @@ def kept_films(column: pa.Array, feature: Feature, rows: NDArray[np.int64]) -> I
     kind = column.type
     if isinstance(feature, Sequence) and (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
         values, parents = listed_values(column)
-        yield from kept_films(values, feature.feature, rows[parents])
+        yield from stored_videos(values, feature.feature, rows[parents])
     elif isinstance(feature, Struct) and pa.types.is_struct(kind):
         children = column.flatten()
         for name, inner in feature.fields:
             at = kind.get_field_index(name)
             if at >= 0 and keeps_files(inner):
-                yield from kept_films(children[at], inner, rows)
-    elif is_film(kind):
-        for row, film in zip(rows.tolist(), films_of(column), strict=True):
+                yield from stored_videos(children[at], inner, rows)
+    elif is_video_cell(kind):
+        for row, film in zip(rows.tolist(), external_videos(column), strict=True):
             if film is not None:
                 yield row, film
 
@@ -211,7 +222,7 @@ def wrong_cells(column: pa.StructArray) -> Iterator[tuple[int, SidecarMismatch]]
                                       expected=f"sha256 {checksum.lower()}", found=f"sha256 {found}")  # fmt: skip
 
 
-def broken_films(batch: pa.RecordBatch, file: str, first: int) -> Iterator[SidecarMismatch]:
+def broken_videos(batch: pa.RecordBatch, file: str, first: int) -> Iterator[SidecarMismatch]:
     """Of each column of videos as a cache has them, inside lists and structs too, the `wrong_cells`.
 
     Args:
@@ -254,7 +265,7 @@ def _is_cell(kind: pa.DataType) -> bool:
     return names == {*VIDEO_FIELDS} and is_bytes(kind.field("bytes").type)
 
 
-def _digests(film: Film) -> set[str]:
+def _digests(film: ExternalVideo) -> set[str]:
     """What the SHA-256 of the file is to be."""
     told = (film.name.partition(".")[0], film.checksum or "")
     return {text.lower() for text in told if is_sha256(text)}

@@ -41,7 +41,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from lading.arrow import json_text
-from lading.arrow.byte_ranges import Pieces, bitmap
+from lading.arrow.byte_ranges import ByteRanges, bitmap
 from lading.arrow.references import is_ref
 from lading.arrow.views import (
     byte_lengths,
@@ -132,7 +132,7 @@ def _all_alike(forms: pa.Array) -> bool:
     return bool((rows == rows[0]).all())
 
 
-def _hashes(pieces: Pieces) -> NDArray[np.uint8]:
+def _hashes(pieces: ByteRanges) -> NDArray[np.uint8]:
     return np.frombuffer(b"".join(pieces.results(hash_value)), np.uint8).reshape(-1, 16)
 
 

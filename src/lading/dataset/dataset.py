@@ -25,10 +25,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.arrow.align import align_table, as_text
-from lading.arrow.rebatch import across_shards, split_namesakes, split_samples
+from lading.arrow.rebatch import across_shards, split_duplicate_ids, split_samples
 from lading.arrow.references import FileEntry, files_of, is_ref, with_files
 from lading.arrow.types import uncut_values
-from lading.dataset.manifest_options import kept_reading, schema_as_read
+from lading.dataset.manifest_options import manifest_options, schema_as_read
 from lading.dataset.random_access import taken_rows
 from lading.dataset.shards import ShardList
 from lading.dataset.source import Listing
@@ -45,24 +45,24 @@ from lading.features.types import Feature, decode, feature_of
 from lading.formats.base import (
     CopiesAlike,
     Format,
+    LayoutFinding,
     ManyFiles,
     OpensAtOnce,
     SampleReader,
     ShardSource,
-    Symptom,
+    TellsLayoutFindings,
     TellsSchema,
-    TellsSymptoms,
 )
-from lading.interleaved.base import SeesSymptoms, View
+from lading.interleaved.base import SeesLayoutFindings, View
 from lading.interleaved.open import detect_view, open_view, restored, settle
 from lading.interleaved.options import InterleavedOptions
 from lading.interleaved.references import Follower
 from lading.interleaved.samples import SamplesView
-from lading.manifest.files import KeptTables
+from lading.manifest.files import ShardTables
 from lading.manifest.index_cache import IndexCache
 from lading.manifest.values import FOLDER, Manifest
 from lading.storage.fetch import ERROR_COLUMN, Fetcher, OnError, OnFailure
-from lading.storage.range_hasher import PassedRanges
+from lading.storage.range_hasher import RangeHasher
 from lading.storage.roots import folder_of
 from lading.storage.stores import Stores, is_local, resolve
 from lading.units import parse_bytes
@@ -91,7 +91,7 @@ class Dataset:
         kept: what is kept of each beside them.
         target: the schema that all rows are given, if the caller asked for one.
         members: of rows that lading wrote, where shards themselves say less of them: the schema that these had.
-        kept_schema: of the rows, where their writer kept it.
+        stored_schema: of the rows, where their writer kept it.
         format_options: options with which shards are opened.
         interleaved: names of fields and policies for interleaved data.
         named_roots: folders that the caller let references point into.
@@ -99,7 +99,7 @@ class Dataset:
         fetcher: what references are read with.
         follower: what finds the files that `source_ref` texts name.
         counts: what was noticed while reading, by a short phrase.
-        stand_ins: by number, what is read in place of shards that are damaged.
+        replacements: by number, what is read in place of shards that are damaged.
         opened_as: opens the same dataset again, in another process, say; None if there is no telling how.
     """
 
@@ -116,14 +116,14 @@ class Dataset:
         roots: Sequence[str] = (),
         target: pa.Schema | None = None,
         members: pa.Schema | None = None,
-        kept_schema: pa.Schema | None = None,
+        stored_schema: pa.Schema | None = None,
         manifest: Manifest | None = None,
         kept_shards: pa.Table | None = None,
     ) -> None:
         self.listing, self.view, self.manifest, self.kept_shards = listing, view, manifest, kept_shards
-        self.target, self.members, self.kept_schema = target, members, kept_schema
+        self.target, self.members, self.stored_schema = target, members, stored_schema
         self.counts: Counter[str] = Counter()
-        self.stand_ins: dict[int, ShardSource] = {}
+        self.replacements: dict[int, ShardSource] = {}
         self.opened_as: Callable[[], Dataset] | None = None
         self._format, self.fetcher, self._stores = fmt, fetcher, stores
         self.named_roots = roots
@@ -132,11 +132,11 @@ class Dataset:
         self.interleaved = interleaved
         self.format_options = dict(format_options)
         self.cache = IndexCache()
-        self.kept: KeptTables | None = None
+        self.kept: ShardTables | None = None
         if kept_shards is not None and listing.own is not None:
             store, folder = resolve(listing.own, stores)
             written = manifest.view if manifest is not None else None
-            self.kept = KeptTables(store, folder, kept_shards, self.limits, view=written)
+            self.kept = ShardTables(store, folder, kept_shards, self.limits, view=written)
         self._places = _local_places(listing, manifest, stores)
         self._identity = _identity(self._places)
         self._source: tuple[int, ShardSource] | None = None
@@ -202,8 +202,8 @@ class Dataset:
         return known[1]
 
     def _looked_at(self, shard: int) -> ShardSource:
-        if shard in self.stand_ins:
-            return self.stand_ins[shard]
+        if shard in self.replacements:
+            return self.replacements[shard]
         with self._of_this():
             return self._found(shard)
 
@@ -229,7 +229,7 @@ class Dataset:
             view = self._views.get(shard)
             if view is None:
                 source = self.source(shard)
-                if shard not in self.stand_ins:
+                if shard not in self.replacements:
                     source = replace(source, index=self._known_index(shard, source))
                 view = self._open_view(source)
                 self._views[shard] = view
@@ -244,7 +244,7 @@ class Dataset:
         with self._of_this():
             view = open_view(
                 self._format, source, self.view, self.fetcher, self.follower, self.format_options, self.interleaved,
-                self.kept_schema, self.members,
+                self.stored_schema, self.members,
             )  # fmt: skip
             self.interleaved = settle(view, self.interleaved)
         return view
@@ -313,22 +313,22 @@ class Dataset:
         """Keep an index that another process made of a shard (`held_index`), for the next reading."""
         self._held[shard] = index
 
-    def symptoms(self, shard: int) -> Sequence[Symptom]:
-        """What in the layout of a shard will hurt, as its format and its view see it; see `Symptom`."""
-        found: list[Symptom] = []
-        if isinstance(self._format, TellsSymptoms):
+    def layout_findings(self, shard: int) -> Sequence[LayoutFinding]:
+        """What in the layout of a shard will hurt, as its format and its view see it; see `LayoutFinding`."""
+        found: list[LayoutFinding] = []
+        if isinstance(self._format, TellsLayoutFindings):
             source = self.source(shard)
             source = replace(source, index=self._known_index(shard, source))
-            found += self._format.symptoms(source, self.format_options, self.view)
+            found += self._format.layout_findings(source, self.format_options, self.view)
         # Of samples the format has told: to open them may be a walk over the file.
         view = self.open_shard(shard) if self.view == "interleaved" else None
-        return [*found, *(view.symptoms() if isinstance(view, SeesSymptoms) else ())]
+        return [*found, *(view.layout_findings() if isinstance(view, SeesLayoutFindings) else ())]
 
     def alike(self, shard: int = 0) -> Mapping[str, Any]:
         """Options of writing under which the files of a copy are like a shard."""
         if not isinstance(self._format, CopiesAlike) or not len(self.listing):
             return {}
-        return {**kept_reading(self.manifest, self._format), **self._format.alike(self.source(shard), self.view)}
+        return {**manifest_options(self.manifest, self._format), **self._format.alike(self.source(shard), self.view)}
 
     @property
     def files_beside(self) -> bool:
@@ -414,7 +414,7 @@ class Dataset:
         return found
 
     def forget_shards(self) -> None:
-        """Close all shards, and forget what was found in them: the listing, or `stand_ins`, is another one."""
+        """Close all shards, and forget what was found in them: the listing, or `replacements`, is another one."""
         self._close_views()
         self._held.clear()
         self._held_bytes = 0
@@ -683,7 +683,7 @@ class Dataset:
         *,
         views: bool = False,
         drifting: bool = False,
-        passed: PassedRanges | None = None,
+        passed: RangeHasher | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Batches of one shard, references as they are; the shard is closed at the end, if nobody else reads from it.
 
@@ -699,12 +699,12 @@ class Dataset:
         if view is None:
             source = self.source(shard)
             view = self._open_view(
-                source if shard in self.stand_ins else replace(source, index=self._held.get(shard), passed=passed)
+                source if shard in self.replacements else replace(source, index=self._held.get(shard), passed=passed)
             )
         samples = 0
         last: str | None = None
-        stand_in = self.stand_ins.get(shard)
-        path = resolve(self.path(shard), self._stores)[1] if stand_in is None else stand_in.path
+        replacement = self.replacements.get(shard)
+        path = resolve(self.path(shard), self._stores)[1] if replacement is None else replacement.path
         lineage = {LINEAGE_KEY: orjson.dumps([path])}
         try:
             limits = {"max_rows": max_rows, "max_bytes": max_bytes}
@@ -718,7 +718,7 @@ class Dataset:
                 if self.view == "interleaved" and batch.num_rows:
                     ids = batch.column("sample_id")
                     if last is not None and ids[0].as_py() == last:  # no sample lies in two batches
-                        raise self._namesakes(shard, last, samples)
+                        raise self._duplicate_ids(shard, last, samples)
                     last = ids[-1].as_py()
                 samples += len(sample_firsts(batch, self.view))
                 yield batch.replace_schema_metadata({**(batch.schema.metadata or {}), **lineage})
@@ -730,7 +730,7 @@ class Dataset:
                 view.close()
             self._source = None
 
-    def _namesakes(self, shard: int, sample: str, ordinal: int) -> DataError:
+    def _duplicate_ids(self, shard: int, sample: str, ordinal: int) -> DataError:
         """The error that a sample of a shard has the id of the one before."""
         by_name = self.interleaved.sample_id_field is None
         return DataError(
@@ -799,7 +799,7 @@ class Dataset:
         Where rows may be dropped, no part has two samples of one id, which those between them keep apart.
         """
         drops = self.view == "interleaved" and on_error in ("drop_row", "drop_sample")
-        whole = split_namesakes(batch) if drops else [batch]
+        whole = split_duplicate_ids(batch) if drops else [batch]
         found = (split_samples(one, sample_firsts(one, self.view), len(one), max_bytes) for one in whole)
         first = 0
         for some in chain.from_iterable(found):

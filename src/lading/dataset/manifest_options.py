@@ -14,7 +14,7 @@ from lading.interleaved.options import AUTO, ROLES, InterleavedOptions
 from lading.interleaved.tar import field_name
 from lading.manifest.values import Manifest
 
-__all__ = ["kept_reading", "kept_schema", "kept_settings", "members_of", "schema_as_read"]
+__all__ = ["manifest_options", "members_of", "schema_as_read", "stored_schema", "stored_settings"]
 
 
 def members_of(manifest: Manifest | None, fmt: Format, view: str | None) -> pa.Schema | None:
@@ -37,7 +37,7 @@ def _restores(fmt: Format, manifest: Manifest) -> bool:
     return isinstance(fmt, MdsFormat) and manifest.view == "samples"
 
 
-def kept_schema(
+def stored_schema(
     manifest: Manifest | None, fmt: Format, view: str | None, interleaved: InterleavedOptions
 ) -> pa.Schema | None:
     """The schema that the manifest kept of the rows.
@@ -48,7 +48,7 @@ def kept_schema(
         return None if manifest is None else manifest.schema
     if (manifest.format, manifest.view) != (fmt.name, "interleaved"):
         return None
-    was, now = kept_settings(manifest).roles, interleaved.roles
+    was, now = stored_settings(manifest).roles, interleaved.roles
     return pa.schema([f for f in manifest.schema if was.get(field_name(f.name)) == now.get(field_name(f.name))])
 
 
@@ -64,14 +64,14 @@ def schema_as_read(schema: pa.Schema, fmt: Format, view: str, options: Mapping[s
     return pa.schema([named[name].with_name(name) for name in names], metadata=schema.metadata)
 
 
-def kept_reading(manifest: Manifest | None, fmt: Format) -> Mapping[str, Any]:
+def manifest_options(manifest: Manifest | None, fmt: Format) -> Mapping[str, Any]:
     """Options with which shards are read, as the manifest keeps them: those alone that their format has it keep."""
     if manifest is None or fmt.name != manifest.format or not isinstance(fmt, TellsReading):
         return {}
     return fmt.reading(manifest.options.get("reading", {}))
 
 
-def kept_settings(manifest: Manifest | None) -> InterleavedOptions:
+def stored_settings(manifest: Manifest | None) -> InterleavedOptions:
     """Options of interleaved data as the manifest keeps them: which fields belong to which items."""
     kept: dict[str, Any] = manifest.options.get("interleaved", {}) if manifest is not None else {}
     lists: dict[str, Any] = {name: tuple(kept.get(name, ())) for name in (f"per_{role}_fields" for role in ROLES)}

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from lading.arrow.align import resolve_schema
 from lading.dataset.dataset import Dataset
-from lading.dataset.manifest_options import kept_reading, kept_schema, kept_settings, members_of
+from lading.dataset.manifest_options import manifest_options, members_of, stored_schema, stored_settings
 from lading.dataset.source import (
     Listing,
     Source,
@@ -195,7 +195,7 @@ def dataset_of(  # noqa: PLR0913 - as `open_dataset`
         mmap: False reads local files through `pread`.
         limits: on what files may ask for.
     """
-    settings = interleaved or kept_settings(manifest)
+    settings = interleaved or stored_settings(manifest)
     return Dataset(
         listing,
         fmt,
@@ -205,14 +205,14 @@ def dataset_of(  # noqa: PLR0913 - as `open_dataset`
         format_options={
             **({} if mmap or not _has_option(fmt, "mmap") else {"mmap": False}),
             **({"roots": [os.fspath(root) for root in roots]} if roots and _has_option(fmt, "roots") else {}),
-            **kept_reading(manifest, fmt),
+            **manifest_options(manifest, fmt),
             **(options or {}),
         },
         interleaved=settings,
         roots=[os.fspath(root) for root in roots],
         target=target,
         members=None if options and "types" in options else members_of(manifest, fmt, view),
-        kept_schema=kept_schema(manifest, fmt, view, settings),
+        stored_schema=stored_schema(manifest, fmt, view, settings),
         manifest=manifest,
         kept_shards=kept_shards,
     )
@@ -280,9 +280,9 @@ def _says_more(manifest: Manifest, listing: Listing, stores: Stores) -> bool:
     if not len(listing):  # nothing but manifests: there is no file that could say anything
         return True
     fmt = _recognise(listing, stores)
-    if fmt.name != manifest.format or isinstance(fmt, LosesTypes) or kept_reading(manifest, fmt):
+    if fmt.name != manifest.format or isinstance(fmt, LosesTypes) or manifest_options(manifest, fmt):
         return True
-    return bool(kept_settings(manifest).roles) or members_of(manifest, fmt, None) is not None
+    return bool(stored_settings(manifest).roles) or members_of(manifest, fmt, None) is not None
 
 
 def _as_one(

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from lading.arrow.align import align_table, union_schema
 from lading.arrow.batches import copied
-from lading.arrow.column_slices import Picks, as_array, put
+from lading.arrow.column_slices import ColumnSlices, as_array, put
 from lading.arrow.json_columns import fit_json, union_json_schemas
 from lading.arrow.references import concat, is_ref
 from lading.arrow.views import is_bytes, is_text, is_view, reorder, share
@@ -26,7 +26,7 @@ from lading.interleaved.base import LooseView, View
 from lading.interleaved.samples import SamplesView
 from lading.manifest.values import lookup
 
-__all__ = ["HasSamples", "lying_rows", "taken_rows"]
+__all__ = ["HasSamples", "taken_rows", "unfetched_rows"]
 
 _SHARED_ROWS = 4096
 """Rows of which some are worth a thread."""
@@ -83,7 +83,7 @@ def taken_rows(
 ) -> pa.Table:  # fmt: skip
     """Rows of samples with their bytes, as `Dataset.take`; in the columns of the target, if there is one."""
     if target is not None:
-        return dataset.materialised(lying_rows(dataset, wanted, columns, target), views=views)
+        return dataset.materialised(unfetched_rows(dataset, wanted, columns, target), views=views)
     if columns is not None and dataset.view == "samples":
         _refuse_unknown(dataset, wanted, columns)
     found = None
@@ -92,7 +92,7 @@ def taken_rows(
         with suppress(pa.ArrowInvalid):
             found = _picked_rows(dataset, wanted, columns, views=views)
     if found is None:
-        found = dataset.materialised(lying_rows(dataset, wanted, columns), views=views)
+        found = dataset.materialised(unfetched_rows(dataset, wanted, columns), views=views)
     if columns is not None and dataset.view == "samples":
         found = _with_all(found, columns, dataset.schema)
     return _shown(found) if views else found
@@ -154,7 +154,7 @@ def _picked_rows(
     def put_together(rows: NDArray[np.int64]) -> pa.Table | None:
         asked = _by_shard(rows, ends)
         hold = len(asked) <= _HELD_SHARDS // threads
-        picks: list[Picks] = []
+        picks: list[ColumnSlices] = []
         for each in asked:
             picker = _picker(dataset, each.shard)
             found = None if picker is None else picker.pick(each.rows, columns, views=views, hold=hold)
@@ -213,13 +213,15 @@ def _picker(dataset: HasSamples, shard: int) -> PickingReader | None:
     return view.picks if isinstance(view, SamplesView) else None
 
 
-def _are_alike(one: Picks, other: Picks) -> bool:
+def _are_alike(one: ColumnSlices, other: ColumnSlices) -> bool:
     """Whether rows of two shards are of the same columns, and fields tell the same, such as names of labels."""
     mine, its = one.schema.remove_metadata(), other.schema.remove_metadata()
     return bool(mine.equals(its, check_metadata=True)) and one.columns.keys() == other.columns.keys()
 
 
-def _put_together(picks: Sequence[Picks], places: Sequence[NDArray[np.int64]], count: int, *, views: bool) -> pa.Table:
+def _put_together(
+    picks: Sequence[ColumnSlices], places: Sequence[NDArray[np.int64]], count: int, *, views: bool
+) -> pa.Table:
     """Rows of shards as one table."""
     schema = without_source(picks[0].schema)
     if any(each.schema.metadata != picks[0].schema.metadata for each in picks):
@@ -241,7 +243,7 @@ def _put_together(picks: Sequence[Picks], places: Sequence[NDArray[np.int64]], c
     return pa.table(given, schema)
 
 
-def _rest(picks: Sequence[Picks], places: Sequence[NDArray[np.int64]], count: int) -> pa.Table:
+def _rest(picks: Sequence[ColumnSlices], places: Sequence[NDArray[np.int64]], count: int) -> pa.Table:
     """Columns that were read, in order; none if there are none."""
     read = [each.rest for each in picks if each.rest is not None]
     if len(read) <= 1:
@@ -251,7 +253,7 @@ def _rest(picks: Sequence[Picks], places: Sequence[NDArray[np.int64]], count: in
     return reorder(concat(read), rows)
 
 
-def lying_rows(
+def unfetched_rows(
     dataset: HasSamples, wanted: NDArray[np.int64], columns: Sequence[str] | None, target: pa.Schema | None = None
 ) -> pa.Table:
     """The rows, perhaps with references; in the columns of the target, if there is one."""

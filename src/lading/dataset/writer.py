@@ -19,7 +19,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from lading.arrow.align import refuse_twins
+from lading.arrow.align import refuse_duplicate_names
 from lading.arrow.rows import Encoders, rows_to_batch
 from lading.content.digests import DatasetDigest
 from lading.errors import LadingError, UsageError, errors_at
@@ -28,13 +28,13 @@ from lading.formats.base import ManyFiles, NamesInEntries, ShardFacts, TellsRead
 from lading.formats.registry import get_format
 from lading.interleaved.tar_writer import Roles
 from lading.manifest.commit import Staging, check_destination, check_shared, find_destination
-from lading.manifest.files import KeptTables, lading_folder, save_manifest
+from lading.manifest.files import ShardTables, lading_folder, save_manifest
 from lading.manifest.values import FOLDER, Manifest, leads_outside
 from lading.pipeline.part_writer import (
     CHECKSUMS,
     FinishedShard,
     FinishedShards,
-    Namesakes,
+    OnDuplicateId,
     Part,
     PartWriter,
     ShardKind,
@@ -137,7 +137,7 @@ class DatasetWriter:
         self._template = _template(name, rank)
         self._shard_name(0)  # one that nobody can have is refused now
         shard_bytes = parse_bytes(shard_size)
-        refuse_twins(pa.schema([]) if schema is None else schema)
+        refuse_duplicate_names(pa.schema([]) if schema is None else schema)
         if rank is None:
             check_destination(self._store, self._destination, overwrite=overwrite)
         else:
@@ -206,7 +206,7 @@ class DatasetWriter:
             self._part.write_batch(batch)
 
     def write_batch(
-        self, rows: pa.RecordBatch | pa.Table, *, behind: bool = False, namesakes: Namesakes = "error"
+        self, rows: pa.RecordBatch | pa.Table, *, behind: bool = False, duplicate_ids: OnDuplicateId = "error"
     ) -> pa.Table | None:
         """Append rows; give the references (file, offset, length) of what was written, None if values are no ranges.
 
@@ -218,7 +218,7 @@ class DatasetWriter:
         until `close`. Without it, only what `held_bytes` counts must: formats whose shards or row groups are written
         at their end hold rows until then.
 
-        A file of items (Parquet, Arrow) has each `sample_id` once. With `namesakes="apart"` a sample whose id an
+        A file of items (Parquet, Arrow) has each `sample_id` once. With `duplicate_ids="apart"` a sample whose id an
         earlier one has begins another file; by default it is a DataError, as if rows of one sample did not stand
         together. In tars that holds of neighbours with one `__key__`. Of items, what has the id of the very sample
         before, written by another call, always begins another.
@@ -226,7 +226,7 @@ class DatasetWriter:
         self._refuse_finished()
         with self._dropping():
             self._flush_rows()
-            return self._part.write_batch(rows, behind=behind, namesakes=namesakes)
+            return self._part.write_batch(rows, behind=behind, duplicate_ids=duplicate_ids)
 
     def _refuse_finished(self) -> None:
         if self._finished or self._done:
@@ -265,7 +265,7 @@ class DatasetWriter:
         self._refuse_finished()
         self._flush_rows()
         self._part.end_shard()
-        kept = KeptTables(self._store, folder, part.shards)
+        kept = ShardTables(self._store, folder, part.shards)
         for number, row in enumerate(part.shards.to_pylist()):
             path = self._next_name()
             facts = self._renamed(ShardFacts.of(row), path)

@@ -37,11 +37,11 @@ __all__ = [
     "SourceRefs",
     "content_type_of",
     "content_types",
+    "duplicate_id_bounds",
     "extension_of",
     "format_source_ref",
     "is_interleaved_schema",
     "lineage_of",
-    "namesake_bounds",
     "parse_source_ref",
     "quote_key",
     "sample_firsts",
@@ -230,7 +230,7 @@ def samples_with(rows: NDArray[np.bool_], starts: NDArray[np.int64]) -> NDArray[
     return np.repeat(np.logical_or.reduceat(rows, starts), np.diff(np.append(starts, len(rows))))
 
 
-def namesake_bounds(sample_id: pa.Array) -> list[int]:
+def duplicate_id_bounds(sample_id: pa.Array) -> list[int]:
     """Bounds of parts, from 0 to the number of rows, that hold whole samples, none two of one id.
 
     Where rows between two samples of one id go, these would become one.

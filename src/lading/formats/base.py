@@ -20,13 +20,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.arrow.byte_ranges import Pieces, Runs
-from lading.arrow.column_slices import Picks
+from lading.arrow.byte_ranges import ByteRanges, ChunkedRanges
+from lading.arrow.column_slices import ColumnSlices
 from lading.errors import LadingError, UsageError
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.options import check_types
 from lading.storage.base import FileInfo, MappedFile, Mapper, Sink, Store
-from lading.storage.range_hasher import PassedRanges
+from lading.storage.range_hasher import RangeHasher
 from lading.storage.stores import Stores
 
 __all__ = [
@@ -34,9 +34,10 @@ __all__ = [
     "CopiesAlike",
     "ExactSizes",
     "Format",
-    "HasTwin",
+    "HasCompressedCopy",
     "HoldsBytesOnly",
     "KeepsFiles",
+    "LayoutFinding",
     "LeavesOut",
     "ListedElsewhere",
     "ListedFile",
@@ -55,7 +56,7 @@ __all__ = [
     "Ranges",
     "ReadsElsewhere",
     "ReadsUnits",
-    "Remains",
+    "Recovered",
     "Resyncs",
     "ResyncsBeside",
     "RowReader",
@@ -66,16 +67,15 @@ __all__ = [
     "ShardReader",
     "ShardSource",
     "ShardWriter",
-    "Symptom",
+    "TellsLayoutFindings",
     "TellsOfItself",
     "TellsReading",
     "TellsSchema",
-    "TellsSymptoms",
     "TellsTypes",
     "TurnsToText",
     "map_file",
     "parse_options",
-    "single_pieces",
+    "single_ranges",
 ]
 
 
@@ -110,7 +110,7 @@ class ShardSource:
     stands_in: Store | None = None
     stores: Stores = field(default_factory=Stores)
     limits: Limits = DEFAULT_LIMITS
-    passed: PassedRanges | None = None
+    passed: RangeHasher | None = None
 
     @property
     def place(self) -> str:
@@ -266,7 +266,7 @@ class PickingReader(Protocol):
 
     def pick(
         self, rows: NDArray[np.int64], columns: Sequence[str] | None = None, *, views: bool = False, hold: bool = True
-    ) -> Picks | None:
+    ) -> ColumnSlices | None:
         """Values of rows, in the order asked for; None where that saves nothing.
 
         With `views` bytes are left in memory, for who shows them there. With `hold=False` what is given keeps no file
@@ -331,13 +331,13 @@ class ReadsElsewhere(Protocol):
 
 
 @runtime_checkable
-class HasTwin(Protocol):
+class HasCompressedCopy(Protocol):
     """A format of whose shards one may lie there in two forms, compressed and not, of which one is read."""
 
     def twin(self, source: ShardSource) -> str | None:
         """Path of the other form of a shard; None if it has none, or there is none. Raises DataError, StoreError."""
 
-    def wrong_twin(self, source: ShardSource) -> LadingError | None:
+    def wrong_compressed_copy(self, source: ShardSource) -> LadingError | None:
         """What is wrong with the other form of a shard that can be read, or that nobody can say: one is unpacked."""
 
 
@@ -402,7 +402,7 @@ class LooseReader(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Symptom:
+class LayoutFinding:
     """Something in how a shard lies that will hurt whoever reads it.
 
     Attributes:
@@ -441,14 +441,14 @@ class ShardWriter(Protocol):
         """Finish the shard's bytes (the sink stays open: its owner publishes it)."""
 
 
-Ranges: TypeAlias = Mapping[str, Pieces | Runs]
+Ranges: TypeAlias = Mapping[str, ByteRanges | ChunkedRanges]
 """By the name of a column: where each value lies in a file of this machine; for formats that pack items (`PacksItems`)
 also in several places."""
 
 
-def single_pieces(ranges: Ranges) -> dict[str, Pieces]:
+def single_ranges(ranges: Ranges) -> dict[str, ByteRanges]:
     """Ranges of values that lie in one place each: whatever was not packed."""
-    found = {name: where for name, where in ranges.items() if isinstance(where, Pieces)}
+    found = {name: where for name, where in ranges.items() if isinstance(where, ByteRanges)}
     assert len(found) == len(ranges), "only rows that were packed have values in several places"
     return found
 
@@ -556,7 +556,7 @@ class Format(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Remains:
+class Recovered:
     """What is left of a damaged file, and how to lay it out so that the format's reader reads it.
 
     Attributes:
@@ -583,7 +583,7 @@ class Remains:
     lost_samples: int = 0
     options: Mapping[str, Any] = field(default_factory=dict)
     breaks: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
-    beside: Mapping[str, Remains] = field(default_factory=dict)
+    beside: Mapping[str, Recovered] = field(default_factory=dict)
 
 
 @runtime_checkable
@@ -597,7 +597,7 @@ class Resyncs(Protocol):
         *,
         schema: pa.Schema | None = None,
         error: LadingError | None = None,
-    ) -> Remains | None:
+    ) -> Recovered | None:
         """What is left of a damaged file that is not compressed as a whole; None if the file is as good as it gets.
 
         Args:
@@ -616,8 +616,8 @@ class ResyncsBeside(Protocol):
     """A format whose files lead to others that may be damaged, too."""
 
     def resync_beside(
-        self, source: ShardSource, options: Mapping[str, Any], known: Mapping[str, Remains]
-    ) -> tuple[Mapping[str, tuple[str, Remains | None]], Callable[[str], Mapping[str, Any]]] | None:
+        self, source: ShardSource, options: Mapping[str, Any], known: Mapping[str, Recovered]
+    ) -> tuple[Mapping[str, tuple[str, Recovered | None]], Callable[[str], Mapping[str, Any]]] | None:
         """How to lay out files beside a shard that were cut, those that are `known` as is known; None if none was.
 
         By the path that the shard gives them: where they lie, and what is left of them (None: all). And what gives the
@@ -843,10 +843,10 @@ class ManyFiles(Protocol):
 
 
 @runtime_checkable
-class TellsSymptoms(Protocol):
+class TellsLayoutFindings(Protocol):
     """A format that sees by headers, footers and indexes what of a shard's layout will hurt."""
 
-    def symptoms(self, source: ShardSource, options: Mapping[str, Any], view: str) -> Sequence[Symptom]:
+    def layout_findings(self, source: ShardSource, options: Mapping[str, Any], view: str) -> Sequence[LayoutFinding]:
         """What will hurt whoever reads this shard, one of a kind at most. No payload is read.
 
         Args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from lading.formats.base import Symptom
+from lading.formats.base import LayoutFinding
 from lading.units import format_bytes
 
 __all__ = ["NEAR_BYTES", "large_strings", "large_unit"]
@@ -21,7 +21,7 @@ NEAR_BYTES = LIMIT_BYTES // 2
 """Half of that: two such arrays do not go into one."""
 
 
-def large_unit(unit: str, size_bytes: NDArray[np.int64], num_rows: NDArray[np.int64]) -> list[Symptom]:
+def large_unit(unit: str, size_bytes: NDArray[np.int64], num_rows: NDArray[np.int64]) -> list[LayoutFinding]:
     """The largest unit that rows are read in, if it is too large; a single row cannot be cut.
 
     Args:
@@ -36,10 +36,10 @@ def large_unit(unit: str, size_bytes: NDArray[np.int64], num_rows: NDArray[np.in
     size = int(sizes[at])
     measured = f"{unit} {at} unpacks to {format_bytes(size)}, more than {format_bytes(LARGE_UNIT_BYTES)}"
     why = f"Most readers hold a whole {unit} in memory, each worker its own, and for a single row, too."
-    return [Symptom(f"large {unit}", measured, why, size)]
+    return [LayoutFinding(f"large {unit}", measured, why, size)]
 
 
-def large_strings(place: str, column: str, size_bytes: int) -> list[Symptom]:
+def large_strings(place: str, column: str, size_bytes: int) -> list[LayoutFinding]:
     """That the values which a column has in one unit of rows are near the limit of their type, if they are.
 
     Args:
@@ -51,4 +51,4 @@ def large_strings(place: str, column: str, size_bytes: int) -> list[Symptom]:
         return []
     measured = f"{place}, column {column!r}: {format_bytes(size_bytes)} of the {format_bytes(LIMIT_BYTES)} that fit"
     why = "Offsets of 32 bits end at 2 GB: to join, sort or nest such columns fails, or wraps around."
-    return [Symptom("32-bit strings near their limit", measured, why, size_bytes)]
+    return [LayoutFinding("32-bit strings near their limit", measured, why, size_bytes)]

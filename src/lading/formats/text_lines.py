@@ -23,7 +23,7 @@ from lading.arrow.views import byte_lengths, row_bytes
 from lading.codecs import ENDINGS, WRAPS, StreamEncoder, sniff_wrap, stream_encoder
 from lading.errors import CorruptShard, LadingError, LimitExceeded, Unrepresentable, UsageError, errors_at
 from lading.features.items import split_rows
-from lading.formats.base import Remains, ShardSource
+from lading.formats.base import Recovered, ShardSource
 from lading.limits import Limits
 from lading.storage.base import Buffer, Sink, extents_of
 from lading.storage.extents import NO_ROWS
@@ -229,12 +229,12 @@ def open_text(source: ShardSource) -> TextFile:
 def laid_end_to_end(
     offset: NDArray[np.int64], length: NDArray[np.int64], lost: Sequence[LadingError], lost_samples: int,
     head: bytes = b"",
-) -> Remains:  # fmt: skip
+) -> Recovered:  # fmt: skip
     """Lines of a damaged file, one after another, behind a head that is made anew."""
     target = len(head) + np.cumsum(length) - length
     made = [(0, head)] if head else []
     size = len(head) + int(length.sum())
-    return Remains(offset, target, length, size, made, lost=lost, lost_samples=lost_samples)
+    return Recovered(offset, target, length, size, made, lost=lost, lost_samples=lost_samples)
 
 
 def check_compression(compression: str | None) -> None:

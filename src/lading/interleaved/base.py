@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.formats.base import Symptom
+from lading.formats.base import LayoutFinding
 
-__all__ = ["LooseView", "SeesSymptoms", "View"]
+__all__ = ["LooseView", "SeesLayoutFindings", "View"]
 
 
 class View(Protocol):
@@ -74,8 +74,8 @@ class LooseView(Protocol):
 
 
 @runtime_checkable
-class SeesSymptoms(Protocol):
+class SeesLayoutFindings(Protocol):
     """A view that sees what in the order of a shard's rows will hurt."""
 
-    def symptoms(self) -> Sequence[Symptom]:
+    def layout_findings(self) -> Sequence[LayoutFinding]:
         """What will hurt whoever reads this shard. No payload is read."""

@@ -16,7 +16,7 @@ from lading.formats.base import (
     ManyFiles,
     PacksItems,
     Ranges,
-    Remains,
+    Recovered,
     Resyncs,
     ShardReader,
     ShardSource,
@@ -43,14 +43,23 @@ from lading.interleaved.references import Follower
 from lading.interleaved.rows import ItemsView
 from lading.interleaved.samples import SamplesView
 from lading.interleaved.selection import picked
-from lading.interleaved.stored_types import KeptTypes
-from lading.interleaved.tar import MintView, looks_interleaved
-from lading.interleaved.tar_recover import remains_of_documents
-from lading.interleaved.tar_writer import MintShardWriter, Roles
+from lading.interleaved.stored_types import StoredTypes
+from lading.interleaved.tar import TarDocuments, looks_interleaved
+from lading.interleaved.tar_recover import recover_documents
+from lading.interleaved.tar_writer import Roles, TarDocumentsWriter
 from lading.storage.base import Sink
 from lading.storage.fetch import ERROR_COLUMN, Fetcher, earlier_errors
 
-__all__ = ["create_view_shard", "detect_view", "open_view", "packer", "remains_of", "restored", "settle", "told_errors"]
+__all__ = [
+    "create_view_shard",
+    "detect_view",
+    "open_view",
+    "packer",
+    "recover_shard",
+    "restored",
+    "settle",
+    "stored_errors",
+]
 
 _MEMBERS = pa.schema([pa.field("__key__", pa.string())])
 _MAX_ROWS, _MAX_BYTES = 65_536, 64 << 20
@@ -93,7 +102,7 @@ def open_view(  # noqa: PLR0913, PLR0917 - what a dataset knows of its shards
             reader.keep(schema.names)
         return SamplesView(picked(reader, rows))
     if isinstance(reader, WebdatasetReader):
-        return MintView(reader, fetcher, source, interleaved, schema)
+        return TarDocuments(reader, fetcher, source, interleaved, schema)
     packed = _packed_rows(reader)
     if packed is not None:
         return PackedView(picked(packed, rows), source.path, interleaved, schema)
@@ -118,7 +127,7 @@ def _restoring(reader: ShardReader, fetcher: Fetcher, rows: pa.Schema, path: str
     if isinstance(reader, MdsReader):
         reader.as_written(rows)
         return reader
-    return KeptTypes(reader, rows_schema(rows), path)
+    return StoredTypes(reader, rows_schema(rows), path)
 
 
 def _packed_rows(reader: ShardReader) -> ShardReader | None:
@@ -132,7 +141,7 @@ def _were_items(documents: pa.Schema | None) -> bool:
     return documents is not None and {ITEMS_COLUMN, "media"} <= {*documents.names}
 
 
-def remains_of(
+def recover_shard(
     fmt: Format,
     source: ShardSource,
     view: str,
@@ -141,7 +150,7 @@ def remains_of(
     interleaved: InterleavedOptions,
     schema: pa.Schema | None,
     error: LadingError | None,
-) -> Remains | None:
+) -> Recovered | None:
     """What is left of a damaged file, taken as a view; None if the format knows no better than its reader.
 
     Args:
@@ -157,7 +166,7 @@ def remains_of(
         DataError: nothing of it can be read.
     """
     if isinstance(fmt, WebdatasetFormat) and view == "interleaved":
-        return remains_of_documents(source, interleaved, error)
+        return recover_documents(source, interleaved, error)
     if not isinstance(fmt, Resyncs):
         return None
     # Packed items and documents are stored as rows of other columns.
@@ -167,15 +176,15 @@ def remains_of(
 
 def settle(view: View, options: InterleavedOptions) -> InterleavedOptions:
     """The options with what this shard's samples decide for the whole dataset."""
-    return view.settled() if isinstance(view, MintView) and options.sample_id_field == AUTO else options
+    return view.settled() if isinstance(view, TarDocuments) and options.sample_id_field == AUTO else options
 
 
-def told_errors(view: View) -> set[int]:
+def stored_errors(view: View) -> set[int]:
     """Rows of a shard whose error an earlier job wrote down: what they lack was lost before.
 
     Tars of documents and documents with media keep no errors: what is wrong with their rows was found just now.
     """
-    if isinstance(view, (MintView, DocumentsView)):
+    if isinstance(view, (TarDocuments, DocumentsView)):
         return set()
     stored, at = set(), 0
     for told in view.batches(max_rows=_MAX_ROWS, max_bytes=_MAX_BYTES, columns=[ERROR_COLUMN]):
@@ -204,7 +213,7 @@ def _in_memory(pack_rows: Callable[[pa.RecordBatch], pa.RecordBatch]) -> Packer:
 
 def create_view_shard(
     fmt: Format, sinks: Sequence[Sink], schema: pa.Schema, view: str, options: Mapping[str, Any], roles: Roles
-) -> ShardWriter | MintShardWriter:
+) -> ShardWriter | TarDocumentsWriter:
     """Begin one shard of rows taken as a view, in these files, its own first. It is given them as `packer` makes them.
 
     Raises:
@@ -225,7 +234,7 @@ def create_view_shard(
     writer = fmt.create_shard(sink, _MEMBERS, options)
     if not isinstance(writer, WebdatasetWriter):
         raise Unrepresentable(f"the format {fmt.name} has no layout for interleaved samples")
-    return MintShardWriter(writer, schema, roles)
+    return TarDocumentsWriter(writer, schema, roles)
 
 
 def detect_view(reader: ShardReader, fetcher: Fetcher, interleaved: InterleavedOptions) -> str | None:

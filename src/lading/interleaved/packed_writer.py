@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lading.arrow import json_text
-from lading.arrow.byte_ranges import Pieces, Runs
+from lading.arrow.byte_ranges import ByteRanges, ChunkedRanges
 from lading.arrow.json_columns import is_json_type
 from lading.arrow.json_text import glued, joined_runs
 from lading.arrow.references import is_ref
@@ -24,7 +24,7 @@ from lading.arrow.views import byte_lengths, is_bytes, join, present, row_bytes
 from lading.errors import DataError, LadingError, SchemaMismatch, Unrepresentable
 from lading.features.items import sample_starts, split_rows
 from lading.features.types import Json, feature_of
-from lading.formats.base import Ranges, single_pieces
+from lading.formats.base import Ranges, single_ranges
 from lading.interleaved.packed import CONTENT, LENGTH, PACKED_SCHEMA
 
 __all__ = ["check_columns", "pack", "packed_ids", "packed_items"]
@@ -69,7 +69,7 @@ def pack(batch: pa.RecordBatch, ranges: Ranges) -> tuple[pa.RecordBatch, Ranges]
         Unrepresentable: a column that JSON does not hold; a text in a column of JSON that is none. Names column, row.
     """
     ids, bounds = packed_ids(batch)
-    payload = single_pieces(ranges).get("binary_content")
+    payload = single_ranges(ranges).get("binary_content")
     content, sizes = _content(batch, bounds) if payload is None else _content_in_files(payload, bounds)
     there = content if isinstance(content, pa.Array) else pa.array([b""] * len(ids), pa.large_binary())
     packed = pa.record_batch([ids, packed_items(batch, bounds, sizes), there], schema=PACKED_SCHEMA)
@@ -114,11 +114,11 @@ def packed_items(batch: pa.RecordBatch, bounds: NDArray[np.int64], sizes: pa.Arr
     return pa.concat_arrays(parts)
 
 
-def _content_in_files(payload: Pieces, bounds: NDArray[np.int64]) -> tuple[Runs, pa.Array]:
+def _content_in_files(payload: ByteRanges, bounds: NDArray[np.int64]) -> tuple[ChunkedRanges, pa.Array]:
     """As `_content`, of payload that lies in files."""
     there = payload.there
     before = np.append(0, np.cumsum(there))
-    return Runs(payload[there], before[bounds]), pa.array(payload.length, mask=~there)
+    return ChunkedRanges(payload[there], before[bounds]), pa.array(payload.length, mask=~there)
 
 
 def _content(batch: pa.RecordBatch, bounds: NDArray[np.int64]) -> tuple[pa.Array, pa.Array | None]:

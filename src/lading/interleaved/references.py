@@ -31,7 +31,7 @@ from lading.formats.base import ShardSource
 from lading.formats.webdataset.format import FORMAT as TAR
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.storage.base import FileInfo, Store, native_path
-from lading.storage.concurrent import is_far, together
+from lading.storage.concurrent import concurrent_map, is_remote
 from lading.storage.fetch import Fetcher
 from lading.storage.roots import Roots, beside, folder_of
 from lading.storage.stores import Stores, is_local, resolve
@@ -125,7 +125,7 @@ class Follower:
         named = list(_by_file(told, there))
         look = partial(_or_why, self._file) if despite_stores else self._file
         looks = [partial(look, path, folder, inside=inside) for path, inside, _ in named]
-        found = together(looks, far=any(self._is_far(path, folder) for path, *_ in named))
+        found = concurrent_map(looks, remote=any(self._is_remote(path, folder) for path, *_ in named))
         for (_, inside, mine), entry in zip(named, found, strict=True):
             if isinstance(entry, str):
                 failed = dict.fromkeys(mine.tolist(), entry)
@@ -188,7 +188,7 @@ class Follower:
             for row, name in zip(unknown[~known].tolist(), names.filter(pa.array(~known)).to_pylist(), strict=True)
         }
 
-    def lighten(self, batch: pa.RecordBatch, fetcher: Fetcher) -> pa.RecordBatch:
+    def to_references(self, batch: pa.RecordBatch, fetcher: Fetcher) -> pa.RecordBatch:
         """A batch of items without the bytes of those whose `source_ref` leads to them; it then says where they lie.
 
         Paths become absolute, so that the texts hold wherever the batch is written; members get their ranges. An item
@@ -233,9 +233,9 @@ class Follower:
 
     # Files
 
-    def _is_far(self, path: str, folder: str) -> bool:
+    def _is_remote(self, path: str, folder: str) -> bool:
         try:
-            return any(is_far(resolve(candidate, self._stores)[0]) for candidate in _candidates(path, folder))
+            return any(is_remote(resolve(candidate, self._stores)[0]) for candidate in _candidates(path, folder))
         except UsageError:
             return False
 

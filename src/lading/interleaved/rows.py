@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 from lading.arrow.align import align_table, reconcile_schema
 from lading.arrow.batches import with_columns
 from lading.arrow.hashing import hash_strings
-from lading.arrow.rebatch import HELD_BATCHES, gathered, joined, split_samples
+from lading.arrow.rebatch import HELD_BATCHES, joined, rebatched, split_samples
 from lading.arrow.references import files_of, is_ref, with_files
 from lading.arrow.views import filled, is_text, is_view, join, present, row_bytes
 from lading.errors import DataError, LadingError, SchemaMismatch, errors_at
 from lading.features.items import INTERLEAVED_SCHEMA, RESERVED, WITHOUT_BYTES, sample_rows, sample_starts, split_rows
-from lading.formats.base import LooseReader, ShardReader, Symptom
+from lading.formats.base import LayoutFinding, LooseReader, ShardReader
 from lading.interleaved.options import InterleavedOptions, tell_absent
 from lading.interleaved.references import Followed, Follower
 from lading.storage.fetch import ERROR_COLUMN, Fetcher, write_errors
@@ -168,7 +168,7 @@ class ItemsView:
         asked, target = self._needed(schema or self.schema(), columns)
         rows = self._rows(target, max_rows, max_bytes, typed=schema is not None, views=views)
         held = max_bytes // HELD_BATCHES
-        rows = gathered(rows, max_rows, held, held) if views else rows
+        rows = rebatched(rows, max_rows, held, held) if views else rows
         first = 0
         for batch in self._whole_samples(self._checked(rows), max_rows, max_bytes):
             aligned = self._aligned(batch, target, range(first, first + batch.num_rows))
@@ -319,7 +319,7 @@ class ItemsView:
             done += batch.num_rows
             yield batch
 
-    def symptoms(self) -> list[Symptom]:
+    def layout_findings(self) -> list[LayoutFinding]:
         """Ids that come back, by the column of ids; of lines, which would have to be read whole, none."""
         if isinstance(self._reader, LooseReader):
             return []
@@ -333,7 +333,9 @@ class ItemsView:
         measured = f"ids that come back after others: {len(again):,}, such as that of row {first[0]} in row {again[0]}"
         why = "Whoever takes neighbours of one id for a sample gets pieces, so lading refuses to read such rows."
         return [
-            Symptom("samples in several pieces", f"{measured}; sort by sample_id and position", why, len(again), None)
+            LayoutFinding(
+                "samples in several pieces", f"{measured}; sort by sample_id and position", why, len(again), None
+            )
         ]
 
     def _aligned(self, batch: pa.RecordBatch, target: pa.Schema, rows: Sequence[int]) -> pa.RecordBatch:

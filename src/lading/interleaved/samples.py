@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.arrow.rebatch import HELD_BATCHES, gathered
+from lading.arrow.rebatch import HELD_BATCHES, rebatched
 from lading.errors import LadingError
 from lading.formats.base import LooseReader, PickingReader, RowReader, SampleReader, ShardReader
 
@@ -82,7 +82,7 @@ class SamplesView:
         else:
             limits = {"max_rows": max_rows, "max_bytes": held}
             batches = self._reader.batches(**limits, columns=columns, views=views)
-        yield from gathered(batches, max_rows, held, max_bytes) if views else batches
+        yield from rebatched(batches, max_rows, held, max_bytes) if views else batches
         self.counts.update(self._reader.counts)
 
     def read(self, samples: NDArray[np.int64], columns: Sequence[str] | None = None) -> pa.Table:

@@ -13,10 +13,10 @@ from lading.arrow.align import align_table
 from lading.errors import SchemaMismatch, errors_at
 from lading.formats.base import LooseReader, ShardReader
 
-__all__ = ["KeptTypes"]
+__all__ = ["StoredTypes"]
 
 
-class KeptTypes:
+class StoredTypes:
     """A shard of text whose rows have the columns that they were written with.
 
     Args:

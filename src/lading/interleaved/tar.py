@@ -42,7 +42,7 @@ from lading.interleaved.tar_members import TELLING_DOCUMENTS, Members, document_
 from lading.interleaved.tar_rows import EXTRAS_FIELD, Rows, Window, make_rows, scatter, spread_lists
 from lading.storage.fetch import Fetcher
 
-__all__ = ["MintView", "column_name", "field_name", "looks_interleaved"]
+__all__ = ["TarDocuments", "column_name", "field_name", "looks_interleaved"]
 
 RENAMED = "json."
 """A JSON field with the name of a reserved column becomes the column of that name behind this prefix."""
@@ -56,7 +56,7 @@ _DETECT_NESTED = 1 << 19
 """Lists and objects in it: they may take 35 times their bytes in memory, other values some 15 times."""
 
 
-class MintView:
+class TarDocuments:
     """One tar of interleaved samples, as items.
 
     The names and places of the tar's members are held: some 60 bytes each. Payload stays where it is: `binary_content`

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from lading.arrow.byte_ranges import Pieces
+from lading.arrow.byte_ranges import ByteRanges
 from lading.arrow.views import present
 from lading.errors import DataError, LimitExceeded, Unrepresentable
 from lading.features.items import METADATA_POSITION, MODALITIES, sample_starts
@@ -52,10 +52,10 @@ class Items:
     filled: NDArray[np.bool_]
     bounds: NDArray[np.int64]
     size: NDArray[np.int64]
-    ranges: Pieces | None = None
+    ranges: ByteRanges | None = None
 
     @classmethod
-    def of(cls, batch: pa.RecordBatch, ranges: Pieces | None = None) -> Self:
+    def of(cls, batch: pa.RecordBatch, ranges: ByteRanges | None = None) -> Self:
         """All rows of a batch.
 
         Raises:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.errors import CorruptShard, DataError, LadingError
-from lading.formats.base import Remains, ShardSource, map_file
+from lading.formats.base import Recovered, ShardSource, map_file
 from lading.formats.webdataset.format import FoundMembers, find_members, laid_out
 from lading.formats.webdataset.headers import REGULAR
 from lading.interleaved.options import AUTO, InterleavedOptions
@@ -23,14 +23,14 @@ from lading.interleaved.tar_members import Members, document_of, id_field_of, re
 from lading.interleaved.tar_rows import Window, make_rows
 from lading.storage.base import MappedFile
 
-__all__ = ["remains_of_documents"]
+__all__ = ["recover_documents"]
 
 _WINDOW_DOCUMENTS = 256
 
 
-def remains_of_documents(
+def recover_documents(
     source: ShardSource, options: InterleavedOptions, error: LadingError | None = None
-) -> Remains | None:
+) -> Recovered | None:
     """The documents that are whole, as a tar of their own; None if that is all there is, or reading it went well."""
     mapped, path = map_file(source), source.path
     found = find_members(mapped, path, cut=error is not None)

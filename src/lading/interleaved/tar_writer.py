@@ -21,20 +21,20 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lading.arrow.batches import with_columns
-from lading.arrow.byte_ranges import Pieces, in_memory
+from lading.arrow.byte_ranges import ByteRanges, in_memory
 from lading.arrow.references import make_refs
 from lading.arrow.views import is_text, join, places, row_bytes
 from lading.content.image import is_one_frame
 from lading.errors import Unrepresentable
 from lading.features.items import MODALITIES, RESERVED, extension_of, quote_key, split_rows
-from lading.formats.base import Ranges, ShardFacts, single_pieces
+from lading.formats.base import Ranges, ShardFacts, single_ranges
 from lading.formats.webdataset.format import WebdatasetWriter
 from lading.interleaved.options import ROLES
 from lading.interleaved.tar import field_name
 from lading.interleaved.tar_items import IMAGE, MAX_POSITIONS, Clash, Items, clashes
 from lading.interleaved.tar_json import ContentTypes, Passthrough, documents, kinds_of
 
-__all__ = ["MAX_POSITIONS", "MintShardWriter", "Roles", "find_roles"]
+__all__ = ["MAX_POSITIONS", "Roles", "TarDocumentsWriter", "find_roles"]
 
 _PART_BYTES, _ENTRY_BYTES = 4 << 20, 64
 """Bytes of text and of a list's entry: so many are made JSON at once, since that takes several times their memory."""
@@ -90,7 +90,7 @@ def _role(modalities: set[str]) -> str:
     return modalities.pop() if len(modalities) == 1 else "item"
 
 
-class MintShardWriter:
+class TarDocumentsWriter:
     """Writes item rows as one tar. Batches hold whole samples, payload as bytes or views.
 
     Args:
@@ -120,13 +120,13 @@ class MintShardWriter:
 
     def write_ranges(self, batch: pa.RecordBatch, ranges: Ranges) -> pa.Table:
         """As `write`, payload taken from where it lies in files."""
-        names, values, count = [pa.array([], pa.string())], list[Pieces](), 0
+        names, values, count = [pa.array([], pa.string())], list[ByteRanges](), 0
         last = [np.zeros(0, np.int64)]
         if len(batch):
             views = [i for i, kind in enumerate(batch.schema.types) if pa.types.is_string_view(kind)]
             batch = with_columns(batch, {i: join(batch.column(i)) for i in views})  # few kernels take such
             self._passthrough = _passthrough(batch.schema)
-            items = Items.of(batch, single_pieces(ranges).get("binary_content"))
+            items = Items.of(batch, single_ranges(ranges).get("binary_content"))
             self._refuse_clashes(items)
             self._samples += len(items.size)
             for first, stop in pairwise(_parts(items)):
@@ -135,7 +135,7 @@ class MintShardWriter:
                 last.append(count + ends)
                 count += len(found)
         members = pa.concat_arrays(names)
-        offset, length = self._writer.add(members, Pieces.joined(values), np.concatenate(last))
+        offset, length = self._writer.add(members, ByteRanges.joined(values), np.concatenate(last))
         return pa.table({"name": members, "ref": make_refs(offset, length)})
 
     def _refuse_clashes(self, items: Items) -> None:
@@ -165,7 +165,7 @@ class MintShardWriter:
             advice="A tar keeps one value a sample, or a list with one entry an image, a text or an item.",
         )  # fmt: skip
 
-    def _add_members(self, items: Items, values: list[Pieces]) -> tuple[pa.StringArray, NDArray[np.int64]]:
+    def _add_members(self, items: Items, values: list[ByteRanges]) -> tuple[pa.StringArray, NDArray[np.int64]]:
         """Append the members of some samples; give their names, and which is the last of each sample."""
         ids = items.texts("sample_id").take(pa.array(items.row[items.bounds[:-1]]))
         keys = self._unique(quote_key(ids))
@@ -178,7 +178,7 @@ class MintShardWriter:
             self.counts["null texts, written as gaps"] += gaps
         names = pa.concat_arrays([images, pc.binary_join_element_wise(keys, "json", ".")])
         order, last = _member_order(items)
-        values.append(Pieces.joined([payloads, places(texts)])[order])
+        values.append(ByteRanges.joined([payloads, places(texts)])[order])
         return names.take(pa.array(order)), last
 
     def _unique(self, keys: pa.StringArray) -> pa.StringArray:
@@ -258,17 +258,17 @@ def _image_names(items: Items, keys: pa.StringArray, types: ContentTypes) -> pa.
     return pc.binary_join_element_wise(key, position, types.extensions(is_image), ".")
 
 
-def _payloads(items: Items) -> Pieces:
+def _payloads(items: Items) -> ByteRanges:
     """Bytes of the images, where they lie."""
     is_image = items.kind == IMAGE
     if items.ranges is not None:
         return items.ranges[items.row[is_image]]
     if not items.filled[is_image].any():
-        return Pieces.absent(int(np.sum(is_image)))
+        return ByteRanges.absent(int(np.sum(is_image)))
     return places(items.batch.column("binary_content"))[items.row[is_image]]
 
 
-def _misread(items: Items, types: ContentTypes, payloads: Pieces) -> NDArray[np.bool_]:
+def _misread(items: Items, types: ContentTypes, payloads: ByteRanges) -> NDArray[np.bool_]:
     """Which items readers take for something else if their members are called as their type is.
 
     A member called JSON is a document, and of one called TIFF they take the first frame.
@@ -283,7 +283,7 @@ def _misread(items: Items, types: ContentTypes, payloads: Pieces) -> NDArray[np.
     return found
 
 
-def _each(payloads: Pieces) -> Iterator[memoryview]:
+def _each(payloads: ByteRanges) -> Iterator[memoryview]:
     """The bytes of payloads, which are all in memory or all in files; then one at a time, so that no more are held."""
     if not payloads.in_file.all():
         yield from (view for view in payloads.views() if view is not None)

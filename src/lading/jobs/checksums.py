@@ -15,7 +15,7 @@ from lading.dataset.dataset import Dataset
 from lading.errors import DataError, LadingError, SidecarMismatch, StoreError
 from lading.formats.webdataset.format import KEY
 from lading.jobs.damage import FileExtents, file_extents
-from lading.manifest.files import KeptTables
+from lading.manifest.files import ShardTables
 from lading.manifest.values import FOLDER
 from lading.storage.checksum import file_checksum
 from lading.storage.extents import NO_ROWS
@@ -46,7 +46,7 @@ class CheckedShard:
     files: Sequence[FileExtents] = ()
 
 
-def check_shard(kept: KeptTables, number: int, stores: Stores, most: int) -> CheckedShard | None:
+def check_shard(kept: ShardTables, number: int, stores: Stores, most: int) -> CheckedShard | None:
     """Hold the files of a shard against their checksums; None if there are none.
 
     Args:
@@ -101,7 +101,7 @@ def _rows_alone(file: FileExtents) -> NDArray[np.int64]:
     return rows
 
 
-def _keys(kept: KeptTables, number: int, rows: NDArray[np.int64]) -> dict[int, str]:
+def _keys(kept: ShardTables, number: int, rows: NDArray[np.int64]) -> dict[int, str]:
     """The keys of samples by their rows, where the index of the shard has them; it is loaded once for all."""
     index = None
     if len(rows):

@@ -31,7 +31,7 @@ from lading.jobs.filters import Drop, Filters, Hook
 from lading.jobs.plan import as_members, make_plan, refuse_inside, take_files_in
 from lading.jobs.progress import OnProgress, Progress
 from lading.jobs.reading import refuse_out_of_reach
-from lading.jobs.run import Hiring, Run, is_quick
+from lading.jobs.run import LazyWorkerPool, Run, is_quick
 from lading.jobs.spec import Conversion
 from lading.jobs.splits import each_split, folder_of_splits, refuse_each_other
 from lading.jobs.tasks import Task, plan_tasks
@@ -215,9 +215,9 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
                 [*dataset.listing.table["path"].to_pylist(), os.fspath(destination)],
                 asked["stores"],
             )
-        sifted = map is not None or filters.active
+        filtered = map is not None or filters.active
         whole = columns is None and dataset.target is None and schema_policy == "union"
-        copying = whole and not sifted and dataset.format == target.name and dataset.view == "samples"
+        copying = whole and not filtered and dataset.format == target.name and dataset.view == "samples"
         options, members = as_members(dataset, target, options) if copying else (options, None)
         tasks = plan_tasks(dataset.listing, shard_bytes, stores)
         alone = (
@@ -233,10 +233,10 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
         if helpers > 1:
             staging = Staging.begin(store, path, shared=False)
             held.callback(staging.drop)  # nothing is left to drop after the commit
-            hiring = Hiring(held, helpers, staging.lock, threads or threads_each(workers))
+            hiring = LazyWorkerPool(held, helpers, staging.lock, threads or threads_each(workers))
             if map or verify or filters.looks or not is_quick(dataset, store, options or {}, tasks, helpers):
                 hiring.begin()  # before the plan: what workers import takes as long as a look at a few GB
-        plan = make_plan(dataset, target, columns=columns, policy=schema_policy, sifted=sifted,
+        plan = make_plan(dataset, target, columns=columns, policy=schema_policy, filtered=filtered,
                          looked_at=map is not None or filters.looks)  # fmt: skip
         written = _written(plan.schema, dataset.hidden(None), map)
         digest = _begun_digest(target, written or plan.schema, options or {}) if verify and not dry_run else None
@@ -246,7 +246,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
             view=dataset.view,
             interleaved=dataset.interleaved,
             members=dataset.members,
-            kept_schema=dataset.kept_schema,
+            stored_schema=dataset.stored_schema,
             index_file=dataset.listing.index_file,
             columns=None if columns is None else tuple(columns),
             whole=whole,

@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.arrow.align import align_table, as_text
-from lading.arrow.rebatch import HELD_BATCHES, across_shards, split_namesakes
+from lading.arrow.rebatch import HELD_BATCHES, across_shards, split_duplicate_ids
 from lading.arrow.references import files_of, has_codec, is_ref
 from lading.arrow.views import compacted, holds_bytes, is_text, shown_bytes, total_bytes, without_views
 from lading.dataset.dataset import Dataset
@@ -21,15 +21,15 @@ from lading.features.items import lineage_of, sample_firsts, sample_starts, samp
 from lading.formats.base import Format, HoldsBytesOnly
 from lading.formats.registry import get_format
 from lading.jobs.digest import batch_digests
-from lading.jobs.filters import Hook, Sieve
+from lading.jobs.filters import AppliedFilters, Hook
 from lading.jobs.ledger import ALONG, DROPPED, DROPPED_ALONG, KEPT, Loss, Losses
 from lading.jobs.progress import Tally
 from lading.jobs.spec import Conversion
-from lading.pipeline.part_writer import Namesakes
+from lading.pipeline.part_writer import OnDuplicateId
 from lading.storage.fetch import earlier_errors
 from lading.units import parse_bytes
 
-__all__ = ["Copier", "bounded_options", "changed_schema", "refuse_unknown"]
+__all__ = ["Converter", "bounded_options", "changed_schema", "refuse_unknown"]
 
 _TOGETHER_BYTES, _TOGETHER_SHARDS = 64 << 20, 64
 """Payload and shards of a batch of what is left of several small ones; so many files are mapped at once."""
@@ -40,12 +40,12 @@ _MAX_ROWS = 16_384
 class _Writer(Protocol):
     """What takes rows: a `DatasetWriter`, or a `PartWriter`."""
 
-    def write_batch(self, rows: pa.RecordBatch, *, behind: bool, namesakes: Namesakes) -> Any: ...
+    def write_batch(self, rows: pa.RecordBatch, *, behind: bool, duplicate_ids: OnDuplicateId) -> Any: ...
 
     def held_bytes(self) -> int: ...
 
 
-class Copier:
+class Converter:
     """Takes the rows of source shards to where they are written, as a conversion says: what one process of it does.
 
     Rows are read as references, sifted, fetched, and written, a batch at a time.
@@ -76,7 +76,7 @@ class Copier:
         self._dataset, self._how, self._on_digests, self._tell = dataset, how, on_digests, tell
         self._texts = {f.name for f in how.schema or () if is_text(f.type)}
         self._holds_rows = get_format(how.format).fixed_schema
-        self._sieve = Sieve(how.filters, how.view, dataset.fetcher)
+        self._sieve = AppliedFilters(how.filters, how.view, dataset.fetcher)
         if how.schema is not None:
             self._sieve.check(how.schema)
 
@@ -98,22 +98,22 @@ class Copier:
                 number, _MAX_ROWS, how.max_batch_bytes, columns, how.schema, views=True, drifting=True
             )
             if how.view == "interleaved" and (how.filters.active or how.change is not None):
-                found = chain.from_iterable(map(split_namesakes, found))
+                found = chain.from_iterable(map(split_duplicate_ids, found))
             for batch in found:
                 if how.schema is not None and how.whole:
                     refuse_unknown(batch.schema, how.schema, self._dataset.path(number))
                 with _errors_in(batch):
                     fitted = batch if how.schema is None else align_table(batch, how.schema)
-                yield self._changed(self._sifted(fitted, None if limit is None else limit - self._kept))
+                yield self._changed(self._filtered(fitted, None if limit is None else limit - self._kept))
                 self._tell()
                 if limit is not None and self._kept >= limit:
                     break
             self.tally.shards += 1
             self._tell()
 
-    def _sifted(self, batch: pa.RecordBatch, most: int | None) -> pa.RecordBatch:
+    def _filtered(self, batch: pa.RecordBatch, most: int | None) -> pa.RecordBatch:
         """What is kept of a batch, as far as there is room for it; nothing is told of rows behind that."""
-        kept, lost = self._sieve.sift(batch, most)
+        kept, lost = self._sieve.apply(batch, most)
         for loss in lost:
             self.losses.add(loss)
         samples = len(sample_firsts(kept, self._how.view))
@@ -149,10 +149,10 @@ class Copier:
                     whole = self._contents(done) if how.lazy else [done]
                     for part in whole:
                         self._on_digests(batch_digests(part, how.view))
-                kept = self._dataset.follower.lighten(done, self._dataset.fetcher) if how.lazy else done
+                kept = self._dataset.follower.to_references(done, self._dataset.fetcher) if how.lazy else done
                 with _errors_in(kept):
                     fitted = kept if how.written is None else align_table(kept, how.written)
-                    writer.write_batch(fitted, behind=True, namesakes="apart")
+                    writer.write_batch(fitted, behind=True, duplicate_ids="apart")
                 self._dataset.release(writer.held_bytes())
             since += batch.num_rows
             since_bytes += total_bytes(batch)

@@ -12,7 +12,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from lading.errors import NotFound
-from lading.manifest.files import KeptTables
+from lading.manifest.files import ShardTables
 from lading.storage.base import FileInfo, Store
 from lading.storage.extents import ExtentSums
 from lading.storage.stores import Stores, resolve
@@ -59,7 +59,7 @@ class FileExtents:
         return np.flatnonzero(self.found == _LOST)
 
 
-def file_extents(kept: KeptTables, number: int, stores: Stores) -> Iterator[FileExtents]:
+def file_extents(kept: ShardTables, number: int, stores: Stores) -> Iterator[FileExtents]:
     """The files of a shard of which extents are kept, its own first, each looked at.
 
     Where bytes were cut out of a file or came into it, what lies behind is found in its new place; and so is what lies

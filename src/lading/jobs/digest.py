@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lading.arrow.batches import with_columns
-from lading.arrow.byte_ranges import Pieces
+from lading.arrow.byte_ranges import ByteRanges
 from lading.arrow.rebatch import HELD_BATCHES, across_shards
 from lading.arrow.references import files_of, has_codec, is_ref, unpack
 from lading.arrow.types import names_of
@@ -38,7 +38,7 @@ from lading.features.items import sample_firsts
 from lading.features.types import Feature, Json, feature_of
 from lading.jobs.progress import OnProgress, Progress
 from lading.jobs.reading import Look, OnRead, Reading, look_at_shards
-from lading.storage.range_hasher import PassedRanges, PassedValues
+from lading.storage.range_hasher import HashedValues, RangeHasher
 from lading.storage.windows import Work, results_in_windows
 
 __all__ = [
@@ -122,7 +122,7 @@ def digests_of(
     Who gives a limit will take no more samples, and for those behind nothing is read.
     """
     begun = 0
-    passed = PassedRanges(hash_value, hasher, HASH_BYTES, short_bytes=SHORT_BYTES, keep_text=dataset.view == "samples")
+    passed = RangeHasher(hash_value, hasher, HASH_BYTES, short_bytes=SHORT_BYTES, keep_text=dataset.view == "samples")
     shown = passed if limit is None and dataset.target is None else None  # else not all values are looked at
     most_rows = _MAX_ROWS if limit is None else min(max(limit, 1), _MAX_ROWS)
 
@@ -169,13 +169,13 @@ def _lies_in_files(batch: pa.RecordBatch) -> bool:
 
 
 def _shard_batches(
-    dataset: Dataset, shard: int, max_rows: int = _MAX_ROWS, passed: PassedRanges | None = None
+    dataset: Dataset, shard: int, max_rows: int = _MAX_ROWS, passed: RangeHasher | None = None
 ) -> Iterator[pa.RecordBatch]:
     # Types may differ from batch to batch: to settle them, all JSON would be read once before.
     return dataset.shard_batches(shard, max_rows, _MAX_BYTES, views=True, drifting=True, passed=passed)
 
 
-def _with_forms(dataset: Dataset, batch: pa.RecordBatch, passed: PassedRanges) -> pa.RecordBatch:
+def _with_forms(dataset: Dataset, batch: pa.RecordBatch, passed: RangeHasher) -> pa.RecordBatch:
     """The batch with forms in the place of references, or bytes where forms are made by the column."""
     features = {field.name: feature_of(field) for field in batch.schema if is_ref(field.type)}
     refs = {
@@ -199,14 +199,14 @@ def _with_forms(dataset: Dataset, batch: pa.RecordBatch, passed: PassedRanges) -
     return with_columns(batch, {batch.schema.get_field_index(name): column for name, column in made.items()})
 
 
-def _either(one: Pieces, other: Pieces) -> Pieces:
+def _either(one: ByteRanges, other: ByteRanges) -> ByteRanges:
     """The pieces of both, of which each row has one at most."""
-    both = Pieces.joined([one, other])
+    both = ByteRanges.joined([one, other])
     rows = np.arange(len(one))
     return both[np.where(one.there, rows, len(one) + rows)]
 
 
-def _behind(feature: Feature, form: tuple[bytes, object] | None, values: pa.Array, seen: PassedValues) -> pa.Array:
+def _behind(feature: Feature, form: tuple[bytes, object] | None, values: pa.Array, seen: HashedValues) -> pa.Array:
     """Forms behind what stands before each of them, called so, with those of hashes; bytes as they are."""
     if form is None:
         return values

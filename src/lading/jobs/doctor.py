@@ -15,7 +15,7 @@ from lading.dataset.dataset import Dataset
 from lading.dataset.open import open_dataset
 from lading.dataset.source import Source
 from lading.errors import errors_at
-from lading.formats.base import Symptom
+from lading.formats.base import LayoutFinding
 from lading.jobs.doctor_command import copy_command, index_command
 from lading.jobs.progress import OnProgress, Progress
 from lading.jobs.tasks import shard_sizes
@@ -99,7 +99,7 @@ def doctor(
     on_progress: OnProgress | None = None,
     **opening: Any,
 ) -> Diagnosis:
-    """Look at how a dataset lies: sizes of shards, and what its format knows of each (`TellsSymptoms`).
+    """Look at how a dataset lies: sizes of shards, and what its format knows of each (`TellsLayoutFindings`).
 
     Reads listings, headers, footers, indexes, and the ids of items in tables; no payload, and nothing of a compressed
     file but its first bytes.
@@ -128,7 +128,7 @@ def doctor(
         chosen = spread(len(sizes), part)
         for done, number in enumerate(chosen, 1):
             with errors_at(file=dataset.path(number)):
-                for symptom in dataset.symptoms(number):
+                for symptom in dataset.layout_findings(number):
                     found.add(dataset.path(number), symptom)
             if on_progress is not None:
                 on_progress(Progress(done, len(chosen), 0, 0))
@@ -148,7 +148,7 @@ def _sizes(dataset: Dataset, stores: Stores) -> NDArray[np.int64]:
     return sizes + beside
 
 
-def _of_sizes(sizes: NDArray[np.int64]) -> Iterator[tuple[int, int, Symptom]]:
+def _of_sizes(sizes: NDArray[np.int64]) -> Iterator[tuple[int, int, LayoutFinding]]:
     """What the sizes of shards tell: the shard where it is worst, how many have it, and what it is."""
     if not len(sizes):
         return
@@ -157,29 +157,33 @@ def _of_sizes(sizes: NDArray[np.int64]) -> Iterator[tuple[int, int, Symptom]]:
     if largest >= LONE_BYTES and 2 * largest > total:
         measured = f"{format_bytes(largest)} of {format_bytes(total)}; at most {format_bytes(LONE_BYTES)}, or half"
         why = "Workers, processes and hosts share a dataset by shards, so that one of them reads this alone."
-        yield at, 1, Symptom("one huge shard", measured, why, largest)
+        yield at, 1, LayoutFinding("one huge shard", measured, why, largest)
     elif largest >= UNEQUAL_BYTES and largest > UNEQUAL_TIMES * mean:
         times = f"{largest / max(mean, 1):,.0f} times the mean of {format_bytes(mean)}; at most {UNEQUAL_TIMES} times"
         why = "Whoever gets this shard works while the others wait, or ends their epoch with them."
         unequal = int(np.count_nonzero((sizes >= UNEQUAL_BYTES) & (sizes > UNEQUAL_TIMES * mean)))
-        yield at, unequal, Symptom("shards of very unequal size", f"{format_bytes(largest)}, {times}", why, largest)
+        yield (
+            at,
+            unequal,
+            LayoutFinding("shards of very unequal size", f"{format_bytes(largest)}, {times}", why, largest),
+        )
     if count > MANY_SHARDS and mean < SMALL_BYTES:
         measured = (
             f"{count:,} of {format_bytes(mean)} in the mean; at most {MANY_SHARDS:,}, or {format_bytes(SMALL_BYTES)}"
         )
         why = "To list and open each takes a store longer than to send it."
-        yield int(sizes.argmin()), count, Symptom("very many small shards", measured, why, count)
+        yield int(sizes.argmin()), count, LayoutFinding("very many small shards", measured, why, count)
 
 
 class _Findings:
     """Symptoms of many shards: of each kind the worst, and how many shards have it."""
 
     def __init__(self) -> None:
-        self._worst: dict[str, tuple[str, Symptom]] = {}
+        self._worst: dict[str, tuple[str, LayoutFinding]] = {}
         self._shards: dict[str, int] = {}
         self._stuck: set[str] = set()
 
-    def add(self, path: str, symptom: Symptom, shards: int = 1) -> None:
+    def add(self, path: str, symptom: LayoutFinding, shards: int = 1) -> None:
         """A symptom of a shard, which stands for so many."""
         name = symptom.name
         self._shards[name] = self._shards.get(name, 0) + shards

@@ -29,7 +29,7 @@ from lading.features.types import Image, feature_of
 from lading.jobs.ledger import ALONG, DROPPED, DROPPED_ALONG, Loss
 from lading.storage.fetch import ERROR_COLUMN, Fetcher
 
-__all__ = ["Drop", "Filters", "Hook", "Sieve"]
+__all__ = ["AppliedFilters", "Drop", "Filters", "Hook"]
 
 Drop: TypeAlias = Literal["row", "sample"]
 """What goes with a row that fails: it alone, or its whole sample."""
@@ -102,7 +102,7 @@ class Filters:
         return fits
 
 
-class Sieve:
+class AppliedFilters:
     """Applies filters to batches of one view.
 
     Args:
@@ -129,7 +129,7 @@ class Sieve:
         if self._where is not None:
             self._where.check(schema)
 
-    def sift(self, batch: pa.RecordBatch, most: int | None = None) -> tuple[pa.RecordBatch, list[Loss]]:
+    def apply(self, batch: pa.RecordBatch, most: int | None = None) -> tuple[pa.RecordBatch, list[Loss]]:
         """The rows that are kept, and what was left out: by the condition, then by sizes, then by the function.
 
         Each looks only at what the one before has left. Raises UsageError for a condition or a function that does not

@@ -12,13 +12,13 @@ import pyarrow as pa
 from lading.arrow.align import SchemaPolicy, union_schema
 from lading.arrow.json_columns import union_json_schemas
 from lading.dataset.dataset import Dataset
-from lading.dataset.manifest_options import kept_reading
+from lading.dataset.manifest_options import manifest_options
 from lading.errors import UsageError, errors_at
 from lading.features.items import RESERVED, without_source
 from lading.formats.base import Format, KeepsFiles, ReadsElsewhere
 from lading.formats.registry import get_format
 from lading.interleaved.base import LooseView
-from lading.interleaved.tar import MintView, column_name, field_name
+from lading.interleaved.tar import TarDocuments, column_name, field_name
 from lading.interleaved.tar_items import refuse_modalities
 from lading.interleaved.tar_writer import find_roles
 from lading.manifest.commit import is_there
@@ -52,7 +52,7 @@ def make_plan(
     *,
     columns: Sequence[str] | None = None,
     policy: SchemaPolicy = "union",
-    sifted: bool = False,
+    filtered: bool = False,
     looked_at: bool = False,
 ) -> Plan:
     """Look through the shards' schemas: footers and headers, the JSON of interleaved tars, no payload.
@@ -62,7 +62,7 @@ def make_plan(
         target: the format to be written.
         columns: columns to keep; None keeps all.
         policy: what to do where shards differ.
-        sifted: whether rows will be left out, so that one the target cannot hold may not reach it.
+        filtered: whether rows will be left out, so that one the target cannot hold may not reach it.
         looked_at: whether somebody else looks at columns: a condition, or a function of the user's.
 
     Raises:
@@ -72,7 +72,7 @@ def make_plan(
     """
     loose = dataset.view == "samples" and not target.fixed_schema and dataset.takes_any_fields
     free = loose and policy == "union"
-    if free and columns is None and not sifted:
+    if free and columns is None and not filtered:
         return Plan(None)
     asked = dataset.aligned_to(None)
     as_it_comes = asked is None and columns is None and policy == "union" and not looked_at
@@ -81,9 +81,11 @@ def make_plan(
         return Plan(None, {column_name(name): role for name, role in dataset.interleaved.roles.items()})
     schema, differences = _found(dataset, policy) if asked is None else (asked, [])
     schema = _selected(schema, columns, dataset.view)
-    if free and not sifted:
+    if free and not filtered:
         return Plan(None)
-    roles = _roles(dataset, schema, sifted=sifted) if dataset.view == "interleaved" and not target.fixed_schema else {}
+    roles = (
+        _roles(dataset, schema, filtered=filtered) if dataset.view == "interleaved" and not target.fixed_schema else {}
+    )
     return Plan(schema, roles, differences)
 
 
@@ -97,7 +99,7 @@ def _found(dataset: Dataset, policy: SchemaPolicy) -> tuple[pa.Schema, list[str]
 
 def _holds_documents(dataset: Dataset) -> bool:
     """Whether rows are made of JSON documents, so that their schema is what these happen to hold."""
-    return len(dataset.listing) > 0 and isinstance(dataset.open_shard(0), MintView)
+    return len(dataset.listing) > 0 and isinstance(dataset.open_shard(0), TarDocuments)
 
 
 def _holds_loose_rows(dataset: Dataset) -> bool:
@@ -127,7 +129,7 @@ def _selected(schema: pa.Schema, columns: Sequence[str] | None, view: str) -> pa
     return pa.schema([f for f in schema if f.name in columns or f.name in always], metadata=schema.metadata)
 
 
-def _roles(dataset: Dataset, schema: pa.Schema, *, sifted: bool) -> dict[str, str]:
+def _roles(dataset: Dataset, schema: pa.Schema, *, filtered: bool) -> dict[str, str]:
     """Which rows each passthrough column belongs to; unless rows are sifted, modalities are looked at too."""
     names = [name for name in schema.names if name not in RESERVED]
     if _holds_documents(dataset):
@@ -139,7 +141,7 @@ def _roles(dataset: Dataset, schema: pa.Schema, *, sifted: bool) -> dict[str, st
         for number in range(len(dataset.listing)):
             view = dataset.open_shard(number)
             for batch in view.batches(max_rows=_SCAN_ROWS, max_bytes=_SCAN_BYTES, columns=wanted, schema=schema):
-                if not sifted:
+                if not filtered:
                     with errors_at(file=dataset.path(number)):
                         refuse_modalities(batch)
                 yield batch
@@ -157,7 +159,7 @@ def as_members(
         return {**writing, **(options or {})}, None
     members, dataset.members = dataset.members, None
     # Keys that a tar holds only in another spelling go into the copy as they are in the source.
-    return {**writing, **kept_reading(dataset.manifest, target), **(options or {})}, members
+    return {**writing, **manifest_options(dataset.manifest, target), **(options or {})}, members
 
 
 def take_files_in(dataset: Dataset, options: Mapping[str, Any] | None) -> Mapping[str, Any]:

@@ -14,7 +14,7 @@ from lading.content.digests import DatasetDigest
 from lading.dataset.dataset import Dataset
 from lading.dataset.source import read_head
 from lading.dataset.writer import DatasetWriter
-from lading.jobs.converter import Copier
+from lading.jobs.converter import Converter
 from lading.jobs.ledger import LEDGER_NAME
 from lading.jobs.messages import DIGESTS_NAME, decode_part
 from lading.jobs.pool import Order, Workers
@@ -22,9 +22,9 @@ from lading.jobs.progress import OnProgress, Progress, Speed, Tally
 from lading.jobs.spec import Conversion
 from lading.jobs.tasks import Task
 from lading.storage.base import Buffer, Sink, Store
-from lading.storage.concurrent import is_far
+from lading.storage.concurrent import is_remote
 
-__all__ = ["Hiring", "Run", "is_quick"]
+__all__ = ["LazyWorkerPool", "Run", "is_quick"]
 
 _QUICK_BYTES = 2 << 30
 """Source bytes for each worker, below which one process has moved them all before several have begun: on the machine
@@ -36,10 +36,10 @@ def is_quick(dataset: Dataset, store: Store, options: Mapping[str, Any], tasks: 
     if sum(task.source_bytes for task in tasks) >= _QUICK_BYTES * workers or options.get("compression") is not None:
         return False
     source = dataset.source(0)
-    return not is_far(store) and not is_far(source.store) and not sniff_wrap(read_head(source.store, source.path))
+    return not is_remote(store) and not is_remote(source.store) and not sniff_wrap(read_head(source.store, source.path))
 
 
-class Hiring:
+class LazyWorkerPool:
     """Workers that a job may have, begun when they are wanted.
 
     Args:
@@ -79,7 +79,7 @@ class Run:
     ) -> None:
         self._dataset, self._how, self._tasks, self._on_progress = dataset, how, tasks, on_progress
         self._ledger, self.digest = ledger, digest
-        self._copier = Copier(
+        self._copier = Converter(
             dataset, how, write_ledger=None if ledger is None else lambda lines: ledger.write([lines]),
             on_digests=None if digest is None else digest.update, tell=self._tell,
         )  # fmt: skip
@@ -90,7 +90,7 @@ class Run:
         for _ in self._copier.rows(range(len(self._dataset.listing)), limit):
             pass
 
-    def into(self, writer: DatasetWriter, store: Store, hiring: Hiring | None, limit: int | None) -> None:
+    def into(self, writer: DatasetWriter, store: Store, hiring: LazyWorkerPool | None, limit: int | None) -> None:
         """Do the tasks: in this process, or have workers do them, once there are some.
 
         They are begun when the tasks left would take so long, as the first ones went, that it is worth the wait.

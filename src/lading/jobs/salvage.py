@@ -24,7 +24,7 @@ from lading.dataset.source import Source
 from lading.dataset.writer import DatasetWriter
 from lading.errors import CorruptShard, DataError, LadingError, SidecarMismatch, StoreError, Unrepresentable
 from lading.features.items import sample_firsts
-from lading.formats.base import Format, HasTwin, LooksDeeper, ShardSource
+from lading.formats.base import Format, HasCompressedCopy, LooksDeeper, ShardSource
 from lading.formats.registry import get_format
 from lading.formats.webdataset.format import KEY
 from lading.interleaved.options import InterleavedOptions
@@ -32,14 +32,14 @@ from lading.jobs.checksums import check_shard
 from lading.jobs.converter import bounded_options, refuse_unknown
 from lading.jobs.plan import as_members, make_plan, refuse_inside, take_files_in
 from lading.jobs.progress import OnProgress, Progress
-from lading.jobs.salvage_extents import known_remains
-from lading.jobs.salvage_files import Workshop
+from lading.jobs.salvage_extents import known_recovered
+from lading.jobs.salvage_files import TemporaryFiles
 from lading.jobs.salvage_kind import Kind, without_sidecar, wrong_sidecar
 from lading.jobs.salvage_shard import Left, find_left, find_view
 from lading.jobs.salvage_source import FoundShards, find_shards
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.manifest.commit import check_destination, find_destination
-from lading.manifest.files import KeptTables
+from lading.manifest.files import ShardTables
 from lading.storage.fetch import earlier_errors
 from lading.storage.stores import Stores, resolve
 from lading.units import parse_bytes
@@ -165,7 +165,7 @@ def salvage(  # noqa: PLR0913 - one argument a decision of the user; all but two
             dataset.read_with(found.format.deep_options)
         refuse_inside(dataset, destination, stores)
         check_destination(store, path, overwrite=overwrite)
-        with Workshop(store, path) as workshop, _Lost(workshop) as lost:
+        with TemporaryFiles(store, path) as workshop, _Lost(workshop) as lost:
             search = _Search(dataset, found, workshop, lost, stores, on_progress)
             if view is None and found.manifest is None:
                 search.settle_view()
@@ -215,7 +215,7 @@ class _Lost:
         samples: samples lost, as far as that is known.
     """
 
-    def __init__(self, workshop: Workshop) -> None:
+    def __init__(self, workshop: TemporaryFiles) -> None:
         self.count = self.samples = 0
         self.first: list[dict[str, object]] = []
         self._file = workshop.list_file()
@@ -256,18 +256,18 @@ class _Search:
         self,
         dataset: Dataset,
         found: FoundShards,
-        workshop: Workshop,
+        workshop: TemporaryFiles,
         lost: _Lost,
         stores: Stores,
         on_progress: OnProgress | None,
     ) -> None:
         self._dataset, self._found, self._workshop, self._lost = dataset, found, workshop, lost
         self._stores, self._on_progress = stores, on_progress
-        self._kept: KeptTables | None = None
+        self._kept: ShardTables | None = None
         if found.kept_shards is not None and dataset.listing.own is not None:
             store, folder = resolve(dataset.listing.own, stores)
             written = found.manifest.view if found.manifest is not None else None
-            self._kept = KeptTables(store, folder, found.kept_shards, dataset.limits, view=written)
+            self._kept = ShardTables(store, folder, found.kept_shards, dataset.limits, view=written)
         self.left: list[Left] = []
         self.findings: list[dict[str, object]] = []
         self.all_findings = 0
@@ -321,7 +321,7 @@ class _Search:
         differing = checked.errors if checked is not None else ()
         if checked is not None and not differing and told is not None and dataset.holds_its_bytes:
             return self._as_written(source, told)
-        known = known_remains(self._found.format, source, checked.files, differing) if checked and differing else None
+        known = known_recovered(self._found.format, source, checked.files, differing) if checked and differing else None
         left = find_left(self._kind(number), source, self._workshop, known)
         self._tell(left.findings)
         told_as_lost = {id(error) for error in known.lost} if known is not None else set()  # they may be many
@@ -339,7 +339,7 @@ class _Search:
         source = ShardSource(store, path, entry=entry, limits=dataset.limits, stores=self._stores)
         twin = None
         with suppress(DataError, StoreError):
-            twin = fmt.twin(source) if isinstance(fmt, HasTwin) else None
+            twin = fmt.twin(source) if isinstance(fmt, HasCompressedCopy) else None
         other = left if twin is None else find_left(self._kind(number), replace(source, path=twin), self._workshop)
         if not other.samples or other.samples < left.samples + bool(other.lost):
             return left
@@ -371,7 +371,7 @@ class _Search:
         dataset = self._dataset
         return Kind(
             self._found.format, dataset.view, dataset.format_options, dataset.interleaved,
-            dataset.kept_schema, dataset.members, dataset.fetcher, dataset.follower,
+            dataset.stored_schema, dataset.members, dataset.fetcher, dataset.follower,
             dataset.listing.index_file, partial(self._example, number),
         )  # fmt: skip
 
@@ -423,7 +423,7 @@ def _saved(dataset: Dataset, left: Sequence[Left], lost: _Lost) -> Dataset:
                         expected="a sample that can be read", found=first["message"], advice=advice)  # fmt: skip
     sources = {new: left[number].source for new, number in enumerate(numbers)}
     dataset.listing = replace(dataset.listing, table=dataset.listing.table.take(pa.array(numbers)))
-    dataset.stand_ins = {new: source for new, source in sources.items() if source is not None}
+    dataset.replacements = {new: source for new, source in sources.items() if source is not None}
     dataset.forget_shards()
     return dataset
 
@@ -444,7 +444,7 @@ def _write(
             if schema is not None:
                 refuse_unknown(batch.schema, schema, dataset.path(number))
             fitted = batch if schema is None else align_table(batch, schema)
-            if dataset.stand_ins[number].stands_for:
+            if dataset.replacements[number].stands_for:
                 fitted = _without_source(fitted)
             firsts = sample_firsts(fitted, dataset.view)
             references = {f.name for f in fitted.schema if is_ref(f.type)}
@@ -453,7 +453,7 @@ def _write(
                 found = dataset.materialise_parts(fitted, max_bytes // HELD_BATCHES, views=True, earlier=False)
                 parts = (as_text(part, schema) for part in found)
             for part in parts:
-                writer.write_batch(part, behind=True, namesakes="apart")
+                writer.write_batch(part, behind=True, duplicate_ids="apart")
                 dataset.release(writer.held_bytes())
             samples += len(firsts)
             payload += total_bytes(batch)

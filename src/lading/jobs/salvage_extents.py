@@ -8,20 +8,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lading.errors import LadingError
-from lading.formats.base import Format, Remains, RowsStandAlone, ShardSource
+from lading.formats.base import Format, Recovered, RowsStandAlone, ShardSource
 from lading.jobs.damage import FileExtents
 from lading.storage.extents import NO_ROWS
 
-__all__ = ["known_remains"]
+__all__ = ["known_recovered"]
 
 _MOST_LOST_ROWS = 1 << 26
 """In the damaged extents of a file. Nobody keeps how many items there are, so that a file of extents that was changed
 may tell of more rows than there is memory for."""
 
 
-def known_remains(
+def known_recovered(
     fmt: Format, source: ShardSource, files: Sequence[FileExtents], differing: Sequence[LadingError]
-) -> Remains | None:
+) -> Recovered | None:
     """How to lay out a shard anew without what is damaged in any of its files; None if that is not known.
 
     Where rows stand alone, those that are damaged are left out of the file; elsewhere they leave a hole, since other
@@ -46,7 +46,7 @@ def known_remains(
         place, length = np.zeros(1, np.int64), np.array([size])
         if not intact or not len(files):
             return None
-        return Remains(place, place, length, size, lost_rows=rows, lost=lost, beside=beside)
+        return Recovered(place, place, length, size, lost_rows=rows, lost=lost, beside=beside)
     size = own.extents["size_bytes"].to_numpy()
     copies = own.extents["copy"]
     there = own.found >= 0
@@ -68,15 +68,15 @@ def known_remains(
     else:
         rows, gone = np.union1d(rows, own_rows), 0
     made = [(int(target[number]), copies[number].as_py()) for number in put_back.tolist()]
-    return Remains(
+    return Recovered(
         own.found[there], target[there], size[there], total, made, rows, lost, gone, breaks=breaks, beside=beside
     )
 
 
-def _with_holes(file: FileExtents) -> Remains:
+def _with_holes(file: FileExtents) -> Recovered:
     """A file with everything where it was, and holes where it is damaged."""
     size, there = file.extents["size_bytes"].to_numpy(), file.found >= 0
-    return Remains(file.found[there], file.begin[there], size[there], int(size.sum()))
+    return Recovered(file.found[there], file.begin[there], size[there], int(size.sum()))
 
 
 def _num_lost_rows(file: FileExtents) -> float:

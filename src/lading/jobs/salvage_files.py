@@ -20,14 +20,14 @@ from numpy.typing import NDArray
 from lading.codecs import pieces_of_brotli, sniff_wrap, stream_decoder, unpacked_name
 from lading.dataset.source import read_head
 from lading.errors import CorruptShard, DataError, LadingError, LimitExceeded, errors_at
-from lading.formats.base import Remains, ShardSource
+from lading.formats.base import Recovered, ShardSource
 from lading.storage.base import Buffer, Mapper, Sink, Store, aborting, store_errors
 from lading.storage.local import LocalStore
 from lading.storage.staging import StagedFolder, stage_folder, sweep_stale
 from lading.storage.stores import is_local
 from lading.storage.unwrap import plausible_bytes
 
-__all__ = ["Workshop", "is_packed"]
+__all__ = ["TemporaryFiles", "is_packed"]
 
 _COPY_BYTES, _GAP_BYTES = 8 << 20, 64 << 10
 _MOST_WAITING = 4096
@@ -48,7 +48,7 @@ _MOST_MORE_BYTES = 64 << 20
 """More than twice its size that a damaged file may be laid out to: holes that it tells of are zeros."""
 
 
-class Workshop:
+class TemporaryFiles:
     """A folder for files that are made on the way; with `with`, it is gone at the end.
 
     Args:
@@ -102,7 +102,7 @@ class Workshop:
             sink.close()
         return self._as_source(sink.path, source)
 
-    def laid_out(self, source: ShardSource, remains: Remains) -> ShardSource:
+    def laid_out(self, source: ShardSource, remains: Recovered) -> ShardSource:
         """What is left of a file, as a file of its own.
 
         Raises:
@@ -115,7 +115,7 @@ class Workshop:
         with aborting(self._sink(source.path)) as sink:
             at, held = 0, 0
             waiting: list[Buffer] = []  # to write each line of a file by itself takes ten times as long
-            for place, content in _pieces(source, remains):
+            for place, content in _byte_ranges(source, remains):
                 waiting += [*_zeros(place - at), content]
                 size = memoryview(content).nbytes
                 held, at = held + size, place + size
@@ -126,7 +126,7 @@ class Workshop:
             sink.close()
         return replace(self._as_source(sink.path, source), options={**source.options, **remains.options})
 
-    def laid_out_beside(self, store: Store, files: Mapping[str, tuple[str, Remains | None]]) -> str:
+    def laid_out_beside(self, store: Store, files: Mapping[str, tuple[str, Recovered | None]]) -> str:
         """A folder with files by their paths: laid out anew, or as they are, by links where they are near."""
         self._made += 1
         folder = f"{self._staged.path}/{self._made}"
@@ -288,7 +288,7 @@ def _cut(part: Buffer, size: int) -> Iterator[memoryview]:
     return (view[at : at + size] for at in range(0, view.nbytes, size))
 
 
-def _pieces(source: ShardSource, remains: Remains) -> Iterator[tuple[int, Buffer]]:
+def _byte_ranges(source: ShardSource, remains: Recovered) -> Iterator[tuple[int, Buffer]]:
     """Bytes of the file to be made and their places, ascending."""
     made = sorted(remains.made)
     at = 0
@@ -327,14 +327,14 @@ def _near(offset: NDArray[np.int64], length: NDArray[np.int64]) -> Iterator[tupl
             first += max(most, 1)
 
 
-def _whole(source: ShardSource) -> Remains:
+def _whole(source: ShardSource) -> Recovered:
     """All of a file, as it is."""
     size = source.store.head(source.path).size_bytes
     begin = np.zeros(1, np.int64)
-    return Remains(begin, begin, np.array([size]), size)
+    return Recovered(begin, begin, np.array([size]), size)
 
 
-def _joined(remains: Remains) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+def _joined(remains: Recovered) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """The ranges, neighbours that stay neighbours as one, in the order of their targets."""
     there = remains.length > 0
     offset, target, length = remains.offset[there], remains.target[there], remains.length[there]

@@ -23,18 +23,18 @@ from lading.features.items import METADATA_POSITION, sample_firsts, sample_start
 from lading.formats.base import (
     HasSidecar,
     ReadsUnits,
-    Remains,
+    Recovered,
     Resyncs,
     ResyncsBeside,
     ShardReader,
     ShardSource,
 )
 from lading.interleaved.base import View
-from lading.interleaved.open import detect_view, open_view, remains_of, told_errors
+from lading.interleaved.open import detect_view, open_view, recover_shard, stored_errors
 from lading.interleaved.rows import ItemsView, texts_of_ids
-from lading.interleaved.tar import MintView
+from lading.interleaved.tar import TarDocuments
 from lading.jobs.headers import broken_headers, key_of
-from lading.jobs.salvage_files import Workshop, is_packed
+from lading.jobs.salvage_files import TemporaryFiles, is_packed
 from lading.jobs.salvage_kind import Kind, index_lies, sidecar_of, without_sidecar
 from lading.storage.base import Mapper
 from lading.storage.fetch import earlier_errors
@@ -74,7 +74,7 @@ class Left:
     missing: Sequence[LadingError] = field(default_factory=list)
 
 
-def find_left(kind: Kind, source: ShardSource, workshop: Workshop, known: Remains | None = None) -> Left:
+def find_left(kind: Kind, source: ShardSource, workshop: TemporaryFiles, known: Recovered | None = None) -> Left:
     """What is left of a shard; nothing is raised but what is no fault of its file.
 
     Args:
@@ -89,7 +89,7 @@ def find_left(kind: Kind, source: ShardSource, workshop: Workshop, known: Remain
         return Left(None, lost=[_told_of(error, source)])
 
 
-def find_view(kind: Kind, source: ShardSource, workshop: Workshop) -> str | None:
+def find_view(kind: Kind, source: ShardSource, workshop: TemporaryFiles) -> str | None:
     """The view that a shard's first samples ask for, damaged or not; None if it says nothing.
 
     Raises:
@@ -134,7 +134,7 @@ def _view_of(kind: Kind, source: ShardSource) -> str | None:
 class _Search:
     """Looks for what is left of one shard."""
 
-    def __init__(self, kind: Kind, source: ShardSource, workshop: Workshop) -> None:
+    def __init__(self, kind: Kind, source: ShardSource, workshop: TemporaryFiles) -> None:
         self._kind, self._source, self._workshop = kind, source, workshop
         self._lost: list[LadingError] = []
         self._lost_samples = self._samples = 0
@@ -144,7 +144,7 @@ class _Search:
         self._findings: list[LadingError] = []
         self._broken: list[LadingError] = []
 
-    def find(self, known: Remains | None) -> Left:
+    def find(self, known: Recovered | None) -> Left:
         """What is left; other than what is known only if that cannot be read."""
         left = (known and self._find_known(known)) or self._search()
         # Of a damaged shard nothing says whether it is wrong or what disagrees with it.
@@ -153,7 +153,7 @@ class _Search:
             return replace(left, findings=[*findings, *self._broken], missing=self._missing)
         return replace(left, findings=findings)
 
-    def _find_known(self, known: Remains) -> Left | None:
+    def _find_known(self, known: Recovered) -> Left | None:
         made, error = self._laid_out(self._source, known)
         if (error is not None or known.beside) and isinstance(self._kind.format, ResyncsBeside):
             made, error = self._with_beside(made, error, known.beside)
@@ -232,7 +232,7 @@ class _Search:
                                            file=source.place, found=f"{behind} of them"))  # fmt: skip
         return aside, error
 
-    def remains(self, source: ShardSource, error: LadingError | None) -> Remains | None:
+    def remains(self, source: ShardSource, error: LadingError | None) -> Recovered | None:
         """What the format finds, of a file on this machine; None too where it finds nothing that can be read."""
         kind = self._kind
         far = not isinstance(source.store, Mapper)
@@ -243,7 +243,7 @@ class _Search:
         if (kind.format.name, kind.view) == ("webdataset", "samples"):
             schema = kind.example() or schema
         try:
-            found = remains_of(
+            found = recover_shard(
                 kind.format, here, kind.view, format_options=kind.options, interleaved=kind.interleaved,
                 schema=schema, error=error,
             )  # fmt: skip
@@ -255,7 +255,7 @@ class _Search:
                 self._workshop.drop(here)
         return found
 
-    def _laid_out(self, source: ShardSource, remains: Remains) -> tuple[ShardSource, LadingError | None]:
+    def _laid_out(self, source: ShardSource, remains: Recovered) -> tuple[ShardSource, LadingError | None]:
         """The file laid out anew, and what is wrong with reading the rows of it that can be."""
         made = self._workshop.laid_out(source, remains)
         self._workshop.drop(source)
@@ -279,7 +279,7 @@ class _Search:
         return made, wrong
 
     def _with_beside(
-        self, source: ShardSource, error: LadingError | None, known: Mapping[str, Remains]
+        self, source: ShardSource, error: LadingError | None, known: Mapping[str, Recovered]
     ) -> tuple[ShardSource, LadingError | None]:
         """The shard with files beside it laid out anew, and what is wrong with reading it then."""
         kind = self._kind
@@ -306,7 +306,7 @@ class _Search:
             self._items = isinstance(view, ItemsView)
             try:
                 error, self._samples, missing, broken = _reading(self._kind, view)
-                told = told_errors(view) if missing else set()
+                told = stored_errors(view) if missing else set()
             finally:
                 view.close()
         except (DataError, StoreError) as problem:
@@ -351,7 +351,7 @@ class _Search:
                 items = isinstance(opened, ItemsView)
                 if items:
                     opened.schema()  # rows that are no items are none in any part either
-            if isinstance(opened, MintView):  # what of it can be read, was laid out
+            if isinstance(opened, TarDocuments):  # what of it can be read, was laid out
                 self._tell(error)
                 return source
             index = self._with_reader(source, lambda reader: reader.index()) if not items else None

@@ -32,7 +32,7 @@ class Conversion:
         source_options: options of the source's format.
         interleaved: names of fields and policies for interleaved data; what the first shard decides is in it.
         members: what the members of the source's tars stand for; None where they are taken as they are.
-        kept_schema: of the rows of the source, where their writer kept it.
+        stored_schema: of the rows of the source, where their writer kept it.
         index_file: the file that listed the shards, for errors to name.
         columns: columns to keep where there is no schema; None keeps all.
         whole: whether no column of the source may be left out: the schema is what all shards are said to hold.
@@ -61,7 +61,7 @@ class Conversion:
     source_options: Mapping[str, Any] = field(default_factory=dict)
     interleaved: InterleavedOptions = field(default_factory=InterleavedOptions)
     members: pa.Schema | None = None
-    kept_schema: pa.Schema | None = None
+    stored_schema: pa.Schema | None = None
     index_file: str | None = None
     columns: tuple[str, ...] | None = None
     whole: bool = False
@@ -98,7 +98,7 @@ class Conversion:
             "interleaved": asdict(self.interleaved),
             "limits": asdict(self.limits),
             "members": encode_schema(self.members),
-            "kept_schema": encode_schema(self.kept_schema),
+            "stored_schema": encode_schema(self.stored_schema),
             "schema": encode_schema(self.schema),
             "written": encode_schema(self.written),
             "filters": {**filters, "keep": _name_of(self.filters.keep)},
@@ -116,7 +116,7 @@ class Conversion:
                 "limits": Limits(**told["limits"]),
                 "columns": None if columns is None else tuple(columns),
                 "members": decode_schema(told["members"]),
-                "kept_schema": decode_schema(told["kept_schema"]),
+                "stored_schema": decode_schema(told["stored_schema"]),
                 "schema": decode_schema(told["schema"]),
                 "written": decode_schema(told["written"]),
                 "roots": tuple(told["roots"]),

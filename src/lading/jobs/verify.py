@@ -17,7 +17,7 @@ import orjson
 from numpy.typing import NDArray
 
 from lading.arrow.views import total_bytes
-from lading.caches.videos import broken_films
+from lading.caches.videos import broken_videos
 from lading.content.digests import DatasetDigest
 from lading.content.digests import undigested as no_digest
 from lading.dataset.dataset import Dataset
@@ -34,8 +34,8 @@ from lading.errors import (
 )
 from lading.features.items import sample_firsts
 from lading.formats.base import (
+    HasCompressedCopy,
     HasSidecar,
-    HasTwin,
     KeepsFiles,
     ListedElsewhere,
     ListedFile,
@@ -44,7 +44,7 @@ from lading.formats.base import (
     TellsOfItself,
 )
 from lading.formats.registry import get_format
-from lading.interleaved.open import told_errors
+from lading.interleaved.open import stored_errors
 from lading.jobs.checksums import check_own_files, check_shard
 from lading.jobs.digest import batch_digests, digests_of, shard_content
 from lading.jobs.headers import broken_headers, key_of
@@ -260,7 +260,7 @@ def _look(dataset: Dataset, stores: Stores, indexes: Indexes, deep: bool, most: 
             shard = dataset.source(number)
             size_bytes = shard.info.size_bytes if shard.info else 0
             checked.update(_check_files(dataset, number, indexes, stores))
-            beside, wrong = _check_films(dataset, number, deep=deep, most=most)
+            beside, wrong = _check_stored_videos(dataset, number, deep=deep, most=most)
             checked.update(beside)
             findings.add(wrong)
             unread = known is not None and not known.errors and dataset.holds_its_bytes
@@ -339,7 +339,7 @@ def _read(
         for found in digests_of(dataset, [number]):
             on_read(found.digests, len(found.digests), found.size_bytes)
         return
-    first, told = 0, cache(lambda: told_errors(dataset.open_shard(number)))
+    first, told = 0, cache(lambda: stored_errors(dataset.open_shard(number)))
     for batch in shard_content(dataset, number):
         digests = batch_digests(batch, dataset.view) if digested else NO_DIGESTS
         on_read(digests, len(sample_firsts(batch, dataset.view)), total_bytes(batch))
@@ -351,7 +351,7 @@ def _read(
             key = key_of(batch, row - first)
             yield BadReference(text, file=dataset.path(number), row=row, sample=key)
         yield from broken_headers(batch, dataset.path(number), first)
-        yield from broken_films(batch, dataset.path(number), first)
+        yield from broken_videos(batch, dataset.path(number), first)
         first += len(batch)
 
 
@@ -427,11 +427,13 @@ def _noticed(dataset: Dataset, number: int, noticed: Counter[str]) -> Sequence[L
 def _wrong_twin(dataset: Dataset, number: int) -> Sequence[LadingError]:
     """What is wrong with a shard's other form, if there is one: readers may take it instead."""
     fmt = get_format(dataset.format)
-    wrong = fmt.wrong_twin(dataset.source(number)) if isinstance(fmt, HasTwin) else None
+    wrong = fmt.wrong_compressed_copy(dataset.source(number)) if isinstance(fmt, HasCompressedCopy) else None
     return [] if wrong is None else [wrong]
 
 
-def _check_films(dataset: Dataset, number: int, *, deep: bool, most: int) -> tuple[set[str], Sequence[LadingError]]:
+def _check_stored_videos(
+    dataset: Dataset, number: int, *, deep: bool, most: int
+) -> tuple[set[str], Sequence[LadingError]]:
     """Hold files that rows keep bytes in against what the rows say of them.
 
     Returns:

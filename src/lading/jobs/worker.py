@@ -31,7 +31,7 @@ from lading.dataset.source import LISTING_SCHEMA, Listing
 from lading.formats.registry import all_formats, get_format
 from lading.interleaved.tar_writer import Roles
 from lading.jobs.child_process import leave_pandas_out
-from lading.jobs.converter import Copier
+from lading.jobs.converter import Converter
 from lading.jobs.ledger import LEDGER_NAME
 from lading.jobs.messages import DIGESTS_NAME, encode_error, encode_part, encode_warning, read_message, write_message
 from lading.jobs.reading import Taken
@@ -145,7 +145,7 @@ def _convert(
         listing, get_format(how.source_format), how.view, fetcher=fetcher, stores=stores,
         format_options=how.source_options, interleaved=how.interleaved, roots=how.roots,
         target=how.schema if how.asked else None, members=how.members,
-        kept_schema=how.kept_schema,
+        stored_schema=how.stored_schema,
     )  # fmt: skip
     for number, index in enumerate(indexes):
         if index is not None:
@@ -162,7 +162,7 @@ def _convert(
         tell(progress=task["number"], tally=copier.tally.as_list())
 
     ledger = store.put_stream(f"{folder}/{LEDGER_NAME}") if how.ledger else None
-    copier = Copier(
+    copier = Converter(
         dataset, how, write_ledger=None if ledger is None else lambda lines: ledger.write([lines]),
         on_digests=digests.append if how.digests else None, tell=progress,
     )  # fmt: skip

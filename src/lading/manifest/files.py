@@ -39,7 +39,7 @@ from lading.storage.checksum import Checksum
 from lading.storage.extents import EXTENTS_SCHEMA, NO_ROWS
 
 __all__ = [
-    "KeptTables",
+    "ShardTables",
     "changed_manifests",
     "files_listed",
     "lading_folder",
@@ -252,7 +252,7 @@ def _check_list(listed: pa.Buffer, expected: str | None, path: str) -> None:
                               advice="The file was changed or damaged since it was written.")  # fmt: skip
 
 
-class KeptTables:
+class ShardTables:
     """What is kept of each shard beside a dataset. The file asked for last stays open: it has the next shards' too.
 
     Args:

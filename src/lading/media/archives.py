@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 from lading.errors import BadReference, CorruptShard, NotFound, StoreError, UsageError
 from lading.storage.base import Buffer, Mapper, Store, store_errors
-from lading.storage.concurrent import is_far
+from lading.storage.concurrent import is_remote
 from lading.storage.roots import Roots, beside
 from lading.storage.stores import Stores, resolve
 
@@ -83,9 +83,9 @@ class MediaFolder:
         self._own = threading.local()
 
     @property
-    def is_far(self) -> bool:
+    def is_remote(self) -> bool:
         """Whether a request to the folder's store takes long."""
-        return is_far(resolve(self._folder, self._stores)[0])
+        return is_remote(resolve(self._folder, self._stores)[0])
 
     def archive(self, path: object) -> Archive:
         """The file that a media's path names.
@@ -162,7 +162,7 @@ class _Window:
 
     def __init__(self, store: Store, path: str, size: int, own: threading.local, block_size: int) -> None:
         self._store, self._path, self._size, self._own = store, path, size, own
-        self._block_size = block_size if is_far(store) else 0
+        self._block_size = block_size if is_remote(store) else 0
 
     def read(self, offset: int, length: int, ahead: int) -> Buffer:
         file, start, body, last, stop = getattr(self._own, "window", (None, 0, memoryview(b""), 0, 0))

@@ -82,7 +82,7 @@ class RecordReader(ABC):
         if on_error not in get_args(OnError):
             raise UsageError("no such policy", expected=", ".join(get_args(OnError)), found=repr(on_error))
         self._folder = MediaFolder(data_folder, block_size, roots, stores)
-        self._far = self._folder.is_far
+        self._far = self._folder.is_remote
         # Where a request takes long, documents are handed out one by one, so that requests go beside each other.
         group = 1 if self._far else _GROUP_BYTES
         self._pace: Pace[Any] = Pace(workers, ordered=preserve_order, weigh=self._weight, group_weight=group)

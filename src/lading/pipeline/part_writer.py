@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lading import features
-from lading.arrow.align import align_table, refuse_bare, refuse_twins, union_schema
+from lading.arrow.align import align_table, refuse_bare, refuse_duplicate_names, union_schema
 from lading.arrow.hashing import hash_strings
 from lading.arrow.json_columns import wider_column
 from lading.arrow.references import FileEntry, concat, files_of, is_ref, with_files
@@ -46,7 +46,7 @@ from lading.formats.media_archive.format import MediaArchiveFormat
 from lading.formats.webdataset.format import KEY, WebdatasetFormat, npy_head
 from lading.interleaved.document_rows import is_documents
 from lading.interleaved.open import create_view_shard, packer
-from lading.interleaved.tar_writer import MintShardWriter, Roles
+from lading.interleaved.tar_writer import Roles, TarDocumentsWriter
 from lading.manifest.values import EXTENTS_NAME, INDEX_NAME, shards_table
 from lading.storage.background import Background
 from lading.storage.base import Sink, Store, SummedSink, TakesChecksum, writes_behind
@@ -58,7 +58,7 @@ __all__ = [
     "CHECKSUMS",
     "FinishedShard",
     "FinishedShards",
-    "Namesakes",
+    "OnDuplicateId",
     "Part",
     "PartWriter",
     "ShardKind",
@@ -75,7 +75,7 @@ _AS_STORED = (Image, Audio, Video, ClassLabel)
 _TYPE = re.compile(r"(?:large_|fixed_size_)?([a-z]+)(?:_view)?\d*(?:\[\w+(, tz=.+)?\])?")
 _NUMBERS = ("int", "uint", "halffloat", "float", "double")
 
-Namesakes: TypeAlias = Literal["error", "apart"]
+OnDuplicateId: TypeAlias = Literal["error", "apart"]
 """What a sample is whose id an earlier one of its shard has; in a tar, whose key the one before has."""
 
 CHECKSUMS = ("samples", "files", "none")
@@ -180,7 +180,7 @@ class _OpenShard:
 
     path: str
     sinks: list[Sink]
-    writer: ShardWriter | MintShardWriter
+    writer: ShardWriter | TarDocumentsWriter
     index: list[pa.Table] = field(default_factory=list)
     num_samples: int = 0
     counted_bytes: int = 0
@@ -243,19 +243,19 @@ class PartWriter:
         self._last_id: str | None = None
         self._bytes_per_payload = 1.0
         self._behind = False
-        self._namesakes: Namesakes = "error"
+        self._duplicate_ids: OnDuplicateId = "error"
         self._is_given = schema is not None
         self.num_rows = self._encoded = 0
         self._next_row, self._key_prefix = first_row, key_prefix
 
     def write_batch(
-        self, rows: pa.RecordBatch | pa.Table, *, behind: bool = False, namesakes: Namesakes = "error"
+        self, rows: pa.RecordBatch | pa.Table, *, behind: bool = False, duplicate_ids: OnDuplicateId = "error"
     ) -> pa.Table | None:
         """Append rows; give the references of what was written, None if values are no ranges.
 
         Interleaved samples must be whole within the call. With `behind` the sink may still be writing them afterwards,
         so that whatever they lie in must stay as it is until the shards are finished. A file of items has an id once:
-        `namesakes` says what a later sample of the same id is, an error or the first of another shard; the same of
+        `duplicate_ids` says what a later sample of the same id is, an error or the first of another shard; the same of
         neighbours in a tar that have one key.
 
         Raises:
@@ -264,7 +264,7 @@ class PartWriter:
             DataError: an id that comes back.
         """
         with self._told_outside():
-            return self._write(rows, behind=behind, namesakes=namesakes)
+            return self._write(rows, behind=behind, duplicate_ids=duplicate_ids)
 
     @contextmanager
     def _told_outside(self) -> Iterator[None]:
@@ -277,10 +277,10 @@ class PartWriter:
                 error.file, error.row = (None, None) if self._final is None else (self._final + name, error.row)
             raise
 
-    def _write(self, rows: pa.RecordBatch | pa.Table, *, behind: bool, namesakes: Namesakes) -> pa.Table | None:
+    def _write(self, rows: pa.RecordBatch | pa.Table, *, behind: bool, duplicate_ids: OnDuplicateId) -> pa.Table | None:
         refuse_bare(rows.num_rows, rows.num_columns)
         if self._checked is None or not rows.schema.equals(self._checked):
-            refuse_twins(rows.schema)
+            refuse_duplicate_names(rows.schema)
             self._checked = rows.schema
         if not rows.num_rows and rows.num_columns and self.without_rows is None:
             self.without_rows = written_schema(rows.schema)
@@ -289,7 +289,7 @@ class PartWriter:
         batches = rows.to_batches() if isinstance(rows, pa.Table) else [rows]
         if self._kind.view == "interleaved" and len(batches) > 1:
             batches = rows.combine_chunks().to_batches()
-        self._behind, self._namesakes = behind, namesakes
+        self._behind, self._duplicate_ids = behind, duplicate_ids
         written = [table for batch in batches if batch.num_rows for table in self._write_one(batch)]
         if self._open is not None:
             self._settle(self._open)
@@ -311,7 +311,7 @@ class PartWriter:
     def _apart(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """The rows in parts, in none of which neighbours have one key, where these go to tars and are to stay apart."""
         has_keys = self._kind.takes_keys and KEY in batch.schema.names  # else the format's writer says so
-        keys = batch.column(KEY) if has_keys and self._namesakes == "apart" else pa.nulls(0)
+        keys = batch.column(KEY) if has_keys and self._duplicate_ids == "apart" else pa.nulls(0)
         keys = keys.dictionary_decode() if pa.types.is_dictionary(keys.type) else keys
         if not is_text(keys.type):
             yield batch
@@ -355,7 +355,7 @@ class PartWriter:
             return False
         ids, last = batch.column(name), self._last_id
         self._last_id = ids[-1].as_py()
-        if by_key and self._namesakes == "error":  # the format's writer says so
+        if by_key and self._duplicate_ids == "error":  # the format's writer says so
             return False
         return self._open is not None and last is not None and bool(ids[0].as_py() == last)
 
@@ -374,7 +374,7 @@ class PartWriter:
             count = self._samples_that_fit(shard, size_at, starts, ends, done)
             if ids is not None and count:
                 fitting, count = count, _new_ids(shard.ids, ids[done : done + count])
-                if self._namesakes == "error" and count < fitting:
+                if self._duplicate_ids == "error" and count < fitting:
                     again = batch.column("sample_id")[int(starts[done + count])].as_py()
                     raise DataError("the rows of a sample do not stand together: its id comes back", column="sample_id",
                                     found=repr(again),
@@ -570,7 +570,7 @@ class PartWriter:
             sums: list[ShardSums] = []
             self._closing.start(partial(_close, shard.sinks, sums, self._kind.checksums))
             failed.pop_all()
-        counts = dict(shard.writer.counts) if isinstance(shard.writer, MintShardWriter) else {}
+        counts = dict(shard.writer.counts) if isinstance(shard.writer, TarDocumentsWriter) else {}
         if self._kind.takes_members and KEY not in self.columns:
             counts["rows without a key, named by their numbers"] = shard.num_samples
         index = concat(shard.index) if shard.index else None

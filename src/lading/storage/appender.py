@@ -15,7 +15,7 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from lading.arrow.byte_ranges import Buffer, Pieces, ReadsInto, as_file, as_view, room_for
+from lading.arrow.byte_ranges import Buffer, ByteRanges, ReadsInto, as_file, as_view, room_for
 
 __all__ = ["Appender"]
 
@@ -54,7 +54,7 @@ class Appender:
         self._block = memoryview(bytearray())
         self._between = memoryview(bytearray(_GAP_BYTES))
 
-    def append(self, fd: int, pieces: Pieces) -> None:
+    def append(self, fd: int, pieces: ByteRanges) -> None:
         """Write the pieces in order where the descriptor stands.
 
         Raises:
@@ -104,17 +104,17 @@ def _write_all(fd: int, views: list[memoryview]) -> None:
             views[0] = views[0][written:]
 
 
-def _cut(pieces: Pieces, size: int, total: int) -> tuple[Pieces, NDArray[np.int64]]:
+def _cut(pieces: ByteRanges, size: int, total: int) -> tuple[ByteRanges, NDArray[np.int64]]:
     """The pieces, cut where a block ends, and where each begins in what is written."""
     pieces = pieces[pieces.length > 0]
     start = np.cumsum(pieces.length) - pieces.length
     at = np.union1d(start, np.arange(0, total, size))
     piece = np.searchsorted(start, at, "right") - 1
     length = np.diff(at, append=total)
-    return Pieces(pieces.sources, pieces.source[piece], pieces.offset[piece] + at - start[piece], length), at
+    return ByteRanges(pieces.sources, pieces.source[piece], pieces.offset[piece] + at - start[piece], length), at
 
 
-def _copies(pieces: Pieces, at: NDArray[np.int64], size: int, total: int) -> list[list[_Copy]]:
+def _copies(pieces: ByteRanges, at: NDArray[np.int64], size: int, total: int) -> list[list[_Copy]]:
     """What comes from memory into each block."""
     bodies = {number: as_view(pieces.sources[number]) for number in np.unique(pieces.source).tolist()}
     start = at % size
@@ -125,7 +125,7 @@ def _copies(pieces: Pieces, at: NDArray[np.int64], size: int, total: int) -> lis
     return _by_block(list(places), at, size, total)
 
 
-def _reads(pieces: Pieces, at: NDArray[np.int64], size: int, total: int) -> list[list[_Read]]:
+def _reads(pieces: ByteRanges, at: NDArray[np.int64], size: int, total: int) -> list[list[_Read]]:
     """What is read into each block: pieces that are near each other in one file by one call.
 
     Neighbours that are as far apart in the block as in the file are one run, and so is what lies between them: a header

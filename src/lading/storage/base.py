@@ -23,7 +23,7 @@ from typing import Protocol, TypeGuard, TypeVar, runtime_checkable
 
 import pyarrow as pa
 
-from lading.arrow.byte_ranges import Buffer, Pieces, ReadsInto
+from lading.arrow.byte_ranges import Buffer, ByteRanges, ReadsInto
 from lading.errors import DestinationExists, LadingError, NotFound, ShortRead, StoreError
 from lading.storage.extents import ExtentSums
 
@@ -180,7 +180,7 @@ class WritesBehind(Protocol):
     whatever is asked later. `write`, `tell` and `close` wait for what was given before.
     """
 
-    def write_pieces(self, pieces: Pieces) -> None:
+    def write_pieces(self, pieces: ByteRanges) -> None:
         """Append pieces in order. What they lie in stays as it is until `settle`."""
 
     def later(self, work: Callable[[], None]) -> None:

@@ -8,25 +8,25 @@ from typing import TypeVar
 
 from lading.storage.base import Store
 
-__all__ = ["is_far", "together"]
+__all__ = ["concurrent_map", "is_remote"]
 
 _THREADS = 16
-_FAR_BYTES = 256 << 10
+_REMOTE_BYTES = 256 << 10
 
 _T = TypeVar("_T")
 
 
-def is_far(store: Store) -> bool:
+def is_remote(store: Store) -> bool:
     """Whether a request to this store waits so long that others should be made meanwhile."""
-    return store.request_bytes >= _FAR_BYTES
+    return store.request_bytes >= _REMOTE_BYTES
 
 
-def together(calls: Sequence[Callable[[], _T]], *, far: bool) -> Iterator[_T]:
-    """What the calls give, in order; up to 16 at once in threads of their own where they go far, else one by one.
+def concurrent_map(calls: Sequence[Callable[[], _T]], *, remote: bool) -> Iterator[_T]:
+    """What the calls give, in order; up to 16 at once in threads of their own if `remote`, else one by one.
 
     Raises what the first failing call raises, when the others have ended.
     """
-    if not far or len(calls) == 1:
+    if not remote or len(calls) == 1:
         yield from (call() for call in calls)
         return
     with ThreadPoolExecutor(_THREADS, "lading-request") as pool:

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lading.arrow.batches import with_columns
-from lading.arrow.byte_ranges import Pieces, in_memory
+from lading.arrow.byte_ranges import ByteRanges, in_memory
 from lading.arrow.references import CODECS, FileEntry, Refs, files_of, is_ref, unpack, with_files
 from lading.arrow.views import gather, join, present, slices, take_rows
 from lading.codecs import decode_range
@@ -30,7 +30,7 @@ from lading.errors import BadReference, CorruptShard, LadingError, LimitExceeded
 from lading.features.items import MEANT_NULLS_KEY, WITHOUT_BYTES, lineage_of, sample_starts, samples_with, split_rows
 from lading.limits import DEFAULT_LIMITS, Growth, Limits, raised_by
 from lading.storage.base import MappedFile, Mapper, Store
-from lading.storage.concurrent import is_far, together
+from lading.storage.concurrent import concurrent_map, is_remote
 from lading.storage.fetch_plan import FetchPlan, plan_ranges
 from lading.storage.stores import Stores, resolve
 from lading.storage.unwrap import UnwrappedFile
@@ -113,9 +113,9 @@ class _PlainRanges:
     length: NDArray[np.int64]
     files: list[tuple[MappedFile, NDArray[np.int64]]]
 
-    def pieces(self, refs: Refs) -> Pieces:
+    def pieces(self, refs: Refs) -> ByteRanges:
         """The same as pieces of files."""
-        return Pieces([mapped for mapped, _ in self.files], self._file_of(refs), refs.offset, self.length)
+        return ByteRanges([mapped for mapped, _ in self.files], self._file_of(refs), refs.offset, self.length)
 
     def read_each(self, refs: Refs, most_bytes: int = _ALL_BYTES) -> Iterator[bytes | None]:
         """The first bytes of each value, all by default, each read when it is asked for; None where null."""
@@ -344,13 +344,13 @@ class Fetcher:
                 raise
             self.release()
 
-    def file_ranges(self, batch: pa.RecordBatch) -> dict[str, Pieces]:
+    def file_ranges(self, batch: pa.RecordBatch) -> dict[str, ByteRanges]:
         """Where the values of reference columns lie in files of this machine, checked.
 
         For a sink that takes them from there. Columns of other references are left out, and those of small values,
         which are better read together; nothing is given if rows came with an error.
         """
-        found: dict[str, Pieces] = {}
+        found: dict[str, ByteRanges] = {}
         if earlier_errors(batch):
             return found
         files = files_of(batch.schema)
@@ -362,7 +362,7 @@ class Fetcher:
             found[name] = plain.pieces(refs)
         return found
 
-    def pieces_to_read(self, batch: pa.RecordBatch, wanted: Mapping[str, NDArray[np.bool_]]) -> dict[str, Pieces]:
+    def pieces_to_read(self, batch: pa.RecordBatch, wanted: Mapping[str, NDArray[np.bool_]]) -> dict[str, ByteRanges]:
         """Where values of reference columns lie in files of this machine, for who looks at all of their bytes once.
 
         Files are read in their order then (`lading.storage.windows`). Columns that do not lie in such files as
@@ -445,10 +445,10 @@ class Fetcher:
                 elif few and self.mmap and isinstance(store, Mapper):
                     self._view_map(at, rows, entry, store, path)
                 else:
-                    asked.append((rows, partial(_ask, at, rows, entry, store, path), is_far(store)))
+                    asked.append((rows, partial(_ask, at, rows, entry, store, path), is_remote(store)))
             except _OF_THE_FILE as error:
                 at.fail(rows.tolist(), error)
-        answers = together([ask for _, ask, _ in asked], far=any(far for *_, far in asked))
+        answers = concurrent_map([ask for _, ask, _ in asked], remote=any(far for *_, far in asked))
         for (rows, *_), answer in zip(asked, answers, strict=True):
             _take_answer(at, rows, answer)
         return at

@@ -24,7 +24,7 @@ from weakref import WeakValueDictionary
 
 import pyarrow as pa
 
-from lading.arrow.byte_ranges import Pieces
+from lading.arrow.byte_ranges import ByteRanges
 from lading.errors import CorruptShard, LadingError, ShortRead, StoreError
 from lading.storage.appender import Appender
 from lading.storage.background import Background
@@ -295,9 +295,9 @@ class LocalSink:
         """Append the buffers in order. Raises StoreError, with advice where the disk is full."""
         self.settle()
         with self._remembering():
-            self._append(Pieces.of(buffers))
+            self._append(ByteRanges.of(buffers))
 
-    def write_pieces(self, pieces: Pieces) -> None:
+    def write_pieces(self, pieces: ByteRanges) -> None:
         """Append pieces in order; in a thread, if pyarrow may use several.
 
         More than 96 MB in memory are waited for, so that they are not held while the next come.
@@ -344,7 +344,7 @@ class LocalSink:
             self._failed = error
             raise
 
-    def _append(self, pieces: Pieces) -> None:
+    def _append(self, pieces: ByteRanges) -> None:
         if self._appender is None:
             self._appender = Appender(None if self._sum is None else self._sum.update)
         with store_errors(self.path):

@@ -1,6 +1,6 @@
 """Values of files that are hashed while a reader walks over the headers between them: every byte is read once.
 
-`PassedRanges` lends a reader windows of 1 MB to look for headers in, and hashes the values there; short ones it keeps.
+`RangeHasher` lends a reader windows of 1 MB to look for headers in, and hashes the values there; short ones it keeps.
 Who wants hashes of values then asks for them by their references, and reads what is not known.
 """
 
@@ -16,11 +16,11 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from lading.arrow.byte_ranges import Pieces, as_view, room_for
+from lading.arrow.byte_ranges import ByteRanges, as_view, room_for
 from lading.arrow.references import FileEntry, Refs
 from lading.storage.base import MappedFile
 
-__all__ = ["Hasher", "PassedRanges", "PassedValues", "PassingBy"]
+__all__ = ["HashedValues", "Hasher", "PassingBy", "RangeHasher"]
 
 _WINDOW_BYTES = 1 << 20
 """As large as in `lading.storage.windows`, for the same reason."""
@@ -47,7 +47,7 @@ class Hasher(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class PassedValues:
+class HashedValues:
     """What is known of the values of a column.
 
     Attributes:
@@ -58,7 +58,7 @@ class PassedValues:
 
     hashed: NDArray[np.bool_]
     hashes: NDArray[np.uint8]
-    kept: Pieces
+    kept: ByteRanges
 
     @property
     def known(self) -> NDArray[np.bool_]:
@@ -67,7 +67,7 @@ class PassedValues:
         return known
 
 
-class PassedRanges:
+class RangeHasher:
     """Hashes of values in files that somebody walks over from front to back, and short values as they are.
 
     Takes a window of 1 MB; of a file, until it is asked for, up to 56 MB; and 24 MB of up to 64 files walked over
@@ -110,7 +110,7 @@ class PassedRanges:
 
     def look_up(
         self, columns: Mapping[str, Refs], files: Sequence[FileEntry], texts: Collection[str]
-    ) -> dict[str, PassedValues]:
+    ) -> dict[str, HashedValues]:
         """What is known of the values of columns, and is forgotten then.
 
         Args:
@@ -125,7 +125,7 @@ class PassedRanges:
         known = _Known.of(records, self._hash_bytes)
         memory = [bytes(record.kept) for record in records]
         used = np.zeros(len(known.key), np.bool_)
-        found: dict[str, PassedValues] = {}
+        found: dict[str, HashedValues] = {}
         for name, refs in columns.items():
             plain = refs.valid & (refs.codec == 0) & (refs.frame < 0) & (refs.file >= 0) & (refs.file < len(files))
             file = number_of[np.where(plain, refs.file, -1)]
@@ -136,8 +136,8 @@ class PassedRanges:
             hashed[rows[is_hash]] = name not in texts
             source, offset = np.full(len(file), -1), np.zeros(len(file), np.int64)
             source[kept], offset[kept] = file[kept], ~known.place[at[~is_hash]]
-            pieces = Pieces(memory, source, offset, np.where(source < 0, 0, refs.length))
-            found[name] = PassedValues(hashed, known.hashes[known.place[at[hashed[rows]]]], pieces)
+            pieces = ByteRanges(memory, source, offset, np.where(source < 0, 0, refs.length))
+            found[name] = HashedValues(hashed, known.hashes[known.place[at[hashed[rows]]]], pieces)
         for record, (first, stop) in zip(records, pairwise(known.bounds), strict=True):
             record.forget(used[first:stop])
         return found

@@ -67,7 +67,7 @@ class UnwrappedFile:
     ) -> None:
         self._store, self._path, self._wrap, self._keep, self._limits = store, path, wrap, keep_bytes, limits
         self._size = store.head(path).size_bytes
-        self._pieces: deque[tuple[int, bytes]] = deque()
+        self._byte_ranges: deque[tuple[int, bytes]] = deque()
         self._kept = self._end = 0
         self._stream = self._from_start()
         self.restarts = 0
@@ -85,14 +85,14 @@ class UnwrappedFile:
         """
         if offset < 0 or length < 0:
             raise BadReference("a range cannot be negative", file=self._path, offset=offset, found=length)
-        if offset < (self._pieces[0][0] if self._pieces else self._end):
+        if offset < (self._byte_ranges[0][0] if self._byte_ranges else self._end):
             self.restarts += 1
-            self._pieces.clear()
+            self._byte_ranges.clear()
             self._kept = self._end = 0
             self._stream = self._from_start()
         self._forward(offset, offset + length)
         parts = []
-        for start, piece in reversed(self._pieces):  # what is asked for mostly came last
+        for start, piece in reversed(self._byte_ranges):  # what is asked for mostly came last
             if start + len(piece) <= offset:
                 break
             if start < offset + length:
@@ -110,8 +110,8 @@ class UnwrappedFile:
                     expected=f"{stop - offset} bytes",
                     found=f"a stream of {self._end} bytes",
                 )
-            self._pieces.append((self._end, piece))
+            self._byte_ranges.append((self._end, piece))
             self._end += len(piece)
             self._kept += len(piece)
-            while self._kept > self._keep and self._pieces[0][0] + len(self._pieces[0][1]) <= offset:
-                self._kept -= len(self._pieces.popleft()[1])
+            while self._kept > self._keep and self._byte_ranges[0][0] + len(self._byte_ranges[0][1]) <= offset:
+                self._kept -= len(self._byte_ranges.popleft()[1])

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.arrow.byte_ranges import Pieces, ReadsInto, as_file, as_view, is_held, room_for
+from lading.arrow.byte_ranges import ByteRanges, ReadsInto, as_file, as_view, is_held, room_for
 from lading.storage.fetch_plan import FetchPlan, plan_ranges
 
 __all__ = ["Work", "results_in_windows"]
@@ -28,7 +28,7 @@ _GAP_BYTES = 32 << 10
 """A gap that costs as much as a read."""
 
 
-def results_in_windows(columns: Mapping[str, Pieces], works: Mapping[str, Work]) -> dict[str, pa.Array]:
+def results_in_windows(columns: Mapping[str, ByteRanges], works: Mapping[str, Work]) -> dict[str, pa.Array]:
     """What functions make of the values of columns, as `large_binary`; null where there is no value.
 
     Takes memory for a window of 1 MB or one longer value, and for the results.
@@ -43,7 +43,7 @@ def results_in_windows(columns: Mapping[str, Pieces], works: Mapping[str, Work])
     made: list[bytes] = []
     places: dict[str, NDArray[np.int64]] = {}
     files: dict[int, ReadsInto] = {}
-    parts: list[Pieces] = []
+    parts: list[ByteRanges] = []
     for name, pieces in columns.items():
         in_file = pieces.in_file
         held = np.flatnonzero(pieces.there & ~in_file)
@@ -52,7 +52,7 @@ def results_in_windows(columns: Mapping[str, Pieces], works: Mapping[str, Work])
         made += _of_memory(pieces[held]).results(works[name])
         files.update((id(source), as_file(source)) for source in pieces.sources if not is_held(source))
         parts.append(pieces[in_file])
-    left = Pieces.joined(parts)
+    left = ByteRanges.joined(parts)
     numbers = {key: number for number, key in enumerate(files)}
     file_of = np.array([numbers.get(id(source), -1) for source in left.sources], np.int64)[left.source]
     functions = [works[name] for name, part in zip(columns, parts, strict=True) for _ in range(len(part))]
@@ -71,10 +71,10 @@ def results_in_windows(columns: Mapping[str, Pieces], works: Mapping[str, Work])
     return {name: values.take(pa.array(at, mask=at < 0)) for name, at in places.items()}
 
 
-def _of_memory(pieces: Pieces) -> Pieces:
+def _of_memory(pieces: ByteRanges) -> ByteRanges:
     """Pieces that are all in memory, without the files that others of their column lie in."""
     held = [source if is_held(source) else b"" for source in pieces.sources]
-    return Pieces(held, pieces.source, pieces.offset, pieces.length)
+    return ByteRanges(held, pieces.source, pieces.offset, pieces.length)
 
 
 def _worked(

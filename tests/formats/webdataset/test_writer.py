@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import lading
 from lading.arrow import views
-from lading.arrow.byte_ranges import Pieces
+from lading.arrow.byte_ranges import ByteRanges
 from lading.arrow.references import files_of, unpack
 from lading.errors import Unrepresentable, UsageError
 from lading.formats.base import ShardFacts, ShardSource
@@ -230,9 +230,9 @@ def test_members_by_their_names() -> None:
     writer = FORMAT.create_shard(sink, pa.schema([("__key__", pa.string())]), {})
     names = ["doc.v1.0.jpg", "doc.v1.json", "é" * 200 + ".x"]
     values = [bytes(9000), memoryview(b"{}"), pa.py_buffer(b"x")]
-    offset, length = writer.add(pa.array(names), Pieces.of(values), np.array([1, 2]))
-    again, _ = writer.add(pa.array(["last"]), Pieces.of([b"y"]), np.array([0]))
-    assert writer.add(pa.array([], pa.string()), Pieces.of([]), np.zeros(0, np.int64))[0].tolist() == []
+    offset, length = writer.add(pa.array(names), ByteRanges.of(values), np.array([1, 2]))
+    again, _ = writer.add(pa.array(["last"]), ByteRanges.of([b"y"]), np.array([0]))
+    assert writer.add(pa.array([], pa.string()), ByteRanges.of([]), np.zeros(0, np.int64))[0].tolist() == []
     size = writer.close().size_bytes
     sink.close()
     [data] = store.get_ranges("t.tar", [(0, size)])
@@ -241,9 +241,9 @@ def test_members_by_their_names() -> None:
     assert bytes(data[again[0] : again[0] + 1]) == b"y"
     for bad in ("", "a\0b"):
         with pytest.raises(Unrepresentable, match="name"):
-            writer.add(pa.array([bad]), Pieces.of([b""]), np.array([0]))
+            writer.add(pa.array([bad]), ByteRanges.of([b""]), np.array([0]))
         with pytest.raises(Unrepresentable, match="name"):
-            writer.add(pa.array(["good", bad]), Pieces.of([b"", b""]), np.array([1]))
+            writer.add(pa.array(["good", bad]), ByteRanges.of([b"", b""]), np.array([1]))
 
 
 def test_headers_are_fixed() -> None:

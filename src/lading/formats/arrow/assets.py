@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lading.arrow.byte_ranges import bitmap
-from lading.caches.videos import ASSETS, Film, FilmFolder, films_of, is_film, kept_films
+from lading.caches.videos import ASSETS, ExternalVideo, VideoFolder, external_videos, is_video_cell, stored_videos
 from lading.errors import BadReference, DataError, LadingError, StoreError, UsageError, errors_at
 from lading.features.types import FEATURE_KEY, Feature, Video, decode, feature_of, keeps_files, with_feature
 from lading.formats.arrow.decode import damage
@@ -42,7 +42,7 @@ class Assets:
 
     def __init__(self, source: ShardSource, schema: pa.Schema, roots: Sequence[str] = ()) -> None:
         self._path = source.path
-        self._files = FilmFolder(source.place_store, folder_of(source.place), source.path, roots)
+        self._files = VideoFolder(source.place_store, folder_of(source.place), source.path, roots)
         self._names = {field.name for field in schema if _is_video(field)}
 
     def sizes(self, batch: pa.RecordBatch) -> NDArray[np.int64]:
@@ -50,14 +50,14 @@ class Assets:
         total = np.zeros(batch.num_rows, np.int64)
         for name in self._names & set(batch.schema.names):
             with errors_at(column=name):
-                films = self._films(batch.column(name))
+                films = self._videos(batch.column(name))
                 total += [0 if film is None else self._files.size(film) for film in films]
         return total
 
     def count(self, batch: pa.RecordBatch) -> int:
         """How many values are files."""
         names = self._names & set(batch.schema.names)
-        return sum(film is not None for name in names for film in self._films(batch.column(name)))
+        return sum(film is not None for name in names for film in self._videos(batch.column(name)))
 
     def filled(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows with the bytes of their files, each file read once, as cells that hold their bytes.
@@ -105,7 +105,7 @@ class Assets:
         return filled if films else get
 
     def _with_bytes(self, column: pa.StructArray) -> pa.StructArray:
-        films = self._films(column)
+        films = self._videos(column)
         found = {film: self._files.read(film) for film in dict.fromkeys(films) if film is not None}
         parts = dict(zip((child.name for child in column.type), column.flatten(), strict=True))
         own = parts["bytes"]
@@ -119,12 +119,12 @@ class Assets:
         children = [parts[child.name] for child in column.type]
         return pa.StructArray.from_arrays(children, fields=list(column.type), mask=column.is_null())
 
-    def _films(self, column: pa.StructArray) -> list[Film | None]:
+    def _videos(self, column: pa.StructArray) -> list[ExternalVideo | None]:
         with damage(self._path):
-            return films_of(column)
+            return external_videos(column)
 
 
-def _with(films: list[Film | None], part: pa.Array) -> Iterable[tuple[Film | None, str | None]]:
+def _with(films: list[ExternalVideo | None], part: pa.Array) -> Iterable[tuple[ExternalVideo | None, str | None]]:
     return zip(films, part.to_pylist(), strict=True)
 
 
@@ -170,12 +170,12 @@ def refuse_nested(schema: pa.Schema) -> None:
 
 def wrong_assets(source: ShardSource, batch: pa.RecordBatch, first_row: int, *, deep: bool) -> Iterator[LadingError]:
     """What is wrong with the files of a batch's videos, each file looked at once; `deep` reads what is in them."""
-    files = FilmFolder(source.place_store, folder_of(source.place), source.path)
+    files = VideoFolder(source.place_store, folder_of(source.place), source.path)
     rows = np.arange(first_row, first_row + len(batch))
     for column, field in zip(batch.columns, batch.schema, strict=True):
-        films: dict[Film, int] = {}
+        films: dict[ExternalVideo, int] = {}
         with damage(source.path, column=field.name):
-            for row, film in kept_films(column, _feature(field), rows):
+            for row, film in stored_videos(column, _feature(field), rows):
                 films.setdefault(film, row)
         for film, row in films.items():
             try:
@@ -196,4 +196,4 @@ def _feature(field: pa.Field) -> Feature:
 
 
 def _is_video(field: pa.Field) -> bool:
-    return (field.metadata or {}).get(STABLE_KEY) == b"Video" and is_film(field.type)
+    return (field.metadata or {}).get(STABLE_KEY) == b"Video" and is_video_cell(field.type)

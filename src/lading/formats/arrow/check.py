@@ -9,16 +9,16 @@ from numpy.typing import NDArray
 from lading.arrow.ipc import ROWS
 from lading.formats.arrow.blocks import Blocks
 from lading.formats.arrow.places import arrays_of
-from lading.formats.base import Symptom
+from lading.formats.base import LayoutFinding
 from lading.formats.layout_findings import NEAR_BYTES, large_strings, large_unit
 
-__all__ = ["find_symptoms", "longest_column"]
+__all__ = ["find_layout_findings", "longest_column"]
 
 _MOST_PACKED = 64
 _SIZE_BYTES = 8
 
 
-def find_symptoms(blocks: Blocks, schema: pa.Schema) -> list[Symptom]:
+def find_layout_findings(blocks: Blocks, schema: pa.Schema) -> list[LayoutFinding]:
     """What will hurt in these blocks, of this schema. Of compressed batches the largest are looked at."""
     rows = blocks.find_all()
     sizes = np.array([block.body_bytes for block in blocks.batches], np.int64)

@@ -39,7 +39,7 @@ from lading.formats.arrow.reader import ArrowReader, ReadOptions
 from lading.formats.arrow.recover import may_hold_dictionary, resync_messages, resync_stream
 from lading.formats.arrow.schema import check_schema, given_schema, stored_schema
 from lading.formats.arrow.writer import ArrowWriter, WriteOptions
-from lading.formats.base import ListedShard, Remains, ShardFacts, ShardSource, Symptom, map_file, parse_options
+from lading.formats.base import LayoutFinding, ListedShard, Recovered, ShardFacts, ShardSource, map_file, parse_options
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.storage.base import Sink, Store
 
@@ -150,7 +150,7 @@ class ArrowFormat:
         *,
         schema: pa.Schema | None = None,
         error: LadingError | None = None,
-    ) -> Remains | None:
+    ) -> Recovered | None:
         """The messages that are whole, as a stream; see `lading.formats.arrow.recover`. Raises CorruptShard."""
         mapped = map_file(source)
         return resync_messages(mapped, source.path, schema) if error is not None else resync_stream(mapped, source.path)
@@ -185,10 +185,10 @@ class ArrowFormat:
         """Write `_metadata.json`, or of streams `state.json` and `dataset_info.json`."""
         return write_indexes(store, folder, shards)
 
-    def symptoms(self, source: ShardSource, options: Mapping[str, Any], view: str) -> list[Symptom]:  # noqa: ARG002 - contract
+    def layout_findings(self, source: ShardSource, options: Mapping[str, Any], view: str) -> list[LayoutFinding]:  # noqa: ARG002 - contract
         """Record batches and columns that will hurt, by the heads of messages."""
         with closing(self.open_shard(source, options)) as reader:
-            return reader.symptoms()
+            return reader.layout_findings()
 
     def alike(self, source: ShardSource, view: str) -> dict[str, Any]:  # noqa: ARG002 - in every view
         """Whether it is a stream as Hugging Face's datasets has them."""

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from lading.arrow.byte_ranges import Pieces, Source
+from lading.arrow.byte_ranges import ByteRanges, Source
 from lading.arrow.column_slices import Numbers, Picked
 from lading.arrow.views import is_bytes
 from lading.formats.arrow.blocks import Body
@@ -79,11 +79,11 @@ class _Picker:
         if there is not None:
             size = np.where(there, size, 0)
         source = np.zeros(len(row), np.int64) if there is None else np.where(there, 0, -1)
-        return self._pieces(source, column.data[batch] + start, size, views=self._views and is_bytes(column.kind))
+        return self._byte_ranges(source, column.data[batch] + start, size, views=self._views and is_bytes(column.kind))
 
-    def _pieces(
+    def _byte_ranges(
         self, source: NDArray[np.int64], at: NDArray[np.int64], size: NDArray[np.int64], *, views: bool
-    ) -> Pieces:
+    ) -> ByteRanges:
         """Values by their places in the file: what they lie in then is the map, the file, or what was read of it."""
         where: Source = self._buffer
         if not views and int(size.sum()) > LARGE_BYTES * len(size):
@@ -93,7 +93,7 @@ class _Picker:
             where = b"".join(self._body.peek_each(at[order], size[order]))
             at = np.empty(len(order), np.int64)
             at[order] = np.cumsum(size[order]) - size[order]
-        return Pieces([where], source, at, size)
+        return ByteRanges([where], source, at, size)
 
     def _there(self, column: PlainColumn, batch: NDArray[np.int64], row: NDArray[np.int64]) -> NDArray[np.bool_] | None:
         if column.nulls is None:

@@ -16,10 +16,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.arrow import views as binary_views
-from lading.arrow.align import refuse_twins
+from lading.arrow.align import refuse_duplicate_names
 from lading.arrow.batches import copied, with_columns
 from lading.arrow.casts import without_null_values
-from lading.arrow.column_slices import Picked, Picks, as_array
+from lading.arrow.column_slices import ColumnSlices, Picked, as_array
 from lading.arrow.references import FileEntry, with_files
 from lading.errors import LadingError, ShortRead, SidecarMismatch, UsageError, errors_at
 from lading.features.huggingface import HUGGINGFACE_KEY, unwrapped
@@ -27,7 +27,7 @@ from lading.features.items import split_rows
 from lading.features.types import feature_of
 from lading.formats.arrow.assets import Assets, filled_schema, has_assets, refuse_nested
 from lading.formats.arrow.blocks import Body, find_blocks
-from lading.formats.arrow.check import find_symptoms
+from lading.formats.arrow.check import find_layout_findings
 from lading.formats.arrow.decode import Decoder, Loaded, check_text, damage
 from lading.formats.arrow.gather import gather_columns
 from lading.formats.arrow.index import parse_entry
@@ -35,7 +35,7 @@ from lading.formats.arrow.large import is_large, read_large, references, touched
 from lading.formats.arrow.places import Places, find_places
 from lading.formats.arrow.rows import MISPLACED, PlacedRow, Row, placed_rows, row_reader
 from lading.formats.arrow.schema import given_schema, schema_hash
-from lading.formats.base import ShardSource, Symptom
+from lading.formats.base import LayoutFinding, ShardSource
 
 __all__ = ["ArrowReader", "ReadOptions"]
 
@@ -108,7 +108,7 @@ class ArrowReader:
             entry = parse_entry(source.entry)
             self._schema = given_schema(stored, entry.features, media=options.media)
             self._features = [feature_of(field) for field in self._schema]
-            refuse_twins(stored)
+            refuse_duplicate_names(stored)
         if entry.schema and entry.schema != schema_hash(stored):
             raise SidecarMismatch(
                 "the columns differ from those of the dataset's first shard", file=source.path,
@@ -153,9 +153,9 @@ class ArrowReader:
         arrays = [pa.array(column).cast(field.type) for column, field in zip(columns, _INDEX_SCHEMA, strict=True)]
         return pa.table(arrays, schema=_INDEX_SCHEMA).filter(pa.array(rows > 0))
 
-    def symptoms(self) -> list[Symptom]:
+    def layout_findings(self) -> list[LayoutFinding]:
         """Record batches and columns that will hurt; the heads of all messages are read, once."""
-        return find_symptoms(self._blocks, self._decoder.schema)
+        return find_layout_findings(self._blocks, self._decoder.schema)
 
     @property
     def is_huggingface(self) -> bool:
@@ -202,7 +202,7 @@ class ArrowReader:
 
     def pick(
         self, rows: NDArray[np.int64], columns: Sequence[str] | None = None, *, views: bool = False, hold: bool = True
-    ) -> Picks | None:
+    ) -> ColumnSlices | None:
         """Values of rows where they lie, in the order asked for; None where that saves nothing.
 
         Columns that are not plain (`lading.formats.arrow.places`) are read. With `views` all bytes are left in the
@@ -218,7 +218,7 @@ class ArrowReader:
             return None
         rest = [self._schema.field(i).name for i in chosen if self._schema.field(i).name not in found]
         read = self.read(rows, rest) if rest else None
-        return Picks(self._subschema(chosen), found, read if hold or read is None else copied(read))
+        return ColumnSlices(self._subschema(chosen), found, read if hold or read is None else copied(read))
 
     def _picked(
         self, rows: NDArray[np.int64], chosen: tuple[int, ...], *, views: bool = False, hold: bool = True
@@ -311,7 +311,7 @@ class ArrowReader:
                 given = self._given(part, schema, number)
                 if self._left_alone is not None:
                     self.counts[_LEFT] += self._left_alone.count(part)
-                yield self._lightened(given) if views else given
+                yield self._to_references(given) if views else given
                 if block.size_bytes >= _RELEASE_BYTES:
                     self._release(block.offset, block.size_bytes)
             self._release(block.offset, block.size_bytes)
@@ -444,7 +444,7 @@ class ArrowReader:
                 columns.append(unwrapped(without_null_values(column), field.type))
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
-    def _lightened(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _to_references(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows with large values of a mapped file as references, other payload as views of the same bytes."""
         lighter = {}
         for i, column in enumerate(batch.columns):

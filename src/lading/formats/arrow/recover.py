@@ -46,7 +46,7 @@ from lading.arrow.ipc import (
 )
 from lading.arrow.text_checks import check_names
 from lading.errors import CorruptShard, DataError, LadingError
-from lading.formats.base import Remains
+from lading.formats.base import Recovered
 from lading.storage.base import MappedFile
 
 __all__ = ["may_hold_dictionary", "resync_messages", "resync_stream"]
@@ -78,7 +78,7 @@ class _Found:
         return self.offset + self.meta_bytes + self.message.body_bytes
 
 
-def resync_messages(mapped: MappedFile, path: str, schema: pa.Schema | None) -> Remains:
+def resync_messages(mapped: MappedFile, path: str, schema: pa.Schema | None) -> Recovered:
     """The messages that are whole, as a stream.
 
     Args:
@@ -114,7 +114,7 @@ def resync_messages(mapped: MappedFile, path: str, schema: pa.Schema | None) -> 
             CorruptShard("a dictionary may be lost that record batches need", file=path, found=f"{gone} of them")
         )
     pieces = [(0, made)] if made else []
-    return Remains(offset, target, length, end + len(_END_MARK), [*pieces, (end, _END_MARK)], lost=lost,
+    return Recovered(offset, target, length, end + len(_END_MARK), [*pieces, (end, _END_MARK)], lost=lost,
                    breaks=_breaks(kept, walker))  # fmt: skip
 
 
@@ -129,7 +129,7 @@ def _breaks(kept: list[_Found], walker: _Walker) -> NDArray[np.int64]:
     return found
 
 
-def resync_stream(mapped: MappedFile, path: str) -> Remains | None:
+def resync_stream(mapped: MappedFile, path: str) -> Recovered | None:
     """The messages of a stream that was read to its end, if that came too early; None if it did not.
 
     Four bytes of zeros are an end to readers, as a damage may be. Streams from before Arrow 0.15 are left alone.

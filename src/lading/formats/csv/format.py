@@ -29,7 +29,7 @@ import pyarrow as pa
 
 from lading.codecs import ENDINGS
 from lading.errors import LadingError
-from lading.formats.base import Remains, ShardFacts, ShardSource, map_file, parse_options
+from lading.formats.base import Recovered, ShardFacts, ShardSource, map_file, parse_options
 from lading.formats.csv.reader import CsvReader, ReadOptions
 from lading.formats.csv.writer import CsvWriter, WriteOptions
 from lading.formats.text_lines import open_text, parse_delimiter
@@ -89,7 +89,7 @@ class CsvFormat:
         *,
         schema: pa.Schema | None = None,
         error: LadingError | None = None,
-    ) -> Remains | None:
+    ) -> Recovered | None:
         """The records that are whole. Raises CorruptShard if nobody knows the names of the columns."""
         if error is None:
             return None

@@ -18,7 +18,7 @@ from lading.arrow.casts import first_refused
 from lading.arrow.types import arrow_type
 from lading.errors import CorruptShard, DataError, DuplicateField, LimitExceeded, SchemaMismatch, UsageError
 from lading.features.items import split_rows
-from lading.formats.base import Remains
+from lading.formats.base import Recovered
 from lading.formats.csv.recover import next_line, resync_records
 from lading.formats.csv.scan import Records, record_blocks, scan
 from lading.formats.text_lines import BOM, Block, TextFile, changed, parse_delimiter, too_long
@@ -142,7 +142,7 @@ class CsvReader:
         ordinals, place = np.unique(wanted, return_inverse=True)
         return pa.Table.from_batches(list(self._at(ordinals, chosen)), schema).take(pa.array(place))
 
-    def resync(self, data: NDArray[np.uint8], names: Sequence[str] | None) -> Remains | None:
+    def resync(self, data: NDArray[np.uint8], names: Sequence[str] | None) -> Recovered | None:
         """The records that are whole, behind the header or one of these names; None if all are.
 
         Args:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lading.errors import CorruptShard, LadingError, without_frames
-from lading.formats.base import Remains
+from lading.formats.base import Recovered
 from lading.formats.csv.scan import scan
 from lading.formats.text_lines import MAX_TOLD, Block, laid_end_to_end, too_long
 from lading.limits import Limits
@@ -42,7 +42,7 @@ def resync_records(
     begin: int,
     limits: Limits,
     ended: bool,
-) -> Remains | None:
+) -> Recovered | None:
     """The records of a file, one after another, behind a header; None if all that is in it are such.
 
     Args:

@@ -30,7 +30,7 @@ import pyarrow as pa
 
 from lading.codecs import ENDINGS
 from lading.errors import LadingError
-from lading.formats.base import Remains, ShardFacts, ShardSource, parse_options
+from lading.formats.base import Recovered, ShardFacts, ShardSource, parse_options
 from lading.formats.jsonl.reader import JsonlReader, ReadOptions
 from lading.formats.jsonl.writer import JsonlWriter, WriteOptions, becomes_base64, check_schema
 from lading.formats.text_lines import open_text
@@ -89,7 +89,7 @@ class JsonlFormat:
         *,
         schema: pa.Schema | None = None,  # noqa: ARG002 - contract
         error: LadingError | None = None,
-    ) -> Remains | None:
+    ) -> Recovered | None:
         """The lines that are documents. Raises LimitExceeded for a line that is too long."""
         if error is None:
             return None

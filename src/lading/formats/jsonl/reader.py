@@ -27,7 +27,7 @@ from lading.errors import (
     without_frames,
 )
 from lading.features.items import split_rows
-from lading.formats.base import Remains
+from lading.formats.base import Recovered
 from lading.formats.text_lines import BOM, MAX_TOLD, Block, TextFile, changed, laid_end_to_end, too_long
 
 __all__ = ["JsonlReader", "ReadOptions"]
@@ -255,7 +255,7 @@ class JsonlReader:
     def close(self) -> None:
         """Nothing is held open."""
 
-    def resync(self) -> Remains | None:
+    def resync(self) -> Recovered | None:
         """The lines that are documents, one after another; None if all of them are.
 
         Raises:

@@ -12,10 +12,10 @@ from lading.formats.base import ShardSource
 from lading.formats.mds.index import meta_name, parse_entry
 from lading.formats.mds.reader import same_bytes
 
-__all__ = ["twin_of", "wrong_twin"]
+__all__ = ["compressed_copy_of", "wrong_compressed_copy"]
 
 
-def twin_of(source: ShardSource) -> str | None:
+def compressed_copy_of(source: ShardSource) -> str | None:
     """Path of the other form of a shard; None if it has none, or there is none. Raises DataError, StoreError."""
     ending = _ending(source)
     if not ending:
@@ -29,12 +29,12 @@ def twin_of(source: ShardSource) -> str | None:
     return path
 
 
-def wrong_twin(source: ShardSource) -> LadingError | None:
+def wrong_compressed_copy(source: ShardSource) -> LadingError | None:
     """The files of the other form, if they are there and do not hold what those of a shard do that can be read.
 
     Where they cannot be compared, for what it would take to unpack them, that is told.
     """
-    twin, ending = twin_of(source), _ending(source)
+    twin, ending = compressed_copy_of(source), _ending(source)
     if twin is None:
         return None
     entry = parse_entry(source.entry, source.limits)

@@ -20,7 +20,7 @@ import zstandard
 from numpy.typing import NDArray
 
 from lading.arrow import json_text
-from lading.arrow.byte_ranges import Pieces
+from lading.arrow.byte_ranges import ByteRanges
 from lading.codecs import new_hash, pack_snappy
 from lading.errors import DataError, Unrepresentable, UsageError, errors_at
 from lading.formats.base import ShardFacts
@@ -221,7 +221,7 @@ class OutFile:
         if self._options.compression is None:
             self._extents.mark(ends, rows)
 
-    def write_pieces(self, pieces: Pieces) -> None:
+    def write_pieces(self, pieces: ByteRanges) -> None:
         """Append pieces; what they lie in stays as it is until the sink is closed."""
         if self.takes_ranges and writes_behind(self._sink):
             self._sink.write_pieces(pieces)

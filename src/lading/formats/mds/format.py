@@ -30,8 +30,8 @@ from typing import Any
 import pyarrow as pa
 
 from lading.errors import LadingError, UsageError
-from lading.formats.base import ListedShard, Remains, ShardFacts, ShardSource, map_file, parse_options
-from lading.formats.mds.compressed_copy import twin_of, wrong_twin
+from lading.formats.base import ListedShard, Recovered, ShardFacts, ShardSource, map_file, parse_options
+from lading.formats.mds.compressed_copy import compressed_copy_of, wrong_compressed_copy
 from lading.formats.mds.files import WriteOptions, files_named, joined_entries, named, save_index, write_index
 from lading.formats.mds.index import (
     COMPRESSIONS,
@@ -122,11 +122,11 @@ class MdsFormat:
 
     def twin(self, source: ShardSource) -> str | None:
         """The compressed file of an unpacked one, or the reverse: the peer may keep both (`keep_zip`)."""
-        return twin_of(source)
+        return compressed_copy_of(source)
 
-    def wrong_twin(self, source: ShardSource) -> LadingError | None:
+    def wrong_compressed_copy(self, source: ShardSource) -> LadingError | None:
         """Whether it holds other bytes than the shard."""
-        return wrong_twin(source)
+        return wrong_compressed_copy(source)
 
     def create_shard(self, sink: Sink, schema: pa.Schema, options: Mapping[str, Any]) -> MdsWriter:
         """Begin a shard of MDS proper (`WriteOptions`); it is written when it is closed.
@@ -161,7 +161,7 @@ class MdsFormat:
         *,
         schema: pa.Schema | None = None,  # noqa: ARG002 - contract
         error: LadingError | None = None,
-    ) -> Remains | None:
+    ) -> Recovered | None:
         """The samples where they should be, the head made anew, or the lines that are whole. Raises DataError.
 
         See `lading.formats.mds.recover` and `lading.formats.mds.lines_recover`.

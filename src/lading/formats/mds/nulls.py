@@ -13,19 +13,23 @@ import pickle
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from lading.arrow.byte_ranges import Pieces, Runs
+from lading.arrow.byte_ranges import ByteRanges, ChunkedRanges
 from lading.arrow.views import filled, join, present
 from lading.errors import Unrepresentable, UsageError
 from lading.features.mds_values import parse_array
 from lading.formats.mds.index import NUMBERS, Column
 
-__all__ = ["NULLS", "Marks", "check_nulls", "marked_columns", "marks_of", "nothing_of"]
+__all__ = ["NULLS", "Marks", "Values", "check_nulls", "marked_columns", "marks_of", "nothing_of"]
+
+Values: TypeAlias = pa.Array | ByteRanges | ChunkedRanges
+"""Values of a column: in memory, or in files, in one range or in several each."""
 
 NULLS = "lading.null:"
 """What the name of a column of marks begins with; the name of the column that they are for follows."""
@@ -104,11 +108,11 @@ class Marks:
 
     columns: Mapping[str, Column]
 
-    def marks(self, given: Mapping[str, pa.Array | Pieces | Runs]) -> dict[str, pa.Array]:
+    def marks(self, given: Mapping[str, Values]) -> dict[str, pa.Array]:
         """The columns of marks."""
         return {NULLS + name: pa.array(~_there(given[name]), pa.uint8()) for name in self.columns}
 
-    def without_nulls(self, name: str, values: pa.Array | Pieces | Runs) -> pa.Array | Pieces | Runs:
+    def without_nulls(self, name: str, values: Values) -> Values:
         """A column of numbers or arrays with zeros where it is null; others as they are: only as bytes can they be."""
         if name not in self.columns or not isinstance(values, pa.Array) or not values.null_count:
             return values
@@ -116,24 +120,24 @@ class Marks:
             return _zeroed(values)
         return values.fill_null(0) if self.columns[name].encoding in NUMBERS else values
 
-    def as_bytes(
-        self, name: str, values: pa.Array | Pieces | Runs, given: pa.Array | Pieces | Runs
-    ) -> pa.Array | Pieces | Runs:
+    def as_bytes(self, name: str, values: Values, given: Values) -> Values:
         """A column of bytes or text with what stands for nothing where the given values were null."""
         there = _there(given) if name in self.columns else np.ones(1, np.bool_)
         if there.all():
             return values
         nothing = nothing_of(self.columns[name])
-        assert not isinstance(values, Runs), "all of them are there"
-        if isinstance(values, Pieces):
-            return Pieces.joined([values, Pieces.of([nothing])])[np.where(there, np.arange(len(there)), len(there))]
+        assert not isinstance(values, ChunkedRanges), "all of them are there"
+        if isinstance(values, ByteRanges):
+            return ByteRanges.joined([values, ByteRanges.of([nothing])])[
+                np.where(there, np.arange(len(there)), len(there))
+            ]
         if pa.types.is_binary_view(values.type):
             return filled(values, pa.array([nothing] * len(values), pa.large_binary()))
         values = join(values)
         return pc.if_else(pa.array(there), values, pa.scalar(nothing, pa.large_binary()).cast(values.type))
 
 
-def _there(values: pa.Array | Pieces | Runs) -> NDArray[np.bool_]:
+def _there(values: Values) -> NDArray[np.bool_]:
     return present(values) if isinstance(values, pa.Array) else values.there
 
 

@@ -415,7 +415,7 @@ def same_bytes(source: ShardSource, raw: str, packed: str, compression: str, tol
     plain = _Body(source, raw, "", _Told(told, None, ReadOptions(mmap=False)))
     begin = at = 0
     window = pa.py_buffer(b"")
-    for piece in _pieces(source, packed, compression, told):
+    for piece in _byte_ranges(source, packed, compression, told):
         if at + piece.size > plain.size_bytes:
             return False
         if at + piece.size > begin + window.size:
@@ -427,7 +427,7 @@ def same_bytes(source: ShardSource, raw: str, packed: str, compression: str, tol
     return at == plain.size_bytes
 
 
-def _pieces(source: ShardSource, path: str, compression: str, told: ShardFile) -> Iterator[pa.Buffer]:
+def _byte_ranges(source: ShardSource, path: str, compression: str, told: ShardFile) -> Iterator[pa.Buffer]:
     """What a file unpacks to; all at once where its compression has no stream."""
     if compression in WRAPS:
         size = source.store.head(path).size_bytes

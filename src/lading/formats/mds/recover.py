@@ -23,7 +23,7 @@ import orjson
 from numpy.typing import NDArray
 
 from lading.errors import CorruptShard, DataError, LadingError, errors_at
-from lading.formats.base import Remains, ShardSource
+from lading.formats.base import Recovered, ShardSource
 from lading.formats.mds.index import Column, Entry, parse_config, parse_entry, tells_columns
 from lading.limits import Limits
 from lading.storage.base import MappedFile
@@ -51,7 +51,7 @@ _MOST_STEPS = 2_000_000
 """From sample to sample in vain: a second."""
 
 
-def resync_samples(mapped: MappedFile, source: ShardSource) -> Remains | None:
+def resync_samples(mapped: MappedFile, source: ShardSource) -> Recovered | None:
     """The samples that fit their places; None if there is nothing that laying the file out anew would mend.
 
     Raises:
@@ -328,7 +328,7 @@ def _fits(data: NDArray[np.uint8], head: _Head, shift: int) -> NDArray[np.bool_]
     return fits
 
 
-def _laid_out(head: _Head, shift: int, before: int, behind: int, path: str) -> Remains:
+def _laid_out(head: _Head, shift: int, before: int, behind: int, path: str) -> Recovered:
     """The file as it was: its head made anew, the samples before and behind the cut at their places."""
     count = len(head.offset) - 1
     made = np.concatenate([[count], head.offset]).astype("<u4").tobytes() + head.json
@@ -345,4 +345,4 @@ def _laid_out(head: _Head, shift: int, before: int, behind: int, path: str) -> R
     if head.damaged:
         lost.insert(0, CorruptShard("the head is damaged; it was made anew", file=path, offset=0,
                                     expected=f"the places of {count} samples"))  # fmt: skip
-    return Remains(offset, target, length, head.size_bytes, [(0, made)], np.arange(before, behind), lost)
+    return Recovered(offset, target, length, head.size_bytes, [(0, made)], np.arange(before, behind), lost)

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from lading.arrow.byte_ranges import Pieces, Runs, in_memory
+from lading.arrow.byte_ranges import ByteRanges, ChunkedRanges, in_memory
 from lading.arrow.casts import decoded
 from lading.arrow.views import byte_lengths, is_bytes, is_text, join, places, present, with_gaps
 from lading.errors import LimitExceeded, Unrepresentable
@@ -26,7 +26,7 @@ from lading.features.types import Array, Encoded, Feature, Image, Json, Text, fe
 from lading.formats.base import Ranges, ShardFacts
 from lading.formats.mds.files import MAX_BYTES, OutFile, WriteOptions, columns_as, named
 from lading.formats.mds.index import NUMBERS, Column
-from lading.formats.mds.nulls import NULLS, Marks, marked_columns
+from lading.formats.mds.nulls import NULLS, Marks, Values, marked_columns
 from lading.formats.mds.samples import TEXTS
 from lading.storage.base import Sink
 from lading.storage.extents import NO_ROWS
@@ -133,7 +133,7 @@ class MdsWriter:
         self.takes_ranges = self._out.takes_ranges
         self.sample_bytes = 4 * len(self._varying) + 4
         self.limit_bytes = options.limit_bytes or MAX_BYTES
-        self._parts: list[Pieces] = []
+        self._parts: list[ByteRanges] = []
         self._sizes: list[NDArray[np.int64]] = []
         self._samples = self._body = self._payload = self._held = 0
 
@@ -175,7 +175,7 @@ class MdsWriter:
         self._samples, self._body = self._samples + len(batch), total
         self._payload += int(sum(int(each.sum()) for each in length.values()))
 
-    def _refuse_nulls(self, given: Mapping[str, pa.Array | Pieces | Runs]) -> None:
+    def _refuse_nulls(self, given: Mapping[str, Values]) -> None:
         for name, values in given.items():
             gaps = with_gaps(values) if isinstance(values, pa.FixedShapeTensorArray) else np.zeros(1, np.bool_)
             if gaps.any():
@@ -189,18 +189,18 @@ class MdsWriter:
                 raise Unrepresentable("MDS has no nulls", file=self._sink.path, column=name, row=row,
                                       advice="Mark them with nulls='mask', fill them, or leave them out.")  # fmt: skip
 
-    def _plain(self, column: Column, given: pa.Array | Pieces | Runs) -> pa.Array | Pieces | Runs:
+    def _plain(self, column: Column, given: Values) -> Values:
         """A column as bytes, none null. Raises as `_as_bytes`."""
         if isinstance(given, pa.DictionaryArray):  # values may be null that stand in the dictionary
             given = decoded(given)
         found = self._as_bytes(column, self._marks.without_nulls(column.name, given))
         return self._marks.as_bytes(column.name, found, given)
 
-    def _as_bytes(self, column: Column, given: pa.Array | Pieces | Runs) -> pa.Array | Pieces | Runs:
+    def _as_bytes(self, column: Column, given: Values) -> Values:
         """A column as bytes. Raises Unrepresentable for bytes that are to be text, and are none."""
-        if isinstance(given, Runs) or (isinstance(given, Pieces) and column.encoding not in TEXTS):
+        if isinstance(given, ChunkedRanges) or (isinstance(given, ByteRanges) and column.encoding not in TEXTS):
             return given
-        if isinstance(given, Pieces):
+        if isinstance(given, ByteRanges):
             given = in_memory(given)
         if isinstance(given.type, pa.JsonType):
             given = given.storage
@@ -237,7 +237,7 @@ class MdsWriter:
         offset = 4 * (self._samples + 2) + len(self._header) + np.cumsum(sizes)
         head = np.append(self._samples, offset).astype("<u4").tobytes() + self._header
         self._out.mark(offset, np.arange(NO_ROWS, self._samples))
-        self._out.write_pieces(Pieces.of([head]))
+        self._out.write_pieces(ByteRanges.of([head]))
         for part in self._parts:
             self._out.write_pieces(part)
         raw, packed = self._out.close()
@@ -264,12 +264,12 @@ def _fixed(data: bytes, count: int) -> pa.Array:
     return pa.Array.from_buffers(pa.large_binary(), count, [None, pa.py_buffer(ends), pa.py_buffer(data)])
 
 
-def _put_together(parts: Sequence[pa.Array], size: int) -> Pieces:
+def _put_together(parts: Sequence[pa.Array], size: int) -> ByteRanges:
     """Small values of several columns, row by row: in Arrow's columns they take up 8 bytes each besides their own."""
     count = len(parts[0])
     rows = max(_JOINED_BYTES * count // max(size, 1), 1)
     starts = range(0, count, rows)
-    return Pieces.of([_joined([column.slice(start, rows) for column in parts]) for start in starts])
+    return ByteRanges.of([_joined([column.slice(start, rows) for column in parts]) for start in starts])
 
 
 def _joined(parts: Sequence[pa.Array]) -> pa.Buffer:
@@ -281,17 +281,17 @@ def _joined(parts: Sequence[pa.Array]) -> pa.Buffer:
     return (body or pa.py_buffer(b"")).slice(first, last - first)
 
 
-def _woven(parts: Sequence[pa.Array | Pieces | Runs], count: int) -> Pieces:
+def _woven(parts: Sequence[Values], count: int) -> ByteRanges:
     """Values of several columns, row by row, where they lie."""
-    found = Pieces.joined([_pieces(part) for part in parts])
-    if not any(isinstance(part, Runs) for part in parts):
+    found = ByteRanges.joined([_byte_ranges(part) for part in parts])
+    if not any(isinstance(part, ChunkedRanges) for part in parts):
         return found[np.arange(len(parts) * count).reshape(len(parts), count).T.reshape(-1)]
     own = np.arange(count)
-    rows = [np.repeat(own, np.diff(part.bounds)) if isinstance(part, Runs) else own for part in parts]
+    rows = [np.repeat(own, np.diff(part.bounds)) if isinstance(part, ChunkedRanges) else own for part in parts]
     return found[np.argsort(np.concatenate(rows), kind="stable")]
 
 
-def _pieces(part: pa.Array | Pieces | Runs) -> Pieces:
-    if isinstance(part, Runs):
+def _byte_ranges(part: Values) -> ByteRanges:
+    if isinstance(part, ChunkedRanges):
         return part.pieces
-    return part if isinstance(part, Pieces) else places(part)
+    return part if isinstance(part, ByteRanges) else places(part)

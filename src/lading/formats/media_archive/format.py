@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 import pyarrow as pa
 
 from lading.errors import LadingError, UsageError
-from lading.formats.base import Remains, Resyncs, ShardFacts, ShardSource, parse_options
+from lading.formats.base import Recovered, Resyncs, ShardFacts, ShardSource, parse_options
 from lading.formats.media_archive.documents import BYTES, MEDIA, PLACE, PLAIN_ROWS, by_number, media_lists, media_parts
 from lading.formats.media_archive.reader import FAILED, MISSING, MediaArchiveReader, ReadOptions, documents_format
 from lading.formats.media_archive.recover import resync_archives
@@ -115,7 +115,7 @@ class MediaArchiveFormat:
         *,
         schema: pa.Schema | None = None,  # noqa: ARG002 - contract
         error: LadingError | None = None,
-    ) -> Remains | None:
+    ) -> Recovered | None:
         """The documents that are whole; archives are left alone. Raises as the documents' own format does."""
         parse_options(self.name, ReadOptions, options)
         documents = get_format(documents_format(source))
@@ -123,8 +123,8 @@ class MediaArchiveFormat:
         return documents.resync(source, {}, error=error)
 
     def resync_beside(
-        self, source: ShardSource, options: Mapping[str, Any], known: Mapping[str, Remains]
-    ) -> tuple[Mapping[str, tuple[str, Remains | None]], Callable[[str], Mapping[str, Any]]] | None:
+        self, source: ShardSource, options: Mapping[str, Any], known: Mapping[str, Recovered]
+    ) -> tuple[Mapping[str, tuple[str, Recovered | None]], Callable[[str], Mapping[str, Any]]] | None:
         """The archives, as `recover` finds them. Raises DataError for documents that cannot be read."""
         reader = self.open_shard(source, options)
         try:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from lading.codecs.zstd_ import frame_end, frames_of_length
 from lading.errors import CorruptShard, DataError
-from lading.formats.base import Remains
+from lading.formats.base import Recovered
 from lading.formats.media_archive.documents import PLACE, by_number, media_parts
 from lading.formats.media_archive.reader import MediaArchiveReader
 from lading.media.archives import Archive
@@ -33,7 +33,9 @@ _Reads = Callable[[int, int], bool]
 """Whether a record so far from its place, by its number and how far, can be read."""
 
 
-def resync_archives(reader: MediaArchiveReader, known: Mapping[str, Remains]) -> dict[str, tuple[str, Remains | None]]:
+def resync_archives(
+    reader: MediaArchiveReader, known: Mapping[str, Recovered]
+) -> dict[str, tuple[str, Recovered | None]]:
     """Archives by the path that documents give them: where they lie, and how to lay out those that were cut.
 
     Empty where none was. Those that are `known`, by their paths, are laid out so.
@@ -41,7 +43,7 @@ def resync_archives(reader: MediaArchiveReader, known: Mapping[str, Remains]) ->
     Raises:
         DataError: the documents cannot be read.
     """
-    found: dict[str, tuple[str, Remains | None]] = {}
+    found: dict[str, tuple[str, Recovered | None]] = {}
     for path, (offset, length) in _records(reader).items():
         if os.path.isabs(path) or "://" in path:
             continue
@@ -73,7 +75,7 @@ def _records(reader: MediaArchiveReader) -> Mapping[str, tuple[NDArray[np.int64]
 
 def _laid_out(
     reader: MediaArchiveReader, archive: Archive, path: str, offset: NDArray[np.int64], length: NDArray[np.int64]
-) -> Remains | None:
+) -> Recovered | None:
     """The archive with the records that have moved at their places; None if none has."""
     if reader.options.archives != "zstd":
         return None
@@ -110,7 +112,7 @@ def _laid_out(
         found += f", as long as records are: nobody can tell which is which of {doubts} before it"
     what = "are missing from" if shift > 0 else "came into"
     lost = [CorruptShard(f"bytes {what} the archive before this one", file=path, offset=now, found=found)]
-    return Remains(
+    return Recovered(
         np.array([0, now]), np.array([0, place]), np.array([intact, size_bytes - now]),
         size_bytes + shift, lost=lost,
     )  # fmt: skip

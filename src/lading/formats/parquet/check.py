@@ -8,14 +8,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.formats.base import Symptom
+from lading.formats.base import LayoutFinding
 from lading.formats.layout_findings import large_strings, large_unit
 from lading.formats.parquet.footer import Footer, read_page_facts
 from lading.formats.parquet.input import Input, damage
 from lading.formats.parquet.schema import leaves_by_field
 from lading.units import format_bytes
 
-__all__ = ["find_symptoms"]
+__all__ = ["find_layout_findings"]
 
 _SMALL_GROUP_BYTES = 1 << 20
 """A row group below this hurts: it takes a store longer to answer the request (30 ms and more) than to send it."""
@@ -28,7 +28,7 @@ _LARGE_PAGE_BYTES = 64 << 20
 pyarrow makes them of 1,024 values if these are large, unless it is told otherwise."""
 
 
-def find_symptoms(file: Input, footer: Footer) -> list[Symptom]:
+def find_layout_findings(file: Input, footer: Footer) -> list[LayoutFinding]:
     """What will hurt in this file."""
     if not len(footer.num_rows):
         return []
@@ -44,11 +44,11 @@ def find_symptoms(file: Input, footer: Footer) -> list[Symptom]:
     ]
 
 
-def _small_groups(size_bytes: NDArray[np.int64]) -> Iterator[Symptom]:
+def _small_groups(size_bytes: NDArray[np.int64]) -> Iterator[LayoutFinding]:
     count, mean = len(size_bytes), int(size_bytes.mean())
     if count > _FEW_GROUPS and mean < _SMALL_GROUP_BYTES:
         measured = f"{count:,} row groups of {format_bytes(mean)} in the mean, less than "
-        yield Symptom(
+        yield LayoutFinding(
             "small row groups",
             measured + format_bytes(_SMALL_GROUP_BYTES),
             "Each is a request for each column, so that readers of a store wait most of the time.",
@@ -56,7 +56,7 @@ def _small_groups(size_bytes: NDArray[np.int64]) -> Iterator[Symptom]:
         )
 
 
-def _large_pages(footer: Footer, unpacked: NDArray[np.int64], told: NDArray[np.int64]) -> Iterator[Symptom]:
+def _large_pages(footer: Footer, unpacked: NDArray[np.int64], told: NDArray[np.int64]) -> Iterator[LayoutFinding]:
     """The largest page of several values, where the footer tells how many pages there are."""
     pages, there = told
     strings = np.array([column.kind == "BYTE_ARRAY" for column in footer.columns], np.bool_)
@@ -66,7 +66,7 @@ def _large_pages(footer: Footer, unpacked: NDArray[np.int64], told: NDArray[np.i
     group, leaf = np.unravel_index(int(mean.argmax()), mean.shape)
     size = int(mean[group, leaf])
     column, limit = footer.columns[int(leaf)].path, format_bytes(_LARGE_PAGE_BYTES)
-    yield Symptom(
+    yield LayoutFinding(
         "large pages",
         f"row group {group}, column {column!r}: {format_bytes(size)} a page, more than {limit}",
         "A page is the least that can be read: a single value costs all of it, in bytes and in memory.",
@@ -74,7 +74,7 @@ def _large_pages(footer: Footer, unpacked: NDArray[np.int64], told: NDArray[np.i
     )
 
 
-def _large_strings(file: Input, footer: Footer, decoded: NDArray[np.int64]) -> Iterator[Symptom]:
+def _large_strings(file: Input, footer: Footer, decoded: NDArray[np.int64]) -> Iterator[LayoutFinding]:
     with damage(file.path, "the schema"):
         schema = footer.metadata.schema.to_arrow_schema()
     names = [(name, leaf) for field, leaves in zip(schema, leaves_by_field(schema), strict=True)

@@ -41,12 +41,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from lading.arrow.align import refuse_twins
+from lading.arrow.align import refuse_duplicate_names
 from lading.arrow.views import is_bytes, join, reorder, take_rows
 from lading.errors import LadingError, UsageError, errors_at
 from lading.features.huggingface import HUGGINGFACE_KEY, huggingface_schema, left_out, unwrapped, unwrapped_schema
-from lading.formats.base import ListedShard, Remains, ShardFacts, ShardSource, Symptom, parse_options
-from lading.formats.parquet.check import find_symptoms
+from lading.formats.base import LayoutFinding, ListedShard, Recovered, ShardFacts, ShardSource, parse_options
+from lading.formats.parquet.check import find_layout_findings
 from lading.formats.parquet.decode import STEP_BYTES, STEP_ROWS, Decoder, cut
 from lading.formats.parquet.footer import MAGIC, MAGIC_ENCRYPTED, Footer, read_footer
 from lading.formats.parquet.input import Input, damage, open_input
@@ -150,7 +150,7 @@ class ParquetFormat:
         *,
         schema: pa.Schema | None = None,  # noqa: ARG002 - contract
         error: LadingError | None = None,
-    ) -> Remains | None:
+    ) -> Recovered | None:
         """The row groups, each where the footer says; see `lading.formats.parquet.recover`. Raises CorruptShard."""
         if error is None:
             return None
@@ -172,10 +172,10 @@ class ParquetFormat:
         """None are written."""
         return []
 
-    def symptoms(self, source: ShardSource, options: Mapping[str, Any], view: str) -> list[Symptom]:  # noqa: ARG002 - contract
+    def layout_findings(self, source: ShardSource, options: Mapping[str, Any], view: str) -> list[LayoutFinding]:  # noqa: ARG002 - contract
         """Row groups, pages and columns that will hurt, by the footer."""
         with closing(open_input(source, mmap=parse_options(self.name, ReadOptions, options).mmap)) as file:
-            return find_symptoms(file, read_footer(file))
+            return find_layout_findings(file, read_footer(file))
 
     def alike(self, source: ShardSource, view: str) -> dict[str, Any]:  # noqa: ARG002 - in every view
         """Whether the file has the features of Hugging Face's datasets."""
@@ -209,7 +209,7 @@ class ParquetReader:
             self._schema = unwrapped_schema(
                 given_schema(natural, footer.metadata.metadata or {}, views=options.views), media=options.media
             )
-            refuse_twins(natural)
+            refuse_duplicate_names(natural)
         self._leaves = leaves_by_field(natural)
         self._groups = self._selected(options)
         self._ordinals: NDArray[np.int64] | None = None

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from lading.errors import CorruptShard, LadingError
-from lading.formats.base import Remains
+from lading.formats.base import Recovered
 from lading.formats.parquet.footer import MAGIC, chunk_facts, read_footer
 from lading.formats.parquet.input import Input
 from lading.formats.parquet.thrift import structs_of_list
@@ -36,7 +36,7 @@ _MOST_TRIES = 100
 _ENDING_BYTES = 8
 
 
-def resync_groups(file: Input) -> Remains | None:
+def resync_groups(file: Input) -> Recovered | None:
     """The file with its chunks at their places, or without what follows it; None where nothing is out of place.
 
     Raises:
@@ -46,7 +46,7 @@ def resync_groups(file: Input) -> Remains | None:
     if stop < file.size_bytes:
         begin, further = np.zeros(1, np.int64), file.size_bytes - stop
         error = CorruptShard("bytes follow the end of the file", file=file.path, offset=stop, found=f"{further} bytes")
-        return Remains(begin, begin, np.array([stop]), stop, lost=[error])
+        return Recovered(begin, begin, np.array([stop]), stop, lost=[error])
     footer = read_footer(file, inside=False)
     shift = _end(file, footer.start, footer.length) - footer.start
     if not shift:
@@ -69,7 +69,7 @@ def resync_groups(file: Input) -> Remains | None:
                      offset=int(footer.chunks[group, :, 0].min()), expected=f"{int(footer.num_rows[group])} rows")
         for group in groups.tolist()
     ]  # fmt: skip
-    return Remains(
+    return Recovered(
         np.array([0, cut]), np.array([0, cut + shift]), np.array([min(cut, cut + shift), file.size_bytes - cut]),
         file.size_bytes + shift,
         lost_rows=np.concatenate([np.zeros(0, np.int64), *rows]), lost=lost,

@@ -8,15 +8,15 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.formats.base import Symptom
+from lading.formats.base import LayoutFinding
 from lading.formats.webdataset.header_walk import Pass
 from lading.formats.webdataset.index import read_idx
 from lading.formats.webdataset.samples import KEY, join_rows
 from lading.formats.webdataset.walk import TarFile
-from lading.storage.concurrent import is_far
+from lading.storage.concurrent import is_remote
 from lading.units import format_bytes
 
-__all__ = ["find_symptoms"]
+__all__ = ["find_layout_findings"]
 
 _LARGE_WRAP_BYTES = 8 << 20
 """A compressed tar above this hurts: to unpack it for one sample takes longer than a request to a store (50 ms)."""
@@ -26,21 +26,21 @@ _LARGE_WALK_BYTES = 8 << 20
 a request. On a local disk a walk over headers takes milliseconds."""
 
 
-def find_symptoms(tar: TarFile, view: str, *, lower_case: bool) -> Iterator[Symptom]:
+def find_layout_findings(tar: TarFile, view: str, *, lower_case: bool) -> Iterator[LayoutFinding]:
     """What will hurt in this tar. Where there is no index, headers of local files are walked over, and no others."""
     entry, source = tar.entry, tar.source
     if entry.wrap:
         if entry.size_bytes > _LARGE_WRAP_BYTES:
-            yield Symptom(
+            yield LayoutFinding(
                 "compressed tars",
                 f"{format_bytes(entry.size_bytes)} of {entry.wrap}, more than {format_bytes(_LARGE_WRAP_BYTES)}",
                 "For a single sample everything before it is fetched and unpacked, so there is no random access.",
                 entry.size_bytes,
             )
         return
-    if source.index is None and is_far(source.store):
+    if source.index is None and is_remote(source.store):
         if entry.size_bytes > _LARGE_WALK_BYTES and read_idx(source.store, tar.path, entry.size_bytes) is None:
-            yield Symptom(
+            yield LayoutFinding(
                 "no index of a tar that is far away",
                 f"{format_bytes(entry.size_bytes)} with neither .idx nor index, more than "
                 f"{format_bytes(_LARGE_WALK_BYTES)}",
@@ -52,7 +52,7 @@ def find_symptoms(tar: TarFile, view: str, *, lower_case: bool) -> Iterator[Symp
         yield from _in_pieces(*(_pieces_of(source.index) if source.index is not None else _walked(tar, lower_case)))
 
 
-def _in_pieces(keys: pa.Array, sample: NDArray[np.int64], field: NDArray[np.int64]) -> Iterator[Symptom]:
+def _in_pieces(keys: pa.Array, sample: NDArray[np.int64], field: NDArray[np.int64]) -> Iterator[LayoutFinding]:
     """Keys that come back with fields that they did not have; with fields that they had, they are other samples.
 
     Args:
@@ -74,7 +74,7 @@ def _in_pieces(keys: pa.Array, sample: NDArray[np.int64], field: NDArray[np.int6
     measured = f"keys that come back with further fields: {len(split):,}, such as {example!r}"
     if len(others):
         measured += f"; with fields that they had: {len(others):,}, so that they cannot be joined by key alone"
-    yield Symptom(
+    yield LayoutFinding(
         "samples in several pieces",
         measured,
         "Readers of tars take neighbours of one key as a sample, and give each piece as a sample that lacks fields.",

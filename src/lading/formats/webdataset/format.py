@@ -34,8 +34,8 @@ import pyarrow as pa
 
 from lading.codecs import ENDINGS, sniff_wrap, stream_decoder
 from lading.errors import CorruptShard, LadingError, LimitExceeded, NotFound, StoreError
-from lading.formats.base import ListedShard, Remains, ShardFacts, ShardSource, Symptom, map_file, parse_options
-from lading.formats.webdataset.check import find_symptoms
+from lading.formats.base import LayoutFinding, ListedShard, Recovered, ShardFacts, ShardSource, map_file, parse_options
+from lading.formats.webdataset.check import find_layout_findings
 from lading.formats.webdataset.energon import INFO_NAME, list_energon
 from lading.formats.webdataset.header_walk import Pass
 from lading.formats.webdataset.headers import BLOCK, is_header
@@ -145,7 +145,7 @@ class WebdatasetFormat:
         *,
         schema: pa.Schema | None = None,
         error: LadingError | None = None,
-    ) -> Remains | None:
+    ) -> Recovered | None:
         """The samples that are whole, as a tar of their own; see `lading.formats.webdataset.recover`.
 
         Raises:
@@ -222,11 +222,11 @@ class WebdatasetFormat:
         """Write `index.json` (wids)."""
         return write_wids(store, folder, shards)
 
-    def symptoms(self, source: ShardSource, options: Mapping[str, Any], view: str) -> list[Symptom]:
+    def layout_findings(self, source: ShardSource, options: Mapping[str, Any], view: str) -> list[LayoutFinding]:
         """Compression, a missing index, samples in pieces: by an index, or by the headers of a local tar."""
         chosen = parse_options(self.name, ReadOptions, options)
         tar = open_tar(source, mmap=chosen.mmap)
-        return list(find_symptoms(tar, "" if chosen.regroup else view, lower_case=chosen.lower_case))
+        return list(find_layout_findings(tar, "" if chosen.regroup else view, lower_case=chosen.lower_case))
 
 
 def _begins_with_header(head: bytes) -> bool:

@@ -39,7 +39,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lading.errors import CorruptShard, LadingError, LimitExceeded, errors_at
-from lading.formats.base import Remains
+from lading.formats.base import Recovered
 from lading.formats.webdataset.headers import BLOCK, EXTENSIONS, TYPE, Cursor, Headers, Window, is_header, padded, sizes
 from lading.formats.webdataset.samples import Rows, Splitter, join_rows
 from lading.formats.webdataset.scan import scan
@@ -119,7 +119,7 @@ def find_members(mapped: MappedFile, path: str, *, cut: bool = False) -> FoundMe
 
 def resync_samples(
     mapped: MappedFile, path: str, *, lower_case: bool, usual: Sequence[str] | None = None, cut: bool = False
-) -> Remains | None:
+) -> Recovered | None:
     """The samples of a damaged tar that are whole; None if all members follow each other to the end.
 
     Args:
@@ -163,12 +163,12 @@ def resync_samples(
 
 def laid_out(
     start: NDArray[np.int64], stop: NDArray[np.int64], size_bytes: int, lost: Sequence[LadingError], lost_samples: int
-) -> Remains:
+) -> Recovered:
     """Some members of a tar, one after another, as a tar: from where each begins to where its payload ends."""
     room = (stop - start + BLOCK - 1) // BLOCK * BLOCK
     target = np.cumsum(room) - room
     length = np.minimum(room, size_bytes - start)
-    return Remains(start, target, length, int(room.sum()) + _END_BYTES, lost=lost, lost_samples=lost_samples)
+    return Recovered(start, target, length, int(room.sum()) + _END_BYTES, lost=lost, lost_samples=lost_samples)
 
 
 def _broken_samples(rows: Rows, beside: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -97,7 +97,7 @@ def behind_end(tar: TarFile) -> CorruptShard | None:
     end = walk.cursor.at
     if not walk.cursor.lone:
         return None
-    for at, piece in _pieces(tar, end):
+    for at, piece in _byte_ranges(tar, end):
         for place in range(0, len(piece), BLOCK):
             if is_header(piece[place : place + BLOCK]):
                 return CorruptShard(
@@ -108,7 +108,7 @@ def behind_end(tar: TarFile) -> CorruptShard | None:
     return None
 
 
-def _pieces(tar: TarFile, at: int) -> Iterator[tuple[int, bytes]]:
+def _byte_ranges(tar: TarFile, at: int) -> Iterator[tuple[int, bytes]]:
     """The bytes of a tar, unpacked, from a block on, and where each piece begins."""
     stream = Stream(tar) if tar.entry.wrap else None
     while True:
@@ -226,7 +226,7 @@ class Stream:
 
     def __init__(self, tar: TarFile) -> None:
         self._limits = tar.source.limits
-        self._pieces = unwrapped(tar.source.store, tar.path, tar.entry.wrap, tar.entry.size_bytes, self._limits)
+        self._byte_ranges = unwrapped(tar.source.store, tar.path, tar.entry.wrap, tar.entry.size_bytes, self._limits)
         self._buffer = np.empty(2 * _READ_BYTES, np.uint8)
         self._base = self._stop = 0
         self._ended = False
@@ -238,7 +238,7 @@ class Stream:
             self._buffer[: len(kept)] = kept
             self._base = at
         while self._stop < stop and not self._ended:
-            self._take(next(self._pieces, None))
+            self._take(next(self._byte_ranges, None))
         size = max(self._stop - at, 0)
         return Window(self._buffer[:size], at, self._stop if self._ended else None, whole)
 
@@ -269,4 +269,4 @@ class Stream:
                     "tar_tail_bytes", "the stream goes on behind the end of the archive", offset=end
                 )
             self._base = self._stop
-            self._take(next(self._pieces, None))
+            self._take(next(self._byte_ranges, None))

@@ -16,12 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from lading.arrow.byte_ranges import Pieces, in_memory
+from lading.arrow.byte_ranges import ByteRanges, in_memory
 from lading.arrow.references import FileEntry, make_refs, ref_field, with_files
 from lading.arrow.views import byte_lengths, is_bytes, is_text, places, present
 from lading.codecs import WRAPS, stream_encoder
 from lading.errors import Unrepresentable, UsageError, errors_at
-from lading.formats.base import Ranges, ShardFacts, single_pieces
+from lading.formats.base import Ranges, ShardFacts, single_ranges
 from lading.formats.webdataset.header_writer import END, make_heads
 from lading.formats.webdataset.headers import BLOCK
 from lading.formats.webdataset.keys import escaped
@@ -131,8 +131,8 @@ class WebdatasetWriter:
         if not ranges and _are_small(size):
             values = _joined_values(columns, row, field)
         else:
-            where = [column if isinstance(column, Pieces) else places(column) for column in columns]
-            values = Pieces.joined(where)[field * len(batch) + row]
+            where = [column if isinstance(column, ByteRanges) else places(column) for column in columns]
+            values = ByteRanges.joined(where)[field * len(batch) + row]
         offset[row, field] = self._append(members, size, values, np.cumsum(there.sum(axis=1)) - 1)
         self._last_key = keys[-1].as_py() if len(keys) else self._last_key
         refs = [make_refs(offset[:, i], length[:, i], valid=there[:, i]) for i in range(len(names))]
@@ -141,7 +141,7 @@ class WebdatasetWriter:
         return pa.table([keys, *refs], schema=with_files(schema, [self._file]))
 
     def add(
-        self, members: pa.StringArray, values: Pieces, last: NDArray[np.int64]
+        self, members: pa.StringArray, values: ByteRanges, last: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Append members by their full names, as they come; give offsets and lengths of their payloads.
 
@@ -168,15 +168,15 @@ class WebdatasetWriter:
     def close(self) -> ShardFacts:
         """Write the end of the archive."""
         self._mark(np.array([self._at + len(END)]), np.array([NO_ROWS]))
-        self._put(Pieces.of([END]))
+        self._put(ByteRanges.of([END]))
         if self._encoder is not None:
             self._sink.write([self._encoder.finish()])
         size = self._at if self._encoder is None else self._sink.tell()
         return ShardFacts(self._samples, size, self._payload)
 
-    def _members(self, encode: Encoder, batch: pa.RecordBatch, name: str, ranges: Ranges) -> pa.Array | Pieces:
+    def _members(self, encode: Encoder, batch: pa.RecordBatch, name: str, ranges: Ranges) -> pa.Array | ByteRanges:
         """The members of a column: where their bytes are, in memory or in files."""
-        values = single_pieces(ranges).get(name)
+        values = single_ranges(ranges).get(name)
         if values is not None and npy_head(batch.schema.field(name)) is None:
             return values
         with errors_at(first_row=self._samples, file=self._sink.path, column=name):
@@ -220,7 +220,7 @@ class WebdatasetWriter:
         self,
         members: pa.StringArray,
         size: NDArray[np.int64],
-        values: Pieces | pa.LargeBinaryArray,
+        values: ByteRanges | pa.LargeBinaryArray,
         last: NDArray[np.int64],
     ) -> NDArray[np.int64]:
         """Write members, of each sample up to its last one; give the offsets of their payloads."""
@@ -245,25 +245,25 @@ class WebdatasetWriter:
         return stop - size - pad
 
     def _put_members(
-        self, heads: pa.LargeBinaryArray, values: Pieces | pa.LargeBinaryArray, pad: NDArray[np.int64]
+        self, heads: pa.LargeBinaryArray, values: ByteRanges | pa.LargeBinaryArray, pad: NDArray[np.int64]
     ) -> None:
         if isinstance(values, pa.LargeBinaryArray):
-            self._put(Pieces.of([_body(_join(heads, values, _zeros(pad)))]))
+            self._put(ByteRanges.of([_body(_join(heads, values, _zeros(pad)))]))
             return
         between = places(_join(_zeros(np.append(0, pad)[:-1]), heads))
-        end = Pieces.of([bytes(int(pad[-1]) if len(pad) else 0)])
+        end = ByteRanges.of([bytes(int(pad[-1]) if len(pad) else 0)])
         order = np.arange(2 * len(pad)).reshape(2, -1).T.reshape(-1)
-        self._put(Pieces.joined([Pieces.joined([between, values])[order], end]))
+        self._put(ByteRanges.joined([ByteRanges.joined([between, values])[order], end]))
 
     def _mark(self, ends: NDArray[np.int64], rows: NDArray[np.int64]) -> None:
         """Tell where rows end, where that is a place in the file."""
         if self._encoder is None:
             self._extents.mark(ends, rows)
 
-    def _put(self, pieces: Pieces) -> None:
+    def _put(self, pieces: ByteRanges) -> None:
         self._at += int(pieces.length.sum())
         if _are_small(pieces.length) and not pieces.in_file.any():
-            pieces = Pieces.of([b"".join(view for view in pieces.views() if view is not None)])
+            pieces = ByteRanges.of([b"".join(view for view in pieces.views() if view is not None)])
         if self._encoder is None and writes_behind(self._sink):
             self._sink.write_pieces(pieces)
             return
@@ -314,9 +314,9 @@ def _are_small(size: NDArray[np.int64]) -> bool:
     return int(size.sum()) < _SMALL_BYTES * len(size)
 
 
-def _sizes(column: pa.Array | Pieces) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+def _sizes(column: pa.Array | ByteRanges) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
     """Which values are there, and the bytes of each."""
-    return (column.there, column.length) if isinstance(column, Pieces) else (present(column), byte_lengths(column))
+    return (column.there, column.length) if isinstance(column, ByteRanges) else (present(column), byte_lengths(column))
 
 
 def _joined_values(
