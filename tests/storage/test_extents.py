@@ -98,7 +98,7 @@ def test_what_nobody_told_of_has_no_extents() -> None:
 @pytest.mark.parametrize("size", [100, 20_000])
 def test_bytes_that_are_not_told_of_are_a_fault_of_who_writes(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """They came into the checksum of small rows before them."""
-    monkeypatch.setattr("lading.extents._ALONE_ROWS", 0)
+    monkeypatch.setattr("lading.storage.extents._ALONE_ROWS", 0)
     taken = ExtentSums()
     taken.mark(np.array([size]), np.array([0]))
     taken.update(memoryview(BODY)[: size + 1])

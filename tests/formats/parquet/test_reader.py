@@ -114,7 +114,7 @@ def test_values_that_are_told_once_for_many_are_not_unpacked_at_once(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """100 MB in a file of 100 KB at most, with no risk taken where no header tells sizes: 8 MB a step."""
-    monkeypatch.setattr("lading.formats._parquet_pages._RISK", 1)
+    monkeypatch.setattr("lading.formats.parquet.pages._RISK", 1)
     column, options = _TOLD_ONCE[name]
     data = _file(pa.table({"c": column}), compression="zstd", **options)
     assert len(data) < 110_000
@@ -185,8 +185,8 @@ def test_watched_row_groups_give_what_others_give(monkeypatch: pytest.MonkeyPatc
     }
     table = pa.table({"n": range(3000), "value": values[column]})
     data = _file(table, data_page_version=version, write_batch_size=16, data_page_size=2000)
-    monkeypatch.setattr("lading.formats._parquet_decode.SAFE_BYTES", 1)
-    monkeypatch.setattr("lading.formats._parquet_decode.STEP_BYTES", 20_000)
+    monkeypatch.setattr("lading.formats.parquet.decode.SAFE_BYTES", 1)
+    monkeypatch.setattr("lading.formats.parquet.decode.STEP_BYTES", 20_000)
     batches = list(_batches(data, max_bytes=20_000))
     assert pa.Table.from_batches(batches).equals(table)
     assert len(batches) > 5
