@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lading.arrow.json_text import canonical, dumps, loads
+from lading.arrow.json_text import canonical, dumps, loads, loads_plain
 from lading.errors import DataError, Unrepresentable
 
 
@@ -70,7 +70,7 @@ def test_errors_say_where(text: bytes, at: int) -> None:
     assert caught.value.offset == 512 + at
 
 
-@pytest.mark.parametrize("depth", [2_000, 200_000])
+@pytest.mark.parametrize("depth", [201, 2_000, 200_000])
 @pytest.mark.parametrize("shell", [("[", "]"), ('{"a":', "}")])
 def test_depth_is_an_error(depth: int, shell: tuple[str, str]) -> None:
     with pytest.raises(DataError, match="nested too deeply"):
@@ -82,9 +82,26 @@ def test_an_integer_of_many_digits_is_an_error_and_quick() -> None:
         loads("9" * 100_000)
 
 
-def test_deep_values_within_the_limit_have_a_canonical_text() -> None:
-    text = b"[" * 400 + b"]" * 400
-    assert canonical(loads(text)).encode() == text
+@pytest.mark.parametrize("inner", ["1", "NaN", str(1 << 70), '"\\ud800"', '"[\\"[["', "1e999"])
+def test_values_of_the_deepest_level_have_one_value_and_one_text(inner: str) -> None:
+    text = "[" * 200 + inner + "]" * 200
+    value = loads(text)
+    assert loads(dumps(value)) == value
+    assert canonical(value).startswith("[" * 200)
+    with pytest.raises(DataError, match=r"nested too deeply.*200"):
+        loads(f"[{text}]")
+    with pytest.raises(Unrepresentable, match=r"nested too deeply.*200"):
+        dumps([value])
+
+
+def test_brackets_in_strings_and_beside_each_other_are_no_levels() -> None:
+    assert loads(dumps({"a": "[{" * 500, "b": [[]] * 500}))["b"] == [[]] * 500
+    assert loads_plain([dumps(["[" * 500]).encode()]) == [["[" * 500]]
+
+
+def test_many_texts_at_once_are_as_deep_as_one() -> None:
+    deep = b"[" * 201 + b"]" * 201
+    assert loads_plain([b"1", deep]) is None
 
 
 @pytest.mark.parametrize("value", [{1, 2}, b"bytes", {"a": object()}, {(1,): 2}])

@@ -24,10 +24,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from lading.arrow import deep_json
 from lading.errors import DataError, Unrepresentable
 
 __all__ = [
+    "MAX_LEVELS",
     "canonical",
     "dumps",
     "dumps_each",
@@ -38,6 +38,13 @@ __all__ = [
     "loads",
     "loads_plain",
 ]
+
+MAX_LEVELS = 200
+"""Levels of lists and objects inside each other: deeper JSON is refused, in reading and in writing."""
+
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+_STEPS = np.zeros(256, np.int8)
+_STEPS[[*b"[{"]], _STEPS[[*b"]}"]] = 1, -1
 
 # A text as `0` for a digit and a space for the rest: a search in it says whether a number may be there that orjson
 # reads otherwise (19 digits: near 64 bits).
@@ -60,9 +67,11 @@ def loads(data: bytes | bytearray | memoryview | str, *, base: int | None = None
         base: where it begins in its file; errors then carry the offset in the file.
 
     Raises:
-        DataError: the text is no JSON, no UTF-8, or nested more than 1,024 deep.
+        DataError: the text is invalid JSON, invalid UTF-8, or nested deeper than `MAX_LEVELS`.
     """
     text = _as_bytes(data)
+    if _is_too_deep(text):
+        raise _too_deep(base)
     if _LONG_INTEGER not in text.translate(_SHAPE):
         try:
             return orjson.loads(text)
@@ -76,7 +85,7 @@ def loads_plain(texts: Sequence[bytes]) -> list[Any] | None:
 
     Then no integer among them is beyond 64 bits, and no text holds lone surrogates. 4 MB of documents take 6 ms.
     """
-    if _LONG_INTEGER in b" ".join(texts).translate(_SHAPE):
+    if _LONG_INTEGER in b" ".join(texts).translate(_SHAPE) or any(map(_is_too_deep, texts)):
         return None
     # Every few hundred new objects Python looks for cycles, which there are none of: two thirds of the time.
     collects = gc.isenabled()
@@ -152,12 +161,7 @@ def _repeated_name(text: bytes) -> str | None:
             found.append(Counter(name for name, _ in pairs).most_common(1)[0][0])
         return made
 
-    decoded = text.decode("utf-8-sig", "surrogatepass")
-    try:
-        json.loads(decoded, object_pairs_hook=look)
-    except RecursionError:
-        found.clear()
-        deep_json.loads(decoded, look)
+    json.loads(text.decode("utf-8-sig", "surrogatepass"), object_pairs_hook=look)
     return found[0] if found else None
 
 
@@ -258,7 +262,7 @@ def _as_bytes(data: bytes | bytearray | memoryview | str) -> bytes:
 
 def _loads_slowly(text: bytes, base: int | None) -> Any:
     try:
-        value = _loads_python(text.decode("utf-8-sig", "surrogatepass"))
+        return json.loads(text.decode("utf-8-sig", "surrogatepass"))
     except UnicodeDecodeError as error:
         raise _broken(f"bytes that are no UTF-8 ({error.reason})", error.start, base) from None
     except json.JSONDecodeError as error:
@@ -269,21 +273,18 @@ def _loads_slowly(text: bytes, base: int | None) -> Any:
         raise _too_deep(base) from None
     except ValueError as error:  # an integer of more than 4,300 digits: the interpreter's guard
         raise DataError(f"JSON holds a number that cannot be read ({error})", offset=base) from None
-    if text.count(b"[") + text.count(b"{") > deep_json.MAX_LEVELS and deep_json.is_too_deep(value):
-        raise _too_deep(base)
-    return value
 
 
-def _loads_python(text: str) -> Any:
-    """By Python's `json`, but the same whatever its stack has room for."""
-    try:
-        return json.loads(text)
-    except RecursionError:
-        return deep_json.loads(text)
+def _is_too_deep(text: bytes) -> bool:
+    """Whether a JSON text has more than `MAX_LEVELS` levels."""
+    if text.count(b"[") + text.count(b"{") <= MAX_LEVELS:
+        return False
+    codes = np.frombuffer(_STRING.sub(b"", text), np.uint8)
+    return bool(np.cumsum(_STEPS[codes], dtype=np.int64).max(initial=0) > MAX_LEVELS)
 
 
 def _too_deep(base: int | None) -> DataError:
-    return DataError("JSON is nested too deeply", offset=base, expected=f"at most {deep_json.MAX_LEVELS} levels")
+    return DataError("JSON is nested too deeply", offset=base, expected=f"at most {MAX_LEVELS} levels")
 
 
 def _broken(what: str, at: int, base: int | None) -> DataError:
@@ -292,14 +293,15 @@ def _broken(what: str, at: int, base: int | None) -> DataError:
 
 def _dump(encoder: json.JSONEncoder, value: Any) -> str:
     try:
-        try:
-            text = encoder.encode(value)
-        except RecursionError:
-            text = deep_json.encode(encoder, value)
+        text = encoder.encode(value)
     except TypeError as error:
         raise Unrepresentable(f"JSON cannot hold this value ({error})") from None
-    except (ValueError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # ValueError: a value that holds itself
         raise Unrepresentable(f"JSON cannot hold this value: it is nested too deeply ({error})") from None
+    if _is_too_deep(text.encode("utf-8", "surrogatepass")):
+        raise Unrepresentable(
+            "JSON cannot hold this value: it is nested too deeply", expected=f"at most {MAX_LEVELS} levels"
+        )
     if text.isascii():
         return text
     # Only lone surrogates fail to encode; Python's escape of them is JSON's.
