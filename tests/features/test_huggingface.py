@@ -486,10 +486,8 @@ def test_types_that_a_feature_may_have(kind: pa.DataType, told: object, *, expec
     assert may_hold(kind, told) is expected
 
 
-@pytest.mark.parametrize(
-    "told", ['{"_type": "Value", "dtype": "int64", "id": 1180591620717411303424}', '{"a": ' * 400 + "1" + "}" * 400]
-)
-def test_features_that_no_column_has_are_damage(told: str) -> None:
+def test_features_that_no_column_has_are_damage() -> None:
+    told = '{"_type": "Value", "dtype": "int64", "id": 1180591620717411303424}'
     metadata = {"huggingface": f'{{"info": {{"features": {{"x": {told}}}}}}}'}
     with pytest.raises(DataError, match="features of Hugging Face that no column has"):
         huggingface_schema(pa.schema([("x", pa.int64())], metadata=metadata))
