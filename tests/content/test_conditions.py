@@ -467,26 +467,14 @@ def test_times_of_any_zone_and_unit(text: str, rows: str) -> None:
     assert kept(text, batch) == rows
 
 
-MICRO, COMPOSED, APART = "\u00b5", "\u00e9", "e\u0301"  # ast makes µ a Greek letter, and é of e and an accent
-
-
-@pytest.mark.parametrize(
-    "text, column",
-    [
-        (f"{MICRO} > 1", MICRO),
-        (f"{APART} > 1", APART),
-        (f"{COMPOSED} > 1", COMPOSED),
-        (f"({COMPOSED} # {APART} > 1\n >\n 1)", COMPOSED),
-        (f"s.{APART} > 1", "s"),
-        (f"(s . # {COMPOSED}.{COMPOSED}\n  {APART}) > 1", "s"),
-    ],
-)
-def test_names_are_what_is_written(text: str, column: str) -> None:
-    names = {name: [1, 2] for name in (MICRO, COMPOSED, APART)}
-    batch = pa.record_batch({**names, "s": [{APART: 1}, {APART: 2}]})
-    where = parse_where(text)
-    assert where.columns == (column,)
-    assert kept(text, batch) == ".x"
+def test_names_are_normalised_as_python_does_and_any_name_stands_in_brackets() -> None:
+    micro, composed, apart = "\u00b5", "\u00e9", "e\u0301"  # Python makes µ a Greek letter, and é of e and an accent
+    batch = pa.record_batch({name: [1, 2] for name in (micro, composed, apart)})
+    assert parse_where(f"{apart} > 1").columns == (composed,)
+    for name in (micro, composed, apart):
+        where = f"col['{name}'] > 1"
+        assert parse_where(where).columns == (name,)
+        assert kept(where, batch) == ".x"
 
 
 def test_a_column_that_stands_twice() -> None:
@@ -580,10 +568,6 @@ def test_errors_show_the_place() -> None:
         ("b & b", "write and, or"),
         ("+n == 1", "of signs there is only"),
         ("~b", "of signs there is only"),
-        ("m == 9007199254740993.0", "more digits than a float holds"),
-        ("price == 12345678901234567890.12", "more digits than a float holds"),
-        ("f == 1e-400", "more digits than a float holds"),
-        ("f == 1e-99999999999999999999999999", "more digits than a float holds"),
         ("s == b'x'", "texts, numbers, true and false"),
         ("n == 1j", "texts, numbers, true and false"),
         ("n == ...", "texts, numbers, true and false"),

@@ -12,7 +12,7 @@ r"""Which rows to keep: the condition of `--where`.
 | `in`, `not in` | one of a list of values: `x in ('a', 'b')` |
 | `is null`, `is not null` | whether there is a value, of any type; the one question to ask of a null |
 | `'text'`, `5`, `0.5`, `true`, `false` | values; `true`, `false` and `null` (or `None`) in any case |
-| `name` | a column; by itself a condition if it is bool |
+| `name` | a column; by itself a condition if it is bool; Python's names, in Unicode's form NFKC |
 | `name.part` | a field of a struct |
 | `col['any name']` | a column whose name is no plain word, such as `col['seg.png']` |
 | `+ - * /` | on numbers |
@@ -259,37 +259,9 @@ def _parse(text: str) -> ast.expr:
     level: list[ast.AST] = [tree]
     for _ in range(_MAX_DEPTH):
         level = [child for node in level for child in ast.iter_child_nodes(node)]
-    lines = [line.encode() for line in _lines(text)]
-    for node in ast.walk(tree):
-        _keep_spelling(lines, node)
-        _refuse_rounded(lines, node)
     if level:
         raise _Wrong(f"the condition is nested more than {_MAX_DEPTH} deep", None)
     return tree
-
-
-def _keep_spelling(lines: list[bytes], node: ast.AST) -> None:
-    """Undo that `ast` turns names to NFKC."""
-    if isinstance(node, ast.Name) and not node.id.isascii():
-        node.id = _written(lines, node)
-    elif isinstance(node, ast.Attribute) and not node.attr.isascii():
-        node.attr = _written(lines, node).rpartition(".")[2].strip()
-
-
-def _refuse_rounded(lines: list[bytes], node: ast.AST) -> None:
-    """An error if a number with a fraction has more digits than a float keeps."""
-    if not (isinstance(node, ast.Constant) and isinstance(node.value, float) and math.isfinite(node.value)):
-        return
-    if _decimal(_written(lines, node)) != Decimal(repr(node.value)):
-        advice = "leave some out, or write it in quotes for a decimal column, or without a fraction"
-        raise _Wrong(f"the number has more digits than a float holds; {advice}", _place(node))
-
-
-def _written(lines: list[bytes], node: ast.expr) -> str:
-    """What stands for a node in the line where it ends."""
-    last = node.end_lineno or node.lineno
-    begin = node.col_offset if last == node.lineno else 0
-    return lines[min(last, len(lines)) - 1][begin : node.end_col_offset].decode(errors="replace")
 
 
 def _decimal(text: str) -> Decimal | None:
