@@ -1,4 +1,4 @@
-"""What stands around the code keeps step with it: docs, packaging, the fragments of the change log."""
+"""Docs, packaging and changelog match the code."""
 
 from __future__ import annotations
 
@@ -23,9 +23,8 @@ from lading.cli.main import app
 from lading.formats.registry import format_names
 
 _ROOT = Path(__file__).parents[1]
-_PAGES = sorted(
-    p for folder in ("", "docs/**/", "bench/", "changes/", "tests/golden/") for p in _ROOT.glob(f"{folder}*.md")
-)
+_PAGES = sorted(p for folder in ("", "docs/**/", "bench/", "tests/golden/") for p in _ROOT.glob(f"{folder}*.md"))
+_SECTIONS = (["Problem", "Choice", "Rejected"], ["Problem", "Choice", "Cost", "Rejected"])
 _PROJECT = tomllib.loads((_ROOT / "pyproject.toml").read_text())["project"]
 _ERRORS = {name: made for name in errors.__all__ if isinstance(made := getattr(errors, name), type)}
 
@@ -104,16 +103,19 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert [link for link in links if "://" not in link and not (page.parent / link).exists()] == []
 
 
-def test_decisions_are_numbered_one_after_the_other() -> None:
-    pages = sorted((_ROOT / "docs/decisions").iterdir())
-    assert [page.name[:4] for page in pages] == [f"{number:03d}-" for number in range(1, len(pages) + 1)]
-    assert [page.name for page in pages if not page.read_text().startswith(f"# {page.name[:3]} ")] == []
+def test_decision_pages_tell_problem_choice_and_what_was_rejected() -> None:
+    pages = sorted((_ROOT / "docs/decisions").glob("*.md"))
+    heads = {page.name: re.findall(r"^## (\w+)", page.read_text(), re.MULTILINE) for page in pages}
+    assert pages
+    assert [name for name, found in heads.items() if [*dict.fromkeys(found)] not in _SECTIONS] == []
 
 
-def test_fragments_of_the_change_log_are_named_by_kind() -> None:
-    kinds = "feature|fix|format|deprecation|internal"
-    names = [path.name for path in (_ROOT / "changes").iterdir() if path.name != "README.md"]
-    assert [name for name in names if not re.fullmatch(rf"[a-z0-9-]+\.({kinds})\.md", name)] == []
+def test_changelog_begins_with_the_version_of_the_package() -> None:
+    text = (_ROOT / "CHANGELOG.md").read_text()
+    sections = re.findall(r"^## (\S+?),? ", text, re.MULTILINE)
+    assert sections[0] == _PROJECT["version"]
+    first = text.split("\n## ")[1]
+    assert re.findall(r"^###.*\n(?!- )", first, re.MULTILINE) == []  # a heading is followed by a list of changes
 
 
 def test_dependencies_are_used_and_extras_gathered() -> None:
@@ -150,7 +152,7 @@ def test_no_file_names_a_place_on_somebody_s_machine() -> None:
     places = re.compile(
         "|".join(["/" + "work/", r"\.\./" + "shared", "/" + r"home/\w", "/" + r"Users/\w", "/" + r"root/\w"])
     )
-    folders = ("src", "tests", "docs", "bench", "changes", ".ci")
+    folders = ("src", "tests", "docs", "bench", ".ci")
     text = {".py", ".md", ".toml", ".txt", ".json", ".yml", ".yaml", ""}
     paths = [p for folder in folders for p in (_ROOT / folder).rglob("*") if p.is_file() and p.suffix in text]
     paths += [p for p in _ROOT.iterdir() if p.is_file() and p.suffix in text and p.name != ".git"]
