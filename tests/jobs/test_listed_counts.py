@@ -1,4 +1,4 @@
-"""Counts in peers' indexes are in the peers' unit: rows of a format, which are not always samples (decision 026)."""
+"""Counts in peers' indexes are in the peers' unit: rows of a format, which are not always samples."""
 
 from __future__ import annotations
 
