@@ -1,8 +1,8 @@
-"""zstd: frames one after another, skippable frames among them; and single frames, with or without their magic number.
+"""zstd: streams of frames, skippable frames among them; and single frames, with or without their magic number.
 
-python-zstandard can neither limit what one streaming call gives, nor tell a cut frame from a whole one. So frames are
-walked here: the header, then blocks of a 3-byte header each, of which none gives more than 128 KiB. Nothing but frames
-may follow a frame, as the zstd tool has it.
+Streams are unpacked by Python's `compression.zstd` (`backports.zstd` before 3.14). It bounds its output and its window,
+and it tells a cut frame from a whole one. Single frames go through python-zstandard, which takes frames without a magic
+number. Their headers are read here first, so that no frame sets aside more memory than its blocks can give.
 
     frame            magic 28 b5 2f fd, header, blocks, [4 bytes checksum]
     header           descriptor, [1 byte window], [0–4 bytes dictionary], [1–8 bytes content size]
@@ -14,12 +14,18 @@ Source: RFC 8878, section 3.1.
 
 from __future__ import annotations
 
+import sys
 import threading
 from dataclasses import dataclass
 
 import numpy as np
 import zstandard
 from numpy.typing import NDArray
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 from lading.codecs.protocol import Codec, Data, Packer, StreamDecoder, refuse_lack_of_memory, unpack
 from lading.errors import CorruptShard, LimitExceeded
@@ -31,8 +37,6 @@ MAGIC = b"\x28\xb5\x2f\xfd"
 """First bytes of a frame."""
 _SKIPPABLE_TAIL = b"\x2a\x4d\x18"
 _SKIPPABLE_NIBBLE = 5
-_HEAD_BYTES = 8
-"""Header of a skippable frame; every other frame is longer."""
 _BLOCK_HEADER_BYTES = 3
 _MAX_BLOCK_BYTES = 128 << 10
 _RAW, _REPEATED, _COMPRESSED = 0, 1, 2
@@ -82,91 +86,9 @@ def _checksum_size(descriptor: int) -> int:
     return 4 if descriptor >> 2 & 1 else 0
 
 
-def _block(header: bytes | bytearray | memoryview) -> tuple[bool, int, int]:
-    """Of a block header: whether the block is the last, its length with the header, the most that comes out of it."""
-    value = int.from_bytes(header, "little")
-    kind, size = value >> 1 & 3, value >> 3
-    if kind > _COMPRESSED or size > _MAX_BLOCK_BYTES:
-        raise zstandard.ZstdError(f"block of type {kind} and size {size}")
-    body = 1 if kind == _REPEATED else size
-    return bool(value & 1), _BLOCK_HEADER_BYTES + body, _MAX_BLOCK_BYTES if kind == _COMPRESSED else size
-
-
-class _Member:
-    """One frame, or one skippable frame, unpacked some blocks at a time."""
-
-    def __init__(self, limits: Limits) -> None:
-        largest = min(max(limits.zstd_window_bytes, _LEAST_WINDOW_BYTES), _LARGEST_WINDOW_BYTES)
-        self._window_bytes = largest
-        self._inner: zstandard.ZstdDecompressionObj | None = None  # made for a frame: a skippable one needs none
-        self._waiting = bytearray()
-        self._stage = "frame"
-        self._checksum = self._skip = 0
-        self.needs_input = True
-        self.unused_data = b""
-
-    @property
-    def eof(self) -> bool:
-        return self._stage == "end"
-
-    def decompress(self, data: bytes, max_length: int = -1, /) -> bytes:
-        """Take input, give what comes out of as many whole blocks as surely fit into `max_length` (at least one)."""
-        self._waiting += data
-        end = most = 0
-        self.needs_input = False
-        while self._stage not in ("skip", "end"):
-            size, gives = self._measure(end)
-            if end + size > len(self._waiting):
-                self.needs_input = True
-                break
-            if most and most + gives > max_length > 0:
-                break
-            self._pass(end)
-            end += size
-            most += gives
-        if self._stage == "skip":
-            end = min(self._skip, len(self._waiting))
-            self._skip -= end
-            self._stage, self.needs_input = ("skip", True) if self._skip else ("end", False)
-            piece = b""
-        else:
-            piece = self._frame().decompress(bytes(self._waiting[:end])) if end else b""
-        del self._waiting[:end]
-        if self._stage == "end":
-            self.unused_data = bytes(self._waiting)
-        return piece
-
-    def _frame(self) -> zstandard.ZstdDecompressionObj:
-        if self._inner is None:
-            self._inner = zstandard.ZstdDecompressor(max_window_size=self._window_bytes).decompressobj()
-        return self._inner
-
-    def _measure(self, at: int) -> tuple[int, int]:
-        """Length of the part at `at` of what waits (or of what it takes to know it), and the most that it gives."""
-        there = self._waiting[at : at + _HEAD_BYTES]
-        if self._stage == "checksum":
-            return self._checksum, 0
-        if self._stage == "block":
-            if len(there) < _BLOCK_HEADER_BYTES:
-                return _BLOCK_HEADER_BYTES, 0
-            return _block(there[:_BLOCK_HEADER_BYTES])[1:]
-        if len(there) < _HEAD_BYTES or is_skippable(there):
-            return _HEAD_BYTES, 0
-        if there[:4] != MAGIC:
-            raise zstandard.ZstdError(f"no frame begins with {there[:4].hex()}")
-        return 4 + _header_size(there[4]), 0
-
-    def _pass(self, at: int) -> None:
-        """Go on behind the part that begins at `at`."""
-        there = self._waiting[at : at + _HEAD_BYTES]
-        if self._stage == "frame" and is_skippable(there):
-            self._stage, self._skip = "skip", _HEAD_BYTES + int.from_bytes(there[4:], "little")
-        elif self._stage == "frame":
-            self._stage, self._checksum = "block", _checksum_size(there[4])
-        elif self._stage == "checksum" or (there[0] & 1 and not self._checksum):
-            self._stage = "end"
-        elif there[0] & 1:
-            self._stage = "checksum"
+def _member(limits: Limits) -> zstd.ZstdDecompressor:
+    largest = min(max(limits.zstd_window_bytes, _LEAST_WINDOW_BYTES), _LARGEST_WINDOW_BYTES)
+    return zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: largest.bit_length() - 1})
 
 
 def is_skippable(head: bytes | bytearray) -> bool:
@@ -364,4 +286,4 @@ def _packer(level: int, size_bytes: int | None) -> Packer:
     return packer.compressobj(size=-1 if size_bytes is None else size_bytes)
 
 
-CODEC = Codec("zstd", _Member, (zstandard.ZstdError,), padding=False, packer=_packer, levels=(1, 3, 22), limit=_LIMIT)
+CODEC = Codec("zstd", _member, (zstd.ZstdError,), padding=False, packer=_packer, levels=(1, 3, 22), limit=_LIMIT)
