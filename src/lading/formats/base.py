@@ -56,8 +56,8 @@ __all__ = [
     "Ranges",
     "ReadsElsewhere",
     "ReadsUnits",
+    "Recoverable",
     "Recovered",
-    "Resyncs",
     "ResyncsBeside",
     "RowReader",
     "RowsStandAlone",
@@ -587,27 +587,22 @@ class Recovered:
 
 
 @runtime_checkable
-class Resyncs(Protocol):
-    """A format that finds again, behind a damage, where its units begin."""
+class Recoverable(Protocol):
+    """A format that finds the whole units of a damaged file: members, row groups, record batches, samples, lines."""
 
-    def resync(
-        self,
-        source: ShardSource,
-        options: Mapping[str, Any],
-        *,
-        schema: pa.Schema | None = None,
-        error: LadingError | None = None,
+    def recover(
+        self, source: ShardSource, options: Mapping[str, Any], *, schema: pa.Schema | None = None, failed: bool = True
     ) -> Recovered | None:
-        """What is left of a damaged file that is not compressed as a whole; None if the file is as good as it gets.
+        """Return the whole units of a damaged, unpacked file; return None for a file without damage.
 
         Args:
-            source: the file.
+            source: the file, on a store that can map.
             options: how it is read.
-            schema: of its rows as they are stored, where a manifest keeps it.
-            error: what reading it raised; None if it was read to its end, which may have come too early.
+            schema: columns of its rows as they are stored, if a manifest keeps them.
+            failed: whether reading the file raised an error. A read that succeeded may have ended too early.
 
         Raises:
-            DataError: nothing of it can be read.
+            DataError: no unit can be read.
         """
 
 

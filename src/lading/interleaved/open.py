@@ -16,8 +16,8 @@ from lading.formats.base import (
     ManyFiles,
     PacksItems,
     Ranges,
+    Recoverable,
     Recovered,
-    Resyncs,
     ShardReader,
     ShardSource,
     ShardWriter,
@@ -167,11 +167,11 @@ def recover_shard(
     """
     if isinstance(fmt, WebdatasetFormat) and view == "interleaved":
         return recover_documents(source, interleaved, error)
-    if not isinstance(fmt, Resyncs):
+    if not isinstance(fmt, Recoverable):
         return None
     # Packed items and documents are stored as rows of other columns.
     kept = schema if view == "samples" and not isinstance(fmt, MediaArchiveFormat) else None
-    return fmt.resync(source, format_options, schema=kept, error=error)
+    return fmt.recover(source, format_options, schema=kept, failed=error is not None)
 
 
 def settle(view: View, options: InterleavedOptions) -> InterleavedOptions:

@@ -23,8 +23,8 @@ from lading.features.items import METADATA_POSITION, sample_firsts, sample_start
 from lading.formats.base import (
     HasSidecar,
     ReadsUnits,
+    Recoverable,
     Recovered,
-    Resyncs,
     ResyncsBeside,
     ShardReader,
     ShardSource,
@@ -158,7 +158,7 @@ class _Search:
         if (error is not None or known.beside) and isinstance(self._kind.format, ResyncsBeside):
             made, error = self._with_beside(made, error, known.beside)
         lost, lost_samples = list(self._lost), self._lost_samples
-        if error is not None and isinstance(self._kind.format, Resyncs):
+        if error is not None and isinstance(self._kind.format, Recoverable):
             # Where the heads of units lie among them, a hole is no shard: what has them all is found in the others.
             remains = self.remains(replace(made, rows=None), error)
             if remains is not None:

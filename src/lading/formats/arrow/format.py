@@ -143,17 +143,17 @@ class ArrowFormat:
         """In streams, unless a record batch may need a dictionary that came with another one."""
         return head.startswith(CONTINUED) and not may_hold_dictionary(head)
 
-    def resync(
+    def recover(
         self,
         source: ShardSource,
         options: Mapping[str, Any],  # noqa: ARG002 - contract
         *,
         schema: pa.Schema | None = None,
-        error: LadingError | None = None,
+        failed: bool = True,
     ) -> Recovered | None:
         """The messages that are whole, as a stream; see `lading.formats.arrow.recover`. Raises CorruptShard."""
         mapped = map_file(source)
-        return resync_messages(mapped, source.path, schema) if error is not None else resync_stream(mapped, source.path)
+        return resync_messages(mapped, source.path, schema) if failed else resync_stream(mapped, source.path)
 
     def check_files(
         self, source: ShardSource, options: Mapping[str, Any], *, deep: bool, most: int

@@ -28,7 +28,6 @@ import numpy as np
 import pyarrow as pa
 
 from lading.codecs import ENDINGS
-from lading.errors import LadingError
 from lading.formats.base import Recovered, ShardFacts, ShardSource, map_file, parse_options
 from lading.formats.csv.reader import CsvReader, ReadOptions
 from lading.formats.csv.writer import CsvWriter, WriteOptions
@@ -82,16 +81,16 @@ class CsvFormat:
         """
         return CsvWriter(sink, schema, parse_options(self.name, WriteOptions, options))
 
-    def resync(
+    def recover(
         self,
         source: ShardSource,
         options: Mapping[str, Any],
         *,
         schema: pa.Schema | None = None,
-        error: LadingError | None = None,
+        failed: bool = True,
     ) -> Recovered | None:
         """The records that are whole. Raises CorruptShard if nobody knows the names of the columns."""
-        if error is None:
+        if not failed:
             return None
         data = np.frombuffer(memoryview(map_file(source).buffer), np.uint8)
         names = None if schema is None else schema.names

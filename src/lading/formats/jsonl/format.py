@@ -29,7 +29,6 @@ from typing import Any
 import pyarrow as pa
 
 from lading.codecs import ENDINGS
-from lading.errors import LadingError
 from lading.formats.base import Recovered, ShardFacts, ShardSource, parse_options
 from lading.formats.jsonl.reader import JsonlReader, ReadOptions
 from lading.formats.jsonl.writer import JsonlWriter, WriteOptions, becomes_base64, check_schema
@@ -82,16 +81,16 @@ class JsonlFormat:
         check_schema(schema)
         return JsonlWriter(sink, schema, parse_options(self.name, WriteOptions, options))
 
-    def resync(
+    def recover(
         self,
         source: ShardSource,
         options: Mapping[str, Any],
         *,
         schema: pa.Schema | None = None,  # noqa: ARG002 - contract
-        error: LadingError | None = None,
+        failed: bool = True,
     ) -> Recovered | None:
         """The lines that are documents. Raises LimitExceeded for a line that is too long."""
-        if error is None:
+        if not failed:
             return None
         return self.open_shard(source, options).resync()
 

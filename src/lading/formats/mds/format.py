@@ -154,19 +154,19 @@ class MdsFormat:
             return self.create_shard(sinks[0], schema, options)
         return LineWriter(sinks, schema, parse_options(self.name, WriteOptions, options))
 
-    def resync(
+    def recover(
         self,
         source: ShardSource,
         options: Mapping[str, Any],  # noqa: ARG002 - contract
         *,
         schema: pa.Schema | None = None,  # noqa: ARG002 - contract
-        error: LadingError | None = None,
+        failed: bool = True,
     ) -> Recovered | None:
         """The samples where they should be, the head made anew, or the lines that are whole. Raises DataError.
 
         See `lading.formats.mds.recover` and `lading.formats.mds.lines_recover`.
         """
-        if error is None:
+        if not failed:
             return None
         if source.entry and parse_entry(source.entry, source.limits).config.format != self.name:
             return resync_lines(map_file(source), source)

@@ -21,8 +21,8 @@ from typing import Any, NoReturn
 
 import pyarrow as pa
 
-from lading.errors import LadingError, UsageError
-from lading.formats.base import Recovered, Resyncs, ShardFacts, ShardSource, parse_options
+from lading.errors import UsageError
+from lading.formats.base import Recoverable, Recovered, ShardFacts, ShardSource, parse_options
 from lading.formats.media_archive.documents import BYTES, MEDIA, PLACE, PLAIN_ROWS, by_number, media_lists, media_parts
 from lading.formats.media_archive.reader import FAILED, MISSING, MediaArchiveReader, ReadOptions, documents_format
 from lading.formats.media_archive.recover import resync_archives
@@ -108,19 +108,19 @@ class MediaArchiveFormat:
         """
         return MediaArchiveWriter(sinks, schema, parse_options(self.name, WriteOptions, options))
 
-    def resync(
+    def recover(
         self,
         source: ShardSource,
         options: Mapping[str, Any],
         *,
         schema: pa.Schema | None = None,  # noqa: ARG002 - contract
-        error: LadingError | None = None,
+        failed: bool = True,
     ) -> Recovered | None:
         """The documents that are whole; archives are left alone. Raises as the documents' own format does."""
         parse_options(self.name, ReadOptions, options)
         documents = get_format(documents_format(source))
-        assert isinstance(documents, Resyncs), "both do"
-        return documents.resync(source, {}, error=error)
+        assert isinstance(documents, Recoverable), "both do"
+        return documents.recover(source, {}, failed=failed)
 
     def resync_beside(
         self, source: ShardSource, options: Mapping[str, Any], known: Mapping[str, Recovered]

@@ -143,16 +143,16 @@ class ParquetFormat:
         """For datasets, structs of videos: see `lading.huggingface.left_out`."""
         return left_out(schema) if parse_options(self.name, WriteOptions, options).huggingface else []
 
-    def resync(
+    def recover(
         self,
         source: ShardSource,
         options: Mapping[str, Any],
         *,
         schema: pa.Schema | None = None,  # noqa: ARG002 - contract
-        error: LadingError | None = None,
+        failed: bool = True,
     ) -> Recovered | None:
         """The row groups, each where the footer says; see `lading.formats.parquet.recover`. Raises CorruptShard."""
-        if error is None:
+        if not failed:
             return None
         file = open_input(source, mmap=parse_options(self.name, ReadOptions, options).mmap)
         try:

@@ -138,13 +138,13 @@ class WebdatasetFormat:
         check_schema(schema, as_given=chosen.fields == "given")
         return WebdatasetWriter(sink, chosen)
 
-    def resync(
+    def recover(
         self,
         source: ShardSource,
         options: Mapping[str, Any],
         *,
         schema: pa.Schema | None = None,
-        error: LadingError | None = None,
+        failed: bool = True,
     ) -> Recovered | None:
         """The samples that are whole, as a tar of their own; see `lading.formats.webdataset.recover`.
 
@@ -153,9 +153,7 @@ class WebdatasetFormat:
         """
         chosen = parse_options(self.name, ReadOptions, options)
         usual = None if schema is None else [name for name in schema.names if name != KEY]
-        return resync_samples(
-            map_file(source), source.path, lower_case=chosen.lower_case, usual=usual, cut=error is not None
-        )
+        return resync_samples(map_file(source), source.path, lower_case=chosen.lower_case, usual=usual, cut=failed)
 
     def sidecar(self, source: ShardSource, options: Mapping[str, Any]) -> str | None:
         """The `.tar.idx`; compressed tars have none."""
