@@ -1,9 +1,10 @@
 # make demo   a small real dataset through every format, and the proof that nothing was lost
-# make test   lint, types and tests; what continuous integration runs
+# make test   lint, types, docs and tests; what continuous integration runs
 # make soak   what `make test` does some of: every reader with 10,000 damaged files a format (FUZZ=100000 for more,
 #             SEED=2 for others), 200 damages of each kind for verify and salvage, many ways to read what is sound, the
 #             memory of all conversions, the laws with many examples
 # make lint   only the linter, the formatter's check and the types
+# make docs   the site of the documentation, in build/site
 # make bench  speed beside the peers' and the machine's limit (FULL=1 for the large corpora, CASES='read*', REPS=5)
 # make clean  remove what these made
 #
@@ -27,13 +28,13 @@ BIN := $(VENV)/bin
 # Of the eleven thousand modules of the peers a twentieth is ever imported, and compiled then.
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 
-.PHONY: demo test soak lint bench clean
+.PHONY: demo test soak lint docs bench clean
 
 demo: $(VENV)/.lading
 	$(BIN)/lading demo
 
 # A module's tests stay with one worker: what its fixtures make is made once.
-test: $(VENV)/.peers lint
+test: $(VENV)/.peers lint docs
 	$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder
 
 soak: $(VENV)/.peers
@@ -43,6 +44,9 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
 
 bench: $(VENV)/.peers
 	$(BIN)/python bench/corpora.py --data $(DATA) $(if $(FULL),--full)
@@ -61,6 +65,10 @@ $(VENV)/.lading: pyproject.toml | $(BIN)/python
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	$(PIP) --editable '.[dev]'
+	touch $@
+
+$(VENV)/.docs: $(VENV)/.dev
+	$(PIP) --editable '.[docs]'
 	touch $@
 
 # The peers that the interop tests and the benches run: pinned, and without their dependencies, since some ask for
