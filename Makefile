@@ -6,6 +6,7 @@
 # make lint   only the linter, the formatter's check and the types
 # make docs   the site of the documentation, in build/site
 # make bench  speed beside the peers' and the machine's limit (FULL=1 for the large corpora, CASES='read*', REPS=5)
+# make vitals counts of the source, next to those before the redesign: lines, protocols, hops of a batch
 # make clean  remove what these made
 #
 # Each sets up what it needs in $(VENV), once.
@@ -28,7 +29,7 @@ BIN := $(VENV)/bin
 # Of the eleven thousand modules of the peers a twentieth is ever imported, and compiled then.
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 
-.PHONY: demo test soak lint docs bench clean
+.PHONY: demo test soak lint docs bench vitals clean
 
 demo: $(VENV)/.lading
 	$(BIN)/lading demo
@@ -51,6 +52,9 @@ docs: $(VENV)/.docs
 bench: $(VENV)/.peers
 	$(BIN)/python bench/corpora.py --data $(DATA) $(if $(FULL),--full)
 	$(BIN)/python bench/run.py --data $(DATA) --reps $(REPS) --cases '$(CASES)'
+
+vitals: $(VENV)/.lading
+	$(BIN)/python bench/vitals.py
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
