@@ -169,7 +169,7 @@ def test_paths_stay_in_the_folder(path: str) -> None:
     with pytest.raises(BadReference, match="row 1"):
         shards_table(["ok.tar", path], [1, 1], [1, 1], [1, 1])
     with pytest.raises(BadReference):
-        shards_table(["ok.tar"], [1], [1], [1], index_file=[path], index_batch=[0])
+        shards_table(["ok.tar"], [1], [1], [1], {"index_file": [path], "index_batch": [0]})
     if "\0" not in path:
         with pytest.raises(BadReference):
             from_json(_changed(sidecars=[path]), file="m")
@@ -181,9 +181,8 @@ def test_usual_paths_are_taken() -> None:
 
 
 def test_shards_travel_as_an_arrow_file() -> None:
-    shards = shards_table(
-        ["a.tar", "b.tar"], [1, 2], [3, 4], [5, 6], xxh3=["0" * 16, None], index_file=["i", "i"], index_batch=[0, 1]
-    )
+    more = {"xxh3": ["0" * 16, None], "index_file": ["i", "i"], "index_batch": [0, 1]}
+    shards = shards_table(["a.tar", "b.tar"], [1, 2], [3, 4], [5, 6], more)
     manifest = _part(0, [1, 2])[0]
     found = read_shards(write_shards(shards, manifest), file="shards.arrow")
     assert found.equals(shards)

@@ -271,35 +271,34 @@ def _is_whole(value: object) -> bool:
     return type(value) is int and value >= 0
 
 
-def shards_table(  # noqa: PLR0913 - one argument a column
+def shards_table(
     path: Sequence[str],
     num_samples: Sequence[int],
     size_bytes: Sequence[int],
     payload_bytes: Sequence[int],
-    *,
-    xxh3: Sequence[str | None] | None = None,
-    index_file: Sequence[str | None] | None = None,
-    index_batch: Sequence[int | None] | None = None,
-    entry: Sequence[str | None] | None = None,
-    beside_bytes: Sequence[int] | None = None,
-    beside_xxh3: Sequence[Sequence[Mapping[str, str]] | None] | None = None,
-    extents_file: Sequence[str | None] | None = None,
-    extents_batch: Sequence[int | None] | None = None,
+    more: Mapping[str, Sequence[Any]] | None = None,
 ) -> pa.Table:
-    """Shards as a table of `SHARDS_SCHEMA`, in the order given.
+    """Return shards as a table of `SHARDS_SCHEMA`, in the order given.
+
+    Args:
+        path, num_samples, size_bytes, payload_bytes: these columns.
+        more: further columns by name. A column that is not given is null; `beside_bytes` is 0.
 
     Raises:
         BadReference: a path leads out of the dataset's folder.
         DataError: a number is negative.
     """
-    beside = [0] * len(path) if beside_bytes is None else beside_bytes
-    given = (
-        path, num_samples, size_bytes, payload_bytes, xxh3, index_file, index_batch, entry, beside, beside_xxh3,
-        extents_file, extents_batch,
-    )  # fmt: skip
+    given = {
+        "path": path,
+        "num_samples": num_samples,
+        "size_bytes": size_bytes,
+        "payload_bytes": payload_bytes,
+        "beside_bytes": [0] * len(path),
+        **(more or {}),
+    }
     columns = [
-        pa.nulls(len(path), kind.type) if values is None else pa.array(values, kind.type)
-        for values, kind in zip(given, SHARDS_SCHEMA, strict=True)
+        pa.array(given[field.name], field.type) if field.name in given else pa.nulls(len(path), field.type)
+        for field in SHARDS_SCHEMA
     ]
     return _checked(pa.Table.from_arrays(columns, schema=SHARDS_SCHEMA), None)
 

@@ -790,23 +790,22 @@ class FinishedShards:
         self._index.close()
         self._extents.close()
         facts = [f for _, f in self._facts]
-        return shards_table(
-            [path for path, _ in self._facts],
-            [f.num_samples for f in facts],
-            [f.size_bytes for f in facts],
-            [f.payload_bytes for f in facts],
-            index_file=[at and at[0] for at in self._indexed],
-            index_batch=[at and at[1] for at in self._indexed],
-            entry=[f.entry or None for f in facts],
-            beside_bytes=[f.beside_bytes for f in facts],
-            xxh3=[sums.files[0] if sums.files else None for _, [sums] in self._sums],
-            beside_xxh3=[
+        more = {
+            "index_file": [at and at[0] for at in self._indexed],
+            "index_batch": [at and at[1] for at in self._indexed],
+            "entry": [f.entry or None for f in facts],
+            "beside_bytes": [f.beside_bytes for f in facts],
+            "xxh3": [sums.files[0] if sums.files else None for _, [sums] in self._sums],
+            "beside_xxh3": [
                 [{"name": n, "xxh3": t} for n, t in zip(names, sums.files[1:], strict=True)] if sums.files else None
                 for names, [sums] in self._sums
             ],
-            extents_file=[at and at[0] for at in self._measured],
-            extents_batch=[at and at[1] for at in self._measured],
-        )
+            "extents_file": [at and at[0] for at in self._measured],
+            "extents_batch": [at and at[1] for at in self._measured],
+        }
+        paths = [path for path, _ in self._facts]
+        samples, sizes = [f.num_samples for f in facts], [f.size_bytes for f in facts]
+        return shards_table(paths, samples, sizes, [f.payload_bytes for f in facts], more)
 
     def abort(self) -> None:
         """Drop the files at hand."""
