@@ -281,7 +281,10 @@ def shards_table(
     """Return shards as a table of `SHARDS_SCHEMA`, in the order given.
 
     Args:
-        path, num_samples, size_bytes, payload_bytes: these columns.
+        path: of each shard, below the dataset's folder.
+        num_samples: samples in each.
+        size_bytes: bytes of each file.
+        payload_bytes: bytes of the values in each.
         more: further columns by name. A column that is not given is null; `beside_bytes` is 0.
 
     Raises:

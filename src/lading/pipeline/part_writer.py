@@ -790,7 +790,7 @@ class FinishedShards:
         self._index.close()
         self._extents.close()
         facts = [f for _, f in self._facts]
-        more = {
+        more: dict[str, Sequence[Any]] = {
             "index_file": [at and at[0] for at in self._indexed],
             "index_batch": [at and at[1] for at in self._indexed],
             "entry": [f.entry or None for f in facts],
