@@ -43,14 +43,19 @@ _FILES = {
 
 
 def _imports(path: Path) -> Iterator[str]:
-    """Modules that a file imports anywhere in it, by full name."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    """Modules that a file imports when it runs, by full name; not those that only a type checker sees."""
+    pending: list[ast.AST] = [ast.parse(path.read_text())]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            continue
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}:{node.lineno}: imports are absolute"
             inner = {f"{node.module}.{alias.name}" for alias in node.names} & _FILES.keys()
             yield from inner or {str(node.module)}
+        pending += ast.iter_child_nodes(node)
 
 
 _EDGES = {module: sorted(set(_imports(path)) & _FILES.keys()) for module, path in _FILES.items()}

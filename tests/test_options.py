@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import pickle
 from contextlib import suppress
-from dataclasses import fields
+from dataclasses import FrozenInstanceError, fields
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from lading.errors import UsageError
 from lading.formats.base import ShardSource, parse_options
 from lading.formats.registry import all_formats, get_format
-from lading.interleaved.options import InterleavedOptions
-from lading.options import check_types
+from lading.options import InterleavedOptions, ReadOptions, RowOptions, WriteOptions, check_types, help_texts
 from lading.storage.memory import MemoryStore
 
 _ODD: list[Any] = ["abc", 5, -1, 2.5, None, True, [1], {"a": 1}, [["x"]], {}, b"x", ..., "\ud800"]
@@ -70,3 +71,44 @@ def test_a_format_without_options_says_that_it_has_none() -> None:
     source = ShardSource(MemoryStore({"a.jsonl": b"{}\n"}), "a.jsonl")
     with pytest.raises(UsageError, match="no such option of the format jsonl; expected none, found 'mmap'"):
         get_format("jsonl").open_shard(source, {"mmap": True})
+
+
+_VALUES = [
+    ReadOptions(format="csv", options={"delimiter": ";"}, schema=pa.schema([("a", pa.int64())]), roots=("x",)),
+    RowOptions(columns=("a",), where="a > 1", min_side=10),
+    WriteOptions(format="parquet", workers=2, on_error="warn"),
+    InterleavedOptions(fields=("a",)),
+]
+
+
+@pytest.mark.parametrize("value", _VALUES, ids=lambda value: type(value).__name__)
+def test_options_are_values(value: Any) -> None:
+    assert pickle.loads(pickle.dumps(value)) == value
+    assert repr(value).startswith(f"{type(value).__name__}(")
+    with pytest.raises(FrozenInstanceError):
+        setattr(value, fields(value)[0].name, None)
+
+
+@pytest.mark.parametrize("kind", [type(value) for value in _VALUES])
+def test_every_option_has_a_help_text(kind: type) -> None:
+    assert list(help_texts(kind)) == [field.name for field in fields(kind)]  # type: ignore[arg-type] # a dataclass
+
+
+@pytest.mark.parametrize(
+    "kind, given",
+    [
+        (ReadOptions, {"view": "rows"}),
+        (ReadOptions, {"roots": "data"}),
+        (ReadOptions, {"roots": [1]}),
+        (ReadOptions, {"options": ["a=1"]}),
+        (ReadOptions, {"interleaved": {}}),
+        (ReadOptions, {"limits": None}),
+        (WriteOptions, {"format": "parquet", "on_error": "skip"}),
+        (WriteOptions, {"format": "parquet", "schema_policy": "first"}),
+        (WriteOptions, {"format": "parquet", "workers": 0}),
+        (WriteOptions, {"format": "parquet", "threads": 0}),
+    ],
+)
+def test_values_that_are_no_options_are_refused(kind: Any, given: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        kind(**given)

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from lading.dataset.open import open_dataset as open  # noqa: A004 - what users type: lading.open(…)
     from lading.dataset.writer import DatasetWriter as writer  # noqa: N813 - what users type: with lading.writer(…)
     from lading.errors import LadingError
-    from lading.interleaved.options import InterleavedOptions
     from lading.jobs.convert import convert
     from lading.jobs.digest import dataset_digest as digest
     from lading.jobs.digest import diff
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from lading.jobs.merge import merge
     from lading.jobs.salvage import salvage
     from lading.jobs.verify import verify
+    from lading.options import InterleavedOptions
     from lading.storage.fetch import materialise
 
 __all__ = [
@@ -46,7 +46,7 @@ __all__ = [
 
 _HOMES = {
     "Dataset": ("lading.dataset.dataset", "Dataset"),
-    "InterleavedOptions": ("lading.interleaved.options", "InterleavedOptions"),
+    "InterleavedOptions": ("lading.options", "InterleavedOptions"),
     "LadingError": ("lading.errors", "LadingError"),
     "LocalCopy": ("lading.compat.mosaicml", "LocalCopy"),
     "MDSShard": ("lading.compat.mosaicml", "MDSShard"),

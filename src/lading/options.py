@@ -1,19 +1,301 @@
-"""Options are of the types that their dataclass says, wherever they came from: a call, the command line, a manifest."""
+"""Options as values: how a source is read, which rows are kept, how a dataset is written.
+
+Python's arguments, the command line and the reference pages are made from these dataclasses. The `Attributes:` of a
+class are the help texts of its options; `cli` says how the command line spells each.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import inspect
+import os
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
 from lading.errors import UsageError
+from lading.limits import DEFAULT_LIMITS, Limits
 
-__all__ = ["check_types"]
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.compute as pc
 
+    from lading.storage.stores import Stores
+
+__all__ = [
+    "AUTO",
+    "ROLES",
+    "CliOption",
+    "Drop",
+    "InterleavedOptions",
+    "OnError",
+    "ReadOptions",
+    "RowOptions",
+    "SchemaPolicy",
+    "WriteOptions",
+    "check_types",
+    "cli",
+    "help_texts",
+]
+
+OnError: TypeAlias = Literal["error", "warn", "drop_row", "drop_sample"]
+"""For a row whose payload is unavailable: raise; keep it with a null and a warning; drop it; drop its sample."""
+
+SchemaPolicy: TypeAlias = Literal["union", "strict", "intersect"]
+"""Where shards differ in columns: take all columns, refuse, or take the columns that all shards have."""
+
+Drop: TypeAlias = Literal["row", "sample"]
+"""What is dropped with a row that a filter rejects: that row alone, or its whole sample."""
+
+Checksums: TypeAlias = Literal["samples", "files", "none"]
+"""What lading keeps checksums of: of samples and files, of files alone, of nothing."""
+
+AUTO = "auto"
+"""`sample_id_field`: take the JSON's `sample_id` where the first documents have one, else the JSON member's stem."""
+
+ROLES = {"image": ("image",), "text": ("text",), "item": ("text", "image")}
+"""Roles of fields that are lists with one entry per item, and the modalities of these items; the option of a role is
+`per_{role}_fields`."""
+
+_READ, _ROWS, _WRITE, _DOCUMENTS = "Reading", "Choosing rows and columns", "Writing", "Interleaved documents"
 _NUMBERS = {int: (int, np.integer), float: (int, float, np.integer, np.floating)}
+_ATTRIBUTE = re.compile(r"^    (\w+): ((?:.+)(?:\n {8,}.+)*)", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class CliOption:
+    """How the command line spells an option.
+
+    Attributes:
+        flag: its name, such as `--from`; `--lazy/--materialise` names both values of a truth value.
+        metavar: stands for its value in help; empty for a truth value.
+        panel: heading above the option in help.
+        aliases: further names that the command line accepts and help does not show.
+        at_least: least value of a number.
+        choices: words that it may be.
+        switch: value that it has when it is given, where the command line takes none.
+    """
+
+    flag: str
+    metavar: str = ""
+    panel: str = _READ
+    aliases: tuple[str, ...] = ()
+    at_least: int | None = None
+    choices: tuple[str, ...] = ()
+    switch: str | None = None
+
+
+def cli(flag: str, metavar: str = "", **more: Any) -> dict[str, CliOption]:
+    """Return the metadata of a dataclass field that is an option of the command line too; arguments as `CliOption`.
+
+    Example:
+        view: str | None = field(default=None, metadata=cli("--view", "VIEW"))
+    """
+    return {"cli": CliOption(flag, metavar, **more)}
+
+
+@lru_cache
+def help_texts(kind: type) -> dict[str, str]:
+    """Return the text of each option of a dataclass, by name, from the `Attributes:` of its docstring."""
+    entries = _ATTRIBUTE.findall(inspect.getdoc(kind) or "")
+    return {name: " ".join(text.split()).replace("`", "") for name, text in entries}
+
+
+@dataclass(frozen=True, slots=True)
+class InterleavedOptions:
+    """How interleaved samples are read. Names and defaults are those of NeMo Curator's readers, where it has them.
+
+    Attributes:
+        fields: Passthrough columns to keep. By default all; absent columns are nulls.
+        per_image_fields: JSON fields with one entry per image; entry i goes to the i-th image.
+        per_text_fields: JSON fields with one entry per text.
+        per_item_fields: JSON fields with one entry per text or image, in the order of positions.
+        sample_id_field: JSON field that names the sample; null: the name of the JSON member without its extension.
+        image_member_field: JSON field that names the member with a sample's default image.
+        texts_field: JSON field with the texts by position.
+        images_field: JSON field with the images by position.
+        json_extensions: Extensions of JSON members, in any case.
+        image_extensions: Extensions tried for a sample's default image, in this order.
+        unreferenced: A member that no JSON names is an error, or is dropped and counted (drop).
+    """
+
+    fields: tuple[str, ...] | None = field(default=None, metadata=cli("--fields", "A,B", panel=_DOCUMENTS))
+    per_image_fields: tuple[str, ...] = field(default=(), metadata=cli("--per-image-fields", "A,B", panel=_DOCUMENTS))
+    per_text_fields: tuple[str, ...] = field(default=(), metadata=cli("--per-text-fields", "A,B", panel=_DOCUMENTS))
+    per_item_fields: tuple[str, ...] = field(default=(), metadata=cli("--per-item-fields", "A,B", panel=_DOCUMENTS))
+    sample_id_field: str | None = field(default=AUTO, metadata=cli("--sample-id-field", "NAME", panel=_DOCUMENTS))
+    image_member_field: str | None = None
+    texts_field: str = "texts"
+    images_field: str = "images"
+    json_extensions: tuple[str, ...] = (".json",)
+    image_extensions: tuple[str, ...] = (".jpg", ".jpeg", ".png", ".tif", ".tiff", ".webp", ".bmp", ".gif")
+    unreferenced: Literal["error", "drop"] = field(default="error", metadata=cli("--unreferenced", "POLICY"))
+
+    @property
+    def roles(self) -> dict[str, str]:
+        """The role of every field that is a list with one entry per item."""
+        return dict(self._listed())
+
+    def _listed(self) -> list[tuple[str, str]]:
+        return [(name, role) for role in ROLES for name in getattr(self, f"per_{role}_fields")]
+
+    def __post_init__(self) -> None:
+        """Refuse options of other types, and options that contradict each other."""
+        from lading.features.items import RESERVED
+
+        check_types(type(self), {option.name: getattr(self, option.name) for option in fields(self)})
+        taken = {self.texts_field, self.images_field, self.sample_id_field, self.image_member_field, *self.roles}
+        for name, role in self._listed():
+            if self.roles[name] != role:
+                raise UsageError("a field has entries for one kind of items", found=f"{name!r} in two options")
+        for name in self.fields or ():
+            if name in RESERVED:
+                raise UsageError("a reserved column is always there", found=f"fields={name!r}")
+            if name in taken:
+                raise UsageError("this field is named by another option", found=f"fields={name!r}")
+        if self.unreferenced not in ("error", "drop"):
+            raise UsageError("no such policy", expected="error or drop", found=f"unreferenced={self.unreferenced!r}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions:
+    """How a source is read.
+
+    Attributes:
+        format: Format of the source. By default the name and first bytes of the first file decide.
+        view: Take rows as samples, or as interleaved items of documents. By default the data decide.
+        options: Option of the source's format or of interleaved documents, as listed by 'lading formats'.
+        interleaved: Names of fields and policies for interleaved data. Refused where the data are not interleaved.
+        roots: Folder that references may point into, besides the folders of the source.
+        schema: Columns that all rows get: missing columns are nulls, others are left out, values are cast and checked.
+        schema_overrides: Arrow type of a column of items, such as score=float32. Only reserved columns and those named
+            here are read.
+        stores: Which store serves which URL. By default the scheme of a URL decides.
+        mmap: Map local files. False reads them with pread, for files that somebody may truncate meanwhile.
+        limits: Limit on what a file may ask for, such as page_bytes=4GB. Errors name the limit.
+    """
+
+    format: str | None = field(default=None, metadata=cli("--from", "FORMAT", aliases=("--source-format", "--format")))
+    view: str | None = field(default=None, metadata=cli("--view", "VIEW"))
+    options: Mapping[str, Any] | None = field(
+        default=None, metadata=cli("--option", "NAME=VALUE", aliases=("--source-option",))
+    )
+    interleaved: InterleavedOptions | None = None
+    roots: Sequence[str | os.PathLike[str]] = field(default=(), metadata=cli("--root", "DIR", aliases=("--roots",)))
+    schema: pa.Schema | None = None
+    schema_overrides: Mapping[str, pa.DataType] | pa.Schema | None = field(
+        default=None, metadata=cli("--type", "NAME=TYPE", aliases=("--schema-overrides",))
+    )
+    stores: Stores | None = None
+    mmap: bool = True
+    limits: Limits = field(default=DEFAULT_LIMITS, metadata=cli("--max", "NAME=VALUE", aliases=("--limits",)))
+
+    def __post_init__(self) -> None:
+        """Refuse values of other types; roots that are one text would be a folder for each letter."""
+        from lading.features.items import VIEWS
+
+        if self.view is not None and self.view not in VIEWS:
+            raise UsageError("no such view", expected=" or ".join(VIEWS), found=repr(self.view))
+        if isinstance(self.roots, str):
+            raise UsageError("roots are a list of folders", found=repr(self.roots), advice=f"Give [{self.roots!r}].")
+        listed = isinstance(self.roots, Collection)
+        if not listed or not all(isinstance(root, (str, os.PathLike)) for root in self.roots):
+            raise UsageError("roots are a list of folders", found=repr(self.roots)[:80])
+        for name, kind in (("options", Mapping), ("interleaved", InterleavedOptions), ("limits", Limits)):
+            value = getattr(self, name)
+            if not isinstance(value, kind) and (value is not None or kind is Limits):
+                expected = f"{name}: {'a dict' if kind is Mapping else kind.__name__}"
+                raise UsageError("an argument of another type", expected=expected, found=repr(value)[:80])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowOptions:
+    """Which rows and columns are kept.
+
+    Attributes:
+        columns: Columns to keep, besides keys; also as a JSON list. By default all.
+        where: Keep rows for which this holds, such as "lang == 'en' and score > 0.5".
+        min_aspect_ratio: Drop images narrower than this ratio (width / height).
+        max_aspect_ratio: Drop images wider than this ratio (width / height).
+        min_side: Drop images whose shorter side has fewer pixels.
+        max_side: Drop images whose longer side has more pixels.
+        drop: Where a filter rejects an item of a document, drop the item (row) or the whole document (sample).
+        limit: Keep at most this many samples, the first ones that pass the filters.
+    """
+
+    columns: Sequence[str] | None = field(default=None, metadata=cli("--columns", "A,B", panel=_ROWS))
+    where: str | pc.Expression | None = field(default=None, metadata=cli("--where", "EXPR", panel=_ROWS))
+    min_aspect_ratio: float | None = field(
+        default=None, metadata=cli("--min-aspect-ratio", "X", panel=_ROWS, at_least=0)
+    )
+    max_aspect_ratio: float | None = field(
+        default=None, metadata=cli("--max-aspect-ratio", "X", panel=_ROWS, at_least=0)
+    )
+    min_side: int | None = field(default=None, metadata=cli("--min-side", "PX", panel=_ROWS, at_least=0))
+    max_side: int | None = field(default=None, metadata=cli("--max-side", "PX", panel=_ROWS, at_least=0))
+    drop: Drop = field(default="row", metadata=cli("--drop", "WHAT", panel=_ROWS, choices=get_args(Drop)))
+    limit: int | None = field(default=None, metadata=cli("--limit", "N", panel=_ROWS, at_least=0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOptions:
+    """How a dataset is written.
+
+    Attributes:
+        format: Format to write.
+        options: Option of the format written, as listed by 'lading formats'.
+        shard_size: Approximate size of a shard, counted as payload before compression.
+        checksums: Keep checksums of samples and files, of files only, or none. verify and salvage use them.
+        schema_policy: Where shards differ in columns: union keeps all, intersect the common ones, strict refuses.
+        on_error: Where payload is unavailable: error, warn (write null), drop_row or drop_sample.
+        ledger: Write one JSON line for each row that is dropped or changed to this file.
+        lazy: Write references to the payload where it is now; or write the payload.
+        overwrite: Replace the dataset at DST, in one step at the end.
+        verify: Read DST back and compare content digests.
+        dry_run: Read and plan, but write nothing.
+        workers: Processes that share the work, at most. The output is the same with any number.
+        threads: Threads of each process. By default the workers share the cores. Two threads read and write at once.
+        max_batch_bytes: Payload held in memory at once, in each process.
+    """
+
+    format: str = field(metadata=cli("--to", "FORMAT", panel=_WRITE, aliases=("--format",)))
+    options: Mapping[str, Any] | None = field(default=None, metadata=cli("--to-option", "NAME=VALUE", panel=_WRITE))
+    shard_size: int | str = field(default="256MB", metadata=cli("--shard-size", "SIZE", panel=_WRITE))
+    checksums: Checksums = field(
+        default="samples", metadata=cli("--checksums", "WHICH", panel=_WRITE, choices=get_args(Checksums))
+    )
+    schema_policy: SchemaPolicy = field(
+        default="union",
+        metadata=cli("--schema", "POLICY", panel=_WRITE, aliases=("--schema-policy",), choices=get_args(SchemaPolicy)),
+    )
+    on_error: OnError = field(
+        default="error",
+        metadata=cli(
+            "--on-error", "POLICY", panel=_WRITE, aliases=("--on-materialize-error",), choices=get_args(OnError)
+        ),
+    )
+    ledger: str | os.PathLike[str] | None = field(default=None, metadata=cli("--ledger", "FILE", panel=_WRITE))
+    lazy: bool = field(default=False, metadata=cli("--lazy/--materialise", panel=_WRITE, aliases=("--materialize",)))
+    overwrite: bool = field(default=False, metadata=cli("--overwrite", panel=_WRITE))
+    verify: bool = field(default=False, metadata=cli("--verify", panel=_WRITE))
+    dry_run: bool = field(default=False, metadata=cli("--dry-run", panel=_WRITE))
+    workers: int = field(default=1, metadata=cli("--workers", "N", panel=_WRITE, at_least=1))
+    threads: int | None = field(default=None, metadata=cli("--threads", "N", panel=_WRITE, at_least=1))
+    max_batch_bytes: int | str = field(default="512MB", metadata=cli("--max-batch-bytes", "SIZE", panel=_WRITE))
+
+    def __post_init__(self) -> None:
+        """Refuse unknown policies, and less than one process or thread."""
+        for word, known in ((self.on_error, get_args(OnError)), (self.schema_policy, get_args(SchemaPolicy))):
+            if word not in known:
+                raise UsageError("no such policy", expected=", ".join(known), found=repr(word))
+        for name in ("workers", "threads"):
+            count = getattr(self, name)
+            if count is not None and count < 1:
+                raise UsageError("a job has one process, and that one thread, at least", found=f"{name}={count}")
 
 
 @lru_cache

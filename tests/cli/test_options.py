@@ -6,8 +6,8 @@ import pytest
 
 from lading.cli.options import Reading, column_names, name_list, named_options, one_or_many, opening, reads
 from lading.errors import UsageError
-from lading.interleaved.options import InterleavedOptions
 from lading.limits import Limits
+from lading.options import InterleavedOptions
 
 
 def test_values_that_are_json_are_taken_as_such() -> None:

@@ -14,7 +14,7 @@ from golden_compare import compare_samples
 from lading.arrow.references import is_ref
 from lading.dataset.open import open_dataset
 from lading.dataset.random_access import unfetched_rows
-from lading.interleaved.options import InterleavedOptions
+from lading.options import InterleavedOptions
 
 CASES = (
     "tar-basic",

@@ -22,8 +22,8 @@ from lading.errors import DataError, SchemaMismatch, Unrepresentable, UsageError
 from lading.features.types import Json, feature_of, with_feature
 from lading.formats.base import ShardSource
 from lading.formats.mds.format import FORMAT
-from lading.interleaved.options import InterleavedOptions
 from lading.interleaved.packed import PACKED_SCHEMA, PackedView
+from lading.options import InterleavedOptions
 from lading.storage.stores import Stores, resolve
 
 _COLUMNS = ["sample_id", "position", "modality", "text_content", "binary_content"]

@@ -13,7 +13,6 @@ import pytest
 from lading import errors
 from lading.arrow.references import RefType
 from lading.errors import CorruptShard, LadingError, StoreError, UsageError
-from lading.interleaved.options import InterleavedOptions
 from lading.jobs.messages import (
     decode_error,
     encode_error,
@@ -23,6 +22,7 @@ from lading.jobs.messages import (
     write_message,
 )
 from lading.jobs.spec import Conversion, decode_schema, encode_schema
+from lading.options import InterleavedOptions
 
 
 @pytest.mark.parametrize("name", [n for n in errors.__all__ if n not in ("errors_at", "without_frames")])

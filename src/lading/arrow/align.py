@@ -13,7 +13,7 @@ from __future__ import annotations
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -25,9 +25,9 @@ from lading.arrow.views import child_fields, is_bytes, is_text, join, with_child
 from lading.errors import DuplicateField, SchemaMismatch, Unrepresentable, UsageError, errors_at
 from lading.features.items import INTERLEAVED_SCHEMA, RESERVED, without_source
 from lading.features.types import FEATURE_KEY, ClassLabel, Feature, Sequence, Struct, feature_of
+from lading.options import SchemaPolicy
 
 __all__ = [
-    "SchemaPolicy",
     "align_table",
     "as_text",
     "reconcile_schema",
@@ -36,9 +36,6 @@ __all__ = [
     "resolve_schema",
     "union_schema",
 ]
-
-SchemaPolicy: TypeAlias = Literal["union", "strict", "intersect"]
-"""What to do where files differ: take every column, refuse, or take the columns that all have."""
 
 _Rows = TypeVar("_Rows", pa.Table, pa.RecordBatch)
 _LARGE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from lading.interleaved.options import InterleavedOptions
     from lading.jobs.convert import ConvertSummary
+    from lading.options import InterleavedOptions
 
 __all__ = ["convert"]
 
@@ -259,7 +259,7 @@ def convert(  # noqa: PLR0913 - one parameter an option: the signature is the co
 
 def _documents(given: InterleavedOptions | None, **flags: Any) -> InterleavedOptions | None:
     """Options of interleaved data: those of `--option`, with those that have a flag of their own; None if none."""
-    from lading.interleaved.options import InterleavedOptions
+    from lading.options import InterleavedOptions
 
     told = {name: value for name, value in flags.items() if value is not None}
     return replace(given or InterleavedOptions(), **told) if told else given

@@ -48,7 +48,7 @@ def formats(as_json: Json = False, debug: Debug = False) -> None:
     """
     with Output(as_json=as_json, debug=debug) as out:
         from lading.formats.registry import all_formats
-        from lading.interleaved.options import InterleavedOptions
+        from lading.options import InterleavedOptions
 
         found = []
         for fmt in sorted(all_formats(), key=lambda known: known.name):

@@ -18,7 +18,7 @@ from lading.limits import Limits
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lading.interleaved.options import InterleavedOptions
+    from lading.options import InterleavedOptions
 
 __all__ = [
     "READ_PANEL",
@@ -288,7 +288,7 @@ def _types(pairs: Sequence[str] | None) -> dict[str, Any] | None:
 
 def _take_interleaved(given: dict[str, Any]) -> InterleavedOptions | None:
     """Take the options of interleaved data out of `given`; None if there are none."""
-    from lading.interleaved.options import InterleavedOptions
+    from lading.options import InterleavedOptions
 
     known = {field.name: field for field in fields(InterleavedOptions)}
     mine = {name: given.pop(name) for name in list(given) if name in known}

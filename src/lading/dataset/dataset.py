@@ -55,13 +55,13 @@ from lading.formats.base import (
 )
 from lading.interleaved.base import SeesLayoutFindings, View
 from lading.interleaved.open import detect_view, open_view, restored, settle
-from lading.interleaved.options import InterleavedOptions
 from lading.interleaved.references import Follower
 from lading.interleaved.samples import SamplesView
 from lading.manifest.files import ShardTables
 from lading.manifest.index_cache import IndexCache
 from lading.manifest.values import FOLDER, Manifest
-from lading.storage.fetch import ERROR_COLUMN, Fetcher, OnError, OnFailure
+from lading.options import InterleavedOptions, OnError
+from lading.storage.fetch import ERROR_COLUMN, Fetcher, OnFailure
 from lading.storage.range_hasher import RangeHasher
 from lading.storage.roots import folder_of
 from lading.storage.stores import Stores, is_local, resolve

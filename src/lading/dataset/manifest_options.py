@@ -10,9 +10,9 @@ import pyarrow as pa
 from lading.formats.base import Format, TellsReading
 from lading.formats.mds.format import MdsFormat
 from lading.formats.webdataset.format import encoder_of
-from lading.interleaved.options import AUTO, ROLES, InterleavedOptions
 from lading.interleaved.tar import field_name
 from lading.manifest.values import Manifest
+from lading.options import AUTO, ROLES, InterleavedOptions
 
 __all__ = ["manifest_options", "members_of", "schema_as_read", "stored_schema", "stored_settings"]
 

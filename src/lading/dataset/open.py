@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import partial, reduce, wraps
 from itertools import takewhile
@@ -26,18 +26,17 @@ from lading.dataset.source import (
     source_names,
 )
 from lading.errors import DatasetReplaced, LadingError, SchemaMismatch, SourceNotFound, UsageError, errors_at
-from lading.features.items import VIEWS
 from lading.formats.base import Format, LosesTypes
 from lading.formats.registry import find_format, get_format
-from lading.interleaved.options import InterleavedOptions
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.manifest import values as mf
 from lading.manifest.files import load_manifest
 from lading.manifest.values import Manifest
+from lading.options import InterleavedOptions, ReadOptions
 from lading.storage.fetch import Fetcher
 from lading.storage.stores import Stores, is_local, resolve, without_query
 
-__all__ = ["counts_hold", "dataset_of", "open_dataset", "refuse_other_types"]
+__all__ = ["counts_hold", "dataset_of", "open_dataset"]
 
 _BY_PATTERN = "Name files by a pattern, as in 'data/*.tar', to take all of them without manifests."
 _TRIES = 20
@@ -50,12 +49,12 @@ def _of_one(look: _Look) -> _Look:
     """A function that opens a source, so that it never finds half of a dataset and half of the one that follows it."""
 
     @wraps(look)
-    def opened(source: Source, **how: Any) -> Dataset:
+    def opened(source: Source, read: ReadOptions) -> Dataset:
         source = listed_once(source)
         for left in reversed(range(_TRIES)):
             place = _place_of(source)
             try:
-                dataset = look(source, **how)
+                dataset = look(source, read)
                 dataset.hold()
             except LadingError as error:
                 # What was found of one may not fit the other in whatever way.
@@ -81,7 +80,6 @@ def _place_of(source: Source) -> tuple[int, int, int] | None:
     return found and (found.st_dev, found.st_ino, found.st_ctime_ns)
 
 
-@_of_one
 def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all but one by keyword
     source: Source,
     *,
@@ -115,31 +113,33 @@ def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all bu
         SourceNotFound: nothing is there. UnknownFormat: no format recognises the first file.
         DataError: none of the first shards can be read.
     """
-    if view is not None and view not in VIEWS:
-        raise UsageError("no such view", expected=" or ".join(VIEWS), found=repr(view))
-    refuse_other_types(options, interleaved, roots, limits)
-    stores = stores or Stores()
-    listing, kept = _listed(source, stores, limits)
+    read = ReadOptions(
+        format=format, view=view, options=options, interleaved=interleaved, roots=roots, schema=schema,
+        schema_overrides=schema_overrides, stores=stores, mmap=mmap, limits=limits,
+    )  # fmt: skip
+    return _open(source, read)
+
+
+@_of_one
+def _open(source: Source, read: ReadOptions) -> Dataset:
+    """Open shards as `open_dataset` does."""
+    read = replace(read, stores=read.stores or Stores())
+    stores = cast("Stores", read.stores)
+    listing, kept = _listed(source, stores, read.limits)
     manifest = kept[0] if kept else None
     if not len(listing) and manifest is None and not listing.format:
         raise SourceNotFound("the source lists no shard", file=listing.index_file or str(source))
-    named = format or (manifest.format if manifest else listing.format)
-    with errors_at(file=None if format else listing.folder or None):
+    named = read.format or (manifest.format if manifest else listing.format)
+    with errors_at(file=None if read.format else listing.folder or None):
         fmt = get_format(named) if named else _recognise(listing, stores)
-    dataset = dataset_of(
-        listing, fmt, manifest, kept[1] if kept else None, view=view, options=options, interleaved=interleaved,
-        roots=roots, target=resolve_schema(schema, schema_overrides), stores=stores, mmap=mmap, limits=limits,
-    )  # fmt: skip
-    told = view or (manifest.view if manifest else dataset.detect_view())
+    dataset = dataset_of(listing, fmt, manifest, kept[1] if kept else None, read=read)
+    told = read.view or (manifest.view if manifest else dataset.detect_view())
     dataset.view = told or "samples"
     if not counts_hold(dataset):
         dataset.listing = replace(listing, table=_uncounted(listing.table))
-    dataset.opened_as = partial(
-        open_dataset, source, format=fmt.name, view=told, options=options, interleaved=interleaved, roots=roots,
-        schema=schema, schema_overrides=schema_overrides, stores=stores, mmap=mmap, limits=limits,
-    )  # fmt: skip
+    dataset.opened_as = partial(_open, source, replace(read, format=fmt.name, view=told))
     if told == "samples":  # where nothing tells the view, no sample is there that they would not be for
-        _refuse_for_samples(interleaved, schema_overrides if schema is None else None)
+        _refuse_for_samples(read.interleaved, read.schema_overrides if read.schema is None else None)
     if dataset.target is not None and dataset.view == "interleaved":
         for name in ("sample_id", "position"):
             if name not in dataset.target.names:
@@ -162,74 +162,40 @@ def _refuse_for_samples(
                          advice="Leave them out, or take rows as items with --view interleaved (view=).")  # fmt: skip
 
 
-def dataset_of(  # noqa: PLR0913 - as `open_dataset`
-    listing: Listing,
-    fmt: Format,
-    manifest: Manifest | None,
-    kept_shards: pa.Table | None = None,
-    *,
-    view: str | None = None,
-    options: Mapping[str, Any] | None = None,
-    interleaved: InterleavedOptions | None = None,
-    roots: Sequence[str | os.PathLike[str]] = (),
-    target: pa.Schema | None = None,
-    stores: Stores,
-    mmap: bool = True,
-    limits: Limits = DEFAULT_LIMITS,
+def dataset_of(
+    listing: Listing, fmt: Format, manifest: Manifest | None, kept_shards: pa.Table | None = None, *, read: ReadOptions
 ) -> Dataset:
     """The dataset of these shards, as a manifest says; nothing is opened, and no view is looked for.
-
-    Types of arguments are checked before (`refuse_other_types`).
 
     Args:
         listing: the shards.
         fmt: their format.
-        manifest: what lading wrote beside them, if it did.
+        manifest: what lading wrote next to the shards, if it did.
         kept_shards: the shards as the manifest lists them.
-        view: how rows are taken; by default as the manifest says, or as samples.
-        options: options of the format.
-        interleaved: names of fields and policies for interleaved data.
-        roots: folders that `source_ref` texts in tables may point into, beside those of the files opened.
-        target: the schema that all rows are given, if the caller asked for one.
-        stores: which store serves which URL.
-        mmap: False reads local files through `pread`.
-        limits: on what files may ask for.
+        read: how the shards are read; without a view, as the manifest says, or as samples.
     """
-    settings = interleaved or stored_settings(manifest)
+    settings = read.interleaved or stored_settings(manifest)
+    stores, options, roots = read.stores or Stores(), read.options or {}, [os.fspath(root) for root in read.roots]
     return Dataset(
         listing,
         fmt,
-        view or (manifest.view if manifest else "samples"),
-        fetcher=Fetcher(stores, mmap=mmap, limits=limits),
+        read.view or (manifest.view if manifest else "samples"),
+        fetcher=Fetcher(stores, mmap=read.mmap, limits=read.limits),
         stores=stores,
         format_options={
-            **({} if mmap or not _has_option(fmt, "mmap") else {"mmap": False}),
-            **({"roots": [os.fspath(root) for root in roots]} if roots and _has_option(fmt, "roots") else {}),
+            **({} if read.mmap or not _has_option(fmt, "mmap") else {"mmap": False}),
+            **({"roots": roots} if roots and _has_option(fmt, "roots") else {}),
             **manifest_options(manifest, fmt),
-            **(options or {}),
+            **options,
         },
         interleaved=settings,
-        roots=[os.fspath(root) for root in roots],
-        target=target,
-        members=None if options and "types" in options else members_of(manifest, fmt, view),
-        stored_schema=stored_schema(manifest, fmt, view, settings),
+        roots=roots,
+        target=resolve_schema(read.schema, read.schema_overrides),
+        members=None if "types" in options else members_of(manifest, fmt, read.view),
+        stored_schema=stored_schema(manifest, fmt, read.view, settings),
         manifest=manifest,
         kept_shards=kept_shards,
     )
-
-
-def refuse_other_types(options: object, interleaved: object, roots: object, limits: object) -> None:
-    """Raise UsageError for arguments of other types; of roots that are one text each letter would be a folder."""
-    if isinstance(roots, str):
-        raise UsageError("roots are a list of folders", found=repr(roots), advice=f"Give [{roots!r}].")
-    if not isinstance(roots, Collection) or not all(isinstance(root, (str, os.PathLike)) for root in roots):
-        raise UsageError("roots are a list of folders", found=repr(roots)[:80])
-    for name, value, kind in (
-        ("options", options, Mapping), ("interleaved", interleaved, InterleavedOptions), ("limits", limits, Limits),
-    ):  # fmt: skip
-        if not isinstance(value, kind) and (value is not None or kind is Limits):
-            expected = f"{name}: {'a dict' if kind is Mapping else kind.__name__}"
-            raise UsageError("an argument of another type", expected=expected, found=repr(value)[:80])
 
 
 def _listed(source: Source, stores: Stores, limits: Limits) -> tuple[Listing, tuple[Manifest, pa.Table] | None]:

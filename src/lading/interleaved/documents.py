@@ -48,10 +48,11 @@ from lading.formats.media_archive.format import (
     by_number,
     media_parts,
 )
-from lading.interleaved.options import InterleavedOptions, tell_absent
+from lading.interleaved.absent_fields import tell_absent
 from lading.interleaved.packed import CONTENT, ITEMS, PACKED_SCHEMA
 from lading.media.archives import outside
 from lading.media.documents import MediaStats
+from lading.options import InterleavedOptions
 from lading.storage.fetch import Fetcher, write_errors
 
 __all__ = [

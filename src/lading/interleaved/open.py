@@ -36,7 +36,6 @@ from lading.interleaved.document_rows import (
 )
 from lading.interleaved.documents import ITEMS_COLUMN, DocumentsView, PackedDocuments
 from lading.interleaved.documents_writer import ITEM_DOCUMENTS, documents_of_items
-from lading.interleaved.options import AUTO, InterleavedOptions
 from lading.interleaved.packed import PACKED_SCHEMA, PackedView, is_packed_schema
 from lading.interleaved.packed_writer import check_columns, pack
 from lading.interleaved.references import Follower
@@ -47,6 +46,7 @@ from lading.interleaved.stored_types import StoredTypes
 from lading.interleaved.tar import TarDocuments, looks_interleaved
 from lading.interleaved.tar_recover import recover_documents
 from lading.interleaved.tar_writer import Roles, TarDocumentsWriter
+from lading.options import AUTO, InterleavedOptions
 from lading.storage.base import Sink
 from lading.storage.fetch import ERROR_COLUMN, Fetcher, earlier_errors
 

@@ -35,7 +35,8 @@ from lading.errors import DataError, LadingError, SchemaMismatch, errors_at
 from lading.features.items import INTERLEAVED_SCHEMA, MEANT_NULLS_KEY, RESERVED, split_rows, without_source
 from lading.features.types import Bytes, Json, Text, feature_of, with_feature
 from lading.formats.base import ShardReader
-from lading.interleaved.options import InterleavedOptions, tell_absent
+from lading.interleaved.absent_fields import tell_absent
+from lading.options import InterleavedOptions
 
 __all__ = ["CONTENT", "ITEMS", "LENGTH", "PACKED_SCHEMA", "PackedView", "is_packed_schema"]
 

@@ -25,8 +25,9 @@ from lading.arrow.views import filled, is_text, is_view, join, present, row_byte
 from lading.errors import DataError, LadingError, SchemaMismatch, errors_at
 from lading.features.items import INTERLEAVED_SCHEMA, RESERVED, WITHOUT_BYTES, sample_rows, sample_starts, split_rows
 from lading.formats.base import LayoutFinding, LooseReader, ShardReader
-from lading.interleaved.options import InterleavedOptions, tell_absent
+from lading.interleaved.absent_fields import tell_absent
 from lading.interleaved.references import Followed, Follower
+from lading.options import InterleavedOptions
 from lading.storage.fetch import ERROR_COLUMN, Fetcher, write_errors
 
 if TYPE_CHECKING:

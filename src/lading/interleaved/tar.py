@@ -37,9 +37,10 @@ from lading.features.items import (
 )
 from lading.formats.base import ShardSource
 from lading.formats.webdataset.format import WebdatasetReader
-from lading.interleaved.options import AUTO, ROLES, InterleavedOptions, tell_absent, tell_unnamed
+from lading.interleaved.absent_fields import tell_absent, tell_unnamed
 from lading.interleaved.tar_members import TELLING_DOCUMENTS, Members, document_of, id_field_of, sample_ids
 from lading.interleaved.tar_rows import EXTRAS_FIELD, Rows, Window, make_rows, scatter, spread_lists
+from lading.options import AUTO, ROLES, InterleavedOptions
 from lading.storage.fetch import Fetcher
 
 __all__ = ["TarDocuments", "column_name", "field_name", "looks_interleaved"]

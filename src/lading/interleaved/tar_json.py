@@ -21,10 +21,10 @@ from lading.arrow.views import join
 from lading.errors import Unrepresentable
 from lading.features.items import MODALITIES, content_type_of, extension_of
 from lading.features.types import Json, feature_of
-from lading.interleaved.options import ROLES
 from lading.interleaved.tar import column_name, field_name
 from lading.interleaved.tar_items import IMAGE, METADATA, TEXT, Items, numbers
 from lading.interleaved.tar_rows import EXTRAS_FIELD
+from lading.options import ROLES
 
 __all__ = ["ContentTypes", "Passthrough", "documents", "kinds_of"]
 

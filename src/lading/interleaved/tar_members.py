@@ -15,8 +15,8 @@ from lading.arrow.hashing import NameTable
 from lading.arrow.references import FileEntry, make_refs, unpack, with_files
 from lading.errors import DataError, LimitExceeded
 from lading.formats.webdataset.format import WebdatasetReader, sparse_member
-from lading.interleaved.options import AUTO, InterleavedOptions
 from lading.limits import Limits
+from lading.options import AUTO, InterleavedOptions
 
 __all__ = ["TELLING_DOCUMENTS", "Members", "document_of", "id_field_of", "refuse_names", "sample_ids"]
 

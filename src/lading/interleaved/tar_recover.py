@@ -18,9 +18,9 @@ from lading.errors import CorruptShard, DataError, LadingError
 from lading.formats.base import Recovered, ShardSource, map_file
 from lading.formats.webdataset.format import FoundMembers, find_members, laid_out
 from lading.formats.webdataset.headers import REGULAR
-from lading.interleaved.options import AUTO, InterleavedOptions
 from lading.interleaved.tar_members import Members, document_of, id_field_of, refuse_names, sample_ids
 from lading.interleaved.tar_rows import Window, make_rows
+from lading.options import AUTO, InterleavedOptions
 from lading.storage.base import MappedFile
 
 __all__ = ["recover_documents"]

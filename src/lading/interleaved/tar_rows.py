@@ -22,9 +22,9 @@ from lading.arrow import json_text
 from lading.arrow.views import present
 from lading.errors import DataError
 from lading.features.items import METADATA_POSITION, MODALITIES, content_type_of, content_types
-from lading.interleaved.options import InterleavedOptions
 from lading.interleaved.tar_items import IMAGE, METADATA, TEXT
 from lading.interleaved.tar_members import Members
+from lading.options import InterleavedOptions
 
 __all__ = ["EXTRAS_FIELD", "Rows", "Window", "make_rows", "scatter", "spread_lists"]
 

@@ -29,10 +29,10 @@ from lading.errors import Unrepresentable
 from lading.features.items import MODALITIES, RESERVED, extension_of, quote_key, split_rows
 from lading.formats.base import Ranges, ShardFacts, single_ranges
 from lading.formats.webdataset.format import WebdatasetWriter
-from lading.interleaved.options import ROLES
 from lading.interleaved.tar import field_name
 from lading.interleaved.tar_items import IMAGE, MAX_POSITIONS, Clash, Items, clashes
 from lading.interleaved.tar_json import ContentTypes, Passthrough, documents, kinds_of
+from lading.options import ROLES
 
 __all__ = ["MAX_POSITIONS", "Roles", "TarDocumentsWriter", "find_roles"]
 

@@ -13,7 +13,6 @@ from typing import Any, get_args
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lading.arrow.align import SchemaPolicy
 from lading.content.digests import DatasetDigest
 from lading.dataset.dataset import Dataset
 from lading.dataset.open import open_dataset
@@ -23,11 +22,10 @@ from lading.errors import DataError, DestinationExists, SeveralSplits, UsageErro
 from lading.formats.base import Format, HoldsBytesOnly, LeavesOut, ListsSplits, ManyFiles, TurnsToText
 from lading.formats.registry import get_format
 from lading.formats.webdataset.format import KEY
-from lading.interleaved.options import InterleavedOptions
 from lading.interleaved.tar_writer import Roles
 from lading.jobs.converter import bounded_options, changed_schema
 from lading.jobs.digest import check_limit, dataset_digest
-from lading.jobs.filters import Drop, Filters, Hook
+from lading.jobs.filters import Filters, Hook
 from lading.jobs.plan import as_members, make_plan, refuse_inside, take_files_in
 from lading.jobs.progress import OnProgress, Progress
 from lading.jobs.reading import refuse_out_of_reach
@@ -38,9 +36,9 @@ from lading.jobs.tasks import Task, plan_tasks
 from lading.jobs.threads import threads_each, using_threads
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.manifest.commit import Staging, check_destination, find_destination, is_there
+from lading.options import Drop, InterleavedOptions, OnError, SchemaPolicy
 from lading.pipeline.part_writer import ShardKind, written_schema
 from lading.storage.base import Sink, Store, aborting
-from lading.storage.fetch import OnError
 from lading.storage.memory import MemoryStore
 from lading.storage.roots import lies_in, real_place
 from lading.storage.stores import Stores, resolve

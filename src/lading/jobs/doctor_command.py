@@ -15,9 +15,9 @@ import pyarrow as pa
 from lading.dataset.dataset import Dataset
 from lading.dataset.source import Source
 from lading.errors import DestinationExists, UsageError
-from lading.interleaved.options import InterleavedOptions
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.manifest.commit import check_destination
+from lading.options import InterleavedOptions
 from lading.storage.roots import folder_of
 from lading.storage.stores import Stores, is_local, resolve
 

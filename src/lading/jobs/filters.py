@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, TypeAlias, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -27,12 +27,10 @@ from lading.errors import UsageError
 from lading.features.items import METADATA_POSITION, RESERVED, sample_firsts, sample_starts, samples_with
 from lading.features.types import Image, feature_of
 from lading.jobs.ledger import ALONG, DROPPED, DROPPED_ALONG, Loss
+from lading.options import Drop
 from lading.storage.fetch import ERROR_COLUMN, Fetcher
 
-__all__ = ["AppliedFilters", "Drop", "Filters", "Hook"]
-
-Drop: TypeAlias = Literal["row", "sample"]
-"""What goes with a row that fails: it alone, or its whole sample."""
+__all__ = ["AppliedFilters", "Filters", "Hook"]
 
 Hook: TypeAlias = Callable[[pa.RecordBatch], Any]
 """A function of the user's over a batch."""

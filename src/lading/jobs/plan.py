@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lading.arrow.align import SchemaPolicy, union_schema
+from lading.arrow.align import union_schema
 from lading.arrow.json_columns import union_json_schemas
 from lading.dataset.dataset import Dataset
 from lading.dataset.manifest_options import manifest_options
@@ -22,6 +22,7 @@ from lading.interleaved.tar import TarDocuments, column_name, field_name
 from lading.interleaved.tar_items import refuse_modalities
 from lading.interleaved.tar_writer import find_roles
 from lading.manifest.commit import is_there
+from lading.options import SchemaPolicy
 from lading.storage.roots import folder_of, lies_in, real_place
 from lading.storage.stores import Stores
 

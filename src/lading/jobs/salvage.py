@@ -19,7 +19,7 @@ from lading.arrow.rebatch import HELD_BATCHES
 from lading.arrow.references import has_codec, is_ref
 from lading.arrow.views import is_text, total_bytes
 from lading.dataset.dataset import Dataset
-from lading.dataset.open import counts_hold, dataset_of, refuse_other_types
+from lading.dataset.open import counts_hold, dataset_of
 from lading.dataset.source import Source
 from lading.dataset.writer import DatasetWriter
 from lading.errors import CorruptShard, DataError, LadingError, SidecarMismatch, StoreError, Unrepresentable
@@ -27,7 +27,6 @@ from lading.features.items import sample_firsts
 from lading.formats.base import Format, HasCompressedCopy, LooksDeeper, ShardSource
 from lading.formats.registry import get_format
 from lading.formats.webdataset.format import KEY
-from lading.interleaved.options import InterleavedOptions
 from lading.jobs.checksums import check_shard
 from lading.jobs.converter import bounded_options, refuse_unknown
 from lading.jobs.plan import as_members, make_plan, refuse_inside, take_files_in
@@ -40,6 +39,7 @@ from lading.jobs.salvage_source import FoundShards, find_shards
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.manifest.commit import check_destination, find_destination
 from lading.manifest.files import ShardTables
+from lading.options import InterleavedOptions, ReadOptions
 from lading.storage.fetch import earlier_errors
 from lading.storage.stores import Stores, resolve
 from lading.units import parse_bytes
@@ -149,17 +149,15 @@ def salvage(  # noqa: PLR0913 - one argument a decision of the user; all but two
         DataError: not one sample is left; rows that the format written cannot hold.
     """
     began = time.perf_counter()
-    refuse_other_types(source_options, interleaved, roots, limits)
     stores = stores or Stores()
+    read = ReadOptions(
+        format=source_format, view=view, options=source_options, interleaved=interleaved, roots=roots, stores=stores,
+        limits=limits,
+    )  # fmt: skip
     found = find_shards(source, stores, source_format, limits)
     store, path = find_destination(destination, stores)
     max_bytes, shard_bytes = parse_bytes(max_batch_bytes), parse_bytes(shard_size)
-    with (
-        dataset_of(
-            found.listing, found.format, found.manifest, view=view, options=source_options, interleaved=interleaved,
-            roots=roots, stores=stores, limits=limits,
-        ) as dataset
-    ):  # fmt: skip
+    with dataset_of(found.listing, found.format, found.manifest, read=read) as dataset:
         take_files_in(dataset, source_options)
         if isinstance(found.format, LooksDeeper):  # as a deep verification does
             dataset.read_with(found.format.deep_options)

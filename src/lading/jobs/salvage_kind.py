@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from lading.errors import DataError, LadingError, SidecarMismatch, StoreError
 from lading.formats.base import Format, HasSidecar, ShardSource
-from lading.interleaved.options import InterleavedOptions
 from lading.interleaved.references import Follower
+from lading.options import InterleavedOptions
 from lading.storage.fetch import Fetcher
 
 __all__ = ["Kind", "index_lies", "sidecar_of", "without_sidecar", "wrong_sidecar"]

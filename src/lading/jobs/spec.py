@@ -14,10 +14,9 @@ import pyarrow as pa
 
 from lading.arrow.references import is_ref, ref_field
 from lading.errors import UsageError
-from lading.interleaved.options import InterleavedOptions
 from lading.jobs.filters import Filters, Hook
 from lading.limits import DEFAULT_LIMITS, Limits
-from lading.storage.fetch import OnError
+from lading.options import InterleavedOptions, OnError
 
 __all__ = ["Conversion", "decode_interleaved", "decode_schema", "encode_schema", "named_function", "refuse_objects"]
 

@@ -13,7 +13,7 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
-from typing import Literal, Self, TypeAlias, TypeVar, get_args
+from typing import Self, TypeAlias, TypeVar, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -29,16 +29,14 @@ from lading.content.image import extract_frame, tiff_frames
 from lading.errors import BadReference, CorruptShard, LadingError, LimitExceeded, NotFound, ShortRead, UsageError
 from lading.features.items import MEANT_NULLS_KEY, WITHOUT_BYTES, lineage_of, sample_starts, samples_with, split_rows
 from lading.limits import DEFAULT_LIMITS, Growth, Limits, raised_by
+from lading.options import OnError
 from lading.storage.base import MappedFile, Mapper, Store
 from lading.storage.concurrent import concurrent_map, is_remote
 from lading.storage.fetch_plan import FetchPlan, plan_ranges
 from lading.storage.stores import Stores, resolve
 from lading.storage.unwrap import UnwrappedFile
 
-__all__ = ["ERROR_COLUMN", "Fetcher", "OnError", "OnFailure", "earlier_errors", "materialise", "write_errors"]
-
-OnError: TypeAlias = Literal["error", "warn", "drop_row", "drop_sample"]
-"""For a row whose bytes cannot be had: raise; keep it with a null and a warning; drop it; drop its sample."""
+__all__ = ["ERROR_COLUMN", "Fetcher", "OnFailure", "earlier_errors", "materialise", "write_errors"]
 
 OnFailure: TypeAlias = Callable[[pa.RecordBatch, dict[int, str]], None]
 """Called with a batch and, by row in order, why rows of it have no bytes, before such rows are dropped."""
