@@ -194,7 +194,7 @@ def _index_by_lading(corpus: str, fields: tuple[str, ...]) -> Callable[[Place], 
 
     def way(place: Place) -> Callable[[], Done]:
         from lading.arrow.references import unpack
-        from lading.formats.base import ShardSource
+        from lading.formats.base import ShardFile
         from lading.formats.registry import get_format
         from lading.storage.local import LocalStore
 
@@ -203,7 +203,7 @@ def _index_by_lading(corpus: str, fields: tuple[str, ...]) -> Callable[[Place], 
         def work() -> Done:
             members = size = 0
             for path in paths:
-                reader = format_.open_shard(ShardSource(store, path), {})
+                reader = format_.open_shard(ShardFile(store, path), {})
                 for field in fields:
                     refs = unpack(reader.index().column(field))
                     members += int(refs.valid.sum())

@@ -11,15 +11,13 @@ import pyarrow as pa
 import pytest
 
 from lading.errors import UsageError
-from lading.formats.base import ShardSource, parse_options
+from lading.formats.base import ShardFile, parse_options
 from lading.formats.registry import all_formats, get_format
 from lading.options import InterleavedOptions, ReadOptions, RowOptions, WriteOptions, check_types, help_texts
 from lading.storage.memory import MemoryStore
 
 _ODD: list[Any] = ["abc", 5, -1, 2.5, None, True, [1], {"a": 1}, [["x"]], {}, b"x", ..., "\ud800"]
-_KINDS = [
-    (one.name, kind) for one in all_formats() for kind in (one.read_options, one.write_options) if kind is not None
-]
+_KINDS = [(one.name, kind) for one in all_formats() for kind in (one.info.read_options, one.info.write_options)]
 
 
 @pytest.mark.parametrize("value", _ODD, ids=repr)
@@ -68,7 +66,7 @@ def test_what_fits() -> None:
 
 
 def test_a_format_without_options_says_that_it_has_none() -> None:
-    source = ShardSource(MemoryStore({"a.jsonl": b"{}\n"}), "a.jsonl")
+    source = ShardFile(MemoryStore({"a.jsonl": b"{}\n"}), "a.jsonl")
     with pytest.raises(UsageError, match="no such option of the format jsonl; expected none, found 'mmap'"):
         get_format("jsonl").open_shard(source, {"mmap": True})
 

@@ -1002,7 +1002,7 @@ def test_what_waits_is_not_counted_anew_for_each_batch(fmt: str) -> None:
     batch = pa.record_batch({f"c{n}": pa.array([b"x"], pa.binary_view()) for n in range(40)})
 
     def waiting(count: int) -> ShardWriter:
-        writer = get_format(fmt).create_shard(MemoryStore().put_stream("shard"), batch.schema, {})
+        writer = get_format(fmt).create_shard([MemoryStore().put_stream("shard")], batch.schema, {})
         for _ in range(count):
             writer.write(batch)
         assert writer.held_bytes() == 40 * count

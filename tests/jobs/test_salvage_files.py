@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from lading.formats.base import Recovered, ShardSource
+from lading.formats.base import Recovered, ShardFile
 from lading.jobs.salvage_files import TemporaryFiles
 from lading.storage.local import LocalStore
 
@@ -23,7 +23,7 @@ def test_of_what_is_read_to_lay_a_file_out_no_more_is_held_than_what_is_kept(tmp
             file.write(b"%03d" % number)
     target, length = np.arange(count) * 3, np.full(count, 3)
     with TemporaryFiles(LocalStore(), str(tmp_path / "out")) as workshop:
-        source = ShardSource(LocalStore(), str(tmp_path / "a.bin"))
+        source = ShardFile(LocalStore(), str(tmp_path / "a.bin"))
         own = pa.default_memory_pool()
         _POOLS.append(pa.proxy_memory_pool(own))
         pa.set_memory_pool(_POOLS[-1])  # what is read lies in pyarrow's memory

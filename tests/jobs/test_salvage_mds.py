@@ -17,7 +17,7 @@ import pytest
 
 import lading
 from lading.errors import DataError
-from lading.formats.base import ShardSource
+from lading.formats.base import ShardFile
 from lading.formats.mds.format import FORMAT
 from lading.jobs.salvage import salvage
 from lading.storage.memory import MemoryStore
@@ -63,7 +63,7 @@ def test_to_look_for_the_samples_of_an_mds_shard_takes_less_memory_than_the_shar
     count = 70_000
     path = written(tmp_path, pa.table({f"{n}": [""] * (count - 1) + ["xyz"] for n in range(20)}))
     data = path.read_bytes()[:-2]
-    source = ShardSource(MemoryStore({"s.mds": data}), "s.mds")
+    source = ShardFile(MemoryStore({"s.mds": data}), "s.mds")
     tracemalloc.start()
     try:
         remains = FORMAT.recover(source, {})

@@ -15,7 +15,7 @@ import zstandard
 import lading
 from lading.codecs import ENDINGS, stream_decoder
 from lading.errors import CorruptShard, DataError
-from lading.formats.base import ShardSource
+from lading.formats.base import ShardFile
 from lading.jobs.salvage import salvage
 from lading.jobs.salvage_files import TemporaryFiles
 from lading.limits import Limits
@@ -49,7 +49,7 @@ def test_not_all_is_read_where_nothing_but_beginnings_stands(name: str, beginnin
     store = CountingStore(MemoryStore())
     write_file(store, name, [beginning * ((6 << 20) // len(beginning))])
     with TemporaryFiles(LocalStore(), str(tmp_path)) as workshop:
-        made, lost = workshop.unwrapped(ShardSource(store, name))
+        made, lost = workshop.unwrapped(ShardFile(store, name))
         assert made.store.head(made.path).size_bytes == 0
     assert len(lost) == 1
     assert store.bytes_read < 5 << 20
@@ -121,7 +121,7 @@ def test_all_comes_out_up_to_a_damage_that_small_steps_give(
     found = []
     for store in (LocalStore(), CountingStore(LocalStore())):  # the second one gives no maps: it is fed in small steps
         with TemporaryFiles(LocalStore(), str(tmp_path / "out")) as workshop:
-            made, lost = workshop.unwrapped(ShardSource(store, str(path)))
+            made, lost = workshop.unwrapped(ShardFile(store, str(path)))
             found.append((Path(made.path).read_bytes(), [str(error) for error in lost]))
     assert found[0] == found[1]
     assert found[0][0] == in_small_steps(wrap, bytes(body)) + second

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import lading
-from lading.formats.base import ShardSource
+from lading.formats.base import ShardFile
 from lading.manifest.index_cache import IndexCache
 from lading.storage.local import LocalStore
 from tars import tar_of
@@ -21,7 +21,7 @@ def shard(tmp_path: Path) -> Path:
 
 
 def test_a_damaged_index_is_none(shard: Path, tmp_path: Path) -> None:
-    cache, source = IndexCache(str(tmp_path / "cache")), ShardSource(LocalStore(), str(shard))
+    cache, source = IndexCache(str(tmp_path / "cache")), ShardFile(LocalStore(), str(shard))
     with lading.open(shard) as dataset:
         index = dataset.open_shard(0).index()
     assert index is not None

@@ -9,11 +9,9 @@ end        uint32 0, uint32 number of records
 from __future__ import annotations
 
 import struct
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -27,9 +25,17 @@ from lading.arrow import views
 from lading.arrow.references import FileEntry, make_refs, with_files
 from lading.errors import CorruptShard, Unrepresentable, UsageError
 from lading.formats import registry
-from lading.formats.base import Format, ListedShard, ShardFacts, ShardReader, ShardSource, ShardWriter
-from lading.limits import DEFAULT_LIMITS, Limits
-from lading.storage.base import Sink, Store
+from lading.formats.base import (
+    AnyFormat,
+    Format,
+    FormatInfo,
+    NoOptions,
+    ShardFacts,
+    ShardFile,
+    ShardReader,
+    ShardWriter,
+)
+from lading.storage.base import Sink
 from lading.storage.memory import MemoryStore
 from lading.testing import FormatTests
 from lading.testing.format import write_shard
@@ -38,47 +44,29 @@ _MAGIC = b"TOY1"
 _KEY = "__key__"
 
 
-class ToyFormat:
-    name = "toy"
-    extensions: tuple[str, ...] = (".toy",)
-    indexes: Mapping[str, str] = MappingProxyType({})
-    fixed_schema = False
-    copy_options: tuple[Mapping[str, Any], Mapping[str, Any]] = ({}, {})
-    read_options: type | None = None
-    write_options: type | None = None
+class ToyFormat(Format[NoOptions, NoOptions]):
+    info = FormatInfo(name="toy", extensions=(".toy",), fixed_schema=False)
 
-    def recognise(self, path: str, head: bytes) -> bool:
+    def matches(self, path: str, head: bytes) -> bool:
         return head.startswith(_MAGIC)
 
-    def list_shards(
-        self, store: Store, path: str, head: bytes, limits: Limits = DEFAULT_LIMITS
-    ) -> list[ListedShard] | None:
-        return None
-
-    def open_shard(self, source: ShardSource, options: Mapping[str, Any]) -> ShardReader:
-        _check_options(options)
+    def open_shard(self, source: ShardFile, options: Mapping[str, Any]) -> ShardReader:
+        self.read_options(options)
         return ToyReader(source)
 
-    def create_shard(self, sink: Sink, schema: pa.Schema, options: Mapping[str, Any]) -> ShardWriter:
-        _check_options(options)
+    def create_shard(self, sinks: Sequence[Sink], schema: pa.Schema, options: Mapping[str, Any]) -> ShardWriter:
+        self.write_options(options)
         for field in schema:
             if field.name != _KEY and field.type not in (pa.binary(), pa.large_binary(), pa.binary_view()):
                 raise Unrepresentable("toy holds bytes only", column=field.name, found=field.type)
-        return ToyWriter(sink)
+        return ToyWriter(*sinks)
 
     def shard_name(self, number: int) -> str:
         return f"toy-{number}"
 
-    def extension(self, options: Mapping[str, Any]) -> str:
-        return ".toy"
 
-    def write_sidecars(self, store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts]]) -> list[str]:
-        return []
-
-
-class ToyReader:
-    def __init__(self, source: ShardSource) -> None:
-        self.counts: Counter[str] = Counter()
+class ToyReader(ShardReader):
+    def __init__(self, source: ShardFile) -> None:
         self._source = source
         info = source.info or source.store.head(source.path)
         self._file = FileEntry(source.path, size_bytes=info.size_bytes, version=info.version)
@@ -169,7 +157,7 @@ class ToyReader:
         pass
 
 
-class ToyWriter:
+class ToyWriter(ShardWriter):
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
         self._count = self._payload = 0
@@ -210,12 +198,7 @@ class ToyWriter:
         return ShardFacts(self._count, self._sink.tell(), self._payload)
 
 
-def _check_options(options: Mapping[str, Any]) -> None:
-    if options:
-        raise UsageError("toy has no options", found=", ".join(options))
-
-
-TOY: Format = ToyFormat()
+TOY: AnyFormat = ToyFormat()
 
 
 @pytest.fixture(autouse=True)
@@ -258,7 +241,7 @@ class _NoOrder(ToyReader):
 )
 def test_the_kit_catches_a_reader_that(reader: type[ToyReader], test: Callable[[FormatTests], None]) -> None:
     class Broken(ToyFormat):
-        def open_shard(self, source: ShardSource, options: Mapping[str, Any]) -> ShardReader:
+        def open_shard(self, source: ShardFile, options: Mapping[str, Any]) -> ShardReader:
             return reader(source)
 
     class Kit(FormatTests):
@@ -330,12 +313,12 @@ class _Greedy(ToyReader):
 )
 def test_the_kit_catches_what(broken: type[Any], test: Callable[[Any], None]) -> None:
     class Broken(ToyFormat):
-        def open_shard(self, source: ShardSource, options: Mapping[str, Any]) -> ShardReader:
+        def open_shard(self, source: ShardFile, options: Mapping[str, Any]) -> ShardReader:
             reader: ShardReader = broken(source) if issubclass(broken, ToyReader) else ToyReader(source)
             return reader
 
-        def create_shard(self, sink: Sink, schema: pa.Schema, options: Mapping[str, Any]) -> ShardWriter:
-            writer: ShardWriter = broken(sink) if issubclass(broken, ToyWriter) else ToyWriter(sink)
+        def create_shard(self, sinks: Sequence[Sink], schema: pa.Schema, options: Mapping[str, Any]) -> ShardWriter:
+            writer: ShardWriter = broken(*sinks) if issubclass(broken, ToyWriter) else ToyWriter(*sinks)
             return writer
 
     class Kit(FormatTests):
@@ -375,7 +358,7 @@ def test_a_name_is_taken_once() -> None:
 def test_a_shard_says_what_it_lacks() -> None:
     written = write_shard(TOY, TestToyFormat().small(), {})
     with pytest.raises(CorruptShard) as caught:
-        TOY.open_shard(ShardSource(MemoryStore({written.path: written.data[:-1]}), written.path), {})
+        TOY.open_shard(ShardFile(MemoryStore({written.path: written.data[:-1]}), written.path), {})
     assert caught.value.offset == len(written.data) - 4
 
 

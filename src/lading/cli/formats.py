@@ -52,8 +52,8 @@ def formats(as_json: Json = False, debug: Debug = False) -> None:
 
         found = []
         for fmt in sorted(all_formats(), key=lambda known: known.name):
-            read, write = option_docs(fmt.read_options), option_docs(fmt.write_options)
-            found.append((fmt.name, list(fmt.extensions), read, write))
+            read, write = option_docs(fmt.info.read_options), option_docs(fmt.info.write_options)
+            found.append((fmt.name, list(fmt.info.extensions), read, write))
         documents = option_docs(InterleavedOptions)
         value = {
             "formats": [

@@ -20,8 +20,8 @@ from typing import Any, Self
 import orjson
 
 from lading.errors import BadReference, DataError, NotFound, SourceNotFound, UsageError, errors_at
-from lading.formats.base import ShardSource, parse_options
-from lading.formats.mds.format import Entry, MdsReader, ReadOptions, ShardFile, parse_entry, read_mds_index
+from lading.formats.base import ShardFile, parse_options
+from lading.formats.mds.format import Entry, EntryFile, MdsReader, ReadOptions, parse_entry, read_mds_index
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.storage.base import store_errors
 from lading.storage.local import LocalStore
@@ -179,7 +179,7 @@ class MDSShard(Sequence[dict[str, Any]]):
         """Names of all files that the shard may have, below the folder."""
         return [file.name for pair in self._pairs() for file in pair if file is not None]
 
-    def _pairs(self) -> list[tuple[ShardFile, ShardFile | None]]:
+    def _pairs(self) -> list[tuple[EntryFile, EntryFile | None]]:
         """Unpacked and compressed files that belong together."""
         entry = self._entry
         pairs = [(entry.raw, entry.packed)]
@@ -189,7 +189,7 @@ class MDSShard(Sequence[dict[str, Any]]):
         found = [pair[packed] for pair in self._pairs()]
         return [self._place(file) for file in found if file is not None]
 
-    def _place(self, file: ShardFile) -> str:
+    def _place(self, file: EntryFile) -> str:
         return os.path.join(self.dirname, self.split, file.name)
 
     def _there(self, listing: AbstractSet[str], *, packed: bool) -> bool:
@@ -219,7 +219,7 @@ class MDSShard(Sequence[dict[str, Any]]):
             entry = self._entry
             path = self._place(entry.raw if raw or entry.packed is None else entry.packed)
             store = LocalStore()
-            source = ShardSource(store, path, store.head(path), entry=self._text, limits=self._limits)
+            source = ShardFile(store, path, store.head(path), entry=self._text, limits=self._limits)
             self._reader = MdsReader(source, self._options)
         return self._reader
 

@@ -43,15 +43,11 @@ from lading.features.items import (
 )
 from lading.features.types import Feature, decode, feature_of
 from lading.formats.base import (
-    CopiesAlike,
-    Format,
+    AnyFormat,
     LayoutFinding,
-    ManyFiles,
-    OpensAtOnce,
     SampleReader,
-    ShardSource,
+    ShardFile,
     TellsLayoutFindings,
-    TellsSchema,
 )
 from lading.interleaved.base import SeesLayoutFindings, View
 from lading.interleaved.open import detect_view, open_view, restored, settle
@@ -106,7 +102,7 @@ class Dataset:
     def __init__(  # noqa: PLR0913 - made by open_dataset only
         self,
         listing: Listing,
-        fmt: Format,
+        fmt: AnyFormat,
         view: str,
         *,
         fetcher: Fetcher,
@@ -123,7 +119,7 @@ class Dataset:
         self.listing, self.view, self.manifest, self.kept_shards = listing, view, manifest, kept_shards
         self.target, self.members, self.stored_schema = target, members, stored_schema
         self.counts: Counter[str] = Counter()
-        self.replacements: dict[int, ShardSource] = {}
+        self.replacements: dict[int, ShardFile] = {}
         self.opened_as: Callable[[], Dataset] | None = None
         self._format, self.fetcher, self._stores = fmt, fetcher, stores
         self.named_roots = roots
@@ -139,7 +135,7 @@ class Dataset:
             self.kept = ShardTables(store, folder, kept_shards, self.limits, view=written)
         self._places = _local_places(listing, manifest, stores)
         self._identity = _identity(self._places)
-        self._source: tuple[int, ShardSource] | None = None
+        self._source: tuple[int, ShardFile] | None = None
         self._views: OrderedDict[int, View] = OrderedDict()
         self._one_of: dict[int, Callable[[int], dict[str, Any]]] = {}
         self._lock = RLock()
@@ -158,7 +154,7 @@ class Dataset:
     @property
     def takes_any_fields(self) -> bool:
         """Whether each sample may have fields of its own: neither the format nor a manifest says which there are."""
-        return not self._format.fixed_schema and self.members is None
+        return not self._format.info.fixed_schema and self.members is None
 
     def __repr__(self) -> str:
         return f"<lading.Dataset {self.format}, {self.view}, {len(self.listing)} shards>"
@@ -191,7 +187,7 @@ class Dataset:
         """Path of a shard."""
         return str(self.listing.table.column("path")[shard].as_py())
 
-    def source(self, shard: int) -> ShardSource:
+    def source(self, shard: int) -> ShardFile:
         """A shard as formats open it; checks its size where the listing says one.
 
         The one asked for last is remembered until it was read: to look at a file of a store is a request.
@@ -201,13 +197,13 @@ class Dataset:
             known = self._source = (shard, self._looked_at(shard))
         return known[1]
 
-    def _looked_at(self, shard: int) -> ShardSource:
+    def _looked_at(self, shard: int) -> ShardFile:
         if shard in self.replacements:
             return self.replacements[shard]
         with self._of_this():
             return self._found(shard)
 
-    def _found(self, shard: int) -> ShardSource:
+    def _found(self, shard: int) -> ShardFile:
         """The file of a shard, if it is as long as the listing says."""
         store, path = resolve(self.path(shard), self._stores)
         info = store.head(path)
@@ -221,7 +217,7 @@ class Dataset:
                 advice="The file was changed or damaged, or another one lies in its place.",
             )  # fmt: skip
         entry = self.listing.table.column("entry")[shard].as_py() or ""
-        return ShardSource(store, path, info, entry=entry, limits=self.limits, stores=self._stores)
+        return ShardFile(store, path, info, entry=entry, limits=self.limits, stores=self._stores)
 
     def open_shard(self, shard: int) -> View:
         """A shard as a view; the last few stay open."""
@@ -240,7 +236,7 @@ class Dataset:
             self._views.move_to_end(shard)
             return view
 
-    def _open_view(self, source: ShardSource) -> View:
+    def _open_view(self, source: ShardFile) -> View:
         with self._of_this():
             view = open_view(
                 self._format, source, self.view, self.fetcher, self.follower, self.format_options, self.interleaved,
@@ -286,7 +282,7 @@ class Dataset:
         Raises:
             DatasetReplaced: another dataset took the place of this one before all were open.
         """
-        if not self._places or len(self.listing) > _HELD_SHARDS or not isinstance(self._format, OpensAtOnce):
+        if not self._places or len(self.listing) > _HELD_SHARDS or not self._format.info.opens_at_once:
             return
         for shard in range(len(self.listing)):
             try:
@@ -326,16 +322,17 @@ class Dataset:
 
     def alike(self, shard: int = 0) -> Mapping[str, Any]:
         """Options of writing under which the files of a copy are like a shard."""
-        if not isinstance(self._format, CopiesAlike) or not len(self.listing):
+        if not len(self.listing):
             return {}
-        return {**manifest_options(self.manifest, self._format), **self._format.alike(self.source(shard), self.view)}
+        found = self._format.options_like(self.source(shard), self.view)
+        return {**manifest_options(self.manifest, self._format), **found}
 
     @property
     def files_beside(self) -> bool:
         """Whether most bytes may lie in files beside the shards' own, which no listing tells."""
-        return isinstance(self._format, ManyFiles) and self._format.names_inside
+        return self._format.info.files_name_each_other
 
-    def _known_index(self, shard: int, source: ShardSource) -> pa.Table | None:
+    def _known_index(self, shard: int, source: ShardFile) -> pa.Table | None:
         """The index of a shard from the manifest's files or the cache; None if neither has it."""
         found = self.kept.index(shard) if self.kept is not None else None
         if found is None:
@@ -402,7 +399,7 @@ class Dataset:
         found = pa.schema([])
         index = self.listing.index_file
         if not len(self.listing):
-            if index is not None and isinstance(self._format, TellsSchema):
+            if index is not None:
                 found = self._format.listed_schema(*resolve(index, self._stores), self.limits) or found
             fits = self.view != "interleaved" or "sample_id" in found.names
             return found if fits else INTERLEAVED_SCHEMA
@@ -499,7 +496,7 @@ class Dataset:
     @property
     def holds_its_bytes(self) -> bool:
         """Whether all bytes of samples lie in the shards themselves: tables of items may lead to other files."""
-        return self.view == "samples" or not self._format.fixed_schema
+        return self.view == "samples" or not self._format.info.fixed_schema
 
     def take(
         self, indices: Sequence[int] | NDArray[np.int64], columns: Sequence[str] | None = None, *, views: bool = False
@@ -660,7 +657,7 @@ class Dataset:
         if not len(self.listing) or (first is None and self.manifest is None):
             return
         known = dict.fromkeys((first.schema if first is not None else self.schema).names)
-        if not self._format.fixed_schema:
+        if not self._format.info.fixed_schema:
             known["__key__"] = None  # tars always have keys, also where rows had none before they were written
         for number in range(len(self.listing)):
             if known.keys() >= {*columns}:
@@ -946,7 +943,7 @@ def _identity(places: Sequence[str]) -> list[tuple[int, int, int]]:
     return [(each.st_dev, each.st_ino, each.st_mtime_ns if i else 0) for i, each in enumerate(found)]
 
 
-def _index_of(source: ShardSource, index: pa.Table) -> pa.Table:
+def _index_of(source: ShardFile, index: pa.Table) -> pa.Table:
     """An index with the shard's present name: it was made under another, or from another folder."""
     wrap = next((f.wrap for f in files_of(index.schema)), "")
     info = source.info

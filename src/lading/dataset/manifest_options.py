@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lading.formats.base import Format, TellsReading
+from lading.formats.base import AnyFormat
 from lading.formats.mds.format import MdsFormat
 from lading.formats.webdataset.format import encoder_of
 from lading.interleaved.tar import field_name
@@ -17,7 +17,7 @@ from lading.options import AUTO, ROLES, InterleavedOptions
 __all__ = ["manifest_options", "members_of", "schema_as_read", "stored_schema", "stored_settings"]
 
 
-def members_of(manifest: Manifest | None, fmt: Format, view: str | None) -> pa.Schema | None:
+def members_of(manifest: Manifest | None, fmt: AnyFormat, view: str | None) -> pa.Schema | None:
     """What rows were by their manifest, where they are taken as samples, and their shards do not say all of it.
 
     Raises:
@@ -32,13 +32,13 @@ def members_of(manifest: Manifest | None, fmt: Format, view: str | None) -> pa.S
     return manifest.schema
 
 
-def _restores(fmt: Format, manifest: Manifest) -> bool:
+def _restores(fmt: AnyFormat, manifest: Manifest) -> bool:
     """Whether every manifest of rows says more of them than their shards do."""
     return isinstance(fmt, MdsFormat) and manifest.view == "samples"
 
 
 def stored_schema(
-    manifest: Manifest | None, fmt: Format, view: str | None, interleaved: InterleavedOptions
+    manifest: Manifest | None, fmt: AnyFormat, view: str | None, interleaved: InterleavedOptions
 ) -> pa.Schema | None:
     """The schema that the manifest kept of the rows.
 
@@ -52,7 +52,7 @@ def stored_schema(
     return pa.schema([f for f in manifest.schema if was.get(field_name(f.name)) == now.get(field_name(f.name))])
 
 
-def schema_as_read(schema: pa.Schema, fmt: Format, view: str, options: Mapping[str, Any]) -> pa.Schema:
+def schema_as_read(schema: pa.Schema, fmt: AnyFormat, view: str, options: Mapping[str, Any]) -> pa.Schema:
     """The columns of a manifest by the names that batches have.
 
     Tars that are copied keep the names of their members, and a reader gives fields in lower case unless told otherwise.
@@ -64,11 +64,10 @@ def schema_as_read(schema: pa.Schema, fmt: Format, view: str, options: Mapping[s
     return pa.schema([named[name].with_name(name) for name in names], metadata=schema.metadata)
 
 
-def manifest_options(manifest: Manifest | None, fmt: Format) -> Mapping[str, Any]:
+def manifest_options(manifest: Manifest | None, fmt: AnyFormat) -> Mapping[str, Any]:
     """Options with which shards are read, as the manifest keeps them: those alone that their format has it keep."""
-    if manifest is None or fmt.name != manifest.format or not isinstance(fmt, TellsReading):
-        return {}
-    return fmt.reading(manifest.options.get("reading", {}))
+    kept = None if manifest is None or fmt.name != manifest.format else manifest.options.get("reading")
+    return fmt.written(pa.schema([]), kept).read_options if kept else {}
 
 
 def stored_settings(manifest: Manifest | None) -> InterleavedOptions:

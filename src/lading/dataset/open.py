@@ -26,7 +26,7 @@ from lading.dataset.source import (
     source_names,
 )
 from lading.errors import DatasetReplaced, LadingError, SchemaMismatch, SourceNotFound, UsageError, errors_at
-from lading.formats.base import Format, LosesTypes
+from lading.formats.base import AnyFormat
 from lading.formats.registry import find_format, get_format
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.manifest import values as mf
@@ -163,7 +163,12 @@ def _refuse_for_samples(
 
 
 def dataset_of(
-    listing: Listing, fmt: Format, manifest: Manifest | None, kept_shards: pa.Table | None = None, *, read: ReadOptions
+    listing: Listing,
+    fmt: AnyFormat,
+    manifest: Manifest | None,
+    kept_shards: pa.Table | None = None,
+    *,
+    read: ReadOptions,
 ) -> Dataset:
     """The dataset of these shards, as a manifest says; nothing is opened, and no view is looked for.
 
@@ -246,7 +251,7 @@ def _says_more(manifest: Manifest, listing: Listing, stores: Stores) -> bool:
     if not len(listing):  # nothing but manifests: there is no file that could say anything
         return True
     fmt = _recognise(listing, stores)
-    if fmt.name != manifest.format or isinstance(fmt, LosesTypes) or manifest_options(manifest, fmt):
+    if fmt.name != manifest.format or not fmt.info.keeps_types or manifest_options(manifest, fmt):
         return True
     return bool(stored_settings(manifest).roles) or members_of(manifest, fmt, None) is not None
 
@@ -287,11 +292,11 @@ def _uncounted(listed: pa.Table) -> pa.Table:
     return listed.set_column(at, listed.schema.field(at), pa.nulls(len(listed), pa.int64()))
 
 
-def _recognise(listing: Listing, stores: Stores) -> Format:
+def _recognise(listing: Listing, stores: Stores) -> AnyFormat:
     store, path = resolve(str(listing.table.column("path")[0].as_py()), stores)
     return find_format(path, read_head(store, path))
 
 
-def _has_option(fmt: Format, name: str) -> bool:
+def _has_option(fmt: AnyFormat, name: str) -> bool:
     """Whether a format is opened with an option of this name."""
-    return fmt.read_options is not None and name in {option.name for option in fields(fmt.read_options)}
+    return name in {option.name for option in fields(fmt.info.read_options)}

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from lading.dataset.source import Listing
 from lading.errors import UsageError
-from lading.formats.base import SampleReader, ShardSource
+from lading.formats.base import SampleReader, ShardFile
 from lading.interleaved.base import View
 
 __all__ = ["HasShards", "Shard", "ShardList"]
@@ -33,7 +33,7 @@ class HasShards(Protocol):
     def path(self, shard: int) -> str:
         """Path of a shard."""
 
-    def source(self, shard: int) -> ShardSource:
+    def source(self, shard: int) -> ShardFile:
         """A shard as formats take it."""
 
     def open_shard(self, shard: int) -> View:

@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lading.errors import DataError, NotFound, SeveralSplits, SourceNotFound, StoreError, UnknownFormat, UsageError
-from lading.formats.base import Format, ListedShard, ListsSplits
+from lading.formats.base import AnyFormat, ListedShard
 from lading.formats.index_json import load_index, several_splits
 from lading.formats.registry import all_formats, get_format
 from lading.limits import DEFAULT_LIMITS, Limits
@@ -341,7 +341,7 @@ def _list_folder(store: Store, folder: str, limits: Limits) -> Listing:
     if not claims and datasets:  # of formats that write no file without samples
         return Listing(_table([]), folder=root, datasets=tuple(datasets))
     if not claims:
-        endings = ", ".join(dict.fromkeys(ending for known in all_formats() for ending in known.extensions))
+        endings = ", ".join(dict.fromkeys(ending for known in all_formats() for ending in known.info.extensions))
         raise SourceNotFound("the folder holds no shard", file=folder, expected=f"files ending in {endings}")
     if len(claims) > 1:
         raise several_formats(folder, {name: len(files) for name, files in claims.items()})
@@ -360,7 +360,7 @@ def lists_of_splits() -> list[str]:
     """Names of the files, below a folder of several datasets, that may keep these apart."""
     return [
         f"{FOLDER}/{SPLITS_NAME}",
-        *(known.splits_index for known in all_formats() if isinstance(known, ListsSplits)),
+        *(known.info.splits_index for known in all_formats() if known.info.splits_index),
     ]
 
 
@@ -390,14 +390,14 @@ def several_formats(folder: str, files: Mapping[str, int]) -> UnknownFormat:
 
 def _listed_by_index(store: Store, root: str, limits: Limits) -> Listing | None:
     """What the index in a folder lists, if one that a format knows is there."""
-    for name in sorted({name for known in all_formats() for name in known.indexes}):
+    for name in sorted({name for known in all_formats() for name in known.info.index_names}):
         path = f"{root.rstrip('/')}/{name}"
         try:
             head = read_head(store, path)
         except NotFound:
             continue
         for known in all_formats():
-            listed = known.list_shards(store, path, head, limits) if name in known.indexes else None
+            listed = known.list_shards(store, path, head, limits) if name in known.info.index_names else None
             if listed is not None:
                 return Listing(_table(listed, path), index_file=path, format=known.name)
     return None
@@ -409,7 +409,7 @@ def _refuse_without_index(store: Store, root: str, name: str, infos: Sequence[Fi
     Raises:
         DataError: a file of the index's name is there, and is none.
     """
-    for needed, pattern in get_format(name).indexes.items():
+    for needed, pattern in get_format(name).info.index_names.items():
         mine = [info for info in infos if re.fullmatch(pattern, os.path.basename(info.path))]
         if mine:
             path = f"{root.rstrip('/')}/{needed}"
@@ -430,10 +430,10 @@ def is_hidden(parts: Sequence[str]) -> bool:
     return any(part.startswith((".", FOLDER)) for part in parts)
 
 
-def claimed_by(path: str) -> Format | None:
+def claimed_by(path: str) -> AnyFormat | None:
     """The format of which a file with this name is a shard, by its ending."""
     name = without_query(path).lower()
-    return next((known for known in all_formats() if name.endswith(known.extensions)), None)
+    return next((known for known in all_formats() if name.endswith(known.info.extensions)), None)
 
 
 def path_column(paths: list[str]) -> pa.Array:

@@ -24,7 +24,7 @@ from lading.arrow.rows import Encoders, rows_to_batch
 from lading.content.digests import DatasetDigest
 from lading.errors import LadingError, UsageError, errors_at
 from lading.features.items import INTERLEAVED_SCHEMA, VIEWS
-from lading.formats.base import ManyFiles, NamesInEntries, ShardFacts, TellsReading, TellsTypes, TurnsToText
+from lading.formats.base import ShardFacts
 from lading.formats.registry import get_format
 from lading.interleaved.tar_writer import Roles
 from lading.manifest.commit import Staging, check_destination, check_shared, find_destination
@@ -285,16 +285,12 @@ class DatasetWriter:
 
     def _renamed(self, facts: ShardFacts, path: str) -> ShardFacts:
         """What a shard holds that was built under another name."""
-        fmt = self._kind.format
-        if not isinstance(fmt, NamesInEntries):
-            return facts
-        return replace(facts, entry=fmt.renamed(facts.entry, posixpath.basename(path)))
+        return replace(facts, entry=self._kind.format.rename_entry(facts.entry, posixpath.basename(path)))
 
     def _files_of(self, path: str) -> list[str]:
         """The files of a shard, those beside it first."""
         kind = self._kind
-        beside = kind.format.beside(path, kind.options) if isinstance(kind.format, ManyFiles) else ()
-        return [*beside, path]
+        return [*kind.format.extra_files(path, kind.options), path]
 
     @property
     def building(self) -> str:
@@ -358,7 +354,7 @@ class DatasetWriter:
             if not len(self._shards) and self._part.schema is not None:
                 # A dataset without rows still has a schema that its format must hold, and mostly a file that says so.
                 self._part.begin_shard()
-                if self._kind.format.fixed_schema:
+                if self._kind.format.info.fixed_schema:
                     self._part.end_shard()
                 else:
                     self._part.abort()
@@ -382,27 +378,24 @@ class DatasetWriter:
 
     def _write_manifest(self) -> None:
         folder, kind = self._staging.folder, self._kind
-        sidecars = [] if self._rank is not None else kind.format.write_sidecars(self._store, folder, self._shards.facts)
+        sidecars = [] if self._rank is not None else kind.format.write_index(self._store, folder, self._shards.facts)
         shards, summary = self._shards.close(), self._summary()
         schema = self._part.schema or (INTERLEAVED_SCHEMA if kind.view == "interleaved" else pa.schema([]))
         if self._part.columns:
             schema = pa.schema(list(self._part.columns.values()), metadata=schema.metadata)
-        if isinstance(kind.format, TurnsToText):
-            texts = kind.format.turned_to_text(schema, kind.options)
-            fields = [pa.field(f.name, pa.string(), f.nullable) if f.name in texts else f for f in schema]
-            schema = pa.schema(fields, metadata=schema.metadata)
+        back = kind.format.written(schema, kind.options)
+        if len(schema) and (kind.view == "samples" or back.text_columns):
+            schema = kind.format.schema_read(schema, kind.options)
         options: dict[str, Any] = {}
         if self._members is not None or kind.restores(schema):
             schema, options = self._members or schema, {"members": "typed"}
-        elif kind.view == "samples" and isinstance(kind.format, TellsTypes) and len(schema):
-            schema = kind.format.types_read(schema, kind.options)
         roles = {**_READING.get((kind.format.name, kind.view), {}), **kind.roles.options(schema.names)}
         if roles:
             options = {"interleaved": roles}
         # Options of rows say nothing of tars of documents, whose members have names by a rule of their own.
-        as_rows = kind.view == "samples" or kind.format.fixed_schema
-        if as_rows and isinstance(kind.format, TellsReading) and (told := kind.format.reading(kind.options)):
-            options["reading"] = told
+        as_rows = kind.view == "samples" or kind.format.info.fixed_schema
+        if as_rows and back.read_options:
+            options["reading"] = back.read_options
         manifest = Manifest(
             kind.format.name,
             kind.view,

@@ -11,10 +11,12 @@ references carries its files table (`lading.arrow.references.with_files`).
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal, Protocol, Self, TypeAlias, TypeVar, runtime_checkable
+from functools import cached_property
+from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeAlias, TypeVar, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -30,31 +32,23 @@ from lading.storage.range_hasher import RangeHasher
 from lading.storage.stores import Stores
 
 __all__ = [
+    "AnyFormat",
     "ClaimsColumns",
-    "CopiesAlike",
     "ExactSizes",
     "Format",
+    "FormatInfo",
     "HasCompressedCopy",
-    "HoldsBytesOnly",
     "KeepsFiles",
     "LayoutFinding",
-    "LeavesOut",
     "ListedElsewhere",
     "ListedFile",
     "ListedShard",
-    "ListsUnlisted",
     "LooksCloser",
-    "LooksDeeper",
     "LooseReader",
-    "LosesTypes",
-    "ManyFiles",
-    "NamesInEntries",
-    "OpensAtOnce",
-    "PacksItems",
+    "NoOptions",
     "PickingReader",
     "RangeWriter",
     "Ranges",
-    "ReadsElsewhere",
     "ReadsUnits",
     "Recoverable",
     "Recovered",
@@ -64,23 +58,21 @@ __all__ = [
     "SampleEncoder",
     "SampleReader",
     "ShardFacts",
+    "ShardFile",
     "ShardReader",
-    "ShardSource",
     "ShardWriter",
     "TellsLayoutFindings",
     "TellsOfItself",
-    "TellsReading",
-    "TellsSchema",
-    "TellsTypes",
-    "TurnsToText",
+    "Written",
     "map_file",
     "parse_options",
     "single_ranges",
+    "two_sinks",
 ]
 
 
 @dataclass(frozen=True, slots=True)
-class ShardSource:
+class ShardFile:
     """One file to be read as a shard.
 
     Attributes:
@@ -186,21 +178,27 @@ class ShardFacts:
         return cls(*told)
 
 
-class ShardReader(Protocol):
+class ShardReader(ABC):
     """An open shard.
 
     Attributes:
         counts: what the summary should tell of this shard, by a short phrase ("members that are no samples, skipped").
     """
 
-    counts: Counter[str]
+    @cached_property
+    def counts(self) -> Counter[str]:
+        """What was noticed so far; a reader may set it."""
+        return Counter()
 
+    @abstractmethod
     def schema(self) -> pa.Schema:
         """The exact schema of all rows, by the cheapest means (a footer; a walk over headers). Reads no payload."""
 
+    @abstractmethod
     def num_rows(self) -> int:
         """Number of rows, by the cheapest means."""
 
+    @abstractmethod
     def index(self) -> pa.Table:
         """The references by which the shard's rows are found, without payload.
 
@@ -208,12 +206,14 @@ class ShardReader(Protocol):
         keys). Elsewhere a row for each unit that is read at once (a Parquet row group).
         """
 
+    @abstractmethod
     def read(self, rows: NDArray[np.int64] | None = None, columns: Sequence[str] | None = None) -> pa.Table:
         """Rows by ordinal, in the order asked for, repeats allowed; all of them if None.
 
         For random access: cost grows with the rows asked for.
         """
 
+    @abstractmethod
     def batches(
         self, *, max_rows: int, max_bytes: int, columns: Sequence[str] | None = None, views: bool = False
     ) -> Iterator[pa.RecordBatch]:
@@ -227,7 +227,7 @@ class ShardReader(Protocol):
         lack fields that others hold; `lading.arrow.align` pads.
         """
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - a reader of bytes in memory has nothing to close
         """Give up files and maps."""
 
 
@@ -275,14 +275,6 @@ class PickingReader(Protocol):
 
 
 @runtime_checkable
-class TellsSchema(Protocol):
-    """A format whose index may tell the columns of a dataset that has no shard."""
-
-    def listed_schema(self, store: Store, path: str, limits: Limits = DEFAULT_LIMITS) -> pa.Schema | None:
-        """The columns that an index tells; None if it tells none. Raises DataError where it is broken."""
-
-
-@runtime_checkable
 class ClaimsColumns(Protocol):
     """A format whose index may tell of columns what shards tell themselves."""
 
@@ -300,7 +292,7 @@ class ClaimsColumns(Protocol):
 class TellsOfItself(Protocol):
     """A format whose shards tell of themselves what an index tells of them, and are read by the index."""
 
-    def false_claims(self, source: ShardSource, options: Mapping[str, Any]) -> Sequence[LadingError]:
+    def false_claims(self, source: ShardFile, options: Mapping[str, Any]) -> Sequence[LadingError]:
         """What a shard tells of itself that is not so, although it can be read. No row is read.
 
         Raises:
@@ -313,7 +305,7 @@ class LooksCloser(Protocol):
     """A format of whose shards reading notices what may be wrong and is read all the same."""
 
     def wrong_as_noticed(
-        self, source: ShardSource, options: Mapping[str, Any], noticed: Mapping[str, int]
+        self, source: ShardFile, options: Mapping[str, Any], noticed: Mapping[str, int]
     ) -> Sequence[LadingError]:
         """What is wrong with a shard of whose reading these are the counts.
 
@@ -323,47 +315,22 @@ class LooksCloser(Protocol):
 
 
 @runtime_checkable
-class ReadsElsewhere(Protocol):
-    """A format of whose shards bytes may lie in folders that options of reading name."""
-
-    def folders_named(self, options: Mapping[str, Any]) -> tuple[Sequence[str], Sequence[str]]:
-        """The folders in which such bytes lie, and further ones to which shards may lead."""
-
-
-@runtime_checkable
 class HasCompressedCopy(Protocol):
     """A format of whose shards one may lie there in two forms, compressed and not, of which one is read."""
 
-    def twin(self, source: ShardSource) -> str | None:
+    def twin(self, source: ShardFile) -> str | None:
         """Path of the other form of a shard; None if it has none, or there is none. Raises DataError, StoreError."""
 
-    def wrong_compressed_copy(self, source: ShardSource) -> LadingError | None:
+    def wrong_compressed_copy(self, source: ShardFile) -> LadingError | None:
         """What is wrong with the other form of a shard that can be read, or that nobody can say: one is unpacked."""
 
 
 @runtime_checkable
-class LooksDeeper(Protocol):
-    """A format that can look for damage while it reads, where that takes too long for every reading.
-
-    Attributes:
-        deep_options: options of reading under which it does.
-    """
-
-    deep_options: Mapping[str, Any]
-
-
-@runtime_checkable
 class KeepsFiles(Protocol):
-    """A format whose rows may have bytes in files of their own, of which they tell the names.
-
-    Attributes:
-        whole_options: options of reading under which rows come with these bytes; who copies them needs that.
-    """
-
-    whole_options: Mapping[str, Any]
+    """A format whose rows may have bytes in files of their own, of which they tell the names."""
 
     def check_files(
-        self, source: ShardSource, options: Mapping[str, Any], *, deep: bool, most: int
+        self, source: ShardFile, options: Mapping[str, Any], *, deep: bool, most: int
     ) -> Sequence[LadingError] | None:
         """What is wrong with such files, by what the rows say of them; None if the shard is one without.
 
@@ -422,21 +389,25 @@ class LayoutFinding:
     read_options: Mapping[str, Any] = field(default_factory=dict)
 
 
-class ShardWriter(Protocol):
+class ShardWriter(ABC):
     """A shard being written."""
 
+    @abstractmethod
     def write(self, batch: pa.RecordBatch) -> pa.Table | None:
         """Append rows; give the references of what was written (columns as `index()` of the reader, file 0).
 
         None if values do not lie as ranges. Payload columns are binary, large_binary or binary_view.
         """
 
+    @abstractmethod
     def bytes_written(self) -> int:
         """Size the file would have if closed now, as well as it is known: what splitting at a size goes by."""
 
+    @abstractmethod
     def held_bytes(self) -> int:
         """Bytes of views that the sink does not have yet: the writer still refers to what they show."""
 
+    @abstractmethod
     def close(self) -> ShardFacts:
         """Finish the shard's bytes (the sink stays open: its owner publishes it)."""
 
@@ -502,57 +473,192 @@ class SampleEncoder(Protocol):
         """As `write`, of samples that `encode` gave."""
 
 
-class Format(Protocol):
-    """A shard format.
+@dataclass(frozen=True, slots=True)
+class NoOptions:
+    """Options of a format that has none."""
+
+
+Layout: TypeAlias = Literal["rows", "members", "packed", "documents"]
+
+
+@dataclass(frozen=True, slots=True)
+class FormatInfo:
+    """Facts about a format.
 
     Attributes:
         name: what users type (`--to parquet`).
-        extensions: file name endings, lower-case, with the dot; the first is the one that writers use.
-        indexes: names of the files that may be a dataset's own index in its folder, each with a regular expression of
-            the names (without folders) of shards that are no dataset without it.
-        fixed_schema: whether all rows of a shard have the columns that `create_shard` was given; otherwise a sample may
-            have any fields.
-        copy_options: options of reading and of writing under which a copy within this format keeps what no other
-            format has (the case and order of member names).
-        read_options: dataclass of the options of `open_shard`, each told in its docstring; None if there are none.
-        write_options: the same of `create_shard`. An option `row_group_bytes` says how much payload a writer holds
+        extensions: file name endings, lower-case, with the dot. Writers use the first one.
+        read_options: dataclass of the options of reading; its docstring describes each.
+        write_options: dataclass of the options of writing. `row_group_bytes` in it is how much payload a writer holds
             back; a conversion keeps it to a quarter of its batches.
+        copy_options: options of reading and of writing under which a copy within this format keeps what no other format
+            has (the case and order of member names).
+        deep_options: options of reading under which a reader looks for damage that takes too long to look for always.
+        whole_options: options of reading under which rows come with the bytes of files beside the shard.
+        without_sidecar: options of reading under which the index file beside a shard is ignored.
+        index_names: names of files that may be a dataset's own index in its folder, each with a regular expression of
+            the names (without folders) of shards that are no dataset without it.
+        splits_index: name of the index of several datasets, each in a folder of its own; empty if there is none.
+        other_indexes: names of lists that a peer's readers need and that no folder is opened by.
+        unlisted: endings of shards that have the names of other formats; `find_shards` tells them apart.
+        interleaved: how a sample of items is laid out: `rows` (a row an item), `members` (files in a tar), `packed`
+            (a row a sample) or `documents` (a row a sample, its media in a list).
+        fixed_schema: all rows of a shard have the same columns; otherwise each sample may have fields of its own.
+        keeps_types: files say which types their columns had; otherwise the manifest keeps them.
+        self_contained: items hold their bytes. No `source_ref` leads to these bytes, nor from items to bytes elsewhere.
+        opens_at_once: opening a shard looks at its end only, and an open shard stays readable when it is replaced.
+        files_name_each_other: the files of a shard contain each other's names, so they cannot be renamed.
     """
 
     name: str
     extensions: tuple[str, ...]
-    indexes: Mapping[str, str]
-    fixed_schema: bool
-    copy_options: tuple[Mapping[str, Any], Mapping[str, Any]]
-    read_options: type | None
-    write_options: type | None
+    read_options: type = NoOptions
+    write_options: type = NoOptions
+    copy_options: tuple[Mapping[str, Any], Mapping[str, Any]] = ({}, {})
+    deep_options: Mapping[str, Any] = field(default_factory=dict)
+    whole_options: Mapping[str, Any] = field(default_factory=dict)
+    without_sidecar: Mapping[str, Any] = field(default_factory=dict)
+    index_names: Mapping[str, str] = field(default_factory=dict)
+    splits_index: str = ""
+    other_indexes: tuple[str, ...] = ()
+    unlisted: tuple[str, ...] = ()
+    interleaved: Layout = "rows"
+    fixed_schema: bool = True
+    keeps_types: bool = True
+    self_contained: bool = False
+    opens_at_once: bool = False
+    files_name_each_other: bool = False
 
-    def recognise(self, path: str, head: bytes) -> bool:
-        """Whether a file with this name and these first bytes (up to 1,024) is a shard of this format."""
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a reader must know of written rows, and what they lost.
+
+    Attributes:
+        read_options: options that a reader needs and that the files do not tell; the manifest keeps them.
+        text_columns: columns of bytes that become text.
+        reduced_columns: columns that come back with less than was written.
+    """
+
+    read_options: Mapping[str, Any] = field(default_factory=dict)
+    text_columns: Sequence[str] = ()
+    reduced_columns: Sequence[str] = ()
+
+
+R = TypeVar("R")
+W = TypeVar("W")
+
+
+class Format(ABC, Generic[R, W]):
+    """A shard format. `R` and `W` are the dataclasses of its options of reading and of writing.
+
+    A read-only format defines `info` and `open_shard`. See `docs/write-a-format.md`.
+    """
+
+    info: ClassVar[FormatInfo]
+
+    @property
+    def name(self) -> str:
+        """What users type."""
+        return self.info.name
+
+    def read_options(self, given: Mapping[str, Any]) -> R:
+        """Check options of reading. Raises UsageError for an unknown one or a wrong type."""
+        made: R = parse_options(self.name, self.info.read_options, given)
+        return made
+
+    def write_options(self, given: Mapping[str, Any]) -> W:
+        """Check options of writing. Raises UsageError for an unknown one or a wrong type."""
+        made: W = parse_options(self.name, self.info.write_options, given)
+        return made
+
+    def matches(self, path: str, head: bytes) -> bool:
+        """Whether a file with this name and these first bytes (up to 1,024) is a shard. By default the name decides."""
+        return path.lower().endswith(self.info.extensions)
+
+    # Reading
+
+    @abstractmethod
+    def open_shard(self, source: ShardFile, options: Mapping[str, Any]) -> ShardReader:
+        """Open one shard. Unknown options are a UsageError that lists the known ones."""
+
+    def media_folders(self, options: Mapping[str, Any]) -> tuple[Sequence[str], Sequence[str]]:
+        """Return the folders that hold media of shards, and further folders that shards may lead to."""
+        return (), ()
+
+    # Writing
+
+    def create_shard(self, sinks: Sequence[Sink], schema: pa.Schema, options: Mapping[str, Any]) -> ShardWriter:
+        """Begin one shard of rows of this schema, in a sink for each of its files, the shard's own first.
+
+        Raises:
+            Unrepresentable: a column that the format cannot hold.
+            UsageError: the format is read-only.
+        """
+        raise UsageError(f"the format {self.name} is read-only", advice="Write another format.")
+
+    def written(self, schema: pa.Schema, options: Mapping[str, Any]) -> Written:
+        """Return what a reader must know of rows of this schema that are written with these options."""
+        return Written()
+
+    def schema_read(self, schema: pa.Schema, options: Mapping[str, Any]) -> pa.Schema:
+        """Return the schema with the types in which rows come back that are written with these options."""
+        return schema
+
+    def options_like(self, source: ShardFile, view: str) -> Mapping[str, Any]:
+        """Return options of writing under which a copy is like this shard, where no batch tells (its compression)."""
+        return {}
+
+    def shard_name(self, number: int) -> str:
+        """Return the name of a shard, without its ending, unless a user gives another."""
+        return f"shard-{number:06d}"
+
+    def extension(self, options: Mapping[str, Any]) -> str:
+        """Return the ending of a shard's file name under these options, such as `.tar.gz`."""
+        return self.info.extensions[0]
+
+    def extra_files(self, name: str, options: Mapping[str, Any]) -> Sequence[str]:
+        """Return the names of a shard's further files, for a shard of this name (with or without folders)."""
+        return ()
+
+    # Indexes of datasets
 
     def list_shards(
         self, store: Store, path: str, head: bytes, limits: Limits = DEFAULT_LIMITS
     ) -> list[ListedShard] | None:
-        """The shards that `path` lists, if it is this format's own index of a dataset (wids JSON, MDS); else None.
+        """Return the shards that `path` lists, if it is this format's own index of a dataset (wids JSON, MDS).
 
         Raises:
             LimitExceeded: the index is larger than `index_bytes`.
         """
+        return None
 
-    def open_shard(self, source: ShardSource, options: Mapping[str, Any]) -> ShardReader:
-        """Open one shard. Unknown options are a UsageError that lists the known ones."""
+    def listed_schema(self, store: Store, path: str, limits: Limits = DEFAULT_LIMITS) -> pa.Schema | None:
+        """Return the columns that an index gives for a dataset without shards. Raises DataError if it is broken."""
+        return None
 
-    def create_shard(self, sink: Sink, schema: pa.Schema, options: Mapping[str, Any]) -> ShardWriter:
-        """Begin one shard of rows of this schema. Raises Unrepresentable for a column the format cannot hold."""
+    def find_shards(self, store: Store, folder: str, limits: Limits = DEFAULT_LIMITS) -> list[ListedShard]:
+        """Return the shards with `info.unlisted` endings below a folder without an index. Raises StoreError."""
+        return []
 
-    def shard_name(self, number: int) -> str:
-        """What a shard is called, without ending, if nobody says otherwise: `shard-000003`."""
+    def write_index(self, store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts]]) -> list[str]:
+        """Write the peer's own index files for a folder of finished shards; return the paths of the indexes."""
+        return []
 
-    def extension(self, options: Mapping[str, Any]) -> str:
-        """Ending of a shard's file name under these options, such as `.tar` or `.tar.gz`."""
+    def write_splits(self, store: Store, folder: str, splits: Sequence[str], options: Mapping[str, Any]) -> bool:
+        """Write the index of several datasets in folders of these names; return whether there is such an index."""
+        return False
 
-    def write_sidecars(self, store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts]]) -> list[str]:
-        """Write the peer's own index files for a folder of finished shards, named below it; give the indexes' paths."""
+    def rename_entry(self, entry: str, name: str) -> str:
+        """Return the index entry of a shard (`ShardFacts.entry`) whose file has another name now."""
+        return entry
+
+    def entry_files(self, entry: str) -> Sequence[str]:
+        """Return all files that an index entry names, compressed and not; some may be missing."""
+        return ()
+
+
+AnyFormat: TypeAlias = Format[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -591,7 +697,7 @@ class Recoverable(Protocol):
     """A format that finds the whole units of a damaged file: members, row groups, record batches, samples, lines."""
 
     def recover(
-        self, source: ShardSource, options: Mapping[str, Any], *, schema: pa.Schema | None = None, failed: bool = True
+        self, source: ShardFile, options: Mapping[str, Any], *, schema: pa.Schema | None = None, failed: bool = True
     ) -> Recovered | None:
         """Return the whole units of a damaged, unpacked file; return None for a file without damage.
 
@@ -611,7 +717,7 @@ class ResyncsBeside(Protocol):
     """A format whose files lead to others that may be damaged, too."""
 
     def resync_beside(
-        self, source: ShardSource, options: Mapping[str, Any], known: Mapping[str, Recovered]
+        self, source: ShardFile, options: Mapping[str, Any], known: Mapping[str, Recovered]
     ) -> tuple[Mapping[str, tuple[str, Recovered | None]], Callable[[str], Mapping[str, Any]]] | None:
         """How to lay out files beside a shard that were cut, those that are `known` as is known; None if none was.
 
@@ -625,18 +731,12 @@ class ResyncsBeside(Protocol):
 
 @runtime_checkable
 class HasSidecar(Protocol):
-    """A format with a file beside each shard that tells nothing but where its samples lie, as the shard itself does.
+    """A format with a file beside each shard that tells nothing but where its samples lie, as the shard itself does."""
 
-    Attributes:
-        without_sidecar: options under which that file is left aside.
-    """
-
-    without_sidecar: Mapping[str, Any]
-
-    def sidecar(self, source: ShardSource, options: Mapping[str, Any]) -> str | None:
+    def sidecar(self, source: ShardFile, options: Mapping[str, Any]) -> str | None:
         """Path of the file beside a shard, if one is there that these options do not leave aside."""
 
-    def check_sidecar(self, source: ShardSource, options: Mapping[str, Any]) -> None:
+    def check_sidecar(self, source: ShardFile, options: Mapping[str, Any]) -> None:
         """Hold the file beside a shard against it; no payload is read.
 
         Raises:
@@ -644,7 +744,7 @@ class HasSidecar(Protocol):
             DataError: the shard itself is damaged.
         """
 
-    def cut_off(self, source: ShardSource, options: Mapping[str, Any]) -> int:
+    def cut_off(self, source: ShardFile, options: Mapping[str, Any]) -> int:
         """Samples that a shard has lost at its end: the file beside it has them behind all of the shard's.
 
         Raises:
@@ -654,13 +754,7 @@ class HasSidecar(Protocol):
 
 @runtime_checkable
 class ListedElsewhere(Protocol):
-    """A format of whose shards peers keep lists that no folder is opened by, but that their own readers go by.
-
-    Attributes:
-        other_indexes: names of these lists, below the folder that they are of.
-    """
-
-    other_indexes: tuple[str, ...]
+    """A format of whose shards peers keep lists that no folder is opened by, but that their own readers go by."""
 
     def list_other(self, store: Store, path: str, limits: Limits = DEFAULT_LIMITS) -> list[ListedShard]:
         """The shards of such a list, with the samples of each; shards without samples may be left out.
@@ -670,26 +764,12 @@ class ListedElsewhere(Protocol):
             DataError: it is broken. LimitExceeded: it is larger than `index_bytes`.
         """
 
-    def count_as_listed(self, source: ShardSource, options: Mapping[str, Any]) -> int:
+    def count_as_listed(self, source: ShardFile, options: Mapping[str, Any]) -> int:
         """Number of samples in a shard as such a list counts them, whatever it is read as; no payload is read.
 
         Raises:
             DataError, StoreError: the shard cannot be read.
         """
-
-
-@runtime_checkable
-class ListsUnlisted(Protocol):
-    """A format some of whose shards have the names of other formats, and files beside them that tell them apart.
-
-    Attributes:
-        unlisted: what the names of such shards end with.
-    """
-
-    unlisted: tuple[str, ...]
-
-    def list_unlisted(self, store: Store, folder: str, limits: Limits = DEFAULT_LIMITS) -> list[ListedShard]:
-        """Such shards below a folder that has no index, with what the files beside them say. Raises StoreError."""
 
 
 @runtime_checkable
@@ -714,134 +794,10 @@ class ReadsUnits(Protocol):
 
 
 @runtime_checkable
-class LosesTypes(Protocol):
-    """A format whose files do not say which types their columns had: of what lading writes, the manifest does.
-
-    Attributes:
-        loses_types: true.
-    """
-
-    loses_types: bool
-
-
-@runtime_checkable
-class TellsReading(Protocol):
-    """A format whose files do not say all that a reader must know: of what lading writes, the manifest does."""
-
-    def reading(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Of these options of writing, those that readers must be given too.
-
-        Raises:
-            UsageError: an option that is not known.
-        """
-
-
-@runtime_checkable
-class TellsTypes(Protocol):
-    """A format whose files say which types their columns have, and do not have all of those that rows may have."""
-
-    def types_read(self, schema: pa.Schema, options: Mapping[str, Any]) -> pa.Schema:
-        """The schema with the types in which rows of it come back that were written with these options."""
-
-
-@runtime_checkable
-class TurnsToText(Protocol):
-    """A format that can write bytes as text of which nobody could tell that they were bytes."""
-
-    def turned_to_text(self, schema: pa.Schema, options: Mapping[str, Any]) -> Sequence[str]:
-        """Names of the columns that become text when rows of this schema are written with these options."""
-
-
-@runtime_checkable
-class LeavesOut(Protocol):
-    """A format that can write less of a column than it has, where a peer has no place for the rest."""
-
-    def left_out(self, schema: pa.Schema, options: Mapping[str, Any]) -> Sequence[str]:
-        """Names of the columns that come back as less when rows of this schema are written with these options."""
-
-
-@runtime_checkable
-class ListsSplits(Protocol):
-    """A format that has an index of several datasets, each in a folder of its own.
-
-    Attributes:
-        splits_index: name of that index.
-    """
-
-    splits_index: str
-
-    def write_splits(self, store: Store, folder: str, splits: Sequence[str], options: Mapping[str, Any]) -> bool:
-        """Write that index for datasets of these names, if datasets written with these options have one; say so."""
-
-
-@runtime_checkable
-class PacksItems(Protocol):
-    """A format whose rows are no place for items: an interleaved sample is one row (`lading.interleaved.packed`).
-
-    Attributes:
-        packs_items: true.
-    """
-
-    packs_items: bool
-
-
-@runtime_checkable
-class OpensAtOnce(Protocol):
-    """A format whose shards are opened by a look at their ends, whatever they hold, and stay readable once replaced.
-
-    Attributes:
-        opens_at_once: true.
-    """
-
-    opens_at_once: bool
-
-
-@runtime_checkable
-class HoldsBytesOnly(Protocol):
-    """A format whose items have their bytes with them: no `source_ref` leads to these, nor from it to bytes elsewhere.
-
-    They lie in ranges of files that are no tars, or are compressed.
-
-    Attributes:
-        holds_bytes_only: true.
-    """
-
-    holds_bytes_only: bool
-
-
-@runtime_checkable
-class NamesInEntries(Protocol):
-    """A format whose index names the files of each shard (`ShardFacts.entry`)."""
-
-    def renamed(self, entry: str, name: str) -> str:
-        """What the index says of a shard whose file has another name now."""
-
-    def files_named(self, entry: str) -> Sequence[str]:
-        """All files that the index has for the shard, packed and unpacked; not all of them need be there."""
-
-
-@runtime_checkable
-class ManyFiles(Protocol):
-    """A format under whose options a shard may be several files: its own, and some beside it.
-
-    Attributes:
-        names_inside: whether the files of a shard name each other, so that they keep the names they were written under.
-    """
-
-    names_inside: bool
-
-    def beside(self, name: str, options: Mapping[str, Any]) -> Sequence[str]:
-        """What the files beside a shard's own of this name (with or without folders and ending) are called."""
-
-    def create_shard_of(self, sinks: Sequence[Sink], schema: pa.Schema, options: Mapping[str, Any]) -> ShardWriter:
-        """As `create_shard`, with a sink for each file, the shard's own first."""
-
-
-@runtime_checkable
 class TellsLayoutFindings(Protocol):
     """A format that sees by headers, footers and indexes what of a shard's layout will hurt."""
 
-    def layout_findings(self, source: ShardSource, options: Mapping[str, Any], view: str) -> Sequence[LayoutFinding]:
+    def layout_findings(self, source: ShardFile, options: Mapping[str, Any], view: str) -> Sequence[LayoutFinding]:
         """What will hurt whoever reads this shard, one of a kind at most. No payload is read.
 
         Args:
@@ -851,15 +807,7 @@ class TellsLayoutFindings(Protocol):
         """
 
 
-@runtime_checkable
-class CopiesAlike(Protocol):
-    """A format whose files may be written in ways that readers count on, and that no batch tells of."""
-
-    def alike(self, source: ShardSource, view: str) -> Mapping[str, Any]:
-        """Options of writing under which the files of a copy in a view are like this shard (its compression, say)."""
-
-
-def map_file(source: ShardSource) -> MappedFile:
+def map_file(source: ShardFile) -> MappedFile:
     """The bytes of a damaged file, which whoever asks for what is left of it has on a store that can map.
 
     Raises:
@@ -868,6 +816,13 @@ def map_file(source: ShardSource) -> MappedFile:
     if not isinstance(source.store, Mapper):
         raise UsageError("what is left of a file is found on this machine only", file=source.path)
     return source.store.map(source.path)
+
+
+def two_sinks(sinks: Sequence[Sink]) -> Sequence[Sink]:
+    """Check that there is a sink for each of the two files of a shard. Raises UsageError."""
+    if len(sinks[1:]) != 1:
+        raise UsageError("a shard of this format is two files", file=sinks[0].path, found=f"{len(sinks)} sinks")
+    return sinks
 
 
 _Options = TypeVar("_Options")

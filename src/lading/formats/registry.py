@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from importlib import import_module
 
 from lading.errors import UnknownFormat, UsageError
-from lading.formats.base import Format
+from lading.formats.base import AnyFormat
 from lading.storage.stores import without_query
 
 __all__ = ["all_formats", "find_format", "format_names", "get_format", "is_built_in", "register"]
@@ -23,10 +23,10 @@ _BUILT_IN = {
     "csv": "lading.formats.csv.format",
     "media_archive": "lading.formats.media_archive.format",
 }
-_registered: dict[str, Format] = {}
+_registered: dict[str, AnyFormat] = {}
 
 
-def register(new: Format) -> None:
+def register(new: AnyFormat) -> None:
     """Make a format known under its name. Raises UsageError if another one has it, loaded or not."""
     taken = import_module(_BUILT_IN[new.name]).FORMAT if new.name in _BUILT_IN else _registered.get(new.name)
     if taken is not None and taken is not new:
@@ -46,7 +46,7 @@ def is_built_in(name: str) -> bool:
     return name in _BUILT_IN
 
 
-def get_format(name: str) -> Format:
+def get_format(name: str) -> AnyFormat:
     """The format of this name. Raises UnknownFormat, listing those there are."""
     if name not in _registered and name in _BUILT_IN:
         register(import_module(_BUILT_IN[name]).FORMAT)
@@ -55,16 +55,16 @@ def get_format(name: str) -> Format:
     return _registered[name]
 
 
-def all_formats() -> Iterator[Format]:
+def all_formats() -> Iterator[AnyFormat]:
     """All known formats, the built-in ones first; each is imported when its turn comes."""
     for name in dict.fromkeys([*_BUILT_IN, *_registered]):
         yield get_format(name)
 
 
-def find_format(path: str, head: bytes) -> Format:
+def find_format(path: str, head: bytes) -> AnyFormat:
     """The format that recognises a file by its name and first bytes. Raises UnknownFormat."""
     for candidate in all_formats():
-        if candidate.recognise(without_query(path), head):
+        if candidate.matches(without_query(path), head):
             return candidate
     raise UnknownFormat(
         "no known format recognises this file",

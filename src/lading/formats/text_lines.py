@@ -23,7 +23,7 @@ from lading.arrow.views import byte_lengths, row_bytes
 from lading.codecs import ENDINGS, WRAPS, StreamEncoder, sniff_wrap, stream_encoder
 from lading.errors import CorruptShard, LadingError, LimitExceeded, Unrepresentable, UsageError, errors_at
 from lading.features.items import split_rows
-from lading.formats.base import Recovered, ShardSource
+from lading.formats.base import Recovered, ShardFile
 from lading.limits import Limits
 from lading.storage.base import Buffer, Sink, extents_of
 from lading.storage.extents import NO_ROWS
@@ -90,7 +90,7 @@ class TextFile:
         entry: the file as references name it, its wrap included.
     """
 
-    def __init__(self, source: ShardSource, entry: FileEntry) -> None:
+    def __init__(self, source: ShardFile, entry: FileEntry) -> None:
         self.source, self.entry = source, entry
 
     @property
@@ -212,7 +212,7 @@ def changed(path: str, offset: int, expected: str, found: str) -> CorruptShard:
                         expected=expected, found=found)  # fmt: skip
 
 
-def open_text(source: ShardSource) -> TextFile:
+def open_text(source: ShardFile) -> TextFile:
     """Look at a file's size and first bytes.
 
     Raises:

@@ -32,7 +32,7 @@ class View(Protocol):
         """The exact schema of all rows, found without reading a payload."""
 
     def index(self) -> pa.Table | None:
-        """What spares looking through the shard again, to be handed back as `ShardSource.index`; None if nothing does.
+        """What spares looking through the shard again, to be handed back as `ShardFile.index`; None if nothing does.
 
         Made of references and names, no payload.
         """

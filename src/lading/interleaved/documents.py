@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import posixpath
 import warnings
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -38,6 +38,7 @@ from lading.features.items import (
     sample_starts,
 )
 from lading.features.types import Json, feature_of
+from lading.formats.base import ShardReader
 from lading.formats.media_archive.format import (
     BYTES,
     FAILED,
@@ -218,7 +219,7 @@ class DocumentsView:
         return batch.replace_schema_metadata({**listed, MEANT_NULLS_KEY: b""})
 
 
-class FromDocuments(ABC):
+class FromDocuments(ShardReader):
     """A reader of documents whose rows had another form once, which they are given back.
 
     Args:
@@ -228,7 +229,6 @@ class FromDocuments(ABC):
 
     def __init__(self, reader: MediaArchiveReader, written: pa.Schema | None = None) -> None:
         self._reader, self._written = reader, written
-        self.counts: Counter[str] = Counter()
         self._missing = 0
 
     @abstractmethod

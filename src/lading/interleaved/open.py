@@ -11,15 +11,13 @@ import pyarrow as pa
 from lading.errors import LadingError, Unrepresentable, UsageError
 from lading.features.items import VIEWS, is_interleaved_schema
 from lading.formats.base import (
-    Format,
+    AnyFormat,
     LooseReader,
-    ManyFiles,
-    PacksItems,
     Ranges,
     Recoverable,
     Recovered,
+    ShardFile,
     ShardReader,
-    ShardSource,
     ShardWriter,
 )
 from lading.formats.mds.format import MdsFormat, MdsReader, written_schema
@@ -66,8 +64,8 @@ _MAX_ROWS, _MAX_BYTES = 65_536, 64 << 20
 
 
 def open_view(  # noqa: PLR0913, PLR0917 - what a dataset knows of its shards
-    fmt: Format,
-    source: ShardSource,
+    fmt: AnyFormat,
+    source: ShardFile,
     view: str,
     fetcher: Fetcher,
     follower: Follower,
@@ -111,7 +109,7 @@ def open_view(  # noqa: PLR0913, PLR0917 - what a dataset knows of its shards
     return ItemsView(picked(reader, rows), source.place, interleaved, follower, fetcher)
 
 
-def restored(fmt: Format, rows: pa.Schema) -> pa.Schema:
+def restored(fmt: AnyFormat, rows: pa.Schema) -> pa.Schema:
     """The schema of rows that come back from shards of a format which has them in another form."""
     if isinstance(fmt, MdsFormat):
         return written_schema(rows)
@@ -142,8 +140,8 @@ def _were_items(documents: pa.Schema | None) -> bool:
 
 
 def recover_shard(
-    fmt: Format,
-    source: ShardSource,
+    fmt: AnyFormat,
+    source: ShardFile,
     view: str,
     *,
     format_options: Mapping[str, Any],
@@ -170,7 +168,7 @@ def recover_shard(
     if not isinstance(fmt, Recoverable):
         return None
     # Packed items and documents are stored as rows of other columns.
-    kept = schema if view == "samples" and not isinstance(fmt, MediaArchiveFormat) else None
+    kept = schema if view == "samples" and fmt.info.interleaved != "documents" else None
     return fmt.recover(source, format_options, schema=kept, failed=error is not None)
 
 
@@ -197,13 +195,13 @@ Packer = Callable[[pa.RecordBatch, Ranges], tuple[pa.RecordBatch, Ranges]]
 """What makes rows of a view, and where their values lie in files, those of a format."""
 
 
-def packer(fmt: Format, view: str, schema: pa.Schema) -> tuple[Packer, pa.Schema] | None:
+def packer(fmt: AnyFormat, view: str, schema: pa.Schema) -> tuple[Packer, pa.Schema] | None:
     """What packs rows of a view for a format, and the schema of what comes of it; None where rows stay as they are."""
     if isinstance(fmt, MediaArchiveFormat):
         if view == "interleaved":
             return _in_memory(documents_of_items), ITEM_DOCUMENTS
         return None if is_documents(schema) else (_in_memory(documents_of_rows), documents_schema(schema))
-    return (pack, PACKED_SCHEMA) if view == "interleaved" and isinstance(fmt, PacksItems) else None
+    return (pack, PACKED_SCHEMA) if view == "interleaved" and fmt.info.interleaved == "packed" else None
 
 
 def _in_memory(pack_rows: Callable[[pa.RecordBatch], pa.RecordBatch]) -> Packer:
@@ -212,7 +210,7 @@ def _in_memory(pack_rows: Callable[[pa.RecordBatch], pa.RecordBatch]) -> Packer:
 
 
 def create_view_shard(
-    fmt: Format, sinks: Sequence[Sink], schema: pa.Schema, view: str, options: Mapping[str, Any], roles: Roles
+    fmt: AnyFormat, sinks: Sequence[Sink], schema: pa.Schema, view: str, options: Mapping[str, Any], roles: Roles
 ) -> ShardWriter | TarDocumentsWriter:
     """Begin one shard of rows taken as a view, in these files, its own first. It is given them as `packer` makes them.
 
@@ -226,12 +224,9 @@ def create_view_shard(
             raise UsageError("packed items have the encodings of their layout", found=f"columns={options['columns']!r}")
         check_columns(schema)
     schema = schema if packing is None else packing[1]
-    if isinstance(fmt, ManyFiles):
-        return fmt.create_shard_of(sinks, schema, options)
-    [sink] = sinks
-    if view == "samples" or fmt.fixed_schema:
-        return fmt.create_shard(sink, schema, options)
-    writer = fmt.create_shard(sink, _MEMBERS, options)
+    if view == "samples" or fmt.info.fixed_schema:
+        return fmt.create_shard(sinks, schema, options)
+    writer = fmt.create_shard(sinks, _MEMBERS, options)
     if not isinstance(writer, WebdatasetWriter):
         raise Unrepresentable(f"the format {fmt.name} has no layout for interleaved samples")
     return TarDocumentsWriter(writer, schema, roles)

@@ -27,7 +27,7 @@ from lading.arrow.views import byte_lengths, join, masked, present, share
 from lading.codecs import sniff_wrap
 from lading.errors import BadReference, DataError, LadingError, NotFound, StoreError, UsageError
 from lading.features.items import SourceRefs, format_source_ref, lineage_of, parse_source_ref
-from lading.formats.base import ShardSource
+from lading.formats.base import ShardFile
 from lading.formats.webdataset.format import FORMAT as TAR
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.storage.base import FileInfo, Store, native_path
@@ -266,7 +266,7 @@ class Follower:
         """The members of a tar, or why there are none."""
         store, path = resolve(entry.url, self._stores)
         try:
-            source = ShardSource(store, path, FileInfo(path, entry.size_bytes, entry.version), limits=self._limits)
+            source = ShardFile(store, path, FileInfo(path, entry.size_bytes, entry.version), limits=self._limits)
             with closing(TAR.open_shard(source, {"sidecar": "ignore", "mmap": self._mmap})) as reader:
                 parts = list(reader.members())
         except DataError as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias, cast
 
@@ -26,7 +25,7 @@ def picked(reader: ShardReader, rows: NDArray[np.int64] | None) -> ShardReader:
     return _LoosePicked(reader, rows) if isinstance(reader, LooseReader) else _Picked(reader, rows)
 
 
-class _Picked:
+class _Picked(ShardReader):
     """Some rows of a reader. Peak memory of batches: twice their limit, where rows are of about one size.
 
     Attributes:
@@ -35,7 +34,6 @@ class _Picked:
 
     def __init__(self, reader: ShardReader, rows: NDArray[np.int64]) -> None:
         self._reader, self._rows = reader, rows
-        self.counts: Counter[str] = Counter()
 
     def schema(self) -> pa.Schema:
         """The reader's schema."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -16,7 +15,7 @@ from lading.formats.base import LooseReader, ShardReader
 __all__ = ["StoredTypes"]
 
 
-class StoredTypes:
+class StoredTypes(ShardReader):
     """A shard of text whose rows have the columns that they were written with.
 
     Args:
@@ -31,7 +30,6 @@ class StoredTypes:
     def __init__(self, reader: ShardReader, schema: pa.Schema, path: str) -> None:
         self._reader, self._schema, self._path = reader, schema, path
         self._checked = isinstance(reader, LooseReader)
-        self.counts: Counter[str] = Counter()
 
     def schema(self) -> pa.Schema:
         """The columns as they were written."""

@@ -35,7 +35,7 @@ from lading.features.items import (
     RESERVED,
     format_source_ref,
 )
-from lading.formats.base import ShardSource
+from lading.formats.base import ShardFile
 from lading.formats.webdataset.format import WebdatasetReader
 from lading.interleaved.absent_fields import tell_absent, tell_unnamed
 from lading.interleaved.tar_members import TELLING_DOCUMENTS, Members, document_of, id_field_of, sample_ids
@@ -75,7 +75,7 @@ class TarDocuments:
         self,
         reader: WebdatasetReader,
         fetcher: Fetcher,
-        source: ShardSource,
+        source: ShardFile,
         options: InterleavedOptions,
         schema: pa.Schema | None = None,
     ) -> None:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.errors import CorruptShard, DataError, LadingError
-from lading.formats.base import Recovered, ShardSource, map_file
+from lading.formats.base import Recovered, ShardFile, map_file
 from lading.formats.webdataset.format import FoundMembers, find_members, laid_out
 from lading.formats.webdataset.headers import REGULAR
 from lading.interleaved.tar_members import Members, document_of, id_field_of, refuse_names, sample_ids
@@ -29,7 +29,7 @@ _WINDOW_DOCUMENTS = 256
 
 
 def recover_documents(
-    source: ShardSource, options: InterleavedOptions, error: LadingError | None = None
+    source: ShardFile, options: InterleavedOptions, error: LadingError | None = None
 ) -> Recovered | None:
     """The documents that are whole, as a tar of their own; None if that is all there is, or reading it went well."""
     mapped, path = map_file(source), source.path
@@ -63,9 +63,7 @@ def recover_documents(
     return laid_out(start[kept], stop[kept], found.size_bytes, [*found.errors(path), *lost], documents_lost)
 
 
-def _members(
-    found: FoundMembers, options: InterleavedOptions, source: ShardSource
-) -> tuple[Members, NDArray[np.int64]]:
+def _members(found: FoundMembers, options: InterleavedOptions, source: ShardFile) -> tuple[Members, NDArray[np.int64]]:
     """The regular members whose names are text, and where each begins. Raises LimitExceeded as `refuse_names`."""
     names, size = list[str](), 0
     start, offset, length = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
@@ -92,7 +90,7 @@ def _is_text(name: bytes) -> bool:
 
 
 def _windows(
-    mapped: MappedFile, members: Members, options: InterleavedOptions, source: ShardSource, lost: list[LadingError]
+    mapped: MappedFile, members: Members, options: InterleavedOptions, source: ShardFile, lost: list[LadingError]
 ) -> Iterator[tuple[NDArray[np.int64], list[dict[str, object]]]]:
     """Members that are documents, and their contents, some at a time; what is wrong with the others goes to `lost`."""
     id_field = "sample_id" if options.sample_id_field == AUTO else options.sample_id_field

@@ -19,7 +19,7 @@ from lading.dataset.open import open_dataset
 from lading.dataset.source import Source, listed_once, write_splits
 from lading.dataset.writer import DatasetWriter, WriteSummary
 from lading.errors import DataError, DestinationExists, SeveralSplits, UsageError
-from lading.formats.base import Format, HoldsBytesOnly, LeavesOut, ListsSplits, ManyFiles, TurnsToText
+from lading.formats.base import AnyFormat
 from lading.formats.registry import get_format
 from lading.formats.webdataset.format import KEY
 from lading.interleaved.tar_writer import Roles
@@ -222,9 +222,9 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
             dry_run
             or limit is not None
             # Which items a column of a function's own belongs to in tars is found on the way, by who writes all of it.
-            or (map is not None and not target.fixed_schema)
+            or (map is not None and not target.info.fixed_schema)
             # Workers do not know what their shards will be called.
-            or (isinstance(target, ManyFiles) and target.names_inside)
+            or target.info.files_name_each_other
         )
         helpers = 1 if alone else min(workers, len(tasks))
         staging = hiring = None
@@ -327,9 +327,7 @@ def _of_splits(
 
     def index(store: Store, place: str) -> None:
         target = get_format(asked["format"])
-        if not isinstance(target, ListsSplits) or not target.write_splits(
-            store, place, error.splits, asked["options"] or {}
-        ):
+        if not target.write_splits(store, place, error.splits, asked["options"] or {}):
             write_splits(store, place, error.splits)
 
     splits = each_split(
@@ -376,11 +374,11 @@ def _refuse_harm(
             )  # fmt: skip
 
 
-def _refuse_lazy(dataset: Dataset, target: Format, *, lazy: bool) -> None:
+def _refuse_lazy(dataset: Dataset, target: AnyFormat, *, lazy: bool) -> None:
     """Raise UsageError for bytes that cannot be left elsewhere: only tables of items hold references."""
     if not lazy:
         return
-    if not target.fixed_schema or dataset.view != "interleaved" or isinstance(target, HoldsBytesOnly):
+    if not target.info.fixed_schema or dataset.view != "interleaved" or target.info.self_contained:
         raise UsageError(
             "only tables of items hold references to bytes elsewhere", found=f"{target.name}, as {dataset.view}",
             advice="Write Parquet, or the bytes too.",
@@ -420,21 +418,21 @@ def _written(schema: pa.Schema | None, hidden: Sequence[str], change: Hook | Non
     return pa.schema([f for f in schema if f.name not in hidden], metadata=schema.metadata) if hidden else None
 
 
-def _begun_digest(target: Format, schema: pa.Schema | None, options: Mapping[str, Any]) -> DatasetDigest:
+def _begun_digest(target: AnyFormat, schema: pa.Schema | None, options: Mapping[str, Any]) -> DatasetDigest:
     """The digest by which what is written will be compared.
 
     Raises:
         UsageError: bytes become text, or a column less than it is, and would never be found to be what the source has.
     """
-    texts = target.turned_to_text(schema, options) if schema is not None and isinstance(target, TurnsToText) else ()
-    if texts:
-        raise UsageError("bytes that are written as text cannot be compared with those of the source", column=texts[0],
+    back = None if schema is None else target.written(written_schema(schema), options)
+    if back is not None and back.text_columns:
+        raise UsageError("bytes that are written as text cannot be compared with those of the source",
+                         column=back.text_columns[0],
                          advice="Convert without --verify, or to a format that holds bytes.")  # fmt: skip
-    stored = None if schema is None else written_schema(schema)
-    less = target.left_out(stored, options) if stored is not None and isinstance(target, LeavesOut) else ()
-    if less:
+    if back is not None and back.reduced_columns:
         raise UsageError("videos for datasets are less than the structs of the source, and cannot be compared",
-                         column=less[0], advice="Read the source with media=bytes, or leave out --verify.")  # fmt: skip
+                         column=back.reduced_columns[0],
+                         advice="Read the source with media=bytes, or leave out --verify.")  # fmt: skip
     return DatasetDigest()
 
 

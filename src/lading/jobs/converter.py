@@ -18,7 +18,7 @@ from lading.arrow.views import compacted, holds_bytes, is_text, shown_bytes, tot
 from lading.dataset.dataset import Dataset
 from lading.errors import DataError, SchemaMismatch, UsageError
 from lading.features.items import lineage_of, sample_firsts, sample_starts, samples_with, without_source
-from lading.formats.base import Format, HoldsBytesOnly
+from lading.formats.base import AnyFormat
 from lading.formats.registry import get_format
 from lading.jobs.digest import batch_digests
 from lading.jobs.filters import AppliedFilters, Hook
@@ -75,7 +75,7 @@ class Converter:
         self._kept = 0
         self._dataset, self._how, self._on_digests, self._tell = dataset, how, on_digests, tell
         self._texts = {f.name for f in how.schema or () if is_text(f.type)}
-        self._holds_rows = get_format(how.format).fixed_schema
+        self._holds_rows = get_format(how.format).info.fixed_schema
         self._sieve = AppliedFilters(how.filters, how.view, dataset.fetcher)
         if how.schema is not None:
             self._sieve.check(how.schema)
@@ -187,7 +187,7 @@ class Converter:
         """The rows whose bytes can be had, with these; in parts, where they unpack to more than is to be held."""
         how, tally = self._how, self.tally
         # What is left where it is, is not fetched: only rows with an error already fail.
-        left = how.lazy and not isinstance(get_format(self._dataset.format), HoldsBytesOnly)
+        left = how.lazy and not get_format(self._dataset.format).info.self_contained
         columns: list[str] | None = [] if left else None
         held = how.max_batch_bytes if left else how.max_batch_bytes // HELD_BATCHES
         rows, samples, size = batch.num_rows, len(sample_firsts(batch, how.view)), total_bytes(batch)
@@ -225,9 +225,9 @@ def _errors_in(batch: pa.RecordBatch) -> Iterator[None]:
         raise
 
 
-def bounded_options(fmt: Format, options: Mapping[str, Any], max_bytes: int) -> dict[str, Any]:
+def bounded_options(fmt: AnyFormat, options: Mapping[str, Any], max_bytes: int) -> dict[str, Any]:
     """The options, with row groups no larger than a quarter of a batch, unless they are given."""
-    usual = getattr(fmt.write_options() if fmt.write_options is not None else None, "row_group_bytes", None)
+    usual = getattr(fmt.write_options({}), "row_group_bytes", None)
     if usual is None or "row_group_bytes" in options:
         return dict(options)
     return {**options, "row_group_bytes": max(min(parse_bytes(usual), max_bytes // 4), 1)}

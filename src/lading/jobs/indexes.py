@@ -115,7 +115,7 @@ def _other_lists(dataset: Dataset, stores: Stores, findings: list[LadingError]) 
     fmt, folder, found = get_format(dataset.format), dataset.listing.folder, dict[str, OtherList]()
     if folder is None or not isinstance(fmt, ListedElsewhere):
         return found
-    for name in fmt.other_indexes:
+    for name in fmt.info.other_indexes:
         store, path = resolve(f"{folder}/{name}", stores)
         try:
             listed = fmt.list_other(store, path, dataset.limits)
@@ -137,9 +137,11 @@ def _places(dataset: Dataset) -> dict[str, bool]:
     if dataset.listing.folder is None:
         return {}
     if dataset.manifest is None:  # the index of such a format as lists its shards itself would have been opened
-        others = {name for known in all_formats() for name in known.indexes} - {*get_format(dataset.format).indexes}
+        others = {name for known in all_formats() for name in known.info.index_names} - {
+            *get_format(dataset.format).info.index_names
+        }
         return {f"{dataset.listing.folder}/{name}": False for name in sorted(others)}
-    usual = dict.fromkeys(get_format(dataset.format).indexes, False)
+    usual = dict.fromkeys(get_format(dataset.format).info.index_names, False)
     names = {**usual, **dict.fromkeys(dataset.manifest.sidecars, True)}
     return {f"{dataset.listing.folder}/{name}": promised for name, promised in names.items()}
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from lading.dataset.source import claimed_by, is_hidden, lists_of_splits
 from lading.errors import DestinationExists, SourceNotFound, UsageError, errors_at
-from lading.formats.base import Format, ListsUnlisted, NamesInEntries, ShardFacts
+from lading.formats.base import AnyFormat, ShardFacts
 from lading.formats.mds.format import files_named, joined_entries, save_index
 from lading.formats.registry import get_format
 from lading.limits import DEFAULT_LIMITS, Limits
@@ -134,7 +134,7 @@ def _refuse_splits(path: str, below: Sequence[str], folders: AbstractSet[str]) -
 
 
 def _refuse_others(
-    path: str, below: Sequence[str], fmt: Format, merged: Sequence[str], folders: AbstractSet[str]
+    path: str, below: Sequence[str], fmt: AnyFormat, merged: Sequence[str], folders: AbstractSet[str]
 ) -> None:
     """Raise UsageError for shards that are of no part: whoever opens the folder would see them no longer.
 
@@ -154,22 +154,22 @@ def _refuse_others(
         )  # fmt: skip
 
 
-def _is_lost(name: str, below: AbstractSet[str], fmt: Format, folders: AbstractSet[str]) -> bool:
+def _is_lost(name: str, below: AbstractSet[str], fmt: AnyFormat, folders: AbstractSet[str]) -> bool:
     """Whether a file of no part is a shard of the parts' format, or of another dataset.
 
     What else lies with parts is no shard to whoever opens these: a table of what they hold, it may be. A shard with the
     name of such a table has a `.meta` beside it.
     """
-    if isinstance(fmt, ListsUnlisted) and name.endswith(fmt.unlisted):
+    if name.endswith(fmt.info.unlisted):
         stem, ending = posixpath.splitext(name)
         if not below.isdisjoint((f"{name}.meta", f"{stem}.meta{ending}")):
             return True
     other = claimed_by(name)
     if other is None:
         return False
-    if name.lower().endswith(fmt.extensions):
+    if name.lower().endswith(fmt.info.extensions):
         return True
-    return not _ancestors(name) & folders if "/" in name else any(index in below for index in other.indexes)
+    return not _ancestors(name) & folders if "/" in name else any(index in below for index in other.info.index_names)
 
 
 def _part(store: Store, path: str, prefix: str, rank_folder: str | None, limits: Limits) -> tuple[Manifest, pa.Table]:
@@ -189,13 +189,13 @@ def _merge_manifests(
     facts = [(row["path"], ShardFacts.of(row)) for row in shards.to_pylist()]
     fmt = get_format(manifest.format)
     _refuse_others(path, below, fmt, [file for name, told in facts for file in _files(fmt, name, told)], folders)
-    made = fmt.write_sidecars(store, path, facts)
+    made = fmt.write_index(store, path, facts)
     files = {**manifest.files, **file_checksums(store, path, made)}
     sidecars = tuple(name.removeprefix(f"{path}/") for name in made)
     save_manifest(store, path, replace(manifest, rank=None, sidecars=sidecars, files=files), shards)
     return MergeSummary(path, len(parts), manifest.num_shards, manifest.num_samples, (*sidecars, _MANIFEST))
 
 
-def _files(fmt: Format, name: str, facts: ShardFacts) -> list[str]:
+def _files(fmt: AnyFormat, name: str, facts: ShardFacts) -> list[str]:
     """The files of a shard, by their paths below the folder."""
-    return [name, *(fmt.files_named(fmt.renamed(facts.entry, name)) if isinstance(fmt, NamesInEntries) else ())]
+    return [name, *fmt.entry_files(fmt.rename_entry(facts.entry, name))]

@@ -15,7 +15,7 @@ from lading.dataset.dataset import Dataset
 from lading.dataset.manifest_options import manifest_options
 from lading.errors import UsageError, errors_at
 from lading.features.items import RESERVED, without_source
-from lading.formats.base import Format, KeepsFiles, ReadsElsewhere
+from lading.formats.base import AnyFormat
 from lading.formats.registry import get_format
 from lading.interleaved.base import LooseView
 from lading.interleaved.tar import TarDocuments, column_name, field_name
@@ -49,7 +49,7 @@ class Plan:
 
 def make_plan(
     dataset: Dataset,
-    target: Format,
+    target: AnyFormat,
     *,
     columns: Sequence[str] | None = None,
     policy: SchemaPolicy = "union",
@@ -71,13 +71,13 @@ def make_plan(
         Unrepresentable: an item that the target's layout has no place for.
         UsageError: a column that no shard has.
     """
-    loose = dataset.view == "samples" and not target.fixed_schema and dataset.takes_any_fields
+    loose = dataset.view == "samples" and not target.info.fixed_schema and dataset.takes_any_fields
     free = loose and policy == "union"
     if free and columns is None and not filtered:
         return Plan(None)
     asked = dataset.aligned_to(None)
     as_it_comes = asked is None and columns is None and policy == "union" and not looked_at
-    if as_it_comes and not target.fixed_schema and _holds_documents(dataset):
+    if as_it_comes and not target.info.fixed_schema and _holds_documents(dataset):
         # Documents become documents: what columns they would make is known only when all have been read.
         return Plan(None, {column_name(name): role for name, role in dataset.interleaved.roles.items()})
     schema, differences = _found(dataset, policy) if asked is None else (asked, [])
@@ -85,7 +85,9 @@ def make_plan(
     if free and not filtered:
         return Plan(None)
     roles = (
-        _roles(dataset, schema, filtered=filtered) if dataset.view == "interleaved" and not target.fixed_schema else {}
+        _roles(dataset, schema, filtered=filtered)
+        if dataset.view == "interleaved" and not target.info.fixed_schema
+        else {}
     )
     return Plan(schema, roles, differences)
 
@@ -151,12 +153,12 @@ def _roles(dataset: Dataset, schema: pa.Schema, *, filtered: bool) -> dict[str, 
 
 
 def as_members(
-    dataset: Dataset, target: Format, options: Mapping[str, Any] | None
+    dataset: Dataset, target: AnyFormat, options: Mapping[str, Any] | None
 ) -> tuple[Mapping[str, Any], pa.Schema | None]:
     """Have a source read as what a copy keeps; give the options of its writing, and what members of tars stand for."""
-    reading, writing = target.copy_options
+    reading, writing = target.info.copy_options
     dataset.read_with(reading)
-    if target.fixed_schema:
+    if target.info.fixed_schema:
         return {**writing, **(options or {})}, None
     members, dataset.members = dataset.members, None
     # Keys that a tar holds only in another spelling go into the copy as they are in the source.
@@ -171,7 +173,7 @@ def take_files_in(dataset: Dataset, options: Mapping[str, Any] | None) -> Mappin
         options: what the caller said of reading: that these files are to be left, it may be.
     """
     fmt = get_format(dataset.format)
-    whole = fmt.whole_options if isinstance(fmt, KeepsFiles) else {}
+    whole = fmt.info.whole_options
     dataset.read_with(whole)
     return {**whole, **(options or {})}
 
@@ -190,7 +192,7 @@ def refuse_inside(dataset: Dataset, destination: str | os.PathLike[str], stores:
         if lies_in(real_place(folder, stores), target):
             raise UsageError("the destination holds files of the source", file=path, found=f"source files in {folder}")
     fmt = get_format(dataset.format)
-    media, roots = fmt.folders_named(dataset.format_options) if isinstance(fmt, ReadsElsewhere) else ((), ())
+    media, roots = fmt.media_folders(dataset.format_options)
     for folder in (*media, *roots, *dataset.named_roots):
         if lies_in(real_place(folder, stores), target):
             raise UsageError("the destination holds what the source may lead to", file=path, found=f"a root, {folder}")

@@ -24,7 +24,7 @@ from lading.dataset.source import Source
 from lading.dataset.writer import DatasetWriter
 from lading.errors import CorruptShard, DataError, LadingError, SidecarMismatch, StoreError, Unrepresentable
 from lading.features.items import sample_firsts
-from lading.formats.base import Format, HasCompressedCopy, LooksDeeper, ShardSource
+from lading.formats.base import AnyFormat, HasCompressedCopy, ShardFile
 from lading.formats.registry import get_format
 from lading.formats.webdataset.format import KEY
 from lading.jobs.checksums import check_shard
@@ -159,8 +159,8 @@ def salvage(  # noqa: PLR0913 - one argument a decision of the user; all but two
     max_bytes, shard_bytes = parse_bytes(max_batch_bytes), parse_bytes(shard_size)
     with dataset_of(found.listing, found.format, found.manifest, read=read) as dataset:
         take_files_in(dataset, source_options)
-        if isinstance(found.format, LooksDeeper):  # as a deep verification does
-            dataset.read_with(found.format.deep_options)
+        if found.format.info.deep_options:  # as a deep verification does
+            dataset.read_with(found.format.info.deep_options)
         refuse_inside(dataset, destination, stores)
         check_destination(store, path, overwrite=overwrite)
         with TemporaryFiles(store, path) as workshop, _Lost(workshop) as lost:
@@ -194,7 +194,7 @@ def salvage(  # noqa: PLR0913 - one argument a decision of the user; all but two
 
 
 @contextmanager
-def _advising(source: Format, target: Format) -> Iterator[None]:
+def _advising(source: AnyFormat, target: AnyFormat) -> Iterator[None]:
     """Of what another format cannot hold, give advice that can be taken: a salvage leaves no column out."""
     try:
         yield
@@ -334,7 +334,7 @@ class _Search:
         dataset, fmt = self._dataset, self._found.format
         store, path = resolve(dataset.path(number), self._stores)
         entry = dataset.listing.table["entry"][number].as_py() or ""
-        source = ShardSource(store, path, entry=entry, limits=dataset.limits, stores=self._stores)
+        source = ShardFile(store, path, entry=entry, limits=dataset.limits, stores=self._stores)
         twin = None
         with suppress(DataError, StoreError):
             twin = fmt.twin(source) if isinstance(fmt, HasCompressedCopy) else None
@@ -349,7 +349,7 @@ class _Search:
         told: int | None = self._found.told["num_samples"][number].as_py() if counts_hold(self._dataset) else None
         return told
 
-    def _check_size(self, number: int, source: ShardSource) -> None:
+    def _check_size(self, number: int, source: ShardFile) -> None:
         """Note a shard that has another size than the index says by which it was found."""
         told, lists = self._found.told["size_bytes"][number].as_py(), self._dataset.listing.index_file
         if lists is not None and source.info is not None and told not in (None, source.info.size_bytes):
@@ -357,7 +357,7 @@ class _Search:
                                         expected=f"{told} bytes",
                                         found=f"{source.info.size_bytes} bytes")])  # fmt: skip
 
-    def _as_written(self, source: ShardSource, samples: int) -> Left:
+    def _as_written(self, source: ShardFile, samples: int) -> Left:
         """All of a shard that is what was written, byte for byte; what lies beside it may be another's."""
         wrong = wrong_sidecar(self._kind(), source)
         if wrong is None:

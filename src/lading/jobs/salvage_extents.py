@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lading.errors import LadingError
-from lading.formats.base import Format, Recovered, RowsStandAlone, ShardSource
+from lading.formats.base import AnyFormat, Recovered, RowsStandAlone, ShardFile
 from lading.jobs.damage import FileExtents
 from lading.storage.extents import NO_ROWS
 
@@ -20,7 +20,7 @@ may tell of more rows than there is memory for."""
 
 
 def known_recovered(
-    fmt: Format, source: ShardSource, files: Sequence[FileExtents], differing: Sequence[LadingError]
+    fmt: AnyFormat, source: ShardFile, files: Sequence[FileExtents], differing: Sequence[LadingError]
 ) -> Recovered | None:
     """How to lay out a shard anew without what is damaged in any of its files; None if that is not known.
 

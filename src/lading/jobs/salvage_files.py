@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from lading.codecs import pieces_of_brotli, sniff_wrap, stream_decoder, unpacked_name
 from lading.dataset.source import read_head
 from lading.errors import CorruptShard, DataError, LadingError, LimitExceeded, errors_at
-from lading.formats.base import Recovered, ShardSource
+from lading.formats.base import Recovered, ShardFile
 from lading.storage.base import Buffer, Mapper, Sink, Store, aborting, store_errors
 from lading.storage.local import LocalStore
 from lading.storage.staging import StagedFolder, stage_folder, sweep_stale
@@ -81,19 +81,19 @@ class TemporaryFiles:
         self._made += 1
         return self._store.put_stream(f"{self._staged.path}/{self._made}/{posixpath.basename(name)}")
 
-    def _as_source(self, path: str, source: ShardSource) -> ShardSource:
+    def _as_source(self, path: str, source: ShardFile) -> ShardFile:
         info = self._store.head(path)
-        return ShardSource(
+        return ShardFile(
             self._store, path, info, entry=source.entry, limits=source.limits, options=source.options,
             stands_for=source.place, stands_in=source.place_store, stores=source.stores,
         )  # fmt: skip
 
-    def drop(self, source: ShardSource) -> None:
+    def drop(self, source: ShardFile) -> None:
         """Remove a file that was made here and is needed no more."""
         if source.path.startswith(f"{self._staged.path}/"):
             self._store.delete(posixpath.dirname(source.path))
 
-    def fetched(self, source: ShardSource) -> ShardSource:
+    def fetched(self, source: ShardFile) -> ShardFile:
         """A copy of a file that lies on a store far away."""
         size = source.store.head(source.path).size_bytes
         with aborting(self._sink(source.path)) as sink:
@@ -102,7 +102,7 @@ class TemporaryFiles:
             sink.close()
         return self._as_source(sink.path, source)
 
-    def laid_out(self, source: ShardSource, remains: Recovered) -> ShardSource:
+    def laid_out(self, source: ShardFile, remains: Recovered) -> ShardFile:
         """What is left of a file, as a file of its own.
 
         Raises:
@@ -139,12 +139,12 @@ class TemporaryFiles:
                 if remains is None and is_local(store):
                     os.symlink(os.path.abspath(lies), place)
                     continue
-            source = ShardSource(store, lies)
+            source = ShardFile(store, lies)
             made = self.laid_out(source, remains or _whole(source))
             self._store.publish(made.path, place)
         return folder
 
-    def unwrapped(self, source: ShardSource) -> tuple[ShardSource, list[LadingError]]:
+    def unwrapped(self, source: ShardFile) -> tuple[ShardFile, list[LadingError]]:
         """What comes out of a compressed file up to its damage, and behind it where a member or frame begins."""
         size = source.store.head(source.path).size_bytes
         [head] = source.store.get_ranges(source.path, [(0, min(size, _READ_BYTES))])
@@ -167,7 +167,7 @@ class TemporaryFiles:
         return self._as_source(sink.path, source), lost
 
 
-def is_packed(source: ShardSource) -> bool:
+def is_packed(source: ShardFile) -> bool:
     """Whether a file is compressed as a whole, or was before it was damaged, by a codec that may give a part of it."""
     return bool(sniff_wrap(read_head(source.store, source.path)) or _unpacked_name(source.path)[1])
 
@@ -178,7 +178,7 @@ def _unpacked_name(path: str) -> tuple[str, str]:
     return (stem, _BROTLI) if ending == ".br" else unpacked_name(path)
 
 
-def _unwrap_brotli(source: ShardSource, size: int, sink: Sink) -> LadingError | None:
+def _unwrap_brotli(source: ShardFile, size: int, sink: Sink) -> LadingError | None:
     """Unpack a file up to its damage; give the error there.
 
     Raises:
@@ -197,7 +197,7 @@ def _unwrap_brotli(source: ShardSource, size: int, sink: Sink) -> LadingError | 
     return None
 
 
-def _unwrap(source: ShardSource, wrap: str, start: int, size: int, sink: Sink) -> tuple[LadingError | None, int]:
+def _unwrap(source: ShardFile, wrap: str, start: int, size: int, sink: Sink) -> tuple[LadingError | None, int]:
     """Unpack what begins somewhere; the error where it ends too early, and the bytes of whole members before it.
 
     Of a step that fails nothing comes out. So where a large one does, all is unpacked again with that one in small
@@ -230,7 +230,7 @@ def _unwrap(source: ShardSource, wrap: str, start: int, size: int, sink: Sink) -
         return None, 0
 
 
-def _steps(source: ShardSource, start: int, size: int, large: int) -> Iterator[memoryview]:
+def _steps(source: ShardFile, start: int, size: int, large: int) -> Iterator[memoryview]:
     """A file from one place on, as it is to be fed: in large steps up to another place, in small ones behind it."""
     at = start
     for part in _read(source, start, size - start, _READ_BYTES):
@@ -242,7 +242,7 @@ def _steps(source: ShardSource, start: int, size: int, large: int) -> Iterator[m
 class _Beginnings:
     """Finds where members or frames of a damaged file begin. Time: that of reading it, and of a number of tries."""
 
-    def __init__(self, source: ShardSource, wrap: str, size: int) -> None:
+    def __init__(self, source: ShardFile, wrap: str, size: int) -> None:
         self._source, self._wrap, self._size = source, wrap, size
         self._left = _MOST_TRIED_BYTES + size
 
@@ -288,7 +288,7 @@ def _cut(part: Buffer, size: int) -> Iterator[memoryview]:
     return (view[at : at + size] for at in range(0, view.nbytes, size))
 
 
-def _byte_ranges(source: ShardSource, remains: Recovered) -> Iterator[tuple[int, Buffer]]:
+def _byte_ranges(source: ShardFile, remains: Recovered) -> Iterator[tuple[int, Buffer]]:
     """Bytes of the file to be made and their places, ascending."""
     made = sorted(remains.made)
     at = 0
@@ -301,7 +301,7 @@ def _byte_ranges(source: ShardSource, remains: Recovered) -> Iterator[tuple[int,
 
 
 def _kept(
-    source: ShardSource, offset: NDArray[np.int64], target: NDArray[np.int64], length: NDArray[np.int64]
+    source: ShardFile, offset: NDArray[np.int64], target: NDArray[np.int64], length: NDArray[np.int64]
 ) -> Iterator[tuple[int, Buffer]]:
     """What some ranges hold, and their places in the file to be made."""
     for first, stop in _near(offset, length):
@@ -327,7 +327,7 @@ def _near(offset: NDArray[np.int64], length: NDArray[np.int64]) -> Iterator[tupl
             first += max(most, 1)
 
 
-def _whole(source: ShardSource) -> Recovered:
+def _whole(source: ShardFile) -> Recovered:
     """All of a file, as it is."""
     size = source.store.head(source.path).size_bytes
     begin = np.zeros(1, np.int64)
@@ -345,7 +345,7 @@ def _joined(remains: Recovered) -> tuple[NDArray[np.int64], NDArray[np.int64], N
     return offset[first], target[first], np.add.reduceat(length, first)
 
 
-def _read(source: ShardSource, start: int, size: int, most: int = _COPY_BYTES) -> Iterator[Buffer]:
+def _read(source: ShardFile, start: int, size: int, most: int = _COPY_BYTES) -> Iterator[Buffer]:
     with errors_at(file=source.path):
         for at in range(start, start + size, most):
             [data] = source.store.get_ranges(source.path, [(at, min(most, start + size - at))])

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from lading.errors import DataError, LadingError, SidecarMismatch, StoreError
-from lading.formats.base import Format, HasSidecar, ShardSource
+from lading.formats.base import AnyFormat, HasSidecar, ShardFile
 from lading.interleaved.references import Follower
 from lading.options import InterleavedOptions
 from lading.storage.fetch import Fetcher
@@ -34,7 +34,7 @@ class Kind:
         example: what other shards say that every sample has, where some can be read; asked of tars.
     """
 
-    format: Format
+    format: AnyFormat
     view: str
     options: Mapping[str, Any]
     interleaved: InterleavedOptions
@@ -46,7 +46,7 @@ class Kind:
     example: Callable[[], pa.Schema | None] = lambda: None
 
 
-def wrong_sidecar(kind: Kind, source: ShardSource) -> LadingError | None:
+def wrong_sidecar(kind: Kind, source: ShardFile) -> LadingError | None:
     """What is wrong with the file beside a sound shard that readers of it would stumble over."""
     fmt, path = kind.format, sidecar_of(kind, source)
     if path is None or not isinstance(fmt, HasSidecar):
@@ -58,19 +58,23 @@ def wrong_sidecar(kind: Kind, source: ShardSource) -> LadingError | None:
     return None
 
 
-def without_sidecar(kind: Kind, source: ShardSource) -> ShardSource:
+def without_sidecar(kind: Kind, source: ShardFile) -> ShardFile:
     """The shard with the file beside it left aside, where its format has such files."""
     fmt = kind.format
-    return replace(source, options={**source.options, **fmt.without_sidecar}) if isinstance(fmt, HasSidecar) else source
+    return (
+        replace(source, options={**source.options, **fmt.info.without_sidecar})
+        if isinstance(fmt, HasSidecar)
+        else source
+    )
 
 
-def sidecar_of(kind: Kind, source: ShardSource) -> str | None:
+def sidecar_of(kind: Kind, source: ShardFile) -> str | None:
     """Path of the file beside a shard, if one is there and not left aside."""
     fmt = kind.format
     return fmt.sidecar(source, {**kind.options, **source.options}) if isinstance(fmt, HasSidecar) else None
 
 
-def index_lies(index_file: str, source: ShardSource, error: LadingError) -> LadingError:
+def index_lies(index_file: str, source: ShardFile, error: LadingError) -> LadingError:
     """The finding that an index says of a shard what is not so, as reading the shard by it shows."""
     return SidecarMismatch(f"what the index says of {source.place} is not so: {error.message}", file=index_file,
                            expected=error.expected, found=error.found)  # fmt: skip

@@ -26,8 +26,8 @@ from lading.formats.base import (
     Recoverable,
     Recovered,
     ResyncsBeside,
+    ShardFile,
     ShardReader,
-    ShardSource,
 )
 from lading.interleaved.base import View
 from lading.interleaved.open import detect_view, open_view, recover_shard, stored_errors
@@ -65,7 +65,7 @@ class Left:
         missing: of what is left, rows without bytes that they lead to.
     """
 
-    source: ShardSource | None
+    source: ShardFile | None
     samples: int = 0
     lost: Sequence[LadingError] = field(default_factory=list)
     lost_samples: int = 0
@@ -74,7 +74,7 @@ class Left:
     missing: Sequence[LadingError] = field(default_factory=list)
 
 
-def find_left(kind: Kind, source: ShardSource, workshop: TemporaryFiles, known: Recovered | None = None) -> Left:
+def find_left(kind: Kind, source: ShardFile, workshop: TemporaryFiles, known: Recovered | None = None) -> Left:
     """What is left of a shard; nothing is raised but what is no fault of its file.
 
     Args:
@@ -89,7 +89,7 @@ def find_left(kind: Kind, source: ShardSource, workshop: TemporaryFiles, known: 
         return Left(None, lost=[_told_of(error, source)])
 
 
-def find_view(kind: Kind, source: ShardSource, workshop: TemporaryFiles) -> str | None:
+def find_view(kind: Kind, source: ShardFile, workshop: TemporaryFiles) -> str | None:
     """The view that a shard's first samples ask for, damaged or not; None if it says nothing.
 
     Raises:
@@ -123,7 +123,7 @@ def find_view(kind: Kind, source: ShardSource, workshop: TemporaryFiles) -> str 
         workshop.drop(made)
 
 
-def _view_of(kind: Kind, source: ShardSource) -> str | None:
+def _view_of(kind: Kind, source: ShardFile) -> str | None:
     reader = kind.format.open_shard(source, {**kind.options, **source.options})
     try:
         return detect_view(reader, kind.fetcher, kind.interleaved)
@@ -134,7 +134,7 @@ def _view_of(kind: Kind, source: ShardSource) -> str | None:
 class _Search:
     """Looks for what is left of one shard."""
 
-    def __init__(self, kind: Kind, source: ShardSource, workshop: TemporaryFiles) -> None:
+    def __init__(self, kind: Kind, source: ShardFile, workshop: TemporaryFiles) -> None:
         self._kind, self._source, self._workshop = kind, source, workshop
         self._lost: list[LadingError] = []
         self._lost_samples = self._samples = 0
@@ -205,7 +205,7 @@ class _Search:
             return Left(None, lost=self._lost, lost_samples=self._lost_samples)
         return Left(source, self._samples, self._lost, self._lost_samples)
 
-    def _despite_lists(self, source: ShardSource, error: LadingError) -> tuple[ShardSource, LadingError | None]:
+    def _despite_lists(self, source: ShardFile, error: LadingError) -> tuple[ShardFile, LadingError | None]:
         """The shard without what an index says wrongly of it, and is noted; and what is wrong with reading it then."""
         now: LadingError | None = error
         if error.file is not None and error.file == sidecar_of(self._kind, source):
@@ -219,7 +219,7 @@ class _Search:
                     source, now = alone, None
         return source, now
 
-    def _without_sidecar(self, source: ShardSource) -> tuple[ShardSource, LadingError | None]:
+    def _without_sidecar(self, source: ShardFile) -> tuple[ShardFile, LadingError | None]:
         """The shard with the file beside it left aside, and what is wrong with reading it then."""
         fmt = self._kind.format
         assert isinstance(fmt, HasSidecar), "the caller looked"
@@ -232,7 +232,7 @@ class _Search:
                                            file=source.place, found=f"{behind} of them"))  # fmt: skip
         return aside, error
 
-    def remains(self, source: ShardSource, error: LadingError | None) -> Recovered | None:
+    def remains(self, source: ShardFile, error: LadingError | None) -> Recovered | None:
         """What the format finds, of a file on this machine; None too where it finds nothing that can be read."""
         kind = self._kind
         far = not isinstance(source.store, Mapper)
@@ -255,7 +255,7 @@ class _Search:
                 self._workshop.drop(here)
         return found
 
-    def _laid_out(self, source: ShardSource, remains: Recovered) -> tuple[ShardSource, LadingError | None]:
+    def _laid_out(self, source: ShardFile, remains: Recovered) -> tuple[ShardFile, LadingError | None]:
         """The file laid out anew, and what is wrong with reading the rows of it that can be."""
         made = self._workshop.laid_out(source, remains)
         self._workshop.drop(source)
@@ -279,8 +279,8 @@ class _Search:
         return made, wrong
 
     def _with_beside(
-        self, source: ShardSource, error: LadingError | None, known: Mapping[str, Recovered]
-    ) -> tuple[ShardSource, LadingError | None]:
+        self, source: ShardFile, error: LadingError | None, known: Mapping[str, Recovered]
+    ) -> tuple[ShardFile, LadingError | None]:
         """The shard with files beside it laid out anew, and what is wrong with reading it then."""
         kind = self._kind
         assert isinstance(kind.format, ResyncsBeside), "the caller looked"
@@ -299,7 +299,7 @@ class _Search:
         moved = replace(source, options={**source.options, **options_in(folder)})
         return moved, self._read(moved)
 
-    def _read(self, source: ShardSource) -> LadingError | None:
+    def _read(self, source: ShardFile) -> LadingError | None:
         """Read all rows with their bytes; give what was wrong. Counts samples, and notes what they lead to in vain."""
         try:
             view = self._open(source, self._kind.view)
@@ -321,7 +321,7 @@ class _Search:
         self._broken = broken
         return error
 
-    def _open(self, source: ShardSource, view: str) -> View:
+    def _open(self, source: ShardFile, view: str) -> View:
         kind = self._kind
         members = kind.members if view == kind.view else None
         schema = kind.schema if view == kind.view else None
@@ -329,18 +329,18 @@ class _Search:
             kind.format, source, view, kind.fetcher, kind.follower, kind.options, kind.interleaved, schema, members
         )
 
-    def _count(self, source: ShardSource) -> int:
+    def _count(self, source: ShardFile) -> int:
         """Number of rows, as they are stored."""
         return int(self._with_reader(source, lambda reader: reader.num_rows()))
 
-    def _with_reader(self, source: ShardSource, ask: Callable[[ShardReader], Any]) -> Any:
+    def _with_reader(self, source: ShardFile, ask: Callable[[ShardReader], Any]) -> Any:
         reader = self._kind.format.open_shard(source, {**self._kind.options, **source.options})
         try:
             return ask(reader)
         finally:
             reader.close()
 
-    def _with_good_rows(self, source: ShardSource, error: LadingError) -> ShardSource:
+    def _with_good_rows(self, source: ShardFile, error: LadingError) -> ShardFile:
         """The shard with those of its rows that can be read; none if nothing of it can."""
         self._samples = 0
         try:
@@ -387,7 +387,7 @@ class _Search:
             self._lost.append(told)
 
     def _good(
-        self, source: ShardSource, rows: NDArray[np.int64], bounds: NDArray[np.int64], view: str, error: LadingError
+        self, source: ShardFile, rows: NDArray[np.int64], bounds: NDArray[np.int64], view: str, error: LadingError
     ) -> NDArray[np.int64]:
         """The rows that can be read, taken as a view; `bounds` says which are read together or not at all."""
 
@@ -409,21 +409,21 @@ class _Search:
             self._lost.append(told)
         return good
 
-    def _is_original(self, source: ShardSource) -> bool:
+    def _is_original(self, source: ShardFile) -> bool:
         """Whether rows are counted as in the shard itself."""
         return source.path == self._source.path
 
-    def _row_of(self, source: ShardSource, row: int) -> int | None:
+    def _row_of(self, source: ShardFile, row: int) -> int | None:
         """A row that was read, as it is counted in the shard itself, where that is known."""
         if not self._is_original(source):
             return None
         return row if source.rows is None else int(source.rows[row])
 
-    def _ids(self, source: ShardSource, rows: NDArray[np.int64]) -> pa.Array:
+    def _ids(self, source: ShardFile, rows: NDArray[np.int64]) -> pa.Array:
         table = self._with_reader(source, lambda reader: reader.read(rows, ["sample_id"]))
         return texts_of_ids(table.column("sample_id").combine_chunks(), source.place)
 
-    def _without_torn(self, source: ShardSource) -> ShardSource:
+    def _without_torn(self, source: ShardFile) -> ShardFile:
         """The shard without samples some of whose items may be lost: in a hole, or where rows are missing.
 
         What lies there cannot be read, so that the sample before it may go on in it; the one behind it is whole if it
@@ -456,9 +456,7 @@ class _Search:
         self._lost.append(CorruptShard("samples lack items that are lost", file=self._source.place,
                                        found=f"{samples} samples"))  # fmt: skip
 
-    def _whole_samples(
-        self, source: ShardSource, good: NDArray[np.int64], gone: NDArray[np.int64]
-    ) -> NDArray[np.int64]:
+    def _whole_samples(self, source: ShardFile, good: NDArray[np.int64], gone: NDArray[np.int64]) -> NDArray[np.int64]:
         """The rows of samples none of whose rows are lost, without an id, or apart from the others.
 
         Of the lost rows the ids are read, where they can be. Of rows without one, positions tell what they may be of.
@@ -487,7 +485,7 @@ class _Search:
             self._tell_torn(int(np.count_nonzero(torn[starts])))
         return self._standing_together(source, good[~torn], ids.filter(pa.array(~torn)))
 
-    def _standing_together(self, source: ShardSource, rows: NDArray[np.int64], ids: pa.Array) -> NDArray[np.int64]:
+    def _standing_together(self, source: ShardFile, rows: NDArray[np.int64], ids: pa.Array) -> NDArray[np.int64]:
         """The rows of samples whose rows stand together."""
         starts = sample_starts(ids) if len(ids) else np.zeros(0, np.int64)
         codes = ids.take(pa.array(starts)).dictionary_encode().indices.to_numpy()
@@ -504,7 +502,7 @@ class _Search:
         together: NDArray[np.int64] = rows[~apart]
         return together
 
-    def _lost_whole(self, source: ShardSource, first: int, last: int, before: pa.Array, behind: pa.Array) -> int:
+    def _lost_whole(self, source: ShardFile, first: int, last: int, before: pa.Array, behind: pa.Array) -> int:
         """How many samples lie in lost rows alone, by their ids and those beside them; 0 if they cannot be read."""
         try:
             ids = self._ids(source, np.arange(first, last + 1))
@@ -514,7 +512,7 @@ class _Search:
         runs = runs[1:] if runs[:1] == before.to_pylist() else runs
         return len(runs) - (len(runs) > 0 and runs[-1:] == behind.to_pylist())
 
-    def _may_be(self, source: ShardSource, row: int, sample: str) -> bool:
+    def _may_be(self, source: ShardFile, row: int, sample: str) -> bool:
         """Whether a lost row may be of a sample: its id says so, or cannot be read."""
         try:
             return bool(self._ids(source, np.array([row]))[0].as_py() == sample)
@@ -604,7 +602,7 @@ def _split(
     return np.sort(np.concatenate(good)), sorted(bad, key=lambda part: part[0])
 
 
-def _told_of(error: LadingError, source: ShardSource) -> LadingError:
+def _told_of(error: LadingError, source: ShardFile) -> LadingError:
     """An error of a file that was made on the way, told of the file that it was made of."""
     if error.file is not None and error.file != source.place:
         error.offset = error.row = None

@@ -32,7 +32,7 @@ from lading.dataset.source import (
     source_names,
 )
 from lading.errors import DataError, LadingError, SourceNotFound, StoreError, UnknownFormat, UsageError
-from lading.formats.base import Format, ListedShard, ListsUnlisted
+from lading.formats.base import AnyFormat, ListedShard
 from lading.formats.index_json import several_splits
 from lading.formats.registry import all_formats, find_format, get_format
 from lading.limits import Limits
@@ -62,7 +62,7 @@ class FoundShards:
 
     listing: Listing
     told: pa.Table
-    format: Format
+    format: AnyFormat
     manifest: Manifest | None = None
     kept_shards: pa.Table | None = None
     findings: Sequence[LadingError] = field(default_factory=list)
@@ -171,7 +171,7 @@ def _by_files_beside(
         UnknownFormat: other files of the folder, or that are named, are of other formats.
     """
     for fmt in all_formats():
-        if not isinstance(fmt, ListsUnlisted) or format_name not in ("", fmt.name):
+        if not fmt.info.unlisted or format_name not in ("", fmt.name):
             continue
         with suppress(StoreError):
             folder = _named_folder(fmt, names, stores)
@@ -191,42 +191,42 @@ def _by_files_beside(
     return None
 
 
-def _named_folder(fmt: Format, names: Sequence[str], stores: Stores) -> str | None:
+def _named_folder(fmt: AnyFormat, names: Sequence[str], stores: Stores) -> str | None:
     """The folder that a source is, or whose index it is; None where it names shards that have no index."""
     if len(names) != 1:
         return None
     store, path = resolve(names[0], stores)
-    if posixpath.basename(path) in fmt.indexes:
+    if posixpath.basename(path) in fmt.info.index_names:
         return posixpath.dirname(path)
     folder = path.rstrip("/")
     return folder if next(iter(store.walk(folder)), None) is not None else None
 
 
 def _unlisted_below(
-    fmt: ListsUnlisted, store: Store, folder: str, limits: Limits
+    fmt: AnyFormat, store: Store, folder: str, limits: Limits
 ) -> tuple[list[ListedShard], Counter[str]]:
     """Such shards of a format below a folder, and how many files of each format are none of them."""
-    shards = [shard for shard in fmt.list_unlisted(store, folder, limits) if _is_seen(folder, shard.path)]
+    shards = [shard for shard in fmt.find_shards(store, folder, limits) if _is_seen(folder, shard.path)]
     known = {_unpacked(fmt, shard.path) for shard in shards}
     return shards, _formats(path for path in _files(store, folder) if shards and _unpacked(fmt, path) not in known)
 
 
-def _unpacked(fmt: ListsUnlisted, path: str) -> str:
+def _unpacked(fmt: AnyFormat, path: str) -> str:
     """What such a shard of a format would be called if it were not compressed; of other files the path."""
     stem = posixpath.splitext(path)[0]
-    return stem if stem.endswith(fmt.unlisted) else path
+    return stem if stem.endswith(fmt.info.unlisted) else path
 
 
 def _unlisted_named(
-    fmt: ListsUnlisted, names: Sequence[str], paths: Sequence[str] | None, stores: Stores, limits: Limits
+    fmt: AnyFormat, names: Sequence[str], paths: Sequence[str] | None, stores: Stores, limits: Limits
 ) -> tuple[list[ListedShard], Counter[str]]:
     """As `_unlisted_below`, of the files of these paths; without them of what is named, some of it gone."""
     named = paths if paths is not None else list(_paths_there(names, stores, limits))
-    if not any(name.endswith(fmt.unlisted) for name in named):
+    if not any(name.endswith(fmt.info.unlisted) for name in named):
         return [], Counter()
     places = [resolve(name, stores) for name in named]
-    folders = {posixpath.dirname(path): store for store, path in places if path.endswith(fmt.unlisted)}
-    found = [shard for folder, store in folders.items() for shard in fmt.list_unlisted(store, folder, limits)]
+    folders = {posixpath.dirname(path): store for store, path in places if path.endswith(fmt.info.unlisted)}
+    found = [shard for folder, store in folders.items() for shard in fmt.find_shards(store, folder, limits)]
     known = {_unpacked(fmt, shard.path): shard for shard in found}
     forms = {_unpacked(fmt, path): (store, path) for store, path in places}
     rest = [place for form, place in forms.items() if form not in known]
@@ -270,7 +270,7 @@ def _by_files(
     if not format_name and len(formats) > 1:
         raise several_formats(folders[0] if folders else names[0], formats)
     chosen = format_name or next(iter(formats), "")
-    paths = sorted({path for path in found if not chosen or path.lower().endswith(get_format(chosen).extensions)})
+    paths = sorted({path for path in found if not chosen or path.lower().endswith(get_format(chosen).info.extensions)})
     rest = pa.nulls(len(paths), pa.int64()), pa.nulls(len(paths), pa.int64())
     texts = pa.nulls(len(paths), pa.string()), pa.nulls(len(paths), pa.string())
     table = pa.table([path_column(paths), *rest, *texts], schema=LISTING_SCHEMA)
@@ -293,7 +293,7 @@ def _is_seen(folder: str, path: str) -> bool:
     return not is_hidden(path[len(folder) :].strip("/").split("/"))
 
 
-def _recognised(listing: Listing, stores: Stores) -> Format:
+def _recognised(listing: Listing, stores: Stores) -> AnyFormat:
     """The format of the first shard that is of one; by the first one's name if none can be read."""
     paths = listing.table["path"].slice(0, _LOOKED_AT).to_pylist()
     for path in paths:

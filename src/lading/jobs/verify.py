@@ -40,7 +40,6 @@ from lading.formats.base import (
     ListedElsewhere,
     ListedFile,
     LooksCloser,
-    LooksDeeper,
     TellsOfItself,
 )
 from lading.formats.registry import get_format
@@ -243,8 +242,8 @@ def begin_verify(dataset: Dataset, *, deep: bool, max_findings: int) -> Look:
 
 def _look(dataset: Dataset, stores: Stores, indexes: Indexes, deep: bool, most: int) -> Look:
     fmt = get_format(dataset.format)
-    if deep and isinstance(fmt, LooksDeeper):
-        dataset.read_with(fmt.deep_options)
+    if deep:
+        dataset.read_with(fmt.info.deep_options)
 
     def look_at(number: int, on_read: OnRead, findings: _Findings) -> dict[str, Any]:
         before = len(findings.all)

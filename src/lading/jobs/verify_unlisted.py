@@ -41,7 +41,7 @@ def unlisted_shards(dataset: Dataset, indexes: Indexes, stores: Stores) -> Itera
     root = posixpath.dirname(root) if where == lists else root
     known = {*_files(dataset), *(path for shards in indexes.shards.values() for path in shards)}
     folders = {root, *map(posixpath.dirname, known)}
-    endings = get_format(dataset.format).extensions
+    endings = get_format(dataset.format).info.extensions
     alike = {_numberless(path) for path in known}
     with suppress(StoreError):  # there are stores that list nothing, and then nobody reads all files of a folder
         for info in store.walk(root):
@@ -67,7 +67,7 @@ def _lister(dataset: Dataset) -> tuple[str, str]:
     index = dataset.listing.index_file
     if dataset.manifest is not None and dataset.listing.folder is not None:
         return f"{dataset.listing.folder}/{FOLDER}", dataset.listing.folder
-    if index is not None and posixpath.basename(index) in get_format(dataset.format).indexes:
+    if index is not None and posixpath.basename(index) in get_format(dataset.format).info.index_names:
         return index, index
     return "", ""
 

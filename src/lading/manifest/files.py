@@ -29,7 +29,6 @@ from lading.errors import (
     UsageError,
     errors_at,
 )
-from lading.formats.base import NamesInEntries
 from lading.formats.registry import get_format
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.manifest import values as mf
@@ -156,8 +155,8 @@ def files_listed(store: Store, folder: str, own: str) -> set[str]:
     for row in shards.to_pylist():
         path = row["path"]
         found.update([path, *(posixpath.join(posixpath.dirname(path), f["name"]) for f in row["beside_xxh3"] or ())])
-        if row["entry"] and isinstance(fmt, NamesInEntries):
-            found.update(fmt.files_named(fmt.renamed(row["entry"], path)))
+        if row["entry"]:
+            found.update(fmt.entry_files(fmt.rename_entry(row["entry"], path)))
     return {name for name in found if not mf.leads_outside(name) and not name.startswith(f"{mf.FOLDER}/")}
 
 

@@ -18,7 +18,7 @@ import xxhash
 
 from lading.arrow.references import with_refs
 from lading.errors import StoreError
-from lading.formats.base import ShardSource
+from lading.formats.base import ShardFile
 from lading.storage.base import aborting
 from lading.storage.checksum import with_checksum
 from lading.storage.local import LocalStore
@@ -49,7 +49,7 @@ class IndexCache:
         self.folder = folder or cache_folder()
         self._writable = True
 
-    def path(self, source: ShardSource, kind: str) -> str | None:
+    def path(self, source: ShardFile, kind: str) -> str | None:
         """File of a shard's index; None if nothing tells one version of the shard from the next."""
         info = source.info or source.store.head(source.path)
         if not info.version:
@@ -58,7 +58,7 @@ class IndexCache:
         key = "\n".join((_LAYOUT, type(source.store).__name__, url, str(info.size_bytes), info.version, kind))
         return os.path.join(self.folder, f"{xxhash.xxh3_128_hexdigest(key.encode())}.arrow")
 
-    def load(self, source: ShardSource, kind: str) -> pa.Table | None:
+    def load(self, source: ShardFile, kind: str) -> pa.Table | None:
         """The index of a shard as it is now, mapped; None if there is none, or it is damaged."""
         path = self.path(source, kind)
         if path is None:
@@ -74,7 +74,7 @@ class IndexCache:
             return None  # a cache is only ever a shortcut: the index is made again
         return with_refs(pa.ipc.open_file(index).read_all())
 
-    def store(self, source: ShardSource, kind: str, index: pa.Table) -> bool:
+    def store(self, source: ShardFile, kind: str, index: pa.Table) -> bool:
         """Keep the index of a shard; False (and one warning) if the folder cannot be written."""
         path = self.path(source, kind) if self._writable else None
         if path is None:

@@ -32,10 +32,8 @@ from lading.errors import DataError, SchemaMismatch, errors_at
 from lading.features.items import RESERVED, sample_firsts, without_source
 from lading.features.types import FEATURE_KEY, Audio, ClassLabel, Feature, Image, Struct, Text, Value, Video, feature_of
 from lading.formats.base import (
+    AnyFormat,
     ExactSizes,
-    Format,
-    LosesTypes,
-    ManyFiles,
     Ranges,
     RangeWriter,
     SampleEncoder,
@@ -94,7 +92,7 @@ class ShardKind:
         checksums: of what checksums are kept, one of `CHECKSUMS`.
     """
 
-    format: Format
+    format: AnyFormat
     view: str
     options: Mapping[str, Any]
     roles: Roles
@@ -118,7 +116,7 @@ class ShardKind:
         if self.view != "samples":
             return False
         is_archive = isinstance(self.format, MediaArchiveFormat) and not is_documents(schema)
-        return self.takes_members or is_archive or isinstance(self.format, LosesTypes)
+        return self.takes_members or is_archive or not self.format.info.keeps_types
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +231,7 @@ class PartWriter:
         self._checked: pa.Schema | None = None
         self.schema = None if schema is None else written_schema(schema)
         self.without_rows: pa.Schema | None = None
-        self._takes_any = not kind.format.fixed_schema and (schema is None or kind.view == "samples")
+        self._takes_any = not kind.format.info.fixed_schema and (schema is None or kind.view == "samples")
         self.columns: dict[str, pa.Field] = {}
         self._store, self._folder, self._kind = store, folder, kind
         self._fetcher, self._closing = fetcher, closing
@@ -342,7 +340,7 @@ class PartWriter:
             batch = encoder.encode(batch, self._encoded)
         self._encoded += batch.num_rows
         size_at = np.concatenate([[0], np.cumsum(_row_bytes(batch, ranges))])
-        as_items = self._kind.view == "interleaved" and packing is None and self._kind.format.fixed_schema
+        as_items = self._kind.view == "interleaved" and packing is None and self._kind.format.info.fixed_schema
         ids = hash_strings(batch.column("sample_id").take(pa.array(starts))) if as_items else None
         yield from self._write_samples(batch, ranges, size_at, starts, ends, ids)
         self._fetcher.release(self.held_bytes())
@@ -540,9 +538,8 @@ class PartWriter:
 
     def _begin(self) -> _OpenShard:
         path, kind = self._name(), self._kind
-        beside = kind.format.beside(path, kind.options) if isinstance(kind.format, ManyFiles) else ()
         with ExitStack() as failed:
-            sinks = [self._sink(name, failed) for name in (path, *beside)]
+            sinks = [self._sink(name, failed) for name in (path, *kind.format.extra_files(path, kind.options))]
             schema = self.schema or pa.schema([])
             if kind.takes_members and KEY not in schema.names:
                 schema = schema.insert(0, pa.field(KEY, pa.string()))

@@ -23,7 +23,7 @@ from lading.arrow import views
 from lading.arrow.references import CODECS, FileEntry, files_of, is_ref, unpack
 from lading.codecs import decode_range, stream_decoder
 from lading.errors import LadingError, NotFound, Unrepresentable, UsageError
-from lading.formats.base import Format, ShardFacts, ShardReader, ShardSource
+from lading.formats.base import AnyFormat, ShardFacts, ShardFile, ShardReader
 from lading.storage.base import Store
 from lading.storage.memory import MemoryStore
 from lading.storage.wrappers import CountingStore
@@ -57,12 +57,12 @@ class Written:
         return Written(self.path, self.facts, self.refs, data)
 
 
-def write_shard(fmt: Format, table: pa.Table, options: Mapping[str, Any], *, batch_rows: int = 1 << 30) -> Written:
+def write_shard(fmt: AnyFormat, table: pa.Table, options: Mapping[str, Any], *, batch_rows: int = 1 << 30) -> Written:
     """A table as one shard of a format, in memory."""
     path = f"some/folder/shard-000000{fmt.extension(options)}"
     store = MemoryStore()
     sink = store.put_stream(path)
-    writer = fmt.create_shard(sink, table.schema, options)
+    writer = fmt.create_shard([sink], table.schema, options)
     refs, before = [], writer.bytes_written()
     for batch in table.to_batches(max_chunksize=batch_rows):
         refs.append(writer.write(batch))
@@ -161,7 +161,7 @@ class FormatTests:
         other_options: further options to write with, for the round trip (compressions, levels).
     """
 
-    fmt: ClassVar[Format]
+    fmt: ClassVar[AnyFormat]
     options: ClassVar[Mapping[str, Any]] = {}
     holds_nulls: ClassVar[bool] = True
     holds_bytes: ClassVar[bool] = True
@@ -203,7 +203,7 @@ class FormatTests:
 
     def open(self, written: Written, *, mapped: bool = True) -> ShardReader:
         """A reader of a shard in memory."""
-        return self.fmt.open_shard(ShardSource(CountingStore(written.store, mapped=mapped), written.path), {})
+        return self.fmt.open_shard(ShardFile(CountingStore(written.store, mapped=mapped), written.path), {})
 
     def read_all(self, written: Written, *, mapped: bool = True) -> list[dict[str, Any]]:
         """All rows, by `batches` with views and without, and by `read`, which must agree."""
@@ -284,7 +284,7 @@ class FormatTests:
     def test_one_call_reads_no_more_than_the_file(self) -> None:
         written = write_shard(self.fmt, self._large(), self.options)
         store = CountingStore(written.store)
-        reader = self.fmt.open_shard(ShardSource(store, written.path), {})
+        reader = self.fmt.open_shard(ShardFile(store, written.path), {})
         calls: dict[str, Callable[[], object]] = {
             "open_shard": lambda: None,
             "schema": reader.schema,
@@ -389,7 +389,7 @@ class FormatTests:
         assert index.num_rows == table.num_rows
         assert read_rows(index, written.store) == read_rows(table, written.store)
         reader.close()
-        again = self.fmt.open_shard(ShardSource(written.store, written.path, index=index), {})
+        again = self.fmt.open_shard(ShardFile(written.store, written.path, index=index), {})
         assert read_rows(again.read(), written.store) == read_rows(table, written.store)
         again.close()
 
@@ -424,7 +424,7 @@ class FormatTests:
     def test_a_file_that_is_not_there(self, mapped: bool) -> None:
         store = CountingStore(MemoryStore(), mapped=mapped)
         with pytest.raises(NotFound, match="no-such-file"):
-            self.fmt.open_shard(ShardSource(store, "no-such-file"), {}).num_rows()
+            self.fmt.open_shard(ShardFile(store, "no-such-file"), {}).num_rows()
 
     def test_a_cut_file_is_an_error_or_whole(self, mapped: bool) -> None:
         written = write_shard(self.fmt, self.small(), self.options)
@@ -453,7 +453,7 @@ class FormatTests:
     def test_reading_writes_nothing(self, mapped: bool) -> None:
         written = write_shard(self.fmt, self.small(), self.options)
         store = CountingStore(written.store, mapped=mapped)
-        reader = self.fmt.open_shard(ShardSource(store, written.path), {})
+        reader = self.fmt.open_shard(ShardFile(store, written.path), {})
         reader.index()
         reader.read()
         list(reader.batches(max_rows=2, max_bytes=_ALL))
@@ -468,35 +468,35 @@ class FormatTests:
     def test_an_unknown_option_is_refused(self) -> None:
         written = write_shard(self.fmt, self.small(), self.options)
         with pytest.raises(UsageError, match="no_such_option"):
-            self.fmt.open_shard(ShardSource(written.store, written.path), {"no_such_option": 1})
+            self.fmt.open_shard(ShardFile(written.store, written.path), {"no_such_option": 1})
         with pytest.raises(UsageError, match="no_such_option"):
-            self.fmt.create_shard(MemoryStore().put_stream("x"), self.small().schema, {"no_such_option": 1})
+            self.fmt.create_shard([MemoryStore().put_stream("x")], self.small().schema, {"no_such_option": 1})
 
     def test_what_it_cannot_hold_is_refused_before_a_byte_is_written(self) -> None:
         for column, schema in self.cannot_hold().items():
             sink = MemoryStore().put_stream("x")
             with pytest.raises(Unrepresentable, match=column):
-                self.fmt.create_shard(sink, schema, self.options)
+                self.fmt.create_shard([sink], schema, self.options)
             assert sink.tell() == 0
 
     def test_it_recognises_its_own_files(self, table: pa.Table) -> None:
         written = write_shard(self.fmt, table, self.options)
         head = written.data[:1024]
-        assert self.fmt.recognise(written.path, head)
+        assert self.fmt.matches(written.path, head)
         assert self.fmt.list_shards(written.store, written.path, head) is None
         assert self.fmt.extension(self.options).startswith(".")
-        assert written.path.endswith(self.fmt.extensions)
+        assert written.path.endswith(self.fmt.info.extensions)
         names = {self.fmt.shard_name(number) for number in (0, 1, 99_999, 100_000)}
         assert len(names) == 4
         assert not any("/" in name or name.startswith(".") for name in names)
-        assert not self.fmt.recognise("some/file.unknown", b"\0" * 1024)
-        assert not self.fmt.recognise("some/file.unknown", b"plain text, and nothing else\n" * 30)
-        assert not self.fmt.recognise("some/file.unknown", b"")
+        assert not self.fmt.matches("some/file.unknown", b"\0" * 1024)
+        assert not self.fmt.matches("some/file.unknown", b"plain text, and nothing else\n" * 30)
+        assert not self.fmt.matches("some/file.unknown", b"")
 
     def test_sidecars_lie_in_their_folder(self) -> None:
         written = write_shard(self.fmt, self.small(), self.options)
         before = {written.path}
-        names = self.fmt.write_sidecars(
+        names = self.fmt.write_index(
             written.store, "some/folder", [(written.path.removeprefix("some/folder/"), written.facts)]
         )
         after = {info.path for info in written.store.walk("")}

@@ -16,14 +16,14 @@ from lading.arrow.references import FILES_KEY, FileEntry, RefType, with_files
 from lading.errors import SchemaMismatch, Unrepresentable, UsageError
 from lading.features.types import ClassLabel, Image, with_feature
 from lading.formats.arrow.format import FORMAT, ArrowReader
-from lading.formats.base import Format, ShardFacts, ShardSource
+from lading.formats.base import AnyFormat, ShardFacts, ShardFile
 from lading.storage.memory import MemoryStore
 from lading.storage.wrappers import CountingStore
 from lading.testing.format import FormatTests
 
 
 class TestArrow(FormatTests):
-    fmt: ClassVar[Format] = FORMAT
+    fmt: ClassVar[AnyFormat] = FORMAT
     index_has_rows: ClassVar[bool] = False
     other_options: ClassVar[Sequence[Mapping[str, Any]]] = (
         {"compression": "zstd"},
@@ -113,7 +113,7 @@ _PLAIN = {
 def write(table: pa.Table, **options: Any) -> tuple[bytes, ShardFacts]:
     store = MemoryStore()
     sink = store.put_stream("s.arrow")
-    writer = FORMAT.create_shard(sink, table.schema, options)
+    writer = FORMAT.create_shard([sink], table.schema, options)
     for batch in table.to_batches():
         writer.write(batch)
     facts = writer.close()
@@ -129,7 +129,7 @@ def read_by_pyarrow(data: bytes) -> pa.Table:
 
 def opened(data: bytes, *, mapped: bool = True, **options: Any) -> ArrowReader:
     store = CountingStore(MemoryStore({"s.arrow": data}), mapped=mapped)
-    return FORMAT.open_shard(ShardSource(store, "s.arrow"), options)
+    return FORMAT.open_shard(ShardFile(store, "s.arrow"), options)
 
 
 def rows_of(data: bytes, *, mapped: bool = True, max_rows: int = 1000, **options: Any) -> list[dict[str, Any]]:
@@ -305,7 +305,7 @@ def test_record_batches_keep_their_limits() -> None:
 
 def test_what_does_not_fit_the_shard_is_refused() -> None:
     schema = pa.schema([pa.field("a", pa.int64(), nullable=False), ("b", pa.large_binary())])
-    writer = FORMAT.create_shard(MemoryStore().put_stream("s.arrow"), schema, {})
+    writer = FORMAT.create_shard([MemoryStore().put_stream("s.arrow")], schema, {})
     payload = pa.array([b"x", b"y"])
     with pytest.raises(SchemaMismatch, match=r"s.arrow: columns are not those"):
         writer.write(pa.record_batch([payload], names=["b"]))
@@ -321,7 +321,7 @@ def test_times_of_day_that_arrow_does_not_allow_are_refused() -> None:
     times = pa.array([0, 86_399_999_999, 86_400_000_000], pa.int64()).view(pa.time64("us"))
     with pytest.raises(pa.ArrowInvalid):
         times.validate(full=True)
-    writer = FORMAT.create_shard(MemoryStore().put_stream("s.arrow"), pa.schema([("t", times.type)]), {})
+    writer = FORMAT.create_shard([MemoryStore().put_stream("s.arrow")], pa.schema([("t", times.type)]), {})
     writer.write(pa.record_batch([times[:2]], names=["t"]))
     with pytest.raises(Unrepresentable, match=r"s.arrow row 4 column 't': a value that time64\[us\] does not allow"):
         writer.write(pa.record_batch([times], names=["t"]))
@@ -342,7 +342,7 @@ def test_times_of_day_that_arrow_does_not_allow_are_refused() -> None:
 )
 def test_options_that_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        FORMAT.create_shard(MemoryStore().put_stream("s.arrow"), pa.schema([("a", pa.int8())]), options)
+        FORMAT.create_shard([MemoryStore().put_stream("s.arrow")], pa.schema([("a", pa.int8())]), options)
 
 
 @pytest.mark.parametrize(
@@ -402,11 +402,11 @@ def test_indexes_tell_of_what_was_written() -> None:
     shards = []
     for name, rows in (("shard-00000.arrow", 2), ("shard-00001.arrow", 3)):
         sink = store.put_stream(f"set/{name}")
-        writer = FORMAT.create_shard(sink, pa.schema([("a", pa.int64())]), {})
+        writer = FORMAT.create_shard([sink], pa.schema([("a", pa.int64())]), {})
         writer.write(pa.record_batch([pa.array(range(rows))], names=["a"]))
         shards.append((name, writer.close()))
         sink.close()
-    assert FORMAT.write_sidecars(store, "set", shards) == ["set/_metadata.json"]
+    assert FORMAT.write_index(store, "set", shards) == ["set/_metadata.json"]
     listed = FORMAT.list_shards(store, "set/_metadata.json", b"")
     assert listed is not None
     assert [(shard.path, shard.num_samples) for shard in listed] == [

@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from lading.arrow.references import RefType
-from lading.formats.base import Format
+from lading.formats.base import AnyFormat
 from lading.formats.csv.format import FORMAT
 from lading.testing.format import FormatTests
 
 
 class TestCsv(FormatTests):
-    fmt: ClassVar[Format] = FORMAT
+    fmt: ClassVar[AnyFormat] = FORMAT
     holds_bytes: ClassVar[bool] = False
     index_has_rows: ClassVar[bool] = False
     may_end_early: ClassVar[str] = "nothing in the file says how many records there are"

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from cost import costs_at_most
 from lading.errors import CorruptShard, DuplicateField, LadingError, LimitExceeded, SchemaMismatch, UsageError
 from lading.formats import text_lines
-from lading.formats.base import ShardSource
+from lading.formats.base import ShardFile
 from lading.formats.csv import recover
 from lading.formats.csv.format import FORMAT, CsvReader
 from lading.limits import DEFAULT_LIMITS, Limits
@@ -33,7 +33,7 @@ _CELL = st.text(st.sampled_from('a,;"\n\té日🎉 0\ufeff'), max_size=8)
 
 
 def reader(data: bytes, path: str = "t.csv", limits: Limits = DEFAULT_LIMITS, **options: Any) -> CsvReader:
-    return FORMAT.open_shard(ShardSource(MemoryStore({path: data}), path, limits=limits), options)
+    return FORMAT.open_shard(ShardFile(MemoryStore({path: data}), path, limits=limits), options)
 
 
 def rows(data: bytes, path: str = "t.csv", **options: Any) -> list[list[Any]]:
@@ -286,7 +286,7 @@ def test_long_records_of_too_many_values_are_refused_before_all_of_them_are_read
     data = b"a,b\n1,2\n" + b'"' + b",\n" * 500 + b'",3\n'
     assert reader(data, limits=limits).num_rows() == 2
     store = CountingStore(MemoryStore({"t.csv": data + b"," * 5000 + b"\n"}), mapped=False)
-    opened = FORMAT.open_shard(ShardSource(store, "t.csv", limits=limits), {})
+    opened = FORMAT.open_shard(ShardFile(store, "t.csv", limits=limits), {})
     with pytest.raises(
         LimitExceeded, match=r"line 504: too many values; expected at most 100, .*table_columns"
     ) as caught:
@@ -305,8 +305,8 @@ def test_times_with_a_zone_and_decimals_are_read_as_what_they_are() -> None:
 def test_random_access_reads_what_lies_around_the_rows() -> None:
     data = b"n,text\n" + b"".join(b'%d,"%s"\n' % (i, b"x\n" * 500) for i in range(20_000))
     store = CountingStore(MemoryStore({"t.csv": data}), mapped=False)
-    index = FORMAT.open_shard(ShardSource(store, "t.csv"), {}).index()
-    again = FORMAT.open_shard(ShardSource(store, "t.csv", index=index), {"types": {"n": "int32"}})
+    index = FORMAT.open_shard(ShardFile(store, "t.csv"), {}).index()
+    again = FORMAT.open_shard(ShardFile(store, "t.csv", index=index), {"types": {"n": "int32"}})
     again.schema()
     before = store.bytes_read
     assert again.read(np.array([19_999, 5, 5]), ["n"]).column("n").to_pylist() == [19_999, 5, 5]
@@ -318,14 +318,14 @@ def test_random_access_reads_what_lies_around_the_rows() -> None:
 def test_an_index_of_other_rows_is_an_error() -> None:
     index = reader(b"a\n1\n2\n").index()
     for data in (b'a\n"\n"\n', b'a\n1\n"\n'):
-        opened = FORMAT.open_shard(ShardSource(MemoryStore({"t.csv": data}), "t.csv", index=index), {})
+        opened = FORMAT.open_shard(ShardFile(MemoryStore({"t.csv": data}), "t.csv", index=index), {})
         with pytest.raises(CorruptShard, match=r"t\.csv @ 2: the file is not the one that was looked at"):
             opened.read(np.array([0]))
 
 
 def remains(data: bytes, limits: Limits = DEFAULT_LIMITS, **options: Any) -> tuple[bytes, int]:
     """What a salvage keeps of a file, and how many lines it loses."""
-    source = ShardSource(MemoryStore({"t.csv": data}), "t.csv", limits=limits)
+    source = ShardFile(MemoryStore({"t.csv": data}), "t.csv", limits=limits)
     found = FORMAT.recover(source, options)
     if found is None:
         return data, 0
@@ -368,7 +368,7 @@ def test_what_many_bad_lines_cost_goes_by_how_many_they_are(monkeypatch: pytest.
     assert remains(damaged) == (b"a,b\n1,2\n", lines)
     json_lines = [b'{"a": "1", "b": "2"}'] * lines
     assert costs_at_most(30, lambda: remains(damaged), lambda: [*map(json.loads, json_lines)])
-    source = ShardSource(MemoryStore({"t.csv": damaged}), "t.csv")
+    source = ShardFile(MemoryStore({"t.csv": damaged}), "t.csv")
     found = FORMAT.recover(source, {})
     assert found is not None
     assert [error.message[:7] for error in found.lost] == [f"line {n}:" for n in range(3, 10)]
@@ -389,7 +389,7 @@ def test_what_many_bad_lines_cost_goes_by_how_many_they_are(monkeypatch: pytest.
 def test_what_is_wrong_with_a_record_of_several_lines_is_told_of_all_of_it(
     record: bytes, what: str, found: int | None
 ) -> None:
-    source = ShardSource(MemoryStore({"t.csv": b"a,b\n1,2\n" + record}), "t.csv")
+    source = ShardFile(MemoryStore({"t.csv": b"a,b\n1,2\n" + record}), "t.csv")
     remains = FORMAT.recover(source, {})
     assert remains is not None
     error = remains.lost[0]
@@ -399,7 +399,7 @@ def test_what_is_wrong_with_a_record_of_several_lines_is_told_of_all_of_it(
 def test_a_line_as_long_as_the_file_is_lost_by_its_limit_in_little_memory() -> None:
     """It was copied whole to say what is wrong with it, and looked through at once: 3 GB of a file of 49 KB in zstd."""
     data = b"a,b\n1,2\n" + b"x" * (64 << 20)
-    source = ShardSource(MemoryStore({"t.csv": data}), "t.csv", limits=Limits(line_bytes=1 << 20))
+    source = ShardFile(MemoryStore({"t.csv": data}), "t.csv", limits=Limits(line_bytes=1 << 20))
     tracemalloc.start()
     try:
         found = FORMAT.recover(source, {})
@@ -417,7 +417,7 @@ def test_a_line_as_long_as_the_file_is_lost_by_its_limit_in_little_memory() -> N
 
 @pytest.mark.parametrize("data", [b"\n" * (16 << 20), b'"a,b\n' + b"1,2\n" * (4 << 20)], ids=["ends", "quote"])
 def test_the_end_of_a_header_is_looked_for_in_little_memory(data: bytes) -> None:
-    source = ShardSource(MemoryStore({"t.csv": data}), "t.csv")
+    source = ShardFile(MemoryStore({"t.csv": data}), "t.csv")
     tracemalloc.start()
     try:
         with pytest.raises(CorruptShard, match="the header is damaged"):

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from lading.errors import Unrepresentable, UsageError
 from lading.features.items import INTERLEAVED_SCHEMA
 from lading.features.types import Json, Text, with_feature
-from lading.formats.base import ShardSource
+from lading.formats.base import ShardFile
 from lading.formats.csv.format import FORMAT
 from lading.storage.memory import MemoryStore
 
@@ -23,7 +23,7 @@ from lading.storage.memory import MemoryStore
 def write(table: pa.Table, *, batch_rows: int = 3, path: str = "t.csv", **options: Any) -> bytes:
     store = MemoryStore()
     sink = store.put_stream(path)
-    writer = FORMAT.create_shard(sink, table.schema, options)
+    writer = FORMAT.create_shard([sink], table.schema, options)
     for batch in table.to_batches(max_chunksize=batch_rows):
         writer.write(batch)
     facts = writer.close()
@@ -33,7 +33,7 @@ def write(table: pa.Table, *, batch_rows: int = 3, path: str = "t.csv", **option
 
 
 def read(data: bytes, **options: Any) -> pa.Table:
-    return FORMAT.open_shard(ShardSource(MemoryStore({"t.csv": data}), "t.csv"), options).read()
+    return FORMAT.open_shard(ShardFile(MemoryStore({"t.csv": data}), "t.csv"), options).read()
 
 
 _TEXT = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from(',"\n\r\t\ufeff'), max_size=6)

@@ -26,7 +26,7 @@ from lading.errors import (
     UsageError,
 )
 from lading.features.types import Json, decode, feature_of
-from lading.formats.base import LooseReader, ShardSource
+from lading.formats.base import LooseReader, ShardFile
 from lading.formats.jsonl import reader as reader_module
 from lading.formats.jsonl.format import FORMAT, JsonlReader
 from lading.formats.text_lines import open_text
@@ -54,8 +54,8 @@ def reader(data: bytes, path: str = "d.jsonl", limits: Limits = DEFAULT_LIMITS, 
     return FORMAT.open_shard(source_of(data, path, limits), options)
 
 
-def source_of(data: bytes, path: str = "d.jsonl", limits: Limits = DEFAULT_LIMITS) -> ShardSource:
-    return ShardSource(MemoryStore({path: data}), path, limits=limits)
+def source_of(data: bytes, path: str = "d.jsonl", limits: Limits = DEFAULT_LIMITS) -> ShardFile:
+    return ShardFile(MemoryStore({path: data}), path, limits=limits)
 
 
 @given(
@@ -295,9 +295,9 @@ def test_documents_with_names_of_their_own_each() -> None:
 def test_random_access_reads_what_lies_around_the_rows() -> None:
     data = lines(*(json.dumps({"n": i, "text": "x" * 1000}) for i in range(20_000)))
     store = CountingStore(MemoryStore({"d.jsonl": data}), mapped=False)
-    source = ShardSource(store, "d.jsonl")
+    source = ShardFile(store, "d.jsonl")
     index = FORMAT.open_shard(source, {}).index()
-    again = FORMAT.open_shard(ShardSource(store, "d.jsonl", index=index), {})
+    again = FORMAT.open_shard(ShardFile(store, "d.jsonl", index=index), {})
     before = store.bytes_read
     assert again.read(np.array([19_999, 5, 5]), ["n"]).column("n").to_pylist() == [19_999, 5, 5]
     assert again.schema() == reader(data).schema()
@@ -310,7 +310,7 @@ def test_rows_of_a_compressed_file_that_are_read_in_order_unpack_it_once() -> No
     chance = np.random.default_rng(0)
     data = gzip.compress(lines(*(json.dumps({"n": i, "text": chance.bytes(600).hex()}) for i in range(20_000))), 1)
     store = CountingStore(MemoryStore({"d.jsonl.gz": data}), mapped=False)
-    opened = FORMAT.open_shard(ShardSource(store, "d.jsonl.gz"), {})
+    opened = FORMAT.open_shard(ShardFile(store, "d.jsonl.gz"), {})
     assert opened.num_rows() == 20_000
     before = store.bytes_read
     for first in range(0, 20_000, 1000):
@@ -323,14 +323,14 @@ def test_rows_of_a_compressed_file_that_are_read_in_order_unpack_it_once() -> No
 def test_an_index_of_other_lines_is_an_error() -> None:
     index = reader(lines('{"a": 1}', '{"a": 2}')).index()
     store = MemoryStore({"d.jsonl": b'{"a": 1}\n        \n'})
-    opened = FORMAT.open_shard(ShardSource(store, "d.jsonl", index=index), {})
+    opened = FORMAT.open_shard(ShardFile(store, "d.jsonl", index=index), {})
     with pytest.raises(CorruptShard, match="not the one that was looked at"):
         opened.read(np.array([0]))
 
 
 def test_a_file_that_changes_while_it_is_read() -> None:
     store = MemoryStore({"d.jsonl": b'{"a": 1}\n'})
-    source = ShardSource(store, "d.jsonl", index=reader(b'{"a": 1}\n').index())
+    source = ShardFile(store, "d.jsonl", index=reader(b'{"a": 1}\n').index())
     sink = store.put_stream("d.jsonl")
     sink.write([b'{"b": 1}\n'])
     sink.close()

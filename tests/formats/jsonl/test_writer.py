@@ -22,7 +22,7 @@ import lading
 from lading.content.digests import sample_digests
 from lading.errors import Unrepresentable, UsageError
 from lading.features.types import Array, ClassLabel, Feature, Image, Json, Text, Value, feature_of, with_feature
-from lading.formats.base import ShardSource
+from lading.formats.base import ShardFile
 from lading.formats.jsonl.format import FORMAT
 from lading.storage.memory import MemoryStore
 from registered import NamedType
@@ -31,7 +31,7 @@ from registered import NamedType
 def write(table: pa.Table, *, batch_rows: int = 5, **options: Any) -> bytes:
     store = MemoryStore()
     sink = store.put_stream("d.jsonl")
-    writer = FORMAT.create_shard(sink, table.schema, options)
+    writer = FORMAT.create_shard([sink], table.schema, options)
     for batch in table.to_batches(max_chunksize=batch_rows):
         writer.write(batch)
     facts = writer.close()
@@ -42,7 +42,7 @@ def write(table: pa.Table, *, batch_rows: int = 5, **options: Any) -> bytes:
 
 
 def read(data: bytes) -> pa.Table:
-    return FORMAT.open_shard(ShardSource(MemoryStore({"d.jsonl": data}), "d.jsonl"), {}).read()
+    return FORMAT.open_shard(ShardFile(MemoryStore({"d.jsonl": data}), "d.jsonl"), {}).read()
 
 
 def by_json(data: bytes) -> list[Any]:
@@ -157,7 +157,7 @@ def test_types_that_somebody_registered_are_written_as_they_are_stored() -> None
     assert write(registered, bytes="base64") == write(stored, bytes="base64")
     lines = write(registered.select(["p", "l"]))
     assert by_json(lines) == [{"p": [1, 2], "l": [[1, 2], None]}, {"p": None, "l": []}]
-    reader = FORMAT.open_shard(ShardSource(MemoryStore({"d.jsonl": lines}), "d.jsonl"), {})
+    reader = FORMAT.open_shard(ShardFile(MemoryStore({"d.jsonl": lines}), "d.jsonl"), {})
     target = registered.select(["p", "l"])
     [batch] = reader.typed_batches(target.schema, max_rows=9, max_bytes=1 << 20)
     assert pa.Table.from_batches([batch]).equals(target)

@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from lading.arrow.references import RefType
-from lading.formats.base import Format
+from lading.formats.base import AnyFormat
 from lading.formats.mds.format import FORMAT
 from lading.testing.format import FormatTests
 
 
 class TestMds(FormatTests):
-    fmt: ClassVar[Format] = FORMAT
+    fmt: ClassVar[AnyFormat] = FORMAT
     holds_nulls: ClassVar[bool] = False
     index_has_rows: ClassVar[bool] = False
     other_options: ClassVar[Sequence[Mapping[str, Any]]] = (

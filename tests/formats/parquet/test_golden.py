@@ -16,7 +16,7 @@ from golden_compare import compare_samples
 from hostile import judge_cases
 from lading.errors import DataError
 from lading.features.types import Array, ClassLabel, Image, feature_of
-from lading.formats.base import ShardSource
+from lading.formats.base import ShardFile
 from lading.formats.parquet.format import FORMAT
 from lading.storage.local import LocalStore
 
@@ -37,7 +37,7 @@ def _files(view: View) -> list[Path]:
 
 def _rows(files: list[Path]) -> Iterator[dict[str, Any]]:
     for file in files:
-        reader = FORMAT.open_shard(ShardSource(LocalStore(), str(file)), {})
+        reader = FORMAT.open_shard(ShardFile(LocalStore(), str(file)), {})
         for batch in reader.batches(max_rows=7, max_bytes=1 << 20):
             yield from batch.to_pylist()
         reader.close()

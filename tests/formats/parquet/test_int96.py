@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lading.errors import Unrepresentable, UsageError
-from lading.formats.base import ShardSource
+from lading.formats.base import ShardFile
 from lading.formats.parquet.format import FORMAT, ParquetReader
 from lading.storage.memory import MemoryStore
 
@@ -29,7 +29,7 @@ def _open(
         writer.add_key_value_metadata(metadata or {})
     physical = pq.ParquetFile(sink).schema
     assert "INT96" in {physical.column(i).physical_type for i in range(len(physical))}
-    source = ShardSource(MemoryStore({"s.parquet": sink.getvalue()}), "s.parquet")
+    source = ShardFile(MemoryStore({"s.parquet": sink.getvalue()}), "s.parquet")
     return FORMAT.open_shard(source, {} if unit is None else {"int96_unit": unit})
 
 

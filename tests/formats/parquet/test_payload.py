@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from lading.arrow.views import join, row_bytes
 from lading.errors import CorruptShard, LadingError
-from lading.formats.base import ShardSource
+from lading.formats.base import ShardFile
 from lading.formats.parquet.footer import read_footer
 from lading.formats.parquet.format import FORMAT, ParquetReader
 from lading.formats.parquet.input import Input
@@ -43,7 +43,7 @@ def parquet(values: list[bytes | None], *, nullable: bool = True, **options: Any
 
 
 def opened(data: bytes, **options: Any) -> ParquetReader:
-    source = ShardSource(MemoryStore({"s.parquet": data}), "s.parquet")
+    source = ShardFile(MemoryStore({"s.parquet": data}), "s.parquet")
     return FORMAT.open_shard(source, {"mmap": True, **options})
 
 
@@ -168,7 +168,7 @@ def test_flipped_bits_are_an_error_or_other_values_never_a_crash(
         broken[place] ^= int(random.integers(1, 256))
         path.write_bytes(broken)
         try:
-            reader = FORMAT.open_shard(ShardSource(LocalStore(), str(path)), {})
+            reader = FORMAT.open_shard(ShardFile(LocalStore(), str(path)), {})
             batches = reader.batches(max_rows=1000, max_bytes=1 << 30, columns=["bin"], views=True)
             found = [value for batch in batches for value in join(batch.column("bin")).to_pylist()]
         except LadingError as error:
@@ -214,7 +214,7 @@ def test_a_remote_file_is_fetched_once() -> None:
     read = []
     for views in (False, True):
         store = CountingStore(MemoryStore({"s.parquet": data}))
-        reader = FORMAT.open_shard(ShardSource(store, "s.parquet"), {})
+        reader = FORMAT.open_shard(ShardFile(store, "s.parquet"), {})
         assert sum(b.num_rows for b in reader.batches(max_rows=1000, max_bytes=1 << 30, views=views)) == 20
         read.append(store.bytes_read)
     assert read[0] == read[1]
@@ -260,7 +260,7 @@ def test_no_more_headers_are_looked_at_than_there_may_be_pages(tmp_path: Path) -
             return super().read_at(offset, length)
 
     path = str(tmp_path / "s.parquet")
-    file = Watched(ShardSource(LocalStore(), path), pa.OSFile(path), None, None)
+    file = Watched(ShardFile(LocalStore(), path), pa.OSFile(path), None, None)
     footer = read_footer(file)
     looked.clear()
     assert payload_pages(file, [footer.chunk(0, 1)]) is None

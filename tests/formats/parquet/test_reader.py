@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 import lading
 from lading.errors import CorruptShard, DuplicateField, LadingError, LimitExceeded, NotFound, StoreError, UsageError
 from lading.formats.arrow.decode import damage as arrow_damage
-from lading.formats.base import ShardSource
+from lading.formats.base import ShardFile
 from lading.formats.parquet.footer import chunk_facts
 from lading.formats.parquet.format import FORMAT, ParquetReader
 from lading.formats.parquet.input import damage as parquet_damage
@@ -43,7 +43,7 @@ def _file(table: pa.Table, *, row_group_size: int = 1 << 30, **options: Any) -> 
 
 
 def _open(data: bytes, **options: Any) -> ParquetReader:
-    return FORMAT.open_shard(ShardSource(MemoryStore({"s.parquet": data}), "s.parquet"), options)
+    return FORMAT.open_shard(ShardFile(MemoryStore({"s.parquet": data}), "s.parquet"), options)
 
 
 def _batches(data: bytes, max_bytes: int = 64 * _MB, **options: Any) -> Iterator[pa.RecordBatch]:
@@ -200,7 +200,7 @@ def test_more_rows_than_the_bytes_of_a_file_can_hold_are_refused() -> None:
     assert most + (1 << 20) < rows
     with pytest.raises(LimitExceeded, match=rf"s\.parquet @ \d+: more rows than .*found {rows}\. .*--max bare_rows="):
         _open(data)
-    source = ShardSource(MemoryStore({"s.parquet": data}), "s.parquet", limits=Limits(bare_rows=rows - most))
+    source = ShardFile(MemoryStore({"s.parquet": data}), "s.parquet", limits=Limits(bare_rows=rows - most))
     assert FORMAT.open_shard(source, {}).num_rows() == rows
 
 
@@ -308,7 +308,7 @@ def test_random_access_decodes_no_other_row_group() -> None:
     table = pa.table({"b": pa.array([_NOISE[i : i + 50_000] for i in range(100)])})
     data = _file(table, row_group_size=10, use_dictionary=False)
     store = CountingStore(MemoryStore({"s.parquet": data}))
-    reader = FORMAT.open_shard(ShardSource(store, "s.parquet"), {})
+    reader = FORMAT.open_shard(ShardFile(store, "s.parquet"), {})
     store.reset()
     rows = np.array([57, 3, 57, 51])
     assert reader.read(rows).column("b").to_pylist() == [_NOISE[i : i + 50_000] for i in (57, 3, 57, 51)]
@@ -391,7 +391,7 @@ def test_a_filter_spares_row_groups_and_payload() -> None:
     table = pa.table({"n": range(100), "b": payload, "odd": [i % 2 for i in range(100)]})
     data = _file(table, row_group_size=10, use_dictionary=False, write_statistics=["n"])
     store = CountingStore(MemoryStore({"s.parquet": data}))
-    source = ShardSource(store, "s.parquet")
+    source = ShardFile(store, "s.parquet")
     reader = FORMAT.open_shard(source, {"filter": (pc.field("n") > 33) & (pc.field("n") < 36)})
     assert sum(b.num_rows for b in reader.batches(max_rows=100, max_bytes=_MB)) == 2
     assert store.bytes_read < 1_800_000
@@ -497,7 +497,7 @@ class _Remote(CountingStore):
 
     def __init__(self, data: bytes) -> None:
         super().__init__(MemoryStore({"s.parquet": data}))
-        self.source = ShardSource(self, "s.parquet", FileInfo("s.parquet", len(data)))
+        self.source = ShardFile(self, "s.parquet", FileInfo("s.parquet", len(data)))
 
 
 def test_a_remote_row_group_takes_few_requests() -> None:
@@ -547,7 +547,7 @@ def test_a_local_file_that_shrinks_is_an_error(tmp_path: Path, mmap: bool) -> No
     payload = pa.array([_NOISE[i : i + 100_000] for i in range(300)], pa.large_binary())
     path = tmp_path / "s.parquet"
     path.write_bytes(_file(pa.table({"b": payload}), use_dictionary=False, row_group_size=50))
-    reader = FORMAT.open_shard(ShardSource(LocalStore(), str(path)), {"mmap": mmap})
+    reader = FORMAT.open_shard(ShardFile(LocalStore(), str(path)), {"mmap": mmap})
     batches = reader.batches(max_rows=1000, max_bytes=_MB)
     next(batches)
     os.truncate(path, 4096)
@@ -566,9 +566,9 @@ def test_to_be_out_of_memory_is_no_damage(damage: Any, kind: type[Exception]) ->
 def test_what_is_no_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.parquet")
     with pytest.raises(StoreError, match="a pipe"):
-        FORMAT.open_shard(ShardSource(LocalStore(), str(tmp_path / "pipe.parquet")), {})
+        FORMAT.open_shard(ShardFile(LocalStore(), str(tmp_path / "pipe.parquet")), {})
     with pytest.raises(NotFound):
-        FORMAT.open_shard(ShardSource(LocalStore(), str(tmp_path / "absent.parquet")), {})
+        FORMAT.open_shard(ShardFile(LocalStore(), str(tmp_path / "absent.parquet")), {})
 
 
 def test_a_page_with_a_wrong_checksum_is_named() -> None:
@@ -639,7 +639,7 @@ _READS_AND_WRITES = """
 import os, sys
 import pyarrow as pa, pyarrow.compute as pc
 from lading.formats.parquet.format import FORMAT
-from lading.formats.base import ShardSource
+from lading.formats.base import ShardFile
 from lading.storage.memory import MemoryStore
 
 def threads():
@@ -649,13 +649,13 @@ before = threads()
 store = MemoryStore()
 sink = store.put_stream("s.parquet")
 table = pa.table({"n": range(10_000), "b": [b"x" * 100] * 10_000})
-writer = FORMAT.create_shard(sink, table.schema, {"row_group_bytes": 1000})
+writer = FORMAT.create_shard([sink], table.schema, {"row_group_bytes": 1000})
 for batch in table.to_batches():
     writer.write(batch)
 writer.close()
 sink.close()
 for options in ({}, {"filter": pc.field("n") > 5}, {"mmap": True}):
-    reader = FORMAT.open_shard(ShardSource(store, "s.parquet"), options)
+    reader = FORMAT.open_shard(ShardFile(store, "s.parquet"), options)
     list(reader.batches(max_rows=100, max_bytes=1 << 20))
     reader.read([5, 3])
 print(threads() - before)

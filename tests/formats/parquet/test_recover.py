@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lading.errors import CorruptShard
-from lading.formats.base import ShardSource
+from lading.formats.base import ShardFile
 from lading.formats.parquet.input import Input
 from lading.formats.parquet.recover import resync_groups
 from lading.limits import Limits
@@ -27,7 +27,7 @@ class _Counted(Input):
 
 
 def _input(body: bytes) -> _Counted:
-    source = ShardSource(MemoryStore({"a.parquet": body}), "a.parquet", limits=Limits(footer_bytes=1 << 20))
+    source = ShardFile(MemoryStore({"a.parquet": body}), "a.parquet", limits=Limits(footer_bytes=1 << 20))
     return _Counted(source, pa.BufferReader(body), None, None)
 
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from lading.formats.base import Format
+from lading.formats.base import AnyFormat
 from lading.formats.webdataset.format import FORMAT
 from lading.testing.format import FormatTests
 
@@ -15,7 +15,7 @@ _KEY = pa.field("__key__", pa.string())
 
 
 class TestWebdataset(FormatTests):
-    fmt: ClassVar[Format] = FORMAT
+    fmt: ClassVar[AnyFormat] = FORMAT
     may_end_early: ClassVar[str] = (
         "a tar may end without its blocks of zeros, so a cut between two members does not show"
     )
@@ -32,5 +32,5 @@ class TestWebdataset(FormatTests):
 
 
 class TestCompressed(FormatTests):
-    fmt: ClassVar[Format] = FORMAT
+    fmt: ClassVar[AnyFormat] = FORMAT
     options: ClassVar[Mapping[str, Any]] = {"compression": "zstd"}

@@ -10,7 +10,7 @@ import pytest
 
 from golden_cases import Golden
 from lading.errors import BadReference, DataError, LimitExceeded
-from lading.formats.base import ListedShard, ShardFacts, ShardSource
+from lading.formats.base import ListedShard, ShardFacts, ShardFile
 from lading.formats.webdataset.format import FORMAT
 from lading.limits import Limits
 from lading.storage.local import LocalStore
@@ -109,7 +109,7 @@ def test_no_shard_is_looked_at() -> None:
 def test_an_index_is_written_beside_the_shards() -> None:
     store = MemoryStore({"out/a.tar": bytes(5), "out/sub/b.tar": bytes(6)})
     facts = [("out/a.tar", ShardFacts(1, 5, 3)), ("sub/b.tar", ShardFacts(2, 6, 4))]
-    assert FORMAT.write_sidecars(store, "out", facts) == ["out/index.json"]
+    assert FORMAT.write_index(store, "out", facts) == ["out/index.json"]
     [text] = store.get_ranges("out/index.json", [(0, store.head("out/index.json").size_bytes)])
     # keys and spelling: golden wds/wids-index
     assert json.loads(bytes(text)) == {
@@ -128,8 +128,8 @@ def test_an_index_of_samples_beyond_the_limit_is_not_read() -> None:
     data = tar_of(*((f"{number}.txt", b"1") for number in range(6)))
     idx = energon_index(data)
     store = CountingStore(MemoryStore({"a.tar": data[:2048], "a.tar.idx": idx}))
-    assert FORMAT.cut_off(ShardSource(store, "a.tar", limits=Limits(index_bytes=len(idx))), {}) == 4
-    assert FORMAT.cut_off(ShardSource(store, "a.tar", limits=Limits(index_bytes=len(idx) - 1)), {}) == 0
+    assert FORMAT.cut_off(ShardFile(store, "a.tar", limits=Limits(index_bytes=len(idx))), {}) == 4
+    assert FORMAT.cut_off(ShardFile(store, "a.tar", limits=Limits(index_bytes=len(idx) - 1)), {}) == 0
     store = CountingStore(MemoryStore({"a.tar": data[:2048], "a.tar.idx": bytes(1 << 20)}))
-    assert FORMAT.cut_off(ShardSource(store, "a.tar", limits=Limits(index_bytes=1 << 19)), {}) == 0
+    assert FORMAT.cut_off(ShardFile(store, "a.tar", limits=Limits(index_bytes=1 << 19)), {}) == 0
     assert store.bytes_read < 1 << 16

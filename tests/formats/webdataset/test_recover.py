@@ -5,14 +5,14 @@ from __future__ import annotations
 import tarfile
 
 from cost import costs_at_most
-from lading.formats.base import ShardSource, map_file
+from lading.formats.base import ShardFile, map_file
 from lading.formats.webdataset.format import find_members
 from lading.storage.memory import MemoryStore
 from tars import tar_of
 
 
 def members_in(body: bytes) -> int:
-    mapped = map_file(ShardSource(MemoryStore({"a.tar": body}), "a.tar"))
+    mapped = map_file(ShardFile(MemoryStore({"a.tar": body}), "a.tar"))
     return sum(map(len, find_members(mapped, "a.tar").parts))
 
 

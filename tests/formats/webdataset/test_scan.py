@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lading.errors import CorruptShard
-from lading.formats.base import ShardSource
+from lading.formats.base import ShardFile
 from lading.formats.webdataset.headers import Cursor, Headers, Window
 from lading.formats.webdataset.scan import scan
 from lading.formats.webdataset.walk import Stream, Walk, open_tar
@@ -88,7 +88,7 @@ def test_members_of_any_archive(members: list[tuple[tuple[str, bytes, float], in
 def test_members_whatever_the_bytes_come_from(members: list[tuple[tuple[str, bytes, float], int]], way: str) -> None:
     data = build(members)
     store = MemoryStore({"t.tar": gzipped(data) if way == "gzip" else data})
-    walk = Walk(open_tar(ShardSource(store, "t.tar"), mmap=way == "mapped"))
+    walk = Walk(open_tar(ShardFile(store, "t.tar"), mmap=way == "mapped"))
     assert listed(list(walk)) == by_tarfile(data)
     assert walk.cursor.closed
 
@@ -116,7 +116,7 @@ def test_members_before_a_damaged_header_come_first(size: int) -> None:
     data = bytearray(plain(*(f"{i}.x" for i in range(300)), size=size))
     at = by_tarfile(bytes(data))[200][1]
     data[at + 5] ^= 1
-    walk = Walk(open_tar(ShardSource(MemoryStore({"t.tar": bytes(data)}), "t.tar"), mmap=True))
+    walk = Walk(open_tar(ShardFile(MemoryStore({"t.tar": bytes(data)}), "t.tar"), mmap=True))
     found: list[Headers] = []
     with pytest.raises(CorruptShard, match="checksum") as caught:
         found.extend(walk)
@@ -147,7 +147,7 @@ def test_sizes_in_any_spelling_are_read_many_at_a_time(spelled: bytes | str, siz
         reseal(data, start, b"%6o\0 ")
     expected = by_tarfile(bytes(data))
     assert [length for *_, length in expected] == [size] * 200
-    tar = open_tar(ShardSource(MemoryStore({"t.tar": bytes(data)}), "t.tar"), mmap=True)
+    tar = open_tar(ShardFile(MemoryStore({"t.tar": bytes(data)}), "t.tar"), mmap=True)
     for runs in (scan_all(bytes(data), dense=True), scan_all(bytes(data), dense=False), list(Walk(tar))):
         assert listed(runs) == expected
         assert len(runs) < 5
@@ -172,7 +172,7 @@ def test_far_members_are_asked_for_by_their_headers() -> None:
     size = 3 << 20
     data = plain(*(f"{i}.mp4" for i in range(12)), size=size)
     store = CountingStore(MemoryStore({"t.tar": data}))
-    assert len(listed(list(Walk(open_tar(ShardSource(store, "t.tar"), mmap=False))))) == 12
+    assert len(listed(list(Walk(open_tar(ShardFile(store, "t.tar"), mmap=False))))) == 12
     assert store.bytes_read < len(data) / 20
     assert sum(store.requests.values()) < 30
 
@@ -180,7 +180,7 @@ def test_far_members_are_asked_for_by_their_headers() -> None:
 def test_near_members_are_asked_for_in_few_requests() -> None:
     data = plain(*(f"{i:04d}.txt" for i in range(3000)), size=200)
     store = CountingStore(MemoryStore({"t.tar": data}))
-    assert len(listed(list(Walk(open_tar(ShardSource(store, "t.tar"), mmap=False))))) == 3000
+    assert len(listed(list(Walk(open_tar(ShardFile(store, "t.tar"), mmap=False))))) == 3000
     assert sum(store.requests.values()) < 10
     assert store.bytes_read < 1.2 * len(data)
 
@@ -189,7 +189,7 @@ def test_a_part_of_a_tar() -> None:
     data = plain("a.x", "b.x", "c.x", "d.x")
     members = by_tarfile(data)
     for mmap in (True, False):
-        tar = open_tar(ShardSource(MemoryStore({"t.tar": data}), "t.tar"), mmap=mmap)
+        tar = open_tar(ShardFile(MemoryStore({"t.tar": data}), "t.tar"), mmap=mmap)
         assert listed(list(Walk(tar, members[1][1], members[3][1]))) == members[1:3]
 
 
@@ -197,7 +197,7 @@ def test_a_part_of_a_tar() -> None:
 def test_a_stream_gives_the_bytes_that_were_packed(steps: list[int]) -> None:
     data = np.random.default_rng(0).bytes(200_000)
     store = MemoryStore({"t.tar.gz": gzipped(data)})
-    stream = Stream(open_tar(ShardSource(store, "t.tar.gz"), mmap=False))
+    stream = Stream(open_tar(ShardFile(store, "t.tar.gz"), mmap=False))
     at = 0
     for step in steps:
         at += step * 512

@@ -22,7 +22,7 @@ from lading.features.types import FEATURE_KEY, Feature, Video, decode, feature_o
 from lading.formats.arrow.decode import damage
 from lading.formats.arrow.rows import Row
 from lading.formats.arrow.schema import STABLE_KEY
-from lading.formats.base import ShardSource
+from lading.formats.base import ShardFile
 from lading.storage.base import Buffer
 from lading.storage.roots import folder_of
 
@@ -40,7 +40,7 @@ class Assets:
         roots: further folders that links may lead to.
     """
 
-    def __init__(self, source: ShardSource, schema: pa.Schema, roots: Sequence[str] = ()) -> None:
+    def __init__(self, source: ShardFile, schema: pa.Schema, roots: Sequence[str] = ()) -> None:
         self._path = source.path
         self._files = VideoFolder(source.place_store, folder_of(source.place), source.path, roots)
         self._names = {field.name for field in schema if _is_video(field)}
@@ -168,7 +168,7 @@ def refuse_nested(schema: pa.Schema) -> None:
             )  # fmt: skip
 
 
-def wrong_assets(source: ShardSource, batch: pa.RecordBatch, first_row: int, *, deep: bool) -> Iterator[LadingError]:
+def wrong_assets(source: ShardFile, batch: pa.RecordBatch, first_row: int, *, deep: bool) -> Iterator[LadingError]:
     """What is wrong with the files of a batch's videos, each file looked at once; `deep` reads what is in them."""
     files = VideoFolder(source.place_store, folder_of(source.place), source.path)
     rows = np.arange(first_row, first_row + len(batch))

@@ -42,7 +42,7 @@ from lading.arrow.ipc import (
     verify_footer,
 )
 from lading.errors import CorruptShard, DataError, UsageError, errors_at
-from lading.formats.base import ShardSource
+from lading.formats.base import ShardFile
 from lading.storage.base import MappedFile, Mapper, store_errors
 from lading.storage.fetch_plan import plan_ranges
 
@@ -70,7 +70,7 @@ class Body:
         limits: on what the file may ask for.
     """
 
-    def __init__(self, source: ShardSource, *, mmap: bool) -> None:
+    def __init__(self, source: ShardFile, *, mmap: bool) -> None:
         self.path, self._store, self.limits = source.path, source.store, source.limits
         self.mapped: MappedFile | None = None
         self._ahead: tuple[int, bytes] = (0, b"")

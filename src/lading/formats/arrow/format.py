@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
@@ -39,7 +38,17 @@ from lading.formats.arrow.reader import ArrowReader, ReadOptions
 from lading.formats.arrow.recover import may_hold_dictionary, resync_messages, resync_stream
 from lading.formats.arrow.schema import check_schema, given_schema, stored_schema
 from lading.formats.arrow.writer import ArrowWriter, WriteOptions
-from lading.formats.base import LayoutFinding, ListedShard, Recovered, ShardFacts, ShardSource, map_file, parse_options
+from lading.formats.base import (
+    Format,
+    FormatInfo,
+    LayoutFinding,
+    ListedShard,
+    Recovered,
+    ShardFacts,
+    ShardFile,
+    Written,
+    map_file,
+)
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.storage.base import Sink, Store
 
@@ -48,37 +57,33 @@ __all__ = ["FORMAT", "ArrowFormat", "ArrowReader", "ArrowWriter", "ReadOptions",
 _FILM_ROWS, _FILM_BYTES = 4096, 16 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class ArrowFormat:
+class ArrowFormat(Format[ReadOptions, WriteOptions]):
     """Arrow IPC files and streams."""
 
-    name: str = "arrow"
-    extensions: tuple[str, ...] = (".arrow", ".arrows", ".feather", ".ipc")
-    indexes: Mapping[str, str] = field(
-        default_factory=lambda: {
+    info = FormatInfo(
+        name="arrow",
+        extensions=(".arrow", ".arrows", ".feather", ".ipc"),
+        read_options=ReadOptions,
+        write_options=WriteOptions,
+        whole_options={"load_assets": True},
+        index_names={
             CACHE_INDEX: r"shard-\d{5}\.arrow",
             STATE_INDEX: r"data-\d{5}-of-\d{5}\.arrow",
             SPLITS_INDEX: "",
         },
-        hash=False,
+        splits_index=SPLITS_INDEX,
+        opens_at_once=True,
     )
-    splits_index: str = SPLITS_INDEX
-    fixed_schema: bool = True
-    opens_at_once: bool = True
-    copy_options: tuple[Mapping[str, Any], Mapping[str, Any]] = field(default=({}, {}), hash=False)
-    whole_options: Mapping[str, Any] = field(default_factory=lambda: {"load_assets": True}, hash=False)
-    read_options: type | None = ReadOptions
-    write_options: type | None = WriteOptions
 
-    def recognise(self, path: str, head: bytes) -> bool:
+    def matches(self, path: str, head: bytes) -> bool:
         """By the first bytes; by the name too, so that a damaged file is called damaged, not unknown."""
-        return head.startswith((MAGIC, CONTINUED)) or path.lower().endswith(self.extensions)
+        return head.startswith((MAGIC, CONTINUED)) or path.lower().endswith(self.info.extensions)
 
     def list_shards(
         self,
         store: Store,
         path: str,
-        head: bytes,  # noqa: ARG002 - contract
+        head: bytes,
         limits: Limits = DEFAULT_LIMITS,
     ) -> list[ListedShard] | None:
         """The shards of a `_metadata.json`, `state.json` or `dataset_dict.json`; see `list_arrow`."""
@@ -94,7 +99,7 @@ class ArrowFormat:
         """Where features in an index, or in `dataset_info.json` beside it, are not those of the shards."""
         return false_columns(store, path, shards, limits)
 
-    def open_shard(self, source: ShardSource, options: Mapping[str, Any]) -> ArrowReader:
+    def open_shard(self, source: ShardFile, options: Mapping[str, Any]) -> ArrowReader:
         """Open a file or stream (`ReadOptions`); reads the head of its schema, and a file's footer.
 
         Raises:
@@ -103,50 +108,51 @@ class ArrowFormat:
             DataError: it is big-endian.
             SidecarMismatch: its columns are not those of the first shard of its dataset.
         """
-        return ArrowReader(source, parse_options(self.name, ReadOptions, options))
+        return ArrowReader(source, self.read_options(options))
 
-    def folders_named(self, options: Mapping[str, Any]) -> tuple[Sequence[str], Sequence[str]]:
+    def media_folders(self, options: Mapping[str, Any]) -> tuple[Sequence[str], Sequence[str]]:
         """No folder of media; the roots."""
-        return (), parse_options(self.name, ReadOptions, options).roots
+        return (), self.read_options(options).roots
 
-    def create_shard(self, sink: Sink, schema: pa.Schema, options: Mapping[str, Any]) -> ArrowWriter:
+    def create_shard(self, sinks: Sequence[Sink], schema: pa.Schema, options: Mapping[str, Any]) -> ArrowWriter:
         """Begin a file or stream (`WriteOptions`).
 
         Raises:
             UsageError: an option or value that is not known.
             Unrepresentable: references, two columns of one name, or a type that datasets does not have.
         """
-        chosen = parse_options(self.name, WriteOptions, options)
+        [sink], chosen = sinks, self.write_options(options)
         check_schema(schema)
         return ArrowWriter(sink, schema, chosen)
 
-    def types_read(self, schema: pa.Schema, options: Mapping[str, Any]) -> pa.Schema:
-        """The schema with the types that a file of it has: without views, for datasets in its types."""
+    def written(self, schema: pa.Schema, options: Mapping[str, Any]) -> Written:
+        """Return the columns of videos, of which datasets keep a part; see `left_out`."""
+        for_datasets = self.write_options(options).layout == "huggingface"
+        return Written(reduced_columns=left_out(schema) if for_datasets else ())
+
+    def schema_read(self, schema: pa.Schema, options: Mapping[str, Any]) -> pa.Schema:
+        """Return the types that a file has: without views; for datasets in its types."""
         stored = stored_schema(schema)
-        if parse_options(self.name, WriteOptions, options).layout == "huggingface":
+        if self.write_options(options).layout == "huggingface":
             stored = huggingface_schema(stored)
         found = given_schema(stored, "", media="stored")
         return pa.schema([f.with_type(found.field(f.name).type) for f in schema], metadata=schema.metadata)
 
     def write_splits(self, store: Store, folder: str, splits: Sequence[str], options: Mapping[str, Any]) -> bool:
         """Write `dataset_dict.json`, for datasets; others have none."""
-        listed = parse_options(self.name, WriteOptions, options).layout == "huggingface"
+        listed = self.write_options(options).layout == "huggingface"
         if listed:
             write_splits(store, folder, splits)
         return listed
 
-    def left_out(self, schema: pa.Schema, options: Mapping[str, Any]) -> Sequence[str]:
-        """For datasets, structs of videos: see `lading.huggingface.left_out`."""
-        return left_out(schema) if parse_options(self.name, WriteOptions, options).layout == "huggingface" else []
-
-    def rows_stand_alone(self, path: str, head: bytes) -> bool:  # noqa: ARG002 - the head tells
+    def rows_stand_alone(self, path: str, head: bytes) -> bool:
         """In streams, unless a record batch may need a dictionary that came with another one."""
         return head.startswith(CONTINUED) and not may_hold_dictionary(head)
 
     def recover(
         self,
-        source: ShardSource,
-        options: Mapping[str, Any],  # noqa: ARG002 - contract
+        source: ShardFile,
+        options: Mapping[str, Any],
         *,
         schema: pa.Schema | None = None,
         failed: bool = True,
@@ -156,7 +162,7 @@ class ArrowFormat:
         return resync_messages(mapped, source.path, schema) if failed else resync_stream(mapped, source.path)
 
     def check_files(
-        self, source: ShardSource, options: Mapping[str, Any], *, deep: bool, most: int
+        self, source: ShardFile, options: Mapping[str, Any], *, deep: bool, most: int
     ) -> list[LadingError] | None:
         """What is wrong with the files of videos, by what cells say of them: name, size, checksum if `deep`."""
         found: list[LadingError] = []
@@ -177,20 +183,16 @@ class ArrowFormat:
         """`shard-00000`, as stable-datasets has it; datasets takes any."""
         return f"shard-{number:05d}"
 
-    def extension(self, options: Mapping[str, Any]) -> str:  # noqa: ARG002 - contract
-        """`.arrow`."""
-        return self.extensions[0]
-
-    def write_sidecars(self, store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts]]) -> list[str]:
+    def write_index(self, store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts]]) -> list[str]:
         """Write `_metadata.json`, or of streams `state.json` and `dataset_info.json`."""
         return write_indexes(store, folder, shards)
 
-    def layout_findings(self, source: ShardSource, options: Mapping[str, Any], view: str) -> list[LayoutFinding]:  # noqa: ARG002 - contract
+    def layout_findings(self, source: ShardFile, options: Mapping[str, Any], view: str) -> list[LayoutFinding]:
         """Record batches and columns that will hurt, by the heads of messages."""
         with closing(self.open_shard(source, options)) as reader:
             return reader.layout_findings()
 
-    def alike(self, source: ShardSource, view: str) -> dict[str, Any]:  # noqa: ARG002 - in every view
+    def options_like(self, source: ShardFile, view: str) -> dict[str, Any]:
         """Whether it is a stream as Hugging Face's datasets has them."""
         with closing(self.open_shard(source, {"unended": True})) as reader:
             return {"layout": "huggingface"} if reader.is_huggingface else {}

@@ -28,7 +28,7 @@ from lading.features.huggingface import HUGGINGFACE_KEY, huggingface_features, s
 from lading.formats.arrow.blocks import Body, find_blocks
 from lading.formats.arrow.decode import Decoder
 from lading.formats.arrow.schema import given_schema, schema_hash
-from lading.formats.base import ListedShard, ShardFacts, ShardSource
+from lading.formats.base import ListedShard, ShardFacts, ShardFile
 from lading.formats.index_json import as_text, load_index, several_splits
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.storage.base import Store, write_file
@@ -208,7 +208,7 @@ def _entry(store: Store, folder: str, first: str, limits: Limits) -> dict[str, s
 
 def schema_of_shard(store: Store, path: str, limits: Limits) -> pa.Schema:
     """The schema of a file or stream as it is stored. Raises DataError, StoreError."""
-    return Decoder(find_blocks(Body(ShardSource(store, path, limits=limits), mmap=False), unended=True)).schema
+    return Decoder(find_blocks(Body(ShardFile(store, path, limits=limits), mmap=False), unended=True)).schema
 
 
 def features_beside(store: Store, folder: str, limits: Limits) -> dict[str, Any] | None:
@@ -237,7 +237,7 @@ def _inside(name: Any, key: str) -> str:
 def write_indexes(store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts]]) -> list[str]:
     """Write the peer's index for a folder of shards: of streams that of datasets, else that of stable-datasets."""
     if shards:
-        body = Body(ShardSource(store, posixpath.join(folder, shards[0][0])), mmap=False)
+        body = Body(ShardFile(store, posixpath.join(folder, shards[0][0])), mmap=False)
         blocks = find_blocks(body, unended=True)
         if blocks.at >= 0:
             return _write_saved(store, folder, shards, huggingface_features(Decoder(blocks).schema))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -35,7 +34,7 @@ from lading.formats.arrow.large import is_large, read_large, references, touched
 from lading.formats.arrow.places import Places, find_places
 from lading.formats.arrow.rows import MISPLACED, PlacedRow, Row, placed_rows, row_reader
 from lading.formats.arrow.schema import given_schema, schema_hash
-from lading.formats.base import LayoutFinding, ShardSource
+from lading.formats.base import LayoutFinding, ShardFile, ShardReader
 
 __all__ = ["ArrowReader", "ReadOptions"]
 
@@ -87,7 +86,7 @@ class ReadOptions:
             object.__setattr__(self, "roots", (self.roots,))
 
 
-class ArrowReader:
+class ArrowReader(ShardReader):
     """An open Arrow file or stream.
 
     Types are the `plain_type`s of the file's own, since pyarrow has few kernels for views and does not join every
@@ -97,8 +96,7 @@ class ArrowReader:
         counts: videos whose bytes are in files of their own and were not asked for.
     """
 
-    def __init__(self, source: ShardSource, options: ReadOptions) -> None:
-        self.counts: Counter[str] = Counter()
+    def __init__(self, source: ShardFile, options: ReadOptions) -> None:
         self._path = source.path
         self._body = Body(source, mmap=options.mmap)
         self._blocks = find_blocks(self._body, unended=options.unended)

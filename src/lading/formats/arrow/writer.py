@@ -17,7 +17,7 @@ from lading.arrow.text_checks import holds, refuse_bad_values
 from lading.errors import SchemaMismatch, Unrepresentable, UsageError, errors_at
 from lading.features.huggingface import huggingface_batch, huggingface_schema
 from lading.formats.arrow.schema import stored_schema
-from lading.formats.base import ShardFacts
+from lading.formats.base import ShardFacts, ShardWriter
 from lading.storage.base import NativePath, Sink, extents_of, store_errors, writes_behind
 from lading.storage.extents import NO_ROWS
 from lading.storage.sink_file import SinkFile
@@ -66,7 +66,7 @@ class WriteOptions:
                 raise UsageError(f"{name} is out of range", expected=f"1 to {most}", found=value)
 
 
-class ArrowWriter:
+class ArrowWriter(ShardWriter):
     """An Arrow file or stream being written.
 
     Holds the rows of one record batch. The same rows make the same bytes, however they come in batches.

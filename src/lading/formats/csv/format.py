@@ -21,19 +21,17 @@ PostgreSQL's COPY and pyarrow.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from lading.codecs import ENDINGS
-from lading.formats.base import Recovered, ShardFacts, ShardSource, map_file, parse_options
+from lading.formats.base import Format, FormatInfo, Recovered, ShardFile, Written, map_file
 from lading.formats.csv.reader import CsvReader, ReadOptions
 from lading.formats.csv.writer import CsvWriter, WriteOptions
 from lading.formats.text_lines import open_text, parse_delimiter
-from lading.limits import DEFAULT_LIMITS, Limits
-from lading.storage.base import Sink, Store
+from lading.storage.base import Sink
 from lading.storage.stores import without_query
 
 __all__ = ["FORMAT", "CsvFormat", "CsvReader", "CsvWriter", "ReadOptions", "WriteOptions"]
@@ -41,49 +39,41 @@ __all__ = ["FORMAT", "CsvFormat", "CsvReader", "CsvWriter", "ReadOptions", "Writ
 _TSV = tuple(".tsv" + packed for packed in ("", *ENDINGS.values()))
 
 
-@dataclass(frozen=True, slots=True)
-class CsvFormat:
+class CsvFormat(Format[ReadOptions, WriteOptions]):
     """CSV, and TSV. They have no sidecars and no index of a dataset."""
 
-    name: str = "csv"
-    extensions: tuple[str, ...] = (*(".csv" + packed for packed in ("", *ENDINGS.values())), *_TSV)
-    indexes: Mapping[str, str] = field(default_factory=dict, hash=False)
-    fixed_schema: bool = True
-    loses_types: bool = True
-    copy_options: tuple[Mapping[str, Any], Mapping[str, Any]] = field(default=({}, {}), hash=False)
-    read_options: type | None = ReadOptions
-    write_options: type | None = WriteOptions
+    info = FormatInfo(
+        name="csv",
+        extensions=(*(".csv" + packed for packed in ("", *ENDINGS.values())), *_TSV),
+        read_options=ReadOptions,
+        write_options=WriteOptions,
+        keeps_types=False,
+    )
 
-    def recognise(self, path: str, head: bytes) -> bool:  # noqa: ARG002 - any text may be CSV
-        """By the name alone."""
-        return path.lower().endswith(self.extensions)
-
-    def list_shards(self, store: Store, path: str, head: bytes, limits: Limits = DEFAULT_LIMITS) -> None:
-        """None: there is no index of a dataset."""
-
-    def open_shard(self, source: ShardSource, options: Mapping[str, Any]) -> CsvReader:
+    def open_shard(self, source: ShardFile, options: Mapping[str, Any]) -> CsvReader:
         """Open a file (`ReadOptions`); reads its first bytes.
 
         Raises:
             UsageError: an option that is not known.
             NotFound, StoreError: no such file, or no regular file.
         """
-        chosen = parse_options(self.name, ReadOptions, options)
+        chosen = self.read_options(options)
         by_name = "tab" if without_query(source.path).lower().endswith(_TSV) else ","
         return CsvReader(open_text(source), chosen, parse_delimiter(chosen.delimiter or by_name))
 
-    def create_shard(self, sink: Sink, schema: pa.Schema, options: Mapping[str, Any]) -> CsvWriter:
+    def create_shard(self, sinks: Sequence[Sink], schema: pa.Schema, options: Mapping[str, Any]) -> CsvWriter:
         """Begin a file (`WriteOptions`).
 
         Raises:
             UsageError: an option that is not known.
             Unrepresentable: a column that is no text and has no one text.
         """
-        return CsvWriter(sink, schema, parse_options(self.name, WriteOptions, options))
+        [sink] = sinks
+        return CsvWriter(sink, schema, self.write_options(options))
 
     def recover(
         self,
-        source: ShardSource,
+        source: ShardFile,
         options: Mapping[str, Any],
         *,
         schema: pa.Schema | None = None,
@@ -96,31 +86,24 @@ class CsvFormat:
         names = None if schema is None else schema.names
         return self.open_shard(source, options).resync(data, names)
 
-    def shard_name(self, number: int) -> str:
-        """`shard-000000`."""
-        return f"shard-{number:06d}"
-
-    def rows_stand_alone(self, path: str, head: bytes) -> bool:  # noqa: ARG002 - in every file
+    def rows_stand_alone(self, path: str, head: bytes) -> bool:
         """Yes."""
         return True
 
     def extension(self, options: Mapping[str, Any]) -> str:
         """`.csv` or `.tsv`, and the ending of the compression."""
-        chosen = parse_options(self.name, WriteOptions, options)
+        chosen = self.write_options(options)
         return (".tsv" if parse_delimiter(chosen.delimiter) == "\t" else ".csv") + ENDINGS.get(
             chosen.compression or "", ""
         )
 
-    def reading(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """The delimiter, where the names of files do not tell it."""
-        delimiter = parse_options(self.name, WriteOptions, options).delimiter
-        return {} if parse_delimiter(delimiter) in (",", "\t") else {"delimiter": delimiter}
+    def written(self, schema: pa.Schema, options: Mapping[str, Any]) -> Written:
+        """Return the delimiter among the options of reading, unless the names of files tell it."""
+        delimiter = self.write_options(options).delimiter
+        told = {} if parse_delimiter(delimiter) in (",", "\t") else {"delimiter": delimiter}
+        return Written(told)
 
-    def write_sidecars(self, store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts]]) -> list[str]:  # noqa: ARG002 - there are none
-        """Nothing: there are no index files."""
-        return []
-
-    def alike(self, source: ShardSource, view: str) -> dict[str, Any]:  # noqa: ARG002 - in every view
+    def options_like(self, source: ShardFile, view: str) -> dict[str, Any]:
         """The compression, and the tab of a `.tsv`."""
         wrap = open_text(source).entry.wrap
         tab = {"delimiter": "tab"} if without_query(source.path).lower().endswith(_TSV) else {}

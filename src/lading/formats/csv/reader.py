@@ -18,7 +18,7 @@ from lading.arrow.casts import first_refused
 from lading.arrow.types import arrow_type
 from lading.errors import CorruptShard, DataError, DuplicateField, LimitExceeded, SchemaMismatch, UsageError
 from lading.features.items import split_rows
-from lading.formats.base import Recovered
+from lading.formats.base import Recovered, ShardReader
 from lading.formats.csv.recover import next_line, resync_records
 from lading.formats.csv.scan import Records, record_blocks, scan
 from lading.formats.text_lines import BOM, Block, TextFile, changed, parse_delimiter, too_long
@@ -57,7 +57,7 @@ class ReadOptions:
             raise UsageError("no types by column", expected='such as {"n": "int64"}', found=f"types={self.types!r}")
 
 
-class CsvReader:
+class CsvReader(ShardReader):
     """An open CSV file.
 
     Attributes:
@@ -69,7 +69,6 @@ class CsvReader:
         self._schema: pa.Schema | None = None
         given = file.source.index
         self._index: pa.Table | None = given if given is not None and given.schema.equals(_INDEX_SCHEMA) else None
-        self.counts: Counter[str] = Counter()
 
     def schema(self) -> pa.Schema:
         """The columns of the header: text, but for those that are given types."""
@@ -105,7 +104,7 @@ class CsvReader:
         max_rows: int,
         max_bytes: int,
         columns: Sequence[str] | None = None,
-        views: bool = False,  # noqa: ARG002 - no bytes lie in such a file
+        views: bool = False,
     ) -> Iterator[pa.RecordBatch]:
         """All rows in order, some MiB at a time. Limits go by the bytes of records.
 

@@ -14,7 +14,7 @@ from lading.arrow.views import is_bytes, is_text, join, total_bytes
 from lading.errors import Unrepresentable, errors_at
 from lading.features.items import ITEMS_ADVICE, is_interleaved_schema
 from lading.features.types import ClassLabel, Json, Text, Value, feature_of
-from lading.formats.base import ShardFacts
+from lading.formats.base import ShardFacts, ShardWriter
 from lading.formats.text_lines import (
     as_text,
     check_compression,
@@ -50,7 +50,7 @@ class WriteOptions:
         check_compression(self.compression)
 
 
-class CsvWriter:
+class CsvWriter(ShardWriter):
     """A CSV file being written. Memory: some 8 MiB of rows, several times over.
 
     The header is written with the first rows, or at the end if there are none.

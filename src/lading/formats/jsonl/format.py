@@ -23,70 +23,58 @@ Source: https://jsonlines.org, RFC 8259; datatrove 0.10.1 pipeline/writers/jsonl
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
 from lading.codecs import ENDINGS
-from lading.formats.base import Recovered, ShardFacts, ShardSource, parse_options
+from lading.formats.base import Format, FormatInfo, Recovered, ShardFile, Written
 from lading.formats.jsonl.reader import JsonlReader, ReadOptions
 from lading.formats.jsonl.writer import JsonlWriter, WriteOptions, becomes_base64, check_schema
 from lading.formats.text_lines import open_text
-from lading.limits import DEFAULT_LIMITS, Limits
-from lading.storage.base import Sink, Store
+from lading.storage.base import Sink
 
 __all__ = ["FORMAT", "JsonlFormat", "JsonlReader", "JsonlWriter", "ReadOptions", "WriteOptions"]
 
 
-@dataclass(frozen=True, slots=True)
-class JsonlFormat:
+class JsonlFormat(Format[ReadOptions, WriteOptions]):
     """JSON Lines. They have no sidecars and no index of a dataset."""
 
-    name: str = "jsonl"
-    extensions: tuple[str, ...] = tuple(
-        name + packed for packed in ("", *ENDINGS.values()) for name in (".jsonl", ".ndjson")
+    info = FormatInfo(
+        name="jsonl",
+        extensions=tuple(name + packed for packed in ("", *ENDINGS.values()) for name in (".jsonl", ".ndjson")),
+        read_options=ReadOptions,
+        write_options=WriteOptions,
+        keeps_types=False,
     )
-    indexes: Mapping[str, str] = field(default_factory=dict, hash=False)
-    fixed_schema: bool = True
-    loses_types: bool = True
-    copy_options: tuple[Mapping[str, Any], Mapping[str, Any]] = field(default=({}, {}), hash=False)
-    read_options: type | None = ReadOptions
-    write_options: type | None = WriteOptions
 
-    def recognise(self, path: str, head: bytes) -> bool:  # noqa: ARG002 - any text may begin as JSON does
-        """By the name alone."""
-        return path.lower().endswith(self.extensions)
-
-    def list_shards(self, store: Store, path: str, head: bytes, limits: Limits = DEFAULT_LIMITS) -> None:
-        """None: there is no index of a dataset."""
-
-    def open_shard(self, source: ShardSource, options: Mapping[str, Any]) -> JsonlReader:
+    def open_shard(self, source: ShardFile, options: Mapping[str, Any]) -> JsonlReader:
         """Open a file (`ReadOptions`); reads its first bytes.
 
         Raises:
             UsageError: an option that is not known.
             NotFound, StoreError: no such file, or no regular file.
         """
-        parse_options(self.name, ReadOptions, options)
+        self.read_options(options)
         return JsonlReader(open_text(source))
 
-    def create_shard(self, sink: Sink, schema: pa.Schema, options: Mapping[str, Any]) -> JsonlWriter:
+    def create_shard(self, sinks: Sequence[Sink], schema: pa.Schema, options: Mapping[str, Any]) -> JsonlWriter:
         """Begin a file (`WriteOptions`).
 
         Raises:
             UsageError: an option that is not known.
             Unrepresentable: a column that JSON does not hold exactly.
         """
+        [sink] = sinks
         check_schema(schema)
-        return JsonlWriter(sink, schema, parse_options(self.name, WriteOptions, options))
+        return JsonlWriter(sink, schema, self.write_options(options))
 
     def recover(
         self,
-        source: ShardSource,
+        source: ShardFile,
         options: Mapping[str, Any],
         *,
-        schema: pa.Schema | None = None,  # noqa: ARG002 - contract
+        schema: pa.Schema | None = None,
         failed: bool = True,
     ) -> Recovered | None:
         """The lines that are documents. Raises LimitExceeded for a line that is too long."""
@@ -94,28 +82,26 @@ class JsonlFormat:
             return None
         return self.open_shard(source, options).resync()
 
-    def turned_to_text(self, schema: pa.Schema, options: Mapping[str, Any]) -> list[str]:
-        """With `bytes=base64` the columns of bytes."""
-        told = parse_options(self.name, WriteOptions, options)
-        return [field.name for field in schema if becomes_base64(field)] if told.bytes == "base64" else []
-
-    def shard_name(self, number: int) -> str:
-        """`shard-000000`."""
-        return f"shard-{number:06d}"
-
-    def rows_stand_alone(self, path: str, head: bytes) -> bool:  # noqa: ARG002 - in every file
+    def rows_stand_alone(self, path: str, head: bytes) -> bool:
         """Yes."""
         return True
 
     def extension(self, options: Mapping[str, Any]) -> str:
         """`.jsonl`, and the ending of the compression."""
-        return ".jsonl" + ENDINGS.get(parse_options(self.name, WriteOptions, options).compression or "", "")
+        return ".jsonl" + ENDINGS.get(self.write_options(options).compression or "", "")
 
-    def write_sidecars(self, store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts]]) -> list[str]:  # noqa: ARG002 - there are none
-        """Nothing: there are no index files."""
-        return []
+    def written(self, schema: pa.Schema, options: Mapping[str, Any]) -> Written:
+        """Return the columns of bytes as text with `bytes=base64`."""
+        as_text = self.write_options(options).bytes == "base64"
+        return Written(text_columns=[field.name for field in schema if as_text and becomes_base64(field)])
 
-    def alike(self, source: ShardSource, view: str) -> dict[str, Any]:  # noqa: ARG002 - in every view
+    def schema_read(self, schema: pa.Schema, options: Mapping[str, Any]) -> pa.Schema:
+        """Return the schema with these columns as text."""
+        texts = self.written(schema, options).text_columns
+        fields = [pa.field(f.name, pa.string(), f.nullable) if f.name in texts else f for f in schema]
+        return pa.schema(fields, metadata=schema.metadata)
+
+    def options_like(self, source: ShardFile, view: str) -> dict[str, Any]:
         """The compression."""
         wrap = open_text(source).entry.wrap
         return {"compression": wrap} if wrap else {}

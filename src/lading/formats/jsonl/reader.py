@@ -27,7 +27,7 @@ from lading.errors import (
     without_frames,
 )
 from lading.features.items import split_rows
-from lading.formats.base import Recovered
+from lading.formats.base import Recovered, ShardReader
 from lading.formats.text_lines import BOM, MAX_TOLD, Block, TextFile, changed, laid_end_to_end, too_long
 
 __all__ = ["JsonlReader", "ReadOptions"]
@@ -134,7 +134,7 @@ def _slices(rows: _Rows, columns: int, max_rows: int, max_bytes: int) -> Iterato
         yield from pairwise(split_rows(np.arange(count), rows.size, max_rows=most, max_bytes=max_bytes).tolist())
 
 
-class JsonlReader:
+class JsonlReader(ShardReader):
     """An open file of JSON Lines.
 
     Attributes:
@@ -146,7 +146,6 @@ class JsonlReader:
         given = file.source.index
         known = given is not None and _SCHEMA_KEY in (given.schema.metadata or {})
         self._index: pa.Table | None = given if known else None
-        self.counts: Counter[str] = Counter()
 
     def schema(self) -> pa.Schema:
         """The types that hold all values exactly; takes one pass over the file, with `index` and `num_rows`."""
@@ -191,7 +190,7 @@ class JsonlReader:
         max_rows: int,
         max_bytes: int,
         columns: Sequence[str] | None = None,
-        views: bool = False,  # noqa: ARG002 - no bytes lie in such a file
+        views: bool = False,
     ) -> Iterator[pa.RecordBatch]:
         """All rows in order, some MiB at a time, each batch with all columns.
 

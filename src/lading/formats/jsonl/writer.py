@@ -19,7 +19,7 @@ from lading.arrow.views import is_bytes, is_text, join, total_bytes
 from lading.errors import DataError, Unrepresentable, UsageError, errors_at
 from lading.features.items import ITEMS_ADVICE, is_interleaved_schema
 from lading.features.types import ClassLabel, Json, Text, Value, feature_of
-from lading.formats.base import ShardFacts
+from lading.formats.base import ShardFacts, ShardWriter
 from lading.formats.text_lines import as_text, check_compression, parts_of, text_sink, without_dictionary
 from lading.storage.base import Sink
 
@@ -66,7 +66,7 @@ class _Column:
         return cls(field.name, json_text.dumps(field.name) + ":", texts)
 
 
-class JsonlWriter:
+class JsonlWriter(ShardWriter):
     """A file of JSON Lines being written. Memory: some 8 MiB of rows, several times over."""
 
     def __init__(self, sink: Sink, schema: pa.Schema, options: WriteOptions) -> None:

@@ -8,14 +8,14 @@ from __future__ import annotations
 import posixpath
 
 from lading.errors import DataError, LadingError, NotFound, SidecarMismatch, StoreError
-from lading.formats.base import ShardSource
+from lading.formats.base import ShardFile
 from lading.formats.mds.index import meta_name, parse_entry
 from lading.formats.mds.reader import same_bytes
 
 __all__ = ["compressed_copy_of", "wrong_compressed_copy"]
 
 
-def compressed_copy_of(source: ShardSource) -> str | None:
+def compressed_copy_of(source: ShardFile) -> str | None:
     """Path of the other form of a shard; None if it has none, or there is none. Raises DataError, StoreError."""
     ending = _ending(source)
     if not ending:
@@ -29,7 +29,7 @@ def compressed_copy_of(source: ShardSource) -> str | None:
     return path
 
 
-def wrong_compressed_copy(source: ShardSource) -> LadingError | None:
+def wrong_compressed_copy(source: ShardFile) -> LadingError | None:
     """The files of the other form, if they are there and do not hold what those of a shard do that can be read.
 
     Where they cannot be compared, for what it would take to unpack them, that is told.
@@ -54,7 +54,7 @@ def wrong_compressed_copy(source: ShardSource) -> LadingError | None:
     return None
 
 
-def _ending(source: ShardSource) -> str:
+def _ending(source: ShardFile) -> str:
     """What the name of the compressed form ends with; empty if there is no such form."""
     entry = parse_entry(source.entry, source.limits) if source.entry else None
     return "" if entry is None or entry.packed is None else posixpath.splitext(entry.packed.name)[1]

@@ -24,13 +24,12 @@ import json
 import posixpath
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
-from lading.errors import LadingError, UsageError
-from lading.formats.base import ListedShard, Recovered, ShardFacts, ShardSource, map_file, parse_options
+from lading.errors import LadingError
+from lading.formats.base import Format, FormatInfo, ListedShard, Recovered, ShardFacts, ShardFile, map_file, two_sinks
 from lading.formats.mds.compressed_copy import compressed_copy_of, wrong_compressed_copy
 from lading.formats.mds.files import WriteOptions, files_named, joined_entries, named, save_index, write_index
 from lading.formats.mds.index import (
@@ -38,7 +37,7 @@ from lading.formats.mds.index import (
     INDEX_NAME,
     KINDS,
     Entry,
-    ShardFile,
+    EntryFile,
     list_mds,
     meta_name,
     parse_entry,
@@ -58,12 +57,12 @@ from lading.storage.base import Sink, Store
 __all__ = [
     "FORMAT",
     "Entry",
+    "EntryFile",
     "LineWriter",
     "MdsFormat",
     "MdsReader",
     "MdsWriter",
     "ReadOptions",
-    "ShardFile",
     "WriteOptions",
     "files_named",
     "joined_entries",
@@ -74,27 +73,19 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class MdsFormat:
+class MdsFormat(Format[ReadOptions, WriteOptions]):
     """MDS datasets, split siblings included."""
 
-    name: str = "mds"
-    extensions: tuple[str, ...] = (".mds", ".mds.br", ".mds.bz2", ".mds.gz", ".mds.snappy", ".mds.zstd")
-    indexes: Mapping[str, str] = field(default_factory=lambda: {INDEX_NAME: ".*"}, hash=False)
-    fixed_schema: bool = True
-    packs_items: bool = True
-    holds_bytes_only: bool = True
-    names_inside: bool = False
-    unlisted: tuple[str, ...] = tuple(
-        f".{kind}{end}" for kind in KINDS[1:] for end in ("", *map(".{}".format, COMPRESSIONS))
+    info = FormatInfo(
+        name="mds",
+        extensions=(".mds", ".mds.br", ".mds.bz2", ".mds.gz", ".mds.snappy", ".mds.zstd"),
+        read_options=ReadOptions,
+        write_options=WriteOptions,
+        index_names={INDEX_NAME: ".*"},
+        unlisted=tuple(f".{kind}{end}" for kind in KINDS[1:] for end in ("", *map(".{}".format, COMPRESSIONS))),
+        interleaved="packed",
+        self_contained=True,
     )
-    copy_options: tuple[Mapping[str, Any], Mapping[str, Any]] = field(default=({}, {}), hash=False)
-    read_options: type | None = ReadOptions
-    write_options: type | None = WriteOptions
-
-    def recognise(self, path: str, head: bytes) -> bool:  # noqa: ARG002 - a count and numbers look like anything
-        """By the name: the bytes have no mark."""
-        return path.lower().endswith(self.extensions)
 
     def list_shards(
         self, store: Store, path: str, head: bytes, limits: Limits = DEFAULT_LIMITS
@@ -102,64 +93,55 @@ class MdsFormat:
         """The shards of an `index.json`; see `lading.formats._mds_index.list_mds`."""
         return list_mds(store, path, head, limits)
 
-    def list_unlisted(self, store: Store, folder: str, limits: Limits = DEFAULT_LIMITS) -> list[ListedShard]:
+    def find_shards(self, store: Store, folder: str, limits: Limits = DEFAULT_LIMITS) -> list[ListedShard]:
         """The shards of split formats below a folder, by the `.meta` beside each."""
         return find_lines(store, folder, limits)
 
-    def open_shard(self, source: ShardSource, options: Mapping[str, Any]) -> MdsReader:
+    def open_shard(self, source: ShardFile, options: Mapping[str, Any]) -> MdsReader:
         """Open a shard (`ReadOptions`); reads its head, and all of it if it is compressed.
 
         Raises:
             UsageError: an option that is not known.
             CorruptShard, SidecarMismatch: it is damaged, or not what the index says.
         """
-        return MdsReader(source, parse_options(self.name, ReadOptions, options))
+        return MdsReader(source, self.read_options(options))
 
-    def false_claims(self, source: ShardSource, options: Mapping[str, Any]) -> Sequence[LadingError]:
+    def false_claims(self, source: ShardFile, options: Mapping[str, Any]) -> Sequence[LadingError]:
         """What a shard's head, or its `.meta`, says otherwise than the index. A compressed shard is unpacked for it."""
         with closing(self.open_shard(source, options)) as reader:
             return reader.false_claims()
 
-    def twin(self, source: ShardSource) -> str | None:
+    def twin(self, source: ShardFile) -> str | None:
         """The compressed file of an unpacked one, or the reverse: the peer may keep both (`keep_zip`)."""
         return compressed_copy_of(source)
 
-    def wrong_compressed_copy(self, source: ShardSource) -> LadingError | None:
+    def wrong_compressed_copy(self, source: ShardFile) -> LadingError | None:
         """Whether it holds other bytes than the shard."""
         return wrong_compressed_copy(source)
 
-    def create_shard(self, sink: Sink, schema: pa.Schema, options: Mapping[str, Any]) -> MdsWriter:
-        """Begin a shard of MDS proper (`WriteOptions`); it is written when it is closed.
-
-        Raises:
-            UsageError: an option that is not known, an encoding for a column that is not there, or a split format.
-            Unrepresentable: a column that no encoding of MDS holds.
-        """
-        told = parse_options(self.name, WriteOptions, options)
-        if told.kind != "mds":
-            raise UsageError("a shard of a split format is two files", found=f"kind={told.kind!r}",
-                             advice="Begin it with create_shard_of.")  # fmt: skip
-        return MdsWriter(sink, schema, told)
-
-    def beside(self, name: str, options: Mapping[str, Any]) -> Sequence[str]:
+    def extra_files(self, name: str, options: Mapping[str, Any]) -> Sequence[str]:
         """The `.meta` of a shard of a split format."""
-        told = parse_options(self.name, WriteOptions, options)
+        told = self.write_options(options)
         return [] if told.kind == "mds" else [meta_name(name, told.ending)]
 
-    def create_shard_of(
+    def create_shard(
         self, sinks: Sequence[Sink], schema: pa.Schema, options: Mapping[str, Any]
     ) -> MdsWriter | LineWriter:
-        """Begin a shard: as `create_shard`, or one of a split format. The same errors."""
-        if len(sinks) == 1:
-            return self.create_shard(sinks[0], schema, options)
-        return LineWriter(sinks, schema, parse_options(self.name, WriteOptions, options))
+        """Begin a shard of MDS proper, which is written when it is closed, or one of a split format (`WriteOptions`).
+
+        Raises:
+            UsageError: an option that is not known, or an encoding for a column that is not there.
+            Unrepresentable: a column that no encoding of MDS holds.
+        """
+        told = self.write_options(options)
+        return MdsWriter(sinks[0], schema, told) if told.kind == "mds" else LineWriter(two_sinks(sinks), schema, told)
 
     def recover(
         self,
-        source: ShardSource,
-        options: Mapping[str, Any],  # noqa: ARG002 - contract
+        source: ShardFile,
+        options: Mapping[str, Any],
         *,
-        schema: pa.Schema | None = None,  # noqa: ARG002 - contract
+        schema: pa.Schema | None = None,
         failed: bool = True,
     ) -> Recovered | None:
         """The samples where they should be, the head made anew, or the lines that are whole. Raises DataError.
@@ -178,22 +160,22 @@ class MdsFormat:
 
     def extension(self, options: Mapping[str, Any]) -> str:
         """`.mds`, or the split format's name, and the ending of the compression."""
-        told = parse_options(self.name, WriteOptions, options)
+        told = self.write_options(options)
         return f".{told.kind}{told.ending}"
 
-    def renamed(self, entry: str, name: str) -> str:
+    def rename_entry(self, entry: str, name: str) -> str:
         """The entry with files of this name, as a writer that gives it makes it."""
         return json.dumps(named(json.loads(entry), name), sort_keys=True)
 
-    def files_named(self, entry: str) -> list[str]:
+    def entry_files(self, entry: str) -> list[str]:
         """The raw file, the packed one, and the `.meta`s, as far as the entry has them."""
         return files_named(json.loads(entry))
 
-    def write_sidecars(self, store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts]]) -> list[str]:
+    def write_index(self, store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts]]) -> list[str]:
         """Write `index.json`."""
         return write_index(store, folder, shards)
 
-    def alike(self, source: ShardSource, view: str) -> dict[str, Any]:
+    def options_like(self, source: ShardFile, view: str) -> dict[str, Any]:
         """The compression, by the file's ending; by index or head the columns with marks of nulls, or the lines.
 
         Items that are packed into samples have no columns to mark.

@@ -37,7 +37,7 @@ __all__ = [
     "Column",
     "Config",
     "Entry",
-    "ShardFile",
+    "EntryFile",
     "list_mds",
     "meta_name",
     "parse_config",
@@ -109,7 +109,7 @@ class Config:
 
 
 @dataclass(frozen=True, slots=True)
-class ShardFile:
+class EntryFile:
     """A file of a shard: its name below the folder of the index, its size, and its hashes by algorithm."""
 
     name: str
@@ -134,10 +134,10 @@ class Entry:
     config: Config
     samples: int
     compression: str
-    raw: ShardFile
-    packed: ShardFile | None
-    raw_meta: ShardFile | None
-    packed_meta: ShardFile | None
+    raw: EntryFile
+    packed: EntryFile | None
+    raw_meta: EntryFile | None
+    packed_meta: EntryFile | None
 
 
 def meta_name(name: str, ending: str) -> str:
@@ -221,7 +221,7 @@ def _listed(entry: Any, folder: str, names: Mapping[str, int]) -> ListedShard:
     return ListedShard(folder + chosen.name, samples, chosen.size_bytes, chosen.hashes, text, beside)
 
 
-def _files_and_count(entry: Mapping[str, Any]) -> tuple[ShardFile, ShardFile | None, ShardFile | None, int]:
+def _files_and_count(entry: Mapping[str, Any]) -> tuple[EntryFile, EntryFile | None, EntryFile | None, int]:
     kind, samples = entry.get("format"), entry.get("samples")
     if kind not in KINDS:
         raise DataError("a shard of an unknown format", expected=", ".join(KINDS), found=repr(kind)[:40])
@@ -249,7 +249,7 @@ def _compression(entry: Mapping[str, Any]) -> str:
     return COMPRESSIONS[family]
 
 
-def _file(entry: Mapping[str, Any], key: str) -> ShardFile:
+def _file(entry: Mapping[str, Any], key: str) -> EntryFile:
     told = entry.get(key)
     name, size, hashes = (
         (told.get("basename"), told.get("bytes"), told.get("hashes", {})) if isinstance(told, dict) else (None,) * 3
@@ -266,7 +266,7 @@ def _file(entry: Mapping[str, Any], key: str) -> ShardFile:
     plain = posixpath.normpath(name)
     if posixpath.basename(plain) == INDEX_NAME or "_lading" in plain.split("/"):
         raise BadReference("the index names a file that is no shard", column=key, found=repr(name)[:80])
-    return ShardFile(plain, size, hashes)
+    return EntryFile(plain, size, hashes)
 
 
 def parse_entry(text: str, limits: Limits = DEFAULT_LIMITS) -> Entry:

@@ -48,7 +48,7 @@ class LineLayout:
         self._encoding = {column.name: column.encoding for column in config.columns}
         self._fields = [self.field(name, refs=False, views=False) for name in self._encoding]
 
-    def field(self, name: str, *, refs: bool, views: bool) -> pa.Field:  # noqa: ARG002 - no value is a range of bytes
+    def field(self, name: str, *, refs: bool, views: bool) -> pa.Field:
         """The Arrow field of a column."""
         found = pa.field(name, _TYPES[self._encoding[name]])
         return with_feature(found, Text()) if self._encoding[name] == "str" else found
@@ -56,7 +56,7 @@ class LineLayout:
     def as_written(self, rows: pa.Schema) -> None:
         """Lines hold nothing that means more by these rows."""
 
-    def decode(self, data: bytes, *, allow_pickle: bool) -> dict[str, Any]:  # noqa: ARG002 - lines hold none
+    def decode(self, data: bytes, *, allow_pickle: bool) -> dict[str, Any]:
         """One sample as Python values."""
         part = Part(pa.py_buffer(data), np.array([0]), np.array([len(data)]), np.array([0]), is_file=False)
         try:

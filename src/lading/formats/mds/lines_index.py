@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from lading.errors import DataError, StoreError
-from lading.formats.base import ListedShard, ShardSource
+from lading.formats.base import ListedShard, ShardFile
 from lading.formats.index_json import as_text
 from lading.formats.mds.index import COMPRESSIONS, INDEX_NAME, KINDS, META, meta_name, parse_config
 from lading.formats.mds.reader import read_meta
@@ -27,7 +27,7 @@ def find_lines(store: Store, folder: str, limits: Limits) -> list[ListedShard]:
     """
     sizes = {info.path: info.size_bytes for info in store.walk(folder)}
     metas = {data: path for path in sizes if (data := _data_name(path))}
-    told = {data: _told(ShardSource(store, meta, limits=limits), _ending(data)) for data, meta in metas.items()}
+    told = {data: _told(ShardFile(store, meta, limits=limits), _ending(data)) for data, meta in metas.items()}
     known = next((one for _, one in sorted(told.items()) if one), None)
     if known is None:
         return []
@@ -69,7 +69,7 @@ def _unpacked(path: str) -> str:
     return path.removesuffix(_ending(path))
 
 
-def _told(meta: ShardSource, ending: str) -> dict[str, Any]:
+def _told(meta: ShardFile, ending: str) -> dict[str, Any]:
     """What a `.meta` says, with the sizes of both files when they are not compressed; empty if it is none of MDS."""
     with suppress(DataError, StoreError):
         samples, raw_bytes, meta_bytes, told = read_meta(meta, COMPRESSIONS.get(ending[1:], ""))

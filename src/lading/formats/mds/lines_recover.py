@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lading.errors import CorruptShard, DataError, LadingError, StoreError, errors_at
-from lading.formats.base import Recovered, ShardSource
+from lading.formats.base import Recovered, ShardFile
 from lading.formats.mds.index import parse_entry
 from lading.formats.mds.lines import check_line_ends, first_line, line_ends
 from lading.formats.mds.reader import told_places
@@ -24,7 +24,7 @@ from lading.storage.base import MappedFile
 __all__ = ["resync_lines"]
 
 
-def resync_lines(mapped: MappedFile, source: ShardSource) -> Recovered | None:
+def resync_lines(mapped: MappedFile, source: ShardFile) -> Recovered | None:
     """The lines that are whole; None if all end where they should.
 
     Raises:

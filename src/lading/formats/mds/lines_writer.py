@@ -23,7 +23,7 @@ from lading.arrow import json_text
 from lading.arrow.views import byte_lengths, is_bytes, is_text, join, present
 from lading.errors import LimitExceeded, Unrepresentable, errors_at
 from lading.features.types import Text, feature_of
-from lading.formats.base import ShardFacts
+from lading.formats.base import ShardFacts, ShardWriter
 from lading.formats.mds.files import MAX_BYTES, OutFile, WriteOptions, columns_as, named
 from lading.formats.mds.index import Column
 from lading.formats.text_lines import as_text, body, parts_of, without_dictionary
@@ -189,7 +189,7 @@ def _text(text: str) -> pa.LargeStringScalar:
     return pa.scalar(text, pa.large_string())
 
 
-class LineWriter:
+class LineWriter(ShardWriter):
     """A shard of a split format being written. Memory: 4 bytes a sample; with compression all of it, twice at the end.
 
     Args:

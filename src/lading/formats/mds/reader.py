@@ -7,7 +7,6 @@ formats). Here is what they share: files that may be compressed, offsets of samp
 from __future__ import annotations
 
 import posixpath
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -22,12 +21,12 @@ from lading.arrow.references import FileEntry, RefType, is_ref, make_refs, with_
 from lading.codecs import WRAPS, new_hash, unpack_file
 from lading.errors import CorruptShard, LadingError, LimitExceeded, NotFound, SidecarMismatch, UsageError, errors_at
 from lading.features.items import split_rows
-from lading.formats.base import ShardSource
+from lading.formats.base import ShardFile, ShardReader
 from lading.formats.mds.index import (
     COMPRESSIONS,
     Config,
     Entry,
-    ShardFile,
+    EntryFile,
     meta_name,
     parse_config,
     parse_entry,
@@ -70,8 +69,8 @@ class ReadOptions:
 class _Told:
     """What the index says of a file, and how it is to be read."""
 
-    raw: ShardFile | None
-    packed: ShardFile | None
+    raw: EntryFile | None
+    packed: EntryFile | None
     options: ReadOptions
 
 
@@ -84,7 +83,7 @@ class _Body:
         mapped: the file, if it is mapped.
     """
 
-    def __init__(self, source: ShardSource, path: str, compression: str, told: _Told) -> None:
+    def __init__(self, source: ShardFile, path: str, compression: str, told: _Told) -> None:
         self.path, self._source = path, source
         self.mapped: MappedFile | None = None
         self._data: pa.Buffer | None = None
@@ -153,7 +152,7 @@ class _Body:
             raise UsageError("the shard was closed", file=self.path, advice="Open it again.")
 
 
-def _compare(path: str, file: ShardFile, parts: Iterator[pa.Buffer] | Sequence[pa.Buffer]) -> None:
+def _compare(path: str, file: EntryFile, parts: Iterator[pa.Buffer] | Sequence[pa.Buffer]) -> None:
     """Raise SidecarMismatch for bytes that have another hash than the index says."""
     with errors_at(file=path):
         hashes = {name: new_hash(name) for name in file.hashes}
@@ -166,7 +165,7 @@ def _compare(path: str, file: ShardFile, parts: Iterator[pa.Buffer] | Sequence[p
                                   expected=file.hashes[name], found=each.hexdigest())  # fmt: skip
 
 
-class MdsReader:
+class MdsReader(ShardReader):
     """An open shard. Memory: 4 bytes a sample; a compressed shard is unpacked, and held whole.
 
     Attributes:
@@ -177,8 +176,7 @@ class MdsReader:
         unsafe_columns: columns of pickles.
     """
 
-    def __init__(self, source: ShardSource, options: ReadOptions) -> None:
-        self.counts: Counter[str] = Counter()
+    def __init__(self, source: ShardFile, options: ReadOptions) -> None:
         self._source, self._path, self._options = source, source.path, options
         with errors_at(file=source.path):
             entry = parse_entry(source.entry, source.limits) if source.entry else None
@@ -377,7 +375,7 @@ class MdsReader:
         return Part(data, at, at + stop - start, rows, is_file=False)
 
 
-def told_places(source: ShardSource, entry: Entry) -> NDArray[np.int64]:
+def told_places(source: ShardFile, entry: Entry) -> NDArray[np.int64]:
     """Where the lines of a shard of a split format begin, and the last one ends, as its `.meta` says.
 
     Raises:
@@ -394,7 +392,7 @@ def told_places(source: ShardSource, entry: Entry) -> NDArray[np.int64]:
     return offset.astype(np.int64)
 
 
-def read_meta(source: ShardSource, compression: str) -> tuple[int, int, int, Mapping[str, Any]]:
+def read_meta(source: ShardFile, compression: str) -> tuple[int, int, int, Mapping[str, Any]]:
     """What a `.meta` says that nobody tells of: samples, bytes of them and of itself unpacked, and its JSON.
 
     Raises:
@@ -406,7 +404,7 @@ def read_meta(source: ShardSource, compression: str) -> tuple[int, int, int, Map
     return len(offset) - 1, int(offset[-1]), body.size_bytes, _object(text) or {}
 
 
-def same_bytes(source: ShardSource, raw: str, packed: str, compression: str, told: ShardFile) -> bool:
+def same_bytes(source: ShardFile, raw: str, packed: str, compression: str, told: EntryFile) -> bool:
     """Whether a file beside a shard unpacks to another one. Peak memory: 64 MiB; all of it for brotli and snappy.
 
     Raises:
@@ -427,7 +425,7 @@ def same_bytes(source: ShardSource, raw: str, packed: str, compression: str, tol
     return at == plain.size_bytes
 
 
-def _byte_ranges(source: ShardSource, path: str, compression: str, told: ShardFile) -> Iterator[pa.Buffer]:
+def _byte_ranges(source: ShardFile, path: str, compression: str, told: EntryFile) -> Iterator[pa.Buffer]:
     """What a file unpacks to; all at once where its compression has no stream."""
     if compression in WRAPS:
         size = source.store.head(path).size_bytes
@@ -464,7 +462,7 @@ def _compression(path: str, entry: Entry | None) -> str:
     return COMPRESSIONS.get(posixpath.splitext(path)[1][1:], "")
 
 
-def _meta(source: ShardSource, entry: Entry, options: ReadOptions) -> _Body:
+def _meta(source: ShardFile, entry: Entry, options: ReadOptions) -> _Body:
     """The `.meta` beside a shard of a split format, or beside the file that this one stands for."""
     path, compression = source.place, _compression(source.place, entry)
     own, meta = (entry.packed, entry.packed_meta) if compression else (entry.raw, entry.raw_meta)

@@ -23,7 +23,7 @@ import orjson
 from numpy.typing import NDArray
 
 from lading.errors import CorruptShard, DataError, LadingError, errors_at
-from lading.formats.base import Recovered, ShardSource
+from lading.formats.base import Recovered, ShardFile
 from lading.formats.mds.index import Column, Entry, parse_config, parse_entry, tells_columns
 from lading.limits import Limits
 from lading.storage.base import MappedFile
@@ -51,7 +51,7 @@ _MOST_STEPS = 2_000_000
 """From sample to sample in vain: a second."""
 
 
-def resync_samples(mapped: MappedFile, source: ShardSource) -> Recovered | None:
+def resync_samples(mapped: MappedFile, source: ShardFile) -> Recovered | None:
     """The samples that fit their places; None if there is nothing that laying the file out anew would mend.
 
     Raises:

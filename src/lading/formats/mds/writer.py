@@ -23,7 +23,7 @@ from lading.arrow.views import byte_lengths, is_bytes, is_text, join, places, pr
 from lading.errors import LimitExceeded, Unrepresentable
 from lading.features.mds_values import parse_array
 from lading.features.types import Array, Encoded, Feature, Image, Json, Text, feature_of
-from lading.formats.base import Ranges, ShardFacts
+from lading.formats.base import Ranges, ShardFacts, ShardWriter
 from lading.formats.mds.files import MAX_BYTES, OutFile, WriteOptions, columns_as, named
 from lading.formats.mds.index import NUMBERS, Column
 from lading.formats.mds.nulls import NULLS, Marks, Values, marked_columns
@@ -110,7 +110,7 @@ def _check_type(column: Column, kind: pa.DataType) -> None:
                               expected=column.encoding, found=kind, advice="Cast the column.")  # fmt: skip
 
 
-class MdsWriter:
+class MdsWriter(ShardWriter):
     """A shard being written. Memory: all of it, but for what lies in files; twice that with compression or hashes.
 
     Attributes:

@@ -16,21 +16,18 @@ Source: datatrove 0.10.1, pipeline/media, pipeline/readers/{jsonl,parquet}.py, p
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any
 
 import pyarrow as pa
 
-from lading.errors import UsageError
-from lading.formats.base import Recoverable, Recovered, ShardFacts, ShardSource, parse_options
+from lading.formats.base import Format, FormatInfo, Recoverable, Recovered, ShardFile, two_sinks
 from lading.formats.media_archive.documents import BYTES, MEDIA, PLACE, PLAIN_ROWS, by_number, media_lists, media_parts
 from lading.formats.media_archive.reader import FAILED, MISSING, MediaArchiveReader, ReadOptions, documents_format
 from lading.formats.media_archive.recover import resync_archives
 from lading.formats.media_archive.writer import MediaArchiveWriter, WriteOptions
 from lading.formats.registry import get_format
 from lading.formats.text_lines import open_text
-from lading.limits import DEFAULT_LIMITS, Limits
-from lading.storage.base import Sink, Store
+from lading.storage.base import Sink
 from lading.storage.roots import folder_of
 
 __all__ = [
@@ -52,53 +49,43 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class MediaArchiveFormat:
+class MediaArchiveFormat(Format[ReadOptions, WriteOptions]):
     """Documents and media archives. They have no sidecars and no index of a dataset."""
 
-    name: str = "media_archive"
-    extensions: tuple[str, ...] = (".jsonl.gz", ".jsonl", ".jsonl.zst", ".jsonl.bz2", ".jsonl.xz", ".parquet")
-    indexes: Mapping[str, str] = field(default_factory=dict, hash=False)
-    fixed_schema: bool = True
-    holds_bytes_only: bool = True
-    names_inside: bool = True
-    copy_options: tuple[Mapping[str, Any], Mapping[str, Any]] = field(default=({}, {}), hash=False)
-    deep_options: Mapping[str, Any] = field(default_factory=lambda: {"check_digests": True}, hash=False)
-    read_options: type | None = ReadOptions
-    write_options: type | None = WriteOptions
+    info = FormatInfo(
+        name="media_archive",
+        extensions=(".jsonl.gz", ".jsonl", ".jsonl.zst", ".jsonl.bz2", ".jsonl.xz", ".parquet"),
+        read_options=ReadOptions,
+        write_options=WriteOptions,
+        deep_options={"check_digests": True},
+        interleaved="documents",
+        self_contained=True,
+        files_name_each_other=True,
+    )
 
-    def recognise(self, path: str, head: bytes) -> bool:  # noqa: ARG002 - nothing tells them from other files
+    def matches(self, path: str, head: bytes) -> bool:
         """Never: what else is in such files is as good."""
         return False
 
-    def list_shards(self, store: Store, path: str, head: bytes, limits: Limits = DEFAULT_LIMITS) -> None:
-        """None: there is no index of a dataset."""
-
-    def open_shard(self, source: ShardSource, options: Mapping[str, Any]) -> MediaArchiveReader:
+    def open_shard(self, source: ShardFile, options: Mapping[str, Any]) -> MediaArchiveReader:
         """Open a file of documents (`ReadOptions`); archives are opened when a record of theirs is read.
 
         Raises:
             UsageError: an option that is not known.
             NotFound, StoreError: no such file, or no regular file.
         """
-        return MediaArchiveReader(source, parse_options(self.name, ReadOptions, options))
+        return MediaArchiveReader(source, self.read_options(options))
 
-    def folders_named(self, options: Mapping[str, Any]) -> tuple[Sequence[str], Sequence[str]]:
+    def media_folders(self, options: Mapping[str, Any]) -> tuple[Sequence[str], Sequence[str]]:
         """The folder of the media, if one is named; the roots."""
-        told = parse_options(self.name, ReadOptions, options)
+        told = self.read_options(options)
         return (() if told.media is None else (told.media,)), told.roots
 
-    def create_shard(self, sink: Sink, schema: pa.Schema, options: Mapping[str, Any]) -> NoReturn:  # noqa: ARG002 - of the contract
-        """Refused: a shard is two files (`create_shard_of`). Raises UsageError."""
-        raise UsageError("a shard of this format is two files", file=sink.path, found="a sink for one")
-
-    def beside(self, name: str, options: Mapping[str, Any]) -> tuple[str, ...]:
+    def extra_files(self, name: str, options: Mapping[str, Any]) -> tuple[str, ...]:
         """The archive, called as the documents' file is."""
         return (name.removesuffix(self.extension(options)) + ".bin.zst",)
 
-    def create_shard_of(
-        self, sinks: Sequence[Sink], schema: pa.Schema, options: Mapping[str, Any]
-    ) -> MediaArchiveWriter:
+    def create_shard(self, sinks: Sequence[Sink], schema: pa.Schema, options: Mapping[str, Any]) -> MediaArchiveWriter:
         """Begin a file of documents and an archive (`WriteOptions`).
 
         Raises:
@@ -106,24 +93,24 @@ class MediaArchiveFormat:
             SchemaMismatch: a column `media` that holds no media.
             Unrepresentable: rows that are no documents; a column that the file of documents does not hold.
         """
-        return MediaArchiveWriter(sinks, schema, parse_options(self.name, WriteOptions, options))
+        return MediaArchiveWriter(two_sinks(sinks), schema, self.write_options(options))
 
     def recover(
         self,
-        source: ShardSource,
+        source: ShardFile,
         options: Mapping[str, Any],
         *,
-        schema: pa.Schema | None = None,  # noqa: ARG002 - contract
+        schema: pa.Schema | None = None,
         failed: bool = True,
     ) -> Recovered | None:
         """The documents that are whole; archives are left alone. Raises as the documents' own format does."""
-        parse_options(self.name, ReadOptions, options)
+        self.read_options(options)
         documents = get_format(documents_format(source))
         assert isinstance(documents, Recoverable), "both do"
         return documents.recover(source, {}, failed=failed)
 
     def resync_beside(
-        self, source: ShardSource, options: Mapping[str, Any], known: Mapping[str, Recovered]
+        self, source: ShardFile, options: Mapping[str, Any], known: Mapping[str, Recovered]
     ) -> tuple[Mapping[str, tuple[str, Recovered | None]], Callable[[str], Mapping[str, Any]]] | None:
         """The archives, as `recover` finds them. Raises DataError for documents that cannot be read."""
         reader = self.open_shard(source, options)
@@ -134,23 +121,15 @@ class MediaArchiveFormat:
         roots = [*reader.options.roots, reader.options.media or folder_of(source.place) or "."]
         return (found, lambda folder: {"media": folder, "roots": roots}) if found else None
 
-    def shard_name(self, number: int) -> str:
-        """`shard-000000`."""
-        return f"shard-{number:06d}"
-
-    def rows_stand_alone(self, path: str, head: bytes) -> bool:  # noqa: ARG002 - the name tells
+    def rows_stand_alone(self, path: str, head: bytes) -> bool:
         """Whether the documents are lines."""
         return not path.endswith(".parquet")
 
     def extension(self, options: Mapping[str, Any]) -> str:
         """That of the documents' file."""
-        return parse_options(self.name, WriteOptions, options).ending
+        return self.write_options(options).ending
 
-    def write_sidecars(self, store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts]]) -> list[str]:  # noqa: ARG002 - there are none
-        """Nothing: there are no index files."""
-        return []
-
-    def alike(self, source: ShardSource, view: str) -> dict[str, Any]:  # noqa: ARG002 - in every view
+    def options_like(self, source: ShardFile, view: str) -> dict[str, Any]:
         """What the documents' file is, and how lines are compressed: JSON does not hold all that Parquet does."""
         if documents_format(source) == "parquet":
             return {"documents": "parquet"}

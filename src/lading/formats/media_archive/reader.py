@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from lading.arrow.views import present, row_bytes
 from lading.errors import LadingError, UsageError, errors_at
-from lading.formats.base import LooseReader, ShardReader, ShardSource
+from lading.formats.base import LooseReader, ShardFile, ShardReader
 from lading.formats.media_archive.documents import (
     BYTES,
     PLACE,
@@ -72,7 +72,7 @@ class ReadOptions:
             raise UsageError("no such archives", expected="zstd, none or warc", found=f"archives={self.archives!r}")
 
 
-class MediaArchiveReader:
+class MediaArchiveReader(ShardReader):
     """An open file of documents, and the archives that hold their media.
 
     Attributes:
@@ -83,9 +83,8 @@ class MediaArchiveReader:
         codec: how records are compressed, as references name it.
     """
 
-    def __init__(self, source: ShardSource, options: ReadOptions) -> None:
+    def __init__(self, source: ShardFile, options: ReadOptions) -> None:
         self.path, self.options = source.path, options
-        self.counts: Counter[str] = Counter()
         documents = documents_format(source)
         self._sparse = documents == "jsonl"
         self._documents: ShardReader = get_format(documents).open_shard(source, {})
@@ -144,7 +143,7 @@ class MediaArchiveReader:
         max_rows: int,
         max_bytes: int,
         columns: Sequence[str] | None = None,
-        views: bool = False,  # noqa: ARG002 - the bytes of media stand inside a list, where no view can
+        views: bool = False,
     ) -> Iterator[pa.RecordBatch]:
         """All documents in order with the bytes of their media; without the column `media` no record is read.
 
@@ -289,22 +288,22 @@ class MediaArchiveReader:
                    for one in document["media"]]  # fmt: skip
 
 
-def documents_format(source: ShardSource) -> Literal["jsonl", "parquet"]:
+def documents_format(source: ShardFile) -> Literal["jsonl", "parquet"]:
     """What a file of documents is: Parquet by its name, or where either end says so, since the other may be damaged."""
     parquet = get_format("parquet")
-    if parquet.recognise(source.path, b""):
+    if parquet.matches(source.path, b""):
         return "parquet"
     size = (source.info or source.store.head(source.path)).size_bytes
     most = min(size, _MAGIC_BYTES)
     ends = source.store.get_ranges(source.path, [(0, most), (size - most, most)])
-    return "parquet" if any(parquet.recognise(source.path, bytes(end)) for end in ends) else "jsonl"
+    return "parquet" if any(parquet.matches(source.path, bytes(end)) for end in ends) else "jsonl"
 
 
 def _put(batch: pa.RecordBatch, at: int, content: list[bytes | None]) -> pa.RecordBatch:
     return batch.set_column(at, batch.schema.field(at), with_bytes(batch.column(at), content))
 
 
-def _record_reader(source: ShardSource, options: ReadOptions) -> RecordReader:
+def _record_reader(source: ShardFile, options: ReadOptions) -> RecordReader:
     """What reads records out of the archives of these documents."""
     folder = options.media if options.media is not None else folder_of(source.place) or "."
     # The documents' store has what names of its own scheme lead to. Of no scheme all names would be.

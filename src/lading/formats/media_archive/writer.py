@@ -80,7 +80,7 @@ class WriteOptions:
         return ".parquet" if self.documents == "parquet" else ".jsonl" + ENDINGS.get(self.compression or "", "")
 
 
-class MediaArchiveWriter:
+class MediaArchiveWriter(ShardWriter):
     """Documents being written, and the archive of their media. Memory: what the file of documents takes.
 
     Args:
@@ -111,7 +111,7 @@ class MediaArchiveWriter:
         told: Mapping[str, Any] = {"compression": options.compression} if self._as_text else {}
         try:
             self._documents: ShardWriter = get_format(options.documents).create_shard(
-                self._documents_sink, self._written, told
+                [self._documents_sink], self._written, told
             )
         except Unrepresentable as error:
             if self._as_text and error.advice is not None:  # which names options that lines have by themselves

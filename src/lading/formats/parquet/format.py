@@ -30,10 +30,8 @@ Source: https://parquet.apache.org/docs/file-format/ and parquet-format 2.11.0 `
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -45,7 +43,7 @@ from lading.arrow.align import refuse_duplicate_names
 from lading.arrow.views import is_bytes, join, reorder, take_rows
 from lading.errors import LadingError, UsageError, errors_at
 from lading.features.huggingface import HUGGINGFACE_KEY, huggingface_schema, left_out, unwrapped, unwrapped_schema
-from lading.formats.base import LayoutFinding, ListedShard, Recovered, ShardFacts, ShardSource, parse_options
+from lading.formats.base import Format, FormatInfo, LayoutFinding, Recovered, ShardFile, ShardReader, Written
 from lading.formats.parquet.check import find_layout_findings
 from lading.formats.parquet.decode import STEP_BYTES, STEP_ROWS, Decoder, cut
 from lading.formats.parquet.footer import MAGIC, MAGIC_ENCRYPTED, Footer, read_footer
@@ -56,8 +54,7 @@ from lading.formats.parquet.prune import columns_of, fitting, possible_groups
 from lading.formats.parquet.recover import resync_groups
 from lading.formats.parquet.schema import check_schema, given_schema, leaves_by_field
 from lading.formats.parquet.writer import ParquetWriter
-from lading.limits import DEFAULT_LIMITS, Limits
-from lading.storage.base import Sink, Store, aborting
+from lading.storage.base import Sink, aborting
 from lading.storage.memory import MemoryStore
 
 __all__ = ["FORMAT", "ParquetFormat", "ParquetReader", "ParquetWriter", "ReadOptions", "WriteOptions"]
@@ -73,33 +70,21 @@ _INDEX_SCHEMA = pa.schema(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ParquetFormat:
+class ParquetFormat(Format[ReadOptions, WriteOptions]):
     """Parquet files. They have no sidecars and no index of a dataset."""
 
-    name: str = "parquet"
-    extensions: tuple[str, ...] = (".parquet",)
-    indexes: Mapping[str, str] = field(default_factory=dict, hash=False)
-    fixed_schema: bool = True
-    copy_options: tuple[Mapping[str, Any], Mapping[str, Any]] = field(default=({}, {}), hash=False)
-    read_options: type | None = ReadOptions
-    write_options: type | None = WriteOptions
+    info = FormatInfo(
+        name="parquet",
+        extensions=(".parquet",),
+        read_options=ReadOptions,
+        write_options=WriteOptions,
+    )
 
-    def recognise(self, path: str, head: bytes) -> bool:
+    def matches(self, path: str, head: bytes) -> bool:
         """By the magic; by the name too, so that a damaged file is called damaged, not unknown."""
-        return head[:4] in (MAGIC, MAGIC_ENCRYPTED) or path.lower().endswith(self.extensions)
+        return head[:4] in (MAGIC, MAGIC_ENCRYPTED) or path.lower().endswith(self.info.extensions)
 
-    def list_shards(
-        self,
-        store: Store,  # noqa: ARG002 - contract
-        path: str,  # noqa: ARG002 - contract
-        head: bytes,  # noqa: ARG002 - contract
-        limits: Limits = DEFAULT_LIMITS,  # noqa: ARG002 - contract
-    ) -> list[ListedShard] | None:
-        """None."""
-        return None
-
-    def open_shard(self, source: ShardSource, options: Mapping[str, Any]) -> ParquetReader:
+    def open_shard(self, source: ShardFile, options: Mapping[str, Any]) -> ParquetReader:
         """Open a shard (`ReadOptions`); reads its footer.
 
         Raises:
@@ -108,7 +93,7 @@ class ParquetFormat:
             DuplicateField: two columns have one name, or two fields of a struct.
             LimitExceeded: the footer is larger than `footer_bytes`, or has more columns than `table_columns`.
         """
-        chosen = parse_options(self.name, ReadOptions, options)
+        chosen = self.read_options(options)
         file = open_input(source, mmap=chosen.mmap)
         try:
             return ParquetReader(file, read_footer(file), chosen)
@@ -116,68 +101,56 @@ class ParquetFormat:
             file.close()
             raise
 
-    def create_shard(self, sink: Sink, schema: pa.Schema, options: Mapping[str, Any]) -> ParquetWriter:
+    def create_shard(self, sinks: Sequence[Sink], schema: pa.Schema, options: Mapping[str, Any]) -> ParquetWriter:
         """Begin a shard (`WriteOptions`).
 
         Raises:
             UsageError: an option or codec that is not known.
             Unrepresentable: references, two columns of one name, or a type that Parquet (or datasets) does not have.
         """
-        chosen = parse_options(self.name, WriteOptions, options)
+        [sink], chosen = sinks, self.write_options(options)
         check_schema(schema)
         if chosen.huggingface:
             with errors_at(file=sink.path):
                 schema = huggingface_schema(schema)
         return ParquetWriter(sink, schema, chosen)
 
-    def types_read(self, schema: pa.Schema, options: Mapping[str, Any]) -> pa.Schema:
-        """The schema with the types that a file of it has: bytes as large_binary, few dictionaries."""
+    def written(self, schema: pa.Schema, options: Mapping[str, Any]) -> Written:
+        """Return the columns of videos, of which datasets keep a part; see `left_out`."""
+        return Written(reduced_columns=left_out(schema) if self.write_options(options).huggingface else ())
+
+    def schema_read(self, schema: pa.Schema, options: Mapping[str, Any]) -> pa.Schema:
+        """Return the types that a file has: bytes as large_binary, few dictionaries."""
         store = MemoryStore()
         with aborting(store.put_stream("rows.parquet")) as sink:
-            self.create_shard(sink, schema, options).close()
+            self.create_shard([sink], schema, options).close()
             sink.close()
-        found = self.open_shard(ShardSource(store, "rows.parquet"), {}).schema()
+        found = self.open_shard(ShardFile(store, "rows.parquet"), {}).schema()
         return pa.schema([f.with_type(found.field(f.name).type) for f in schema], metadata=schema.metadata)
-
-    def left_out(self, schema: pa.Schema, options: Mapping[str, Any]) -> Sequence[str]:
-        """For datasets, structs of videos: see `lading.huggingface.left_out`."""
-        return left_out(schema) if parse_options(self.name, WriteOptions, options).huggingface else []
 
     def recover(
         self,
-        source: ShardSource,
+        source: ShardFile,
         options: Mapping[str, Any],
         *,
-        schema: pa.Schema | None = None,  # noqa: ARG002 - contract
+        schema: pa.Schema | None = None,
         failed: bool = True,
     ) -> Recovered | None:
         """The row groups, each where the footer says; see `lading.formats.parquet.recover`. Raises CorruptShard."""
         if not failed:
             return None
-        file = open_input(source, mmap=parse_options(self.name, ReadOptions, options).mmap)
+        file = open_input(source, mmap=self.read_options(options).mmap)
         try:
             return resync_groups(file)
         finally:
             file.close()
 
-    def shard_name(self, number: int) -> str:
-        """`shard-000000`."""
-        return f"shard-{number:06d}"
-
-    def extension(self, options: Mapping[str, Any]) -> str:  # noqa: ARG002 - contract
-        """`.parquet`."""
-        return self.extensions[0]
-
-    def write_sidecars(self, store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts]]) -> list[str]:  # noqa: ARG002 - contract
-        """None are written."""
-        return []
-
-    def layout_findings(self, source: ShardSource, options: Mapping[str, Any], view: str) -> list[LayoutFinding]:  # noqa: ARG002 - contract
+    def layout_findings(self, source: ShardFile, options: Mapping[str, Any], view: str) -> list[LayoutFinding]:
         """Row groups, pages and columns that will hurt, by the footer."""
-        with closing(open_input(source, mmap=parse_options(self.name, ReadOptions, options).mmap)) as file:
+        with closing(open_input(source, mmap=self.read_options(options).mmap)) as file:
             return find_layout_findings(file, read_footer(file))
 
-    def alike(self, source: ShardSource, view: str) -> dict[str, Any]:  # noqa: ARG002 - in every view
+    def options_like(self, source: ShardFile, view: str) -> dict[str, Any]:
         """Whether the file has the features of Hugging Face's datasets."""
         with closing(open_input(source, mmap=False)) as file:
             metadata = read_footer(file).metadata.metadata or {}
@@ -187,7 +160,7 @@ class ParquetFormat:
 FORMAT = ParquetFormat()
 
 
-class ParquetReader:
+class ParquetReader(ShardReader):
     """An open Parquet file.
 
     Payload comes as `large_binary`. Other types are the file's (by its Arrow schema, where it has one), in their
@@ -201,7 +174,6 @@ class ParquetReader:
     """
 
     def __init__(self, file: Input, footer: Footer, options: ReadOptions) -> None:
-        self.counts: Counter[str] = Counter()
         self._file, self._footer, self._filter = file, footer, options.filter
         self._decoder = Decoder(file, footer, pa.binary_view() if options.views else None, options.int96_unit)
         natural = self._decoder.natural_schema()

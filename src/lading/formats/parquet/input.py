@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from lading.errors import CorruptShard, LadingError
-from lading.formats.base import ShardSource
+from lading.formats.base import ShardFile
 from lading.storage.base import MappedFile, Mapper, Store, native_path, store_errors
 from lading.storage.fetch_plan import plan_ranges
 from lading.storage.local import LocalStore
@@ -40,7 +40,7 @@ class Input:
     """
 
     def __init__(
-        self, source: ShardSource, handle: pa.NativeFile, remote: _Blocks | None, mapped: MappedFile | None
+        self, source: ShardFile, handle: pa.NativeFile, remote: _Blocks | None, mapped: MappedFile | None
     ) -> None:
         self.path, self.limits, self.handle = source.path, source.limits, handle
         self.size_bytes: int = handle.size()
@@ -86,7 +86,7 @@ class Input:
         self._remote = self._mapped = None
 
 
-def open_input(source: ShardSource, *, mmap: bool) -> Input:
+def open_input(source: ShardFile, *, mmap: bool) -> Input:
     """Open a shard's file. Raises NotFound, or StoreError for what is no file."""
     store, path = source.store, source.path
     # A local file is looked at again even if its size is known: to open a pipe of this name would block.

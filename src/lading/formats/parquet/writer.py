@@ -14,7 +14,7 @@ from lading.arrow import views
 from lading.arrow.casts import cast, without_null_values
 from lading.errors import SchemaMismatch, Unrepresentable, UsageError, errors_at
 from lading.features.huggingface import huggingface_batch
-from lading.formats.base import ShardFacts
+from lading.formats.base import ShardFacts, ShardWriter
 from lading.formats.parquet.columns import check_codecs, plan_columns, shrinking, values_at_once
 from lading.formats.parquet.options import WriteOptions
 from lading.formats.parquet.schema import file_type, told_metadata
@@ -39,7 +39,7 @@ _MAGIC = b"PAR1"
 _FOOTER_BYTES_PER_CHUNK = 130
 
 
-class ParquetWriter:
+class ParquetWriter(ShardWriter):
     """A Parquet file being written.
 
     Holds the rows of one row group, as the batches that came, and of the one before while that is being written, if

@@ -26,7 +26,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -34,7 +33,17 @@ import pyarrow as pa
 
 from lading.codecs import ENDINGS, sniff_wrap, stream_decoder
 from lading.errors import CorruptShard, LadingError, LimitExceeded, NotFound, StoreError
-from lading.formats.base import LayoutFinding, ListedShard, Recovered, ShardFacts, ShardSource, map_file, parse_options
+from lading.formats.base import (
+    Format,
+    FormatInfo,
+    LayoutFinding,
+    ListedShard,
+    Recovered,
+    ShardFacts,
+    ShardFile,
+    Written,
+    map_file,
+)
 from lading.formats.webdataset.check import find_layout_findings
 from lading.formats.webdataset.energon import INFO_NAME, list_energon
 from lading.formats.webdataset.header_walk import Pass
@@ -84,25 +93,24 @@ __all__ = [
 _ENDINGS = {wrap: f".tar{ending}" for wrap, ending in ENDINGS.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class WebdatasetFormat:
+class WebdatasetFormat(Format[ReadOptions, WriteOptions]):
     """WebDataset tars, with wids JSON as the index of a dataset and `.tar.idx` as that of a shard."""
 
-    name: str = "webdataset"
-    extensions: tuple[str, ...] = (".tar", *_ENDINGS.values(), ".tgz")
-    indexes: Mapping[str, str] = field(default_factory=dict, hash=False)
-    fixed_schema: bool = False
-    copy_options: tuple[Mapping[str, Any], Mapping[str, Any]] = field(
-        default=({"lower_case": False}, {"fields": "given"}), hash=False
+    info = FormatInfo(
+        name="webdataset",
+        extensions=(".tar", *_ENDINGS.values(), ".tgz"),
+        read_options=ReadOptions,
+        write_options=WriteOptions,
+        copy_options=({"lower_case": False}, {"fields": "given"}),
+        without_sidecar={"sidecar": "ignore"},
+        other_indexes=(INFO_NAME,),
+        interleaved="members",
+        fixed_schema=False,
     )
-    without_sidecar: Mapping[str, Any] = field(default_factory=lambda: {"sidecar": "ignore"}, hash=False)
-    other_indexes: tuple[str, ...] = (INFO_NAME,)
-    read_options: type | None = ReadOptions
-    write_options: type | None = WriteOptions
 
-    def recognise(self, path: str, head: bytes) -> bool:
+    def matches(self, path: str, head: bytes) -> bool:
         """By the first header; by the name too, so that a damaged file is called damaged, not unknown."""
-        if is_header(head[:BLOCK]) or path.lower().endswith(self.extensions):
+        if is_header(head[:BLOCK]) or path.lower().endswith(self.info.extensions):
             return True
         return bool(sniff_wrap(head)) and _begins_with_header(head)
 
@@ -117,30 +125,31 @@ class WebdatasetFormat:
         """
         return list_wids(store, path, head, limits)
 
-    def open_shard(self, source: ShardSource, options: Mapping[str, Any]) -> WebdatasetReader:
+    def open_shard(self, source: ShardFile, options: Mapping[str, Any]) -> WebdatasetReader:
         """Open a tar (`ReadOptions`); reads its first bytes.
 
         Raises:
             UsageError: an option that is not known.
             NotFound, StoreError: no such file, or no regular file.
         """
-        chosen = parse_options(self.name, ReadOptions, options)
+        chosen = self.read_options(options)
         return WebdatasetReader(open_tar(source, mmap=chosen.mmap), chosen)
 
-    def create_shard(self, sink: Sink, schema: pa.Schema, options: Mapping[str, Any]) -> WebdatasetWriter:
+    def create_shard(self, sinks: Sequence[Sink], schema: pa.Schema, options: Mapping[str, Any]) -> WebdatasetWriter:
         """Begin a tar (`WriteOptions`).
 
         Raises:
             UsageError: an option that is not known, or a schema without `__key__`.
             Unrepresentable: a column whose values are not held exactly, or whose name a reader would see differently.
         """
-        chosen = parse_options(self.name, WriteOptions, options)
+        chosen = self.write_options(options)
+        [sink] = sinks
         check_schema(schema, as_given=chosen.fields == "given")
         return WebdatasetWriter(sink, chosen)
 
     def recover(
         self,
-        source: ShardSource,
+        source: ShardFile,
         options: Mapping[str, Any],
         *,
         schema: pa.Schema | None = None,
@@ -151,13 +160,13 @@ class WebdatasetFormat:
         Raises:
             DataError: names of members that cannot be samples.
         """
-        chosen = parse_options(self.name, ReadOptions, options)
+        chosen = self.read_options(options)
         usual = None if schema is None else [name for name in schema.names if name != KEY]
         return resync_samples(map_file(source), source.path, lower_case=chosen.lower_case, usual=usual, cut=failed)
 
-    def sidecar(self, source: ShardSource, options: Mapping[str, Any]) -> str | None:
+    def sidecar(self, source: ShardFile, options: Mapping[str, Any]) -> str | None:
         """The `.tar.idx`; compressed tars have none."""
-        chosen, path = parse_options(self.name, ReadOptions, options), sidecar_path(source.path)
+        chosen, path = self.read_options(options), sidecar_path(source.path)
         if chosen.sidecar == "ignore" or without_query(source.path) != source.path:
             return None
         with suppress(StoreError):  # what is there and no file has to be told of
@@ -167,7 +176,7 @@ class WebdatasetFormat:
                 return None
         return None if open_tar(source, mmap=chosen.mmap).entry.wrap else path
 
-    def check_sidecar(self, source: ShardSource, options: Mapping[str, Any]) -> None:
+    def check_sidecar(self, source: ShardFile, options: Mapping[str, Any]) -> None:
         """Hold the `.tar.idx` against the headers.
 
         Raises:
@@ -180,49 +189,45 @@ class WebdatasetFormat:
         """The shards of the list that megatron-energon keeps of a folder."""
         return list_energon(store, path, limits)
 
-    def count_as_listed(self, source: ShardSource, options: Mapping[str, Any]) -> int:
+    def count_as_listed(self, source: ShardFile, options: Mapping[str, Any]) -> int:
         """Number of samples by WebDataset's rule."""
-        return self.open_shard(source, {**options, **self.without_sidecar}).count_samples()
+        return self.open_shard(source, {**options, **self.info.without_sidecar}).count_samples()
 
-    def cut_off(self, source: ShardSource, options: Mapping[str, Any]) -> int:
+    def cut_off(self, source: ShardFile, options: Mapping[str, Any]) -> int:
         """What a longer `.tar.idx` has behind the samples of the tar."""
-        chosen = parse_options(self.name, ReadOptions, options)
+        chosen = self.read_options(options)
         walk = Pass(open_tar(source, mmap=chosen.mmap), lower_case=chosen.lower_case, on_duplicate=chosen.on_duplicate)
         starts = np.concatenate([np.zeros(0, np.int64), *(rows.start[rows.new] for rows in walk.rows())])
         return samples_behind(source.store, source.path, starts, walk.end, source.limits)
 
     def wrong_as_noticed(
-        self, source: ShardSource, options: Mapping[str, Any], noticed: Mapping[str, int]
+        self, source: ShardFile, options: Mapping[str, Any], noticed: Mapping[str, int]
     ) -> Sequence[LadingError]:
         """Members behind a lone block of zeros."""
-        chosen = parse_options(self.name, ReadOptions, options)
+        chosen = self.read_options(options)
         wrong = behind_end(open_tar(source, mmap=chosen.mmap)) if LONE_END in noticed else None
         return [] if wrong is None else [wrong]
 
-    def shard_name(self, number: int) -> str:
-        """`shard-000000`."""
-        return f"shard-{number:06d}"
-
-    def rows_stand_alone(self, path: str, head: bytes) -> bool:  # noqa: ARG002 - in every file
+    def rows_stand_alone(self, path: str, head: bytes) -> bool:
         """Yes."""
         return True
 
     def extension(self, options: Mapping[str, Any]) -> str:
         """`.tar`, and the ending of the compression."""
-        return _ENDINGS.get(parse_options(self.name, WriteOptions, options).compression or "", ".tar")
+        return _ENDINGS.get(self.write_options(options).compression or "", ".tar")
 
-    def reading(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """That keys are escaped, if they are: nothing in a tar tells them from keys that hold `%2E` themselves."""
-        escape = parse_options(self.name, WriteOptions, options).escape
-        return {"escape": escape} if escape == "percent" else {}
+    def written(self, schema: pa.Schema, options: Mapping[str, Any]) -> Written:
+        """Return among the options of reading that keys are escaped: nothing in a tar tells them from other keys."""
+        escape = self.write_options(options).escape
+        return Written({"escape": escape} if escape == "percent" else {})
 
-    def write_sidecars(self, store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts]]) -> list[str]:
+    def write_index(self, store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts]]) -> list[str]:
         """Write `index.json` (wids)."""
         return write_wids(store, folder, shards)
 
-    def layout_findings(self, source: ShardSource, options: Mapping[str, Any], view: str) -> list[LayoutFinding]:
+    def layout_findings(self, source: ShardFile, options: Mapping[str, Any], view: str) -> list[LayoutFinding]:
         """Compression, a missing index, samples in pieces: by an index, or by the headers of a local tar."""
-        chosen = parse_options(self.name, ReadOptions, options)
+        chosen = self.read_options(options)
         tar = open_tar(source, mmap=chosen.mmap)
         return list(find_layout_findings(tar, "" if chosen.regroup else view, lower_case=chosen.lower_case))
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from lading.arrow.references import FileEntry, RefType, make_refs, with_files
 from lading.errors import CorruptShard, DataError, Unrepresentable, UsageError, errors_at
 from lading.features.types import tag_by_extension
+from lading.formats.base import ShardReader
 from lading.formats.webdataset.header_walk import Pass
 from lading.formats.webdataset.headers import BLOCK, REGULAR, Headers, is_header
 from lading.formats.webdataset.index import read_idx, sidecar_mismatch
@@ -85,7 +86,7 @@ class Members:
     sparse: NDArray[np.bool_]
 
 
-class WebdatasetReader:
+class WebdatasetReader(ShardReader):
     """An open tar.
 
     Attributes:
@@ -98,7 +99,6 @@ class WebdatasetReader:
         self._samples = 0
         self._entries: NDArray[np.int64] | None = None
         self._entries_read = options.sidecar == "ignore" or bool(tar.entry.wrap)
-        self.counts: Counter[str] = Counter()
         given = tar.source.index
         # An index made for the view `interleaved` has other columns, and one of a copied tar names in whatever case.
         names = [] if given is None or options.regroup else given.column_names
@@ -190,7 +190,7 @@ class WebdatasetReader:
         max_rows: int,
         max_bytes: int,
         columns: Sequence[str] | None = None,
-        views: bool = False,  # noqa: ARG002 - payload stays where it is
+        views: bool = False,
     ) -> Iterator[pa.RecordBatch]:
         """All samples in order, none of them cut: references for plain tars, values for compressed ones.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 
 from lading.arrow.rebatch import split_samples
 from lading.arrow.references import RefType, is_ref, with_files
+from lading.formats.base import ShardReader
 from lading.formats.webdataset.format import (
     KEY,
     MAX_CELLS,
@@ -29,7 +29,7 @@ _COLUMN_BYTES = 1 << 30
 """Bytes of members of a batch, at most: a column of text holds less than 2 GiB."""
 
 
-class TypedReader:
+class TypedReader(ShardReader):
     """A tar whose rows have the columns that they were written with.
 
     Columns of bytes stay references; all others are read a batch at a time, neighbours together, and take the memory
@@ -50,7 +50,6 @@ class TypedReader:
         self._schema = restored_schema(schema)
         self._members = [KEY, *(name for name in schema.names if name != KEY)]
         self._headed = {field.name for field in self._schema if npy_head(field) is not None}
-        self.counts: Counter[str] = Counter()
 
     def schema(self) -> pa.Schema:
         """The columns as they were written: bytes as references, or `large_binary` in a compressed tar."""

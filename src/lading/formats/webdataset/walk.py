@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from lading.arrow.references import FileEntry
 from lading.codecs import sniff_wrap
 from lading.errors import CorruptShard, errors_at
-from lading.formats.base import ShardSource
+from lading.formats.base import ShardFile
 from lading.formats.webdataset.headers import BLOCK, MAX_REACH, Cursor, Headers, Window, is_header
 from lading.formats.webdataset.scan import scan
 from lading.storage.base import MappedFile, Mapper
@@ -44,7 +44,7 @@ class TarFile:
         mapped: its bytes, where the store can map them and the file is not compressed.
     """
 
-    source: ShardSource
+    source: ShardFile
     entry: FileEntry
     mapped: MappedFile | None
 
@@ -66,7 +66,7 @@ class TarFile:
         return [bytes(data) for data in self.source.store.get_ranges(self.path, ranges)]
 
 
-def open_tar(source: ShardSource, *, mmap: bool) -> TarFile:
+def open_tar(source: ShardFile, *, mmap: bool) -> TarFile:
     """Look at a file's size and first bytes, and map it if it is plain and the store can.
 
     Raises:

@@ -21,7 +21,7 @@ from lading.arrow.references import FileEntry, make_refs, ref_field, with_files
 from lading.arrow.views import byte_lengths, is_bytes, is_text, places, present
 from lading.codecs import WRAPS, stream_encoder
 from lading.errors import Unrepresentable, UsageError, errors_at
-from lading.formats.base import Ranges, ShardFacts, single_ranges
+from lading.formats.base import Ranges, ShardFacts, ShardWriter, single_ranges
 from lading.formats.webdataset.header_writer import END, make_heads
 from lading.formats.webdataset.headers import BLOCK
 from lading.formats.webdataset.keys import escaped
@@ -83,7 +83,7 @@ class WriteOptions:
             raise UsageError("no such order", expected="sorted or given", found=f"fields={self.fields!r}")
 
 
-class WebdatasetWriter:
+class WebdatasetWriter(ShardWriter):
     """A tar being written. Memory: one batch's headers, and its payload where values are small."""
 
     def __init__(self, sink: Sink, options: WriteOptions) -> None:
