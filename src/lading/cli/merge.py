@@ -28,7 +28,7 @@ def merge(
 
     Parts are what writers of different ranks made in it, or datasets in folders below it. No shard is read or moved.
 
-    Example: lading merge out
+    Example: lading merge parts
     """
     with Output(as_json=as_json, debug=debug) as out:
         from lading.jobs import merge as job
