@@ -40,7 +40,11 @@ from lading.formats.registry import get_format
 from lading.interleaved.tar_writer import Roles
 from lading.limits import DEFAULT_LIMITS
 from lading.manifest.files import ShardTables
-from lading.pipeline.part_writer import FinishedShard, FinishedShards, Part, PartWriter, ShardKind, ShardSums
+from lading.pipeline.batch import Batch
+from lading.pipeline.finished import FinishedShard, FinishedShards, Part, ShardSums
+from lading.pipeline.open_shard import BuildFolder
+from lading.pipeline.shard_kind import ShardKind
+from lading.pipeline.write import PartWriter, write_rows
 from lading.storage.background import Background
 from lading.storage.fetch import Fetcher
 from lading.storage.local import LocalStore
@@ -898,14 +902,14 @@ def test_parts_of_other_processes_make_the_same_dataset(
         folder = f"{writer.building}/{number}"
         shards, closing = FinishedShards(store, folder, "own"), Background("closing")
         kind = ShardKind(get_format(fmt), "samples", options, Roles())
-        part = PartWriter(store, folder, kind, fetcher=Fetcher(stores), closing=closing, shard_bytes=10_000,
-                          name=lambda shards=shards: str(len(shards)), on_shard=shards.add)  # fmt: skip
+        part = PartWriter(BuildFolder(store, folder), kind, shards, closing=closing, name=str, shard_bytes=10_000)
         for rows_in in rows_of:
-            part.write_batch(rows_in)
+            for batch in rows_in.to_batches():
+                write_rows(part, Fetcher(stores), Batch(batch, "samples"))
         part.end_shard()
         closing.stop()
-        columns = pa.schema(list(part.columns.values()))
-        writer.adopt(Part(shards.close(), part.schema, columns, shards.counts), folder)
+        columns = pa.schema(list(part.columns.seen.values()))
+        writer.adopt(Part(shards.close(), part.columns.schema, columns, shards.counts), folder)
     writer.close()
     found = all_bytes(store, f"{root}/adopted")
     assert found == all_bytes(store, f"{root}/whole")

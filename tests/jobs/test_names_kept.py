@@ -16,7 +16,7 @@ import lading
 from lading.errors import DataError, SchemaMismatch, Unrepresentable, UsageError
 from lading.features.types import Value
 from lading.jobs.salvage import salvage
-from lading.pipeline.part_writer import OnDuplicateId
+from lading.pipeline.shard_kind import OnDuplicateId
 from soak import some
 from tars import tar_of
 

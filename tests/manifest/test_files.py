@@ -8,7 +8,7 @@ import pytest
 from lading.errors import CorruptShard
 from lading.formats.base import ShardFacts
 from lading.manifest.files import ShardTables
-from lading.pipeline.part_writer import FinishedShard, FinishedShards, ShardSums
+from lading.pipeline.finished import FinishedShard, FinishedShards, ShardSums
 from lading.storage.extents import EXTENTS_SCHEMA, NO_ROWS
 from lading.storage.memory import MemoryStore
 

@@ -19,7 +19,8 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from lading.arrow.align import refuse_duplicate_names
+from lading.arrow.align import refuse_bare, refuse_duplicate_names
+from lading.arrow.references import concat
 from lading.arrow.rows import Encoders, rows_to_batch
 from lading.content.digests import DatasetDigest
 from lading.errors import LadingError, UsageError, errors_at
@@ -30,16 +31,12 @@ from lading.interleaved.tar_writer import Roles
 from lading.manifest.commit import Staging, check_destination, check_shared, find_destination
 from lading.manifest.files import ShardTables, lading_folder, save_manifest
 from lading.manifest.values import FOLDER, Manifest, leads_outside
-from lading.pipeline.part_writer import (
-    CHECKSUMS,
-    FinishedShard,
-    FinishedShards,
-    OnDuplicateId,
-    Part,
-    PartWriter,
-    ShardKind,
-    ShardSums,
-)
+from lading.pipeline.batch import Batch
+from lading.pipeline.finished import FinishedShard, FinishedShards, Part, ShardSums
+from lading.pipeline.open_shard import BuildFolder
+from lading.pipeline.pack import KeyNumbers
+from lading.pipeline.shard_kind import CHECKSUMS, OnDuplicateId, ShardKind
+from lading.pipeline.write import PartWriter, write_rows
 from lading.storage.background import Background
 from lading.storage.base import Buffer, aborting
 from lading.storage.checksum import file_checksums, with_checksum
@@ -147,9 +144,9 @@ class DatasetWriter:
         self._closing = Background("lading-close")
         self._shards = FinishedShards(self._store, self._staging.folder, lading_folder(rank))
         self._part = PartWriter(
-            self._store, self._staging.folder, self._kind, fetcher=self._fetcher, closing=self._closing,
-            name=self._next_name, on_shard=self._shards.add, shard_bytes=shard_bytes, schema=schema,
-            final=self._destination, key_prefix="" if rank is None else f"{rank:05d}-",
+            BuildFolder(self._store, self._staging.folder, self._destination), self._kind, self._shards,
+            closing=self._closing, name=self._shard_name, shard_bytes=shard_bytes, schema=schema,
+            keys=KeyNumbers(prefix="" if rank is None else f"{rank:05d}-"),
         )  # fmt: skip
         self._given_schema = schema
         self._rows: list[dict[str, Any]] = []
@@ -203,7 +200,7 @@ class DatasetWriter:
         if rows:
             with errors_at(first_row=self._part.num_rows):
                 batch = rows_to_batch(rows, self._encoders)
-            self._part.write_batch(batch)
+            self._write(batch, behind=False, duplicate_ids="error")
 
     def write_batch(
         self, rows: pa.RecordBatch | pa.Table, *, behind: bool = False, duplicate_ids: OnDuplicateId = "error"
@@ -226,7 +223,19 @@ class DatasetWriter:
         self._refuse_finished()
         with self._dropping():
             self._flush_rows()
-            return self._part.write_batch(rows, behind=behind, duplicate_ids=duplicate_ids)
+            batches = [rows]
+            if isinstance(rows, pa.Table):
+                refuse_bare(rows.num_rows, rows.num_columns)
+                # Samples of items are whole within the call, not within a chunk.
+                whole = rows.combine_chunks() if self._kind.view == "interleaved" else rows
+                batches = whole.to_batches() or [_no_rows(rows.schema)]
+            written = [self._write(batch, behind=behind, duplicate_ids=duplicate_ids) for batch in batches]
+        tables = [table for table in written if table is not None]
+        return concat(tables) if tables else None
+
+    def _write(self, rows: pa.RecordBatch, *, behind: bool, duplicate_ids: OnDuplicateId) -> pa.Table | None:
+        batch = Batch(rows, self._kind.view)
+        return write_rows(self._part, self._fetcher, batch, behind=behind, duplicate_ids=duplicate_ids)
 
     def _refuse_finished(self) -> None:
         if self._finished or self._done:
@@ -237,6 +246,12 @@ class DatasetWriter:
         return self._part.held_bytes()
 
     # Parts
+
+    @property
+    def part(self) -> PartWriter:
+        """The writer of the shards, for a job whose pipeline ends there. A job that fails aborts this writer."""
+        self._refuse_finished()
+        return self._part
 
     def end_part(self, shard_size: int | str, first_row: int | None = None) -> None:
         """End the open shard: what comes next is written as if nothing had come before.
@@ -267,7 +282,7 @@ class DatasetWriter:
         self._part.end_shard()
         kept = ShardTables(self._store, folder, part.shards)
         for number, row in enumerate(part.shards.to_pylist()):
-            path = self._next_name()
+            path = self._shard_name(len(self._shards))
             facts = self._renamed(ShardFacts.of(row), path)
             files = self._files_of(path)
             for old, new in zip(self._files_of(row["path"]), files, strict=True):
@@ -279,9 +294,10 @@ class DatasetWriter:
         self._store.delete(folder)
         self.counts.update(part.counts)
         self._kind.roles.learn(part.roles)
-        self._part.see(part.columns)
-        if self._part.schema is None:
-            self._part.schema = part.schema
+        columns = self._part.columns
+        columns.see(part.columns)
+        if columns.schema is None:
+            columns.schema = part.schema
 
     def _renamed(self, facts: ShardFacts, path: str) -> ShardFacts:
         """What a shard holds that was built under another name."""
@@ -298,9 +314,6 @@ class DatasetWriter:
         return self._staging.folder
 
     # Names
-
-    def _next_name(self) -> str:
-        return self._shard_name(len(self._shards))
 
     def _shard_name(self, number: int) -> str:
         ending = self._kind.format.extension(self._kind.options)
@@ -349,9 +362,10 @@ class DatasetWriter:
         with self._dropping():
             self._flush_rows()
             self._part.end_shard()
-            if self._part.schema is None:
-                self._part.schema = self._part.without_rows
-            if not len(self._shards) and self._part.schema is not None:
+            columns = self._part.columns
+            if columns.schema is None:
+                columns.schema = columns.without_rows
+            if not len(self._shards) and columns.schema is not None:
                 # A dataset without rows still has a schema that its format must hold, and mostly a file that says so.
                 self._part.begin_shard()
                 if self._kind.format.info.fixed_schema:
@@ -380,9 +394,10 @@ class DatasetWriter:
         folder, kind = self._staging.folder, self._kind
         sidecars = [] if self._rank is not None else kind.format.write_index(self._store, folder, self._shards.facts)
         shards, summary = self._shards.close(), self._summary()
-        schema = self._part.schema or (INTERLEAVED_SCHEMA if kind.view == "interleaved" else pa.schema([]))
-        if self._part.columns:
-            schema = pa.schema(list(self._part.columns.values()), metadata=schema.metadata)
+        columns = self._part.columns
+        schema = columns.schema or (INTERLEAVED_SCHEMA if kind.view == "interleaved" else pa.schema([]))
+        if columns.seen:
+            schema = pa.schema(list(columns.seen.values()), metadata=schema.metadata)
         back = kind.format.written(schema, kind.options)
         if len(schema) and (kind.view == "samples" or back.text_columns):
             schema = kind.format.schema_read(schema, kind.options)
@@ -467,3 +482,7 @@ def _weight(value: Any) -> int:
 def _template(name: str | None, rank: int | None) -> Template | None:
     """The template of names; None where the format names its shards."""
     return None if name is None and rank is None else Template(name or "${rank}-${shard}")
+
+
+def _no_rows(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.record_batch([pa.array([], field.type) for field in schema], schema)

@@ -37,7 +37,8 @@ from lading.jobs.threads import threads_each, using_threads
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.manifest.commit import Staging, check_destination, find_destination, is_there
 from lading.options import Drop, InterleavedOptions, OnError, SchemaPolicy
-from lading.pipeline.part_writer import ShardKind, written_schema
+from lading.pipeline.columns import written_schema
+from lading.pipeline.shard_kind import ShardKind
 from lading.storage.base import Sink, Store, aborting
 from lading.storage.memory import MemoryStore
 from lading.storage.roots import lies_in, real_place

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +25,8 @@ from lading.jobs.filters import AppliedFilters, Hook
 from lading.jobs.ledger import ALONG, DROPPED, DROPPED_ALONG, KEPT, Loss, Losses
 from lading.jobs.progress import Tally
 from lading.jobs.spec import Conversion
-from lading.pipeline.part_writer import OnDuplicateId
+from lading.pipeline.batch import Batch
+from lading.pipeline.write import PartWriter, write_rows
 from lading.storage.fetch import earlier_errors
 from lading.units import parse_bytes
 
@@ -35,14 +36,6 @@ _TOGETHER_BYTES, _TOGETHER_SHARDS = 64 << 20, 64
 """Payload and shards of a batch of what is left of several small ones; so many files are mapped at once."""
 _MAX_ROWS = 16_384
 """Rows of a batch: tiny ones cost some kB each on their way into a tar, and larger batches are hardly faster."""
-
-
-class _Writer(Protocol):
-    """What takes rows: a `DatasetWriter`, or a `PartWriter`."""
-
-    def write_batch(self, rows: pa.RecordBatch, *, behind: bool, duplicate_ids: OnDuplicateId) -> Any: ...
-
-    def held_bytes(self) -> int: ...
 
 
 class Converter:
@@ -136,7 +129,7 @@ class Converter:
         self.tally.samples += len(sample_firsts(made, how.view)) - len(sample_firsts(batch, how.view))
         return made
 
-    def copy(self, shards: range, writer: _Writer, limit: int | None = None) -> None:
+    def copy(self, shards: range, writer: PartWriter, limit: int | None = None) -> None:
         """Write the rows of some shards, with their bytes or without, as the conversion says."""
         how = self._how
         # What is done once a batch takes as long as to move 5 MB: shards of 240 KB go 1.6 times as fast so.
@@ -152,8 +145,8 @@ class Converter:
                 kept = self._dataset.follower.to_references(done, self._dataset.fetcher) if how.lazy else done
                 with _errors_in(kept):
                     fitted = kept if how.written is None else align_table(kept, how.written)
-                    writer.write_batch(fitted, behind=True, duplicate_ids="apart")
-                self._dataset.release(writer.held_bytes())
+                    rows_written = Batch(fitted, how.view)
+                    write_rows(writer, self._dataset.fetcher, rows_written, behind=True, duplicate_ids="apart")
             since += batch.num_rows
             since_bytes += total_bytes(batch)
             if since >= _MAX_ROWS or since_bytes >= how.max_batch_bytes:

@@ -21,7 +21,7 @@ from lading.arrow.references import with_refs
 from lading.errors import LadingError
 from lading.jobs.spec import decode_schema, encode_schema
 from lading.manifest.values import SHARDS_SCHEMA
-from lading.pipeline.part_writer import Part
+from lading.pipeline.finished import Part
 
 __all__ = [
     "DIGESTS_NAME",

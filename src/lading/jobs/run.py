@@ -103,7 +103,7 @@ class Run:
                 self._by(hiring.workers, self._tasks[number:], writer, store)
                 return
             writer.end_part(task.shard_bytes, task.first_row)
-            self._copier.copy(range(task.first, task.stop), writer, limit)
+            self._copier.copy(range(task.first, task.stop), writer.part, limit)
             speed.add(task.source_bytes)
 
     def _by(self, crew: Workers, tasks: Sequence[Task], writer: DatasetWriter, store: Store) -> None:

@@ -38,7 +38,11 @@ from lading.jobs.reading import Taken
 from lading.jobs.spec import Conversion
 from lading.jobs.threads import using_threads
 from lading.manifest.values import FOLDER
-from lading.pipeline.part_writer import FinishedShards, Part, PartWriter, ShardKind
+from lading.pipeline.finished import FinishedShards, Part
+from lading.pipeline.open_shard import BuildFolder
+from lading.pipeline.pack import KeyNumbers
+from lading.pipeline.shard_kind import ShardKind
+from lading.pipeline.write import PartWriter
 from lading.storage.background import Background
 from lading.storage.base import write_file
 from lading.storage.fetch import Fetcher
@@ -152,9 +156,9 @@ def _convert(
             dataset.give_index(number, index)
     shards, roles = FinishedShards(store, folder, FOLDER), Roles(dict(how.roles))
     writer = PartWriter(
-        store, folder, ShardKind(get_format(how.format), how.view, how.options, roles, how.checksums),
-        fetcher=fetcher, closing=closing, name=lambda: f"{len(shards):06d}", on_shard=shards.add,
-        shard_bytes=task["shard_bytes"], schema=how.written or how.schema, first_row=task["first_row"] or 0,
+        BuildFolder(store, folder), ShardKind(get_format(how.format), how.view, how.options, roles, how.checksums),
+        shards, closing=closing, name="{:06d}".format, shard_bytes=task["shard_bytes"],
+        schema=how.written or how.schema, keys=KeyNumbers(task["first_row"] or 0),
     )  # fmt: skip
     digests: list[NDArray[np.uint8]] = []
 
@@ -170,8 +174,8 @@ def _convert(
     def report() -> None:
         if how.digests:
             write_file(store, f"{folder}/{DIGESTS_NAME}", [np.ascontiguousarray(part).data for part in digests])
-        columns = pa.schema(list(writer.columns.values()))
-        part = Part(shards.close(), writer.schema, columns, shards.counts, roles.of)
+        columns = pa.schema(list(writer.columns.seen.values()))
+        part = Part(shards.close(), writer.columns.schema, columns, shards.counts, roles.of)
         noticed, lost = dict(dataset.counts + copier.losses.counts), copier.losses.first
         tell(done=task["number"], part=encode_part(part), noticed=noticed, lost=lost, tally=copier.tally.as_list())
 

@@ -1,0 +1,236 @@
+"""The columns of the rows that a writer takes: one schema for all of them, or all columns seen."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+from lading import features
+from lading.arrow.align import align_table, union_schema
+from lading.arrow.json_columns import wider_column
+from lading.arrow.references import is_ref
+from lading.arrow.views import LIST_TYPES, child_fields, is_bytes, is_text, plain_type
+from lading.errors import SchemaMismatch
+from lading.features.items import RESERVED, without_source
+from lading.features.types import FEATURE_KEY, Audio, ClassLabel, Feature, Image, Struct, Text, Value, Video, feature_of
+from lading.formats.webdataset.format import KEY, npy_head
+from lading.pipeline.shard_kind import ShardKind
+
+__all__ = ["WrittenColumns", "written_schema"]
+
+_AS_STORED = (Image, Audio, Video, ClassLabel)
+"""Features that do not change how values are read."""
+_TYPE = re.compile(r"(?:large_|fixed_size_)?([a-z]+)(?:_view)?\d*(?:\[\w+(, tz=.+)?\])?")
+_NUMBERS = ("int", "uint", "halffloat", "float", "double")
+
+
+class WrittenColumns:
+    """The columns of the rows that a writer takes.
+
+    Args:
+        kind: of the shards.
+        schema: columns of all rows. Without it, formats with a fixed schema take the columns of the first batch, and
+            others any.
+
+    Attributes:
+        schema: columns of all rows, or of the first batch; None before.
+        seen: all columns seen, for formats that do not fix them.
+        without_rows: columns of the first batch that had no rows; None before. Later rows may have other columns.
+    """
+
+    def __init__(self, kind: ShardKind, schema: pa.Schema | None) -> None:
+        self._kind, self._is_given = kind, schema is not None
+        self._takes_any = not kind.format.info.fixed_schema and (schema is None or kind.view == "samples")
+        self.schema = None if schema is None else written_schema(schema)
+        self.seen: dict[str, pa.Field] = {}
+        self.without_rows: pa.Schema | None = None
+        self._fits: pa.Schema | None = None
+        """Columns of the last batch, if they needed no change."""
+
+    def fit(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the batch with the columns of the schema, if the format has one schema for all rows.
+
+        Raises:
+            SchemaMismatch: the batch has another column, or values of another kind.
+        """
+        columns = batch.schema.remove_metadata()
+        if self._fits is not None and columns.equals(self._fits, check_metadata=True):
+            return batch
+        if self.schema is None:
+            self.schema = written_schema(batch.schema)
+        if self._takes_any:
+            self.see(written_schema(batch.schema))
+            fitted = batch
+        else:
+            fitted = self._aligned(batch, self.schema)
+        self._fits = columns if fitted is batch else None
+        return fitted
+
+    def _aligned(self, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+        names = {*schema.names}
+        extra = [name for name in batch.schema.names if name not in names]
+        if extra:
+            raise SchemaMismatch(
+                "rows hold a column that the schema of this writer does not", column=extra[0],
+                expected=", ".join(schema.names), advice="Give the writer schema= with all columns.",
+            )  # fmt: skip
+        for written in written_schema(batch.schema):
+            known = schema.field(written.name)
+            self._refuse_other_meaning(known, written)
+            if not (self._is_given or _hold_one_kind(known.type, written.type)):
+                raise SchemaMismatch(
+                    "values of another kind than those of the first rows", column=known.name, expected=known.type,
+                    found=written.type, advice="Cast them, or say with schema= what the column holds.",
+                )  # fmt: skip
+        # Bytes stay as they come, references and views too: to cast them would copy the payload.
+        own = {f.name: f.type for f in batch.schema if is_ref(f.type) or is_bytes(f.type)}
+        target = pa.schema([f.with_type(own[f.name]) if f.name in own and is_bytes(f.type) else f for f in schema])
+        try:
+            return batch if batch.schema.equals(target) else align_table(batch, target)
+        except SchemaMismatch as error:
+            if not self._is_given:
+                error.advice = error.advice or "The first rows said what columns hold: say it with schema= instead."
+            raise
+
+    def see(self, columns: pa.Schema) -> None:
+        """Add these columns to those seen.
+
+        Raises:
+            SchemaMismatch: in the view `samples`: no type holds all values of a column, or some rows have keys and
+                others have none.
+        """
+        if self._kind.view == "samples":
+            self._see_members(columns)
+            return
+        for written in columns:
+            known = self.seen.setdefault(written.name, written)
+            if written.name not in RESERVED and known is not written:
+                self.seen[written.name] = wider_column(known, written)
+
+    def _see_members(self, columns: pa.Schema) -> None:
+        begun = bool(self.seen) and bool(len(columns))
+        if begun and (KEY in self.seen) != (KEY in columns.names):
+            raise SchemaMismatch("some rows have keys and others have none", column=KEY)
+        lacking = self.seen.keys() ^ {*columns.names} if begun else ()
+        for written in columns:
+            known = self.seen.setdefault(written.name, written)
+            if not known.equals(written, check_metadata=True):
+                self._refuse_other_meaning(known, written)
+                self.seen[written.name] = _wider_member(known, written)
+        for known in [self.seen[name] for name in lacking if not self.seen[name].nullable]:
+            self.seen[known.name] = known.with_nullable(True)  # noqa: FBT003 - pyarrow takes it by position
+
+    def _refuse_other_meaning(self, known: pa.Field, written: pa.Field) -> None:
+        """Raise SchemaMismatch for a column whose values would be read in another way: as JSON, arrays or labels.
+
+        A column without a feature takes the feature of the caller's schema. Media and labels fit to every feature,
+        since they do not change how values are read. For plain values the column's type gives width and unit.
+        """
+        told = [(field.metadata or {}).get(FEATURE_KEY) for field in (known, written)]
+        if told[0] == told[1] or pa.types.is_null(known.type) or pa.types.is_null(written.type):
+            return
+        expected, found = feature_of(known), feature_of(written)
+        if None in told and (self._is_given or isinstance(expected if told[0] else found, _AS_STORED)):
+            return
+        if all(
+            isinstance(feature, _AS_STORED) and not isinstance(feature, ClassLabel) for feature in (expected, found)
+        ):
+            return
+        if not _are_alike(expected, known.type, found, written.type):
+            raise SchemaMismatch("rows of one column mean different things", column=known.name,
+                                 expected=f"{expected!s:.200}", found=f"{found!s:.200}",
+                                 advice="Write them as columns of other names, or as values of one kind.")  # fmt: skip
+
+
+def written_schema(schema: pa.Schema) -> pa.Schema:
+    """Return the schema of rows in a file: bytes in place of references, plain types in place of views."""
+    fields = [f.with_type(pa.large_binary() if is_ref(f.type) else plain_type(f.type)) for f in schema]
+    return without_source(pa.schema(fields, metadata=schema.metadata))
+
+
+def _are_alike(one: Feature, kind: pa.DataType, other: Feature, second: pa.DataType) -> bool:
+    """Whether the first feature reads values of the other feature, stored in the second type, unchanged.
+
+    A column of nulls fits to every feature. After a column of nulls, plain values and text may follow.
+    """
+    kind, second = _unwrapped(kind), _unwrapped(second)
+    if one == other or pa.types.is_null(second):
+        return True
+    match one, other:
+        case _, Value() | Text() if pa.types.is_null(kind):
+            return True
+        case Value(dtype), Value(second_dtype):
+            said = _class_of(dtype) == _class_of(str(kind)) and _class_of(second_dtype) == _class_of(str(second))
+            return said and _differ_in_width(kind, second)
+        case features.Sequence(ours), features.Sequence(theirs) if _all_are(LIST_TYPES, kind, second):
+            return _are_alike(ours, kind.value_type, theirs, second.value_type)
+        case Struct(ours), Struct(theirs) if _all_are(pa.StructType, kind, second):
+            own, others = ({child.name: child.type for child in struct} for struct in (kind, second))
+            return len(ours) == len(theirs) and all(
+                name == named and _are_alike(inner, own.get(name, pa.null()), found, others.get(name, pa.null()))
+                for (name, inner), (named, found) in zip(ours, theirs, strict=True)
+            )
+    return False
+
+
+def _all_are(types: Any, *kinds: pa.DataType) -> bool:
+    return all(isinstance(kind, types) for kind in kinds)
+
+
+def _class_of(name: str) -> tuple[str, str | None]:
+    """Return the class of a type's values, without width, unit and layout, and the zone of times."""
+    found = _TYPE.match(name)
+    word, zone = found.groups() if found else (name, None)
+    return "number" if word in _NUMBERS else word, zone
+
+
+def _hold_one_kind(kind: pa.DataType, second: pa.DataType) -> bool:
+    """Whether values of the second type may be cast to the first: not text to numbers, or numbers to times.
+
+    Text and bytes are one kind, and so are times of all zones.
+    """
+
+    def kind_of(name: str) -> object:
+        word, zone = _class_of(name)
+        return "string" if word == "binary" else word, zone is not None
+
+    return _differ_in_width(kind, second, kind_of)
+
+
+def _differ_in_width(kind: pa.DataType, second: pa.DataType, class_of: Callable[[str], object] = _class_of) -> bool:
+    """Whether two types differ at most in width, unit, layout and nulls, at any depth."""
+    kind, second = _unwrapped(kind), _unwrapped(second)
+    if pa.types.is_null(kind) or pa.types.is_null(second):
+        return True
+    if class_of(str(kind)) != class_of(str(second)):
+        return False
+    if pa.types.is_struct(kind):
+        pairs = [(child, second.field(child.name)) for child in kind if second.get_field_index(child.name) >= 0]
+    else:
+        pairs = list(zip(child_fields(kind), child_fields(second), strict=True))
+    return all(_differ_in_width(child.type, found.type, class_of) for child, found in pairs)
+
+
+def _unwrapped(kind: pa.DataType) -> pa.DataType:
+    """Return the type of the values in a dictionary or in runs, or the storage type of an extension."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return _unwrapped(kind.storage_type)
+    wrapped = pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind)
+    return _unwrapped(kind.value_type) if wrapped else kind
+
+
+def _wider_member(known: pa.Field, written: pa.Field) -> pa.Field:
+    """Return a field whose type holds the values of both: as members, text and bytes are one kind."""
+    if npy_head(known) != npy_head(written):
+        raise SchemaMismatch("arrays of several types or shapes", column=known.name)
+    known = known.with_nullable(known.nullable or written.nullable)
+    if known.type == written.type:
+        return known
+    if all(is_text(field.type) or is_bytes(field.type) for field in (known, written)):
+        texts = is_text(known.type) and is_text(written.type)
+        return known.with_type(pa.large_string() if texts else pa.large_binary())
+    [field], _ = union_schema([("rows before", pa.schema([known])), ("these rows", pa.schema([written]))])
+    return field

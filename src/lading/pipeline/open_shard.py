@@ -1,0 +1,198 @@
+"""One shard being written: its files, how many samples still fit, and the references of what was written."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lading.arrow.references import FileEntry, concat, with_files
+from lading.formats.base import ExactSizes, RangeWriter, SampleEncoder, ShardWriter
+from lading.formats.webdataset.format import KEY
+from lading.interleaved.open import create_view_shard
+from lading.interleaved.tar_writer import TarDocumentsWriter
+from lading.pipeline.batch import Batch
+from lading.pipeline.finished import FinishedShard, ShardSums
+from lading.pipeline.shard_kind import ShardKind
+from lading.storage.background import Background
+from lading.storage.base import Sink, Store, TakesChecksum, writes_behind
+from lading.storage.checksum import with_checksum
+
+__all__ = ["BuildFolder", "OpenShard", "begin_shard"]
+
+_FIRST_ROWS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class BuildFolder:
+    """The folder in which shards are built, out of sight.
+
+    Attributes:
+        store: where the folder lies.
+        path: its path.
+        final: the folder's name after the commit, for references and errors; None if nobody knows it yet.
+    """
+
+    store: Store
+    path: str
+    final: str | None = None
+
+
+@dataclass(slots=True)
+class OpenShard:
+    """A shard being written.
+
+    Attributes:
+        path: below the folder it is built in.
+        sinks: of its files, its own first.
+        writer: the format's writer.
+        index: references of the rows written.
+        num_samples: samples written.
+        payload_bytes: bytes of their values.
+        ids: hashes of the samples' ids in few sorted runs, for files in which every id is unique.
+    """
+
+    path: str
+    sinks: list[Sink]
+    writer: ShardWriter | TarDocumentsWriter
+    index: list[pa.Table] = field(default_factory=list)
+    num_samples: int = 0
+    payload_bytes: int = 0
+    ids: list[NDArray[np.uint64]] = field(default_factory=list)
+
+    @property
+    def takes_ranges(self) -> bool:
+        """Whether the writer takes payload from files itself."""
+        return isinstance(self.writer, RangeWriter) and self.writer.takes_ranges
+
+    def samples_that_fit(self, ends: NDArray[np.int64], num_rows: NDArray[np.int64], most: int, ratio: float) -> int:
+        """Return how many samples fit into the shard: none if it is full, at least one if it is empty.
+
+        Args:
+            ends: payload of the first sample, of the first two, and so on.
+            num_rows: rows of the same samples.
+            most: size of the shard in bytes.
+            ratio: bytes in the file for each byte of payload, by which writers without exact sizes are estimated.
+        """
+        writer = self.writer
+        if isinstance(writer, ExactSizes):
+            room = min(most, writer.limit_bytes) - writer.bytes_written()
+            count = int(np.searchsorted(ends + writer.sample_bytes * num_rows, room, "right"))
+        else:
+            room = int((most - writer.bytes_written()) / ratio)
+            count = int(np.searchsorted(ends, max(room, 0), "right"))
+            if self.payload_bytes == 0:
+                count = min(count, _FIRST_ROWS)
+        return max(count, 1) if self.num_samples == 0 else count
+
+    def distinct_ids(self, hashes: NDArray[np.uint64]) -> int:
+        """Return how many samples come before the first whose id the shard has by then; remember their ids."""
+        ordered, count = np.sort(hashes), len(hashes)
+        if (ordered[1:] == ordered[:-1]).any() or any(_held(run, ordered).any() for run in self.ids):
+            known = np.ones(len(hashes), np.bool_)
+            known[np.unique(hashes, return_index=True)[1]] = False
+            for run in self.ids:
+                known |= _held(run, hashes)
+            count = int(known.argmax())
+            ordered = np.sort(hashes[:count])
+        while self.ids and len(self.ids[-1]) <= len(ordered):
+            ordered = np.sort(np.concatenate([self.ids.pop(), ordered]))
+        self.ids += [ordered] if len(ordered) else []
+        return count
+
+    def write(self, batch: Batch, num_samples: int, file: str) -> pa.Table | None:
+        """Write rows; return references of them in the named file, None if values are no ranges.
+
+        Args:
+            batch: the rows, as the pack stage gives them.
+            num_samples: samples in them.
+            file: the shard's name in references.
+        """
+        writer = self.writer
+        table: pa.Table | None = None
+        if isinstance(writer, SampleEncoder):
+            writer.write_encoded(batch.rows)
+        elif batch.ranges and isinstance(writer, RangeWriter):
+            table = writer.write_ranges(batch.rows, batch.ranges)
+        else:
+            table = writer.write(batch.rows)
+        self.num_samples += num_samples
+        self.payload_bytes += batch.size_bytes
+        if table is None:
+            return None
+        self.index.append(table)
+        return table.cast(with_files(table.schema, [FileEntry(file)]))
+
+    def settle(self) -> None:
+        """Wait until all rows are in the files, so that the caller may change what they lie in."""
+        for sink in self.sinks:
+            if writes_behind(sink):
+                sink.settle()
+
+    def finish(self, kind: ShardKind, closing: Background, *, behind: bool) -> FinishedShard:
+        """Finish the shard; another thread brings its files to disk.
+
+        With `behind`, rows may still be written after the call.
+        """
+        with ExitStack() as failed:
+            for sink in self.sinks:
+                failed.callback(sink.abort)
+            facts = self.writer.close()
+            if not behind:
+                self.settle()
+            sums: list[ShardSums] = []
+            closing.start(partial(_close, self.sinks, sums, kind.checksums))
+            failed.pop_all()
+        counts = dict(self.writer.counts) if isinstance(self.writer, TarDocumentsWriter) else {}
+        index = concat(self.index) if self.index else None
+        facts = replace(facts, num_samples=self.num_samples)
+        beside = [posixpath.basename(sink.path) for sink in self.sinks[1:]]
+        return FinishedShard(self.path, facts, index, counts, beside, sums)
+
+    def abort(self) -> None:
+        """Drop the files."""
+        for sink in self.sinks:
+            sink.abort()
+
+
+def begin_shard(folder: BuildFolder, kind: ShardKind, path: str, schema: pa.Schema) -> OpenShard:
+    """Begin a shard of rows of this schema; nothing is left of it on failure."""
+    if kind.takes_members and KEY not in schema.names:
+        schema = schema.insert(0, pa.field(KEY, pa.string()))
+    with ExitStack() as failed:
+        sinks = []
+        for name in (path, *kind.format.extra_files(path, kind.options)):
+            sink = folder.store.put_stream(f"{folder.path}/{name}")
+            failed.callback(sink.abort)
+            summed = kind.checksums != "none"
+            sinks.append(with_checksum(sink, extents=kind.checksums == "samples") if summed else sink)
+        writer = create_view_shard(kind.format, sinks, schema, kind.view, kind.options, kind.roles)
+        failed.pop_all()
+    return OpenShard(path, sinks, writer)
+
+
+def _held(run: NDArray[np.uint64], hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    """Which hashes a sorted run has."""
+    held: NDArray[np.bool_] = run[np.minimum(np.searchsorted(run, hashes), len(run) - 1)] == hashes
+    return held
+
+
+def _close(sinks: Sequence[Sink], sums: list[ShardSums], checksums: str) -> None:
+    """Close the files of a shard, its own last, and give their checksums, its own first."""
+    with ExitStack() as failed:
+        for sink in sinks:
+            failed.callback(sink.abort)
+        summed = [sink for sink in sinks if isinstance(sink, TakesChecksum) and checksums != "none"]
+        files = [sink.checksum() for sink in summed]
+        found = [sink.extents.extents(file) for file, sink in enumerate(summed) if checksums == "samples"]
+        known = [one for one in found if one is not None]
+        sums.append(ShardSums(files, pa.Table.from_batches(known) if known else None))
+        for sink in reversed(sinks):
+            sink.close()
+        failed.pop_all()

@@ -1,0 +1,264 @@
+"""Rows → finished shards: the last stage, in every process that writes a dataset or a part of one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pyarrow as pa
+
+from lading.arrow.align import refuse_bare, refuse_duplicate_names
+from lading.arrow.references import concat
+from lading.arrow.text_checks import refuse_bad_values
+from lading.errors import DataError, errors_at
+from lading.formats.webdataset.format import KEY
+from lading.pipeline.batch import Batch
+from lading.pipeline.columns import WrittenColumns, written_schema
+from lading.pipeline.fetch import fetched
+from lading.pipeline.finished import FinishedShards
+from lading.pipeline.open_shard import BuildFolder, OpenShard, begin_shard
+from lading.pipeline.pack import KeyNumbers, Packed, equal_keys_apart, pack
+from lading.pipeline.shard_kind import OnDuplicateId, ShardKind
+from lading.storage.background import Background
+from lading.storage.fetch import Fetcher
+
+__all__ = ["PartWriter", "write_rows"]
+
+
+class PartWriter:
+    """Writes rows as shards below a folder; a new shard begins where one reaches its size.
+
+    Args:
+        folder: the folder in which shards are built.
+        kind: their common properties.
+        shards: takes finished shards.
+        closing: brings finished shards to disk while the next one is written: a quarter of a GB takes a fast disk
+            65 ms, and a slow disk seconds. Its owner waits for it.
+        name: gives the path of a new shard, by its number.
+        shard_bytes: a new shard begins before a sample that would pass this size.
+        schema: columns of all rows. Without it, formats with a fixed schema take the columns of the first batch, and
+            others any.
+        keys: gives keys to rows without one.
+
+    Attributes:
+        columns: the columns of the rows.
+        num_rows: rows that were taken. Errors that name no file count rows from the first one.
+    """
+
+    def __init__(
+        self,
+        folder: BuildFolder,
+        kind: ShardKind,
+        shards: FinishedShards,
+        *,
+        closing: Background,
+        name: Callable[[int], str],
+        shard_bytes: int,
+        schema: pa.Schema | None = None,
+        keys: KeyNumbers | None = None,
+    ) -> None:
+        self.columns = WrittenColumns(kind, schema)
+        self.num_rows = 0
+        self._folder, self._kind, self._shards = folder, kind, shards
+        self._closing, self._name, self._shard_bytes = closing, name, shard_bytes
+        self._keys = keys or KeyNumbers()
+        self._checked: pa.Schema | None = None
+        self._open: OpenShard | None = None
+        self._takes_ranges: bool | None = None
+        self._last_id: str | None = None
+        self._ratio = 1.0
+        """Bytes in the file for each byte of payload, as earlier rows took them."""
+        self._encoded = 0
+        self._behind = False
+
+    def conform(self, batch: Batch) -> Batch:
+        """Return the batch with the columns of the dataset, and with keys where they are needed.
+
+        Raises:
+            DuplicateField: two columns have one name, or two fields of a struct; no format keeps both.
+            SchemaMismatch: other columns, or values of another kind, than the dataset has.
+            Unrepresentable: invalid UTF-8, or another value that its type does not allow.
+        """
+        rows = batch.rows
+        refuse_bare(rows.num_rows, rows.num_columns)
+        if self._checked is None or not rows.schema.equals(self._checked):
+            refuse_duplicate_names(rows.schema)
+            self._checked = rows.schema
+        if not rows.num_rows:
+            if rows.num_columns and self.columns.without_rows is None:
+                self.columns.without_rows = written_schema(rows.schema)
+            return batch
+        with errors_at(first_row=self.num_rows):
+            refuse_bad_values(rows)
+            batch = batch.with_rows(self.columns.fit(rows), same_sizes=True)
+            batch = self._keys.keyed(batch, self._kind)
+        self.num_rows += batch.num_rows
+        return batch
+
+    @property
+    def takes_ranges(self) -> bool:
+        """Whether shards take payload from files themselves; begins a shard if that is not known yet."""
+        if self._takes_ranges is None:
+            self._takes_ranges = (self._open or self._begin()).takes_ranges
+        return self._takes_ranges
+
+    def write(self, batch: Batch, *, behind: bool = False, duplicate_ids: OnDuplicateId = "error") -> pa.Table | None:
+        """Append rows that conform and hold no references; return references of them, None if values are no ranges.
+
+        Args:
+            batch: the rows.
+            behind: as `write_rows` takes it.
+            duplicate_ids: as `write_rows` takes it.
+
+        Raises:
+            DataError: an id that comes back, with `duplicate_ids="error"`.
+        """
+        self._behind = behind
+        parts = [batch]
+        if self._kind.takes_keys and duplicate_ids == "apart":
+            parts = list(equal_keys_apart(batch))
+        written: list[pa.Table] = []
+        for part in parts if batch.num_rows else ():
+            if self._continues_last_sample(part, duplicate_ids):
+                self.end_shard()
+            packed = pack(part, self._kind, (self._open or self._begin()).writer, self._encoded)
+            self._encoded += packed.batch.num_rows
+            written += self._write_samples(packed, duplicate_ids)
+        if self._open is not None and not behind:
+            self._open.settle()
+        return concat(written) if written else None
+
+    def _continues_last_sample(self, batch: Batch, duplicate_ids: OnDuplicateId) -> bool:
+        """Whether a reader of the open shard would join the first sample of the batch to the shard's last sample."""
+        by_key = self._kind.takes_keys
+        name = KEY if by_key else "sample_id"
+        if name not in batch.schema.names or not (by_key or self._kind.view == "interleaved"):
+            return False
+        ids, last = batch.rows.column(name), self._last_id
+        self._last_id = ids[-1].as_py()
+        if by_key and duplicate_ids == "error":  # the format's writer refuses it
+            return False
+        written = self._open is not None and self._open.num_samples
+        return bool(written) and last is not None and bool(ids[0].as_py() == last)
+
+    def _write_samples(self, packed: Packed, duplicate_ids: OnDuplicateId) -> Iterator[pa.Table]:
+        done, size_at, bounds = 0, packed.size_at, packed.bounds
+        while done < packed.num_samples:
+            shard = self._open or self._begin()
+            ends = size_at[bounds[done + 1 :]] - size_at[bounds[done]]
+            count = shard.samples_that_fit(ends, bounds[done + 1 :] - bounds[done], self._shard_bytes, self._ratio)
+            if packed.ids is not None and count:
+                fitting, count = count, shard.distinct_ids(packed.ids[done : done + count])
+                if duplicate_ids == "error" and count < fitting:
+                    raise _duplicate_id(packed, done + count)
+            if not count:
+                self.end_shard()
+                continue
+            rows = packed.samples(done, done + count)
+            with self._naming_samples(shard, rows):
+                table = shard.write(rows, count, f"{self._folder.final or self._folder.path}/{shard.path}")
+            if shard.payload_bytes:
+                self._ratio = max(shard.writer.bytes_written() / shard.payload_bytes, 0.01)
+            if table is not None:
+                yield table
+            done += count
+
+    @contextmanager
+    def _naming_samples(self, shard: OpenShard, batch: Batch) -> Iterator[None]:
+        """Add the key of the row to errors of the shard's writer, which count rows of the shard."""
+        try:
+            yield
+        except DataError as error:
+            row = -1 if error.row is None else error.row - shard.num_samples
+            if self._kind.view == "samples" and KEY in batch.schema.names and 0 <= row < batch.num_rows:
+                error.at(sample=batch.rows.column(KEY)[row].as_py())
+            raise
+
+    @contextmanager
+    def final_names(self) -> Iterator[None]:
+        """Let errors name shards as they will be called: the folder in which they are built is unknown to users."""
+        folder = self._folder
+        try:
+            yield
+        except DataError as error:
+            if error.file is not None and error.file.startswith(f"{folder.path}/"):
+                name = error.file.removeprefix(folder.path)
+                error.file, error.row = (None, None) if folder.final is None else (folder.final + name, error.row)
+            raise
+
+    def held_bytes(self) -> int:
+        """Return the payload that was given but is not in a file yet: buffers behind it must stay as they are."""
+        return 0 if self._open is None else self._open.writer.held_bytes()
+
+    def begin_shard(self) -> None:
+        """Begin a shard, though there may be no rows for it."""
+        with self.final_names():
+            self._begin()
+
+    def _begin(self) -> OpenShard:
+        schema = self.columns.schema or pa.schema([])
+        self._open = begin_shard(self._folder, self._kind, self._name(len(self._shards)), schema)
+        return self._open
+
+    def end_shard(self) -> None:
+        """Finish the open shard, if there is one, and have it brought to disk."""
+        shard, self._open = self._open, None
+        if shard is None:
+            return
+        with self.final_names():
+            finished = shard.finish(self._kind, self._closing, behind=self._behind)
+        if self._kind.takes_members and KEY not in self.columns.seen:
+            counts = {**finished.counts, "rows without a key, named by their numbers": shard.num_samples}
+            finished = replace(finished, counts=counts)
+        self._shards.add(finished)
+
+    def end_part(self, shard_bytes: int, first_row: int | None = None) -> None:
+        """Finish the open shard; what comes next is written as if nothing had come before.
+
+        Args:
+            shard_bytes: size at which the next shards end.
+            first_row: number of the next row; by default rows are counted on.
+        """
+        self.end_shard()
+        self._keys.next_row = self._keys.next_row if first_row is None else first_row
+        self._shard_bytes, self._ratio = shard_bytes, 1.0
+
+    def abort(self) -> None:
+        """Drop the open shard."""
+        shard, self._open = self._open, None
+        if shard is not None:
+            shard.abort()
+
+
+def write_rows(
+    writer: PartWriter, fetcher: Fetcher, batch: Batch, *, behind: bool = False, duplicate_ids: OnDuplicateId = "error"
+) -> pa.Table | None:
+    """Append rows; return the references of what was written, None if values are no ranges.
+
+    Args:
+        writer: takes the rows.
+        fetcher: reads references in them.
+        batch: the rows; samples are whole within the call.
+        behind: whether rows may still be written after the call. Whatever they lie in must stay as it is then, until
+            the shards are finished.
+        duplicate_ids: what to do with a sample whose id an earlier one of its shard has.
+
+    Raises:
+        DataError: rows that the dataset cannot hold; see `PartWriter.conform` and `PartWriter.write`.
+    """
+    with writer.final_names():
+        batch = writer.conform(batch)
+        if not batch.num_rows:
+            return None
+        batch = fetched(batch, fetcher, takes_ranges=batch.has_references and writer.takes_ranges)
+        table = writer.write(batch, behind=behind, duplicate_ids=duplicate_ids)
+    fetcher.release(writer.held_bytes())
+    return table
+
+
+def _duplicate_id(packed: Packed, sample: int) -> DataError:
+    named = packed.named
+    found = named.rows.column("sample_id")[int(named.starts[sample])].as_py()
+    return DataError("the rows of a sample do not stand together: its id comes back", column="sample_id",
+                     found=repr(found), advice="Sort the rows by sample_id and position.")  # fmt: skip
