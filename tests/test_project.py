@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import fields
 from importlib import import_module, resources
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,6 +26,7 @@ from lading.formats.registry import format_names
 _ROOT = Path(__file__).parents[1]
 _PAGES = sorted(p for folder in ("", "docs/**/", "bench/", "tests/golden/") for p in _ROOT.glob(f"{folder}*.md"))
 _SECTIONS = (["Problem", "Choice", "Rejected"], ["Problem", "Choice", "Cost", "Rejected"])
+_METADATA_KEYS = {"lading.feature", "lading.null", "lading.source_files", "lading.wrapped"}
 _PROJECT = tomllib.loads((_ROOT / "pyproject.toml").read_text())["project"]
 _ERRORS = {name: made for name in errors.__all__ if isinstance(made := getattr(errors, name), type)}
 
@@ -75,8 +77,26 @@ def test_the_page_of_errors_lists_them_with_status_and_builtin() -> None:
 
 
 def test_the_python_reference_shows_every_public_name() -> None:
-    shown = re.findall(r"^::: lading\.(\w+)$", (_ROOT / "docs/reference/lading.md").read_text(), re.MULTILINE)
-    assert sorted([*shown, "LadingError"]) == sorted(lading.__all__)
+    text = "".join(page.read_text() for page in (_ROOT / "docs/reference").glob("*.md"))
+    shown = re.findall(r"^::: lading(?:\.\w+)*\.(\w+)$", text, re.MULTILINE)
+    assert set(lading.__all__) - set(shown) == set()
+
+
+@pytest.mark.parametrize("page", _PAGES, ids=lambda page: str(page.relative_to(_ROOT)))
+def test_names_of_lading_in_code_exist(page: Path) -> None:
+    code = re.findall(r"`([^`\n]+)`", page.read_text())
+    names = {name for text in code for name in re.findall(r"\blading(?:\.[A-Za-z_]\w*)+", text)}
+    assert [name for name in sorted(names - _METADATA_KEYS) if not _resolves(name)] == []
+
+
+def _resolves(name: str) -> bool:
+    found: Any = lading
+    for part in name.split(".")[1:]:
+        try:
+            found = getattr(found, part) if hasattr(found, part) else import_module(f"{found.__name__}.{part}")
+        except (AttributeError, ImportError):
+            return False
+    return True
 
 
 def test_every_format_has_a_page_and_is_on_the_first_page() -> None:
