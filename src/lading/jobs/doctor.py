@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from lading.dataset.dataset import Dataset
-from lading.dataset.open import open_dataset
+from lading.dataset.open import open_shards
+from lading.dataset.shards import Shards
 from lading.dataset.source import Source
 from lading.errors import errors_at
 from lading.formats.base import LayoutFinding
@@ -120,7 +120,7 @@ def doctor(
     part = parse_part(sample)
     began = time.perf_counter()
     stores = stores or Stores()
-    with open_dataset(source, stores=stores, **opening) as dataset:
+    with open_shards(source, stores=stores, **opening) as dataset:
         sizes = _sizes(dataset, stores)
         found = _Findings()
         for number, shards, symptom in _of_sizes(sizes) if dataset.manifest or not dataset.files_beside else ():
@@ -139,7 +139,7 @@ def doctor(
         )  # fmt: skip
 
 
-def _sizes(dataset: Dataset, stores: Stores) -> NDArray[np.int64]:
+def _sizes(dataset: Shards, stores: Stores) -> NDArray[np.int64]:
     """Bytes of each shard, files beside it included where a manifest tells them."""
     sizes = np.fromiter(shard_sizes(dataset.listing, stores), np.int64, len(dataset.listing))
     if dataset.kept_shards is None:
@@ -192,7 +192,7 @@ class _Findings:
         if symptom.remedy is None:
             self._stuck.add(name)
 
-    def with_commands(self, source: Source, dataset: Dataset, opening: dict[str, Any], stores: Stores) -> list[Finding]:
+    def with_commands(self, source: Source, dataset: Shards, opening: dict[str, Any], stores: Stores) -> list[Finding]:
         """The findings. A copy mends all that is mended by one, and has an index as well."""
         mended = {name: found for name, (_, found) in self._worst.items() if name not in self._stuck}
         copied = [found for found in mended.values() if found.remedy == "copy"]

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lading.dataset.dataset import Dataset
+from lading.dataset.shards import Shards
 from lading.dataset.source import Source
 from lading.errors import DestinationExists, UsageError
 from lading.limits import DEFAULT_LIMITS, Limits
@@ -27,7 +27,7 @@ _WORD = "mended"
 
 
 def copy_command(
-    source: Source, dataset: Dataset, opening: Mapping[str, Any], read_options: Mapping[str, Any], stores: Stores
+    source: Source, dataset: Shards, opening: Mapping[str, Any], read_options: Mapping[str, Any], stores: Stores
 ) -> str:
     """`lading convert …`: a copy in the same format and view, as like the source as a copy can be.
 
@@ -60,7 +60,7 @@ def _no_option(name: str) -> str:
     return f"./{name}" if name.startswith("-") else name
 
 
-def _free_place(dataset: Dataset, stores: Stores) -> str:
+def _free_place(dataset: Shards, stores: Stores) -> str:
     """A folder that holds nothing: beside the source's, with its name and `-mended`; for loose files here, here.
 
     Where a store refuses to list it, it is the first name: whether that is free, the copy will say.

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lading.codecs import new_hash
-from lading.dataset.dataset import Dataset
+from lading.dataset.shards import Shards
 from lading.dataset.source import read_head
 from lading.errors import DataError, LadingError, NotFound, SidecarMismatch, StoreError, errors_at
 from lading.formats.base import ClaimsColumns, ListedElsewhere, ListedFile, ListedShard
@@ -49,7 +49,7 @@ class Indexes:
     others: Mapping[str, OtherList] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, dataset: Dataset, stores: Stores) -> Indexes:
+    def of(cls, dataset: Shards, stores: Stores) -> Indexes:
         """The index by which a dataset was opened; of a folder those that lie in it.
 
         Raises:
@@ -110,7 +110,7 @@ class Indexes:
                                       expected=samples, found=told)  # fmt: skip
 
 
-def _other_lists(dataset: Dataset, stores: Stores, findings: list[LadingError]) -> Mapping[str, OtherList]:
+def _other_lists(dataset: Shards, stores: Stores, findings: list[LadingError]) -> Mapping[str, OtherList]:
     """The lists that peers keep of a folder, by path; what is wrong with them is added to the findings."""
     fmt, folder, found = get_format(dataset.format), dataset.listing.folder, dict[str, OtherList]()
     if folder is None or not isinstance(fmt, ListedElsewhere):
@@ -130,7 +130,7 @@ def _other_lists(dataset: Dataset, stores: Stores, findings: list[LadingError]) 
     return found
 
 
-def _places(dataset: Dataset) -> dict[str, bool]:
+def _places(dataset: Shards) -> dict[str, bool]:
     """Where indexes may lie, and whether something says that they do."""
     if dataset.listing.index_file is not None:
         return {dataset.listing.index_file: True}
@@ -146,7 +146,7 @@ def _places(dataset: Dataset) -> dict[str, bool]:
     return {f"{dataset.listing.folder}/{name}": promised for name, promised in names.items()}
 
 
-def _false_columns(dataset: Dataset, store: Store, index: str, listed: Sequence[ListedShard]) -> Sequence[LadingError]:
+def _false_columns(dataset: Shards, store: Store, index: str, listed: Sequence[ListedShard]) -> Sequence[LadingError]:
     """Where an index tells other columns than shards have."""
     fmt, shards = get_format(dataset.format), [shard.path for shard in listed]
     try:
@@ -165,12 +165,12 @@ def _files(shard: ListedShard, opened: str) -> Iterator[ListedFile]:
     yield from shard.beside
 
 
-def _missing(dataset: Dataset, index: str) -> LadingError:
+def _missing(dataset: Shards, index: str) -> LadingError:
     return SidecarMismatch("an index is missing that the manifest names", file=index,
                            expected=f"the file, as {dataset.listing.folder}/{FOLDER} has it")  # fmt: skip
 
 
-def _strangers(dataset: Dataset, index: str, listed: list[ListedShard]) -> Iterator[LadingError]:
+def _strangers(dataset: Shards, index: str, listed: list[ListedShard]) -> Iterator[LadingError]:
     """The shards that an index lists and its folder does not hold."""
     there = {*dataset.listing.table["path"].to_pylist()}
     for shard in listed:
@@ -178,7 +178,7 @@ def _strangers(dataset: Dataset, index: str, listed: list[ListedShard]) -> Itera
             yield SidecarMismatch("the index lists a shard that is not there", file=index, found=shard.path)
 
 
-def _lacking(dataset: Dataset, index: str, listed: list[ListedShard]) -> Iterator[LadingError]:
+def _lacking(dataset: Shards, index: str, listed: list[ListedShard]) -> Iterator[LadingError]:
     """The shards of a folder that its index does not list, though they lie where others do that it lists."""
     known = {file for shard in listed for file in _paths(shard)}
     folders = {posixpath.dirname(path) for path in known}
@@ -191,7 +191,7 @@ def _lacks(index: str, shard: str) -> LadingError:
     return SidecarMismatch("the index lacks a shard that lies among those that it lists", file=index, expected=shard)
 
 
-def _disagreements(dataset: Dataset, index: str, listed: list[ListedShard]) -> Iterator[LadingError]:
+def _disagreements(dataset: Shards, index: str, listed: list[ListedShard]) -> Iterator[LadingError]:
     """Where an index lists other shards than the manifest does, other sizes of them, or another order."""
     manifest = f"{dataset.listing.folder}/{FOLDER}"
     place = {path: number for number, shard in enumerate(listed) for path in _paths(shard)}

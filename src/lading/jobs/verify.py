@@ -20,8 +20,8 @@ from lading.arrow.views import total_bytes
 from lading.caches.videos import broken_videos
 from lading.content.digests import DatasetDigest
 from lading.content.digests import undigested as no_digest
-from lading.dataset.dataset import Dataset
-from lading.dataset.open import open_dataset
+from lading.dataset.open import open_shards
+from lading.dataset.shards import Shards
 from lading.dataset.source import Source, listed_once, named_folders
 from lading.errors import (
     BadReference,
@@ -148,7 +148,7 @@ def verify(
     undigested: str | None = None
     whole = True
     try:
-        opened = open_dataset(source, stores=stores, **opening)
+        opened = open_shards(source, stores=stores, **opening)
     except UnknownFormat:
         if not findings.all:
             raise
@@ -234,13 +234,13 @@ def _changed(source: Source, stores: Stores, opening: Mapping[str, Any]) -> list
     return [error for folder in folders for error in changed_manifests(resolve(folder, stores)[0], folder, limits)]
 
 
-def begin_verify(dataset: Dataset, *, deep: bool, max_findings: int) -> Look:
+def begin_verify(dataset: Shards, *, deep: bool, max_findings: int) -> Look:
     """What `verify` does with each shard: gives findings, what was checked, sizes, and whether all of it was read."""
     stores = Stores()
     return _look(dataset, stores, Indexes.of(dataset, stores), deep, max_findings)
 
 
-def _look(dataset: Dataset, stores: Stores, indexes: Indexes, deep: bool, most: int) -> Look:
+def _look(dataset: Shards, stores: Stores, indexes: Indexes, deep: bool, most: int) -> Look:
     fmt = get_format(dataset.format)
     if deep:
         dataset.read_with(fmt.info.deep_options)
@@ -311,7 +311,7 @@ class _Counted:
         self._on_read(digests, samples, size_bytes)
 
 
-def _read_all(dataset: Dataset, number: int, on_read: OnRead, findings: _Findings, *, deep: bool) -> str | None:
+def _read_all(dataset: Shards, number: int, on_read: OnRead, findings: _Findings, *, deep: bool) -> str | None:
     """Read all of a shard, or as far as there is room for findings; gives a column without digests.
 
     What is wrong before an error is among the findings.
@@ -327,9 +327,7 @@ def _read_all(dataset: Dataset, number: int, on_read: OnRead, findings: _Finding
     return None
 
 
-def _read(
-    dataset: Dataset, number: int, on_read: OnRead, *, deep: bool, digested: bool = True
-) -> Iterator[LadingError]:
+def _read(dataset: Shards, number: int, on_read: OnRead, *, deep: bool, digested: bool = True) -> Iterator[LadingError]:
     """Read all of a shard and hand its digests over; give what is wrong with its bytes, if that is looked for.
 
     Bytes in other files that cannot be had are wrong, unless an earlier job wrote that down.
@@ -354,7 +352,7 @@ def _read(
         first += len(batch)
 
 
-def _known(dataset: Dataset, number: int) -> list[str]:
+def _known(dataset: Shards, number: int) -> list[str]:
     """What there was to hold a shard against."""
     if dataset.manifest is None and dataset.listing.index_file is None:
         return []
@@ -362,7 +360,7 @@ def _known(dataset: Dataset, number: int) -> list[str]:
     return [word for word, column in (("sizes", "size_bytes"), ("counts", "num_samples")) if row[column] is not None]
 
 
-def _check_files(dataset: Dataset, number: int, indexes: Indexes, stores: Stores) -> set[str]:
+def _check_files(dataset: Shards, number: int, indexes: Indexes, stores: Stores) -> set[str]:
     """Hold the files of a shard against hashes and sizes; give what there was."""
     if indexes.shards:
         return indexes.check(dataset.path(number), stores)
@@ -373,7 +371,7 @@ def _check_files(dataset: Dataset, number: int, indexes: Indexes, stores: Stores
     return check_file(file, "what its index says", stores)
 
 
-def _miscounted(dataset: Dataset, number: int, indexes: Indexes, samples: int) -> Iterator[LadingError]:
+def _miscounted(dataset: Shards, number: int, indexes: Indexes, samples: int) -> Iterator[LadingError]:
     """What indexes say wrongly of the number of samples in a shard, as far as to open the dataset has not told it."""
     path, fmt = dataset.path(number), get_format(dataset.format)
     alike = dataset.view == "samples" and not dataset.format_options.get("regroup")
@@ -389,7 +387,7 @@ def _miscounted(dataset: Dataset, number: int, indexes: Indexes, samples: int) -
     yield from indexes.others_wrong(path, samples)
 
 
-def _check_sidecar(dataset: Dataset, number: int, *, unread: bool) -> tuple[set[str], list[LadingError]]:
+def _check_sidecar(dataset: Shards, number: int, *, unread: bool) -> tuple[set[str], list[LadingError]]:
     """Hold the file beside a shard against it, unless reading all of its samples does.
 
     Returns:
@@ -407,7 +405,7 @@ def _check_sidecar(dataset: Dataset, number: int, *, unread: bool) -> tuple[set[
     return {"sidecars"}, []
 
 
-def _false_claims(dataset: Dataset, number: int) -> Sequence[LadingError]:
+def _false_claims(dataset: Shards, number: int) -> Sequence[LadingError]:
     """What a shard that can be read tells of itself, and is not so."""
     fmt = get_format(dataset.format)
     if not isinstance(fmt, TellsOfItself):
@@ -415,7 +413,7 @@ def _false_claims(dataset: Dataset, number: int) -> Sequence[LadingError]:
     return fmt.false_claims(dataset.source(number), dataset.format_options)
 
 
-def _noticed(dataset: Dataset, number: int, noticed: Counter[str]) -> Sequence[LadingError]:
+def _noticed(dataset: Shards, number: int, noticed: Counter[str]) -> Sequence[LadingError]:
     """What is wrong with a shard of which reading it noticed this."""
     fmt = get_format(dataset.format)
     if not isinstance(fmt, LooksCloser):
@@ -423,7 +421,7 @@ def _noticed(dataset: Dataset, number: int, noticed: Counter[str]) -> Sequence[L
     return fmt.wrong_as_noticed(dataset.source(number), dataset.format_options, noticed)
 
 
-def _wrong_twin(dataset: Dataset, number: int) -> Sequence[LadingError]:
+def _wrong_twin(dataset: Shards, number: int) -> Sequence[LadingError]:
     """What is wrong with a shard's other form, if there is one: readers may take it instead."""
     fmt = get_format(dataset.format)
     wrong = fmt.wrong_compressed_copy(dataset.source(number)) if isinstance(fmt, HasCompressedCopy) else None
@@ -431,7 +429,7 @@ def _wrong_twin(dataset: Dataset, number: int) -> Sequence[LadingError]:
 
 
 def _check_stored_videos(
-    dataset: Dataset, number: int, *, deep: bool, most: int
+    dataset: Shards, number: int, *, deep: bool, most: int
 ) -> tuple[set[str], Sequence[LadingError]]:
     """Hold files that rows keep bytes in against what the rows say of them.
 
@@ -445,7 +443,7 @@ def _check_stored_videos(
     return ({"videos"}, wrong) if wrong is not None else (set(), [])
 
 
-def _check_digest(dataset: Dataset, digest: DatasetDigest, checked: set[str]) -> list[LadingError]:
+def _check_digest(dataset: Shards, digest: DatasetDigest, checked: set[str]) -> list[LadingError]:
     kept = dataset.manifest.digests if dataset.manifest is not None else {}
     if "ordered" not in kept:
         return []

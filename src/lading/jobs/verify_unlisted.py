@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 
-from lading.dataset.dataset import Dataset
+from lading.dataset.shards import Shards
 from lading.errors import LadingError, SidecarMismatch, StoreError
 from lading.formats.registry import get_format
 from lading.jobs.indexes import Indexes
@@ -27,7 +27,7 @@ _OF_SHARDS = re.compile(r"\.meta(\.[a-z0-9]+)?$")
 """What the name of a file beside a shard of MDS's lines ends with, which gives no samples by itself."""
 
 
-def unlisted_shards(dataset: Dataset, indexes: Indexes, stores: Stores) -> Iterator[LadingError]:
+def unlisted_shards(dataset: Shards, indexes: Indexes, stores: Stores) -> Iterator[LadingError]:
     """The files of the dataset's format, in the folders of its shards, that its manifest or index does not list.
 
     So are files whose names differ from those of the dataset's files in numbers alone: lines of MDS and archives of
@@ -62,7 +62,7 @@ def _numberless(path: str) -> str:
     return _DIGITS.sub("0", posixpath.basename(path))
 
 
-def _lister(dataset: Dataset) -> tuple[str, str]:
+def _lister(dataset: Shards) -> tuple[str, str]:
     """What lists the shards, and the folder or the index that it is; empty if somebody named or looked for them."""
     index = dataset.listing.index_file
     if dataset.manifest is not None and dataset.listing.folder is not None:
@@ -72,7 +72,7 @@ def _lister(dataset: Dataset) -> tuple[str, str]:
     return "", ""
 
 
-def _files(dataset: Dataset) -> Iterator[str]:
+def _files(dataset: Shards) -> Iterator[str]:
     """The files of all shards, as far as a manifest or a listing knows them."""
     paths: list[str] = dataset.listing.table["path"].to_pylist()
     yield from paths
