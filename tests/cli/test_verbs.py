@@ -701,6 +701,7 @@ def test_an_index_that_cannot_be_kept_is_said(place: Path, monkeypatch: pytest.M
 def test_formats_are_listed_with_their_options(place: Path) -> None:
     told = run_json("formats")
     assert [f["name"] for f in told["formats"]] == format_names()
+    assert {f["name"]: f["aliases"] for f in told["formats"]}["webdataset"] == ["tar", "wds"]
     names = {f["name"]: [o["name"] for o in f["read_options"]] for f in told["formats"]}
     assert "on_duplicate" in names["webdataset"]
     assert [o["name"] for o in told["interleaved_options"] if not o["text"]] == []

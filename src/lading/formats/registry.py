@@ -13,7 +13,7 @@ from lading.errors import UnknownFormat, UsageError
 from lading.formats.base import AnyFormat
 from lading.storage.stores import without_query
 
-__all__ = ["all_formats", "find_format", "format_names", "get_format", "is_built_in", "register"]
+__all__ = ["aliases_of", "all_formats", "find_format", "format_names", "get_format", "is_built_in", "register"]
 
 _BUILT_IN = {
     "webdataset": "lading.formats.webdataset.format",
@@ -60,6 +60,11 @@ def register(new: AnyFormat) -> None:
 def format_names() -> list[str]:
     """Names of all known formats, sorted."""
     return sorted({*_BUILT_IN, *_registered})
+
+
+def aliases_of(name: str) -> list[str]:
+    """Return the further names of a format, sorted."""
+    return sorted(alias for alias, format_name in _ALIASES.items() if format_name == name)
 
 
 def is_built_in(name: str) -> bool:
