@@ -20,9 +20,7 @@ from lading.arrow.views import is_bytes, is_text, is_view, reorder, share
 from lading.dataset.shards import Shards
 from lading.errors import DataError, UsageError
 from lading.features.items import sample_firsts, sample_rows, without_source
-from lading.formats.base import PickingReader
-from lading.interleaved.base import LooseView
-from lading.interleaved.samples import SamplesView
+from lading.formats.base import ShardReader
 from lading.manifest.values import lookup
 
 __all__ = ["materialised", "taken_rows", "unfetched_rows"]
@@ -179,9 +177,9 @@ def _by_shard(wanted: NDArray[np.int64], ends: NDArray[np.int64]) -> list[_Asked
     return asked
 
 
-def _picker(shards: Shards, shard: int) -> PickingReader | None:
+def _picker(shards: Shards, shard: int) -> ShardReader | None:
     view = shards.counted_shard(shard)
-    return view.picks if isinstance(view, SamplesView) else None
+    return view.picks
 
 
 def _are_alike(one: ColumnSlices, other: ColumnSlices) -> bool:
@@ -273,9 +271,9 @@ def _taken(
     if len(firsts) != len(ordinals):
         raise DataError("samples of one id stand in this shard, and nothing tells their rows apart",
                         file=shards.path(shard), expected=f"{len(ordinals)} samples", found=len(firsts))  # fmt: skip
-    if not hold and not (isinstance(view, SamplesView) and view.picks is None):
+    if not hold and not view.copies:
         rows = copied(rows)  # who cannot leave values where they lie does not give them there either
-    return _Taken(rows, firsts, isinstance(view, LooseView) and not view.declares_types())
+    return _Taken(rows, firsts, not view.declares_types())
 
 
 def materialised(shards: Shards, table: pa.Table, *, views: bool = False) -> pa.Table:

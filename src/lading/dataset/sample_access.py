@@ -20,7 +20,6 @@ from lading.dataset.shards import Shards
 from lading.errors import UsageError, errors_at
 from lading.features.items import sample_starts
 from lading.interleaved.base import View
-from lading.interleaved.samples import SamplesView
 
 __all__ = ["SampleAccess", "ordinals"]
 
@@ -54,7 +53,7 @@ class SampleAccess:
         get_sample = self._shards.getters.get(shard)
         if get_sample is None:
             view = self._shards.counted_shard(shard)
-            known = view.get_sample if isinstance(view, SamplesView) and self._shards.target is None else None
+            known = view.sample_getter() if self._shards.target is None else None
             get_sample = self._shards.getters[shard] = known or partial(self._one_of_table, shard, view)
         return get_sample(ordinal)
 

@@ -30,10 +30,9 @@ from lading.formats.base import (
     ShardFile,
     TellsLayoutFindings,
 )
-from lading.interleaved.base import SeesLayoutFindings, View
-from lading.interleaved.open import open_view, restored, settle
+from lading.interleaved.base import View
+from lading.interleaved.open import open_view, restored
 from lading.interleaved.references import Follower
-from lading.interleaved.samples import SamplesView
 from lading.limits import Limits
 from lading.manifest.files import ShardTables
 from lading.manifest.values import FOLDER, Manifest
@@ -240,7 +239,7 @@ class Shards:
                 self.fmt, source, self.view, self.fetcher, self.follower, self.format_options, self.interleaved,
                 self.stored_schema, self.members,
             )  # fmt: skip
-            self.interleaved = settle(view, self.interleaved)
+            self.interleaved = view.settled(self.interleaved)
         return view
 
     @contextmanager
@@ -307,7 +306,7 @@ class Shards:
     def whole_samples(self, shard: int) -> SampleReader | None:
         """The open reader of a shard, if it has each sample in one piece, and nobody asked for another schema."""
         view = self.counted_shard(shard)
-        return view.whole_samples if isinstance(view, SamplesView) and self.target is None else None
+        return view.whole_samples if self.target is None else None
 
     # Indexes and layout
 
@@ -326,7 +325,7 @@ class Shards:
             found += self.fmt.layout_findings(self._indexed(shard), self.format_options, self.view)
         # Of samples the format has told: to open them may be a walk over the file.
         view = self.open_shard(shard) if self.view == "interleaved" else None
-        return [*found, *(view.layout_findings() if isinstance(view, SeesLayoutFindings) else ())]
+        return [*found, *(() if view is None else view.layout_findings())]
 
     def alike(self, shard: int = 0) -> Mapping[str, Any]:
         """Options of writing under which the files of a copy are like a shard."""

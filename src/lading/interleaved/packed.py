@@ -14,7 +14,6 @@ A format that has lists of bytes gives the content as one: a value for each item
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
@@ -36,6 +35,7 @@ from lading.features.items import INTERLEAVED_SCHEMA, MEANT_NULLS_KEY, RESERVED,
 from lading.features.types import Bytes, Json, Text, feature_of, with_feature
 from lading.formats.base import ShardReader
 from lading.interleaved.absent_fields import tell_absent
+from lading.interleaved.base import View
 from lading.options import InterleavedOptions
 
 __all__ = ["CONTENT", "ITEMS", "LENGTH", "PACKED_SCHEMA", "PackedView", "is_packed_schema"]
@@ -74,7 +74,7 @@ def is_packed_schema(schema: pa.Schema) -> bool:
     return texts and payload and isinstance(feature_of(ids), Text) and isinstance(feature_of(content), Bytes)
 
 
-class PackedView:
+class PackedView(View):
     """A shard of such rows, taken as items.
 
     Args:
@@ -90,7 +90,6 @@ class PackedView:
         self._reader, self._path, self._options = reader, path, options
         self._known = None if schema is None else reconcile_schema(without_source(schema))
         self._natural: dict[str, int] | None = None
-        self.counts: Counter[str] = Counter()
 
     def declares_types(self) -> bool:
         """Whether the types of columns were kept, and are not what the values happen to be."""

@@ -10,7 +10,6 @@ where it gives a wrong image or drops a value without a word, this reader sets t
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -38,6 +37,7 @@ from lading.features.items import (
 from lading.formats.base import ShardFile
 from lading.formats.webdataset.format import WebdatasetReader
 from lading.interleaved.absent_fields import tell_absent, tell_unnamed
+from lading.interleaved.base import View
 from lading.interleaved.tar_members import TELLING_DOCUMENTS, Members, document_of, id_field_of, sample_ids
 from lading.interleaved.tar_rows import EXTRAS_FIELD, Rows, Window, make_rows, scatter, spread_lists
 from lading.options import AUTO, ROLES, InterleavedOptions
@@ -57,7 +57,7 @@ _DETECT_NESTED = 1 << 19
 """Lists and objects in it: they may take 35 times their bytes in memory, other values some 15 times."""
 
 
-class TarDocuments:
+class TarDocuments(View):
     """One tar of interleaved samples, as items.
 
     The names and places of the tar's members are held: some 60 bytes each. Payload stays where it is: `binary_content`
@@ -70,6 +70,9 @@ class TarDocuments:
         options: names of fields and policies.
         schema: passthrough columns that somebody kept with their types; others are what their values are.
     """
+
+    has_errors = False
+    has_members = True
 
     def __init__(
         self,
@@ -85,7 +88,6 @@ class TarDocuments:
         self._table: Members | None = None
         self._kinds: Kinds | None = None
         self._id_field = options.sample_id_field
-        self.counts: Counter[str] = Counter()
 
     # What is in the tar
 
@@ -188,11 +190,11 @@ class TarDocuments:
                 raise error.at(file=self._path, sample=members.names[row].as_py()) from None
         return documents
 
-    def settled(self) -> InterleavedOptions:
-        """The options with the field of ids found, for the other shards of the dataset to go by."""
-        if not len(self._members().documents):
-            return self._options
-        return replace(self._options, sample_id_field=self._field_of_ids())
+    def settled(self, options: InterleavedOptions) -> InterleavedOptions:
+        """Return the options with the field of ids found, for the other shards of the dataset."""
+        if options.sample_id_field != AUTO or not len(self._members().documents):
+            return options
+        return replace(options, sample_id_field=self._field_of_ids())
 
     def _field_of_ids(self) -> str | None:
         if self._id_field == AUTO:
@@ -214,7 +216,7 @@ class TarDocuments:
         max_bytes: int,
         columns: Sequence[str] | None = None,
         schema: pa.Schema | None = None,
-        views: bool = False,  # noqa: ARG002 - payload stays where it is
+        views: bool = False,
         drifting: bool = False,
     ) -> Iterator[pa.RecordBatch]:
         """All rows in order, samples whole; `binary_content` as references.

@@ -18,8 +18,7 @@ from lading.errors import UsageError, errors_at
 from lading.features.items import RESERVED, without_source
 from lading.formats.base import AnyFormat
 from lading.formats.registry import get_format
-from lading.interleaved.base import LooseView
-from lading.interleaved.tar import TarDocuments, column_name, field_name
+from lading.interleaved.tar import column_name, field_name
 from lading.interleaved.tar_items import refuse_modalities
 from lading.interleaved.tar_writer import find_roles
 from lading.manifest.commit import is_there
@@ -103,7 +102,7 @@ def _found(dataset: Shards, policy: SchemaPolicy) -> tuple[pa.Schema, list[str]]
 
 def _holds_documents(dataset: Shards) -> bool:
     """Whether rows are made of JSON documents, so that their schema is what these happen to hold."""
-    return len(dataset.listing) > 0 and isinstance(dataset.open_shard(0), TarDocuments)
+    return len(dataset.listing) > 0 and dataset.open_shard(0).has_members
 
 
 def _holds_loose_rows(dataset: Shards) -> bool:
@@ -111,7 +110,7 @@ def _holds_loose_rows(dataset: Shards) -> bool:
     if not len(dataset.listing):
         return False
     view = dataset.open_shard(0)
-    return isinstance(view, LooseView) and not view.declares_types()
+    return not view.declares_types()
 
 
 def _schemas(dataset: Shards) -> Iterator[tuple[str, pa.Schema]]:
